@@ -160,7 +160,7 @@ const (
 	EndClosed Reason = "closed"
 )
 
-// Started is what a capture begins with.
+// Started describes a capture that has begun: the first object of its stream.
 type Started struct {
 	// ID is the number of the capture, unique for a daemon's start.
 	ID uint32 `json:"id"`
@@ -168,7 +168,7 @@ type Started struct {
 	Request Request `json:"request"`
 	// Hooks are the interfaces that packets come in on, with the hook of each.
 	Hooks []Point `json:"hooks"`
-	// Notes say what the capture cannot show.
+	// Notes name the packets that the capture cannot show.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -190,7 +190,7 @@ type Counts struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// Packet is a captured packet: what became of it, and its bytes.
+// Packet is a captured packet: its outcome, and its bytes.
 type Packet struct {
 	trace.Packet
 	// Count is how many packets of the wire it is: more than one for a GSO packet in TC.

@@ -277,7 +277,7 @@ func (d *smallDisk) Truncate(size int64) error {
 	return nil
 }
 
-// TestFileEndsWithAWholePacket fills disks of many sizes: what is there can be read to its end.
+// TestFileEndsWithAWholePacket fills disks of many sizes: the file can be read to its end.
 func TestFileEndsWithAWholePacket(t *testing.T) {
 	for room := 1000; room < 2500; room += 7 {
 		disk := &smallDisk{room: room}

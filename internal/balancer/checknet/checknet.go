@@ -111,8 +111,8 @@ func (n *Net) makeDevice() error {
 	if err := errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link)); err != nil {
 		return fmt.Errorf("raising %s: %w", deviceName, err)
 	}
-	// What ends at the VIP of another backend may have the ports of before after a second; where
-	// the host refuses, ports wait for a minute, and there are enough for most.
+	// A check by the VIP to another backend may reuse the ports of an ended one after a second; where the kernel
+	// refuses that, ports stay in TIME-WAIT for a minute, and there are enough for most.
 	quiet(sysctl.Write("net/ipv4/tcp_tw_reuse", "1"))
 	quiet(sysctl.Write("net/ipv4/tcp_max_tw_buckets", "16384"))
 	if err := n.address(link, net.ParseIP(source4).To4(), unix.AF_INET); err != nil {

@@ -17,7 +17,7 @@ const (
 	lastPort        = 65535
 )
 
-// portKey is what an answer bears: two checks at a time must differ in it.
+// portKey is the key by which an answer is matched to its check: two checks at a time must differ in it.
 type portKey struct {
 	from     netip.AddrPort
 	protocol int

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// carried is what becomes of the operations with another configuration.
+// carried is the result of carrying the operations over to another configuration.
 type carried struct {
 	overlays map[view.BackendName]view.Overlay
 	history  []operation
@@ -62,7 +62,7 @@ func (r *operator) carry(l *view.Layout, now time.Time) carried {
 	return result
 }
 
-// keep returns what stays of an overlay where the configuration had its backend as former, and has it at.
+// keep returns the part of an overlay that outlives a change of its backend's configuration, from previous to at.
 func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backend, at *view.Found) view.Overlay {
 	if o.Drain != nil && previous.Draining != at.Backend.Draining {
 		o.Drain = nil
@@ -221,7 +221,7 @@ func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
 	return &out
 }
 
-// endText says what ends with a backend that is taken out.
+// endText says how many flows end with a backend that is taken out.
 func endText(left *ops.Left) string {
 	switch {
 	case left == nil:

@@ -99,8 +99,8 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 	return mistakes, unreached
 }
 
-// reaching returns what says of a service that it reaches every backend by these routes, without a look at each; false:
-// it may not. There are many backends, and few addresses and modes.
+// reaching returns a predicate: true if a service reaches every backend by these routes, which it knows without a look
+// at each; false if it may not. There are many backends, and few addresses and modes.
 func reaching(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
 	asks, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
 	for _, r := range routes {
@@ -163,8 +163,8 @@ func listSubnets(links []iface.State, addr netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// leastMTU is what every IPv6 link carries (RFC 8200 section 5): senders need
-// not go below it, however often they are told that a packet is too big.
+// leastMTU is the MTU that every IPv6 link has at least (RFC 8200 section 5): senders need not go below it, however
+// often they are told that a packet is too big.
 const leastMTU = 1280
 
 // checkMTUs warns of tunnels too narrow for IPv6.

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control keeps a balancer as its configuration wants it: it puts the
-// VIPs on the first interface and announces them, makes the host forward where a
-// mode needs that, learns the paths to the backends, and gives the data plane a
-// new state when either the configuration or what is known about the backends
-// and the interfaces changes.
+// Package control keeps a balancer as its configuration wants it: it puts the VIPs on the first interface and announces
+// them, makes the host forward where a mode needs that, learns the paths to the backends, and gives the data plane a
+// new state when the configuration changes, or the observed state of the backends or the interfaces.
 package control
 
 import (
@@ -55,17 +53,16 @@ type Controller struct {
 	election *election
 	proxies  *proxies
 
-	// What follows is written by Reload, and read by Status too, under mu.
+	// Reload writes the fields below and Status reads them, under mu.
 	refused   error // of the last reload
 	refusedAt time.Time
 
-	// What follows is the loop's own.
-	// atStart are the sources that are read at the start: of the paths and the backends' health nothing is known before
-	// they are watched.
+	// Only the loop uses the fields below. atStart are the sources that are read at the start: paths and the backends'
+	// health are unknown until they are watched.
 	atStart     []*loop.Source
 	pending     *reload
 	pendingTask *loop.Task
-	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	news        map[int]*paths.Entry         // read, and not in the view yet
 	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
 	memory      lb.MemoryPlan                // as it was logged last
 }
@@ -167,7 +164,7 @@ func (c *Controller) addSources() {
 	}
 }
 
-// settleIfFailed has what failed tried again.
+// settleIfFailed arms a retry if err is not nil.
 func (c *Controller) settleIfFailed(err error) {
 	if err != nil {
 		c.settleFailure(err)
@@ -223,8 +220,8 @@ func (c *Controller) Start() error {
 	return nil
 }
 
-// begin puts the first desired state in force. What was done before an error is taken back when
-// the parts are closed.
+// begin puts the first desired state in force. After an error, the steps done so far are undone when the parts are
+// closed.
 //
 // The data plane comes before the VIPs: a packet of a connection that has
 // outlived our last run would otherwise reach the kernel, which knows the
@@ -243,7 +240,7 @@ func (c *Controller) begin(first *view.View) error {
 	return nil
 }
 
-// welcome says what was started, and arms what Run needs first.
+// welcome logs the configuration that the balancer starts with, and arms the tasks that Run needs first.
 func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.logAttachments(nil)
 	c.pathLog.describe(nil, warnings)
@@ -281,8 +278,8 @@ func (c *Controller) logAttachments(before []lb.Attachment) {
 	}
 }
 
-// logMemory says what memory is taken, where that is new: it is planned from the
-// configuration, and flows that come and go change nothing.
+// logMemory logs the memory in use if it has changed: it is planned from the configuration, and flows that come and go
+// change nothing.
 func (c *Controller) logMemory() {
 	plane, ok := c.opt.DataPlane.(planner)
 	if !ok {
@@ -299,8 +296,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.loop.Run(ctx, func() { c.finish(ctx) })
 }
 
-// Responds returns when the loop has come by: what hangs in it stops every change. Errors:
-// ErrStopped, the context's.
+// Responds returns when the loop has run a call: a call that hangs stops every change. Errors: ErrStopped, the
+// context's.
 func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ctx, func() {}) }
 
 // reconcile reads the sources that may have changed, and puts the desired state in force that
@@ -339,7 +336,7 @@ func (c *Controller) converge() error {
 	next.Links = c.currentLinks()
 	next.Passive, next.Joining = c.passive, c.gate.joining
 	if err := c.become(next); err != nil {
-		// What is new will not be told again.
+		// The source reports a change only once.
 		c.relearn = true
 		c.paths.MarkStale()
 		c.recheck = true
@@ -406,8 +403,8 @@ func (c *Controller) takeRole() error {
 	return nil
 }
 
-// known returns what is known of the paths to a configuration's backends, by their
-// numbers. Entries that say nothing new are the former ones.
+// known returns the known paths to a configuration's backends, by the backends' numbers. Entries that have not changed
+// are those of the previous view.
 func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.View) []*paths.Entry {
 	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.Backends))
 	for n, addr := range l.Backends {

@@ -20,13 +20,13 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// core is what the components of a controller share: its options and its loop, what is in force, and the one way to put
-// something else in force. It knows none of them.
+// core is the state that the components of a controller share: its options and its loop, the view in force, and the one
+// way to put another one in force. It knows none of them.
 type core struct {
 	opt  Options
 	loop *loop.Loop
 
-	// What follows is written by Start and the loop only, and read by Status under mu.
+	// Only Start and the loop write the fields below; Status reads them under mu.
 	mu         sync.Mutex
 	view       *view.View // before Start, without paths
 	links      []iface.State
@@ -34,7 +34,7 @@ type core struct {
 	generation uint64
 	failed     error // of the last attempt to bring things in order
 
-	// What follows is the loop's own.
+	// Only the loop uses the fields below.
 	interfaces *loop.Source
 	paths      *loop.Source
 	checks     *loop.Source
@@ -140,7 +140,7 @@ func (c *core) currentLinks() []iface.State {
 	return c.view.Links
 }
 
-// linkIsGone says whether an interface is gone, or what is known of its settings is of the one before.
+// linkIsGone says whether an interface is gone, or its known settings are those of the deleted one of that name.
 func (c *core) linkIsGone(name string) bool {
 	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool {
 		return l.Gone && l.Name == name
@@ -203,8 +203,8 @@ func (c *core) excused(e *paths.Entry) bool {
 	})
 }
 
-// become puts another desired state in force, whole or not at all. What cannot be retired is
-// logged, and taken back at the end with the rest.
+// become puts another desired state in force, whole or not at all. A step that cannot be retired is logged, and undone
+// at the end with the rest.
 func (c *core) become(next *view.View) error {
 	before := c.view
 	var bring, retire []steps.Step
@@ -233,17 +233,17 @@ const (
 	resolveBound = 3 * time.Second
 	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
-	// What failed is tried again after retryFirst, then twice as long each time
-	// up to retryMost.
+	// retryFirst is the pause before the first retry of a failed change. Each later one is twice as long, up to
+	// retryMost.
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
 )
 
-// actuator makes a part of what is there as the desired state has it.
+// actuator brings one part of the host or the data plane to the desired state.
 type actuator interface {
-	// Change says how to get from one desired state to another: bring is what the next one
-	// needs before it is in force, beside what the one before needs, and retire what
-	// can go once it is, which the last actuator retires first.
+	// Change returns the steps from one desired state to another: those of bring run before the next one is in force,
+	// and leave the one before whole; those of retire run afterwards, the last actuator's first, and remove what only
+	// the one before needed.
 	Change(before, next *view.View) (bring, retire []steps.Step)
 }
 
@@ -263,8 +263,7 @@ type reload struct {
 	done       chan error   // buffered: the loop never waits for who asked
 }
 
-// plane is the data plane. It comes last of what is brought: what is before it may fail, and
-// then it was not touched.
+// plane is the data plane. It is brought last: an earlier step may fail, and then the data plane was not touched.
 type plane struct{ *core }
 
 func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {

@@ -57,8 +57,8 @@ func (n *counting) counters(v *view.View) (view.Counted, error) {
 	return v.Tallied(all), nil
 }
 
-// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data
-// plane, too, so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+// endpointCounters reads the counters. The proxy's counters of backends are merged into those of the data plane, so
+// that their readers need not tell the two apart. Where the proxy does not answer, its last answer counts.
 func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	from, err := n.opt.DataPlane.Counters()
 	if err != nil {
@@ -98,9 +98,8 @@ type losing interface{ XDPLost() []uint64 }
 // lossEvery is how often the losses are looked at.
 const lossEvery = 10 * time.Second
 
-// lossMessages says what is lost, or may be, by the hook that is in use: a frame that a
-// driver does not take was counted as forwarded before. One for each interface, empty if
-// there is nothing to say.
+// lossMessages warns of packets that are lost, or may be, by the hook in use: a frame that a driver does not take was
+// counted as forwarded before. One for each interface, empty if there is nothing to say.
 func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
 	messages := make([]string, len(attachments))
 	for i, a := range attachments {
@@ -129,7 +128,7 @@ func lossOf(lost []uint64, i int) uint64 {
 	return 0
 }
 
-// xdpLost returns what was lost by each interface; nil if that is not known.
+// xdpLost returns the number of packets that XDP lost on each interface; nil if that is unknown.
 func (n *counting) xdpLost() []uint64 {
 	if links, ok := n.opt.Links.(losing); ok {
 		return links.XDPLost()
@@ -151,7 +150,7 @@ func (n *counting) logLosses() {
 	n.lossesTask.In(lossEvery)
 }
 
-// leftOf returns what the backends still have to do, as far as that can be told.
+// leftOf returns the flows that the backends still have, as far as they are known.
 func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
 	counters, err := n.counters(n.view)
 	if err != nil {
@@ -165,7 +164,7 @@ func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Le
 	return left
 }
 
-// leftOf returns what a backend still has to do.
+// leftOf returns the flows that a backend still has.
 func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
 	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}

@@ -39,7 +39,7 @@ const (
 	discoveryEvery = time.Second
 )
 
-// discovering is what the loop knows of what is discovered.
+// discovering is the part of the loop that follows discovered backends.
 type discovering struct {
 	*core
 	// wanted is the configuration as it was handed in.
@@ -47,7 +47,7 @@ type discovering struct {
 	// sets are those that were read last, and refused what of them cannot be.
 	sets    []lb.Discovered
 	refused []config.Refused
-	// told has what was logged of each origin, and what was logged as refused.
+	// told has the text logged last of each origin, and of each refused backend.
 	told map[string]string
 	// next is when the next change may be, and wait until one that failed is tried again.
 	next time.Time
@@ -186,7 +186,7 @@ func (d *discovering) logOrigins() {
 	d.told = now
 }
 
-// textOf names an origin with what is asked there.
+// textOf names an origin and the query that is sent to it.
 func (d *discovering) textOf(set lb.Discovered) string {
 	i := slices.IndexFunc(d.wanted.Services, func(s lb.Service) bool { return s.Name == set.Service })
 	if i < 0 {
@@ -195,7 +195,7 @@ func (d *discovering) textOf(set lb.Discovered) string {
 	return d.wanted.Services[i].Discovery.Text(set.Origin)
 }
 
-// meanwhile says what holds while an origin gives no newer set.
+// meanwhile names the set that is in force while an origin gives no newer one.
 func meanwhile(set lb.Discovered) string {
 	switch n := len(set.Backends); {
 	case set.Taken.IsZero():

@@ -104,8 +104,7 @@ func TestNotReady(t *testing.T) {
 
 func newFinds() *finds { return &finds{changes: make(chan struct{}, 1)} }
 
-// TestDiscovered: what is found comes in beside the configuration's own, and goes, and operations on
-// it go with it.
+// TestDiscovered: discovered backends come beside the configured ones, and go, and their operations go with them.
 func TestDiscovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -165,8 +164,8 @@ func TestDiscoveredCoalesced(t *testing.T) {
 	})
 }
 
-// TestDiscoveredStart: what was found before is there from the start on, also for a service that has
-// no backend of its own.
+// TestDiscoveredStart: backends found before are there from the start on, also for a service that has no backend of its
+// own.
 func TestDiscoveredStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -191,7 +190,7 @@ func TestDiscoveredStart(t *testing.T) {
 	})
 }
 
-// TestDiscoveredUnsupported: what cannot be a backend is left out under its cause, which is said once.
+// TestDiscoveredUnsupported: an answer that cannot be a backend is left out, and its cause is logged once.
 func TestDiscoveredUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()

@@ -24,7 +24,7 @@ type ejector struct {
 	outliers *outliers.Engine
 	// spared says why backends that fail are not ejected. Status reads it under the lock.
 	spared map[lb.BackendKey]string
-	// kept is what was saved last.
+	// kept are the ejections saved last.
 	kept         []outliers.Remembered
 	outliersTask *loop.Task
 }
@@ -108,7 +108,7 @@ type savedOutliers struct {
 	Backends []outliers.Remembered `json:"backends"`
 }
 
-// timed returns what is remembered with other times: those of a file, or those of this process.
+// timed returns the remembered outliers with their times converted: to those of a file, or to those of this process.
 func timed(all []outliers.Remembered, other func(time.Time) time.Time) []outliers.Remembered {
 	all = slices.Clone(all)
 	for i := range all {

@@ -145,7 +145,7 @@ func TestOutliersOverRestart(t *testing.T) {
 		w.clients(11, "web01")
 		w.expectLog("INFO", "web01", "is let back, after 10s")
 		stop()
-		// What cannot be read, and what is old, is no evidence.
+		// An unreadable file and an old one are no evidence.
 		for _, data := range []string{"{",
 			fmt.Sprintf(`{"clock":{"wall":%q},"backends":[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp"},"Address":"192.0.2.1","Port":80},"times":7}]}`,
 				time.Now().Add(-2*time.Hour).Format(time.RFC3339))} {
@@ -173,7 +173,7 @@ func TestOutliersAndChecks(t *testing.T) {
 		asked.say(t, c, healthy(), "web01", "web02", "web03", "web04")
 		w.clients(8, "web01")
 		w.done()
-		// What the checks find as well is theirs to say.
+		// The checks, and not the ejector, report a fault that both find.
 		asked.say(t, c, failing("refuses connections"), "web01")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2 web03=3 web04=4^")
@@ -282,7 +282,7 @@ func TestOutliersUnread(t *testing.T) {
 	})
 }
 
-// TestSavedOutliers: what is saved is what a process of another build reads.
+// TestSavedOutliers: a process of another build can read the saved outliers.
 func TestSavedOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _, kept, stop := judged(t, natWeb)

@@ -17,9 +17,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// election has this balancer take part as a view says. It comes before what is brought, and asks at the end: a balancer
-// takes the VIPs with all that serves them in force. What still arrives when they have gone to another one is served
-// for a while (standby): the data plane is ready all the time, so a planned change of the role loses no packet.
+// election has this balancer take part as a view says. It is the first actuator, and stands for election at the end: a
+// balancer takes the VIPs when all that serves them is in force. Packets that still arrive after the VIPs have gone to
+// another balancer are served for a while (standby): the data plane is ready all the time, so a planned change of the
+// role loses no packet.
 type election struct {
 	*core
 	routes *routes
@@ -31,7 +32,7 @@ func (e *election) Change(_, next *view.View) (bring, retire []steps.Step) {
 	return nil, []steps.Step{{Do: func() error { e.follow(next); return nil }}}
 }
 
-// electionOf is what is asked for by a view.
+// electionOf returns the election that a view asks for.
 func electionOf(v *view.View, drained bool) ops.Election {
 	cfg := v.Config.VRRP
 	if cfg.ID == 0 {
@@ -162,8 +163,8 @@ func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	}}, nil
 }
 
-// begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be
-// what the VIPs' packets come to yet.
+// begin has a balancer that starts as the backup leave packets to the kernel. A data plane that the previous process
+// left may still get the VIPs' packets.
 func (s *standby) begin(first *view.View) {
 	switch {
 	case s.plane == nil || !first.Passive:

@@ -202,8 +202,8 @@ func TestAnnouncedAgain(t *testing.T) {
 	})
 }
 
-// TestKeptAddressesAreQuiet: what a killed process has left is held, and announced only when it is known to be
-// this balancer's.
+// TestKeptAddressesAreQuiet: addresses that a killed process left are held, and announced only once they are known to
+// be this balancer's.
 func TestKeptAddressesAreQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, holds := range []bool{true, false} {

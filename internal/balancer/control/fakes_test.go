@@ -54,7 +54,7 @@ type world struct {
 	linkChanges chan struct{}
 
 	events []hostnet.Event // that the controller has not asked for
-	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
+	// forwards names the families that the host forwards: "IPv4", "IPv6", both or none.
 	forwards   string
 	forwarding []string // the interfaces
 	attached   []string
@@ -67,7 +67,7 @@ type world struct {
 	countersErr error
 	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
 	attachment *lb.Attachment
-	// moves are what the attachment becomes when the data plane is asked for a hook.
+	// moves are the attachments that result when the data plane is asked for a hook.
 	moves   map[lb.Hook]lb.Attachment
 	xdpLost uint64
 	counted chan struct{}
@@ -107,7 +107,7 @@ func (w *world) note(format string, args ...any) {
 	w.did = append(w.did, fmt.Sprintf(format, args...))
 }
 
-// done returns what was done since the last call.
+// done returns the steps taken since the last call.
 func (w *world) done() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -389,7 +389,7 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return nil
 }
 
-// KeepAddresses takes what is on the link for addresses of ours.
+// KeepAddresses counts the addresses on the link as ours.
 func (h host) KeepAddresses(link string, addrs []netip.Addr) error {
 	h.mu.Lock()
 	var have []netip.Addr

@@ -34,8 +34,8 @@ type savedOverlay struct {
 	Tally *view.Tally `json:"tally,omitempty"`
 }
 
-// recall returns what operations had changed when the process before ended, as far as the
-// configuration has the backends, and by what their counts differ from those of their endpoints.
+// recall returns the overlays of operations as the previous process left them, as far as the configuration has the
+// backends, and the tallies, by which backends' counts differ from those of their endpoints.
 func (r *operator) recall(l *view.Layout) (map[view.BackendName]view.Overlay, map[view.BackendName]view.Tally) {
 	if !r.opt.TakesOver || r.opt.Memory == nil {
 		return nil, nil
@@ -120,7 +120,7 @@ func (r *operator) remind(now *view.View) {
 	r.unsaved = r.storage.noteUnsaved("saving what operations have changed of backends", err)
 }
 
-// savedOverlays returns what operations have changed as it is saved at a time.
+// savedOverlays returns the overlays of operations in the form in which they are saved, with times by this clock.
 func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
 	names := map[view.BackendName]bool{}
 	for name := range v.Overlays {

@@ -43,7 +43,7 @@ func (w *world) expectApplied(want string) {
 	}
 }
 
-// TestReaddressed: what operations have changed stays with the name, and an event says that it has another address.
+// TestReaddressed: changes by operations stay with the name, and an event says that it has another address.
 func TestReaddressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -101,7 +101,7 @@ func (w *world) discover(f *finds, at ...string) {
 }
 
 // TestDiscoveredSwap: backends that are discovered exchange their addresses in one change, or one after the other with
-// a gap of any length: what operations have changed stays with the names.
+// a gap of any length: changes by operations stay with the names.
 func TestDiscoveredSwap(t *testing.T) {
 	a, b := "a=192.0.2.2", "b=192.0.2.3"
 	for name, steps := range map[string][][]string{
@@ -136,8 +136,8 @@ func TestDiscoveredSwap(t *testing.T) {
 	}
 }
 
-// TestAbsent: what is in force on a backend that is absent is listed, can be changed and taken back meanwhile, and
-// is said when the backend is found again.
+// TestAbsent: an operation on an absent backend is listed, can be changed and undone meanwhile, and is logged when the
+// backend is found again.
 func TestAbsent(t *testing.T) {
 	for do, test := range map[string]struct {
 		want string
@@ -201,7 +201,8 @@ func TestUndoOfAbsent(t *testing.T) {
 	})
 }
 
-// TestAbsentForLong: what operations have changed ends with a warning, and with it what could be taken back.
+// TestAbsentForLong: an operation on a backend that is absent for too long ends with a warning, and cannot be undone
+// any more.
 func TestAbsentForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()

@@ -28,7 +28,7 @@ type operator struct {
 	ejector  *ejector
 	storage  *storage
 	counting *counting
-	// history has what can be taken back, the latest last. Status reads it under the lock.
+	// history has the operations that can be undone, the latest last. Status reads it under the lock.
 	history []operation
 	// unsaved is why the operations in force may end with the process; nil: they do not.
 	unsaved      error
@@ -46,7 +46,7 @@ type operation struct {
 	changes  []change
 }
 
-// about is what an event of the operation is about, which by has asked for.
+// about returns the subject of an event of the operation; by has asked for it.
 func (o operation) about(by string) events.About {
 	about := events.About{Kind: events.KindOperation, By: by}
 	if len(o.changes) == 1 {
@@ -55,8 +55,8 @@ func (o operation) about(by string) events.About {
 	return about
 }
 
-// change is what an operation did to one backend. Only the part that the operation
-// is about counts: drain or weight.
+// change is the effect of an operation on one backend. Only the part that the operation is about counts: drain or
+// weight.
 type change struct {
 	name   view.BackendName
 	target ops.Target // as it was then
@@ -293,8 +293,7 @@ func untilText(deadline time.Time) string {
 // errNothing is for an operation that has nothing to change on a backend.
 var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
-// laidOver returns what the operation makes of the overlay of a backend of the
-// configuration.
+// laidOver returns the overlay of a configured backend after the operation.
 func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
 	after, now := before, before.Over(b)
 	switch o.verb {
@@ -325,7 +324,7 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (vi
 	return after, nil
 }
 
-// enabled returns what Enable makes of an overlay.
+// enabled returns an overlay after Enable.
 func (o operation) enabled(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
 	after, now := before, before.Over(b)
 	held := now.Draining || before.Out()
@@ -458,7 +457,7 @@ func (r *operator) forget() {
 	r.history = slices.Clone(r.history[:len(r.history)-1])
 }
 
-// nextUndo says what another undo would take back.
+// nextUndo describes the operation that the next undo would take back.
 func (r *operator) nextUndo() string {
 	if len(r.history) == 0 {
 		return "; there is no other"

@@ -356,7 +356,7 @@ func TestOperationFails(t *testing.T) {
 	})
 }
 
-// TestOperationsOfTheConfiguration: what the file drains can be enabled.
+// TestOperationsOfTheConfiguration: a backend that the file drains can be enabled.
 func TestOperationsOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
@@ -396,8 +396,7 @@ func TestUndoIsBounded(t *testing.T) {
 	})
 }
 
-// TestPathsOfOverlaidServices: what is learned reaches services of which a backend
-// is out.
+// TestPathsOfOverlaidServices: new paths reach services of which a backend is taken out.
 func TestPathsOfOverlaidServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, shop)

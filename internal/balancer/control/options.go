@@ -31,7 +31,7 @@ type DataPlane interface {
 	Apply(lb.State) error
 	Attachments() []lb.Attachment
 	Counters() (lb.Counters, error)
-	// BackendCounts has what Counters has of packets of some services' backends.
+	// BackendCounts returns the part of Counters that is of packets of these services' backends.
 	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
 }
 
@@ -54,8 +54,8 @@ type Paths interface {
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
 	Entries() map[netip.Addr]paths.Entry
-	// Changed returns what is new since the last call; all says that this may be
-	// anything, and Entries has it.
+	// Changed returns the entries that have changed since the last call; all says that any may have, and Entries has
+	// them.
 	Changed() (entries map[netip.Addr]paths.Entry, all bool)
 	Changes() <-chan struct{}
 }
@@ -69,7 +69,7 @@ type Host interface {
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
 	Sysctl(name string) (string, error)
-	// Events are what was done since the last call.
+	// Events returns the changes made since the last call.
 	Events() []hostnet.Event
 }
 
@@ -149,7 +149,7 @@ type Options struct {
 type Checks interface {
 	// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
 	Unsupported(lb.Check) string
-	// Watch replaces what is asked. What stays keeps its verdict.
+	// Watch replaces the checks. A check that stays keeps its verdict.
 	Watch([]lb.Checking)
 	// Offline says why this host reaches no backend, or with "" that it does. Until then no check that
 	// fails is evidence.
@@ -166,14 +166,14 @@ type Checks interface {
 	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
 }
 
-// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits
-// for one that is under way, and is never refused for what was found: backends that cannot be are left out, and named.
+// Discovered backends enter as the configuration does, by a reload that the loop itself asks for. Such a change waits
+// for one that is under way, and is never refused for a discovered backend: unusable ones are left out, and named.
 
 // Discovery finds backends of services.
 type Discovery interface {
-	// Watch replaces the services for which backends are looked for. What stays keeps its sets.
+	// Watch replaces the services for which backends are looked for. A service that stays keeps its sets.
 	Watch([]lb.Service)
-	// Sets returns what is known of the origins of services, watched or not.
+	// Sets returns the discovered sets of the origins of services, watched or not.
 	Sets([]lb.Service) []lb.Discovered
 	// Changes is signalled when Sets may return something else.
 	Changes() <-chan struct{}
@@ -183,8 +183,7 @@ type Discovery interface {
 type Routes interface {
 	// Found are the VIPs that routers know of by a process before this one.
 	Found() []netip.Addr
-	// Want says what is announced from now on. It does not wait for that, but Await does, for so long at
-	// most.
+	// Want sets the routes to announce from now on. It does not wait for that, but Await does, for so long at most.
 	Want(ops.Routes)
 	Await(time.Duration)
 	// Show fills in how the routers are.
@@ -213,9 +212,9 @@ type Election interface {
 	Show(*ops.VRRP)
 }
 
-// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and
-// the panic threshold decide about their backends. What becomes of that is the proxy engine's to do, and not the
-// data plane's, which leaves packets for them to the kernel.
+// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and the panic
+// threshold decide about their backends. The proxy engine carries that out, and not the data plane, which leaves
+// packets for them to the kernel.
 
 // Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
 // its owner.
@@ -228,8 +227,8 @@ type Proxy interface {
 	Renewed(ctx context.Context) error
 }
 
-// Identity is what the process is known by among the balancers of a host, to those that are
-// started later: the interface that carries its VIPs.
+// Identity makes the process known to other balancers of the host that start later: by the interface that carries its
+// VIPs.
 type Identity interface {
 	// Take has it known by another interface, too. On an error nothing has changed.
 	Take(link string) error
@@ -239,10 +238,10 @@ type Identity interface {
 
 // Memory keeps what operations have changed for the process that follows this one.
 type Memory interface {
-	// Load returns what was saved last; nothing where nothing was.
+	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)
 	Save([]byte) error
 }
 
-// ErrStopped is what Reload returns when the controller does not run.
+// ErrStopped is Reload's error when the controller does not run.
 var ErrStopped = loop.ErrStopped

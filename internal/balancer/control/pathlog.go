@@ -106,7 +106,7 @@ func (p *pathLog) warned() {
 	})
 }
 
-// logWarnings says what is odd about a configuration.
+// logWarnings logs the warnings of a configuration.
 func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
 	lines := loglines.To(p.opt.Log.Warn)
 	for _, warning := range warnings {
@@ -181,8 +181,8 @@ func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 	lines.End("%d more backends have another address")
 }
 
-// describe says what a configuration asks for that the former view, nil at the
-// start, had not, and what is odd about it here.
+// describe logs what is new in a configuration, compared with the previous view, nil at the start, and its warnings on
+// this host.
 func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
 	for _, s := range cfg.Services {

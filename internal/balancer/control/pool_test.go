@@ -74,7 +74,7 @@ func (w *world) shortages(c *Controller) (lines, problems []string) {
 	return lines, problems
 }
 
-// portsOf returns what the status says of a backend's ports.
+// portsOf returns a backend's ports as the status shows them.
 func portsOf(t *testing.T, c *Controller, service, backend int) *ops.Ports {
 	t.Helper()
 	status, err := c.Status()

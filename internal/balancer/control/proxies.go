@@ -27,8 +27,9 @@ import (
 // before its packets are left to the kernel, and one that loses it until they are not any more.
 type proxies struct {
 	*core
-	// stale: the engine is to be brought to what is wanted, even if that is the same, as at the start: a process before
-	// may have left one that serves, which is gone on with, or has no service any more, and ends.
+	// stale: the engine has to be brought to the desired state, even if that has not changed. So it is at the start:
+	// the previous process may have left an engine that serves, which this one takes over, or one that has no service
+	// any more, which ends.
 	stale bool
 	// told is its state as it was logged last.
 	told proxy.State
@@ -38,7 +39,7 @@ type proxies struct {
 	// judged is when the files were looked at last, and troubles what was wrong with them then.
 	judged   time.Time
 	troubles []string
-	// stats are what it has counted, as it said last; Status writes them.
+	// stats are the engine's counters as it reported them last; Status writes them.
 	stats     proxy.Stats
 	renewTask *loop.Task
 }
@@ -70,7 +71,7 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	read := p.readCertificates(of.Config) // before the engine reads them: what changes meanwhile is taken again
+	read := p.readCertificates(of.Config) // before the engine reads them: a change meanwhile is taken again
 	first := p.certificates == nil
 	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
 		p.stale = true
@@ -240,7 +241,7 @@ func (p *proxies) renew() {
 	}
 }
 
-// askProxy returns what the proxy has counted, or where it does not say, what it has said last.
+// askProxy returns the proxy's counters, or if it does not answer, those of its last answer.
 func (p *proxies) askProxy() (proxy.Stats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsBound)
 	defer cancel()
@@ -264,7 +265,7 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Trouble}
 }
 
-// engineProblems says what is wrong with the proxy.
+// engineProblems lists the faults of the proxy engine.
 func (p *proxies) engineProblems(v *view.View) (list []string) {
 	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
 		list = append(list, "the proxy: "+is.Trouble)

@@ -23,7 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// haproxy stands for the proxy engine, and notes what is asked of it.
+// haproxy stands for the proxy engine, and records the calls that it gets.
 type haproxy struct {
 	w        *world
 	mu       sync.Mutex
@@ -194,8 +194,8 @@ func TestProxyFollows(t *testing.T) {
 	})
 }
 
-// TestProxyFails: where the engine or the data plane fails, what was is in force in both.
-// TestProxyAlone: what the health checks say of proxied backends is nothing to a data plane that has no service.
+// TestProxyFails: where the engine or the data plane fails, the previous state is in force in both. TestProxyAlone:
+// verdicts on proxied backends do not concern a data plane that has no service.
 func TestProxyAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
@@ -234,7 +234,7 @@ func TestProxyFails(t *testing.T) {
 	})
 }
 
-// TestProxyRefusal: what HAProxy refuses is shown where it stands in the file.
+// TestProxyRefusal: a refusal by HAProxy is shown at its place in the file.
 func TestProxyRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
@@ -281,8 +281,7 @@ func TestProxyMoves(t *testing.T) {
 	})
 }
 
-// TestProxyCounts: what the engine counts stands in the status, what it has said last where it says nothing, and its
-// trouble.
+// TestProxyCounts: the status shows the engine's counters, the last ones where it does not answer, and its fault.
 func TestProxyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)

@@ -149,7 +149,7 @@ func (c *Controller) commit() {
 	c.answer(r, c.replace(r))
 }
 
-// answer says what has become of a reload.
+// answer reports the result of a reload.
 func (c *Controller) answer(r *reload, err error) {
 	r.done <- err
 	if r.discovered {
@@ -167,7 +167,7 @@ func (c *Controller) replace(r *reload) error {
 		before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
-	if !r.discovered { // what is there, is there, whatever operations have changed
+	if !r.discovered { // backends that are there stay, whatever operations have changed
 		err = next.CheckTakers()
 	}
 	if err == nil {
@@ -209,7 +209,7 @@ func (c *Controller) replace(r *reload) error {
 	if r.announce {
 		c.vips.AnnounceAll()
 	}
-	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for
+	c.pathLog.silenceTask.In(0) // a path that is still missing was waited for
 	return nil
 }
 
@@ -285,8 +285,7 @@ func (c *Controller) stopLooking(r *reload) {
 	}
 }
 
-// layAtStart returns the layout that the balancer starts with: what was discovered by the process
-// before is in it.
+// layAtStart returns the layout that the balancer starts with, backends that the previous process discovered included.
 func (c *Controller) layAtStart() (*view.Layout, error) {
 	r := &reload{new: c.view.Layout, wanting: c.discovering.wanted, links: c.links}
 	if err := c.discovering.resolve(r); err != nil {

@@ -30,15 +30,15 @@ const (
 	awaitRoutes = time.Second
 )
 
-// routes has routers know of the VIPs that this balancer serves. It comes first of the actuators: what is
-// withdrawn is withdrawn before anything else is taken away, and what is announced comes last.
+// routes has routers know of the VIPs that this balancer serves. It comes first of the actuators: routes are withdrawn
+// before anything else is taken away, and announced after all else is in force.
 type routes struct {
 	*core
 	election   *election
 	routesTask *loop.Task
-	// wanted is what was asked for last.
+	// wanted are the routes asked for last.
 	wanted ops.Routes
-	// told is what was logged last.
+	// told are the routes logged last.
 	told ops.Routes
 	// left are the VIPs that a process before was found to announce.
 	left []netip.Addr
@@ -91,7 +91,7 @@ func both(some, others []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(some), func(a netip.Addr) bool { return !slices.Contains(others, a) })
 }
 
-// of is what routers are to know by a view, as of now.
+// of returns the routes that routers are to have by a view, as of now.
 func (r *routes) of(v *view.View) ops.Routes {
 	wanted := ops.Routes{BGP: v.Config.BGP, VIPs: v.Announces(), Orphan: v.Config.Orphan}
 	if !wanted.BGP.On() {
@@ -235,7 +235,7 @@ func (r *routes) save(drained *savedDrain) error {
 		}
 		data = text
 	}
-	// In force, it is a fault that files tell of; what else goes wrong refuses it.
+	// A drain that is in force but not written is a fault that the durable files report; any other error refuses it.
 	if err := r.opt.Drained.Save(data); err != nil && !errors.Is(err, durable.ErrNotWritten) {
 		return fmt.Errorf("save that the balancer is drained: %w", err)
 	}
@@ -288,7 +288,7 @@ func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.op
 
 func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
 
-// bgpStatus is what routers are told by a view, nil where there is none.
+// bgpStatus returns the BGP status of a view; nil where routers are told nothing.
 func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	status := ops.BGP{Speaker: v.Config.BGP.Speaker, Table: v.Config.BGP.Table, ASN: v.Config.BGP.ASN,
 		RouterID: v.Config.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}

@@ -211,8 +211,8 @@ func TestBalancerIsDrained(t *testing.T) {
 	})
 }
 
-// TestRoutesAreTakenOver: what a process before has announced is withdrawn only when there was time to find the
-// backends again.
+// TestRoutesAreTakenOver: routes that the previous process announced are withdrawn only after there was time to find
+// the backends again.
 func TestRoutesAreTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -15,7 +15,7 @@ import (
 type startupGate struct {
 	*core
 	routes *routes
-	// flows and verdicts say what is waited for.
+	// flows and verdicts: the gate waits for the other members' flows, or for the first verdicts.
 	flows, verdicts bool
 	// joining says why the VIPs are left to others yet; empty if they are not.
 	joining    string
@@ -31,7 +31,7 @@ const (
 	notJudged = "the health checks have no verdict on all backends yet"
 )
 
-// why says what is waited for.
+// why names the reason for which the gate is shut; "" if it is open.
 func (g *startupGate) why() string {
 	switch {
 	case g.flows:
@@ -42,8 +42,8 @@ func (g *startupGate) why() string {
 	return ""
 }
 
-// awaitFlows has this balancer leave the VIPs to others until it knows what they remember. What a process before has
-// left, and to which packets come all the time, goes on: it knows its flows, and its verdicts.
+// awaitFlows has this balancer leave the VIPs to others until it knows the flows that they remember. A data plane that
+// is taken over, to which packets come all the time, goes on: its flows and verdicts are known.
 func (g *startupGate) awaitFlows() {
 	if g.flows = g.opt.Joined != nil && !g.opt.TakesOver; g.opt.Joined != nil {
 		g.loop.On(g.opt.Joined, func() {

@@ -90,7 +90,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	return status, nil
 }
 
-// localStatus says what became of this host's own sockets; nil where they are not served.
+// localStatus returns the status of local sockets of this host; nil where they are not served.
 func localStatus(counts *lb.LocalCounts) *ops.Local {
 	if counts == nil {
 		return nil
@@ -122,8 +122,8 @@ func hookOf(a lb.Attachment) ops.Hook {
 	return ops.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
-// interfaceStatus puts together what is known of each interface, which the configuration calls
-// by these names: while they change, the attachments may be those of before or after.
+// interfaceStatus joins link state and attachment of each interface that the configuration names: during a change, the
+// attachments may be those before or after it.
 func interfaceStatus(names []string, links []iface.State, missing []string, attachments []lb.Attachment,
 	lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))

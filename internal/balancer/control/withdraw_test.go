@@ -78,7 +78,7 @@ func TestVIPIsWithdrawn(t *testing.T) {
 		if names := withdrawnServices(t, c); names != "web tls" {
 			t.Errorf("withdrawn by the status: %q", names)
 		}
-		// What the kernel tells of the interface puts nothing back.
+		// A kernel event about the interface does not put a withdrawn VIP back.
 		w.changeLink(func() {})
 		time.Sleep(time.Minute)
 		expectDone("a minute later")

@@ -19,13 +19,12 @@ import (
 
 // Provider follows an origin of backends.
 type Provider interface {
-	// Follow tells what the origin says until the context ends: for the first time as soon as it
-	// can, and then whenever it may say something else, or fails. It bounds what it reads, and how
-	// often it asks.
+	// Follow passes the origin's answers to notify until the context ends: the first as soon as it can, and then one
+	// whenever the answer may have changed, or the origin fails. It bounds the size of answers, and how often it asks.
 	Follow(ctx context.Context, notify func(Answer))
 }
 
-// Answer is what an origin says at one time.
+// Answer is the answer of an origin at one time.
 type Answer struct {
 	// Found is the whole set.
 	Found []Found
@@ -35,8 +34,7 @@ type Answer struct {
 	Why string
 	// Sure: an empty set is no mistake of who fills the origin, and counts at once.
 	Sure bool
-	// Notes are what the origin names and could not be read, each with its cause. They stand beside
-	// Found.
+	// Notes are entries of the origin that could not be read, each with its cause. They stand beside Found.
 	Notes []Note
 }
 
@@ -72,7 +70,7 @@ func nameOf(text string) string {
 	return string([]rune(name)[:min(maxName-9, utf8.RuneCountInString(name))]) + "-" + hash
 }
 
-// key identifies what is asked: services that have the same share the answers.
+// key identifies a query: services that have the same one share the answers.
 func key(s lb.Service, of lb.Origin) string {
 	d, most := s.Discovery, s.Discovery.Keeping(of).Most
 	switch of {
@@ -84,7 +82,7 @@ func key(s lb.Service, of lb.Origin) string {
 	return fmt.Sprintf("docker %v %s %s", addressTypes(s), d.Docker.Socket, d.Docker.Network)
 }
 
-// Of returns what follows an origin of a service.
+// Of returns the provider for an origin of a service.
 func Of(s lb.Service, of lb.Origin) Provider {
 	switch of {
 	case lb.FromDNS:

@@ -41,7 +41,7 @@ const (
 	engineList = 30 * time.Second
 	// engineTimeout bounds a list, and the answer to a request for events.
 	engineTimeout = 10 * time.Second
-	// What fails is tried again after engineRetry, then twice as long each time up to
+	// engineRetry is the pause before the first retry after a failure. Each later one is twice as long, up to
 	// engineRetryMost.
 	engineRetry     = 250 * time.Millisecond
 	engineRetryMost = 30 * time.Second
@@ -59,7 +59,7 @@ type containers struct {
 	client    *http.Client
 }
 
-// engineOf returns what follows the containers for a service.
+// engineOf returns the provider that follows the containers for a service.
 func engineOf(s lb.Service) containers {
 	types := addressTypes(s)
 	socket := s.Discovery.Docker.Socket
@@ -93,8 +93,8 @@ func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// session follows the engine until something fails. Events are asked for before the first list: what
-// happens between the two is told.
+// session follows the engine until something fails. Events are subscribed to before the first list, so that changes
+// between the two are noticed.
 func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,8 +129,8 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	}
 }
 
-// listen notes that there were events of containers with the label, which each has among its attributes.
-// What they say is not read: the list has it, whatever was lost.
+// listen notes that there were events of containers with the label, which each has among its attributes. The events
+// themselves are not read: the list has the result, even if events were lost.
 func listen(body io.Reader, told chan<- struct{}, ended chan<- error) {
 	buffer, kept := make([]byte, 4096), 0
 	for {
@@ -162,7 +162,7 @@ func filters(of map[string][]string) string {
 	return string(text)
 }
 
-// get asks the engine. The API's version is left to it: what is read here has been there since the first.
+// get sends a request to the engine. It names no version of the API: the fields that are read here are in all of them.
 func (c containers) get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -209,7 +209,7 @@ func (c containers) list(ctx context.Context) (Answer, error) {
 	return answer, nil
 }
 
-// container is what is read of one.
+// container has the fields of a container that are read.
 type container struct {
 	ID     string `json:"Id"`
 	Names  []string

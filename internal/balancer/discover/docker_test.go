@@ -26,7 +26,7 @@ import (
 type engine struct {
 	path string
 	mu   sync.Mutex
-	// list is what it says of containers; nil: what answers says.
+	// list is its list of containers; nil: answers replies instead.
 	list    []map[string]any
 	answers http.HandlerFunc
 	events  []chan string
@@ -215,7 +215,7 @@ func TestDockerStalls(t *testing.T) {
 	expect(t, follow(t, c), "timeout awaiting response headers")
 }
 
-// TestContainers: what is made of the containers that an engine lists.
+// TestContainers: the backends that follow from the containers that an engine lists.
 func TestContainers(t *testing.T) {
 	e := &engine{path: "/s"}
 	networks := func(names ...string) map[string]any {

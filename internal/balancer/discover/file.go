@@ -60,7 +60,7 @@ func (f file) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// reading is what a file had when it was read last.
+// reading is the state of a file as it was read last.
 type reading struct {
 	file
 	notify func(Answer)
@@ -182,8 +182,9 @@ func (f file) read() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the list of backends %s: %w", f.path, err)
 	}
-	// A lease is had only while no one has the file open for writing, and a program that opens it then
-	// waits until it is read. Where the file system has none, what is seen of it must not change.
+	// The kernel grants a lease only while no one has the file open for writing, and a program that opens it then waits
+	// until it is read. Where the file system has no leases, the file's size and times must be the same before and
+	// after.
 	if _, err := unix.FcntlInt(opened.Fd(), unix.F_SETLEASE, unix.F_RDLCK); errors.Is(err, unix.EAGAIN) {
 		return nil, errWriting
 	}

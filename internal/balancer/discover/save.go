@@ -15,7 +15,7 @@ import (
 // version is that of what is saved.
 const version = 1
 
-// saved is what is known, as a file. Its times are those of the wall clock of Clock.
+// saved is the file of the known sets. Its times are those of the wall clock of Clock.
 type saved struct {
 	Version int                    `json:"version"`
 	Clock   clock.Reading          `json:"clock"`
@@ -31,7 +31,7 @@ type savedOrigin struct {
 	Empty   bool      `json:"empty,omitempty"`
 }
 
-// save saves what is known of the origins that have said something. The lock is held.
+// save writes the known sets of the origins that have answered. The lock is held.
 func (e *Engine) save() {
 	if e.opt.Memory == nil || len(e.origins) == 0 && !e.unsaved {
 		return

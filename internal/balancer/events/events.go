@@ -20,7 +20,7 @@ const Kept = 4096
 // maxMessage bounds the text of an event, in bytes.
 const maxMessage = 4096
 
-// Kind says what an event is about.
+// Kind names the subject of an event.
 type Kind string
 
 // The kinds.
@@ -70,7 +70,7 @@ type Event struct {
 	Backend string `json:"backend,omitempty"`
 	// By is who asked for it; empty: no client did.
 	By string `json:"by,omitempty"`
-	// Message says what has happened, and why, as the log does.
+	// Message names the occurrence and its cause, in the log's words.
 	Message string `json:"message"`
 }
 
@@ -144,7 +144,7 @@ func (l *Log) Latest(n int) *Reader {
 	return &Reader{log: l, next: l.last + 1 - uint64(min(n, len(l.ring)))}
 }
 
-// Lost is what a reader has missed.
+// Lost says that a reader has missed events, and how many.
 type Lost struct {
 	// Events is how many are not kept any more; 0 where that is not known.
 	Events uint64 `json:"events,omitempty"`

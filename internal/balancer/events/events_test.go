@@ -95,7 +95,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestHandler: what is logged is an event, once; what it is about is no part of the line, and what is too much
+// TestHandler: each logged line is an event, once; its subject is no part of the line, and an entry that is too much
 // for the log is an event all the same.
 func TestHandler(t *testing.T) {
 	var text bytes.Buffer
@@ -134,7 +134,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestKinds: what the API says of kinds is all of them.
+// TestKinds: the API's list of kinds has all of them.
 func TestKinds(t *testing.T) {
 	field, _ := reflect.TypeFor[Event]().FieldByName("Kind")
 	var names []string

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// About is what an event is about. As a value of a record (Attr), it goes into the event, and not into the
-// line of the log, whose message says it already.
+// About is the subject of an event. As a value of a record (Attr), it goes into the event, and not into the line of the
+// log, whose message says it already.
 type About struct {
 	Kind             Kind
 	Service, Backend string

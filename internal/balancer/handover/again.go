@@ -61,7 +61,7 @@ func (r *receiver) ask(ctx context.Context, when <-chan struct{}, k kind) {
 			return
 		}
 		if _, err := r.conn.Write(message(nil, k, nil)); err != nil {
-			return // what is told ends, too
+			return // sending to the peer ends, too
 		}
 		select {
 		case <-ctx.Done():

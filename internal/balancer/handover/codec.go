@@ -16,7 +16,7 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrDamaged: what is read is no message of this version.
+	// ErrDamaged: the bytes read are no message of this version.
 	ErrDamaged = errors.New("the message is damaged")
 	// ErrStranger: who is at the other end has not the members' key.
 	ErrStranger = errors.New("not a member: it has another key")

@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// DataPlane is what flows are read from and written to.
+// DataPlane has the flows that are sent to peers, and takes those of peers.
 type DataPlane interface {
-	// ChangedFlows goes on over the proven flows for so many places, and visits what has changed; true at the end of a
-	// walk.
+	// ChangedFlows continues a walk over the table of proven flows by so many places, and visits flows that have
+	// changed; it returns true at the end of a walk.
 	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
 	// FlowPlaces is how many places such a walk goes by.
 	FlowPlaces() int
@@ -47,8 +47,8 @@ type Group interface {
 type Options struct {
 	// Name is this member's.
 	Name string
-	// Keys are what all members have in common for this: 32 bytes each, derived for Purpose. The first is proven to
-	// others, and each is accepted.
+	// Keys are the secrets that all members share for handover: 32 bytes each, derived for Purpose. The first is proven
+	// to others, and each is accepted.
 	Keys [][]byte
 	// Listener takes the connections of peers; Run closes it.
 	Listener  net.Listener
@@ -350,7 +350,7 @@ func (b *batch) messages() []byte {
 	return b.done
 }
 
-// hello is what each end says first.
+// hello is the first message of each end.
 type hello struct {
 	// Name is that of the member that speaks.
 	Name string `json:"name"`

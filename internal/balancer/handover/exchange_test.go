@@ -256,8 +256,8 @@ func provenFlows(from, n int) (flows []lb.Flow) {
 	return flows
 }
 
-// TestMembersSendEachOther: what two of them prove, all know; and one that comes later, what there was, before it
-// joins.
+// TestMembersSendEachOther: flows that two of them prove, all know; and one that comes later knows the earlier ones
+// before it joins.
 func TestMembersSendEachOther(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	a.memory.prove(provenFlows(0, 100)...)
@@ -304,8 +304,8 @@ func TestMembersSendEachOther(t *testing.T) {
 	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
 }
 
-// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that
-// does not answer holds it up for no longer than its context.
+// TestFlush: a flow that was proven just before is known to all peers that are connected when a flush returns, and one
+// that does not answer holds it up for no longer than its context.
 func TestFlush(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
@@ -567,8 +567,8 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after
-// that.
+// TestMissedFlowsAreToldAgain: flows that a member has refused, because a change had not reached it yet, it knows after
+// that change.
 func TestMissedFlowsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)

@@ -26,7 +26,7 @@ const (
 )
 
 // endSilence has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section 1),
-// which also bounds for how long what asks whether the peer is there goes unanswered. What is no TCP is left as it is.
+// which also bounds for how long keepalive probes may go unanswered. A connection that is not TCP is left as it is.
 func endSilence(conn net.Conn) error {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {

@@ -18,7 +18,7 @@ func tenSeconds() lb.Check {
 	return check
 }
 
-// leftBy returns what a process has saved that found some backends as they answered.
+// leftBy returns the state saved by a process whose checks got the fake's answers.
 func leftBy(t *testing.T, f *fake, wanted ...Wanted) []byte {
 	t.Helper()
 	before := run(t, f)

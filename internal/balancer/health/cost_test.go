@@ -223,7 +223,7 @@ func (s *stand) weigh(t *testing.T, haproxy, keepalived string, endpoints, secon
 	}
 }
 
-// costFile is what TestMeasureCost writes.
+// costFile is the file that TestMeasureCost writes.
 const costFile = "health-cost.txt"
 
 // keepalivedWithIPVS returns the path of keepalived; empty where it is not installed, or the kernel has no

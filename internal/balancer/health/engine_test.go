@@ -72,7 +72,7 @@ func backend(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// backendOf returns what is wanted of backend i of the service with that port.
+// backendOf returns the wanted checks of backend i of the service with that port.
 func backendOf(port uint16, i int, checks ...lb.Check) Wanted {
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: port, Protocol: lb.TCP}
 	return Wanted{Backend: lb.BackendKey{Service: service, Address: backend(i), Port: 80}, Checks: checks, Mode: lb.NAT}
@@ -234,7 +234,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What is changed in a configuration costs no verdict that it does not concern.
+// TestWatchKeepsVerdicts: a change of the configuration costs no verdict that it does not concern.
 func TestWatchKeepsVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -133,7 +133,7 @@ func TestHangIsFoundByLateProcess(t *testing.T) {
 	}
 }
 
-// What is waited longer ends with the first answer: the process' lateness of then says nothing of now.
+// TestDrainConnEnds: a longer wait ends with the first answer: the process' lateness of then says nothing of now.
 func TestDrainConnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hung{share: []float64{0.5}}
@@ -245,8 +245,8 @@ func TestPassingTrouble(t *testing.T) {
 	})
 }
 
-// What fails while this host reaches no backend is no evidence; nor is what began or ended meanwhile,
-// and what passes is.
+// TestOffline: a failed check is no evidence while this host reaches no backend, nor one that began or ended meanwhile;
+// a passed one is.
 func TestOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

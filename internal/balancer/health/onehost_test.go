@@ -43,7 +43,7 @@ const (
 	oneOpenFiles           = 1024
 )
 
-// oneReport is what the process that checks has seen until then.
+// oneReport is the state of the process that checks, as of now.
 type oneReport struct {
 	Healthy, Failing int // of the host's ports
 	Neighbour        lb.Health

@@ -14,7 +14,7 @@ import (
 // than nothing: a backend is better taken for unknown.
 const stale = time.Hour
 
-// memory is what is kept of a target that is no longer asked, or over a restart.
+// memory is the state of a target that is kept while it is not asked, or over a restart.
 type memory struct {
 	State  State     `json:"state"`
 	Since  time.Time `json:"since"`

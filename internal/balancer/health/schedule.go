@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// granule is what the schedule waits at least: of thousands of checks a second, those due within
-// it start together, for a wake-up costs as much as a check.
+// granule is the schedule's shortest wait: of thousands of checks a second, those due within it start together, for a
+// wake-up costs as much as a check.
 const granule = 4 * time.Millisecond
 
 // queue has the targets that wait, the next one first (container/heap).
@@ -92,8 +92,8 @@ func (e *Engine) dispatch(now time.Duration) time.Duration {
 			return max(granule, t.next-now)
 		}
 		if now-t.next >= t.key.spec.check.Interval && t.next > e.full {
-			// The process was suspended, or all was late: what is overdue must not start at once. Where
-			// it waited for others to end it keeps its turn, or the same ones would be left out again and again.
+			// The process was suspended, or all was late: overdue checks must not start at once. Where it waited for
+			// others to end it keeps its turn, or the same ones would be left out again and again.
 			t.due = t.slot(now)
 			t.next = t.due
 			heap.Fix(&e.queue, 0)
@@ -125,8 +125,8 @@ func (e *Engine) await(t *target, began time.Duration) {
 	} else if pace := t.pace(); pace < check.Interval {
 		t.due = max(now, began+pace)
 	} else {
-		// The next of its own times: by that, what was late once is not late for ever. One within
-		// half an interval of a fast check would make two of one.
+		// The next of its own times: by that, a check that was late once is not late for ever. One within half an
+		// interval of a fast check would make two of one.
 		t.due = t.slot(max(now, t.due+check.Interval/2))
 	}
 	t.next = t.due

@@ -15,7 +15,7 @@ import (
 // spec is a check as configured; equal ones are one spec.
 type spec struct {
 	check lb.Check
-	// ask is the part of the check that says what is asked, not when.
+	// ask is a hash of the check's request, without its times.
 	ask uint64
 }
 
@@ -125,7 +125,7 @@ type target struct {
 	place   int
 	spacing time.Duration
 	gone    bool
-	// extra is what a check may take beyond its timeout: see heed.
+	// extra is the time that a check may take beyond its timeout: see heed.
 	extra time.Duration
 	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out,
 	// or changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still
@@ -162,7 +162,7 @@ func (in *interner) key(wanted *Wanted, check *spec) targetKey {
 	return key
 }
 
-// endpoint returns what is asked; by the VIP, backend is one of those that share it.
+// endpoint returns the destination of the check; by the VIP, backend is one of those that share it.
 func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
 	if k.by == nil {
 		return Endpoint{Via: lb.ViaAddress, Address: k.backend, Port: k.port}
@@ -170,10 +170,10 @@ func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
 	return Endpoint{Via: lb.ViaVIP, Backend: backend, Address: backend.Service.VIP, Port: k.port}
 }
 
-// endpoint returns what is asked. Of the backends that share the target one is as good as any.
+// endpoint returns the destination of the check. Of the backends that share the target one is as good as any.
 func (t *target) endpoint() Endpoint { return t.key.endpoint(t.watches[0].backend) }
 
-// identify returns what names the target over restarts and changes of its schedule.
+// identify returns a key of the target that outlives restarts and changes of its schedule.
 func (k targetKey) identify() uint64 {
 	text := fmt.Sprintf("%x %s %d", k.spec.ask, k.backend, k.port)
 	if k.by != nil {

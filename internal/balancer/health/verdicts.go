@@ -102,7 +102,7 @@ func (e *Engine) judge(w *watch) {
 	e.signal()
 }
 
-// combine returns what the targets say together: all must be healthy, or, with any, one.
+// combine returns the joint state of the targets: all must be healthy, or, with any, one.
 func (w *watch) combine() (state State, weight uint16, drain bool) {
 	count := map[State]int{}
 	weight = everything

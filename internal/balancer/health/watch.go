@@ -12,9 +12,9 @@ import (
 // checks start, and verdicts are read.
 const batch = 256
 
-// Watch replaces what is asked. What stays keeps its verdict and its times; a check that differs
-// from a former one only in its times keeps the verdict too. What differs is found aside, and changed
-// batch by batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
+// Watch replaces the checks. One that stays keeps its verdict and its times; a check that differs from a former one
+// only in its times keeps the verdict too. The differences are computed without the engine's lock, and applied batch by
+// batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
 func (e *Engine) Watch(wanted []Wanted) {
 	e.watching.Lock()
 	defer e.watching.Unlock()
@@ -44,7 +44,7 @@ func (e *Engine) Watch(wanted []Wanted) {
 	}
 	e.inTurn(func() {
 		if len(e.targets) == 0 {
-			e.bucket.rate = 0 // what rounding has left
+			e.bucket.rate = 0 // a rest of rounding
 		}
 	})
 	e.rouse()
@@ -57,7 +57,7 @@ func (e *Engine) inTurn(do func()) {
 	do()
 }
 
-// changes is what a call of Watch changes.
+// changes are the differences that a call of Watch applies.
 type changes struct {
 	// others are backends that are new, or of which something else is asked.
 	others []other
@@ -77,8 +77,7 @@ type other struct {
 	any     bool
 }
 
-// compare finds what differs between what is asked and what is wanted. e.watching is held, and
-// e.mu is not.
+// compare finds the differences between present and wanted checks. e.watching is held, and e.mu is not.
 func (e *Engine) compare(wanted []Wanted) *changes {
 	c := &changes{fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
 	in := newInterner(e.targets)

@@ -51,7 +51,7 @@ const (
 	ViaAddress Via = "address"
 )
 
-// What a check does where the configuration does not say.
+// Defaults of a check.
 const (
 	// DefaultCheckInterval and the counts find a failed backend within DefaultCheckFall
 	// intervals and a timeout, and put a load of half a probe a second on a backend.
@@ -74,14 +74,14 @@ const (
 
 // Checks are how a service finds which of its backends serve.
 type Checks struct {
-	// List is what is asked of each backend; empty: nothing is, and all are taken for healthy.
+	// List has the checks of each backend; empty: there is none, and all are taken for healthy.
 	List []Check `json:"list,omitempty"`
 	// Any: a backend is healthy when one check passes; otherwise all must.
 	Any bool `json:"any,omitempty"`
 	// Panic is below which share of healthy backends, in per cent, all are used; 0: none,
 	// and where no backend is healthy the service has none for new flows.
 	Panic uint8 `json:"panic,omitempty"`
-	// OnDown is what becomes of the flows of a backend that fails; empty stands for KeepFlows.
+	// OnDown is the policy for flows of a backend that fails; empty stands for KeepFlows.
 	OnDown OnDown `json:"on_down,omitempty"`
 }
 
@@ -199,7 +199,7 @@ type DNSCheck struct {
 	Type string `json:"type"`
 	// Code is the response code that passes, as in "NOERROR".
 	Code string `json:"code"`
-	// Answer is what a record of the answer must have as data; empty: any or none.
+	// Answer is the data that a record of the answer must have; empty: any or none.
 	Answer string `json:"answer,omitempty"`
 	// TCP asks over TCP.
 	TCP bool `json:"tcp,omitempty"`

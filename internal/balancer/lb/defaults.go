@@ -4,7 +4,7 @@ package lb
 
 import "time"
 
-// What a balancer does where neither a file nor a caller says.
+// Defaults of a balancer, where neither a file nor a caller says.
 const (
 	// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered: those
 	// that are proven, and those that are not yet. Each takes 64 bytes of kernel memory.
@@ -22,8 +22,9 @@ const (
 	// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
 	// was too big.
 	DefaultTooBigRate = 1000
-	// RunPriority is where the program is among others that libxdp's dispatcher runs on an interface: the least
-	// runs first. Filters have 10 (xdp-filter), and are before it; what says nothing has 50, and gets what it passes.
+	// RunPriority is where the program is among others that libxdp's dispatcher runs on an interface: the least runs
+	// first. Filters have 10 (xdp-filter), and run before it; programs without a priority have 50, and get the packets
+	// that it passes.
 	RunPriority = 20
 	// DefaultMTU is that of Ethernet, in bytes.
 	DefaultMTU = 1500
@@ -48,10 +49,9 @@ type Timeouts struct {
 	Fin, Closed time.Duration
 }
 
-// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
-// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
-// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
-// earnest.
+// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four minutes where a connection is not
+// open), of RFC 4787 (REQ-5: two minutes), and of Linux' TIME-WAIT; an unproven flow, which may be forged, is kept as
+// long as a real client retransmits SYNs.
 var DefaultTimeouts = Timeouts{
 	Opening: 30 * time.Second, First: 30 * time.Second,
 	Established: 7440 * time.Second, UDP: 2 * time.Minute,
@@ -72,14 +72,14 @@ func (t Timeouts) WithDefaults() Timeouts {
 	return t
 }
 
-// What a speaker of BGP does where the configuration does not say.
+// Defaults of a BGP speaker.
 const (
 	// DefaultBGPPort is IANA's.
 	DefaultBGPPort = 179
 	// DefaultHoldTime ends a session after a silence of so long. RFC 4271 suggests 90 s, for routers that
 	// compute whole tables; a balancer that is gone must not attract packets for so long.
 	DefaultHoldTime = 9 * time.Second
-	// MinHoldTime is what RFC 4271 permits, section 4.2.
+	// MinHoldTime is the least hold time that RFC 4271 permits (section 4.2).
 	MinHoldTime = 3 * time.Second
 	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear
 	// without trouble.
@@ -109,7 +109,7 @@ const (
 	DefaultVRRPAnnounceInterval = time.Minute
 )
 
-// What balancers tell each other where the configuration does not say.
+// Defaults of the protocol between balancers.
 const (
 	// DefaultMembersPort is that of the protocol's other users.
 	DefaultMembersPort = 7946

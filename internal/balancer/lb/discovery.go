@@ -102,7 +102,7 @@ func (d Discovery) Keeping(of Origin) Keeping {
 	return k
 }
 
-// Text names one of the origins with what is asked there, as in "dns web.example.com".
+// Text names one of the origins and its query, as in "dns web.example.com".
 func (d Discovery) Text(of Origin) string {
 	what := map[Origin]string{FromFile: d.File.Path, FromDNS: d.DNS.Name, FromDocker: d.Docker.Socket}[of]
 	return strings.TrimSpace(fmt.Sprintf("%s %s", of, what))
@@ -124,6 +124,6 @@ type Discovered struct {
 	// Overdue: Until has passed. The set is used only where the service had no backend otherwise: an
 	// origin that fails never empties a service.
 	Overdue bool
-	// Notes are what the origin names and cannot be used, each with its cause.
+	// Notes are the origin's entries that cannot be used, each with its cause.
 	Notes []string
 }

@@ -45,7 +45,7 @@ type Flow struct {
 	Backend BackendKey
 	// Client is who has begun it.
 	Client netip.AddrPort
-	// Source is what full NAT sends its packets from; zero in other modes.
+	// Source is the address and port from which full NAT sends its packets; zero in other modes.
 	Source netip.AddrPort
 	State  FlowState
 	// Proven: its client has sent what a forger of source addresses would not.

@@ -8,7 +8,7 @@ type FlowWalk interface {
 	Next(places int, visit func(*Flow)) (whole bool, err error)
 }
 
-// FlowsTaken says what became of flows that another balancer has told of.
+// FlowsTaken counts the flows that another balancer has handed over, by the result.
 type FlowsTaken struct {
 	// Taken are new here, and Followed were known already.
 	Taken, Followed int

@@ -122,7 +122,7 @@ func TestSchedulers(t *testing.T) {
 	}
 }
 
-// TestTracked: what makes a service of a stateless scheduler remember its flows.
+// TestTracked: the settings that make a service of a stateless scheduler remember its flows.
 func TestTracked(t *testing.T) {
 	stateless := Service{Scheduler: Maglev, Protocol: TCP, Backends: []Backend{{Weight: 1}, {Weight: 1}}}
 	tests := map[string]struct {

@@ -23,8 +23,8 @@ type Persistence struct {
 // On says whether the service has persistence.
 func (p Persistence) On() bool { return p.Timeout > 0 }
 
-// Refusal is what becomes of packets that cannot be sent on: a limit refuses them, or there
-// is no backend, flow, port or room for them.
+// Refusal is the treatment of packets that cannot be sent on: a limit refuses them, or there is no backend, flow, port
+// or room for them.
 type Refusal string
 
 // The refusals.
@@ -58,8 +58,8 @@ type Limits struct {
 	// Connections is how many flows there may be that have not ended, half-open
 	// ones included; 0: any number.
 	Connections uint32 `json:"connections,omitempty"`
-	// Refuse is what becomes of the rest, and of whatever else cannot be sent on; empty
-	// stands for RefuseByDrop.
+	// Refuse is the treatment of the rest, and of all other packets that cannot be sent on; empty stands for
+	// RefuseByDrop.
 	Refuse Refusal `json:"refuse,omitempty"`
 }
 

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// ErrUnknownMode is what reading a mode's name returns where there is no such mode.
+// ErrUnknownMode is the error for a name that is no mode's.
 var ErrUnknownMode = errors.New("unknown mode")
 
 // Mode is the way in which packets reach a backend.

@@ -29,9 +29,8 @@ type Outliers struct {
 	Ejected uint8 `json:"ejected,omitempty"`
 }
 
-// What holds where the configuration does not say. With half of the connections failing, an
-// interval of 5 s and 20 connections in it, a backend that is dead is out after some 6 s, and
-// one that restarts within 2 s stays in.
+// Defaults of the detection of outliers. With half of the connections failing, an interval of 5 s and 20 connections in
+// it, a backend that is dead is out after some 6 s, and one that restarts within 2 s stays in.
 const (
 	DefaultOutlierConnections  = 20
 	DefaultOutlierInterval     = 5 * time.Second

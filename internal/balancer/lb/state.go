@@ -11,8 +11,7 @@ import (
 	"unsafe"
 )
 
-// ErrTooLarge is what a data plane returns for a State that does not fit into the memory
-// that is left.
+// ErrTooLarge is a data plane's error for a State that does not fit into the memory that is left.
 var ErrTooLarge = errors.New("not enough memory")
 
 // State is everything that a data plane must know. Its slices must not be changed after the
@@ -71,7 +70,7 @@ type RoutedService struct {
 	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
 	// traffic.
 	Paths []Path
-	// Observed is what was observed of Backends.
+	// Observed are the observed states of Backends.
 	Observed Observations
 	// HasHairpin: another service serves its near clients; see State.WithHairpins.
 	HasHairpin bool

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// BGP is what routers are told of the VIPs, and how the sessions with them are.
+// BGP is the state of BGP: the VIPs that are announced, and the sessions with routers.
 type BGP struct {
 	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN
 	// and RouterID are absent then, and there are no Peers. Absent: the balancer's own process speaks.
@@ -19,7 +19,7 @@ type BGP struct {
 	RouterID netip.Addr `json:"router_id,omitzero"`
 	// SpeakerPID is the process that speaks to the routers, or has the VIPs in the table; 0: there is none now.
 	SpeakerPID int `json:"speaker_pid"`
-	// Problem says why routers may not be told what is wanted; empty where they are.
+	// Problem says why the announced routes may differ from the wanted ones; empty if they do not.
 	Problem string `json:"problem,omitempty"`
 	// Drained is who has taken this balancer out of every anycast; absent where it is in.
 	Drained *BalancerDrained `json:"drained,omitempty"`
@@ -111,7 +111,7 @@ const BGPEstablished = "established"
 // Established says whether the router is told of the VIPs.
 func (p BGPPeer) Established() bool { return p.State == BGPEstablished }
 
-// Routes are what is to be announced.
+// Routes are the routes to announce.
 type Routes struct {
 	BGP  lb.BGP
 	VIPs []netip.Addr

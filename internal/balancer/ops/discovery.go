@@ -11,7 +11,7 @@ import (
 // Discovered is an origin of backends of a service, and what it has found.
 type Discovered struct {
 	Origin lb.Origin `json:"origin"`
-	// From names it with what is asked there, as in "dns web.example.com".
+	// From names the origin and its query, as in "dns web.example.com".
 	From string `json:"from"`
 	// Backends is how many of the service's are from there.
 	Backends int `json:"backends"`

@@ -33,7 +33,7 @@ type Flow struct {
 	Backend string `json:"backend"`
 	// Client is the address and port of who has begun it.
 	Client netip.AddrPort `json:"client"`
-	// Source is what full NAT sends its packets from.
+	// Source is the address and port from which full NAT sends the flow's packets.
 	Source *netip.AddrPort `json:"source,omitempty"`
 	State  lb.FlowState    `json:"state"`
 	// Proven: its client has sent what a forger of source addresses would not.
@@ -42,7 +42,7 @@ type Flow struct {
 	SilentSeconds float64 `json:"silent_seconds"`
 }
 
-// FlowList is what remembered flows a query means.
+// FlowList has the remembered flows that match a query.
 type FlowList struct {
 	Flows []Flow `json:"flows"`
 	// Matching is how many there are; where that is more than are listed, which are is as they lie in the tables.

@@ -25,7 +25,7 @@ type Members struct {
 	Members []Member `json:"members"`
 }
 
-// MemberState is what is known of a member.
+// MemberState is the state of a member, as this balancer knows it.
 type MemberState string
 
 // The states of a member.
@@ -66,11 +66,11 @@ type Member struct {
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
 	Differs []Difference `json:"differs,omitempty"`
-	// Flows is what is handed over between this balancer and the member; nil where nothing is.
+	// Flows is the state of the handover of flows between this balancer and the member; nil where there is none.
 	Flows *MemberFlows `json:"flows,omitempty"`
 }
 
-// MemberFlows is what is handed over between this balancer and a member.
+// MemberFlows is the state of the handover of flows between this balancer and a member.
 type MemberFlows struct {
 	// Telling: it hears this balancer now. Told counts flows, and Bytes what was sent without TLS and TCP, since then.
 	Telling bool   `json:"telling"`
@@ -116,8 +116,8 @@ func hostOf(address string) string {
 	return at.Addr().String()
 }
 
-// MembersOf returns what is known of members with these names or addresses, in these states; of all where none is
-// named. Where the configuration has no members, it has none either.
+// MembersOf returns the members with these names or addresses, in these states; all where none is named. Where the
+// configuration has no members, it has none either.
 func (s Status) MembersOf(names []string, states []MemberState) Members {
 	if s.Members == nil {
 		return Members{Members: []Member{}}

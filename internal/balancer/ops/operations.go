@@ -25,11 +25,11 @@ var (
 // Reloaded is a reload that was put in force.
 type Reloaded struct {
 	File string `json:"file"`
-	// Warnings say what of it a restart may not know: it is in force all the same.
+	// Warnings name the parts of it that a restart may not know: they are in force all the same.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Verb is what an operation does.
+// Verb names the kind of an operation.
 type Verb string
 
 // The operations.
@@ -88,16 +88,15 @@ type Operation struct {
 	Weight *uint16 `json:"weight,omitempty"`
 	// Forced: Enable by force.
 	Forced bool `json:"forced,omitempty"`
-	// Notes are what else there is to know about what was done, a line each.
+	// Notes are remarks on the operation, a line each.
 	Notes []string `json:"notes,omitempty"`
 	// Lost says why it cannot be taken back any more; empty if it can.
 	Lost string `json:"lost,omitempty"`
-	// Undone is what Undo took back.
+	// Undone is the operation that Undo took back.
 	Undone *Operation `json:"undone,omitempty"`
 }
 
-// Operations are what was changed beside the configuration, for as long as the
-// process lives.
+// Operations are the changes made beside the configuration, for as long as the process lives.
 type Operations struct {
 	// InForce are the backends that differ from the configuration, in its order, and then those that are absent.
 	InForce []Overlay `json:"in_force"`
@@ -105,8 +104,8 @@ type Operations struct {
 	History []Operation `json:"history"`
 }
 
-// Overlay is what operations have made of one backend. It stays with the service's and the backend's name, whatever
-// address these have.
+// Overlay is the state of one backend that operations have changed. It stays with the names of the service and the
+// backend, whatever addresses these have.
 type Overlay struct {
 	Target
 	// Absent is since when the backend, which was discovered, is not found any more; zero: it is there. Target has
@@ -115,7 +114,7 @@ type Overlay struct {
 	Drain  *Drained  `json:"drain,omitempty"`
 	Weight *Weighted `json:"weight,omitempty"`
 	Forced *Forced   `json:"forced,omitempty"`
-	// Left is what the backend still has.
+	// Left has the flows that the backend still has.
 	Left Left `json:"left"`
 }
 
@@ -163,7 +162,7 @@ type Forced struct {
 	At time.Time `json:"at"`
 }
 
-// Left is what a backend still has to do.
+// Left has the flows that a backend still has.
 type Left struct {
 	// Flows are those remembered that name it, ended ones included until they are
 	// forgotten; looked through some seconds ago at most.

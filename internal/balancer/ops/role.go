@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Role is what a client of the API may do.
+// Role is the permissions of a client of the API.
 type Role string
 
 // The roles; each may do what those before it may.

@@ -26,12 +26,12 @@ type Status struct {
 	Interface  string      `json:"interface"`
 	Hook       Hook        `json:"hook"`
 	Interfaces []Interface `json:"interfaces"`
-	// TableSize is what the configuration says for services that do not; absent where
-	// it does not: then the number of backends decides.
+	// TableSize is the configured default for services without a table size of their own; absent where there is none:
+	// then the number of backends decides.
 	TableSize uint32 `json:"table_size,omitempty"`
 	// Generation counts the states that the data plane was given, from 1.
 	Generation uint64 `json:"generation"`
-	// Problems are what a person should look at now, a line each.
+	// Problems are the faults that need a person's attention now, a line each.
 	Problems []string  `json:"problems"`
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
@@ -40,12 +40,11 @@ type Status struct {
 	Flows *Flows `json:"flows,omitempty"`
 	// Memory is the kernel memory that is taken.
 	Memory *Memory `json:"memory,omitempty"`
-	// Local is what became of the sockets of clients on the balancer's own host; absent where they are
-	// not served.
+	// Local has the counts of sockets of clients on the balancer's own host; absent where they are not served.
 	Local *Local `json:"local,omitempty"`
 	// Proxy is the process behind the services of mode proxy; absent where there is none.
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
-	// BGP is what routers are told of the VIPs; absent where none is told.
+	// BGP is the state of BGP; absent where no router is told of the VIPs.
 	BGP *BGP `json:"bgp,omitempty"`
 	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
 	// balancer's alone.
@@ -54,7 +53,7 @@ type Status struct {
 	Members *Members `json:"members,omitempty"`
 	// Feeds are the sources of configuration that programs keep.
 	Feeds []Feed `json:"feeds,omitempty"`
-	// Operations are what differs from the configuration.
+	// Operations are the differences from the configuration that operations have made.
 	Operations Operations `json:"operations"`
 	// Unwritten are the files that cannot be written now: decisions go on without, and they are written again
 	// until there is room. WriteFailures counts attempts that failed since the start.
@@ -72,7 +71,7 @@ func (s *Status) Taken(came time.Time) time.Time {
 
 // Unwritten is a file that only a restart needs, and that cannot be written.
 type Unwritten struct {
-	// What is in it.
+	// What describes the file's content.
 	What string `json:"what"`
 	Path string `json:"path"`
 	// Since is when writing it failed first, and Error why it did last.
@@ -83,15 +82,15 @@ type Unwritten struct {
 	Kept bool `json:"kept"`
 }
 
-// Local is what became of the sockets of a control group that asked for a VIP.
+// Local has the counts of a control group's sockets that were opened to a VIP.
 type Local struct {
 	// Cgroup is the directory of the control group.
 	Cgroup string `json:"cgroup"`
 	// Sockets have a backend now, until they are closed.
 	Sockets uint64 `json:"sockets"`
-	// Warning says what the kernel lacks for some of them.
+	// Warning names the kernel features that some of them lack.
 	Warning string `json:"warning,omitempty"`
-	// Events say what became of them; every event is listed.
+	// Events count the outcomes of these sockets; every kind of event is listed.
 	Events []LocalEvent `json:"events"`
 }
 
@@ -154,7 +153,7 @@ type Hook struct {
 	Driver  string `json:"driver"`
 	// Reason says why this hook, where the configuration left room.
 	Reason string `json:"reason"`
-	// Warning says what may be lost by it.
+	// Warning names packets that this attachment may lose.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -172,7 +171,7 @@ type Service struct {
 	// MSS is the most that a SYN may announce, in bytes; 0: whatever it does.
 	MSS       uint16       `json:"mss,omitempty"`
 	Scheduler lb.Scheduler `json:"scheduler"`
-	// Hash is what the hash is made of.
+	// Hash names the fields of a packet that are hashed.
 	Hash lb.Hash `json:"hash"`
 	// TableSize is the number of slots of the hash table.
 	TableSize uint32 `json:"table_size"`
@@ -191,11 +190,10 @@ type Service struct {
 	Flows  uint64 `json:"flows"`
 	// Serving says which backends take new flows.
 	Serving Serving `json:"serving"`
-	// Checks are what each backend is asked, and Require what of several must pass; absent
-	// where nothing is asked.
+	// Checks are those of each backend, and Require how many of several must pass; absent where there is no check.
 	Checks  []Check `json:"checks,omitempty"`
 	Require string  `json:"require,omitempty"`
-	// OnDown is what becomes of the flows of a backend that fails; absent where nothing is asked.
+	// OnDown is the policy for flows of a backend that fails; absent where there is no check.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
 	// Outliers is how backends are judged by what they answer to clients; absent where they are not.
 	Outliers *Outliers `json:"outliers,omitempty"`
@@ -206,7 +204,7 @@ type Service struct {
 	// Hairpin is how clients are served whose backends would answer them directly; absent where there
 	// are none, or they are served as others are.
 	Hairpin *Hairpin `json:"hairpin,omitempty"`
-	// Proxy is what the service does and has done in mode proxy; absent in others.
+	// Proxy has the settings and counters of mode proxy; absent in other modes.
 	Proxy *ProxiedService `json:"proxy,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
@@ -231,7 +229,7 @@ type Hairpin struct {
 
 // SlowStart is how far a backend has come that began to serve a while ago.
 type SlowStart struct {
-	// Percent is what it gets of its weight now.
+	// Percent is the share of its weight that it gets now.
 	Percent uint16 `json:"percent"`
 	// Until is when it gets all of it.
 	Until time.Time `json:"until"`
@@ -277,11 +275,11 @@ type Limits struct {
 	Burst uint32 `json:"burst,omitempty"`
 	// Connections is how many may be active.
 	Connections uint32 `json:"connections,omitempty"`
-	// Refuse is what becomes of others.
+	// Refuse is the treatment of the others.
 	Refuse lb.Refusal `json:"refuse,omitempty"`
 }
 
-// Transition is what a change of backends has left to do.
+// Transition is the rest of a change of backends that is not over.
 type Transition struct {
 	Since time.Time `json:"since"`
 	// Until is when the table before is forgotten; zero where it was already, and
@@ -295,8 +293,7 @@ type Transition struct {
 	Base bool `json:"base"`
 }
 
-// Backend is a backend, what is known about it and what it was sent since it
-// was configured.
+// Backend is a backend, its observed state, and its counters since it was configured.
 type Backend struct {
 	Name    string     `json:"name"`
 	Address netip.Addr `json:"address"`
@@ -351,7 +348,7 @@ type Backend struct {
 	// Flows are those remembered that name it, ended ones until they are forgotten;
 	// looked through some seconds ago at most.
 	Flows uint64 `json:"flows"`
-	// Proxied is what else the proxy has counted in mode proxy; absent in others. Connections and Active are those
+	// Proxied has counters that only the proxy keeps, in mode proxy; absent in others. Connections and Active are those
 	// that it has opened to the backend, Bytes went there, and ReturnedBytes came from there.
 	Proxied *Proxied `json:"proxied,omitempty"`
 	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
@@ -366,7 +363,7 @@ type Backend struct {
 	// empty: it does not fail.
 	Ejection *Ejection `json:"ejection,omitempty"`
 	Spared   string    `json:"spared,omitempty"`
-	// Health is what the checks say; absent where nothing is asked.
+	// Health is the result of the checks; absent where there is none.
 	Health *Health `json:"health,omitempty"`
 }
 
@@ -388,6 +385,6 @@ type Outcome struct {
 	Name    string `json:"name"`
 	Packets uint64 `json:"packets"`
 	Help    string `json:"help"`
-	// Remedy says what cures it; absent where no packet is lost by it.
+	// Remedy is the cure; absent where no packet is lost by it.
 	Remedy string `json:"remedy,omitempty"`
 }

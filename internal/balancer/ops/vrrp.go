@@ -52,7 +52,7 @@ type VRRP struct {
 // VRRPPeer is another balancer of the segment.
 type VRRPPeer struct {
 	Address netip.Addr `json:"address"`
-	// Priority and IntervalSeconds are what it said last, at Heard; a priority of 0 says that it leaves.
+	// Priority and IntervalSeconds are those of its last advertisement, at Heard; a priority of 0 says that it leaves.
 	Priority        uint8     `json:"priority"`
 	IntervalSeconds float64   `json:"interval_seconds"`
 	Heard           time.Time `json:"heard"`
@@ -84,7 +84,7 @@ type Election struct {
 	Out       string
 }
 
-// Sharing is what other balancers and routers are told of the VIPs, and how they share them.
+// Sharing is the state of the protocols, BGP and VRRP, by which balancers share the VIPs.
 type Sharing struct {
 	BGP
 	// VRRP is absent where the VIPs are not shared by it.

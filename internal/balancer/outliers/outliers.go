@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Every is how often counters are to be looked at. It is also how long an answer may take: what
-// was tried later than that is not judged yet.
+// Every is how often counters are to be looked at. It is also how long an answer may take: newer connections and
+// datagrams are not judged yet.
 const Every = time.Second
 
 // Service is one that ejects backends, as it is now.
@@ -42,10 +42,10 @@ type Ejection struct {
 	Reason string
 }
 
-// Kind is what has become of a backend.
+// Kind is the kind of a change to a backend's ejection.
 type Kind uint8
 
-// What can become of it.
+// The kinds of changes.
 const (
 	// Ejected: it takes no new flow until Change.Until.
 	Ejected Kind = iota
@@ -60,7 +60,7 @@ const (
 	Spared
 )
 
-// Change is what is new of a backend.
+// Change is a change to the ejection of a backend.
 type Change struct {
 	Key  lb.BackendKey
 	Kind Kind
@@ -76,8 +76,8 @@ type Engine struct{ backends map[lb.BackendKey]*backend }
 // New returns an engine that knows nothing yet.
 func New() *Engine { return &Engine{backends: map[lb.BackendKey]*backend{}} }
 
-// Look takes what was counted until now, by backends of all services that eject any, and returns
-// what is new. It forgets the others.
+// Look takes the present counters of the backends of all services that eject any, and returns the changes. It forgets
+// other backends.
 func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
 	seen := make(map[lb.BackendKey]*backend, len(e.backends))
 	for i := range services {
@@ -258,7 +258,7 @@ func (s service) forgive(now time.Time) {
 	}
 }
 
-// Remembered is what Save keeps of a backend.
+// Remembered is the state of a backend that Save returns.
 type Remembered struct {
 	Backend lb.BackendKey `json:"backend"`
 	Since   time.Time     `json:"since,omitzero"`
@@ -267,7 +267,7 @@ type Remembered struct {
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// Save returns what a process that follows is to go on with.
+// Save returns the state for the next process to go on with.
 func (e *Engine) Save() (all []Remembered) {
 	for key, b := range e.backends {
 		r := Remembered{Backend: key, Times: b.times}

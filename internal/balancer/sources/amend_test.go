@@ -85,8 +85,8 @@ func TestAmend(t *testing.T) {
 	}
 }
 
-// TestAmendRefused: what the configuration, the data plane or the one who asks refuses leaves everything as it was,
-// also for the next process.
+// TestAmendRefused: a difference that the configuration, the data plane or the caller refuses leaves everything as it
+// was, also for the next process.
 func TestAmendRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)

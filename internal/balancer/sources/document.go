@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// bodyKind is what a text is that comes from another program.
+// bodyKind is the kind of a text that another program sends.
 var bodyKind = yamlfile.Kind{Noun: "a part of a configuration", Needs: "a value", MaxBytes: 32 << 20}
 
 // ReadYAML returns the value of a YAML text. Errors: ErrMalformed.

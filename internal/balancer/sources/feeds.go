@@ -22,7 +22,7 @@ const (
 	maxText     = 1000
 )
 
-// feeds are what programs last said of the sources that they keep, by name.
+// feeds are the last reports of programs on the sources that they keep, by name.
 type feeds struct {
 	mu    sync.Mutex
 	heard map[string]heard

@@ -39,7 +39,7 @@ var (
 	ErrChanged = errors.New("changed meanwhile")
 	// ErrMalformed: the text cannot be read, whatever the configuration is.
 	ErrMalformed = errors.New("cannot be read")
-	// ErrNotStored: what would outlive the process could not be written.
+	// ErrNotStored: the change could not be written, and would not outlive the process.
 	ErrNotStored = errors.New("not stored")
 )
 
@@ -55,7 +55,7 @@ type Fragment struct {
 	At time.Time
 }
 
-// picture is what is in force. It is never changed.
+// picture is the configuration in force, with its sources. It is never changed.
 type picture struct {
 	file      config.Source
 	cfg       *config.Config
@@ -78,9 +78,9 @@ type Sources struct {
 	feeds feeds
 }
 
-// Open reads the file at path and the fragments that are kept in a directory, which need not be
-// there. Config returns what they say together, and Use has to be called before a change. The error
-// is a yamlfile.Problems where the contents are at fault.
+// Open reads the file at path and the fragments that are kept in a directory, which need not be there. Config returns
+// the configuration merged from them, and Use has to be called before a change. The error is a yamlfile.Problems where
+// the contents are at fault.
 func Open(path, dir string) (*Sources, error) {
 	s := &Sources{path: path, store: store{dir: dir}, turn: make(chan struct{}, 1)}
 	fragments, err := s.store.load()
@@ -99,8 +99,8 @@ func Open(path, dir string) (*Sources, error) {
 	return s, nil
 }
 
-// Use says how configurations are put in force: what a reload of the file brings, and what a change
-// of another source does.
+// Use sets how configurations are put in force: by reload after the file has changed, by replace after another source
+// has.
 func (s *Sources) Use(reload, replace Apply) { s.reload, s.replace = reload, replace }
 
 // Config returns the configuration in force.
@@ -178,8 +178,8 @@ func (s *Sources) Reload(ctx context.Context) error {
 	return err
 }
 
-// Edit makes another text of a source; before is what it has now, with generation 0 where there is
-// no such source yet. Composed says that lines of the text say nothing to who asked.
+// Edit makes another text of a source; before is its present text, with generation 0 where there is no such source yet.
+// Composed says that the caller did not write the text, so that its line numbers would mean nothing to them.
 type Edit func(before Fragment) (text []byte, composed bool, err error)
 
 // Change is a change of a source that was made, or would be.
@@ -240,8 +240,8 @@ func (p *picture) find(name string) (int, bool) {
 	})
 }
 
-// next returns the picture in which a fragment has another text, and the fragment, with its text as
-// it will be stored: what is put in force is what the next start reads.
+// next returns the picture in which a fragment has another text, and the fragment, with its text as it will be stored:
+// the configuration put in force is the one that the next start reads.
 func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
 	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by,
 		At: time.Now().UTC().Truncate(time.Second)}
@@ -280,9 +280,8 @@ func (p *picture) with(made Fragment) []Fragment {
 	return all
 }
 
-// put stores a fragment and puts the picture that has it in force. What has to be written is
-// written before anything is changed, and takes its name after: neither a full disk nor a refusal leaves
-// something half done.
+// put stores a fragment and puts the picture that has it in force. The file is written before anything is changed, and
+// renamed into place afterwards: neither a full disk nor a refusal leaves something half done.
 func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment,
 	write func() (pendingFile, error)) error {
 	pending, err := write()

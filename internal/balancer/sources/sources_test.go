@@ -29,7 +29,7 @@ services:
       - {name: web01, address: 192.0.2.1}
 `
 
-// plane is what configurations are put in force in.
+// plane stands for the balancer that configurations are put in force in.
 type plane struct {
 	cfg     *config.Config
 	refuses error
@@ -157,7 +157,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestRefused: what the data plane refuses, or the disk, leaves everything as it was.
+// TestRefused: a change that the data plane or the disk refuses leaves everything as it was.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)
@@ -216,7 +216,7 @@ func TestDry(t *testing.T) {
 	}
 }
 
-// TestUnchanged: what the source says already is no change, and no new generation.
+// TestUnchanged: a source's present text is no change, and makes no new generation.
 func TestUnchanged(t *testing.T) {
 	s, p := open(t, t.TempDir())
 	for n := range 2 {

@@ -62,7 +62,7 @@ func TestStoreOfAnother(t *testing.T) {
 	}
 }
 
-// TestMove: what another directory has goes to the one of now, unless that has something newer.
+// TestMove: fragments of the former directory move to the present one, unless that has newer ones.
 func TestMove(t *testing.T) {
 	root := t.TempDir()
 	from, to := filepath.Join(root, "from"), filepath.Join(root, "below", "to")

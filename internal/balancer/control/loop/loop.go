@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop has one goroutine do all that changes a state: it waits for a call, a signal or the time of a task. What
-// runs in it needs no lock, and never waits for others.
+// Package loop has one goroutine do all that changes a state: it waits for a call, a signal or the time of a task. Code
+// in it needs no lock, and must not wait for others.
 package loop
 
 import (

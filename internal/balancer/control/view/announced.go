@@ -80,9 +80,9 @@ func (l *Layout) ByAddress() bool {
 	return l.Config.Members.Listen.IsValid() && !l.Config.BGP.On() && l.Config.VRRP.ID == 0
 }
 
-// LeavesAll says whether no packet comes for any VIP while this balancer leaves them to others. By VIPs' addresses,
-// some may: what else steers them there does not ask. The tables of others count for more then, for they have the flows
-// that are older.
+// LeavesAll says whether no packet comes for any VIP while this balancer leaves them to others. A VIP that BGP never
+// announces may still get some: other ways to steer packets do not ask this balancer. The tables of others count for
+// more then, for they have the flows that are older.
 func (l *Layout) LeavesAll() bool {
 	if !l.BesideOthers() {
 		return false

@@ -10,25 +10,25 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Verdict is what of a lb.Verdict decides about a backend, as of when it last changed.
+// Verdict is the part of a lb.Verdict that decides about a backend, as of its last change.
 type Verdict struct {
-	// State is what the checks say, with a reason of it, since Since.
+	// State is the state by the checks, with a reason of it, since Since.
 	State  lb.Health
 	reason string
 	Since  time.Time
-	// Share is what the backend asks for of its weight, in per cent; Drain: it asks for no new flow.
+	// Share is the share of its weight that the backend asks for, in per cent; Drain: it asks for no new flow.
 	Share uint16
 	Drain bool
 	// previous: see lb.Verdict.
 	previous bool
 }
 
-// VerdictOf returns what of a verdict decides.
+// VerdictOf returns the part of a verdict that decides.
 func VerdictOf(v lb.Verdict) Verdict {
 	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Former}
 }
 
-// Checking is what a configuration asks of its backends.
+// Checking returns the checks of a configuration's backends.
 func (l *Layout) Checking() (all []lb.Checking) {
 	for _, s := range l.Config.Services {
 		if !s.Checks.On() {
@@ -105,7 +105,7 @@ type Selection struct {
 	Healthy, Wanted int
 }
 
-// member is a backend of a service, as operations have it, and what is known of it.
+// member is a backend of a service after operations, with its observed state.
 type member struct {
 	lb.Backend
 	lb.Observed
@@ -118,7 +118,7 @@ type member struct {
 	ejection string
 	// out: a deadline has taken it out of its service.
 	out bool
-	// slow is what slow start leaves of its weight, in per cent.
+	// slow is the share of its weight that slow start leaves it, in per cent.
 	slow uint16
 }
 
@@ -216,7 +216,7 @@ func (v *View) judge(i int) (lb.RoutedService, Selection) {
 	return made, p
 }
 
-// member returns a backend with what is known of it.
+// member returns a backend with its observed state.
 func (v *View) member(at Use) member {
 	s, b := v.Service(at), v.Backend(at)
 	key := s.BackendKey(b)
@@ -266,7 +266,7 @@ func keepOne(all []member) {
 	}
 }
 
-// share is what the backend asks for of its weight, in per cent.
+// share returns the share of its weight that the backend asks for, in per cent.
 func (m *member) share() uint16 {
 	if m.State == "" {
 		return 100

@@ -17,8 +17,7 @@ import (
 type Layout struct {
 	// Config is the configuration.
 	Config *config.Config
-	// Addresses are what the first interface has: the VIPs and the addresses of
-	// full NAT, each once.
+	// Addresses are those of the first interface: the VIPs and the addresses of full NAT, each once.
 	Addresses []netip.Addr
 	// Backends are the backends' addresses, each once, in the configuration's
 	// order, and Number is the way back.
@@ -198,8 +197,8 @@ func (l *Layout) findProxied() {
 	}
 }
 
-// Endpoint is what makes ports of full NAT's pool different: two flows may have the same
-// address and port of the pool if they go to different endpoints.
+// Endpoint is the destination within which a port of full NAT's pool is unique: two flows may have the same address and
+// port of the pool if they go to different endpoints.
 type Endpoint struct {
 	Address  netip.Addr
 	port     uint16

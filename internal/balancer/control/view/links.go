@@ -45,7 +45,7 @@ func WhyUnreachable(s lb.Service, e *paths.Entry) string {
 // sends them, by ways that are not looked at here: health checks find what is wrong with them.
 func reached(s lb.Service, p lb.Path) bool { return s.Mode.Proxied() || p.MAC != nil }
 
-// Misfit says what is wrong with a route, that is there, for a service's mode.
+// Misfit returns the reason for which an existing route does not do for a service's mode; "" if it does.
 func Misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	switch {
 	case s.Mode.NeedsNeighbours() && r.Gateway.IsValid():
@@ -118,7 +118,7 @@ func Within(links []iface.State, r paths.Route) paths.Route {
 	return paths.Elsewhere(r.Interface, LinkNames(links))
 }
 
-// EntryWithin is within for what is known of an address.
+// EntryWithin is within for a path entry of an address.
 func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	if e.Interface == "" {
 		return e

@@ -28,7 +28,7 @@ type Start struct {
 	unmet bool
 	// Began is when it began to serve; zero: long ago.
 	Began time.Time
-	// Share is what it gets of its weight, in per cent.
+	// Share is the share of its weight that it gets, in per cent.
 	Share uint16
 }
 

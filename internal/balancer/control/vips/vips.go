@@ -109,7 +109,7 @@ func (h *VIPs) Elect(holds, keeping bool, announcements uint64) {
 	}
 }
 
-// GiveUp takes what is held off the interface.
+// GiveUp removes the held addresses from the interface.
 func (h *VIPs) GiveUp() { h.remove(h.link.Name, h.held) }
 
 // lifetimeOf is for how long addresses stay on the interface without the process. Where another balancer takes them
@@ -148,7 +148,7 @@ func (h *VIPs) Change(before, next *view.View) (bring, retire []steps.Step) {
 				h.lifetime = stayed
 				return err
 			}
-			// What was read of the interface is older than that.
+			// The last reading of the interface is older than that.
 			h.link, h.held, h.looked = now, is, true
 			return nil
 		},

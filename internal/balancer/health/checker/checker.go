@@ -36,7 +36,7 @@ type ask struct {
 	last     time.Time // when the last step ended
 }
 
-// protocols has what makes a check of each type.
+// protocols has the function that makes a check, by its type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
 	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns,
 	lb.CheckUDP:  (*ask).udp,

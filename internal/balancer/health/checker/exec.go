@@ -26,7 +26,7 @@ import (
 const (
 	// programs is how many run at a time.
 	programs = 32
-	// outputBytes is what is kept of a program's output: it is named where the check fails.
+	// outputBytes is how much of a program's output is kept: the reason of a failed check quotes it.
 	outputBytes = 4 << 10
 	// closing is how long a program's output may stay open when it has ended: it has children
 	// that left its process group.
@@ -97,7 +97,7 @@ func (a *ask) launch() (*program, error) {
 	return p, nil
 }
 
-// environment has what a program may need, and nothing of ours.
+// environment has the variables that a program may need, and none of ours.
 func (a *ask) environment() []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/",

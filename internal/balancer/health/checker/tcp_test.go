@@ -87,7 +87,7 @@ func full(t *testing.T) (netip.AddrPort, int) {
 	return to, fd
 }
 
-// What this host cannot send is no evidence.
+// TestOwnTrouble: a request that this host cannot send is no evidence.
 func TestOwnTrouble(t *testing.T) {
 	to := serve(t, "127.0.0.1:0", func(net.Conn) {})
 	c := tcpCheck(patiently)

@@ -128,7 +128,7 @@ func (a *ask) judgeTLS(err error) health.Answer {
 	return a.judge(err)
 }
 
-// names returns what a certificate is for.
+// names lists the names and addresses of a certificate, the first few where there are many.
 func names(c *x509.Certificate) string {
 	all := append([]string{}, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
