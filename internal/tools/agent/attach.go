@@ -84,7 +84,7 @@ type attachedSide struct {
 	link link.Link // nil with HookClsact
 }
 
-// attach puts the programs on an interface, before what is there; on an error, none. The caller holds the lock, or
+// attach puts the programs on an interface, before those of others; on an error, none. The caller holds the lock, or
 // nobody else has the agent yet.
 func (a *Agent) attach(nic netlink.Link, asked string) error {
 	on := &attached{index: nic.Attrs().Index, name: nic.Attrs().Name, asked: asked}

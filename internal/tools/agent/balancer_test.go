@@ -14,9 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// stage does to packets that leave an interface for a VIP what a balancer does,
-// in the kernel: with the GSO packets and the half-made checksums that TCP sends
-// between hosts of one machine. It is another program than the balancer's, so
+// stage changes packets that leave an interface for a VIP as a balancer does, in the kernel: with the GSO packets and
+// the half-made checksums that TCP sends between hosts of one machine. It is another program than the balancer's, so
 // that the two cannot share a mistake.
 type stage struct {
 	mode           lb.Mode

@@ -101,7 +101,7 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 	return Finding{"hook", Good, "clsact"}
 }
 
-// Every namespace's first interface is lo.
+// loopbackIndex is the index of lo, every namespace's first interface.
 const loopbackIndex = 1
 
 // runsOn says whether a program of an agent is attached to an interface, in TCX or as a filter.
@@ -197,7 +197,7 @@ func (h *host) others(mode lb.Mode) []Finding {
 	return found
 }
 
-// guePort is what IANA gave GUE.
+// guePort is IANA's port of GUE.
 const guePort = 6080
 
 // udpListens says whether a UDP socket has the port.

@@ -25,7 +25,7 @@ type pace struct {
 	settle time.Duration
 	// apart is the least time between two looks: another program may disagree, and must not be fought without a pause.
 	apart time.Duration
-	// every is for what the kernel tells nobody: sysctls.
+	// every is the interval of reading sysctls: the kernel tells nobody of their changes.
 	every time.Duration
 }
 
@@ -120,7 +120,7 @@ func receive(events *nl.NetlinkSocket, stirred chan<- struct{}) {
 	}
 }
 
-// look compares the host with what it is to be, puts right what it can, and returns the rest.
+// look compares the host with the desired state, puts right what it can, and returns the remaining problems.
 func (a *Agent) look(log *slog.Logger) (problems []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,7 +274,7 @@ func (a *Agent) wanted(links []netlink.Link) (wanted map[int]string, problems []
 	return wanted, problems
 }
 
-// on returns what is attached to the interface with that index, or nil.
+// on returns the programs on the interface with that index, or nil.
 func (a *Agent) on(index int) *attached {
 	for _, on := range a.attached {
 		if on.index == index {

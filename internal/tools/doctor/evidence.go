@@ -27,7 +27,7 @@ type Evidence struct {
 	Wire    Wire   `json:"wire"`
 	Flows   Flows  `json:"flows"`
 	Paths   []Path `json:"paths,omitempty"`
-	// Lacks are what the kernel lacks that programs of a balancer, or of an agent, need.
+	// Lacks are the features of the kernel that programs of a balancer, or of an agent, need, and that it lacks.
 	Lacks []bpfhost.Lack `json:"lacks,omitempty"`
 }
 

@@ -39,7 +39,7 @@ var harmless = []string{
 	"SOCKET_CLOSE", "SOCKET_DESTROY", "NETFILTER_CONNTRACK",
 }
 
-// judgeKernel tells of what the kernel lacks that eBPF programs need.
+// judgeKernel reports features that eBPF programs need and the kernel lacks.
 func judgeKernel(e *Evidence) []Finding {
 	var figures []Figure
 	for _, lack := range e.Lacks {
@@ -55,7 +55,7 @@ func judgeKernel(e *Evidence) []Finding {
 // of.
 const manyDrops = 1
 
-// judgeOtherDrops tells of what the kernel dropped for reasons that no other rule has.
+// judgeOtherDrops reports the kernel's drops for reasons that no other rule has.
 func judgeOtherDrops(e *Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {

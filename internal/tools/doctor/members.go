@@ -14,7 +14,7 @@ import (
 const farBehind = 10_000
 
 // judgeMembers tells of other balancers that are not reached, are told of no flows, or not as fast as they begin, have
-// one name or another version, or balance in another way, by what our own knows.
+// one name or another version, or balance in another way, by our own balancer's status.
 func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	if s.Members == nil {
 		return nil
@@ -81,7 +81,7 @@ func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f 
 	}
 }
 
-// flowsBefore is what was handed over with a member as it is now; nil where that is not known.
+// flowsBefore is the earlier count of flows handed over with a member as it is now; nil where that is not known.
 func flowsBefore(before *ops.Status, m *ops.Member) *ops.MemberFlows {
 	if before.Members == nil {
 		return nil

@@ -20,7 +20,7 @@ func TestJudgeMembers(t *testing.T) {
 	stuck.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 2}
 	overflowing.Flows = &ops.MemberFlows{Telling: true, Heard: true, Overflows: 1}
 	other.Version = "1.2.4"
-	// What was there before is of one that is far behind.
+	// The earlier status is of a member that is far behind.
 	before := alive
 	before.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 1}
 	for name, test := range map[string]struct {

@@ -241,7 +241,7 @@ func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	}
 }
 
-// close ends it and returns what was found.
+// close ends it and returns the paths.
 func (p *pinger) close() (paths []Path) {
 	p.four.Close()
 	if p.six != nil {

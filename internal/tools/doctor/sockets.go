@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// Sockets is what TCP's sockets tell.
+// Sockets are counts of TCP's sockets.
 type Sockets struct {
 	// Listeners are those whose queue is not empty.
 	Listeners []Listener `json:"listeners,omitempty"`
@@ -38,7 +38,7 @@ type Listener struct {
 	Limit   uint32         `json:"limit"`
 }
 
-// PortRange is what the kernel chooses local ports from.
+// PortRange is the range of local ports that the kernel chooses from.
 type PortRange struct {
 	First uint16 `json:"first"`
 	Last  uint16 `json:"last"`
@@ -59,7 +59,7 @@ type Destination struct {
 	TimeWait int            `json:"time_wait,omitempty"`
 }
 
-// Hanging is a connection whose peer does not acknowledge what is sent.
+// Hanging is a connection whose peer does not acknowledge data.
 type Hanging struct {
 	Local netip.AddrPort `json:"local"`
 	Peer  netip.AddrPort `json:"peer"`

@@ -9,7 +9,7 @@ import (
 )
 
 // judgeVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
-// have the MAC address of the backup for a VIP, by what our own balancer knows.
+// have the MAC address of the backup for a VIP, by our own balancer's status.
 func judgeVRRP(before, after *ops.Status) (findings []Finding) {
 	was, is := before.VRRP, after.VRRP
 	if was == nil || is == nil {

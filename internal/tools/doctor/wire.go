@@ -11,8 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Wire is what was heard on the segment: answers to questions that do no harm, and
-// what others announced unasked.
+// Wire has the answers on the segment to questions that do no harm, and the announcements that others made unasked.
 type Wire struct {
 	// Claims are the MAC addresses that an address was claimed for, by ARP or NDP.
 	Claims []Claim `json:"claims,omitempty"`
@@ -29,7 +28,7 @@ type Claim struct {
 	Interface string     `json:"interface"`
 	// VIP says that it is one.
 	VIP bool `json:"vip,omitempty"`
-	// Known is what the neighbour table has; empty if nothing that is used.
+	// Known is the neighbour table's MAC address; empty if it has none that is used.
 	Known string `json:"known,omitempty"`
 	// MACs are those of others that claimed it, and Ours says that this host did.
 	MACs []string `json:"macs,omitempty"`

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Options say what a host is for.
+// Options describe a host's task.
 type Options struct {
 	Role Role
 	// Mode is the mode of the service; empty is l2dsr.
@@ -47,7 +47,7 @@ type Tuner struct {
 	facts  *Facts
 	cards  []*Interface
 	plans  map[string]*plan.Plan
-	// step is called between what must survive a kill; nil but in tests.
+	// step is called between writes, where a kill must do no harm; nil but in tests.
 	step func()
 }
 
@@ -94,7 +94,7 @@ func newAccess(root string) (*access, error) {
 	return a, nil
 }
 
-// Close lets go of what was opened to ask.
+// Close closes the sockets to the kernel.
 func (t *Tuner) Close() error { return t.access.cards.Close() }
 
 // look reads the facts of the host and of its cards, and plans its cores.
@@ -185,7 +185,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	return f, true
 }
 
-// lacks says what the host lacks for an item to apply.
+// lacks names a condition of an item that the host does not meet.
 func (t *Tuner) lacks(item Item) string {
 	n := item.Needs
 	switch {
@@ -209,7 +209,7 @@ func (t *Tuner) lacks(item Item) string {
 	return ""
 }
 
-// target is a setting of an item, and what it is about.
+// target is a setting of an item, and the object that it is about.
 type target struct {
 	key  Key
 	card *Interface // nil where it is about no card
@@ -266,7 +266,7 @@ type slot struct {
 	number string
 }
 
-// slots lists what a placeholder in a name stands for on a card.
+// slots lists the values of a placeholder in a name, on a card.
 func slots(name string, card *Interface) []slot {
 	var all []slot
 	switch {
@@ -355,7 +355,7 @@ func absentNote(k Key) string {
 	return "this host does not have it"
 }
 
-// want computes what a setting should be; false where there is nothing to go by.
+// want computes the wanted value of a setting; false where there is no rule for it.
 func (t *Tuner) want(item Item, at target) (string, bool) {
 	if item.Value.plan == "" {
 		value, err := item.Value.resolve(t.facts.fact(at.card))

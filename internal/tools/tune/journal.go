@@ -40,7 +40,7 @@ type header struct {
 	Started time.Time `json:"started"`
 }
 
-// What a line of a journal says.
+// The operations in the lines of a journal.
 const (
 	opSet  = "set"  // a setting is about to be changed
 	opKeep = "keep" // a setting may be changed by another change
@@ -159,7 +159,7 @@ type changeLog struct {
 	records []record
 	// torn says that the file's end has to be cut before something is added.
 	torn bool
-	// Notes say what was dropped of it, and why.
+	// Notes name the lines that were dropped, with the reason.
 	Notes []string
 }
 
@@ -212,7 +212,7 @@ func (j *changeLog) lock(dir string) (err error) {
 	return nil
 }
 
-// load reads what is there, and drops what does not hold any more.
+// load reads the journal, and drops the lines that do not hold any more.
 func (j *changeLog) load() error {
 	data, err := journal.Read(j.path, ErrJournal)
 	if errors.Is(err, fs.ErrNotExist) {

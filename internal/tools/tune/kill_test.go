@@ -152,7 +152,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		func() (map[string]string, error) {
 			files := snapshot(t, root)
 			for path := range files {
-				// What a kill leaves of a file that was not in its place yet.
+				// The remains of a file that was not in its place yet when the process was killed.
 				if strings.HasSuffix(path, ".new") {
 					delete(files, path)
 				}
@@ -261,8 +261,8 @@ func readAll(dir string, into map[string]string) error {
 	return err
 }
 
-// TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: what is the
-// machine's is reported as such, and nothing else is.
+// TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: the machine's settings are reported as such, and
+// no others are.
 func TestNamespaceLeavesTheMachineAlone(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})

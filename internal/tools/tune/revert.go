@@ -10,13 +10,13 @@ import (
 	"slices"
 )
 
-// RevertOptions say what is to be taken back.
+// RevertOptions select the changes to take back.
 type RevertOptions struct {
 	// State is the journal's directory; empty is StateDir. Root is as in Options.
 	State, Root string
-	// Force also puts back what was changed since by other means.
+	// Force also puts back settings that were changed since by other means.
 	Force bool
-	// Forget leaves what was changed since by other means, for good.
+	// Forget leaves settings that were changed since by other means, for good.
 	Forget bool
 	// DryRun changes nothing: the events say what would be done.
 	DryRun bool
@@ -31,13 +31,12 @@ type Event struct {
 	// Left says that it stays in the journal.
 	Left bool   `json:"left,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Command is what an engineer would type.
+	// Command is the shell command of an engineer for it.
 	Command string `json:"command,omitempty"`
 }
 
-// Revert takes back what Apply changed, the last change first. What another program has
-// changed since is left, and stays in the journal: the error is ErrLeft then.
-// Errors besides: ErrNothing, and those of the journal.
+// Revert takes back the changes of Apply, the last change first. A setting that another program has changed since is
+// left, and stays in the journal: the error is ErrLeft then. Errors besides: ErrNothing, and those of the journal.
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
 
 func revert(opt RevertOptions, step func()) ([]Event, error) {

@@ -109,7 +109,7 @@ func (a *access) openFiles() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The soft limit is what programs get that do not ask.
+	// The soft limit is that of programs that do not ask for another.
 	return strconv.FormatUint(limits.OpenFiles, 10), nil
 }
 

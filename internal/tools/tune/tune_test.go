@@ -86,7 +86,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// describe writes what was found, every setting on a line.
+// describe writes the findings, every setting on a line.
 func describe(r *Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

@@ -17,8 +17,8 @@ import (
 // leave is the value of an item that is only spoken of.
 const leave = "leave"
 
-// Value is what a setting should have: a text, a number computed from the host's
-// facts, several of both set apart by spaces, or a part of the core plan.
+// Value is the wanted value of a setting: a text, a number computed from the host's facts, several of both set apart by
+// spaces, or a part of the core plan.
 type Value struct {
 	parts []part
 	// plan is a part of the core plan: queues, irq, rps, xps, threaded, isolated, isolcpus.

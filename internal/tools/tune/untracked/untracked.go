@@ -172,7 +172,7 @@ func rulesOf(all []*nftables.Rule, s lb.ServiceKey) []*nftables.Rule {
 	})
 }
 
-// explain names what the kernel's error means.
+// explain turns the kernel's error into one that names the cause.
 func explain(err error) error {
 	switch {
 	case err == nil:
