@@ -105,10 +105,10 @@ func (d *Datapath) words() *tracing.Words {
 	return d.recordWords
 }
 
-// localNote says what no capture has.
+// localNote names the packets that no capture has.
 const localNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
 
-// started is what a capture begins with.
+// started returns the header of a capture: its request, and the interfaces and programs that it covers.
 func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,9 +216,8 @@ func (d *Datapath) follow(ctx context.Context, live *tracing.Capture, started fu
 	return errors.Join(err, stop())
 }
 
-// Explain says what would become of a packet that came in now. It asks the
-// program itself, in a copy that is attached nowhere, counts nothing and leaves
-// no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
+// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
+// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
 func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,7 +227,7 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	return tracing.Explain(d.questioned(), question)
 }
 
-// questioned returns what packets go by, to be asked.
+// questioned returns the programs, maps and configuration that packets go by, for Explain.
 func (d *Datapath) questioned() tracing.Questioned {
 	return tracing.Questioned{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
 		Words: d.words(), State: d.register.State}

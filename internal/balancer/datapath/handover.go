@@ -66,7 +66,7 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	return flowsync.Take(d.Exchange, d.here(), flows), nil
 }
 
-// here returns what flows are taken into.
+// here returns the tables and the configuration that other balancers' flows are taken into.
 func (d *Datapath) here() flowsync.Here {
 	h := flowsync.Here{Register: d.register, Shared: d.shared, Secret: d.secret}
 	if d.current != nil {

@@ -368,7 +368,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	}
 }
 
-// backendOf is what has the flow of a client's port.
+// backendOf is the backend of the flow from a client's port.
 func (m peer) backendOf(port uint16) (key lb.BackendKey) {
 	m.t.Helper()
 	flows, _, err := m.Flows(func(f *lb.Flow) bool { return f.Client.Port() == port }, 1)

@@ -36,7 +36,7 @@ const (
 	longestDelay, longestVerdict = 300 * time.Millisecond, 800 * time.Millisecond
 )
 
-// serverState is what is to be known of a backend.
+// serverState is the state of a backend: health, drain, or removal.
 type serverState int
 
 const (
@@ -46,7 +46,7 @@ const (
 	serverRemoved
 )
 
-// delivery is what a balancer is told at a time.
+// delivery is a message to a balancer, and the time of its arrival.
 type delivery struct {
 	at    time.Duration
 	bases []lb.Base
@@ -55,10 +55,10 @@ type delivery struct {
 	whole bool
 }
 
-// session is what one balancer tells another one.
+// session is the stream of flows and bases from one balancer to another.
 type session struct {
 	up, whole bool
-	// missed: something of what was told is to be told again.
+	// missed: a message was lost, and is to be sent again.
 	missed bool
 	queue  []delivery
 	bases  map[lb.ServiceKey]toldBase

@@ -25,7 +25,7 @@ type worldConn struct {
 	// by is where it was proven, and lastAt where its packets came last.
 	by  *worldMember
 	seq uint32
-	// story is what became of it, for a failure.
+	// story is its history, for the message of a failure.
 	story  []string
 	lastAt *worldMember
 	// untold: what others knew of it at its last move is accident.

@@ -14,7 +14,7 @@ import (
 // Whether a flow has proven itself, for tables.
 const proven, unproven = true, false
 
-// remembrance is what the ends of a flow send, and what is remembered of it then.
+// remembrance is a script of packets from both ends of a flow, and the entry that it leaves.
 type remembrance struct {
 	name, script string
 	state        flowState

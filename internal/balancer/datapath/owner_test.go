@@ -15,7 +15,7 @@ import (
 // Flows whose backend cannot take another one, and clients that use a port again: the table
 // of docs/internals/state.md, row by row.
 
-// plight is what has happened to the backend of a flow.
+// plight is an event that befalls the backend of a flow.
 type plight struct {
 	name string
 	// strike lets it happen to a backend, and there is nothing to undo.
@@ -40,7 +40,7 @@ var plights = []plight{
 var counting = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections,
 	lb.TwoChoices}
 
-// where says what of a SYN's fate a row of the table names.
+// where is the backend that a SYN goes to, and whether the entry that it met remains.
 type where int
 
 const (
@@ -54,11 +54,11 @@ const (
 // TestSYNs is the table of docs/internals/state.md for a service whose flows are all remembered.
 func TestSYNs(t *testing.T) {
 	for _, row := range []struct {
-		// state is what the script leads to.
+		// state is the state at the end of the script.
 		state  flowState
 		script string
-		// What becomes of the same SYN while the backend takes flows, and while it takes no
-		// new ones; and of another connection's.
+		// Where the same SYN goes while the backend takes flows, and while it takes no new ones; and where another
+		// connection's goes.
 		again, againDrained   where
 		another, otherDrained where
 	}{

@@ -35,8 +35,8 @@ func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 
-// planMemory says what a change is going to take, and refuses what would not fit into the
-// memory that is left.
+// planMemory returns the kernel memory that a change needs, and refuses one that would not fit into the memory that is
+// left.
 func (d *Datapath) planMemory(c *generation.Revision) error {
 	capacity, err := generation.CapacityFor(c)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	return m, homes, nil
 }
 
-// sizesToMake says what those maps are to hold that are not enough for it.
+// sizesToMake returns the sizes of shared maps for a change: with room to grow where those in use are too small.
 func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
 	want := d.sizesFor(c)
 	if !want.Within(d.shared) {
@@ -121,7 +121,7 @@ func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
 	return want
 }
 
-// sizesFor says what the shared maps must hold.
+// sizesFor returns the sizes that the shared maps must have at least.
 func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
 	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
 		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}

@@ -41,7 +41,7 @@ func (k *talk) says(port uint16, flags string) verdict {
 	return expectOutcome(k.T, k.rig, p.build(k.T), "forwarded")
 }
 
-// from is what a backend sends to a port of the client.
+// from is a packet of a backend to a port of the client.
 func (k *talk) from(b lb.Backend, port uint16, flags string) packetSpec {
 	return packetSpec{from: b.Address, at: k.client, sport: b.Port, dport: port, flags: flags,
 		udp: k.service.Protocol == lb.UDP, payload: 10}

@@ -116,11 +116,11 @@ func (d *Datapath) startAfresh(because string) error {
 	return err
 }
 
-// staleNote says what an older snapshot than the one that packets go by means.
+// staleNote explains the effect of a snapshot that is older than the generation that packets go by.
 const staleNote = "the last changes before the process ended could be written down nowhere: " +
 	"connections of backends that came with them are balanced anew"
 
-// adopt goes on with what was found.
+// adopt takes over the data plane that was found.
 func (d *Datapath) adopt(f *takeover.Found) error {
 	s := f.Snapshot
 	if s.IDs > f.Shared.Turns.MaxEntries() || len(s.Generations) > int(f.Shared.Counts.MaxEntries()) ||
@@ -247,12 +247,12 @@ func (d *Datapath) Adopted() bool {
 	return d.current != nil && d.current.Adopted
 }
 
-// LongAbsence is what Absent returns at most.
+// LongAbsence is the longest time that Absent returns.
 const LongAbsence = 365 * 24 * time.Hour
 
 // Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none
 // over, or a build has left that which does not note it.
 func (d *Datapath) Absent() time.Duration { return d.absent }
 
-// Notes returns what there is to say of what Open found, a line each.
+// Notes returns messages about the data plane that Open took over, a line each.
 func (d *Datapath) Notes() []string { return d.notes }

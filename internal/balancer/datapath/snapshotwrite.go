@@ -58,7 +58,7 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 	return data, lines, err
 }
 
-// nextHead returns what is not about one service.
+// nextHead returns the part of a snapshot that is about no single service.
 func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.Places.Saved()
 	head.Pool = c.Numbers().Saved()

@@ -82,7 +82,7 @@ func storyRig(t *testing.T, hook lb.Hook, s, beside lb.RoutedService) *rig {
 	return r
 }
 
-// storyPool is what a story's service of full NAT sends from; of others nothing.
+// storyPool is the pool of a story's service of full NAT; of others nothing.
 func storyPool(s lb.RoutedService) (pool lb.Pool) {
 	if s.Mode == lb.FullNAT {
 		pool = lb.Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
@@ -164,7 +164,7 @@ func (y *story) play(port int, script string) (last verdict) {
 	return last
 }
 
-// entry is what is remembered of the flow from a port; nil is nothing.
+// entry is the entry of the flow from a port; nil where there is none.
 func (y *story) entry(port int) *remembered {
 	m := y.r.model
 	return m.lookUp(flowName{client: y.from, port: uint16(port), service: m.standings[y.s.Key()].id})

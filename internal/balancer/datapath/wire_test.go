@@ -174,8 +174,8 @@ func TestRepliesLeaveByTheirWay(t *testing.T) {
 	})
 }
 
-// arrival is what is seen of a frame that the balancer sent to a backend of the
-// test. The kernel has taken its tag off, and does not count it in the length.
+// arrival is a frame from the balancer as a backend of the test receives it. The kernel has taken its tag off, and does
+// not count it in the length.
 type arrival struct {
 	backend byte
 	length  int
@@ -223,7 +223,7 @@ func (w *wires) drain(t *testing.T, wire int) {
 	}
 }
 
-// receive returns what came of a frame to a backend of the test, if one came soon.
+// receive returns the next frame to a backend of the test, if one comes soon.
 func (w *wires) receive(t *testing.T, wire int) (a arrival, ok bool) {
 	t.Helper()
 	if !w.ready(t, wire, 100) {

@@ -133,7 +133,7 @@ func (h holder) String() string {
 	return is + ": " + cure
 }
 
-// another says what to do about another balancer.
+// another is the remedy where the place is another balancer's.
 func (h holder) another() string {
 	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one "+
 		"has left, with `jeoul detach --interface %s`", h.port.Name)

@@ -51,7 +51,7 @@ var (
 	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
 )
 
-// Lack says what an interface lacks that refused the method.
+// Lack names the capability whose absence made an interface refuse the method.
 func (m Method) Lack(p Port) string {
 	if m.Dispatched {
 		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)

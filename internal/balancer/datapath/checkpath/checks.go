@@ -37,7 +37,7 @@ type Checks struct {
 	first atomic.Int64
 	// targets are by their mark; answers are shared with the programs that take packets in.
 	targets, answers *ebpf.Map
-	// plan is what the two take.
+	// plan is the kernel memory of the two.
 	plan    lb.MemoryPlan
 	closers []io.Closer
 	found   atomic.Pointer[foundServices]

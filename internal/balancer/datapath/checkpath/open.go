@@ -48,7 +48,7 @@ func (c *Checks) Answers() *ebpf.Map {
 // Targets returns the map of the backends that are checked, by their mark.
 func (c *Checks) Targets() *ebpf.Map { return c.targets }
 
-// Plan returns what the maps of the way take; nothing where there is none.
+// Plan returns the kernel memory of the maps of the path for health checks; none where there is no path.
 func (c *Checks) Plan() lb.MemoryPlan {
 	if c == nil {
 		return lb.MemoryPlan{}

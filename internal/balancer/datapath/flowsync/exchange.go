@@ -19,21 +19,21 @@ import (
 // found by a walk that compares each place of the table with a word that the last walk has noted for it: packets do
 // nothing for it, and nothing is kept where nothing is handed over.
 
-// Exchange is what balancers tell each other of flows: what others have been told of the table of proven flows, and
-// what they have told of in vain. Its methods may be called from several goroutines, and do not wait for a change of
-// the data plane under way; packets do not wait for them.
+// Exchange has the state of flows' hand-over between balancers: which entries of the table of proven flows have been
+// sent to others, and which of theirs could not be taken. Its methods may be called from several goroutines, and do not
+// wait for a change of the data plane under way; packets do not wait for them.
 type Exchange struct {
 	shown   *picture.Shown
 	janitor *flowtable.Janitor
 	now     func() time.Time
 
 	mu sync.Mutex
-	// table is the one that it is about, and next the bucket that the walk goes on with.
+	// table is the table of proven flows, and next the bucket that the walk goes on with.
 	table *flowtable.Table
 	next  int
-	// known has a mark for each place: of what was sent, or came from another balancer; 0 for none.
+	// known has a mark for each place: of the entry that was sent, or came from another balancer; 0 for none.
 	known []uint32
-	// returns is what replies to full NAT bear, as of a picture.
+	// returns has the keys of replies to flows of full NAT, as of a picture.
 	returns   flowtable.ReplyKeys
 	returnsAt *picture.Picture
 	missed    missed
@@ -41,13 +41,13 @@ type Exchange struct {
 	bases map[*generation.Record]lb.Base
 }
 
-// New returns one for flows of what is shown. The janitor keeps the clock of the flows, and now that of services'
-// transitions.
+// New returns an exchange for the flows of the data plane that is shown. The janitor keeps the clock of the flows, and
+// now that of services' transitions.
 func New(shown *picture.Shown, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
 	return &Exchange{shown: shown, janitor: janitor, now: now}
 }
 
-// Forget begins anew, as the next process does, which does not know what was told.
+// Forget forgets which flows were sent, as the next process begins without knowing.
 func Forget(e *Exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -218,8 +218,8 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	return uint32(h>>32)&^markTaken | markThere
 }
 
-// toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
-// computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
+// toHandOver translates an entry for another balancer; false where it is of no use there: the other one computes the
+// same backend, the flow is one of a hairpin, whose addresses are this host's, or the entry is a client's affinity.
 func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) (one lb.Flow, wanted bool) {
 	one, wanted = r.Read(flow, state, seen)

@@ -32,7 +32,7 @@ const (
 	RefusedFull = "full"
 )
 
-// Here is what is to take flows: the configuration that packets go by, and its tables.
+// Here is the destination of others' flows: the configuration that packets go by, and its tables.
 type Here struct {
 	Register *generation.Register
 	// Shared and Memory are nil before the first change: then no flow is taken.
@@ -81,14 +81,15 @@ func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
 	return done
 }
 
-// taking is what it takes to take a flow.
+// taking is the context in which flows of others are taken.
 type taking struct {
 	Here
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
 	clock    uint32
 	timeouts *[256]uint32
-	// What was seen last until then is of the process before, if any is.
+	// inheritedUntil is the time of the clock up to which entries' last packets were seen by an earlier process;
+	// anyInherited says that there are such entries.
 	inheritedUntil uint32
 	anyInherited   bool
 	stood          flowtable.ClockGaps
@@ -126,7 +127,7 @@ var provenStates = map[lb.FlowState]objects.XDPFlowState{
 	lb.FlowTimeWait:   objects.XDPFlowStateFLOW_TIME_WAIT,
 }
 
-// incoming is a flow as it is to stand here.
+// incoming is the entry that another balancer's flow gets here.
 type incoming struct {
 	flow   objects.XDPFlow
 	state  objects.XDPFlowState
@@ -134,7 +135,7 @@ type incoming struct {
 	record *generation.Record
 }
 
-// take takes a flow, and says why not, or that it was known.
+// take takes a flow, or returns the reason why it is refused; followed says that the flow was known.
 func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	in, refused := t.translate(one)
 	if refused != "" {
@@ -201,7 +202,7 @@ func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint6
 	return released
 }
 
-// translate says what a flow is here, or why it is nothing.
+// translate makes an entry of a flow, or returns the reason why it has none here.
 func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	var proven bool
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {

@@ -22,7 +22,7 @@ type drift struct {
 	Corrected uint64
 }
 
-// disagreement is what a count was and what the round has met, for so many rounds.
+// disagreement is a count and the number that a round has met instead, and for how many rounds both have stayed.
 type disagreement struct{ active, met, rounds uint32 }
 
 // stillRounds is how many rounds a count that differs must be the same, and what they

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not
-// silence. But to another balancer it was: packets have come there meanwhile, and what it tells of a connection is to
-// be compared with when that was.
+// The data plane's clock stands still while there is no process, and while one is held up: flows are not counted as
+// silent for a time when nothing was there to see their packets. Another balancer's clock has gone on meanwhile, and
+// its flows' times are compared with ours: so the gaps are kept.
 
-// ClockGap is for how long the clock showed a time.
+// ClockGap is a time that the clock showed, and for how long it stood still there.
 type ClockGap struct {
 	at uint32
 	by time.Duration
@@ -38,8 +38,8 @@ func (p ClockGaps) Since(seen uint32) (by time.Duration) {
 	return by
 }
 
-// Ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it
-// shows at its next step, in their order.
+// Ago returns the clock's time so long ago. Of moments while it stood still it returns times between that of the gap
+// and that of its next step, in the order of the moments.
 func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	for _, one := range slices.Backward(p) {
 		since := time.Duration(clock-one.at) * time.Millisecond

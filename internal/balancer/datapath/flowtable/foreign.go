@@ -43,7 +43,7 @@ func (t *ForeignTable) Close() {
 // IsOf says whether the table is of that map.
 func (t *ForeignTable) IsOf(m *ebpf.Map) bool { return mapmem.SameMap(t.Map, m) }
 
-// Size is what the table takes, in bytes.
+// Size is the memory of the table, in bytes.
 func (t *ForeignTable) Size() uint64 { return uint64(t.Map.MaxEntries()) * uint64(t.Bucket) }
 
 // Room says how many buckets of ours hold as many flows.

@@ -66,10 +66,10 @@ type Janitor struct {
 	Rules Rules
 	// Monotonic is the clock that steps go by.
 	Monotonic func() time.Duration
-	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or
+	// time is the clock's time, and began the time at which this process took over the flows of another, or went on
 	// after it was held up; 0: neither.
 	time, began time.Duration
-	// stood is when the clock stood still.
+	// stood are the gaps in which the clock stood still.
 	stood ClockGaps
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
@@ -89,8 +89,7 @@ type Janitor struct {
 	relieved time.Duration
 }
 
-// JanitorInput is where the janitor works: what of the data plane's memory and of the
-// configuration it must know.
+// JanitorInput has the parts of the data plane's memory and of the configuration that the janitor works on.
 type JanitorInput struct {
 	// Head is that of the memory in use.
 	Head             *objects.XDPHead
@@ -103,9 +102,9 @@ type JanitorInput struct {
 	Groups map[uint32]uint32
 	Loads  []objects.XDPBackendLoad
 	Turns  []objects.XDPTurn
-	// Sockets are what sockets of this host have of it; nil where there are none.
+	// Sockets is the map of the backends that sockets of this host have; nil where there is none.
 	Sockets *ebpf.Map
-	// others are as in flowRules.
+	// Own is Rules.own.
 	Own [2][]bool
 }
 
@@ -184,7 +183,7 @@ func (j *Janitor) Freeze(frozen bool) {
 	j.frozen = frozen
 }
 
-// Now is what the clock shows, in milliseconds: a generation's clock begins with it.
+// Now is the clock's time, in milliseconds: a generation's clock begins with it.
 func (j *Janitor) Now() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -281,10 +280,10 @@ type round struct {
 	lasts time.Duration
 	// next is the bucket that it goes on with.
 	next int
-	// under is what this round has met so far, and last what the last whole one met.
+	// under is the tally of this round so far, and Last that of the last whole one.
 	under, Last Tally
-	// empty is how many whole rounds have met nothing, one after the other; woken says that
-	// something was put into the table since this one began.
+	// empty counts the whole rounds in a row that have met no entry; woken says that an entry was made since this one
+	// began.
 	empty int
 	woken bool
 }

@@ -19,7 +19,7 @@ import (
 type Table struct {
 	Buckets []objects.XDPFlowBucket
 	secret  uint64
-	// memory is what is to be unmapped; nil of a table that is no map.
+	// memory is the mapping to be unmapped; nil of a table that is no map.
 	memory mapmem.Storage
 }
 

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Rules is what it takes to tell whether an entry of a table of flows is still
-// good, and to count it off where it is not.
+// Rules are the rules by which an entry of a table of flows is still good, and the counters that it is subtracted from
+// where it is not.
 type Rules struct {
 	// timeouts are how long an entry may be silent, by its state, in milliseconds.
 	timeouts [256]uint32
@@ -19,16 +19,17 @@ type Rules struct {
 	services []Service
 	// groups are how long the clients of each are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
-	// What packets count in: by index, and by id.
+	// The memory that packets count active flows in: Loads by index, Turns by id.
 	Loads []objects.XDPBackendLoad
 	Turns []objects.XDPTurn
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
-	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
+	// own says, by family and by the number of an address in the pool, whether it is this balancer's; nil where all
+	// are.
 	own [2][]bool
 }
 
-// Backend is who has an index.
+// Backend is the owner of an index.
 type Backend struct {
 	// Generation is that of its flows; 0 where no backend has the index.
 	Generation uint16
@@ -38,7 +39,7 @@ type Backend struct {
 	Weight uint16
 }
 
-// Service is a service to the tables of flows.
+// Service has the properties of a service that the tables of flows go by.
 type Service struct {
 	// Present: its entries are good.
 	Present bool
@@ -140,7 +141,7 @@ const (
 func (c tallied) entries() uint32 { return uint32(c) }
 func (c tallied) active() uint32  { return uint32(c >> 32) }
 
-// Tally is what a walk over a table has met.
+// Tally counts the entries that a walk over a table has met.
 type Tally struct {
 	entries, Expired uint64
 	// By index and by id.

@@ -17,7 +17,7 @@ import (
 // would reach clients from an address that these have never sent to.
 const previousTime = 15 * time.Minute
 
-// endpointKey is what a backend's replies bear.
+// endpointKey is the source of a backend's replies: address, port and protocol.
 type endpointKey struct {
 	address  netip.AddrPort
 	protocol lb.Protocol
@@ -28,7 +28,7 @@ func (k endpointKey) slot() mapmem.Key {
 	return mapmem.KeyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
 }
 
-// natEndpoint is what the source of such replies becomes.
+// natEndpoint has the source that such replies are translated to.
 type natEndpoint struct {
 	VIP netip.AddrPort
 	mss uint16
@@ -119,7 +119,7 @@ func (r *PlaceChange) keepPrevious() {
 	}
 }
 
-// previousOf is what becomes of an endpoint that is gone.
+// previousOf returns a gone endpoint as it is kept for its last replies.
 func (r *PlaceChange) previousOf(e natEndpoint) natEndpoint {
 	e.Until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e

@@ -48,7 +48,7 @@ func (p *Places) GroupTimeouts() map[uint32]uint32 {
 	return timeouts
 }
 
-// hostNumber is what an affinity knows a host by: host_number() of bpf/balancer/choose/group.h.
+// hostNumber is the number by which an affinity knows a host: host_number() of bpf/balancer/choose/group.h.
 func hostNumber(a netip.Addr) uint64 {
 	w := mapmem.OfAddress(a)
 	if a.Is4() {

@@ -96,15 +96,16 @@ type PlaceChange struct {
 	gone      map[endpointKey]natEndpoint
 	// claimed are previous endpoints that a backend has now.
 	claimed map[endpointKey]bool
-	// forgotten are previous endpoints that are no more: too long ago, or a backend has them.
+	// forgotten are previous endpoints to be removed: too long gone, or a backend's again.
 	forgotten []endpointKey
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
 	vacated []uint32
-	// holders and generations are what differs from those of places, by index.
+	// holders and generations are those that differ from the ones of places, by index.
 	holders     map[uint32]int
 	generations map[uint32]uint16
-	// free and freeIDs are what is left of those, and how far the others go.
+	// free and freeIDs are the indices and ids that remain free; Indices and IDs are the first ones that were never
+	// given.
 	free, freeIDs []uint32
 	Indices, IDs  uint32
 }

@@ -38,7 +38,7 @@ type Memory struct {
 	Later *mapmem.Grace
 }
 
-// Capacity is what memory is made for.
+// Capacity is the number of entries of each kind that a generation's memory has room for.
 type Capacity struct {
 	services, endpoints [2]mapmem.Placement
 	indices, spares     uint32
@@ -147,12 +147,12 @@ func vectorOf(slots uint32) objects.XDPVector {
 	return objects.XDPVector{Mask: slots - 1, Shift: mapmem.HashShift(slots)}
 }
 
-// Head is what the memory begins with.
+// Head is the header at the beginning of the memory.
 func (m *Memory) Head() *objects.XDPHead {
 	return &mapmem.ElementsOf[objects.XDPHead](m.Storage[:mapmem.CacheLine/8])[0]
 }
 
-// StoreHead writes what packets are to know of all services together.
+// StoreHead writes the flags that concern all services together.
 func (c *Revision) StoreHead(h *objects.XDPHead) {
 	var answers uint32
 	// Another balancer may know the flow, or have just told of it.

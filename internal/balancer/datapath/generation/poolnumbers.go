@@ -88,7 +88,7 @@ func (n PoolNumbers) Number(address netip.Addr) (uint16, bool) {
 // Saved are both families' after each other, each in its order.
 func (n PoolNumbers) Saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
 
-// poolNumbersOf is what was saved.
+// poolNumbersOf returns the numbers that a snapshot has.
 func poolNumbersOf(saved []netip.Addr) (n PoolNumbers) {
 	for _, address := range saved {
 		n[mapmem.Family(address)] = append(n[mapmem.Family(address)], address)

@@ -26,8 +26,8 @@ type listed struct {
 	verdict objects.XDPPrefixVerdict
 }
 
-// clientList is what a service's lists say of clients. Those that are in neither get the
-// opposite of what the only list gives, and are not served where there are both.
+// clientList has the verdicts of a service's lists on clients. Those that are in neither get the opposite verdict of
+// the only list, and are not served where there are both.
 func clientList(s *lb.Service) []listed {
 	rest := objects.XDPPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {

@@ -39,14 +39,14 @@ type entry struct {
 	inPlace bool
 }
 
-// row is what is to be true for a backend's index.
+// row is the value that a backend's index is to have.
 type row struct {
 	index uint32
 	value objects.XDPBackend
 }
 
-// slotted is what goes into a slot of a directory that was reserved for it; or where
-// only a word of it differs, stays in its own.
+// slotted is a value for a slot of a directory that was reserved for it; where only a word of it differs, it is changed
+// in the slot that it has.
 type slotted[V any] struct {
 	key     mapmem.Key
 	of      V

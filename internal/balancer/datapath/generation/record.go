@@ -246,8 +246,8 @@ func (l *Placement) pieces() []*mapmem.Extent {
 	return all
 }
 
-// digests are what is known of a service's digest. It is made when it is first asked for, for that of a large
-// table takes milliseconds, and a change must not wait for it.
+// digests has a service's digest, once it was computed. That is when it is first asked for, since a large table's takes
+// milliseconds, and a change must not wait for it.
 type digests struct {
 	once  sync.Once
 	value uint64

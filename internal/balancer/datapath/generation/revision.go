@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// Register is what the control plane knows of what the data plane has. It changes
-// only when the data plane has.
+// Register is the control plane's record of the data plane's contents. It changes only after the data plane has.
 type Register struct {
 	State lb.State
 	// Records are in the order of the state.
@@ -25,7 +24,7 @@ type Register struct {
 	// Unused says whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
 	// counts as used.
 	Unused func(*Record) bool
-	// What the janitor knows of them, by index and by id.
+	// The janitor's view of backends, by index, and of services, by id.
 	FlowBackends []flowtable.Backend
 	FlowServices []flowtable.Service
 }
@@ -34,8 +33,7 @@ func NewRegister() *Register {
 	return &Register{ByKey: map[lb.ServiceKey]*Record{}, Places: newPlaces()}
 }
 
-// Revision is what is to become of the data plane: put together first, and made as a
-// whole or not at all.
+// Revision is a change of the data plane: prepared first, and made as a whole or not at all.
 type Revision struct {
 	State   lb.State
 	Records []*Record
@@ -47,7 +45,7 @@ type Revision struct {
 	summary
 }
 
-// summary is what the services need of the program and of the shared maps.
+// summary has the features of the program, and the shared maps, that the services need.
 type summary struct {
 	// Modes has a bit for each that a service has.
 	Modes uint32
@@ -80,7 +78,7 @@ func (s *summary) summarize(r *Record) {
 // served is a service before, nil if there was none, and after a change.
 type served struct{ was, is *Record }
 
-// Plan says what is to change for a state. Errors are of what cannot be.
+// Plan returns the change that leads to a state. Errors name the parts of the state that cannot be had.
 func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revision, error) {
 	c := &Revision{State: state, Records: make([]*Record, len(state.Services)), Places: r.Places.beginChange(now)}
 	stay := 0
@@ -245,7 +243,7 @@ func (r *Register) Takes(key lb.BackendKey) bool {
 	return record != nil && known && record.LooksUp()
 }
 
-// pool returns what full NAT sends from, nothing where no service has that mode.
+// pool returns the addresses and ports that full NAT sends from, none where no service has that mode.
 func (c *Revision) pool() lb.Pool {
 	if c.NeededModes()&(1<<objects.XDPModeMODE_FULLNAT) == 0 {
 		return lb.Pool{}
@@ -253,7 +251,7 @@ func (c *Revision) pool() lb.Pool {
 	return c.State.Pool
 }
 
-// hairpin returns who is served by hairpins, nothing where there are none.
+// hairpin returns the clients that hairpins serve, none where there are no hairpins.
 func (c *Revision) hairpin() lb.Hairpin {
 	if !c.hairpins {
 		return lb.Hairpin{}

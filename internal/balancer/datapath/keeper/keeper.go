@@ -114,11 +114,11 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 // Lose notes that something could not be pinned. Packets go by it all the same, and keepAgain pins it later.
 func (k *Keeper) Lose(err error) {
 	k.Lost = true
-	k.Files.Note(WhatPins, k.Store.Dir(), err, false)
+	k.Files.Note(PinsSubject, k.Store.Dir(), err, false)
 }
 
-// WhatPins is what a fault of the pins is about.
-const WhatPins = "what the next process goes on with of the data plane"
+// PinsSubject names the pins in messages about their faults.
+const PinsSubject = "what the next process goes on with of the data plane"
 
 // GenerationPin names the pin of a generation's memory.
 const GenerationPin = "generation"

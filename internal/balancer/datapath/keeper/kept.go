@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Kept is what is known of a data plane without its process.
+// Kept describes a data plane that is kept without its process.
 type Kept struct {
 	// Dir is where its pins are.
 	Dir string
@@ -28,13 +28,13 @@ type Kept struct {
 	Services   int
 	Changed    time.Time
 	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero
-	// where that never comes, or cannot be told. IsAside says whether they are left to it now.
+	// where that never comes, or cannot be told. IsFailOpen says whether they are left to it now.
 	FailOpen   time.Time
 	IsFailOpen bool
 }
 
-// Read says what is kept, without touching it. What it cannot tell is an error, and Dir
-// is known all the same.
+// Read describes the data plane that is kept, without touching it. Of one that cannot be read it returns an error, and
+// Dir all the same.
 func Read(keep *Keep) (Kept, error) {
 	k, kept := New(keep), Kept{Dir: keep.Store.Dir()}
 	s, err := k.read()
@@ -141,10 +141,10 @@ func (k *Keeper) Unpinned() (because string, err error) {
 	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
 }
 
-// Detach takes what is kept off the interfaces, and removes it, also where another build
-// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
-// pin. The interfaces are those that it may be attached to besides those that
-// it says itself. Call it in their network namespace.
+// Detach takes the kept data plane off its interfaces, and removes it, also where another build has made it or it
+// cannot be read. Without a store, since nothing is pinned, it removes filters, which need no pin. The interfaces are
+// those that the data plane may be attached to besides those that its snapshot names. Call it in their network
+// namespace.
 func Detach(keep *Keep, interfaces []string) error {
 	k := New(keep)
 	ports := k.Interfaces()

@@ -24,8 +24,8 @@ import (
 // written, the snapshot is pinned as the data plane itself is; where that fails too, changes go on without, and the
 // number in packets' memory is one that no snapshot has: then the newest one is of use to a next process, with care.
 
-// whatSnapshot is what a fault of the snapshot is about.
-const whatSnapshot = "the snapshot of the data plane"
+// snapshotSubject names the snapshot in messages about its faults.
+const snapshotSubject = "the snapshot of the data plane"
 
 const (
 	// reserveSuffix ends the name of the file that the next snapshot is written into.
@@ -51,7 +51,7 @@ func (k *Keeper) Write(number uint64, data []byte) {
 	err := k.writeFile(number, data)
 	if err == nil {
 		k.unwritten = nil
-		k.Files.Note(whatSnapshot, k.Snapshot, nil, false)
+		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
@@ -59,7 +59,9 @@ func (k *Keeper) Write(number uint64, data []byte) {
 }
 
 // Fault notes that there is no file of the present snapshot.
-func (k *Keeper) Fault(err error, pinned bool) { k.Files.Note(whatSnapshot, k.Snapshot, err, pinned) }
+func (k *Keeper) Fault(err error, pinned bool) {
+	k.Files.Note(snapshotSubject, k.Snapshot, err, pinned)
+}
 
 // WriteAgain retries what the file system refused before: it writes the last snapshot to its file, if only the pinned
 // copy has it, and reserves room for the next one.
@@ -81,7 +83,7 @@ func (k *Keeper) goBack(number uint64) {
 	}
 	k.unwritten = nil
 	if slices.Contains(k.SnapshotFiles(), number) {
-		k.Files.Note(whatSnapshot, k.Snapshot, nil, false)
+		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, _ = k.load(number)

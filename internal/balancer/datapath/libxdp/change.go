@@ -20,7 +20,7 @@ import (
 // Place is an interface whose dispatcher a program of ours is in, or is to be.
 type Place struct {
 	nic *nic
-	// version and generic are what a dispatcher is made with where there is none.
+	// version and generic are the protocol and the mode of a dispatcher that is made where there is none.
 	version byte
 	generic bool
 	// ours are programs that only this place has had. They tell pins that a killed process has left, see sweep.

@@ -27,7 +27,7 @@ type dispatcher struct {
 	components []Component
 	// links keep the components in their slots until they are pinned.
 	links []link.Link
-	// rest is what else is open.
+	// rest are the other handles that are open.
 	rest []interface{ Close() error }
 }
 

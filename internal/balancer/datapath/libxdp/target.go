@@ -69,7 +69,7 @@ func (t *Target) Pass() (*ebpf.Program, error) {
 	return made, nil
 }
 
-// changesData is what the verifier says of a program that may change a packet, and of a function that may not.
+// changesData is part of the verifier's message on a program that may change a packet where a function may not.
 const changesData = "changes packet data"
 
 // Refused says why the kernel refused to load a program for a dispatcher. It is ErrUnsupported.

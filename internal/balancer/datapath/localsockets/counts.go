@@ -25,7 +25,7 @@ var eventNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "local_event", "LOCAL_", int(objects.LocalLocalEventLOCAL_EVENTS))
 })
 
-// eventHelp says what one of them means to the person who reads it.
+// eventHelp explains each event to the person who reads its counter.
 var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
 	objects.LocalLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",

@@ -213,8 +213,8 @@ func (s *Sockets) takeMaps(spec *ebpf.CollectionSpec, before *Sockets) (err erro
 	return err
 }
 
-// socketSettings are what the programs must know of this host: they leave sockets of other network
-// namespaces alone, which a container's are though its control group is below the host's.
+// socketSettings are the programs' settings for this host. They leave sockets of other network namespaces alone: a
+// container's sockets are in one of its own though its control group is below the host's.
 func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSettings, err error) {
 	if settings.Netns, err = ns.Cookie(); err != nil {
 		return settings, err

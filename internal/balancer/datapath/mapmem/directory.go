@@ -87,7 +87,7 @@ func placeAll(keys []Key, size uint32) (Placement, bool) {
 	return p, true
 }
 
-// slotUse says what a slot of a directory is to the control plane.
+// slotUse is the control plane's state of a slot of a directory.
 type slotUse uint8
 
 const (

@@ -30,7 +30,7 @@ type Grace struct {
 	Synchronize func()
 }
 
-// idle is what became useless at a time.
+// idle is memory that is no longer used since a time, and the function that frees it.
 type idle struct {
 	since time.Time
 	free  func()

@@ -41,7 +41,7 @@ func (w Storage) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)
 }
 
-// WordsOf returns what a struct is made of. Its size is a multiple of 8 bytes.
+// WordsOf returns the words of a struct, whose size is a multiple of 8 bytes.
 func WordsOf[T any](value *T) Storage {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(value)), unsafe.Sizeof(*value)/8)
 }

@@ -43,7 +43,7 @@ func NewRows(memory Storage, indices, spares uint32) *Rows {
 // row returns the words of a row.
 func (r *Rows) row(at uint32) Storage { return r.memory[at*backendWords:][:backendWords] }
 
-// Get returns what is true for an index.
+// Get returns the value of an index.
 func (r *Rows) Get(index uint32) objects.XDPBackend {
 	b := ElementsOf[objects.XDPBackend](r.row(r.at[index]))[0]
 	b.Next = 0

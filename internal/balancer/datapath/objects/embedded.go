@@ -27,7 +27,7 @@ func (e *Embedded) Spec() (*ebpf.CollectionSpec, error) {
 	return original.Copy(), nil
 }
 
-// Original returns what was read, which nobody may change.
+// Original returns the spec as it was read, which nobody may change.
 func (e *Embedded) Original() (*ebpf.CollectionSpec, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

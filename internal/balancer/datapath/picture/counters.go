@@ -63,8 +63,8 @@ func (p *Picture) counted() ([]lb.BackendCount, error) {
 	return counts, err
 }
 
-// BackendCounts returns what was counted of the backends of some services' packets, as Counters has
-// it, but for what they have now: their flows and ports. It costs much less.
+// BackendCounts returns the counters of the backends of some services, as Counters has them, but without their present
+// flows and ports. It costs much less.
 func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}

@@ -90,7 +90,7 @@ func (r *FlowReader) RecordOf(flow *objects.XDPFlow) *generation.Record {
 	return r.backends[flow.Backend].record
 }
 
-// Read says what an entry means; false where it is no flow, or one of a service or backend that has left.
+// Read returns the flow of an entry; false where the entry is no flow, or one of a service or backend that has left.
 func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
 	word, known := FlowStates[state]
 	if !known || int(flow.Backend) >= len(r.backends) {

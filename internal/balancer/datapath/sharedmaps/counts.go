@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// OutcomeHelp says what an outcome means to the person who reads it.
+// OutcomeHelp explains each outcome to the person who reads its counter.
 var OutcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_FORWARDED: "sent on to a backend",
 	objects.XDPOutcomeOUTCOME_RETURNED:  "a backend's reply, sent on to its client",

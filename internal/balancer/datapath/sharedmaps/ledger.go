@@ -19,7 +19,7 @@ type Ledger struct {
 	Before map[uint32]lb.BackendCount
 	// carried[i] is what index i counted in maps that were replaced.
 	carried map[uint32]lb.BackendCount
-	// outcomes is what was counted by outcome in maps that were replaced.
+	// outcomes are the counters by outcome of maps that were replaced.
 	outcomes map[string]uint64
 	// Previous is the map of outcomes that packets still count in beside our own; nil where there is none.
 	Previous *PreviousOutcomes
@@ -28,7 +28,7 @@ type Ledger struct {
 	Backends *ForeignElements
 }
 
-// Elsewhere is what an index has counted in other maps than ours.
+// Elsewhere is the count of an index in other maps than ours.
 func (l *Ledger) Elsewhere(index uint32) lb.BackendCount {
 	counted := l.carried[index]
 	if l.Backends != nil {
@@ -55,7 +55,7 @@ func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
 	l.Before = l.BeforeNext(next, change)
 }
 
-// BeforeNext returns what Before will be after a change of owners, by the counters of these maps. The last packets of
+// BeforeNext returns the value of Before after a change of owners, by the counters of these maps. The last packets of
 // an owner may still be counted, and then seem to be the next owner's.
 func (l *Ledger) BeforeNext(counted *Maps, change *generation.PlaceChange) map[uint32]lb.BackendCount {
 	before := make(map[uint32]lb.BackendCount, len(l.Before))
@@ -97,7 +97,7 @@ func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	return nil
 }
 
-// Counted is what was counted in all maps but ours.
+// Counted returns the counters of all maps but ours.
 func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
 	backends, outcomes = l.carried, l.outcomes
 	if l.Previous != nil {
@@ -119,8 +119,8 @@ func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	return backends, outcomes, nil
 }
 
-// EndPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
-// them: readers may still have them. It returns nothing where there are none.
+// EndPrevious adds the counters of the previous maps to ours, once no packet counts there, and returns the functions
+// that close those maps: readers may still have them. It returns none where there are no such maps.
 func (l *Ledger) EndPrevious() (ended []func()) {
 	if l.Previous == nil && l.Backends == nil {
 		return nil

@@ -28,8 +28,8 @@ type Maps struct {
 	allowances               *ebpf.Map
 	// Prefixes is shared by all that were made one from another, as are its lists.
 	Prefixes generation.PrefixMap
-	// What schedulers and limits remember, by the service's id, and how many flows a
-	// backend has, by its index. We write some of it.
+	// Turns has the state of schedulers and limits, by the service's id, and Loads the number of a backend's flows, by
+	// its index. We write some of it.
 	Turns, Loads array
 	// The janitor's view of the tables of flows.
 	Proven, Unproven *flowtable.Table
@@ -51,18 +51,18 @@ const (
 	loadWords = 4
 )
 
-// Turn returns what is remembered for a service's id.
+// Turn returns the memory of a service's turn, by its id.
 func (s *Maps) Turn(id uint32) mapmem.Storage { return s.Turns.Memory[id*turnWords:][:turnWords] }
 
-// Load returns what is known of a backend's index.
+// Load returns the memory of a backend's load, by its index.
 func (s *Maps) Load(index uint32) mapmem.Storage {
 	return s.Loads.Memory[index*loadWords:][:loadWords]
 }
 
-// Sizes is what the shared maps must hold at least.
+// Sizes are the numbers of entries that the shared maps must have at least.
 type Sizes struct{ Backends, Services, Flows, Newcomers, Returns, Ways uint32 }
 
-// SizesOf returns what they hold.
+// SizesOf returns the numbers of entries that they have.
 func SizesOf(s *Maps) Sizes {
 	return Sizes{Backends: s.Counts.MaxEntries(), Services: s.Turns.MaxEntries(), Flows: s.Flows.MaxEntries(),
 		Newcomers: s.Newcomers.MaxEntries(), Returns: s.Returns.MaxEntries(), Ways: s.Ways.MaxEntries()}

@@ -40,7 +40,7 @@ const moveBound = 10 * time.Second
 // maps: they are laid out differently, or were about to be replaced when a process was killed.
 type PreviousFlows struct {
 	Proven, Unproven []PreviousTable
-	// Bytes is what those take that another layout has.
+	// Bytes is the memory of those that have another layout.
 	Bytes uint64
 }
 

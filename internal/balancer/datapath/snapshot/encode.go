@@ -20,7 +20,7 @@ import (
 // A snapshot is a line of JSON for the head, one for each service, and one with the checksum
 // of those before: of 10,000 services of which one has changed, only that one is encoded anew.
 
-// castagnoli is what processors compute in hardware.
+// castagnoli is the polynomial of CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errFollowed says that a value is not alone in its line.

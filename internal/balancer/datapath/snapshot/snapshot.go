@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot is what the process that runs a data plane knows of it and its maps do not
-// say: who has which index, what tables were made of, what a transition began with. It is a
-// file that is written before each change, and that the next process begins with.
+// Package snapshot writes and reads the state of a data plane that only its process has and that the maps do not show:
+// the owners of indices, the recipes of tables, the tables from which transitions started. It is a file that is written
+// before each change, and that the next process begins with.
 package snapshot
 
 import (
@@ -36,7 +36,7 @@ type Snapshot struct {
 	Services []Service
 }
 
-// Head is what is not about one service.
+// Head is the part of a snapshot that is about no single service.
 type Head struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
@@ -45,7 +45,7 @@ type Head struct {
 	Written time.Time `json:"written"`
 	// Cookie is the network namespace's: its directory may have the name of one that is gone.
 	Cookie uint64 `json:"cookie"`
-	// Layouts identify, by the name of a shared map, what its elements look like.
+	// Layouts identify, by the name of a shared map, the layout of its elements.
 	Layouts map[string]string `json:"layouts"`
 	// Flows is the layout of the tables of flows, by which another build reads them.
 	Flows *FlowLayout `json:"flow_layout,omitempty"`
@@ -59,7 +59,7 @@ type Head struct {
 	Interfaces []Interface `json:"interfaces"`
 	// Leaving are those that packets were taken on before.
 	Leaving []Interface `json:"leaving,omitempty"`
-	// Hook is what was asked for.
+	// Hook is the requested hook.
 	Hook lb.Hook `json:"hook"`
 	// Secret places flows in their tables.
 	Secret uint64 `json:"secret"`
@@ -142,7 +142,7 @@ type Endpoint struct {
 	Until      time.Time      `json:"until"`
 }
 
-// Count is what a backend index has counted.
+// Count has the counters of a backend index.
 type Count struct {
 	Index           uint32 `json:"index"`
 	Packets         uint64 `json:"packets"`
@@ -167,8 +167,8 @@ type Service struct {
 	Clients uint32 `json:"clients,omitempty"`
 	// Places[i] is that of Backends[i].
 	Places []Place `json:"places"`
-	// Table is what new flows go by; Base is the table before the first change of a
-	// transition, and Last the last one that had members where Table has none.
+	// Table is the table that new flows go by; Base is the one before the first change of a transition, and Last the
+	// last one that had members where Table has none.
 	Table Recipe  `json:"table"`
 	Base  *Recipe `json:"base,omitempty"`
 	Last  *Recipe `json:"last,omitempty"`
@@ -216,7 +216,7 @@ type Place struct {
 	Generation uint16 `json:"generation"`
 }
 
-// Recipe is what a table is made of: see the data plane's tables.
+// Recipe has the inputs of a table: see the data plane's tables.
 type Recipe struct {
 	Scheduler lb.Scheduler     `json:"scheduler"`
 	Size      uint32           `json:"size"`

@@ -18,14 +18,13 @@ import (
 // MaxMembers is how many backends of one service its table can name.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
-// quickTable is up to how many slots a table is filled anew for each change, in a
-// millisecond or few. Larger ones are made of the table of all backends, which is filled
-// once: then a change takes little more than to copy it. It is not done for all, for when a
-// backend is taken out of the configuration the table of all is another one, and what it
-// had left to others moves once more.
+// quickTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
+// Larger ones are derived from the table of all backends, which is filled once: then a change takes little more than
+// copying it. Smaller ones are not: when a backend is taken out of the configuration the table of all changes, and
+// slots that the backend had left to others move once more.
 const quickTable = 1 << 17
 
-// FullRecipe is what the table is made of that a service's is made of.
+// FullRecipe has the inputs of the table of all backends, from which a service's is derived.
 type FullRecipe struct {
 	Size uint32
 	// All are, in a large table, all backends, and otherwise those that take new flows. The
@@ -35,7 +34,7 @@ type FullRecipe struct {
 	Shares []uint32
 }
 
-// Recipe is what a table is made of.
+// Recipe has the inputs of a service's table.
 type Recipe struct {
 	FullRecipe
 	// Full is the table of all, where it has been made already.
@@ -56,8 +55,8 @@ type Table struct {
 	Sequence []uint16
 }
 
-// RecipeOf says of what a service's table is to be made. Size is that of services
-// that do not say, 0 for one by the number of backends.
+// RecipeOf returns the inputs of a service's table. Size is that of services that name none, 0 for one by the number of
+// backends.
 func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	n := len(s.Backends)
 	r := Recipe{Scheduler: s.Scheduler, Absent: make([]bool, n), Owners: make([]netip.AddrPort, 0, n),
@@ -84,11 +83,10 @@ func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	return r
 }
 
-// identities are what a table knows the backends by, which alone decides on their slots.
-// Where flows go by the client's address and port, that is a backend's address and port.
-// Where they go by the client's address alone, the port is left out (0) of an address that
-// only one backend has: then services with the same hosts have the same table whatever
-// their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
+// identitiesOf returns the identities by which a table knows the backends; they alone decide on their slots. Where
+// flows go by the client's address and port, that is a backend's address and port. Where they go by the client's
+// address alone, the port is left out (0) of an address that only one backend has: then services with the same hosts
+// have the same table whatever their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
 // FTP's control and data connections, or 80 and 443 need it.
 func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
 	all := Endpoints(s)

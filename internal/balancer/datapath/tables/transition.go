@@ -84,11 +84,11 @@ func AllSlots(size uint32) *SlotSet {
 	return s
 }
 
-// TableChange says what a change of a service does beyond its table.
+// TableChange has the effects of a service's change beyond its table.
 type TableChange struct {
 	// LookUp: flows of any slot may be remembered.
 	LookUp bool
-	// Rehash: the slots of before mean nothing any more.
+	// Rehash: packets hash to other slots than before the change, so that earlier slots have no meaning.
 	Rehash bool
 }
 
@@ -293,7 +293,7 @@ func (v View) Settled(now time.Time, tracked bool, flows uint64) (View, bool) {
 	return v, true
 }
 
-// Transition says what of a service's tables is still changing.
+// Transition returns the progress of a transition between a service's tables; nil where there is none.
 func (v View) Transition() *lb.TransitionProgress {
 	if !v.InTransition() {
 		return nil

@@ -15,7 +15,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Tracing is what traced programs are loaded with. All that are loaded with it tell of packets in the same place.
+// Tracing has the maps that traced programs are loaded with. All programs that share it write their records into the
+// same rings.
 type Tracing struct {
 	// Reader reads the ring of a dry run; nil otherwise.
 	Reader *ringbuf.Reader
@@ -89,7 +90,7 @@ func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*eb
 	}
 }
 
-// Record is what a traced program tells of a packet.
+// Record is a traced program's record of a packet.
 type Record struct {
 	XdpTraceRecord
 	// Frames are the bytes that follow: CameCaptured of the frame as it came, and LeavesCaptured of the frame as it

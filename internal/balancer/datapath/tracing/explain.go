@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// Questioned is what packets go by, to be asked.
+// Questioned has the programs, maps and configuration by which packets go, for questions about packets.
 type Questioned struct {
 	Kernel loader.Kernel
 	Hook   lb.Hook
@@ -30,8 +30,8 @@ type Questioned struct {
 	State    lb.State
 }
 
-// Explain says what would become of a packet that came in now. It asks the program itself, in a copy that is attached
-// nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
+// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
+// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 func Explain(q Questioned, question trace.Question) (*trace.Packet, error) {
 	at, err := PortNamed(q.Programs.Ports, question.Interface)
 	if err != nil {
@@ -132,7 +132,7 @@ func (e *Explainer) Close() {
 	e.tracing.Close()
 }
 
-// Explain says what becomes of a frame that comes in at a port.
+// explain returns the outcome of a frame that comes in at a port.
 func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	packet, out, err := e.Run(at, frame)
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {

@@ -15,7 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// Loaded is what a program that tells of packets is loaded with. A nil *Loaded stands for the plain program.
+// Loaded has the maps that a traced program is loaded with, and the captures that run. A nil *Loaded stands for the
+// plain program.
 type Loaded struct {
 	*traced.Tracing
 	// Live are those that run.
@@ -29,7 +30,7 @@ type Capture struct {
 	Request capture.Request
 }
 
-// Maps returns what programs are loaded with; nil for the plain program.
+// Maps returns the maps that traced programs are loaded with; nil for the plain program.
 func (t *Loaded) Maps() *traced.Tracing {
 	if t == nil {
 		return nil
