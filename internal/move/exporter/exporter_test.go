@@ -21,7 +21,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // A case is testdata/NAME.txtar: the configuration `in`, and for each dialect what is expected, and
-// the remarks with it.
+// testcase is testdata/NAME.txtar: the configuration `in`, and for each dialect the expected result, and the remarks
+// with it.
 type testcase struct {
 	name, path string
 	archive    *txtar.Archive
@@ -80,7 +81,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds results against what is expected, or writes that anew.
+// compare holds results against the expected ones, or writes those anew.
 func (c testcase) compare(t *testing.T, got map[string]string) {
 	t.Helper()
 	if *update {

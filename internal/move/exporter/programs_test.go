@@ -78,7 +78,7 @@ func haproxyTakes(t *testing.T, text string) {
 	}
 }
 
-// keepalivedTakes: it says what it does not know, and takes the rest.
+// keepalivedTakes: keepalived reports unknown words, and takes the rest.
 func keepalivedTakes(t *testing.T, text string) {
 	testenv.Root(t)
 	path := write(t, text)

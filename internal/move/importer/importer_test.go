@@ -25,7 +25,8 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // A case is testdata/DIALECT/NAME.txtar: `options`, the input `in` and what it includes, and what
-// is expected: `want.yaml` and `want.remarks`.
+// testcase is testdata/DIALECT/NAME.txtar: `options`, the input `in` and its includes, and the expected results:
+// `want.yaml` and `want.remarks`.
 type testcase struct {
 	dialect, path string
 	archive       *txtar.Archive
@@ -140,7 +141,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds a result against what is expected, or writes that anew.
+// compare holds a result against the expected one, or writes that anew.
 func (c testcase) compare(t *testing.T, result *Result) {
 	t.Helper()
 	var remarks strings.Builder
@@ -196,7 +197,7 @@ func (c testcase) checkLines(t *testing.T, result *Result) {
 	}
 }
 
-// TestEachDialectHasTen: what is read has been tried with configurations like those of the field.
+// TestEachDialectHasTen: each dialect has been tried with configurations like those of the field.
 func TestEachDialectHasTen(t *testing.T) {
 	count := map[string]int{}
 	for _, c := range cases(t) {

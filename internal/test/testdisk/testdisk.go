@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// Op is what is done to a file.
+// Op is an operation on a file.
 type Op string
 
 // The operations that fail.
@@ -34,7 +34,7 @@ const (
 	Bind  Op = "bind"
 )
 
-// Trouble is what is wrong with a file system.
+// Trouble is a fault of a file system.
 type Trouble struct {
 	Name string
 	Err  error
@@ -60,7 +60,7 @@ type FileSystem struct {
 	failed int
 }
 
-// Fail has what the trouble is about fail from now on, after so many times; nil: nothing.
+// Fail has the operations of the trouble fail from now on, after so many times; nil: none.
 func (f *FileSystem) Fail(trouble *Trouble, after int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -185,7 +185,7 @@ func (f *file) Close() error {
 type Spare struct {
 	mu   sync.Mutex
 	kept map[string][]byte
-	// Err is what Store returns, if it is not nil.
+	// Err is the error of Store, if it is not nil.
 	Err error
 }
 

@@ -35,7 +35,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// follow returns what is wrong with a link of the page, or nothing.
+// follow returns the fault of a link of the page, or nothing.
 func (p Page) follow(root string, pages map[string]Page, target string) string {
 	if strings.Contains(target, "://") {
 		return ""

@@ -66,7 +66,7 @@ func Command(node *kong.Node) string {
 	return Command(node.Parent) + " " + node.Name
 }
 
-// text is what a command's page says after its name.
+// text is the page of a command after its name.
 func text(node *kong.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## SYNOPSIS\n%s\n\n## DESCRIPTION\n%s\n\n", synopsis(node), plain(node.Help))
@@ -94,7 +94,7 @@ func text(node *kong.Node) string {
 	return b.String()
 }
 
-// section writes a list of terms and what they mean, where there are any.
+// section writes a list of terms and their meanings, where there are any.
 func section[T any](b *strings.Builder, title string, items []T, item func(T) (term, what string)) {
 	if len(items) == 0 {
 		return

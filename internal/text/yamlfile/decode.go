@@ -28,8 +28,8 @@ func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	return f.DecodeAgain(data, into)
 }
 
-// DecodeAgain is Decode of data that was decoded before, such as over values that
-// stand for what the file leaves out.
+// DecodeAgain is Decode of data that was decoded before, such as over values that stand for the keys that the file
+// leaves out.
 func (f *File) DecodeAgain(data []byte, into any) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
@@ -63,10 +63,10 @@ var (
 	yamlUnmarshal = regexp.MustCompile(`(?s)^cannot unmarshal (?:!!\w+ )?(.*) into (.*)$`)
 )
 
-// kinds are the library's words for what is not a single value.
+// kinds are the library's words for nodes that are not a single value.
 var kinds = map[string]string{"!!seq": "a list", "!!map": "a mapping"}
 
-// decodeError turns what the YAML library says into problems with a field.
+// decodeError turns the YAML library's messages into problems with a field.
 func (f *File) decodeError(err error) {
 	messages := []string{err.Error()}
 	var mismatch *yaml.TypeError
@@ -85,7 +85,7 @@ func (f *File) decodeError(err error) {
 	}
 }
 
-// wanted says in words what a Go type takes.
+// wanted describes in words the values that a Go type takes.
 func wanted(kind string) string {
 	switch {
 	case kind == "int":

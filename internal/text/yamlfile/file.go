@@ -84,7 +84,7 @@ func (f *File) Leaves() []string {
 	return leaves
 }
 
-// parent returns the path of what a field stands in.
+// parent returns the path of the mapping or the list that a field stands in.
 func parent(field string) string { return field[:max(strings.LastIndexAny(field, ".["), 0)] }
 
 // Line returns the line, from 1, of a field or of its nearest written parent; 0 where
@@ -118,7 +118,7 @@ func Join(path, name string) string {
 	return path + "." + name
 }
 
-// maxShown bounds what a message repeats of a file, in bytes.
+// maxShown bounds the text of a file that a message repeats, in bytes.
 const maxShown = 80
 
 // Quote shows a value from a file in a message, safe for a terminal.

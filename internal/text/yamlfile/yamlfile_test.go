@@ -27,7 +27,7 @@ type note struct {
 	} `yaml:"inner"`
 }
 
-// TestDecode: what is wrong is reported with line and field, all of it at once.
+// TestDecode: faults are reported with line and field, all of them at once.
 func TestDecode(t *testing.T) {
 	tests := map[string]struct {
 		text string

@@ -31,7 +31,7 @@ const PodServerImage = "jeoul.io/pod-server"
 // startTimeout bounds the start of a cluster, which takes seconds, and minutes on cores that are busy with other work.
 const startTimeout = 10 * time.Minute
 
-// Options are what a cluster shall be.
+// Options describe a cluster.
 type Options struct {
 	// Nodes are from 1 to 98; Clients at least 1, by default 1.
 	Nodes, Clients int

@@ -163,7 +163,7 @@ func setLink(name string, set func(netlink.Link) error) error {
 	return set(link)
 }
 
-// end stops what of the node is no process of the laboratory.
+// end stops the parts of the node that are no processes of the laboratory.
 func (n *Node) end() {
 	if n.kubelet != nil {
 		n.kubelet.kill()

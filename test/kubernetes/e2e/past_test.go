@@ -32,7 +32,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	if err := c.BackUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Revisions that the cluster will not have any more, also not by what it writes while it starts.
+	// Revisions that the cluster will not have any more, also not by its writes while it starts.
 	for i := range 300 {
 		s.writePools(fmt.Sprintf("198.18.1.%d", i%250+1))
 	}

@@ -27,7 +27,7 @@ const guePort = "6080"
 var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tun-type gue --tun-port " + guePort,
 	lb.NAT: "-m"}
 
-// noChecks is why checks, and what depends on them, are left out.
+// noChecks is the reason for which checks, and keys that depend on them, are left out.
 const noChecks = "ipvsadm asks no backend, so one that fails goes on to get connections; `jeoul export keepalived` writes checks"
 
 // Reasons say why ipvsadm has nothing like a key.

@@ -19,7 +19,7 @@ import (
 // ErrNothing says that no service of the input can be carried over; the remarks say why.
 var ErrNothing = errors.New("no service could be carried over")
 
-// Options are what the input cannot say.
+// Options are the settings that the input cannot have.
 type Options struct {
 	// Interfaces take the packets; empty: those that the input names.
 	Interfaces []string
@@ -29,7 +29,8 @@ type Options struct {
 	Sources []netip.Addr
 	// Mode, unless it is empty, is that of all services.
 	Mode lb.Mode
-	// HTTPAsTCP takes what speaks HTTP, and asks nothing of a proxy but to balance, for TCP, in place of mode proxy.
+	// HTTPAsTCP takes services that speak HTTP, and ask nothing of a proxy but to balance, for TCP, in place of mode
+	// proxy.
 	HTTPAsTCP bool
 	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
 	Resolve func(name string) ([]netip.Addr, error)
@@ -65,13 +66,13 @@ func (s *Service) Add(at remark.At, b lb.Backend) {
 // Draft is a configuration that is being made.
 type Draft struct {
 	Options
-	// Dialect is what the input is written in, and Input the name of its first file.
+	// Dialect is the language of the input, and Input the name of its first file.
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
 	// VRRP is how the VIPs are shared with another balancer.
 	VRRP lb.VRRP
-	// Engine is what services of mode proxy share.
+	// Engine has the settings that services of mode proxy share.
 	Engine  lb.ProxyEngine
 	Remarks []remark.Remark
 
@@ -123,12 +124,12 @@ func (d *Draft) Forget(lines ...remark.At) {
 	}
 }
 
-// Left notes that a line is left out, and why, and what to do.
+// Left notes that a line is left out, with the reason and the remedy.
 func (d *Draft) Left(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Left, format, args...)
 }
 
-// Approximate notes that what the configuration has of a line is not quite the same.
+// Approximate notes that the configuration's form of a line is not quite the same.
 func (d *Draft) Approximate(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Approximated, format, args...)
 }
@@ -150,8 +151,8 @@ func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...an
 // Line returns a line of the input as it stands.
 func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 
-// Text returns a line of the input, shortened, and without what a terminal or a comment would take
-// for something else.
+// Text returns a line of the input, shortened, and without characters that a terminal or a comment would take for
+// something else.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
 // Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is
@@ -226,7 +227,7 @@ func (d *Draft) VIP(four bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// NewCheck returns a check of a type with what holds where nothing is written.
+// NewCheck returns a check of a type with the default of each setting.
 func NewCheck(kind lb.CheckType) lb.Check {
 	c := lb.Check{Type: kind, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout,
 		Rise: lb.DefaultCheckRise, Fall: lb.DefaultCheckFall}

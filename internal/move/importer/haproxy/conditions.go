@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// truth is what is known of a condition.
+// truth is the value of a condition, as far as it is known.
 type truth int
 
 const (
@@ -105,10 +105,10 @@ func (p *preprocessor) take(l draft.Line, words []string) bool {
 
 const undecided = "depends on the HAProxy and the environment that it runs in, which are not known here; write the lines that hold without .if"
 
-// comparison is a predicate of two texts, and negation what stands before one.
+// comparison is a predicate of two texts.
 var comparison = regexp.MustCompile(`^(streq|strneq)\(\s*"?([^",$()]*)"?\s*,\s*"?([^",$()]*)"?\s*\)$`)
 
-// evaluate returns what is known of a condition: those that name a version, a feature or a variable are unknown.
+// evaluate returns the value of a condition: those that name a version, a feature or a variable are unknown.
 func evaluate(condition string) truth {
 	condition = strings.TrimSpace(condition)
 	if rest, negated := strings.CutPrefix(condition, "!"); negated {

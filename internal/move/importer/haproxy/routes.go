@@ -17,7 +17,7 @@ import (
 type route struct {
 	at remark.At
 	to *section
-	// when are alternatives; differs says what is not quite the same.
+	// when are alternatives; differs names a difference.
 	when    []lb.Route
 	differs string
 	// acls are the names of those that it goes by.
@@ -119,7 +119,7 @@ func (s *section) tests() map[string]test {
 	return named
 }
 
-// or is what fits either of two; that of a host or a path cannot be had.
+// or is a test that either of two passes; that of a host or a path cannot be had.
 func (t test) or(o test) test {
 	if !t.can() || !o.can() || (len(t.hosts) > 0) != (len(o.hosts) > 0) {
 		return test{}
@@ -194,7 +194,7 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 	return all, some
 }
 
-// hostFetches and pathFetches are what HAProxy has of a request's host and path, with how it is compared.
+// hostFetches and pathFetches are HAProxy's fetches of a request's host and path, with how they are compared.
 var (
 	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str",
 		"req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg",

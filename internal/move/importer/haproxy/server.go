@@ -19,7 +19,7 @@ type server struct {
 	name    string
 	address string
 	backend lb.Backend
-	// check and what follows say how the server is asked; 0: as HAProxy does.
+	// check and the fields behind it say how the server is checked; 0: as HAProxy does.
 	check                  bool
 	inter, fast, slowStart time.Duration
 	rise, fall, checkPort  uint16
@@ -252,7 +252,7 @@ func (s *server) like(o server) bool {
 	return s.sendProxy == o.sendProxy && s.ssl == o.ssl && (!s.ssl || s.verify == o.verify && s.ca == o.ca)
 }
 
-// acceptable leaves out a server that asks for what Jeoul cannot do, and remarks on what differs.
+// acceptable leaves out a server that asks for more than Jeoul can do, and remarks on differences.
 func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	switch {
 	case s.ssl && !of.proxied:

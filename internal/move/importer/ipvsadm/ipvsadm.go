@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm reads what configures IPVS: the rules that ipvsadm-save prints, and command lines
-// of ipvsadm(8).
+// Package ipvsadm reads the configuration of IPVS: the rules that ipvsadm-save prints, and command lines of ipvsadm(8).
 package ipvsadm
 
 import (
@@ -90,7 +89,7 @@ func command(words []string) []string {
 	return words
 }
 
-// run does what a command does.
+// run carries out a command.
 func (r *reader) run(at remark.At, o options) {
 	switch o.command {
 	case "A", "E":

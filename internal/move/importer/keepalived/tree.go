@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Bounds of what includes lead to.
+// Bounds of includes and blocks.
 const (
 	deepestInclude = 8
 	mostIncludes   = 256
@@ -65,7 +65,7 @@ func (p *parser) file(file draft.File) error {
 		return err
 	}
 	if len(p.files) == 0 {
-		// A file may have no more than what others have.
+		// A file may have no more than statements that others have, too.
 		if err := p.CheckDialect(lines); err != nil && !slices.ContainsFunc(lines, includes) {
 			return err
 		}

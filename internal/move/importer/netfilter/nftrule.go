@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// Bounds of what one rule becomes.
+// Bounds of the rules that one rule becomes.
 const (
 	mostRules    = 1024
 	mostModulus  = 1 << 20

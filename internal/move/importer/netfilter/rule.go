@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// match is what a packet must have.
+// match has the conditions of a rule on packets.
 type match struct {
 	// family is ipv4 or ipv6; empty: either.
 	family, protocol string
@@ -258,7 +258,7 @@ func (r *rule) statistic(mode, every, packet, probability string) error {
 	return nil
 }
 
-// and returns what a packet must have to match both; ok is false where none can.
+// and returns the conditions of packets that match both; ok is false where none can.
 func (m match) and(o match) (match, bool) {
 	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in},
 		{&m.out, &o.out}, {&m.unknown, &o.unknown}}

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// mostPorts and mostAddresses bound what ranges become.
+// mostPorts and mostAddresses bound the ports and addresses of ranges.
 const (
 	mostPorts     = 64
 	mostAddresses = 1024

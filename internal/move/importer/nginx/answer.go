@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// answer reads what a server answers to each request, in place of passing it on: by a return of its own, or of its only
+// answer reads a server's own answer to each request, in place of passing it on: by a return of its own, or of its only
 // location, which is /.
 func (r *reader) answer(w *web) {
 	if c := child("ssl_reject_handshake", w.node); on(c) {
