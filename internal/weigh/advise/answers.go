@@ -119,7 +119,7 @@ type Answers struct {
 // permits says whether the network's owner permits something.
 func (a Answers) permits(p Permission) bool { return slices.Contains(a.Permits, p) }
 
-// Check returns what is impossible or contradicts itself, all of it, as one error that wraps ErrAnswer.
+// Check returns all answers that are impossible or contradict each other, as one error that wraps ErrAnswer.
 func (a Answers) Check() error {
 	var problems []string
 	refuse := func(field, format string, arguments ...any) {

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Evidence is what was measured, in the order in which it is looked through.
+// Evidence has the measurements, in the order in which they are looked through.
 type Evidence struct {
 	Sources []Source `json:"sources"`
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// demand is what a mode asks of the network and of clients.
+// demand has the requirements of a mode on the network and on clients.
 type demand struct {
 	mode lb.Mode
 	// segment: the balancer hands frames to backends itself.
@@ -26,7 +26,7 @@ var demands = []demand{
 	{mode: lb.ModeProxy, shows: InHeader},
 }
 
-// whyPermit says what a mode needs a permission for.
+// whyPermit has the reason for which a mode needs a permission.
 var whyPermit = map[lb.Mode]map[Permission]string{
 	lb.L2DSR: {Backends: "each backend holds the VIP", Bypass: "replies go to clients straight"},
 	lb.IPIP: {Tunnels: "packets go to backends in IP in IP",

@@ -23,7 +23,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packets says what a flood is made of.
+// Packets is the kind of packets of a flood.
 type Packets string
 
 // The kinds of packets.
@@ -49,11 +49,11 @@ var (
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 )
 
-// Options say what a flood is.
+// Options describe a flood.
 type Options struct {
 	Packets Packets
-	// Sources is what the packets' source addresses are taken from, by chance, with
-	// any port from 1024. An IPv6 prefix has at least 64 bits.
+	// Sources is the prefix that the packets' source addresses are taken from, by chance, with any port from 1024. An
+	// IPv6 prefix has at least 64 bits.
 	Sources netip.Prefix
 	// Target is the service.
 	Target netip.AddrPort
@@ -70,7 +70,7 @@ type Options struct {
 	Limit uint64
 	// Seed makes a flood the same as another with the same seed.
 	Seed uint64
-	// DropAtPort and DropAtExit say what the taps of those names drop.
+	// DropAtPort and DropAtExit have the taps of those names drop the flood.
 	DropAtPort, DropAtExit bool
 }
 
@@ -143,7 +143,7 @@ func New(o Options) (*Flood, error) {
 	return f, nil
 }
 
-// Close frees what New has loaded. What is attached stays with its device.
+// Close frees the programs that New has loaded. An attached one stays with its device.
 func (f *Flood) Close() error { return f.objects.Close() }
 
 // How a flood is sent.
@@ -177,7 +177,7 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 		})
 		switch {
 		case errors.Is(err, unix.EINTR):
-			// What was sent until then is counted by the program.
+			// The packets sent until then are counted by the program.
 		case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 			return fmt.Errorf("%w: %v", ErrKernel, err)
 		case err != nil:

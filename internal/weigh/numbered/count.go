@@ -50,8 +50,8 @@ func (s *Stream) Twice() (uint64, error) {
 	return n, nil
 }
 
-// settled is how long nothing more may come until what is missing counts as lost, and
-// lookEvery how often it is looked.
+// settled is how long nothing more may come until missing datagrams count as lost, and lookEvery how often it is
+// looked.
 const (
 	settled   = time.Second
 	lookEvery = 20 * time.Millisecond
@@ -114,7 +114,7 @@ func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 	return gaps, nil
 }
 
-// bits are words of what was counted in each place; the first bit is number base.
+// bits are words of the numbers that were counted in each place; the first bit is number base.
 type bits struct {
 	base uint64
 	came []uint64

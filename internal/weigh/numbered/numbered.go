@@ -41,7 +41,7 @@ const (
 	maxNumbers = 1 << 28
 )
 
-// Options say what a stream is.
+// Options describe a stream.
 type Options struct {
 	// Target is the service.
 	Target netip.AddrPort
@@ -72,7 +72,7 @@ type Stream struct {
 	came, entered, returned *ebpf.Memory
 	links                   []link.Link
 	mark                    uint64
-	// watched says whether there are devices that count what went to the balancer and came back.
+	// watched says whether there are devices that count the datagrams to the balancer and back.
 	watched bool
 
 	sent atomic.Uint64
@@ -111,15 +111,14 @@ func New(o Options) (*Stream, error) {
 	return s, nil
 }
 
-// Receive counts what comes in by a device, by its index in the calling thread's network
-// namespace, until the stream is closed, and drops it.
+// Receive counts the stream's datagrams that come in by a device, by its index in the calling thread's network
+// namespace, until the stream is closed, and drops them.
 func (s *Stream) Receive(device int) error {
 	return s.attach(device, s.objects.NumberedReceive, ebpf.AttachTCXIngress)
 }
 
-// Watch counts what a device sends to the balancer and what it gets back from it, by the
-// device's index in the calling thread's network namespace, until the stream is closed. All
-// of the stream must go this way.
+// Watch counts the datagrams that a device sends to the balancer and those that it gets back from it, by the device's
+// index in the calling thread's network namespace, until the stream is closed. All of the stream must go this way.
 func (s *Stream) Watch(device int) error {
 	err := errors.Join(s.attach(device, s.objects.NumberedEnter, ebpf.AttachTCXEgress),
 		s.attach(device, s.objects.NumberedReturn, ebpf.AttachTCXIngress))

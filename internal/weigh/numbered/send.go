@@ -20,10 +20,10 @@ const (
 	// pieces (UDP_SEGMENT): what every kernel allows, and far less than any queue on the way
 	// holds.
 	burst = 64
-	// tick is how often what is due is sent.
+	// tick is how often due datagrams are sent.
 	tick = time.Millisecond
-	// mostLate bounds what is made up for when the sender did not get the processor: what would
-	// have been sent before is left out, for all of it at once would not fit the queues.
+	// mostLate bounds the datagrams made up for when the sender did not get the processor: those that would have been
+	// sent before are left out, for all of them at once would not fit the queues.
 	mostLate = 50 * time.Millisecond
 )
 
@@ -122,7 +122,7 @@ func openFlow(o Options) (*net.UDPConn, error) {
 type pace struct {
 	rate int
 	last time.Time
-	// owed is what is due beyond whole bursts, in datagrams.
+	// owed is the part that is due beyond whole bursts, in datagrams.
 	owed float64
 }
 

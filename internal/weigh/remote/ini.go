@@ -49,7 +49,7 @@ func (p *parser) readINI(text string) {
 	}
 }
 
-// section returns what stands in the brackets of a section's line.
+// section returns the text in the brackets of a section's line.
 func section(line string) (string, bool) {
 	name, rest, closed := strings.Cut(line[1:], "]")
 	rest = strings.TrimSpace(rest)
@@ -128,7 +128,7 @@ func (p *parser) varLines(in *group) func(int, string) {
 // hostRange is a range in a pattern: [01:25], [a:f], [1:10:2].
 var hostRange = regexp.MustCompile(`\[(\w+):(\w+)(?::(\d+))?\]`)
 
-// hostName is what a host may be called.
+// hostName matches the names that a host may have.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`)
 
 // expand returns the hosts that a pattern stands for.

@@ -21,9 +21,9 @@ import (
 // ownGroup keeps a terminal's signals from ssh.
 var ownGroup = &syscall.SysProcAttr{Setpgid: true}
 
-// Options are what the machines get from here.
+// Options describe the program that the machines get from here.
 type Options struct {
-	// Executable is the path of jeoul here, Build what tells it from others.
+	// Executable is the path of jeoul here, Build the mark that tells it from others.
 	Executable, Build string
 }
 

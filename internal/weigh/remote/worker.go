@@ -255,14 +255,14 @@ func (w *Worker) Stop(id int, _ *None) error {
 	return p.Process.Stop(w.ctx)
 }
 
-// unread is what a process has written and was not read yet.
+// unread is a process's output that was not read yet.
 type unread struct {
 	mu      sync.Mutex
 	kept    []byte
 	changed chan struct{}
 }
 
-// Write keeps data, or what there is room for.
+// Write keeps data, as far as there is room.
 func (u *unread) Write(data []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

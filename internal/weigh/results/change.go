@@ -44,10 +44,9 @@ const (
 	ReusedFailed      = "reused_failed"
 	ReusedTaken       = "reused_taken"
 	LostSYNs          = "lost_syns"
-	// SilentSeconds is how long a backend's host was silent. NoticedSeconds is the time
-	// from then until the balancer showed that it knew, missing where it never did, and
-	// BackSeconds that until it showed that the host was back. What was lost until it was
-	// noticed is Before, what later After; without notice all is Before.
+	// SilentSeconds is how long a backend's host was silent. NoticedSeconds is the time from then until the balancer
+	// showed that it knew, missing where it never did, and BackSeconds that until it showed that the host was back.
+	// Losses until it was noticed are Before, later ones After; without notice all are Before.
 	SilentSeconds       = "silent_seconds"
 	NoticedSeconds      = "noticed_seconds"
 	BackSeconds         = "back_seconds"
@@ -93,9 +92,8 @@ const (
 	Applied       = "applied_changes"
 	AppliedMsMean = "applied_ms_mean"
 	AppliedMsMax  = "applied_ms_max"
-	// TrackedFlows are the flows that the balancer remembers one by one: before
-	// the event, at most in it, and at its end; TrackedTableBytes is the memory of
-	// the tables for them, full or empty.
+	// TrackedFlowsBefore and its like are the flows that the balancer remembers one by one: before the event, at most
+	// in it, and at its end; TrackedTableBytes is the memory of the tables for them, full or empty.
 	TrackedFlowsBefore = "tracked_flows_before"
 	TrackedFlowsMax    = "tracked_flows_max"
 	TrackedFlowsAfter  = "tracked_flows_after"

@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// repeated is a run of two repeats with what a summary keeps and what it leaves out.
+// repeated is a run of two repeats with parts that a summary keeps and parts that it leaves out.
 func repeated() *Run {
 	run := sample()
 	again := run.Trials[0]

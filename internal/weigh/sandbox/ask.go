@@ -81,7 +81,7 @@ func Ask(ctx context.Context, to io.Writer, at netip.AddrPort, times int) error 
 // unanswered stands for requests without an answer.
 const unanswered = "(none)"
 
-// counted reads what Ask has written.
+// counted reads the output of Ask.
 func counted(text string) (map[string]int, error) {
 	counts := map[string]int{}
 	for line := range strings.Lines(text) {

@@ -47,8 +47,8 @@ type Sandbox struct {
 	Answered time.Duration
 }
 
-// Open removes what killed sandboxes have left, says so, and builds one. Close has to be called, not
-// after an error. Errors: lab.ErrNoRights, and what failed.
+// Open removes the remains of killed sandboxes, says so, and builds one. Close has to be called, not after an error.
+// Errors: lab.ErrNoRights, and those of the step that failed.
 func Open(ctx context.Context, says io.Writer) (*Sandbox, error) {
 	began := time.Now()
 	left, err := lab.CleanStale(ctx)
@@ -80,7 +80,7 @@ func (s *Sandbox) path(parts ...string) string {
 // vip is the service's.
 func (s *Sandbox) vip() netip.AddrPort { return netip.AddrPortFrom(s.lab.VIP4, webPort) }
 
-// fill starts what a sandbox has, and waits for an answer.
+// fill starts the hosts' programs in a sandbox, and waits for an answer.
 func (s *Sandbox) fill(ctx context.Context) (err error) {
 	if s.executable, err = os.Executable(); err != nil {
 		return err

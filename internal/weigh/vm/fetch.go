@@ -23,7 +23,7 @@ const DefaultRelease = "trixie"
 // the ordinary one without the drivers of hardware.
 func metaPackage(arch Arch) string { return "linux-image-cloud-" + string(arch) }
 
-// keyring is what Debian signs its archive with.
+// keyring has the keys that Debian signs its archive with.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // CacheDir is where kernels are kept: jeoul/kernels in the user's cache.
@@ -257,7 +257,7 @@ func (f fetcher) run(dir, program string, args ...string) error {
 	return nil
 }
 
-// lastWords returns the end of what a program printed, in one line.
+// lastWords returns the end of a program's output, in one line.
 func lastWords(output []byte) string {
 	const most = 600
 	output = bytes.TrimSpace(output)

@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portName is what the machine finds its port by.
+// portName is the name that the machine finds its port by.
 const portName = "org.jeoul.bench"
 
 // openFiles is the machine's limit of open files a process. Programs reserve memory
@@ -76,7 +76,7 @@ func guest() error {
 	return errors.Join(err, p.sendFrame(FrameEnd, end), port.Close())
 }
 
-// mountAll mounts what programs expect.
+// mountAll mounts the file systems that programs expect.
 func mountAll() error {
 	for _, m := range []struct{ kind, at string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
@@ -115,7 +115,7 @@ func release() string {
 	return unix.ByteSliceToString(names.Release[:])
 }
 
-// clockSource is what the machine's kernel tells the time by.
+// clockSource is the clock source of the machine's kernel.
 func clockSource() string {
 	text, _ := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	return strings.TrimSpace(string(text))
@@ -174,7 +174,7 @@ func (t *frameWriter) sendFrame(kind FrameKind, value any) error {
 	return t.send(kind, payload)
 }
 
-// do runs the job and tells what it prints and leaves.
+// do runs the job and sends its output and its result.
 func do(p *frameWriter, port io.Reader) (status int, err error) {
 	text, err := os.ReadFile(jobPath)
 	if err != nil {
@@ -216,7 +216,7 @@ func do(p *frameWriter, port io.Reader) (status int, err error) {
 	if job.Prints {
 		err = errors.Join(err, os.Rename(printed.Name(), job.Result))
 	}
-	// What the job left behind may hold the pipe open.
+	// A process that the job left behind may hold the pipe open.
 	err = errors.Join(err, lines.SetReadDeadline(time.Now().Add(time.Second)))
 	return status, errors.Join(err, <-told, results.sendFrame(p))
 }
@@ -287,8 +287,8 @@ func (f *file) sendFrame(p *frameWriter) error {
 	return p.send(FrameResult, content)
 }
 
-// reapUntil waits for the children of everybody that has died, until one ends; that is
-// what a first process is there for. It returns the exit status of that one.
+// reapUntil waits for the children of everybody that has died, until one ends; that is a first process's task. It
+// returns the exit status of that one.
 func reapUntil(pid int) (int, error) {
 	for {
 		var status unix.WaitStatus

@@ -36,7 +36,7 @@ const (
 	defaultExchange    = 16
 )
 
-// withDefaults fills in what a load leaves out, and says what cannot be.
+// withDefaults fills in the fields that a load leaves out, and refuses impossible ones.
 func (l Load) withDefaults() (Load, error) {
 	if l.Timeout == 0 {
 		l.Timeout = defaultTimeout
@@ -79,7 +79,7 @@ func (l Load) withDefaults() (Load, error) {
 	return l, l.check()
 }
 
-// Validate says what cannot be about a load, whichever tester runs it.
+// Validate refuses an impossible load, whichever tester runs it.
 func (l Load) Validate() error {
 	_, err := l.withDefaults()
 	return err
@@ -88,7 +88,7 @@ func (l Load) Validate() error {
 // asFast says whether the load has no rate.
 func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
 
-// answered says whether what is sent is answered.
+// answered says whether the load's packets are answered.
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }
 
 func wrongLoad(format string, args ...any) error {

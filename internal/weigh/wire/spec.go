@@ -25,7 +25,7 @@ var (
 
 // Port is an interface with an XDP program of ours.
 type Port struct {
-	// Name is what results call the port.
+	// Name is the port's name in results.
 	Name string
 	// Interface is its name in the network namespace that Do runs functions in.
 	Interface string

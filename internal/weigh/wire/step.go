@@ -4,7 +4,7 @@ package wire
 
 import "time"
 
-// Step is what came of one offered rate.
+// Step has the results of one offered rate.
 type Step struct {
 	Kind Kind
 	// Offered is the rate that was asked for, a second; 0: as much as can be.
@@ -25,7 +25,7 @@ type Step struct {
 	InTime uint64
 	// Failed has those that were begun and came to nothing, by cause.
 	Failed Failed
-	// Strange has packets that belong to no result, by what is wrong with them.
+	// Strange has packets that belong to no result, by their fault.
 	Strange Strange
 	// Retransmitted are packets that were sent again.
 	Retransmitted uint64
@@ -43,8 +43,8 @@ type Step struct {
 	// FloodSent are SYNs of the flood beside the load, FloodArrived those that came to
 	// server ports.
 	FloodSent, FloodArrived uint64
-	// KeptUp is whether the tester itself offered what was asked for; Behind is how
-	// late the latest connection was begun.
+	// KeptUp is whether the tester itself offered the rate that was asked for; Behind is how late the latest connection
+	// was begun.
 	KeptUp bool
 	Behind time.Duration
 	// LeftOpen are connections that could not be reset after the step in half a minute and
