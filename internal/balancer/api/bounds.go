@@ -54,8 +54,8 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is
-// thrown away, for many clients read no answer before they have sent everything.
+// tooLarge answers to a body that is beyond every bound. The answer goes first; the body is read and discarded all the
+// same, for many clients read no answer before they have sent everything.
 func tooLarge(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex()
@@ -173,8 +173,8 @@ type slot struct {
 	// place is that among the idle ones; nil: it has a request in hand, or is closed.
 	place  *list.Element
 	closed bool
-	// greeted: what it reads is requests. Of TLS, that is so after the first answer: before, it may be a handshake,
-	// which must not keep a place.
+	// greeted: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may be a
+	// handshake, which must not keep a place.
 	greeted bool
 }
 

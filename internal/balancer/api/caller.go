@@ -126,7 +126,7 @@ func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Con
 	}
 }
 
-// What the document says of credentials: the unix socket needs none of these.
+// The credentials in the API's description: the unix socket needs none of these.
 var (
 	credentials     = []map[string][]string{{"token": {}}, {"certificate": {}}}
 	securitySchemes = map[string]*huma.SecurityScheme{

@@ -41,12 +41,13 @@ type Source struct {
 	// another source is the worst of what the program says that keeps it.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
-	// Follows is what a program keeps the source as, and AsOf of when that was last known, if that is not now.
+	// Follows names the system that a program keeps the source in step with, and AsOf when its state was last known, if
+	// that is not now.
 	Follows string    `json:"follows,omitempty"`
 	AsOf    time.Time `json:"as_of,omitzero"`
 }
 
-// Change is what came of a change of the configuration, or would.
+// Change is the result of a change of the configuration, or the one that it would have.
 type Change struct {
 	Source     string `json:"source" doc:"The source that was changed"`
 	Generation uint64 `json:"generation" doc:"Its generation now"`

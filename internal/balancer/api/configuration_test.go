@@ -159,7 +159,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestApply: what a client applies is all that its source says.
+// TestApply: the services that a client applies are all that its source has.
 func TestApply(t *testing.T) {
 	client, s := serveConfiguration(t, new(error))
 	const text = "services:\n  - name: shop\n    vip: 192.0.2.101\n    port: 80\n    backends:\n      - {name: b1, address: 192.0.2.1}\n"

@@ -96,7 +96,7 @@ const (
 	recentEvents = 200
 )
 
-// Watch says what a watcher wants; exported, for huma to find it.
+// Watch has the parameters of a watcher's request; exported, for huma to find it.
 type Watch struct {
 	Last     string   `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: the latest 200 are sent first"`
 	Services []string `query:"service,explode" doc:"The services whose backends are sent; of all others, totals are"`

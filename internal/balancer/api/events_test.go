@@ -45,7 +45,7 @@ func (c *told) notify(e *events.Event, l *events.Lost) error {
 	return nil
 }
 
-// TestEvents: what is kept, what comes, where a client goes on, and what it has missed.
+// TestEvents: the events kept, those to come, where a client goes on, and those it has missed.
 func TestEvents(t *testing.T) {
 	client, log := serveEvents(t, 3)
 	log.Info("a")

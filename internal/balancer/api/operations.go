@@ -22,7 +22,7 @@ const (
 	backendPath    = "/v1/services/{service}/backends/{backend}"
 )
 
-// orderBody is what the body of a request may say; it may be empty.
+// orderBody has the fields that the body of a request may have; it may be empty.
 type orderBody struct {
 	DeadlineSeconds float64 `json:"deadline_seconds,omitempty"`
 	Weight          *int64  `json:"weight,omitempty"`
@@ -113,7 +113,7 @@ func (b Balancer) handleOperations(a huma.API) {
 	}
 }
 
-// operate reads what is asked for, and does it.
+// operate reads the order in a request, and carries it out.
 func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation],
 	error) {
 	var body orderBody

@@ -38,8 +38,7 @@ func serveOperations(t *testing.T, done ops.Operation, err error) (path string, 
 	return path, asked, stop
 }
 
-// TestOperate: what a client asks for arrives, with who asks, and the answer comes
-// back.
+// TestOperate: a client's order arrives, with the caller's name, and the answer comes back.
 func TestOperate(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
@@ -120,7 +119,7 @@ func post(t *testing.T, client *Client, target, body string, code int, says stri
 	}
 }
 
-// TestBodies: what a program may write by itself.
+// TestBodies: bodies of requests that programs may write by themselves.
 func TestBodies(t *testing.T) {
 	path, asked, stop := serveOperations(t, ops.Operation{Verb: ops.Drain}, nil)
 	defer stop()

@@ -243,7 +243,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestPlainTextOverTCP: what is no TLS gets no answer of the API.
+// TestPlainTextOverTCP: a connection without TLS gets no answer of the API.
 func TestPlainTextOverTCP(t *testing.T) {
 	s := serveOverTCP(t, Balancer{Status: func() (ops.Status, error) { return running, nil }})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(s.url, "https", "http", 1)+
@@ -319,7 +319,7 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestRemoteMistakes: what a person gets wrong is named.
+// TestRemoteMistakes: a person's mistakes are named.
 func TestRemoteMistakes(t *testing.T) {
 	for _, server := range []string{"lb1:9540", "http://lb1:9540", "https://", "https://lb1/v1", "https://a:b@lb1"} {
 		if _, err := NewRemoteClient(Remote{Server: server}); err == nil ||

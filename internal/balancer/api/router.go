@@ -37,7 +37,7 @@ type endpoint struct {
 	answer *huma.Schema
 	// kind is the media type of the answer; empty: JSON.
 	kind string
-	// role is what the client needs; empty: RoleRead.
+	// role is the role that the client needs; empty: RoleRead.
 	role ops.Role
 	// tries: with dry_run, which changes nothing, RoleRead is enough.
 	tries bool
@@ -87,7 +87,7 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 	e.describe(a)
 }
 
-// roleFor is what the client of a request needs.
+// roleFor is the role that the client of a request needs.
 func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 	if e.tries {
 		// As huma reads the parameter.
@@ -123,7 +123,7 @@ func (e endpoint) describe(a huma.API) {
 	}
 }
 
-// newRouter returns what answers requests, and its description.
+// newRouter returns the handler of requests, and its description.
 func newRouter(b Balancer) (http.Handler, huma.API) {
 	mux := http.NewServeMux()
 	described := huma.DefaultConfig("Jeoul", "1")

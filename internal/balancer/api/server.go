@@ -57,11 +57,10 @@ const (
 	reloadPath  = "/v1/reload"
 )
 
-// Balancer is what the API shows of a running balancer.
+// Balancer is the interface of a running balancer to the API.
 type Balancer struct {
 	Status func() (ops.Status, error)
-	// Explain says what would become of a packet. Errors: trace.ErrBadQuestion,
-	// trace.ErrNoService.
+	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
 	// Trace tells of real packets, first that it has started, until the context
 	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
@@ -86,7 +85,7 @@ type Balancer struct {
 	// Reload has the daemon read its configuration file again, as by asks, and returns when the
 	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
 	Reload func(by string) (ops.Reloaded, error)
-	// Events are what has become of the balancer lately.
+	// Events are the latest events of the balancer.
 	Events *events.Log
 	// Sources are those of the configuration.
 	Sources *sources.Sources
@@ -109,9 +108,8 @@ const farewell = 15 * time.Second
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660
 
-// Listen opens the unix socket at path. What a dead process left there is
-// removed; a socket on which a process answers (ErrInUse), and a file that is
-// not a socket, are left alone. Closing the listener removes the socket. Errors:
+// Listen opens the unix socket at path. A socket of a dead process is removed; a socket on which a process answers
+// (ErrInUse), and a file that is not a socket, are left alone. Closing the listener removes the socket. Errors:
 // ErrInUse, ErrNoRights.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	doing := func(err error) error {
@@ -181,7 +179,7 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 }
 
 // ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the
-// same on every balancer: what it shows, it asks the API for, with its user's credentials.
+// same on every balancer: it asks the API for all data, with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limit(listener, maxConnections)

@@ -25,7 +25,7 @@ type TraceRequest struct {
 
 // How much of a client is waited for.
 const (
-	// maxQuestion bounds what is read of a request, in bytes.
+	// maxQuestion bounds the body of a request, in bytes.
 	maxQuestion = 64 << 10
 	// readerTimeout bounds how long a client may take to read a line of a trace: one
 	// that does not read at all would keep the balancer tracing.

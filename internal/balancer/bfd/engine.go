@@ -19,8 +19,8 @@ import (
 type Peer struct {
 	// Address has the zone of a link-local one.
 	Address netip.Addr
-	// Local is what packets are sent from, invalid: as the routes say; Interface is where they leave, if it is not
-	// empty.
+	// Local is the source address of packets, invalid: the one by the routing table; Interface is the one that they
+	// leave by, if it is not empty.
 	Local     netip.Addr
 	Interface string
 	Timing    Timing

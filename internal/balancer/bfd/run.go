@@ -18,7 +18,7 @@ const (
 	idle = time.Second
 	// farewells is how often a neighbour is told that the session is taken down, for a packet may be lost.
 	farewells = 3
-	// flood bounds what is read at once: more than the kernel keeps for a socket.
+	// flood bounds the packets read at once: more than the kernel keeps for a socket.
 	flood = 1 << 14
 )
 
@@ -156,7 +156,8 @@ func (r *running) send(now time.Time) {
 		r.sender.send(r.peer, p)
 		r.status.Sent++
 	}
-	// The jitter leaves a quarter of the interval: what is later comes later than the neighbour was told.
+	// The jitter leaves a quarter of the interval: a packet that is later than that comes later than the neighbour was
+	// told.
 	if len(packets) > 0 && regular > 0 && now.Sub(due) > regular/4 {
 		r.status.Late++
 	}
@@ -179,7 +180,7 @@ type source interface {
 	empty(time.Time)
 }
 
-// datagram is what was received.
+// datagram is a received datagram.
 type datagram struct {
 	payload []byte
 	// from has the zone of a link-local address, by the interface's name.

@@ -23,13 +23,13 @@ const (
 	// 4).
 	port                    = 3784
 	firstSource, lastSource = 49152, 65535
-	// maxTTL is what a packet has that no router has forwarded (RFC 5881 section 5).
+	// maxTTL is the TTL of a packet that no router has forwarded (RFC 5881 section 5).
 	maxTTL = 255
 	// precedence is CS6, as routers mark what is theirs, in the former TOS byte.
 	precedence = 0xc0
 	// sourcesTried is how many source ports are tried that are in use.
 	sourcesTried = 64
-	// longest is what is read of a packet: those with authentication are not taken, but recognized.
+	// longest is how many bytes are read of a packet: those with authentication are not taken, but recognized.
 	longest = 256
 )
 
@@ -37,7 +37,7 @@ const (
 type receiver struct {
 	six bool
 	fd  int
-	// emptied is when the socket was last found to be empty: what comes later was received later.
+	// emptied is when the socket was last found to be empty: packets read later were received later.
 	emptied time.Time
 	payload [longest]byte
 	control [256]byte
@@ -191,7 +191,7 @@ type sender struct {
 	buffer  []byte
 }
 
-// send sends a packet. What fails is tried again with the next one.
+// send sends a packet. After an error, the next packet is another attempt.
 func (s *sender) send(to Peer, p Packet) {
 	if s.fd < 0 {
 		if err := s.open(to); err != nil {

@@ -32,7 +32,7 @@ var (
 // answerBound is how long a speaker may take to answer: many times what it waits for another state itself.
 const answerBound = 15 * time.Second
 
-// maxAnswer bounds what is read of a speaker, in bytes.
+// maxAnswer bounds an answer of a speaker, in bytes.
 const maxAnswer = 16 << 20
 
 // Client asks the speaker on a socket.
@@ -59,7 +59,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// trusted refuses what is another user's: what the speaker is told may have passwords.
+// trusted refuses a socket of another user's process: requests to the speaker may have passwords.
 func trusted(conn net.Conn) error {
 	cred, err := credentials(conn)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// amendedFile has what services of other sources depend on.
+// amendedFile has the settings that services of other sources depend on.
 const amendedFile = `interface: eth0
 table_size: 1021
 flows: {limit: 2000}

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Bounds of what is said to routers.
+// Bounds of the keys of bgp.
 const (
 	maxPeers       = 64
 	maxCommunities = 32

@@ -17,7 +17,7 @@ func (p *parser) check() {
 	p.assignDSCP()
 	p.checkFlows()
 	for i := p.old; i < len(p.cfg.Services); i++ {
-		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
+		if !p.Bad(ServiceField(i, "mode")) { // the rules depend on it
 			p.checkBackends(i, vips)
 		}
 		p.checkDiscovery(i)

@@ -43,7 +43,7 @@ const (
 	maxPayload = 1200
 )
 
-// What several checks require.
+// The values of a service's require.
 const (
 	requireAll = "all"
 	requireAny = "any"
@@ -86,7 +86,7 @@ func share(least, most uint64) keytable.Scalar[uint8] {
 	}
 }
 
-// text is what fits a pattern, of up to so many bytes.
+// text is a scalar of text that fits a pattern, of up to so many bytes.
 func text(kind, pattern, advice string, most int) keytable.Scalar[string] {
 	fits := regexp.MustCompile(pattern)
 	return keytable.Scalar[string]{
@@ -213,7 +213,7 @@ var httpStatus = keytable.Scalar[lb.StatusRange]{
 		"pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?$"},
 }
 
-// payload is what a datagram holds: text, in which a backslash begins an escape of Go's.
+// payload is the content of a datagram: text, in which a backslash begins an escape of Go's.
 var payload = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		bytes, err := strconv.Unquote(`"` + strings.ReplaceAll(text, `"`, `\"`) + `"`)

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the YAML that a person writes and checks it into the
-// desired state of a balancer. What it returns can be used as it stands, as far
-// as the file alone can tell; what needs a look at the machine (is there such
-// an interface, is the backend on its subnet) is checked by others, who can
-// point at the same lines through Config.At.
+// Package config reads the YAML that a person writes and checks it into the desired state of a balancer. What it
+// returns can be used as it stands, as far as the file alone can tell; properties of the machine (is there such an
+// interface, is the backend on its subnet) are checked by others, who can point at the same lines through Config.At.
 package config
 
 import (
@@ -46,7 +44,7 @@ type Config struct {
 	// FullNAT has no addresses where no service has that mode.
 	FullNAT FullNAT
 	Local   Local
-	// Proxy is what the services of mode proxy share.
+	// Proxy has the settings that all services of mode proxy share.
 	Proxy lb.ProxyEngine
 	// BGP has no ASN where no router is told of the VIPs.
 	BGP lb.BGP
@@ -55,11 +53,11 @@ type Config struct {
 	// Members has no address to listen on where there are none.
 	Members  lb.MembersConfig
 	Services []lb.Service
-	// Warnings are what works but is hardly meant.
+	// Warnings name settings that work and are hardly meant.
 	Warnings yamlfile.Problems
 
 	file *yamlfile.File
-	// spareFullNAT is what the file says of full NAT where no service uses it.
+	// spareFullNAT is the file's pool of full NAT where no service uses it.
 	spareFullNAT FullNAT
 	// fragments are in the order of their services, which follow those of the file.
 	fragments []fragment
@@ -192,9 +190,8 @@ type FullNAT struct {
 	FirstPort, LastPort uint16
 }
 
-// What a file that does not say gets: ports above those of services, some of
-// them in the range that Linux gives its own connections (which matters only
-// for addresses that the host itself sends from).
+// The default pool of ports: above those of services, some of them in the range that Linux gives its own connections
+// (which matters only for addresses that the host itself sends from).
 const (
 	DefaultFirstPort = 20000
 	DefaultLastPort  = 59999
@@ -243,7 +240,7 @@ func (c *Config) Owner(i int) string {
 	return owner
 }
 
-// parser checks what was read, across fields.
+// parser checks the fields that were read, and one against another.
 type parser struct {
 	*yamlfile.File
 	cfg *Config

@@ -140,8 +140,8 @@ func endpointOf(s lb.Service, b lb.Backend) endpoint {
 	return endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 }
 
-// placeOf is what a backend of a service must have for itself there: where ports need not be the service's, two
-// on one host differ by theirs, but in a group of persistence.
+// placeOf is the key that no two backends of a service may share: where ports need not be the service's, two on one
+// host differ by theirs, but in a group of persistence.
 func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
 	if !s.Mode.KeepsPort() && s.Persistence.Group == "" {
 		return netip.AddrPortFrom(b.Address, b.Port)
@@ -210,8 +210,8 @@ func byText(b lb.Backend) string {
 	return fmt.Sprintf(" (%s)", b.Origin)
 }
 
-// why says what keeps a backend from being one of a service, whatever else the service has; "" if
-// nothing does.
+// why returns the reason for which a backend cannot be one of a service, whatever other backends it has; "" if there is
+// none.
 func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 	vip, isVIP := g.vips[b.Address]
 	of, claimed := g.endpoints[endpointOf(*s, b)]

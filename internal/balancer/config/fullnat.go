@@ -44,7 +44,7 @@ var poolKeys = keytable.Table[PoolAddress]{
 			"this balancer")},
 }
 
-// Pool is what full NAT sends from here; empty where no service has that mode.
+// Pool is the pool of addresses and ports from which full NAT sends here; empty where no service has that mode.
 func (c *Config) Pool() lb.Pool {
 	pool := lb.Pool{FirstPort: c.FullNAT.FirstPort, LastPort: c.FullNAT.LastPort}
 	for _, a := range c.FullNAT.Addresses {

@@ -20,8 +20,8 @@ const (
 	MaxBackends = 32767
 )
 
-// What an MSS option may be set to: every IPv4 host takes segments of 536 bytes
-// (RFC 9293 section 3.7.1), and the largest IPv4 packet has room for 65,495.
+// The bounds of an MSS option: every IPv4 host takes segments of 536 bytes (RFC 9293 section 3.7.1), and the largest
+// IPv4 packet has room for 65,495.
 const (
 	minMSS = 536
 	maxMSS = 65495

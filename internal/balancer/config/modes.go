@@ -157,7 +157,7 @@ func (p *parser) checkClients(i int) {
 	}
 }
 
-// endpoint is what tells the replies of backends apart.
+// endpoint is the key by which replies of backends are told apart.
 type endpoint struct {
 	address  netip.AddrPort
 	protocol lb.Protocol

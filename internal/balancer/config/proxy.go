@@ -198,5 +198,5 @@ func coversPath(have, want string) bool {
 	return have == "" || have == "/" || have == want || strings.HasPrefix(want, have+"/")
 }
 
-// String says what requests these are.
+// String describes the requests that match.
 func (h pair) String() string { return cmp.Or(h.host, "any host") + cmp.Or(h.path, "/") }

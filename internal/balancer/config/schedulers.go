@@ -111,8 +111,8 @@ func (p *parser) checkWeights(i int) {
 	}
 }
 
-// insteadOfWeights says what schedulers go by that have no use for weights, and
-// what to do about it.
+// insteadOfWeights names, for the schedulers that have no use for weights, the criterion that they go by, and the
+// remedy.
 var insteadOfWeights = map[lb.Scheduler]string{
 	lb.RoundRobin: fmt.Sprintf("gives each backend the same share (only 0 counts); use %s for weights",
 		lb.WeightedRoundRobin),
@@ -160,7 +160,7 @@ func (p *parser) checkTable(i int, field string) {
 	}
 }
 
-// shares is what tells whether the weights of a service can be told apart.
+// shares are the sums by which to decide whether a table can represent the weights of a service.
 type shares struct {
 	// sum is of the weights of the backends that take new flows, common their
 	// greatest common divisor, and least the lightest, which is backend number lightest.

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What tables take, in bytes: a slot, and a row for each backend that shares them.
+// The sizes of tables, in bytes: of a slot, and of a row for each backend that shares the slots.
 const (
 	slotBytes   = 2
 	memberBytes = 64

@@ -16,8 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// What the kernel leaves room for, without the closing zero: IFNAMSIZ in
-// <linux/if.h>, sun_path in <linux/un.h>.
+// The kernel's bounds of names, without the closing zero: IFNAMSIZ in <linux/if.h>, sun_path in <linux/un.h>.
 const (
 	maxInterfaceName = 15
 	maxSocketPath    = 107
@@ -69,7 +68,7 @@ var socketPath = keytable.Scalar[string]{
 	Schema: map[string]any{"type": "string", "pattern": "^/", "maxLength": maxSocketPath},
 }
 
-// label is what a service or a backend can be called.
+// label is the name of a service or a backend.
 var label = keytable.Scalar[string]{
 	Parse: func(name string) (string, string) {
 		switch {

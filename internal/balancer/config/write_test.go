@@ -74,8 +74,8 @@ func TestWriteLeavesOut(t *testing.T) {
 	}
 }
 
-// TestSwitch: what switches something on is written as short as it can be, and means the same when it is
-// read again.
+// TestSwitch: a key that switches something on is written as short as it can be, and means the same when it is read
+// again.
 func TestSwitch(t *testing.T) {
 	for text, want := range map[string]struct {
 		local   Local

@@ -37,12 +37,12 @@ import (
 	"github.com/jeoul/jeoul/internal/host/systemd"
 )
 
-// Options are what a balancer is run with.
+// Options are the settings of a running balancer.
 type Options struct {
 	// Path is the configuration file.
 	Path string
-	// StateDir has what another process needs to go on with the data plane of one that was killed, and StoreDir what
-	// the API has configured, which outlives a reboot.
+	// StateDir has the state by which another process goes on with the data plane of one that was killed, and StoreDir
+	// the configuration by the API, which outlives a reboot.
 	StateDir, StoreDir string
 	// Version is that of the program, and Build tells it from any other build.
 	Version, Build string
@@ -50,7 +50,7 @@ type Options struct {
 	// Restarting: routers may have kept the routes of a speaker before it.
 	StartSpeaker func(socket string, restarting bool) error
 	Log          *slog.Logger
-	// Events has what is logged, for programs.
+	// Events has the logged events, for programs.
 	Events *events.Log
 }
 
@@ -149,7 +149,7 @@ func explainRights(err error) error {
 	return capabilities.Explain(err, capabilities.BPF, capabilities.NetAdmin, capabilities.NetRaw, capabilities.Perfmon)
 }
 
-// parts are what a reload reaches beside the controller, in order.
+// parts returns the parts that a reload reaches beside the controller, in order.
 func (b *balancer) parts() (all []part) {
 	if b.member != nil {
 		all = append(all, b.member)
@@ -169,7 +169,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	b.checks = r.checks(b.Log)
-	// What was discovered outlives the data plane: an origin may be away when the next process starts.
+	// The discovered backends outlive the data plane: an origin may be away when the next process starts.
 	b.discovery = discover.New(discover.Options{Memory: r.instance.noted(kindDiscovered), Log: b.Log})
 	left, err := r.changes.Held(b.cfg.Interfaces[0])
 	if err != nil {

@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Detach takes away what the process of a balancer has left whose interfaces are links, the first one first. What was
-// done is written to out, a line each.
+// Detach removes the programs, pins and network changes that the process of a balancer has left whose interfaces are
+// links, its first one first. It writes a line about each to out.
 func Detach(out io.Writer, links []string, stateDir string) error {
 	at, err := instanceOn(links[0], stateDir)
 	if err != nil {
@@ -28,15 +28,14 @@ func Detach(out io.Writer, links []string, stateDir string) error {
 	return at.detach(out, links)
 }
 
-// DetachAll takes away what any process of this network namespace has left, as Detach does.
+// DetachAll does as Detach for each process of this network namespace.
 func DetachAll(out io.Writer, stateDir string) error {
 	all, err := leftBehind(stateDir)
 	if err == nil && len(all) == 0 {
 		fmt.Fprintln(out, "no data plane was left")
 	}
 	for _, at := range all {
-		// What an interface was called is in its journal's name, but for characters that no
-		// usual name has.
+		// The journal's name has the interface's name at that time, but for characters that no usual name has.
 		err = errors.Join(err, at.detach(out, []string{strings.TrimPrefix(at.journal, journalPrefix)}))
 	}
 	return err

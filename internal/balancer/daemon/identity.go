@@ -32,8 +32,8 @@ func (i instance) alias(link string) alias {
 	return alias{filepath.Join(i.stateDir, fmt.Sprintf("%s-%d%s", journalName(link), i.inode, aliasSuffix)), i.cookie}
 }
 
-// read returns the name that an interface stands for; "" if it has none but its own. What is
-// left of a network namespace that is gone counts for nothing.
+// read returns the name that an interface stands for; "" if it has none but its own. A file that was left of a network
+// namespace that is gone counts for nothing.
 func (a alias) read() (journal string, err error) {
 	data, err := os.ReadFile(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -75,7 +75,7 @@ func (i instance) forgetAliases(but string) (err error) {
 	return err
 }
 
-// identity is what a running balancer is known by: see control.Identity.
+// identity is the interfaces by which a running balancer is known: see control.Identity.
 type identity struct{ instance instance }
 
 // Take has the balancer known by an interface that no other one has.

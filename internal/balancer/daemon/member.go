@@ -31,7 +31,7 @@ type member struct {
 	log      *slog.Logger
 }
 
-// awaited is what has a value when this balancer may take VIPs; nil where there is nothing to wait for.
+// awaited returns a channel that has a value when this balancer may take VIPs; nil where there is nothing to wait for.
 func (m *member) awaited() <-chan struct{} {
 	if m == nil {
 		return nil

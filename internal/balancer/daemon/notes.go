@@ -14,7 +14,7 @@ import (
 // backends are ejected.
 type noted struct{ content *durable.Content }
 
-// whatNoted says what is in the files, for a fault.
+// whatNoted describes the content of the files, for a fault.
 var whatNoted = map[string]string{
 	kindOperations: "the drains and weights of backends",
 	kindHealth:     "the verdicts of health checks",

@@ -12,8 +12,8 @@ import (
 
 // part is a piece of a running balancer beside its controller.
 type part interface {
-	// Prepare reads and checks all that the part needs of a configuration, and changes nothing. What it returns puts
-	// that in force, and cannot fail. An error refuses the whole configuration: yamlfile.Problems.
+	// Prepare reads and checks all that the part needs of a configuration, and changes nothing. commit puts that in
+	// force, and cannot fail. An error refuses the whole configuration: yamlfile.Problems.
 	Prepare(cfg *config.Config) (commit func(), err error)
 	// Show adds the part to a status of the balancer. Lists of the status are not this part's to write into.
 	Show(to *ops.Status)
@@ -57,7 +57,7 @@ func prepareAll(cfg *config.Config, parts []part) ([]func(), error) {
 	return commits, nil
 }
 
-// showAll returns what makes a status with all parts in it.
+// showAll wraps a source of statuses: it adds the states of all parts.
 func showAll(status func() (ops.Status, error), parts []part) func() (ops.Status, error) {
 	return func() (ops.Status, error) {
 		s, err := status()

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// steps are what a reload has done, in order.
+// steps are the steps of a reload, in order.
 type steps []string
 
 func (s *steps) add(step string) { *s = append(*s, step) }

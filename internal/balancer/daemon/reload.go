@@ -57,7 +57,7 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
 }
 
-// notDurable says what a next process may not know of what is in force now.
+// notDurable names the parts of the state in force that the next process may not know.
 func (r *reloader) notDurable() (warnings []string) {
 	for _, fault := range r.files.Faults() {
 		warnings = append(warnings, "in force, and not durable yet: "+fault.String())

@@ -26,7 +26,7 @@ type routers struct {
 	flush func(context.Context)
 }
 
-// routersOptions are what routers are made with.
+// routersOptions are the settings and parts of routers.
 type routersOptions struct {
 	// build tells this program from another build of it: a speaker of another one is replaced.
 	build string
@@ -57,7 +57,7 @@ func (r routers) Found() []netip.Addr {
 	return r.keeper.Found(ctx)
 }
 
-// Want says what is announced from now on.
+// Want sets the routes to announce from now on.
 func (r routers) Want(w ops.Routes) {
 	if w.Draining && len(w.VIPs) == 0 {
 		r.flush(context.Background())

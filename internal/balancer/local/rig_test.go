@@ -56,7 +56,7 @@ func address(ipv6 bool, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)})
 }
 
-// name is what a backend answers.
+// name is the answer of backend n.
 func name(n int) string { return fmt.Sprintf("b%d", n) }
 
 func newRig(t *testing.T) *rig {
@@ -295,7 +295,7 @@ func (c *client) hear() (string, netip.AddrPort, error) {
 		n, from, err := unix.Recvfrom(c.fd, buffer, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-			continue // Go's own signals: what waits for a time is not restarted by the kernel
+			continue // Go's own signals: the kernel does not restart a call that has a timeout
 		case err != nil:
 			return "", netip.AddrPort{}, err
 		}
@@ -314,7 +314,7 @@ func (c *client) read() (string, error) {
 	}
 }
 
-// peer is what getpeername says.
+// peer is the address that getpeername returns.
 func (c *client) peer() netip.AddrPort {
 	a, err := unix.Getpeername(c.fd)
 	if err != nil {

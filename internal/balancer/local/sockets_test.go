@@ -159,8 +159,8 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone,
-// is unhealthy, or comes back under another address; what the former still answers comes from the VIP.
+// TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone, is unhealthy,
+// or comes back under another address; late answers of the former come from the VIP.
 func TestMoves(t *testing.T) {
 	r := newRig(t) // verified once, for all of them
 	for _, f := range families {

@@ -266,8 +266,8 @@ func (m modulus) times(a, b uint32) uint32 {
 	return uint32(rest)
 }
 
-// inverse returns what a is to be multiplied by for 1: a to the power of the prime less
-// 2, by Fermat's little theorem. (Modulo 2, that is 1.)
+// inverse returns the multiplicative inverse of a: a to the power of the prime less 2, by Fermat's little theorem.
+// (Modulo 2, that is 1.)
 func (m modulus) inverse(a uint32) uint32 {
 	result := uint32(1)
 	for power := m.prime - 2; power > 0; power >>= 1 {

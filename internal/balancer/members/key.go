@@ -21,14 +21,14 @@ var keyLengths = []int{16, 24, 32}
 const (
 	// mostKeyFile is more than a file with keys has, in bytes.
 	mostKeyFile = 4096
-	// mostKeys bounds the keys that are accepted at a time: what a stranger sends is tried with each.
+	// mostKeys bounds the keys that are accepted at a time: a stranger's packets are tried with each.
 	mostKeys = 4
 )
 
-// Key is what members know each other by, and encrypt by.
+// Key is a secret by which members authenticate and encrypt their messages.
 type Key []byte
 
-// Keys are what a member accepts; it encrypts by the first. It has one at least.
+// Keys are those that a member accepts; it encrypts by the first. It has one at least.
 type Keys []Key
 
 // NewKey returns a fresh one.

@@ -14,7 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestKeyFiles: what is no key, and what others can read, is refused.
+// TestKeyFiles: a file without a key, and one that others can read, is refused.
 func TestKeyFiles(t *testing.T) {
 	key := NewKey()
 	for name, test := range map[string]struct {

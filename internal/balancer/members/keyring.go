@@ -95,5 +95,5 @@ func (m *Membership) useKeys(keys Keys) {
 		about("")...)
 }
 
-// Keys are those that are accepted; what is sent is encrypted by the first.
+// Keys are those that are accepted; messages are encrypted by the first.
 func (m *Membership) Keys() Keys { return *m.keys.Load() }

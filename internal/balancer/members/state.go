@@ -28,7 +28,7 @@ const (
 	mostTold   = 16 // keys
 )
 
-// greeting is what goes with a member's address: memberlist keeps it current, and gives it 512 bytes.
+// greeting is the metadata of a member's address: memberlist keeps it current, and gives it 512 bytes.
 type greeting struct {
 	Format int `json:"format"`
 	// Instance is of a process, so that what was recorded of one before is not taken for its.
@@ -36,12 +36,12 @@ type greeting struct {
 	Version  string `json:"version"`
 }
 
-// state is what a member says of itself.
+// state is the message by which a member reports its own state.
 type state struct {
 	Format   int    `json:"format"`
 	Name     string `json:"name"`
 	Instance uint64 `json:"instance"`
-	// Sequence counts what the instance has said: what is older is not listened to.
+	// Sequence counts the instance's messages: older ones are not accepted.
 	Sequence      uint64 `json:"sequence"`
 	Configuration string `json:"configuration"`
 	Ready         bool   `json:"ready"`

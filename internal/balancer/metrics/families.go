@@ -46,7 +46,7 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// What counts reloads and requests that were refused is kept by itself: a status says nothing of it.
+// The counters of reloads and of denied requests are kept apart: a status does not have them.
 var (
 	deniedTotal = family{"jeoul_api_denied_total",
 		"Requests to the API over TCP that were refused, by what the client lacked: credentials, or a role for its certificate.", counter, []string{"lacking"}}
@@ -241,7 +241,7 @@ func backendsEjected(s *ops.Service) (ejected int) {
 	return ejected
 }
 
-// healths are what health checks say, by their numbers.
+// healths are the results of health checks, by their numbers.
 var healths = []lb.Health{lb.Failing, lb.Healthy, lb.HealthUnknown}
 
 // slowest is the time that the slowest of a backend's last checks took.

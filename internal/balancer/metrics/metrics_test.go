@@ -124,7 +124,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// expose returns what a scrape shows of the balancer itself.
+// expose returns the lines of a scrape that are about the balancer itself.
 func expose(t *testing.T, limit int) string {
 	t.Helper()
 	return scrapeOf(t,
@@ -306,7 +306,7 @@ func TestScrapeIsZipped(t *testing.T) {
 	}
 }
 
-// TestScrapeIsTheLibrarys: what is written of a scrape without the library is what the library would write, in each
+// TestScrapeIsTheLibrarys: a scrape written without the library has the bytes that the library would write, in each
 // format of text, whatever is in it.
 func TestScrapeIsTheLibrarys(t *testing.T) {
 	var values []float64
@@ -398,7 +398,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has had of processors.
+// processorTime is the CPU time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used unix.Rusage

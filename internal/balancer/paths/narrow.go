@@ -24,7 +24,7 @@ const (
 	// narrowFor is how long an answer counts; then larger packets are tried again
 	// (RFC 1191 section 6.3, RFC 8201 section 4).
 	narrowFor = 10 * time.Minute
-	// No way is narrower: what a host must take over IPv4 (RFC 791), and a link over IPv6.
+	// The least MTU of a path: the packet that every host must take over IPv4 (RFC 791), and every link over IPv6.
 	least4, least6 = 576, 1280
 	// hearEvery and hearAtOnce bound what a flood of errors costs: so many are read at a time,
 	// and the kernel keeps no more than hearBuffer bytes of them meanwhile.
@@ -44,7 +44,7 @@ type narrow struct {
 	until time.Time
 }
 
-// quoted is what an error tells of a packet that was too big.
+// quoted is the content of an ICMP error about a packet that was too big.
 type quoted struct {
 	source, destination netip.Addr
 	// size is that of the packet and mtu what would pass, in bytes.
@@ -68,7 +68,7 @@ func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 	return listeners, err
 }
 
-// listenError says what is missing where no raw socket can be had.
+// listenError names the right that is missing where no raw socket can be had.
 func listenError(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf(

@@ -204,7 +204,8 @@ func TestRefusalsAreNotHeard(t *testing.T) {
 	}
 }
 
-// TestLearned: what the kernel, or a router, makes of the way to an address without telling is found again.
+// TestLearned: a change of the path to an address, by the kernel or a router, that no event reports is found at the
+// next look.
 func TestLearned(t *testing.T) {
 	b := newBench(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")

@@ -60,8 +60,7 @@ type Route struct {
 	// Told says that MTU is what a router on the path reported of our tunnel packets.
 	Told  bool
 	Fault Fault
-	// Reason says what is wrong, of the address: "has no route"; Advice what to
-	// do. Both are empty if there is no fault.
+	// Reason names the fault, of the address: "has no route"; Advice the remedy. Both are empty if there is no fault.
 	Reason, Advice string
 }
 
@@ -84,7 +83,7 @@ func (e Entry) NextHop() netip.Addr {
 	return e.nextHop(e.Address)
 }
 
-// device is what a lookup needs to know of an interface.
+// device has the properties of an interface that a lookup needs.
 type device struct {
 	name       string
 	mac        string // as bytes, which compare

@@ -91,8 +91,8 @@ func (c *candidate) served() map[string]served {
 }
 
 // command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
-// file is written first: what starts after a crash has what was asked for. Where it cannot be, the commands are given
-// all the same.
+// file is written first: a HAProxy that starts after a crash has the wanted configuration. Where the file cannot be
+// written, the commands are given all the same.
 func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	commands := s.all()
 	if len(commands) == 0 {

@@ -100,7 +100,7 @@ func (s Server) same(o Server) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.ID == o.ID && slices.Equal(s.Fixed, o.Fixed)
 }
 
-// What HAProxy answers to commands that succeed, if not nothing.
+// HAProxy's answers to commands that succeed, where they are not empty.
 const (
 	registered = "New server registered."
 	deleted    = "Server deleted."

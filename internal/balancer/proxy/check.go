@@ -17,7 +17,7 @@ import (
 type candidate struct {
 	rendering *Rendering
 	program   program
-	// certificates are what was read, by the paths in the configuration.
+	// certificates are those that were read, by the paths in the configuration.
 	certificates map[string]*certificate
 }
 
@@ -143,12 +143,12 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 	return nil
 }
 
-// served returns what is kept of a certificate.
+// served returns the properties of a certificate that are kept.
 func (c *certificate) served() served {
 	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
 }
 
-// trouble says what is wrong with a certificate's time; empty: nothing is.
+// trouble names the fault of a certificate's validity, and the remedy; empty: there is none.
 func (s served) trouble(path string, now time.Time) string {
 	switch {
 	case now.After(s.After):

@@ -18,7 +18,7 @@ import (
 // gauges are of now; all other numbers of HAProxy's only grow, within a worker.
 var gauges = map[string]bool{"qcur": true, "scur": true}
 
-// numbers are what an object has counted, by HAProxy's names.
+// numbers are the counters and gauges of an object, by HAProxy's names.
 type numbers = map[string]uint64
 
 // tally adds up what workers have counted, those that have ended included.
@@ -26,7 +26,7 @@ type tally struct {
 	mu sync.Mutex
 	// past is of workers that have ended, and of what an object had counted before it began at 0 again.
 	past map[master.Object]numbers
-	// live is what each worker has answered last.
+	// live is the last statistics of each worker.
 	live map[int]master.Statistics
 }
 
@@ -58,7 +58,7 @@ func (t *tally) note(pid int, counted master.Statistics) {
 	t.live[pid] = counted
 }
 
-// last returns what a worker has answered last.
+// last returns the last statistics of a worker.
 func (t *tally) last(pid int) master.Statistics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -87,7 +87,7 @@ func (t *tally) settle(object master.Object, was, now numbers) bool {
 	return true
 }
 
-// sums returns what all workers have counted, by object.
+// sums returns the sums over all workers, by object.
 func (t *tally) sums() map[master.Object]numbers {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *tally) sums() map[master.Object]numbers {
 	return all
 }
 
-// forget forgets what is of objects that are configured no more, and that no worker has.
+// forget drops the counts of objects that are no longer configured, and that no worker has.
 func (t *tally) forget(r *Rendering) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -217,7 +217,7 @@ func (e *engine) gather(ctx context.Context) {
 func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
-		return false // it is about to end or to start: what it has answered last counts
+		return false // it is about to end or to start: its last answer counts
 	}
 	workers := map[int]master.Statistics{}
 	for pid, session := range e.holds {
@@ -249,14 +249,14 @@ func (e *engine) readCounts(ctx context.Context) {
 	}
 }
 
-// keepCounts has what was counted outlive this process.
+// keepCounts saves the counts for the next process.
 func (e *engine) keepCounts() {
 	if err := e.counts.save(e.counted); err != nil {
 		e.log.Error("the proxy engine's counts could not be kept", "because", err)
 	}
 }
 
-// Stats returns what was counted; see Engine. A service's connections and bytes are its clients'.
+// Stats returns the counters; see Engine. A service's connections and bytes are its clients'.
 func (e *engine) Stats(ctx context.Context) (Stats, error) {
 	if e.State().PID != 0 {
 		e.readCounts(ctx)

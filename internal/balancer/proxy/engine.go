@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// Options are what an engine is made with.
+// Options are the settings and parts of an engine.
 type Options struct {
 	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
 	// be served; no other instance may have it.
@@ -36,20 +36,20 @@ type Options struct {
 // engine is HAProxy, as Engine has it.
 type engine struct {
 	host Host
-	// known is what is known of HAProxy, config its configuration, and counted what it has counted, as files.
+	// known is the file of HAProxy's state, config that of its configuration, and counted that of its counts.
 	known, config, counted *durable.Content
 	// unwritten: the configuration's file is older than what was to be written last.
 	unwritten bool
-	// filed is what the configuration's file has, as far as this process knows.
+	// filed is the configuration in the file, as far as this process knows.
 	filed *Rendering
 
 	log    *slog.Logger
 	now    func() time.Time
 	socket master.Socket
 
-	// turn is held by whatever changes HAProxy, one at a time: what is below until mu.
+	// turn is held by each change of HAProxy, one at a time; it guards the fields below, up to mu.
 	turn chan struct{}
-	// kept is what runs, or is to; nil: nothing is.
+	// kept is the HAProxy that runs, or is to; nil: none is.
 	kept  *kept
 	ended bool
 	// lived is when HAProxy was started last, and deaths how often it has died since it last lived for long.
@@ -74,7 +74,7 @@ type engine struct {
 	mu      sync.Mutex
 	state   State
 	program program
-	// judged is what HAProxy has found good last.
+	// judged is the configuration that HAProxy has accepted last.
 	judged string
 	// shown are the certificates that are served, by path.
 	shown map[string]served
@@ -168,7 +168,7 @@ func (e *engine) note(change func()) {
 	}
 }
 
-// trouble says what is wrong. The caller holds mu.
+// trouble lists the faults. The caller holds mu.
 func (e *engine) trouble() string {
 	var all []string
 	for _, path := range sortedKeys(e.shown) {

@@ -331,7 +331,8 @@ func TestKilledWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestTemporaryFilesHaveNoRoom: what HAProxy is to judge is written beside its directory, and does not stay there.
+// TestTemporaryFilesHaveNoRoom: the files that HAProxy is to judge are written beside its directory, and do not stay
+// there.
 func TestTemporaryFilesHaveNoRoom(t *testing.T) {
 	r := newRig(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))

@@ -44,7 +44,7 @@ func (f *Files) Changed(paths []string) (changed []string) {
 	return changed
 }
 
-// look returns what a file is, where was is what it was last.
+// look returns the present state of a file, where was is its last known one.
 func look(path string, was fileState) (fileState, bool) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -16,7 +16,7 @@ import (
 // program is an installed HAProxy.
 type program struct {
 	path, version string
-	// configured is what it was found by.
+	// configured is the configured path by which it was found.
 	configured string
 	// changed is when the file was, by which another one is noticed.
 	changed time.Time

@@ -26,7 +26,7 @@ const (
 	pause = 10 * time.Millisecond
 )
 
-// What becomes of HAProxy when it does not take a configuration.
+// The errors of a configuration that HAProxy did not take, by its state afterwards.
 var (
 	// errGone: it has ended.
 	errGone = errors.New("HAProxy ended")
@@ -38,8 +38,8 @@ var (
 // their connections. Where they cannot, the old ones serve on, and the file is the old one again.
 func (e *engine) reload(ctx context.Context, c *candidate) error {
 	before, whole, next := e.kept.Rendering, e.kept.Whole, e.kept.Next
-	ctx = context.WithoutCancel(ctx) // what is half done is finished
-	e.gather(ctx)                    // what a worker that ends soon has counted
+	ctx = context.WithoutCancel(ctx) // a change that has begun is finished
+	e.gather(ctx)                    // the counts of a worker that ends soon
 	e.kept.Whole, e.kept.Next = false, nil
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
 		// HAProxy was told nothing: changes of servers alone need no reload still.
@@ -149,7 +149,7 @@ func (e *engine) listens(ctx context.Context, pid int) bool {
 // forgetMessages empties the file of what HAProxy has said.
 func (e *engine) forgetMessages() { os.Truncate(e.host.messages(), 0) }
 
-// said returns what HAProxy has said about why it cannot go on: its alerts.
+// said returns HAProxy's alerts, which say why it cannot go on.
 func (e *engine) said() string {
 	contents, err := os.ReadFile(e.host.messages())
 	if err != nil {

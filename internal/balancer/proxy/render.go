@@ -28,7 +28,7 @@ const (
 	rememberedClients = "1m"
 )
 
-// Host is what of the host the configuration depends on.
+// Host has the properties of the host that the configuration depends on.
 type Host struct {
 	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
 	Dir string

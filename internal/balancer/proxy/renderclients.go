@@ -51,7 +51,7 @@ func (c *service) clients(t *text) {
 	t.add("backends", "default_backend", c.name+allOf)
 }
 
-// mode is what HAProxy calls what it understands of a connection.
+// mode is HAProxy's name of the application protocol.
 func (c *service) mode() string {
 	if c.http {
 		return "http"

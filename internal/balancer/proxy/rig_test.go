@@ -58,7 +58,7 @@ func (r *rig) open() {
 	r.Engine = engine
 }
 
-// counted returns what was counted when that many requests of a service are among it. HAProxy counts a request when it
+// counted returns the counters once that many requests of a service are among them. HAProxy counts a request when it
 // has ended, which may be after the client has its answer.
 func (r *rig) counted(s lb.Service, requests uint64) (stats Stats) {
 	r.t.Helper()

@@ -57,8 +57,8 @@ func (e *engine) look() {
 	}
 }
 
-// adopt goes on with a HAProxy that another engine of the directory has left. What it cannot go on with, it ends: the
-// first change starts another.
+// adopt goes on with a HAProxy that another engine of the directory has left. One that it cannot go on with, it ends:
+// the first change starts another.
 func (e *engine) adopt() {
 	k, err := e.load()
 	if err != nil {

@@ -246,7 +246,7 @@ func (c *Confirmer) watch() (err error) {
 	return err
 }
 
-// report says what is new about the neighbours, and which do not answer.
+// report logs changes of the neighbours, and notes which do not answer.
 func (c *Confirmer) report(now time.Time) {
 	entries := map[int]map[netip.Addr]neigh.Entry{}
 	for index, l := range c.links {
@@ -267,7 +267,7 @@ func (c *Confirmer) report(now time.Time) {
 	c.mu.Unlock()
 }
 
-// judge takes over what is known of a neighbour, and reports whether it has not answered for some time.
+// judge takes the kernel's state of a neighbour over, and reports whether it has not answered for some time.
 func (c *Confirmer) judge(h *hop, e neigh.Entry, now time.Time) bool {
 	if e.State == neigh.Failed {
 		if h.silent.IsZero() {

@@ -3,10 +3,10 @@
 // Package replyroutes mirrors the kernel's routes into the data plane, for replies (modes nat and fullnat), so that
 // it does not ask the kernel for the next hop of each.
 //
-// What is mirrored is answered exactly as bpf_fib_lookup answers it, and all else is left to the kernel: destinations
-// on a link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's
-// own. Any event that may change an answer takes the mirror back at once; it is read anew when the kernel has been
-// quiet for a while.
+// A mirrored route gives exactly the answer of bpf_fib_lookup, and all else is left to the kernel: destinations on a
+// link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's own. Any
+// event that may change an answer takes the mirror back at once; it is read anew when the kernel has been quiet for a
+// while.
 package replyroutes
 
 import (
@@ -59,7 +59,7 @@ type Follower struct {
 	changed chan struct{}
 	// logged is the last line of logOnce.
 	logged string
-	// held is what the mirror holds.
+	// held are the routes in the mirror.
 	held lb.ReplyRoutes
 
 	mu sync.Mutex

@@ -182,7 +182,7 @@ func (g *ground) reply(client netip.Addr, length int) []byte {
 	return testpacket.Serialize(g.T, eth, network, tcp, gopacket.Payload(make([]byte, max(length-headers, 0))))
 }
 
-// answer is what became of a reply.
+// answer is the outcome of a reply.
 type answer struct {
 	action uint32
 	macs   [12]byte
@@ -282,7 +282,7 @@ func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
 		default:
 			route.Gw = g.router(family, link, byte(1+random.IntN(4))).AsSlice()
 		}
-		if netlink.RouteAdd(&route) == nil { // the kernel refuses what is there
+		if netlink.RouteAdd(&route) == nil { // the kernel refuses a route that is there
 			added = append(added, route)
 		}
 	}

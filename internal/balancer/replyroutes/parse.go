@@ -34,7 +34,7 @@ type route struct {
 	router neighbour
 }
 
-// table is what decides of a family.
+// table has the routes and rules of a family.
 type table struct {
 	family uint8
 	main   []route

@@ -121,7 +121,7 @@ func (s *screen) press(keys ...string) {
 	}
 }
 
-// lines are what the screen shows.
+// lines are the lines on the screen.
 func (s *screen) lines() []string {
 	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// rates are what happens in a second.
+// rates are the traffic in a second.
 type rates struct {
 	// Known: there are two readings between which the counters have not begun anew. The others are 0 otherwise.
 	Known       bool    `json:"known"`
@@ -79,13 +79,13 @@ func countersOf(s *ops.Status) counted {
 	return all
 }
 
-// sample is what was counted at a moment.
+// sample is the counters at a moment.
 type sample struct {
 	at      time.Time
 	counted counted
 }
 
-// history is what the latest readings have counted, and how rates have gone.
+// history is the latest samples, and the past of the rates.
 type history struct {
 	// samples are the latest within rateWindow, and the one before them; the latest last.
 	samples []sample
@@ -111,7 +111,7 @@ func (h *history) add(s *ops.Status, at time.Time) {
 	h.readings++
 }
 
-// rate returns what happens now to something that is counted.
+// rate returns the present rates of a counted object.
 func (h *history) rate(id string) rates {
 	if len(h.samples) == 0 {
 		return rates{}

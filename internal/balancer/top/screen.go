@@ -64,7 +64,7 @@ func (m Model) lines() []string {
 	return append(lines[:m.height-len(foot)], foot...)
 }
 
-// tooSmall says what is missing.
+// tooSmall returns the text for a terminal that is too small.
 func (m Model) tooSmall() []string {
 	text := fmt.Sprintf("too small: %dx%d; jeoul top needs %dx%d. q quits", m.width, m.height, leastWidth, leastHeight)
 	lines := strings.Split(ansi.Wrap(text, m.width, ""), "\n")
@@ -149,7 +149,7 @@ func (m Model) tabs() string {
 	return m.plain(strings.Join(parts, "  "))
 }
 
-// banner is what a person should look at now.
+// banner is the fault that needs a person's attention now.
 func (m Model) banner() (string, tone) {
 	switch {
 	case !m.away.since.IsZero():
@@ -291,7 +291,7 @@ func (m Model) noticeLines() (lines []string) {
 	return lines[:min(len(lines), m.height/3)]
 }
 
-// questionLines say what an operation will do, and how to answer.
+// questionLines list the effects of an operation, and how to answer.
 func (m Model) questionLines() []string {
 	q := m.question
 	lines := []string{strings.Repeat(m.glyphs.line, m.width)}

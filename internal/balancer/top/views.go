@@ -118,7 +118,7 @@ func (f *figures) serviceTable() *table {
 		words: func(i int) string { return row(i).Name + " " + row(i).Address + " " + string(row(i).Mode) }}
 }
 
-// stateTone judges a backend's state: what a person did on purpose is a warning.
+// stateTone judges a backend's state: one that a person set on purpose is a warning.
 func stateTone(s lb.BackendState) tone {
 	switch s {
 	case lb.Up:

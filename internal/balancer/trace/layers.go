@@ -41,9 +41,8 @@ func (l Layer) Get(name string) string {
 	return ""
 }
 
-// Describe lists the headers of a frame, as far as they are there and known.
-// What follows the transport header is not looked at, but for what a tunnel
-// bears and an ICMP error quotes.
+// Describe lists the headers of a frame, as far as they are there and known. Bytes behind the transport header are not
+// looked at, but for the packet in a tunnel and the one that an ICMP error quotes.
 func Describe(frame []byte) []Layer {
 	eth, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {

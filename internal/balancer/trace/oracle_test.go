@@ -23,7 +23,7 @@ func oracle(frame []byte) []Layer {
 	return oracleDescribe(gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy), "")
 }
 
-// frames are what a balancer sees and sends: every header, option and nesting that Describe knows.
+// frames are ones that a balancer receives and sends: every header, option and nesting that Describe knows.
 func frames(t *testing.T) map[string][]byte {
 	udp := question6()
 	udp.Protocol, udp.Flags = lb.UDP, nil

@@ -59,7 +59,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// LeavesText is what a packet that is sent on leaves as, from its next hop on.
+// LeavesText describes the frame as which a packet is sent on, from its next hop on.
 func (p *Packet) LeavesText() string {
 	if p.Outcome != "forwarded" && p.Outcome != "returned" && !strings.HasPrefix(p.Outcome, "answered_") {
 		return ""

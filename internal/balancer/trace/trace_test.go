@@ -111,7 +111,7 @@ func TestFilterCheck(t *testing.T) {
 	}
 }
 
-// readdressed is what L2 DSR makes of a frame.
+// readdressed returns a frame as L2 DSR sends it on.
 func readdressed(b []byte) []byte {
 	out := append([]byte(nil), b...)
 	copy(out, backend)

@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// Wanted is what a balancer announces while it is the active one. The zero value takes no part, and holds the VIPs.
+// Wanted is how a balancer is to take part in an election. The zero value takes no part, and holds the VIPs.
 type Wanted struct {
 	Settings
-	// Interface is that which is announced on.
+	// Interface is the one on which advertisements are sent.
 	Interface string
 	// VIPs are one group, of both families.
 	VIPs []netip.Addr
@@ -100,7 +100,7 @@ type Elector struct {
 	// announcements counts how often the VIPs were to be announced to the neighbours again.
 	announcements uint64
 
-	// What follows is Run's own.
+	// Only Run uses the fields below.
 	in      Wanted
 	machine Machine
 	link    Links
@@ -140,7 +140,7 @@ func New(opt Options, first Wanted) *Elector {
 		others:  others{}}
 }
 
-// Want says what is announced from now on.
+// Want sets how this balancer takes part from now on.
 func (e *Elector) Want(w Wanted) {
 	e.mu.Lock()
 	e.wanted = w
@@ -232,7 +232,7 @@ func (e *Elector) next() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// tick does what is due. What has come before counts first: a silence is none while packets wait.
+// tick takes the steps that are due. Packets that have come before count first: a silence is none while packets wait.
 func (e *Elector) tick() {
 	e.drain()
 	if now := time.Now(); !e.check.IsZero() && !now.Before(e.check) {
@@ -380,8 +380,8 @@ func (e *Elector) vips(four bool) (some []netip.Addr) {
 	return some
 }
 
-// source is what packets are sent from: an address of the interface that is no VIP, for IPv6 a link-local one
-// (RFC 9568 section 5.1.2.1).
+// source is the source address of packets: an address of the interface that is no VIP, for IPv6 a link-local one (RFC
+// 9568 section 5.1.2.1).
 func (e *Elector) source(four bool) (netip.Addr, error) {
 	for _, p := range e.looked.Addresses {
 		a := p.Addr()

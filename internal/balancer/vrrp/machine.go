@@ -61,11 +61,11 @@ type Machine struct {
 	sent, announced time.Time
 	// lower is when an active balancer of a lower priority was heard first; zero: none is.
 	lower time.Time
-	// Why says what brought the state about.
+	// Why names the cause of the state.
 	Why string
 }
 
-// Do is what is to be done, in the order of the fields.
+// Do is the steps to take, in the order of the fields.
 type Do struct {
 	// Send has an ADVERTISEMENT sent, with the priority 0 where Leave is set.
 	Send, Leave bool

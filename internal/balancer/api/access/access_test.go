@@ -194,7 +194,7 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// TestRefusedFiles: what cannot be used is refused at its key, with the cure.
+// TestRefusedFiles: a file that cannot be used is refused at its key, with the cure.
 func TestRefusedFiles(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(h *host) error

@@ -19,7 +19,7 @@ import (
 // maxFile bounds each of the files, in bytes.
 const maxFile = 1 << 20
 
-// material is what the files say.
+// material is the content of the files.
 type material struct {
 	certificate tls.Certificate
 	path        string
@@ -119,7 +119,7 @@ func content(path string, secret bool) ([]byte, error) {
 	return text, err
 }
 
-// problem says what is wrong with the server's certificate at a time; "" where nothing is.
+// problem names the fault of the server's certificate at a time; "" where there is none.
 func (m *material) problem(now time.Time) string {
 	leaf := m.certificate.Leaf
 	const form = "the certificate of the API over TCP (%s) %s %s; clients refuse it: renew it, it is read again then"

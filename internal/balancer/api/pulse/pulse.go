@@ -126,7 +126,7 @@ func (p *Pulse) run() {
 	}
 }
 
-// spending is what statuses have cost.
+// spending is the cost of the latest statuses.
 type spending struct {
 	latest []time.Duration
 	// paid is when all of them together have taken no more than Share of the time.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one
-// address in a table of the kernel, from which the daemon announces it. What it has put there is journalled, and it
-// takes nothing else away.
+// address in a table of the kernel, from which the daemon announces it. Its routes are journalled, and it removes no
+// others.
 package hosttable
 
 import (
@@ -45,7 +45,7 @@ type Table struct {
 	files   *durable.Files
 	// made are the routes that the journal has.
 	made map[route]bool
-	// put is what is to be there.
+	// put are the routes that are to be there.
 	put []route
 	// number is that table's.
 	number uint32
@@ -82,9 +82,9 @@ func (t *Table) Addresses() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before
-// anything is taken away, so that one whose metric changes is never missing. On an error the others are there all the
-// same. Errors: ErrTaken, ErrConsulted.
+// Put has these addresses in the table, each with its metric, and none of ours elsewhere. New routes are added before
+// any is removed, so that one whose metric changes is never missing. On an error the others are there all the same.
+// Errors: ErrTaken, ErrConsulted.
 func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	if err := unconsulted(number); err != nil {
 		return err
@@ -201,7 +201,7 @@ func (r route) String() string {
 }
 
 func (r route) add() error {
-	// NLM_F_EXCL: what is there stays.
+	// NLM_F_EXCL: a route that is there stays.
 	switch err := netlink.RouteAdd(r.kernels()); {
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("add the route %s: %w: remove it, or write another table under bgp", r, ErrTaken)

@@ -93,8 +93,8 @@ func (s *Speaker) clearTable() error {
 	return nil
 }
 
-// watchTable puts back what another program takes away. What a process before has journalled and did not come to, it
-// puts there, too.
+// watchTable puts routes back that another program removes, and adds those that the previous process had journalled and
+// not yet made.
 func (s *Speaker) watchTable(ctx context.Context) {
 	ticks := time.NewTicker(lookAtTable)
 	defer ticks.Stop()

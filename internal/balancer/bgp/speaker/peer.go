@@ -28,7 +28,7 @@ const (
 	// maxReceived is how many routes a peer may send, of each family, before the session is closed for
 	// pauseFlooding: GoBGP keeps what it refuses, some 500 bytes a route.
 	maxReceived = 20_000
-	// maxPassword is what a kernel takes (TCP_MD5SIG_MAXKEYLEN).
+	// maxPassword is the longest password that a kernel takes (TCP_MD5SIG_MAXKEYLEN).
 	maxPassword = 80
 )
 

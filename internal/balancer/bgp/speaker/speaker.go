@@ -37,7 +37,7 @@ type Speaker struct {
 	heard      *hearing
 	bfd        *bfd.Engine
 
-	// mu orders what is wanted.
+	// mu orders changes of the desired state.
 	mu sync.Mutex
 	// gobgp is nil before anything is wanted.
 	gobgp  *server.BgpServer
@@ -55,7 +55,7 @@ type Speaker struct {
 	table   *hosttable.Table
 	watch   context.CancelFunc
 
-	// seen guards what follows: what is known of the peers.
+	// seen guards the fields below: the known state of the peers.
 	seen    sync.Mutex
 	known   map[string]*ops.BGPPeer
 	shown   []netip.Addr

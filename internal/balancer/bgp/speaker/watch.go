@@ -124,8 +124,8 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	}
 }
 
-// pause lets a peer that has sent too much try again after a while. It says why at each look: what tells that the
-// session has ended may come after the first.
+// pause lets a peer that has sent too much try again after a while. It notes the reason at each look: the event that
+// the session has ended may come after the first.
 func (s *Speaker) pause(ctx context.Context, name string) {
 	until, paused := s.paused[name]
 	if !paused {
@@ -160,7 +160,7 @@ type hearing struct {
 	peer string
 }
 
-// Enabled takes everything: what is of no use costs a comparison.
+// Enabled takes all records: a useless one costs a comparison.
 func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
 
 // WithGroup is not used by GoBGP.
@@ -221,7 +221,7 @@ func notification(r slog.Record) string {
 	return describeError(uint8(code), uint8(subcode))
 }
 
-// describeError says what a peer's user would look for.
+// describeError names the error as the user of a peer would search for it.
 func describeError(code, subcode uint8) string {
 	switch [2]uint8{code, subcode} {
 	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_BAD_PEER_AS}:

@@ -38,7 +38,7 @@ const (
 // ReasonRefused is why a Service is not served that the balancer's configuration does not allow.
 const ReasonRefused = "RefusedByBalancer"
 
-// Options are what a controller needs.
+// Options are the settings and parts of a controller.
 type Options struct {
 	Client   kubernetes.Interface
 	Watcher  *watch.Watcher
@@ -54,8 +54,8 @@ type Options struct {
 	Backends func(ctx context.Context) ([]ops.ServiceBackend, error)
 	// Rights returns the rights that the account lacks; nil: they are not asked for.
 	Rights func(ctx context.Context) ([]rights.Right, error)
-	// Report says to the balancer how old the source is and what does not work; nil: it is not told. Follows is what
-	// the source is kept as.
+	// Report sends the balancer the age of the source, and its faults; nil: it is not told. Follows names the cluster
+	// that the source is kept in step with.
 	Report  func(ctx context.Context, source string, report ops.FeedReport) error
 	Follows string
 	// Recorder makes Events that are about no Service; nil: there are none.
@@ -74,8 +74,8 @@ type Controller struct {
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
-	// told is what the balancer was told last of the source, and when; announced are the troubles that an Event was
-	// made of, and waiting has the Services without an address, since when.
+	// told is the last report to the balancer, and toldAt its time; announced are the troubles that an Event was made
+	// of, and waiting has the Services without an address, since when.
 	told      ops.FeedReport
 	toldAt    time.Time
 	announced map[troubleKey]ops.FeedTrouble
@@ -85,15 +85,15 @@ type Controller struct {
 	started time.Time
 	// wentBack is when the cluster was last said to have gone back in time.
 	wentBack time.Time
-	// latest is what the status is to be written of.
 	mu       sync.Mutex
+	// latest are the verdicts that the statuses are to be written of.
 	latest   map[string]model.Verdict
 	gateways gateway.Report
 	health   Health
 	refused  map[string]string
 	write    chan struct{}
-	// unreached is what keeps packets from backends for good, by the name of their service; asked is when the balancer
-	// said so.
+	// unreached are the reasons for which packets never reach backends, by the name of their service; asked is when the
+	// balancer reported them.
 	unreached map[string]string
 	asked     time.Time
 }
@@ -103,7 +103,7 @@ func New(opt Options) *Controller {
 	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now()}
 }
 
-// Run follows the cluster until the context ends. What the balancer has stays.
+// Run follows the cluster until the context ends. The balancer's services stay.
 func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.opt.Watcher.Run(ctx) })

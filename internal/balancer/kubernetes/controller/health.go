@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Trouble is what does not work, and since when; zero: it works.
+// Trouble is a fault, and when it began; zero: there is none.
 type Trouble struct {
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem,omitempty"`

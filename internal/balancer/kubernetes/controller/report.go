@@ -31,7 +31,7 @@ const (
 	reportBound = 5 * time.Second
 	// claimTimeout is how long a Service may have no address before it counts as unclaimed, and the Lease no holder.
 	claimTimeout = time.Minute
-	// maxNamed and maxSaid bound what is said of one kind, and a text of it in bytes.
+	// maxNamed bounds the objects that are named of one kind of trouble, and maxSaid a text of it, in bytes.
 	maxNamed = 6
 	maxSaid  = 600
 )
@@ -85,7 +85,7 @@ func (c *Controller) sendReport(ctx context.Context) {
 	}
 }
 
-// troubles returns what does not work, the worst first.
+// troubles returns the faults, the worst first.
 func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	h := c.Health()
 	if t, away := unreachedNow(h.Watches, c.opt.Watcher.Reached()); away {

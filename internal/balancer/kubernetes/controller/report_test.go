@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// heard keeps what is said of a source, and Events.
+// heard keeps the last report on a source, and the Events.
 type heard struct {
 	mu     sync.Mutex
 	report ops.FeedReport

@@ -8,7 +8,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// parent is what becomes of a route at a Gateway that it names.
+// parent is the result of a route at a Gateway that it names.
 type parent struct {
 	ref      v1.ParentReference
 	accepted verdict

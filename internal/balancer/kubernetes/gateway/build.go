@@ -26,7 +26,7 @@ type builder struct {
 	services []lb.Service
 }
 
-// Build makes the balancer's services of a plan, in the order of their names. Grants are what its claims got.
+// Build makes the balancer's services of a plan, in the order of their names. Grants are those of its claims.
 func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service {
 	b := &builder{Plan: p, finder: finder}
 	for _, g := range p.gateways {

@@ -111,8 +111,8 @@ func (l *listener) resolveKinds(own string) {
 	}
 }
 
-// findConflict compares a listener with those before it in the list, which stay as they are: what is served already
-// is not disturbed by a listener that is added.
+// findConflict compares a listener with those before it in the list, which stay as they are: a listener that is added
+// does not disturb those that are served already.
 func (l *listener) findConflict(before []*listener) {
 	for _, other := range before {
 		if !other.accepted.ok() || other.port() != l.port() {

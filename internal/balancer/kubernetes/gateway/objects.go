@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Objects are what there is of the Gateway API, and what its objects refer to. Nothing in it is changed.
+// Objects are a cluster's objects of the Gateway API, and those that they refer to. Nothing in it is changed.
 type Objects struct {
 	Classes    []*v1.GatewayClass
 	Gateways   []*v1.Gateway
@@ -31,7 +31,7 @@ type Objects struct {
 	Secrets []*corev1.Secret
 }
 
-// Settings are what holds for all Gateways.
+// Settings are those of all Gateways.
 type Settings struct {
 	// Controller is the spec.controllerName of the GatewayClasses that are served.
 	Controller string
@@ -94,7 +94,7 @@ func routesOf(o Objects) []*route {
 	return all
 }
 
-// valueOr returns what a pointer points to, or a default.
+// valueOr returns the value behind a pointer, or a default where it is nil.
 func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise

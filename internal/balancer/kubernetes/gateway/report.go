@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/gateway-api/pkg/features"
 )
 
-// Report is what the status of the objects is to say.
+// Report has the statuses that the objects are to have.
 type Report struct {
 	Classes  []ClassStatus
 	Gateways []GatewayStatus
@@ -38,7 +38,7 @@ type RouteStatus struct {
 	Parents    []v1.RouteParentStatus
 }
 
-// Report says what became of a plan that was built. Pending returns why the balancer does not have a service; empty:
+// Report returns the statuses after a plan was built. Pending returns why the balancer does not have a service; empty:
 // it does.
 func (p *Plan) Report(pending func(service string) string) (r Report) {
 	for _, c := range p.objects.Classes {

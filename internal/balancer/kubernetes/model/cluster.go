@@ -26,7 +26,7 @@ const DefaultClass = "jeoul.io/balancer"
 // FieldManager is who a status is written by, as metadata.managedFields has it.
 const FieldManager = "jeoul-kubernetes"
 
-// Settings are what holds for all Services.
+// Settings are those of all Services.
 type Settings struct {
 	// Class is the spec.loadBalancerClass that is served. Classless serves Services without one, too.
 	Class     string
@@ -41,7 +41,7 @@ type Settings struct {
 	Pools []pools.Pool
 }
 
-// Cluster is what there is. Nothing in it is changed.
+// Cluster is the objects of a cluster. Nothing in it is changed.
 type Cluster struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
@@ -53,12 +53,12 @@ type Cluster struct {
 // Wishes are those of Services that were good, by "namespace/name": one whose annotations cannot be read keeps them.
 type Wishes map[string]annotations.Wishes
 
-// Verdict is what becomes of a Service.
+// Verdict is the result for a Service.
 type Verdict struct {
-	// Ours says whether the Service is to be served at all; what is not ours is in no other way spoken of than by
-	// Problems, which say why it is not, although it seems to be meant to be.
+	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
+	// meant for us and are not.
 	Ours bool
-	// Addresses are what its status is to have. Mode says how it is served.
+	// Addresses are those that its status is to have. Mode says how it is served.
 	Addresses []netip.Addr
 	Mode      lb.Mode
 	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
@@ -98,7 +98,7 @@ const (
 	ReasonNodeUnusable      = "NodeUnusable"
 )
 
-// Picture is what a cluster comes to.
+// Picture is the balancer's services and the verdicts that follow from a cluster.
 type Picture struct {
 	// Services are the balancer's, in the order of their names. Owners are the "namespace/name" of their Kubernetes
 	// Services, in the same order.
@@ -108,12 +108,13 @@ type Picture struct {
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
-	// Grants are what the Claims of the cluster and its Services get, by the name of the claim.
+	// Grants are those of the Claims of the cluster and its Services, by the name of the claim.
 	Grants map[string]pools.Grant
-	// parts are what each of our Services has come to, by "namespace/name", and of is what they depend on besides.
+	// parts are the results of our Services, by "namespace/name", and of is the settings and nodes that they depend on
+	// besides.
 	parts map[string]*part
 	of    common
-	// pools and claims are what the Grants are of, beside the claims of the parts.
+	// pools and claims are the inputs of the Grants, beside the claims of the parts.
 	pools  []pools.Pool
 	claims []pools.Claim
 }

@@ -83,7 +83,7 @@ func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16,
 	return 0, false
 }
 
-// endpointOf reads an endpoint. What its conditions leave out is as the API says: ready, serving as ready, not
+// endpointOf reads an endpoint. Conditions that it leaves out have the API's defaults: ready, serving as ready, not
 // terminating. Of several addresses the first counts, as it does for kube-proxy.
 func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	if len(from.Addresses) == 0 {

@@ -339,7 +339,7 @@ func TestBuildKeepsWishes(t *testing.T) {
 	}
 }
 
-// TestBuildFields: what a Service says beside its ports and endpoints comes to the balancer's keys.
+// TestBuildFields: a Service's other fields, beside its ports and endpoints, come to the balancer's keys.
 func TestBuildFields(t *testing.T) {
 	web := service("web", local, annotated("on-empty", "withdraw"), annotated("on-down", "reset"),
 		annotated("slow-start", "10s"), func(s *corev1.Service) {

@@ -59,7 +59,7 @@ func (b *builder) add(s *corev1.Service) {
 	}
 }
 
-// usualTarget says what a Service's packets are sent to that does not say it.
+// usualTarget is the default target of a Service's packets.
 func (b *builder) usualTarget(s *corev1.Service, mode lb.Mode) annotations.Target {
 	nodePorts := s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
 	if mode.Translates() && (b.settings.RoutedPods || !nodePorts) {

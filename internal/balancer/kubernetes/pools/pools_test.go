@@ -204,8 +204,8 @@ func show(grants map[string]Grant) string {
 	return strings.Join(lines, "; ")
 }
 
-// TestAllocateIsStable: what is granted is what is granted again when it is held, however many Services there are, and
-// none has an address of another.
+// TestAllocateIsStable: an address that is granted and held is granted again, however many Services there are, and none
+// has an address of another.
 func TestAllocateIsStable(t *testing.T) {
 	read, err := Parse("f", []byte("pools: [{name: a, addresses: [10.0.0.0/16]}]"))
 	if err != nil {

@@ -19,7 +19,7 @@ type Right struct {
 	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all,
 	// and Name where it is needed on every object.
 	Subresource, Namespace, Name string
-	// For says what it is needed for, such as "write the status of Services".
+	// For is the action that needs it, such as "write the status of Services".
 	For string
 }
 

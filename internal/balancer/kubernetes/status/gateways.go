@@ -43,7 +43,7 @@ func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 }
 
 // merge returns conditions with those of ours in them: of those that are as they were, the time of the last change
-// stays. What an object of a later generation says already stays, too.
+// stays. A condition of a later generation of the object stays, too.
 func (w *Writer) merge(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
 	merged := slices.Clone(had)
 	for _, c := range ours {

@@ -45,7 +45,7 @@ const (
 	reasonConflict = "StatusConflict"
 )
 
-// maxMessage bounds a message, in bytes: what an Event has room for.
+// maxMessage bounds a message, in bytes: a longer one does not fit into an Event.
 const maxMessage = 1000
 
 // Recorder makes Events; client-go's events.EventRecorder is one.
@@ -59,7 +59,7 @@ type Writer struct {
 	Recorder Recorder
 	// Gateways is for the Gateway API; nil where its objects are not followed.
 	Gateways versioned.Interface
-	// told is what was said last of a Service that has no condition to say it, by its UID.
+	// told is the last message about a Service that has no condition to show it, by the Service's UID.
 	told map[types.UID]string
 	// right are the Services whose status was found to be right, and for which verdict, by "namespace/name".
 	right map[string]judged
@@ -71,7 +71,7 @@ type judged struct {
 	verdict model.Verdict
 }
 
-// written is the status of a Service, as far as it is ours: what is left out is given up.
+// written is the status of a Service, as far as it is ours: fields left out are given up.
 type written struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -156,7 +156,7 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 	return w.apply(ctx, s, status)
 }
 
-// giveUp takes what was ours out of the status of a Service that is ours no more.
+// giveUp removes our fields from the status of a Service that is ours no more.
 func (w *Writer) giveUp(ctx context.Context, s *corev1.Service) error {
 	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == model.FieldManager && m.Subresource == "status"

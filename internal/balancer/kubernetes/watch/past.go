@@ -30,13 +30,13 @@ const (
 	settle = 20 * time.Second
 )
 
-// past is what a cluster had before it went back in time, and has no more: nobody has deleted it.
+// past is the objects that a cluster had before it went back in time, and has no more: nobody has deleted them.
 type past struct {
 	// at is when that was found.
 	at       time.Time
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
-	// objects are what Gateways are made of, by their kinds and their "namespace/name".
+	// objects are those of the Gateway API, and those that they refer to, by their kinds and their "namespace/name".
 	objects map[Kind]map[string]metav1.Object
 }
 
@@ -49,7 +49,7 @@ func keep[T metav1.Object](p *past, kind Kind, list []T) {
 }
 
 // present returns the objects of a kind, and those that vanished when the cluster went back in time. One that is there
-// again is what the cluster says from then on.
+// again is as in the cluster from then on.
 func present[T metav1.Object](w *Watcher, kind Kind) []T {
 	list := listed[T](w, kind)
 	w.mu.Lock()
@@ -68,7 +68,7 @@ func present[T metav1.Object](w *Watcher, kind Kind) []T {
 	return list
 }
 
-// revisionOf returns what asks for a cluster's resource version now, as etcd has it.
+// revisionOf returns a function that reads a cluster's present resource version, as etcd has it.
 func revisionOf(client kubernetes.Interface) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})

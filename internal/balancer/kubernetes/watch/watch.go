@@ -73,7 +73,8 @@ type Watcher struct {
 	informers map[Kind]cache.SharedIndexInformer
 	sources   map[Kind]source
 	states    map[Kind]State
-	// past is what vanished when the cluster went back in time; settled is when its controllers have caught up.
+	// past is the objects that vanished when the cluster went back in time; settled is when its controllers have caught
+	// up.
 	past    past
 	settled time.Time
 	// askEvery and settle are the constants of these names, which tests shorten.
@@ -126,7 +127,7 @@ func sourcesOf(client kubernetes.Interface, poolsMap string) map[Kind]source {
 	return sources
 }
 
-// lister is what client-go has for each kind.
+// lister has the methods of client-go for a kind of objects.
 type lister[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
@@ -223,7 +224,7 @@ func (s State) after(err error) State {
 	return s
 }
 
-// textOf returns what an error says, without the URL of a request, which is long and says less.
+// textOf returns the text of an error, without the URL of a request, which is long and says less.
 func textOf(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {

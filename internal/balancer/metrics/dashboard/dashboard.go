@@ -30,7 +30,7 @@ type query struct {
 	expression, legend string
 	// unit is that of the column of a listed figure.
 	unit string
-	// needs is what a balancer must have for data to be there, where the figure does not say it.
+	// needs names the feature that a balancer must use for data to be there, where the figure does not say it.
 	needs string
 }
 
@@ -41,7 +41,7 @@ type figure struct {
 	// unit is one of Grafana's: pps, bps, ops, percentunit, s, bytes, short.
 	unit    string
 	queries []query
-	// needs is what a balancer must have for data to be there; empty: what its row needs.
+	// needs names the feature that a balancer must use for data to be there; empty: that of its row.
 	needs string
 }
 
@@ -61,7 +61,7 @@ const (
 // row is a headline with the figures below it.
 type row struct {
 	title string
-	// needs is what a balancer must have for data to be there; empty: nothing. Such a row is collapsed.
+	// needs names the feature that a balancer must use for data to be there; empty: none. Such a row is collapsed.
 	needs   string
 	figures []figure
 }
@@ -99,7 +99,7 @@ func Marshal() ([]byte, error) {
 // Expression is one of the dashboard's, in PromQL, with its variables replaced.
 type Expression struct {
 	Text string
-	// Needs is what a balancer must have for data to be there; empty: nothing.
+	// Needs names the feature that a balancer must use for data to be there; empty: none.
 	Needs string
 	// Mark: it is an annotation's, which has data when something happens.
 	Mark bool

@@ -4,7 +4,7 @@ package dashboard
 
 import "fmt"
 
-// rows are the dashboard from top to bottom: what a person looks at first stands first.
+// rows are the dashboard from top to bottom: the figures that a person looks at first come first.
 func rows() []row {
 	return []row{
 		overview(),

@@ -20,7 +20,7 @@ const (
 	bound = 10 * time.Second
 	// largest is the largest answer, in bytes: some 100,000 lines of statistics.
 	largest = 64 << 20
-	// LargestPayload is what HAProxy takes of a command with its payload, in bytes: its buffers have 16 KiB
+	// LargestPayload is the largest command with its payload that HAProxy takes, in bytes: its buffers have 16 KiB
 	// (tune.bufsize), of which some are reserved (tune.maxrewrite).
 	LargestPayload = 14 << 10
 )
@@ -29,7 +29,7 @@ const (
 var (
 	// ErrCommand: HAProxy has refused it.
 	ErrCommand = errors.New("HAProxy refused")
-	// ErrAnswer: what it answered cannot be read.
+	// ErrAnswer: HAProxy's answer cannot be parsed.
 	ErrAnswer = errors.New("HAProxy's answer cannot be read")
 	// errLine: a command would be several.
 	errLine = errors.New("a line break or a semicolon in a command")

@@ -12,20 +12,21 @@ import (
 	"strings"
 )
 
-// Object is what HAProxy counts for: a section, where Server is "FRONTEND" or "BACKEND", or one of its servers.
+// Object is an object that HAProxy keeps statistics of: a section, where Server is "FRONTEND" or "BACKEND", or one of
+// its servers.
 type Object struct {
 	Section string `json:"section"`
 	Server  string `json:"server"`
 }
 
-// What Object.Server is for a section.
+// The values of Object.Server for a section.
 const (
 	Frontend = "FRONTEND"
 	Backend  = "BACKEND"
 )
 
-// Statistics are what a worker has counted: numbers by their names in the management guide, section 9.1. Those that
-// an object does not have are left out.
+// Statistics are those of a worker: numbers by their names in the management guide, section 9.1. Those that an object
+// does not have are left out.
 type Statistics map[Object]map[string]uint64
 
 // allStatistics asks for all sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
