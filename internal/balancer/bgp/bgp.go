@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bgp is what a balancer and its BGP speaker say to each other, and the balancer's half of that: it
-// starts the speaker's process, finds one that runs, tells it what to announce, and hears how its peers are.
-// The speaker decides nothing; it is a process of its own, so that a balancer that restarts closes no
-// session. It is in the package speaker, and nothing here reaches it but over its socket.
+// Package bgp has the protocol between a balancer and its BGP speaker, and the balancer's half of it: it starts the
+// speaker's process, finds one that runs, sends it the routes to announce, and reads the state of its peers. The
+// speaker decides nothing; it is a process of its own, so that a balancer that restarts closes no session. It is in the
+// package speaker, and nothing here reaches it but over its socket.
 package bgp
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Protocol is the version of what is spoken on the socket. Balancers of all versions can ask for State, and
-// End; a speaker that speaks another one is replaced.
+// Protocol is the version of the protocol on the socket. Balancers of all versions can ask for State, and End; a
+// speaker that speaks another one is replaced.
 const Protocol = 2
 
 // The paths that a speaker answers on its unix socket by HTTP.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the YAML that a person writes and checks it into the desired state of a balancer. What it
-// returns can be used as it stands, as far as the file alone can tell; properties of the machine (is there such an
-// interface, is the backend on its subnet) are checked by others, who can point at the same lines through Config.At.
+// Package config reads the YAML that a person writes and checks it into the desired state of a balancer. The result can
+// be used as it stands, as far as the file alone can tell; properties of the machine (is there such an interface, is
+// the backend on its subnet) are checked by others, who can point at the same lines through Config.At.
 package config
 
 import (

@@ -68,8 +68,8 @@ func PreviousSources(link, stateDir string) (string, error) {
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
 const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "operations", "health", "ejections"
 
-// kindDiscovered is that of a file which outlives a balancer that has ended, too: the next one serves
-// what was discovered before while the origins are away.
+// kindDiscovered is that of a file which outlives a balancer that has ended, too: the next one serves the backends
+// discovered before while the origins are away.
 const kindDiscovered = "discovered"
 
 // forgetFiles removes those files, also what a process has left of them that was killed while it wrote

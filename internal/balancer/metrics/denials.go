@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
 )
 
-// What a denied client of the API lacks, as values of the label "lacking".
+// The values of the label "lacking": the credentials or role that a denied client lacks.
 const (
 	lackingCredentials = "credentials"
 	lackingRole        = "role"

@@ -127,8 +127,8 @@ type Drained struct {
 	At time.Time `json:"at"`
 	// Deadline is when it is taken out of the service; zero: never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Out says that it was, at its deadline or, where it has none, because it was disabled; then
-	// AtDeadline is what was left, if that could be read.
+	// Out says that it was, at its deadline or, where it has none, because it was disabled; then AtDeadline has the
+	// flows that were left then, if they could be read.
 	Out        bool  `json:"out"`
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }

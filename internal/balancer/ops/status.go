@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ops is what an operator sees of a running balancer, and can ask of it:
-// the control plane fills and does it, the API carries it as JSON, and the command line,
-// the doctor and the bench read it.
+// Package ops has the status of a running balancer as an operator sees it, and the operations that can be asked of it:
+// the control plane fills and does it, the API carries it as JSON, and the command line, the doctor and the bench read
+// it.
 package ops
 
 import (
@@ -71,7 +71,7 @@ func (s *Status) Taken(came time.Time) time.Time {
 
 // Unwritten is a file that only a restart needs, and that cannot be written.
 type Unwritten struct {
-	// What describes the file's content.
+	// A description of the file's content.
 	What string `json:"what"`
 	Path string `json:"path"`
 	// Since is when writing it failed first, and Error why it did last.

@@ -172,7 +172,7 @@ func readLinks() (map[int]link, error) {
 	return links, nil
 }
 
-// mtu6 is what IPv6 takes for an interface's MTU; 0 where it has no IPv6.
+// mtu6 is the MTU of an interface for IPv6; 0 where it has no IPv6.
 func mtu6(name string) uint32 {
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/mtu")
 	if err != nil {

@@ -38,7 +38,7 @@ type Model struct {
 	table *table
 	order []int
 
-	// pager, question and typing are what lies over the table; nil: nothing does. typing is the filter.
+	// pager, question and typing are shown over the table; nil: none is. typing is the filter.
 	pager    *pager
 	question *question
 	typing   *input
