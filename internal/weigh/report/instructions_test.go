@@ -18,7 +18,7 @@ func countedTrial(subject string, repeat int, instructions float64) results.Tria
 	}
 }
 
-// TestInstructions checks what is said of a run in a machine that counts.
+// TestInstructions checks the report of a run in a machine that counts instructions.
 func TestInstructions(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "instructions", Environment: results.Environment{Kernel: "6.12",
 		Virtual: &results.Virtual{

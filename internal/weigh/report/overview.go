@@ -18,10 +18,10 @@ import (
 // overview answers a run's question at one look.
 type overview struct {
 	Question string
-	// Answer is one or two sentences; Sure says what their intervals are.
+	// Answer is one or two sentences; Sure explains their intervals.
 	Answer []string
 	Sure   string
-	// Load names what the picture and the table are of.
+	// Load is the load of the picture and the table.
 	Load    string
 	Picture *chart.Figure
 	Table   *model.Sheet

@@ -72,7 +72,7 @@ func TestCommittedPages(t *testing.T) {
 	}
 }
 
-// TestCommittedResultsAreSmall bounds what a clone carries.
+// TestCommittedResultsAreSmall bounds the size of the results in a clone.
 func TestCommittedResultsAreSmall(t *testing.T) {
 	t.Parallel()
 	const most = 3e6

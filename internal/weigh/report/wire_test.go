@@ -19,7 +19,7 @@ import (
 type wireSubject struct {
 	name      string
 	scheduler string
-	// peak is what it sets up a second at most.
+	// peak is the greatest rate of connections that it sets up, a second.
 	peak float64
 	// uneven is by how much the first server has more than its share, in per cent.
 	uneven float64

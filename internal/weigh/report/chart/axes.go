@@ -13,7 +13,7 @@ import (
 // XY is a pair of values, one of each axis.
 type XY struct{ X, Y float64 }
 
-// tick is a mark on an axis, and what is written there.
+// tick is a mark on an axis, and its label.
 type tick struct {
 	Value float64
 	Label string

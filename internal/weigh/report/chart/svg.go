@@ -24,7 +24,7 @@ import (
 const Font = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
 
 var (
-	// svgHead is what the writer puts before the drawing.
+	// svgHead matches the writer's head before the drawing.
 	svgHead = regexp.MustCompile(`(?s)^.*?<svg[^>]*>\s*`)
 	// svgFace is how it spells the font that texts were measured with.
 	svgFace = regexp.MustCompile(`font-family:[^;]*;font-variant:normal;font-weight:(normal|bold);font-style:normal;`)

@@ -272,7 +272,7 @@ func NewPoint(trials []results.Trial) *Point {
 	return p
 }
 
-// served is what a backend got: queries, or else connections.
+// served is the number of requests of a backend: queries, or else connections.
 func served(b results.Backend) uint64 {
 	if b.Queries > 0 {
 		return b.Queries

@@ -114,8 +114,8 @@ func ladderVerdict(s *model.Section) []string {
 		strings.Join(words, "; "))}, wireJudgement(s, all)...)
 }
 
-// capacityVerdict says what each held. Ours must hold all that they are asked for, and
-// those that choose by a hash remember none of them.
+// capacityVerdict says how many connections each held. Ours must hold all that they are asked for, and those that
+// choose by a hash remember none of them.
 func capacityVerdict(s *model.Section) []string {
 	var words []string
 	var all []wireJudged
