@@ -8,8 +8,8 @@
 
 #include "balance.h"
 
-/* stands_aside costs each packet a load from a cache line that is written a few times a
- * second, and a branch. */
+/* stands_aside says whether packets for VIPs are left to the kernel. It costs each packet a load from a cache line that
+ * is written a few times a second, and a branch. */
 static __always_inline bool stands_aside(void *generation)
 {
 	return __builtin_expect(*(const __u32 *)(const void *)&head_of(generation)->orphaned != 0, 0);

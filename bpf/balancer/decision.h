@@ -18,7 +18,7 @@ struct decision {
 	/* enum mode */
 	__u8 mode;
 	__u8 tos;
-	/* The packet opens a connection, as far as can be seen. */
+	/* The packet opens a connection, as far as its flags show. */
 	bool opens;
 };
 

@@ -9,12 +9,11 @@
 /* Extension headers before the transport header that are walked. Real
  * packets have none or one; the bound keeps a chain from costing more. */
 #define IPV6_MAX_EXTENSIONS 4
-/* Offsets in a frame that was understood are below this, and the verifier has to
- * be told: four extension headers are at most 8192 bytes. */
+/* Offsets in a frame that was parsed are below this, which the verifier has to be told: four extension headers are at
+ * most 8192 bytes. */
 #define OFFSET_MASK 0x3fff
 
-/* packet is a frame, understood. Addresses and ports are in network byte
- * order. */
+/* packet is a parsed frame. Addresses and ports are in network byte order. */
 struct packet {
 	/* IPv6, or an IPv4 address in the first word. */
 	__be32 source[4];
@@ -70,7 +69,7 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
 }
 
-/* part is how much of a packet there is to read. */
+/* part says whether a packet is parsed, or the quote of one. */
 enum part {
 	PART_ALL,
 	/* The quote of an ICMP error: its transport header may be cut short, and is not read. */

@@ -8,7 +8,7 @@
 #include "hasten.h"
 #include "check/turn.h"
 
-/* verdict tells the kernel what the outcome means. */
+/* verdict is the return code to the kernel for an outcome. */
 static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
 {
 	if (sent_on(outcome))
@@ -18,8 +18,8 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
 }
 
-/* leave_alone ends what is for no service, where it may answer a health check. It is a call
- * of its own, for what it would keep on the stack of its caller is not there. */
+/* leave_alone ends a packet that is for no service, where it may answer a health check. It is a call of its own, so
+ * that its variables are not on its caller's stack. */
 __noinline int leave_alone(ctx_t *ctx, __u32 outcome)
 {
 	__u32 check = turn_answer(ctx);

@@ -26,7 +26,7 @@ struct translation {
 	__u32 asked_of;
 };
 
-/* route is a way. */
+/* route is the way that a packet leaves by. */
 struct route {
 	/* The MAC addresses that the frame begins with, see copy_macs. */
 	__u8 macs[12];
@@ -63,8 +63,8 @@ struct tracking {
 	struct pool_end source;
 };
 
-/* elder is, of the flows that have what a new flow of full NAT has tried and may be
- * forgotten, the one that costs the least, and has been silent for longest. */
+/* elder is, of the flows that hold ports which a new flow of full NAT has tried, and that may be evicted, the one that
+ * costs the least, and has been silent for longest. */
 struct elder {
 	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
 	__u32 place;
@@ -88,7 +88,7 @@ struct scratch {
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
-	/* Full NAT: the ends of what replies to a flow that begins or moves bear. */
+	/* Full NAT: the 5-tuple of replies to a flow that begins or moves. */
 	struct packet replies;
 	struct elder elder;
 	/* The packet, a FIN or RST of mode nat, ends a flow, which it may not be found by now. */
@@ -112,7 +112,7 @@ struct scratch {
 #include "local/scratch.h"
 #else
 
-/* A program is not interrupted by itself: a CPU has one packet at a time. */
+/* The program does not preempt itself: a CPU has one packet at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

@@ -26,7 +26,7 @@ enum trace_reason {
 	TRACE_KNOWN_FRAGMENT = 4,
 	/* An ICMP error: the packet that it quotes decided. */
 	TRACE_QUOTED = 8,
-	/* A reply: its source is a backend, and becomes the VIP. */
+	/* A reply: its source is a backend, and is translated to the VIP. */
 	TRACE_REPLY = 16,
 	/* The slot has changed hands, and the flow was there before. */
 	TRACE_FORMER = 32,
@@ -56,7 +56,7 @@ static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
 /* Bytes of the frame that a record holds: Ethernet with a tag, a tunnel of IPv6
  * and UDP, and in it IPv6 with TCP, are 126. */
 #define TRACE_HEAD 128
-/* In place of a number that there is none of. */
+/* In place of a number where there is none. */
 #define TRACE_NONE 0xffffffff
 
 enum capture_limit {
@@ -130,8 +130,8 @@ struct trace_notes {
 	__u32 snap;
 };
 
-/* dry_run says that the packet is a question: nothing that outlives it may
- * change, no counter, no turn and no flow. */
+/* dry_run says that the packet is only a question of `jeoul trace`: nothing that outlives it may change, no counter, no
+ * turn and no flow. */
 static __always_inline bool dry_run(void)
 {
 	return loaded.dry_run;
@@ -229,7 +229,7 @@ static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *reco
 
 #include "capture.h"
 
-/* trace_read notes what a packet says, once it is parsed. */
+/* trace_read notes a packet's addresses, ports and flags, once it is parsed. */
 static __noinline void trace_read(ctx_t *ctx, const struct packet *packet)
 {
 	struct trace_notes *notes;
@@ -297,9 +297,9 @@ static __noinline void trace_because(enum trace_reason reason)
 		notes->record.reason |= reason;
 }
 
-/* trace_send hands the record of a dry run to who asked, and that of a real packet to the captures
- * whose filters match, and clears the notes for the next packet. What `head` and the frames hold
- * is bounded by lengths, and need not be cleared. */
+/* trace_send hands the record of a dry run to the one who asked, and that of a real packet to the captures whose
+ * filters match, and clears the notes for the next packet. `head` and the frames have lengths beside them, and need not
+ * be cleared. */
 static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {
 	struct trace_notes *notes = trace_current();

@@ -16,9 +16,9 @@ enum outcome {
 	OUTCOME_ANSWERED_TOO_BIG,
 	/* Its sender was told that its hops were used up before it arrived. */
 	OUTCOME_ANSWERED_TIME_EXCEEDED,
-	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or,
-	 * UDP, by an ICMP error "port unreachable". What would be OUTCOME_DROPPED_NO_BACKEND
-	 * and the outcomes after it otherwise, in their order. */
+	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or, UDP, by an ICMP error "port
+	 * unreachable". Unanswered, the same packets end as OUTCOME_DROPPED_NO_BACKEND and the outcomes after it, in this
+	 * order. */
 	OUTCOME_RESET_NO_BACKEND,
 	OUTCOME_RESET_BACKEND_DOWN,
 	OUTCOME_RESET_NO_FLOW,
@@ -67,7 +67,7 @@ enum outcome {
 	OUTCOME_DROPPED_FLOWS_MOVING,
 	/* From a client that its service's lists deny. */
 	OUTCOME_DROPPED_DENIED,
-	/* From here on, what a service may have answered instead. */
+	/* From here on: packets that a service may have answered instead. */
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
@@ -284,7 +284,7 @@ struct endpoint {
 	__u32 exceptions;
 };
 
-/* no_service is the id of none. */
+/* no_service is the id that stands for no service. */
 enum no_service {
 	NO_SERVICE = 0x7fffffff,
 };
@@ -301,18 +301,17 @@ struct endpoint_slot6 {
 	__u64 pad;
 };
 
-/* backend is where packets go. It stands in two vectors: among the members of
- * its service, where a table's slots find it, and under its index, where flows
- * do. A cache line long. Members are not changed while packets may read them. Of the
- * backend under an index `next` alone is: a new one is written aside first. */
+/* backend is the destination of packets. It stands in two vectors: among the members of its service, where a table's
+ * slots find it, and under its index, where flows do. A cache line long. Members are not changed while packets may read
+ * them. Of the backend under an index `next` alone is: a new one is written aside first. */
 struct backend {
 	/* The Ethernet addresses of a frame to it: the next hop's, and ours. */
 	__u8 destination[6];
 	__u8 source[6];
 	/* The interface that frames leave by, as settings.interface. */
 	__u32 interface;
-	/* Its address, and ours as the source of tunnel packets. An IPv4 address is
-	 * in the first word. Network byte order, as all addresses and ports. */
+	/* Its address, and the one of ours that is the source of tunnel packets. An IPv4 address is in the first word.
+	 * Network byte order, as all addresses and ports. */
 	__be32 address[4];
 	__be32 local[4];
 	/* Stays the same for as long as the backend is configured. */
@@ -320,8 +319,8 @@ struct backend {
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
 	__u16 generation;
-	/* Under an index: 0, or the number, from 1, of the spare backend that holds what
-	 * is true now. The spare ones follow the last index. */
+	/* Under an index: 0, or the number, from 1, of the spare backend that holds the present values. The spare ones
+	 * follow the last index. */
 	__u16 next;
 	__be16 port;
 	/* The largest IP packet that the way there takes, in bytes. */
@@ -335,12 +334,11 @@ struct backend {
 	__u8 ipv6;
 };
 
-/* host is a backend of a service with SERVICE_GROUPED, found by what it is to all services of
- * the group: its address, which each of them has under another index. A service's hosts
- * follow its slots, from the next cache line on: first one that says by `number` how many
- * places there are, a power of two, and by `index` the group's id; then the places of a hash
- * table with open addressing, in which a host is in the place of its number's hash or in one
- * of the HOST_PROBES - 1 that follow. Empty places are zeros. */
+/* host is a backend of a service with SERVICE_GROUPED, found by the one thing that all services of the group share: its
+ * address, which each of them has under another index. A service's hosts follow its slots, from the next cache line on:
+ * first one that says by `number` how many places there are, a power of two, and by `index` the group's id; then the
+ * places of a hash table with open addressing, in which a host is in the place of its number's hash or in one of the
+ * HOST_PROBES - 1 that follow. Empty places are zeros. */
 struct host {
 	/* 48 bits. Of an IPv4 address the first word; of an IPv6 one a hash of 47 bits, and
 	 * the highest bit. */
@@ -359,9 +357,8 @@ enum host_table {
 	HOST_SLOTS = 8,
 };
 
-/* backend_load is how many flows a backend has, by its index, and how many it may
- * have. Written by the data plane and by the control plane: active by atomic
- * additions, full by the data plane alone. Half a cache line long. */
+/* backend_load is how many flows a backend has, by its index, and how many it may have. Data plane and control plane
+ * write it: active by atomic additions, full by the data plane alone. Half a cache line long. */
 struct backend_load {
 	/* Remembered flows that have not ended, of services that are tracked. */
 	__u32 active;
@@ -379,10 +376,9 @@ struct backend_load {
 
 /* refusal holds numbers of the penalty for refused connections. */
 enum refusal {
-	/* For so many seconds after the last one, the backend is not taken for idler than the
-	 * others. */
+	/* For so many seconds after the last refusal, the backend does not count as less loaded than the others. */
 	REFUSAL_LASTS = 60,
-	/* The most that a penalty grows from; it doubles then. */
+	/* The largest penalty that is doubled once more. */
 	REFUSAL_MOST = 1 << 30,
 };
 
@@ -410,16 +406,15 @@ struct turn {
 	/* Its flows are counted: SERVICE_TRACKED. */
 	__u8 tracked;
 	__u8 pad[2];
-	/* Of the members of the table that begins at that slot, none has fewer flows. What is
-	 * true of the one table need not be of the next. */
+	/* No member of the table that begins at that slot has fewer flows. The number does not hold for the next table. */
 	__u32 fewest;
 	__u32 fewest_table;
-	/* When the service, of mode nat, had a flow last that it should remember and does not, in
-	 * milliseconds of the clock of struct head, with the lowest bit set. 0 where that is too
-	 * long ago to count, as the control plane finds. See is_reply(). */
+	/* When the service, of mode nat, last had a flow without the entry that it should have, in milliseconds of the
+	 * clock of struct head, with the lowest bit set. The control plane resets it to 0 when that is too long ago to
+	 * count. See is_reply(). */
 	__u32 unremembered;
-	/* The same of a backend of the service's that came back soon after it had left: what it still
-	 * sends of flows from before is of flows that nothing remembers. */
+	/* The same of a backend of the service's that came back soon after it had left: it may still send packets of
+	 * earlier flows, which have no entry. */
 	__u32 came_back;
 	/* Keeps two services from sharing a cache line. */
 	__u32 rest[12];
@@ -434,7 +429,7 @@ struct backend_count {
 	/* New flows where they are tracked; otherwise SYNs sent on, which
 	 * includes retransmitted ones. */
 	__u64 connections;
-	/* The same of what came back through us (NAT). */
+	/* The same of replies that came back through us (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
 	/* Passive health, of modes that see the backend's packets (NAT): its answers to clients tell whether it serves.
@@ -446,8 +441,7 @@ struct backend_count {
 	__u64 unreachable;
 };
 
-/* flow_state is how far a remembered flow has come; it decides how long it may be
- * silent. */
+/* flow_state is the state of a flow's entry; it decides how long the flow may be silent. */
 enum flow_state {
 	FLOW_FREE,
 	/* TCP: only the client's SYN was seen. */
@@ -474,23 +468,21 @@ enum flow_state {
 	/* Both have sent FIN, the backend first (where its packets are seen): it holds the
 	 * connection in TIME-WAIT (RFC 9293 section 3.3.2). */
 	FLOW_TIME_WAIT,
-	/* No flow: where a client's next flow goes. Its first flow is unproven, or was
-	 * proven. */
+	/* No flow, but an affinity: the backend of a client's next flow. Its first flow is unproven, or was proven. */
 	FLOW_AFFINITY_NEW,
 	FLOW_AFFINITY,
 	FLOW_STATES,
 };
 
-/* pool_end is an address and port of the pool: what full NAT makes the source of a flow's
- * packets. */
+/* pool_end is an address and port of the pool, which full NAT gives a flow's packets as their source. */
 struct pool_end {
 	__be16 port;
 	/* The address' number in the pool, or POOL_LOCAL. */
 	__u16 address;
 };
 
-/* flow is a flow's key and what was decided for it. An IPv4 address is in the first
- * word, the other three are 0. Network byte order. */
+/* flow is a flow's key, and the backend and source that it got. An IPv4 address is in the first word, the other three
+ * are 0. Network byte order. */
 struct flow {
 	__be32 address[4];
 	/* service.id; with FLOW_KEY_AFFINITY, of a client and not of a flow. */
@@ -512,15 +504,14 @@ struct flow {
 enum flow_table {
 	/* Flows in a bucket. */
 	FLOW_BUCKET = 8,
-	/* In place of a tag: a program, or the daemon, is writing the flow. */
+	/* In place of a tag while a program, or the daemon, is writing the flow. */
 	FLOW_BUSY = 1,
 	/* Bits of flow.service. With FLOW_KEY_GROUP, an affinity is that of a group of
 	 * services: the rest is the group's id, and flow.backend and flow.generation are the
 	 * low and the high part of a host's number (struct host). */
 	FLOW_KEY_AFFINITY = 0x80000000,
 	FLOW_KEY_GROUP = 0x40000000,
-	/* A flow's time is noted when the one that stands there is that old, in
-	 * milliseconds. */
+	/* A flow's time is refreshed once it is that old, in milliseconds: else each packet would write it. */
 	FLOW_NOTE_EVERY = 1000,
 };
 
@@ -530,7 +521,7 @@ enum flow_table {
  * one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
 struct flow_bucket {
 #ifdef OTHER_LAYOUT
-	/* For tests of upgrades: all else is elsewhere (scripts/other-build.sh). */
+	/* For tests of upgrades: moves all fields that follow (scripts/other-build.sh). */
 	__u64 other[8];
 #endif
 	/* Four tags each, the first in the low bits. */
@@ -558,14 +549,14 @@ struct head {
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
 	__u32 pool_answers;
-	/* The number of the control plane's snapshot that says what is here: of two files that a
-	 * killed control plane has left, its successor takes this one. */
+	/* The number of the control plane's snapshot that describes this memory: of two files that a killed control plane
+	 * has left, its successor takes this one. */
 	__u64 snapshot;
 	/* When the clock was last seen to move, in nanoseconds of the monotonic clock; 0 where
 	 * it is not watched (orphan.bpf.c). */
 	__u64 moved;
-	/* How long it may stand, in milliseconds, until packets for the VIPs are left to the
-	 * kernel; 0 is for ever. */
+	/* How long it may stand still, in milliseconds, until packets for the VIPs are left to the kernel; 0 is for
+	 * ever. */
 	__u32 patience;
 	/* Two halves of what a packet reads as one: not 0 where it is left to the kernel if it is for
 	 * a VIP. The clock has stood for longer; */
@@ -579,10 +570,9 @@ struct head {
 	__u32 pad[4];
 };
 
-/* return_bucket is the element of the table that finds a full-NAT flow by what its
- * replies bear: the backend's end and the pool's. Tags as in struct flow_bucket. An entry
- * is not taken out when its flow ends: it leads to a flow that is not the one, and is
- * replaced, or taken out by the control plane. A cache line long. */
+/* return_bucket is the element of the table that finds a full-NAT flow by the 5-tuple of its replies, from the backend
+ * to the pool. Tags as in struct flow_bucket. An entry is not removed when its flow ends: it then leads to a flow with
+ * another key, and is replaced, or removed by the control plane. A cache line long. */
 struct return_bucket {
 	/* Four tags each, the first in the low bits; of the second, two. */
 	__u64 tags[2];
@@ -601,9 +591,8 @@ enum return_table {
 	RETURN_PROVEN = 0x80000000,
 };
 
-/* known_way is the way that replies with these ends had of late, from the kernel's
- * routes and neighbours. An IPv4 address is in the first word, and the others are anything.
- * A cache line long. */
+/* known_way is the way that replies with this source and destination had of late, from the kernel's routes and
+ * neighbours. An IPv4 address is in the first word, and the others are undefined. A cache line long. */
 struct known_way {
 	/* See way_owner(). */
 	__u64 owner;
@@ -620,7 +609,7 @@ struct known_way {
 	__u16 mtu;
 	/* How many more packets may go by it. */
 	__u8 left;
-	/* The protocol of the replies, for rules may tell them apart; 0 is no way at all. */
+	/* The protocol of the replies, for routing rules may select by it; 0 is no way at all. */
 	__u8 protocol;
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
@@ -628,7 +617,7 @@ struct known_way {
 	__u32 kind;
 };
 
-/* prefix_key finds, of a list of prefixes, the longest that an address is in. */
+/* prefix_key is the key by which the longest prefix of a list that has an address is found. */
 struct prefix_key {
 	/* Leading bits of the rest that count. */
 	__u32 bits;
@@ -665,7 +654,7 @@ struct mirror_hop {
 	__u32 unused[2];
 };
 
-/* mirror_net is an IPv6 network of 64 bits that has a route other than its surroundings. */
+/* mirror_net is an IPv6 network of 64 bits whose route differs from that of its first 16 bits. */
 struct mirror_net {
 	/* The first two words of its addresses, as in the packet. */
 	__u64 key;
@@ -692,7 +681,7 @@ enum mirror_table {
 	MIRROR_LEASE = 400,
 };
 
-/* mirror_state says of which families the mirror holds. */
+/* mirror_state has the families for which the mirror is valid. */
 enum mirror_state {
 	MIRROR_IPV4 = 1,
 	MIRROR_IPV6 = 2,
@@ -703,14 +692,14 @@ struct mirror_block {
 	__u8 hops[MIRROR_BLOCK];
 };
 
-/* mirror is the head of the mirror of the routes that replies take. The control plane takes
- * `state` back as soon as it hears of a change that it cannot interpret, waits until no packet is on
- * its way that has seen the old state, writes what is new, waits again, and sets `state`. */
+/* mirror is the head of the mirror of the routes that replies take. The control plane clears `state` as soon as it
+ * hears of a change that it cannot interpret, waits until no packet is on its way that has seen the old state, writes
+ * the new routes, waits again, and sets `state`. */
 struct mirror {
 	/* See enum mirror_state; 0: the kernel is asked of each reply. */
 	__u32 state;
-	/* Another number after each change: a way that was learned before (struct known_way) does
-	 * not count any more. */
+	/* Another number after each change, by which a way that was learned before (struct known_way) is no longer
+	 * valid. */
 	__u32 epoch;
 	__u64 rest[7];
 	/* The clock of struct head as it was last seen to move, in the high half; and when, in
@@ -722,9 +711,9 @@ struct mirror {
 	struct mirror_net nets[MIRROR_NETS];
 };
 
-/* reply_hop is a neighbour that replies were sent to: their client itself, or the router before
- * it. The kernel has its MAC address, and nothing there asks whether that is still right, for
- * what only looks a neighbour's entry up does not use it; so the control plane has to know. */
+/* reply_hop is a neighbour that replies were sent to: their client itself, or the router before it. The kernel has its
+ * MAC address, and does not probe whether that is still right, since a program's lookup does not count as a use of the
+ * neighbour entry; so the control plane has to confirm it. */
 struct reply_hop {
 	/* An IPv4 address is in the first word, and the others are 0. */
 	__be32 address[4];
@@ -740,7 +729,7 @@ struct reply_hop {
 enum hop_flag {
 	HOP_IPV4 = 1,
 	HOP_IPV6 = 2,
-	/* The destination of the replies is another: it is a router to them. */
+	/* It is a router for the replies, whose destination is another host. */
 	HOP_ROUTER = 4,
 };
 
@@ -838,8 +827,8 @@ struct settings {
 	/* All that have such a program; none of them counts where all do. */
 	__u32 interfaces[MAX_INTERFACES];
 	__u32 interfaces_count;
-	/* Which modes there are, as bits. What a configuration has no use for is
-	 * not in the loaded program. */
+	/* Which modes there are, as bits. Code for modes that a configuration does not have is not in the loaded
+	 * program. */
 	__u32 modes;
 	/* Which schedulers there are besides SCHEDULER_HASH, as bits, likewise. */
 	__u32 schedulers;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The short way of a flow's first packet, for services that remember every flow and bound
- * none. What it cannot do in one go it leaves as it was, for choose_on_slow_path(). */
+/* The fast path of a flow's first packet, for services that track every flow and have no limits. A packet that needs
+ * more is left unchanged to choose_on_slow_path(). */
 #pragma once
 
 #include "choose.h"
@@ -15,7 +15,7 @@ static __always_inline bool picks_plainly(const struct service *service)
 	       schedules_by(service, SCHEDULER_TWO);
 }
 
-/* begins_plainly says whether a packet may be the first of a flow that is begun so. */
+/* begins_plainly says whether a packet may be the first of a flow that begin_plainly() can begin. */
 static __always_inline bool begins_plainly(const struct service *service,
 					   const struct packet *packet)
 {
@@ -121,8 +121,8 @@ __noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 
 	return choice;
 }
 
-/* begin_on_fast_path begins a packet's flow on the fast path: its backend, or NULL. Traced
- * programs go the long one, which says why. */
+/* begin_on_fast_path begins a packet's flow on the fast path: its backend, or NULL. Traced programs take the slow path,
+ * which notes the reasons. */
 static __always_inline struct backend *begin_on_fast_path(ctx_t *ctx, void *generation,
 						     const struct service *service,
 						     const struct packet *packet, bool ipv6)

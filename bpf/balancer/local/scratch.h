@@ -23,8 +23,8 @@ static __always_inline struct scratch *get_scratch(void)
 	return bpf_map_lookup_elem(&scratches, &thread);
 }
 
-/* lend_scratch brings this thread's, which return_scratch() takes back; NULL where too many threads
- * have some. */
+/* lend_scratch returns this thread's memory, which return_scratch() takes back; NULL where too many threads have
+ * some. */
 static __always_inline struct scratch *lend_scratch(void)
 {
 	__u64 thread = bpf_get_current_pid_tgid();

@@ -91,7 +91,7 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	return OUTCOME_FORWARDED;
 }
 
-/* deliver is the same off the common ways, for what has no TCP header in front. */
+/* deliver is the same off the fast path, for packets that do not begin with a TCP header. */
 static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 				       struct decision *decision, const struct translation *to)
 {
@@ -111,8 +111,8 @@ static __always_inline enum outcome leave_by(ctx_t *ctx, const struct packet *pa
 	return OUTCOME_RETURNED;
 }
 
-/* answerer_of is the address of ours that a backend knows: full NAT's, which the reply is
- * for, or else the VIP, which becomes its source. */
+/* answerer_of is the address of ours that ICMP errors to a backend come from: full NAT's, which the reply is for, or
+ * else the VIP, to which its source is translated. */
 static __always_inline const __be32 *answerer_of(const struct packet *packet,
 						 const struct decision *decision,
 						 const struct translation *to)
@@ -175,7 +175,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 	return leave_by(ctx, packet, decision, way, &route);
 }
 
-/* send_back is the same off the common ways, for what is known to be a reply. */
+/* send_back is the same off the fast path, for a packet that is known to be a reply. */
 static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
 					 struct decision *decision, struct translation *to)
 {
