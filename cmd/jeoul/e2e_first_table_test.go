@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	jeoulsubject "github.com/jeoul/jeoul/internal/weigh/bench/subject/jeoul"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -151,15 +152,15 @@ func deadIsKnown(status *ops.Status) bool {
 // routeTo starts the router before the balancers of a laboratory, which have a members' key, and stops it at the end.
 func routeTo(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
+	if err := errors.Join(l.DetourVIP(l.VIP4, true), jeoulsubject.ShareKey(l)); err != nil {
 		t.Fatal(err)
 	}
-	stopRouter, err := subject.StartRouter(t.Context(), l)
+	router, err := subject.StartRouter(t.Context(), subject.Setup{Lab: l})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := stopRouter(context.Background()); err != nil {
+		if err := router.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -178,7 +179,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	routeTo(t, l)
 	running := map[*lab.Host]*balancer{}
 	begin := func(host *lab.Host) {
-		running[host] = d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })
+		running[host] = d.run(t, host, func(file *config.Config) { jeoulsubject.Announce(file, l, host) })
 	}
 	sendsTo := func(n int) bool {
 		ways, err := l.Ways(l.VIP4)

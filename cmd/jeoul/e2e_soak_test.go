@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	jeoulsubject "github.com/jeoul/jeoul/internal/weigh/bench/subject/jeoul"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -253,7 +253,7 @@ func (s *soakRun) write(b *soaked) error {
 	file.Interfaces, file.Hook, file.Socket = []string{b.host.Interface}, lb.HookTC, b.socket
 	file.Flows = config.Flows{Limit: soakFlowLimit, Unproven: soakFlowLimit / 4, Timeouts: soakTimeouts}
 	file.Transition.TCP = 2 * time.Minute
-	subject.Announce(file, s.lab, b.host)
+	jeoulsubject.Announce(file, s.lab, b.host)
 	s.wanted.mu.Lock()
 	defer s.wanted.mu.Unlock()
 	for _, of := range s.services {

@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -64,7 +65,7 @@ func (l Load) checkFrom(f Form, at Path, fail FailFunc) {
 		fail(at.To("generator"), "%s goes with servers on the segment, not with lab.containers", l.generator().Name)
 	case f.Lab.Containers:
 		for j, s := range f.Subjects {
-			known, ok := subject.Find(s.Name)
+			known, ok := subjects.Find(s.Name)
 			if !ok {
 				continue // said elsewhere
 			}

@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
-	"github.com/jeoul/jeoul/internal/weigh/lab"
-	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // labNotes are facts about the laboratory and the measuring that every figure
@@ -125,7 +126,7 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		errs = append(errs, err)
 	}
 	for _, s := range form.Subjects {
-		if known, ok := subject.Find(s.Name); ok {
+		if known, ok := subjects.Find(s.Name); ok {
 			versions, err := known.Versions(ctx)
 			maps.Copy(env.Versions, versions)
 			missing(absent.Subjects, s.Name, err)

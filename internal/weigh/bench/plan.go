@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -91,7 +92,7 @@ func (f Form) points() []Point {
 func (f Form) untunedPoints() []Point {
 	var points []Point
 	for _, s := range f.Subjects {
-		known, ok := subject.Find(s.Name)
+		known, ok := subjects.Find(s.Name)
 		if !ok {
 			continue // ParseSuite lets no such name through
 		}

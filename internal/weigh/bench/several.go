@@ -8,6 +8,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -44,7 +45,7 @@ func (f Form) checkBalancers(at Path, fail FailFunc) {
 		fail(at.To("lab", "containers"), "goes with one balancer, not with lab.balancers")
 	}
 	for i, s := range f.Subjects {
-		if known, ok := subject.Find(s.Name); ok {
+		if known, ok := subjects.Find(s.Name); ok {
 			if reason := subject.BesideOthers(known); reason != "" {
 				fail(at.To("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
 			}
@@ -55,7 +56,7 @@ func (f Form) checkBalancers(at Path, fail FailFunc) {
 // checkOneBalancer reports parameters that only several balancers have.
 func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	for i, s := range f.Subjects {
-		known, ok := subject.Find(s.Name)
+		known, ok := subjects.Find(s.Name)
 		if !ok {
 			continue
 		}

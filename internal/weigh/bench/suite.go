@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -221,7 +221,7 @@ func (f Form) check(at Path, fail FailFunc) {
 	f.checkContainers(at, fail)
 	f.checkBalancers(at, fail)
 	if len(f.Subjects) == 0 {
-		fail(at.To("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
+		fail(at.To("subjects"), "empty; name at least one of %s", strings.Join(subjects.Names(), ", "))
 	}
 	seen := map[string]bool{}
 	for i, s := range f.Subjects {
@@ -231,7 +231,7 @@ func (f Form) check(at Path, fail FailFunc) {
 		}
 		seen[s.Name] = true
 		s.check(at.To("subjects", i), fail)
-		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() &&
+		if known, ok := subjects.Find(s.Name); ok && known.Can().HTTPOnly &&
 			len(having[speakingHTTP](f.experiments())) < len(f.experiments()) {
 			fail(at.To("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
@@ -250,9 +250,9 @@ func (f Form) check(at Path, fail FailFunc) {
 }
 
 func (s Subject) check(at Path, fail FailFunc) {
-	known, ok := subject.Find(s.Name)
+	known, ok := subjects.Find(s.Name)
 	if !ok {
-		fail(at.To("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
+		fail(at.To("name"), "unknown subject %q; use %s", s.Name, strings.Join(subjects.Names(), ", "))
 		return
 	}
 	var names []string

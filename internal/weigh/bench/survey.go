@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -52,7 +53,7 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 			err, options.Inventory.File)
 	}
 	for _, of := range form.Subjects {
-		if known, ok := subject.Find(of.Name); ok {
+		if known, ok := subjects.Find(of.Name); ok {
 			s.subject(ctx, l, known)
 		}
 	}
@@ -161,7 +162,7 @@ func (s *survey) subject(ctx context.Context, l *lab.Lab, known subject.Subject)
 		s.absent.Subjects[known.Name()] = reason
 		return
 	}
-	got, err := subject.VersionsOn(ctx, l.Balancer, known)
+	got, err := subjects.VersionsOn(ctx, l.Balancer, known)
 	if err != nil {
 		s.errs = append(s.errs, err)
 		return

@@ -14,14 +14,16 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-	"golang.org/x/sync/errgroup"
 )
 
 // kind holds connections through a balancer while its backends
@@ -86,7 +88,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	own(l).checkValues(at, fail)
 	checkBackends(l, form, at, fail)
 	for _, s := range form.Subjects {
-		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
+		if known, ok := subjects.Find(s.Name); ok && !known.Can().Changes {
 			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
 		}
 	}

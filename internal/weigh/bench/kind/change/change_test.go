@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -22,7 +23,7 @@ import (
 // changePoint is a point of a change experiment on paper.
 func changePoint(t *testing.T, name string, params subject.Params, connections int) bench.Point {
 	t.Helper()
-	s, ok := subject.Find(name)
+	s, ok := subjects.Find(name)
 	if !ok {
 		t.Fatalf("no subject %s", name)
 	}

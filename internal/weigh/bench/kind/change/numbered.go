@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-	"golang.org/x/sys/unix"
 )
 
 // numberedFlows is from how many local ports the numbered stream is sent.
@@ -49,7 +49,7 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	if rate == 0 {
 		return nil
 	}
-	if !subject.ForwardsPackets(c.trial.Subject) {
+	if !c.trial.Subject.Can().Packets {
 		c.notes = append(c.notes, "it does not send packets on by themselves, so it has no numbered stream")
 		return nil
 	}

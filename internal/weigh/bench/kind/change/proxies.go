@@ -16,7 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/move/exporter"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -43,7 +42,7 @@ func (c *changeTrial) backends() []*lab.Host {
 
 // carriesUDP says whether UDP is asked by: proxies carry none.
 func carriesUDP(p bench.Point) bool {
-	return subject.CarriesUDP(p.Subject) && own(p.By).Proxies == 0
+	return p.Subject.Can().UDP && own(p.By).Proxies == 0
 }
 
 // proxied splits the servers of a laboratory into proxies and those that they balance.

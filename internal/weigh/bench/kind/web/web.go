@@ -54,7 +54,7 @@ func (k kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	// The first client has the most, if the sum does not divide.
 	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.Kind.Obstacle(p.Share(0), limits))
-	if reason == "" && overTLS(p) && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
+	if reason == "" && overTLS(p) && p.Subject.Can().HTTPOnly && !p.Subject.Can().EndsTLS {
 		reason = fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
 	}
 	return cmp.Or(reason, ServersObstacle(p, limits), crowdObstacle(p, limits))

@@ -82,7 +82,7 @@ func (w *wireTrial) spec() wire.Spec {
 		spec.Servers = append(spec.Servers, wire.Port{Name: server.Name, Interface: server.Interface, Do: server.Do,
 			Address: server.IPv4})
 	}
-	if subject.AnswersDirectly(w.trial.Subject) {
+	if w.trial.Subject.Can().DirectReplies {
 		spec.Reply = wire.ReplyDirect
 	}
 	if direct(w.trial) {

@@ -58,7 +58,7 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	switch {
 	case limits.Cores < 2:
 		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
-	case own(p.By).udp() && !subject.CarriesUDP(p.Subject):
+	case own(p.By).udp() && !p.Subject.Can().UDP:
 		return p.Subject.Name() + " balances no UDP"
 	}
 	return ""
