@@ -152,9 +152,9 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 // other work: some 160 were lost where flows stayed with a backend that was gone.
 const strays = 5
 
-// checkReused checks what became of clients that use their ports again: whatever a dead
-// host costs must be over when its death was noticed, and a drained backend gets none of
-// those that it has reset. Connection tracking cannot promise that.
+// checkReused checks the counts of clients that use their ports again: losses by a dead host must be over when its
+// death was noticed, and a drained backend gets none of those that it has reset. Connection tracking cannot promise
+// that.
 func checkReused(t *testing.T, event string, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics

@@ -136,8 +136,8 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 	return env, absent, errors.Join(errs...)
 }
 
-// Machine is what the kernel says of the machine, and the version and commit of
-// this jeoul: the environment of a run that needs no laboratory.
+// Machine is the kernel's description of the machine, and the version and commit of this jeoul: the environment of a
+// run that needs no laboratory.
 func Machine(version, commit string) (results.Environment, error) {
 	var names unix.Utsname
 	if err := unix.Uname(&names); err != nil {
@@ -168,7 +168,7 @@ func Machine(version, commit string) (results.Environment, error) {
 	return env, nil
 }
 
-// addLimits writes down what bounded the run.
+// addLimits writes down the limits of the run.
 func addLimits(env *results.Environment, limits probe.Limits) {
 	env.Cores = limits.Cores
 	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
@@ -181,7 +181,7 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 	}
 }
 
-// addLab writes down what a reader must know of the laboratory.
+// addLab writes down the facts about the laboratory that a reader must know.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
 	size := form.Lab.String()
 	if of := having[describing](form.experiments()); len(of) > 0 {

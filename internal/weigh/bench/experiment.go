@@ -18,12 +18,12 @@ import (
 type Experiment interface {
 	// Name is the kind's name in a suite.
 	Name() string
-	// Check reports what is wrong with a load of this kind, at its path.
+	// Check reports the mistakes of a load of this kind, at its path.
 	Check(l Load, form Form, at Path, fail FailFunc)
-	// Obstacle says what keeps the machine from carrying the point, be it what the
-	// subject needs; empty if nothing.
+	// Obstacle names the limit that keeps the machine from carrying the point, be it by the subject's needs; empty if
+	// there is none.
 	Obstacle(p Point, limits probe.Limits) string
-	// Params says what was measured, for the results; the subject's own are added.
+	// Params are the point's parameters in the results; the subject's own are added.
 	Params(p Point) map[string]any
 	// Programs are those that its hosts must have.
 	Programs() Programs
@@ -31,12 +31,12 @@ type Experiment interface {
 	OnMachines() string
 	// Notes are facts about the measuring that every figure of the form depends on.
 	Notes(f Form) []string
-	// Prepare starts what its servers run, once a laboratory; it goes with that.
+	// Prepare starts the servers' programs, once a laboratory; it goes with that.
 	Prepare(ctx context.Context, r *Runner) error
-	// Services are what the subject is to balance.
+	// Services are the services of the subject.
 	Services(l *lab.Lab, p Point) []subject.Service
 	// Conduct runs one trial with its subject up, from results that have the
-	// point's names filled in. What goes wrong with the point makes results
+	// point's names filled in. A fault of the point makes results
 	// invalid; an error means that the trial as a whole is not valid.
 	Conduct(ctx context.Context, r *Runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial,
 		error)
@@ -65,7 +65,7 @@ func Conducted(e Experiment) string {
 		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }
 
-// FailFunc reports what is wrong with a field of a suite.
+// FailFunc reports the fault of a field of a suite.
 type FailFunc = func(at Path, format string, args ...any)
 
 // registered are all experiments, in the order in which a person should see them.
@@ -82,7 +82,7 @@ func Register(kinds ...Experiment) {
 	}
 }
 
-// What an experiment may have besides.
+// Interfaces that an experiment may have besides.
 type (
 	// setting experiments have keys of a load to themselves. Settings reads them, into a struct with yaml tags, and
 	// returns that by value; SettingsOf has it then.
@@ -95,7 +95,7 @@ type (
 	speakingHTTP interface{ SpeaksHTTP() }
 	// expanding experiments make several points of a load, each with its settings and its number of connections.
 	expanding interface{ Expand(l Load) []Point }
-	// completing experiments fill in what a load of their kind leaves out.
+	// completing experiments fill in the settings that a load of their kind leaves out.
 	completing interface{ Complete(l *Load) }
 	// demanding experiments need more of the laboratory than others.
 	demanding interface {
@@ -115,7 +115,7 @@ type (
 	}
 	// choosing experiments may have a load put on by another program than their own; nil: this one is not.
 	choosing interface{ Generator(l Load) *Generator }
-	// naming experiments call what the concurrency counts by another name.
+	// naming experiments have another noun for the concurrency.
 	naming interface{ Noun() string }
 	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
 	// early; DropPartial takes out of a run what must be measured anew.

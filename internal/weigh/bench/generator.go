@@ -15,7 +15,7 @@ import (
 type Generator struct {
 	Name string
 	Programs
-	// Missing says why a program of it is not there, and what to do.
+	// Missing says why a program of it is not there, and names the remedy.
 	Missing func(program string) string
 }
 

@@ -42,7 +42,7 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 	return suite, nil
 }
 
-// suiteKind is what a suite is, to messages about a file as a whole.
+// suiteKind describes a suite, for messages about a file as a whole.
 var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats",
 	MaxBytes: maxSuiteBytes}
 
@@ -90,7 +90,7 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	suite.Long.check(nil, p.fail)
 	suite.Quick.complete()
 	if hasQuick {
-		// What quick does not have was found in the long form already.
+		// Mistakes in keys that quick does not have were found in the long form already.
 		suite.Quick.check(Path{"quick"}, func(at Path, format string, args ...any) {
 			if p.Written(Path{"quick", at[1]}.String()) {
 				p.fail(at, format, args...)
@@ -130,7 +130,7 @@ func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
 	}
 }
 
-// complete fills in what a load leaves out.
+// complete fills in the settings that a load leaves out.
 func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
@@ -167,7 +167,7 @@ func (p Path) String() string {
 	return text.String()
 }
 
-// fail reports a problem at a field, on its line or that of what it would be in.
+// fail reports a problem at a field, on its line or that of the mapping that it would be in.
 func (p *suiteParser) fail(at Path, format string, args ...any) {
 	p.Fail(at.String(), format, args...)
 }

@@ -87,7 +87,7 @@ func (p *progress) ended(t Trial, all ...results.Trial) {
 	p.say("%s", line)
 }
 
-// outcome says in a few words what came of a trial.
+// outcome gives the result of a trial in a few words.
 func outcome(t Trial, all []results.Trial) string {
 	if t.Obstacle != "" {
 		return "not valid: " + all[0].Notes[0]

@@ -42,8 +42,8 @@ type Form struct {
 	Loads    []Load    `yaml:"loads"`
 	// Repeats is how often each point is measured, unless its load says otherwise.
 	Repeats int `yaml:"repeats"`
-	// Tune lists what hosts are tuned by, all points with each of it: none, all,
-	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
+	// Tune lists the profiles that hosts are tuned by, all points with each of them: none, all, document, or an item of
+	// `jeoul tune`. Empty has the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
 	// Far says that the hosts are machines.
@@ -88,7 +88,7 @@ func (s Size) String() string {
 	return words
 }
 
-// Web is what the web servers serve; it is empty where no load asks them.
+// Web describes the web servers' file; it is empty where no load asks them.
 type Web struct {
 	FileBytes int `yaml:"file_bytes"`
 }
@@ -129,14 +129,14 @@ type Load struct {
 	// Rest are the keys of the load's own kind, while the suite is read.
 	yamlfile.Rest `yaml:",inline"`
 
-	// settings is what they say: see SettingsOf.
+	// settings are its kind's own: see SettingsOf.
 	settings any
 }
 
 // MaxRepeats bounds how often a point is measured.
 const MaxRepeats = 1000
 
-// Bounds of what else a suite may ask for.
+// Bounds of the other numbers of a suite.
 const (
 	maxHosts     = 99 // of a role: lab.Spec's
 	maxFileBytes = 1 << 30
@@ -204,7 +204,7 @@ func (f Form) repeats(l Load) int {
 	return f.Repeats
 }
 
-// check reports what is wrong with the form; at is its path in the file.
+// check reports the mistakes of the form; at is its path in the file.
 func (f Form) check(at Path, fail FailFunc) {
 	between := func(value, least, most int, field ...any) {
 		if value < least || value > most {
@@ -324,7 +324,7 @@ func (l Load) CheckConcurrency(at Path, clients int, fail FailFunc) {
 	}
 }
 
-// CheckEnd checks what ends a trial of a load whose generator is a program of the trade.
+// CheckEnd checks the settings that end a trial of a load whose generator is a program of the trade.
 func (l Load) CheckEnd(at Path, kind load.Kind, fail FailFunc) {
 	ends := 0
 	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {

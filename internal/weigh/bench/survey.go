@@ -24,7 +24,7 @@ var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, stru
 	return Machine("", "")
 })
 
-// programVersion is what a machine says of a program.
+// programVersion is a program's version on a machine, or why it is missing.
 type programVersion struct{ Version, Missing string }
 
 var programTask = lab.NewTask("program",
@@ -100,7 +100,7 @@ func (s *survey) generator(ctx context.Context, l *lab.Lab, g *Generator) {
 	ask(l.Clients[0], g.Clients)
 }
 
-// survey asks machines what they are and have.
+// survey asks machines for their facts and programs.
 type survey struct {
 	inventory *remote.Inventory
 	env       results.Environment

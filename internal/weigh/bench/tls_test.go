@@ -49,8 +49,7 @@ loads:
     requests: 40
 `
 
-// TestRunTLS asks over TLS what ends it, what passes it on, and, for the same subjects,
-// without.
+// TestRunTLS asks a subject that ends TLS, one that passes it on, and, for the same subjects, without TLS.
 func TestRunTLS(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()

@@ -29,7 +29,7 @@ func (o Options) Patience() time.Duration {
 // emulated is the accelerator of a machine that is translated (see package vm).
 const emulated = "tcg"
 
-// addVirtual writes down what a reader must know of the machine.
+// addVirtual writes down the facts about the machine that a reader must know.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual
 	if options.Counts() {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package distribution counts which backend new flows get, scheduler by scheduler,
-// and holds that against what each backend should get. The flows are opened in the
-// data plane itself, through BPF_PROG_TEST_RUN.
+// Package distribution counts which backend new flows get, scheduler by scheduler, and holds that against the share
+// that each backend should get. The flows are opened in the data plane itself, through BPF_PROG_TEST_RUN.
 package distribution
 
 import (
@@ -33,11 +32,11 @@ type Options struct {
 	weightings []weighting
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "distribution"
 
-// What is measured: the hook makes no difference to the choice, and in TC the kernel
-// needs no time to begin and to end a run.
+// The object of the measurement: the hook makes no difference to the choice, and in TC the kernel needs no time to
+// begin and to end a run.
 const (
 	hook    = lb.HookTC
 	subject = "jeoul-l2dsr-tc"
@@ -64,7 +63,7 @@ type weighting struct {
 
 var defaultWeightings = []weighting{{"equal", []uint16{1}}, {"1:2:4", []uint16{1, 2, 4}}}
 
-// ending is what becomes of the flows.
+// ending is the fate of the flows.
 type ending string
 
 const (
@@ -261,7 +260,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	return nil
 }
 
-// metrics holds counts against what the backends should have.
+// metrics holds counts against the shares that the backends should have.
 func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
 	f := fitOf(counts, c.shares())
 	metrics := map[string]float64{

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestFit compares with what tables of the distribution print, and checks the edges.
+// TestFit compares with printed tables of the distribution, and checks the edges.
 func TestFit(t *testing.T) {
 	tests := []struct {
 		name   string

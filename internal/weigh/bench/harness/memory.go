@@ -65,7 +65,7 @@ func EachMap(program *ebpf.Program, f func(name string, m *ebpf.Map) error) erro
 	return nil
 }
 
-// memlock reads a field of what the kernel says of an open map.
+// memlock reads a field of the kernel's description of an open map.
 func memlock(fd int) (uint64, error) {
 	path := fmt.Sprintf("/proc/self/fdinfo/%d", fd)
 	value, err := field(path, "memlock:")

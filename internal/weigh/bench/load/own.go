@@ -8,10 +8,10 @@ import (
 	"slices"
 )
 
-// What generators share that are the jeoul binary itself (paced, transact): a client prints a
-// report as JSON, which is read where the trial is run.
+// Parts that generators share that are the jeoul binary itself (paced, transact): a client prints a report as JSON,
+// which is read where the trial is run.
 
-// Failures are what a client's report says of what failed.
+// Failures is the part of a client's report about failed requests.
 type Failures struct {
 	// Failed counts them.
 	Failed uint64 `json:"failed"`

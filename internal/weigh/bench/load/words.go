@@ -42,8 +42,8 @@ func (b *byClient) lines() []string {
 	return lines
 }
 
-// lastWords returns the end of what the process wrote to its standard error,
-// or else to its standard output, on one line, behind a semicolon.
+// lastWords returns the end of the process's standard error, or else of its standard output, on one line, behind a
+// semicolon.
 func (r *runner) lastWords() string {
 	const most = 300
 	for _, from := range []*capped{&r.stderr, &r.stdout} {
@@ -75,7 +75,7 @@ func (c *capped) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Bytes returns a copy of what was kept.
+// Bytes returns a copy of the bytes kept.
 func (c *capped) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

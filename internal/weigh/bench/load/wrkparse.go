@@ -32,8 +32,7 @@ func (r wrkReport) failed() uint64 {
 	return r.Errors.Connect + r.Errors.Read + r.Errors.Write + r.Errors.Status + r.Errors.Timeout
 }
 
-// parseWrk finds the script's line in what wrk printed. Its error wraps
-// ErrOutput.
+// parseWrk finds the script's line in wrk's output. Its error wraps ErrOutput.
 func parseWrk(text []byte) (wrkReport, error) {
 	start := bytes.LastIndex(text, []byte("\n{\"requests\":"))
 	if start < 0 {
@@ -56,8 +55,7 @@ func parseWrk(text []byte) (wrkReport, error) {
 	return report, nil
 }
 
-// latency returns what wrk measured, and false where wrk's correction is still
-// in it.
+// latency returns wrk's measurements, and false where wrk's correction is still in them.
 //
 // At its end wrk adds requests that it never made (stats.c, stats_correct): for
 // each one that took at least twice the mean interval between two requests of

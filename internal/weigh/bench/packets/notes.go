@@ -2,7 +2,7 @@
 
 package packets
 
-// Notes are what a reader of the figures must know, however they were measured.
+// Notes are for a reader of the figures, however they were measured.
 var Notes = []string{
 	"BPF_PROG_TEST_RUN repeats a harness that restores the packet, takes the next flow and tail-calls the program under test; its cost is in `empty`, and so not in the net figures",
 	"a packet that a tunnel made longer has to be made shorter again: that is in the tunnels' net figures, and in those of `adjust`, which makes a packet 20 bytes longer and nothing else",

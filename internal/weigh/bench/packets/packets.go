@@ -36,7 +36,7 @@ type Options struct {
 	flowCounts []uint32
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "packets"
 
 // Measure runs every case of every hook, on one CPU and in a network namespace
@@ -107,7 +107,7 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 // ErrNothing says that Options.Only leaves nothing to measure.
 var ErrNothing = errors.New("no figure is left to be measured")
 
-// Cases lists what Options.Only chooses from, a line each.
+// Cases lists the cases that Options.Only chooses from, a line each.
 func Cases(hook lb.Hook) []string {
 	var list []string
 	for _, m := range cases(hook, defaultFlowCounts) {

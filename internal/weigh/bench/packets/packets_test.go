@@ -133,7 +133,7 @@ func TestWrongOutcomeIsAnError(t *testing.T) {
 	}
 }
 
-// TestOnly: what is chosen is measured, with the empty program beside it.
+// TestOnly: the chosen case is measured, with the empty program beside it.
 func TestOnly(t *testing.T) {
 	testenv.Root(t)
 	rounds := 0
@@ -177,8 +177,8 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// TestObject measures a program that is not ours beside one of ours, and leaves out what it does not do as its setup
-// says.
+// TestObject measures a program that is not ours beside one of ours, and leaves out the cases that it does not do as
+// its setup says.
 func TestObject(t *testing.T) {
 	testenv.Root(t)
 	file := testbpf.Compile(t, "object/testdata/rewriter.bpf.c")

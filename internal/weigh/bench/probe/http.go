@@ -64,7 +64,7 @@ func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string,
 	return err
 }
 
-// question is what Ask and AskTLS ask.
+// question is the request of Ask and AskTLS.
 type question struct {
 	To     netip.AddrPort
 	Path   string

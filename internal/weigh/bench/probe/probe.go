@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe reads what the parts of a laboratory did while a load was on.
+// Package probe reads the counters and the CPU use of a laboratory's parts while a load was on.
 package probe
 
 import (
@@ -33,7 +33,7 @@ type snapshot struct {
 	usage   usage
 }
 
-// network is what every host's network stack has counted.
+// network has the counters of every host's network stack.
 type network struct {
 	connections                 []uint64 // of each server
 	datagrams                   []uint64 // of each server
@@ -42,14 +42,14 @@ type network struct {
 	deviceDrops                 uint64   // of all links
 }
 
-// usage is what everybody has used of the machine's CPUs.
+// usage has everybody's use of the machine's CPUs.
 type usage struct {
 	at       time.Time
 	cpu      map[string]lab.CPU
 	machines []lab.MachineStat
 }
 
-// Reading is what happened between Begin and End.
+// Reading is the difference between Begin and End.
 type Reading struct {
 	// Interval is the time between the two readings of the CPU times.
 	Interval time.Duration
@@ -59,7 +59,7 @@ type Reading struct {
 	Machines []MachineParts
 	// Idle is the time that the machines' cores had nothing to do, in cores.
 	Idle float64
-	// Machine is what all of them did with their cores.
+	// Machine is the use of the cores of all of them.
 	Machine Machine
 	// ContextSwitches are those of all machines, per second.
 	ContextSwitches float64
@@ -75,8 +75,8 @@ type Reading struct {
 	ListenDrops, ListenOverflows, DeviceDrops uint64
 }
 
-// Machine is what a machine's cores did, in cores: programs, the kernel for them,
-// the kernel's packet work and whatever else comes by interrupt, and nothing.
+// Machine is the use of a machine's cores, in cores: programs, the kernel for them, the kernel's packet work and
+// whatever else comes by interrupt, and nothing.
 type Machine struct{ User, System, Softirq, Idle float64 }
 
 // New returns a probe of l.
@@ -100,7 +100,7 @@ func (p *Probe) End() (err error) {
 	return err
 }
 
-// Reading returns what happened in between.
+// Reading returns the difference between Begin and End.
 func (p *Probe) Reading() Reading {
 	from, to := p.before, p.after
 	interval := to.usage.at.Sub(from.usage.at)
@@ -154,7 +154,7 @@ type MachineParts struct {
 	Parts []Usage
 }
 
-// machine is what machine number i did between two readings.
+// machine is the CPU use of machine number i between two readings.
 func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachineParts {
 	before, after := from.machines[i], to.machines[i]
 	m := MachineParts{Cores: float64(after.Cores)}

@@ -32,9 +32,9 @@ var Kinds = []Kind{BIRD, FRR}
 // Multiplier is how many packets of BFD in a row may be missing.
 const Multiplier = 3
 
-// Plan is what a router is to do: to take each balancer's routes over BGP, and to have equal ones as one route with
-// several next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is
-// drained (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
+// Plan is a router's task: to take each balancer's routes over BGP, and to have equal ones as one route with several
+// next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is drained
+// (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
 type Plan struct {
 	// Dir is where the router's files are.
 	Dir string

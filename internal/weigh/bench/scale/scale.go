@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale measures what the size of a configuration costs: how long it takes to
-// load one with a hundred thousand backends, until one backend's change is in the data
-// plane, and what a packet costs there. Packets are sent through BPF_PROG_TEST_RUN;
-// neighbours, interfaces and their addresses are not part of it.
+// Package scale measures the cost of a configuration's size: how long it takes to load one with a hundred thousand
+// backends, and until one backend's change is in the data plane, and the cost of a packet there. Packets are sent
+// through BPF_PROG_TEST_RUN; neighbours, interfaces and their addresses are not part of it.
 package scale
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Options say what to measure, and how long.
+// Options say how much and how long to measure.
 type Options struct {
 	Hook lb.Hook
 	// Rounds is how often a configuration is loaded and a packet's cost is measured.
@@ -24,7 +23,7 @@ type Options struct {
 	Changes int
 	// Packets make one figure.
 	Packets uint32
-	// Progress is called with what is being done, if set.
+	// Progress is called with the name of the current step, if set.
 	Progress func(what string)
 	// shapes are nil for those of the issue.
 	shapes []shape
@@ -32,13 +31,13 @@ type Options struct {
 	flows uint32
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "scale"
 
 // shape is the size of a configuration.
 type shape struct{ services, backends int }
 
-// base is what the others are held against.
+// base is the shape that the others are held against.
 var base = shape{1, 10}
 
 var defaultShapes = []shape{{10_000, 10}, {10, 10_000}}
@@ -68,7 +67,7 @@ func Measure(ctx context.Context, options Options) ([]results.Trial, error) {
 	b := &bench{Options: options}
 	err := harness.Pinned(func() error {
 		var err error
-		// The flows of four streams and of two short ones, or what is recorded in between.
+		// The flows of four streams and of two short ones, or those recorded in between.
 		if b.harness, err = harness.New(options.Hook, 6*options.flows); err != nil {
 			return err
 		}

@@ -32,7 +32,7 @@ const (
 	lineUp    = "\x1b[1A"
 )
 
-// narrowest is what is taken for the width where the terminal does not say.
+// narrowest is taken for the width where the terminal does not say.
 const narrowest = 80
 
 // New returns a screen on a terminal that is width columns wide; nil or zero

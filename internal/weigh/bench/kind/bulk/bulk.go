@@ -132,7 +132,7 @@ func (k kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, runni
 	return []results.Trial{blank}, err
 }
 
-// figures are what the generators measured.
+// figures writes the generators' measurements.
 func figures(metrics map[string]float64, result *load.Result) {
 	metrics[results.GigabitsPerSecond] = result.Transfer.BitsPerSecond / 1e9
 	metrics[results.TransferredGigabytes] = float64(result.Transfer.Bytes) / 1e9

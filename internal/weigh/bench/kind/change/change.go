@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package change is the load that holds connections through a balancer while its backends, or it, change, and counts
-// what becomes of them, event by event.
+// losses event by event.
 package change
 
 import (
@@ -26,14 +26,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// kind holds connections through a balancer while its backends
-// change, and counts what becomes of them, event by event.
+// kind holds connections through a balancer while its backends change, and counts losses event by event.
 type kind struct{}
 
 // Kind is the load.
 var Kind bench.Experiment = kind{}
 
-// kept is what is kept of a laboratory.
+// kept has the values kept of a laboratory.
 type kept struct{ live *live.Servers }
 
 // Live are the servers of a run's laboratory.
@@ -71,8 +70,8 @@ const (
 	// changeServers are the least that the events need: one that comes, one that
 	// leaves, one each that drains, weighs more, flaps and falls silent.
 	changeServers = 6
-	// newShare is what a subject must be able to carry beyond the connections that
-	// are held, for those that are new, one in so many.
+	// newShare is the part that a subject must be able to carry beyond the connections that are held, for new ones, one
+	// in so many.
 	newShare = 20
 )
 
@@ -100,7 +99,7 @@ func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
 // patience is how long an answer may take.
 func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, UsualPatience) }
 
-// checkValues checks what is given for the events that happen, and for what goes on besides.
+// checkValues checks the values for the events that happen, and for the traffic besides.
 func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 	for i, name := range c.Events {
 		if !slices.Contains(eventNames(), name) {
@@ -322,7 +321,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 		got, err := c.event(ctx, e)
 		all = append(all, got)
 		if err != nil {
-			// What was counted before holds; what would have come after did not.
+			// Counts of before hold; those that would have come after do not.
 			return all, ctx.Err()
 		}
 	}

@@ -61,7 +61,7 @@ func TestChangeObstacles(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 5000), ""},
 		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
-		// it holds what it can
+		// it holds as many as it can
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""},
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
 			"2 threads: this machine has 1 cores"},
@@ -157,8 +157,8 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	}
 }
 
-// TestSilenceIsSplitAtItsNotice: what was sent before the subject knew is one thing, what
-// it sent to a dead host later another; one that never knew has all before.
+// TestSilenceIsSplitAtItsNotice: packets sent before the subject knew are told apart from those that it sent to a dead
+// host later; one that never knew has all before.
 func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {

@@ -30,8 +30,8 @@ const (
 	serverReweighed
 	serverFlapping
 	serverSilent
-	// The services of these two die and hang: one each, for new connections leave both alone
-	// meanwhile.
+	// serverDying and serverHanging are the servers whose services die and hang: one each, for new connections leave
+	// both alone meanwhile.
 	serverDying   = serverFlapping
 	serverHanging = serverSilent
 )
@@ -39,7 +39,7 @@ const (
 // newWeight is the weight of the server that shall weigh more; the others' is 1.
 const newWeight = 3
 
-// Times between the changes of an event, so that traffic meets what is between.
+// Pauses between the changes of an event, so that traffic meets the states in between.
 const (
 	flapPause   = 100 * time.Millisecond
 	reloadPause = 50 * time.Millisecond
@@ -217,7 +217,7 @@ type changeTrial struct {
 	notes    []string
 	// worn says that the connections have lived through an event of balancers.
 	worn bool
-	// service is what the subject balances now.
+	// service is the service that the subject balances now.
 	service subject.Service
 	// left are the servers that have left, by name.
 	left map[string]bool
@@ -232,7 +232,7 @@ type changeTrial struct {
 	numbered *numberedStream
 	// flows are those of tryFlows.
 	flows map[live.Flow]string
-	// silence and fault are those of the event, came what came again in it; nil: it has none.
+	// silence and fault are those of the event, came the connections that came again in it; nil: it has none.
 	silence *silence
 	fault   *fault
 	came    *cameAgain

@@ -33,7 +33,7 @@ func EndFaults(r *bench.Runner, after time.Duration) {
 // on says whether there are any.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 
-// checkValues checks what is given, where an event needs it or anything is given.
+// checkValues checks the values, where an event needs them or any is given.
 func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 	for _, v := range []struct {
 		name  string
@@ -185,7 +185,7 @@ func (f *fault) notes() (notes []string) {
 	return notes
 }
 
-// write writes down what failed before the fault was noticed, and what after.
+// write counts the failures before the fault was noticed, and those after.
 func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.FaultSeconds] = f.over.Sub(f.began).Seconds()
 	until := f.over.Add(noticeBound) // beyond the event
@@ -207,7 +207,7 @@ func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	}
 }
 
-// notes say what is checked.
+// notes describe the health checks.
 func (c ChangeCheck) notes() []string {
 	if !c.on() {
 		return nil

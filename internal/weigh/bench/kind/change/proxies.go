@@ -27,7 +27,7 @@ import (
 var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade",
 	"kill", "stop", "silent", "reset", "share"}
 
-// backends are what the subject balances: the proxies, or all servers where there is none.
+// backends are the subject's backends: the proxies, or all servers where there is none.
 func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 	if c.Proxies > 0 {
 		return servers[:c.Proxies]
@@ -35,7 +35,7 @@ func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 	return servers
 }
 
-// backends are what the subject balances.
+// backends are the subject's backends.
 func (c *changeTrial) backends() []*lab.Host {
 	return own(c.trial.By).backends(c.runner.Lab.Servers)
 }
@@ -55,7 +55,7 @@ func proxied(f bench.Form, servers []*lab.Host) (proxies, behind []*lab.Host) {
 	return nil, servers
 }
 
-// checkProxied checks what is given besides for what proxies carry.
+// checkProxied checks the values for the traffic that proxies carry.
 func (c Changes) checkProxied(happen []string, at bench.Path, fail bench.FailFunc) {
 	if c.Proxies == 0 {
 		if c.QueriesPerSecond < 1 || c.QueriesPerSecond > 10_000 {
@@ -98,7 +98,7 @@ func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.Fail
 	}
 }
 
-// proxyNotes say what stands before the servers.
+// proxyNotes describe the proxies before the servers.
 func (c Changes) proxyNotes() []string {
 	if c.Proxies == 0 {
 		return nil
@@ -127,7 +127,7 @@ func startProxies(ctx context.Context, r *bench.Runner, proxies, servers []*lab.
 	return nil
 }
 
-// proxyProgram is what proxies run, and how it tells its version.
+// proxyProgram is the program of proxies, and how it tells its version.
 var proxyProgram = bench.Program{Name: "haproxy", Flag: "-v"}
 
 func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.Host) (*lab.Process, error) {
@@ -145,8 +145,8 @@ func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.
 		lab.Command{Path: proxyProgram.Name, Args: []string{"-db", "-f", path}})
 }
 
-// proxyConfiguration is what HAProxy on a host is configured by: at the VIP, where the subject leaves
-// that in the packets, and at the host's own address.
+// proxyConfiguration is HAProxy's configuration on a host: at the VIP, where the subject leaves that in the packets,
+// and at the host's own address.
 func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte, error) {
 	cfg := config.New()
 	cfg.Interfaces = []string{host.Interface}

@@ -74,8 +74,8 @@ func stopAndBegin(ctx context.Context, c *changeTrial) error {
 	return c.timed(func() error { return errors.Join(r.End(ctx), r.Begin(ctx)) })
 }
 
-// killAndBegin kills the subject's process again and again, and starts another one each time
-// when there was none for a while. What is timed is the start.
+// killAndBegin kills the subject's process again and again, and starts another one each time when there was none for a
+// while. The start is timed.
 func killAndBegin(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()
 	if err != nil {

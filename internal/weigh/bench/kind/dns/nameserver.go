@@ -28,7 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// What is asked, as in the DNS experiment of 2016.
+// The question and the server, as in the DNS experiment of 2016.
 const (
 	nameServerProgram = "named"
 	Port              = 53

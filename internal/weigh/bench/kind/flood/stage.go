@@ -28,7 +28,7 @@ type floodStage struct {
 	lab   *lab.Lab
 	flood *flood.Flood
 	undo  []func() error
-	// end ends the flood that runs, and ended has what it returned.
+	// end ends the flood that runs, and ended has its error.
 	end   context.CancelFunc
 	ended chan error
 	once  sync.Once
@@ -52,8 +52,8 @@ func (s *floodStage) on(do func(on bool) error) error {
 	return do(true)
 }
 
-// route leads what is sent to the flood's sources to the attacker; from servers
-// through the balancer, where that sees the answers to its clients.
+// route routes packets for the flood's sources to the attacker; from servers through the balancer, where that sees the
+// answers to its clients.
 func (s *floodStage) route(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		through := s.lab.Attacker
@@ -140,7 +140,7 @@ func (s *floodStage) tap(bench.Trial) error {
 	)
 }
 
-// pin ties what serves the connections to the last core.
+// pin ties the programs that serve the connections to the last core.
 func (s *floodStage) pin(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		err := s.on(func(on bool) error {

@@ -187,7 +187,7 @@ func (x transactions) Services(l *lab.Lab, p bench.Point) []subject.Service {
 
 func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) (all []results.Trial, err error) {
-	// What is written down of requests is written down of transactions.
+	// The figures of requests are written down of transactions.
 	m := &bench.Measurement{Runner: r, Trial: t, Running: running, Got: &blank, Kind: transact.Kind{Test: x.test}}
 	ready := transactsAll
 	if own(t.By).Generator != "" {
@@ -274,7 +274,7 @@ const (
 	netperfDataPort    = 12866
 )
 
-// checkNetperf checks what netperf can do for a load.
+// checkNetperf refuses settings of a load that netperf cannot run.
 func checkNetperf(l bench.Load, at bench.Path, fail bench.FailFunc) {
 	if by := own(l).Generator; by != transact.NetperfProgram {
 		fail(at.To("generator"), "unknown generator %q; use %s, or leave it out", by, transact.NetperfProgram)
@@ -342,7 +342,7 @@ func (transactions) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its generator.
+// own are a load's settings of its generator.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
 
 // byNetperf says whether a load has netperf for its generator.

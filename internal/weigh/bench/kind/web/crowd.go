@@ -9,14 +9,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// What an answer takes of a kernel's memory for TCP, on its way from one end's queue
-// to the other's.
+// The kernel memory of an answer, for TCP, on its way from one end's queue to the other's.
 const (
 	pageBytes = 4096
-	// headerBytes is what nginx says before the file, rounded up.
+	// headerBytes is the length of nginx's headers before the file, rounded up.
 	headerBytes = 300
-	// windowBytes is what TCP sends before it hears anything: ten segments of
-	// Ethernet's (RFC 6928). More of an answer waits in its file.
+	// windowBytes is the initial window of TCP: ten segments of Ethernet's (RFC 6928). More of an answer waits in its
+	// file.
 	windowBytes = 10 * 1448
 )
 

@@ -29,21 +29,21 @@ const (
 // Bounds of a web server.
 const (
 	workers = 2
-	// spareFiles is what a worker opens besides connections: logs, listeners,
-	// the file served, which is open while it is sent, and an epoll instance.
+	// spareFiles are the files that a worker opens besides connections: logs, listeners, the file served, which is open
+	// while it is sent, and an epoll instance.
 	spareFiles = 200
 	// spread allows for one worker taking more of the connections than the
 	// other: three quarters of what both could hold are counted on.
 	spread = 0.75
 )
 
-// workerConnections is what one worker can hold.
+// workerConnections is how many connections one worker can hold.
 func workerConnections(limits probe.Limits) int {
 	// Half: while it answers, a connection has the file open besides.
 	return int(max(limits.OpenFiles, spareFiles+2)-spareFiles) / 2
 }
 
-// ServersObstacle says what keeps the web servers from holding their part of p.
+// ServersObstacle names the limit that keeps the web servers from holding their part of p.
 func ServersObstacle(p bench.Point, limits probe.Limits) string {
 	each := bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	if most := int(spread * workers * float64(workerConnections(limits))); each > most {
@@ -59,7 +59,7 @@ var nginxTemplate string
 
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 
-// nginxValues are what the template needs.
+// nginxValues are the values of the template.
 type nginxValues struct {
 	Dir, Root string
 	// PatientDir is [patientDir].
@@ -71,7 +71,7 @@ type nginxValues struct {
 	OpenFiles, WorkerConnections int
 }
 
-// Program is what web servers run.
+// Program is the program of web servers.
 var Program = bench.Program{Name: "nginx", Flag: "-v"}
 
 // Servers are the web servers of a laboratory, which serve all subjects.
@@ -79,7 +79,7 @@ type Servers struct {
 	lab *lab.Lab
 	// Processes are one a server, in the laboratory's order.
 	Processes []*lab.Process
-	// shown is what they show over TLS; nil where no load is over TLS.
+	// shown is the certificate that they show over TLS; nil where no load is over TLS.
 	shown *certificate
 }
 

@@ -82,7 +82,7 @@ func (kind) OnMachines() string { return "" }
 func (kind) ServesFile()        {}
 func (kind) SpeaksHTTP()        {}
 
-// Size says what serves.
+// Size describes the servers.
 func (kind) Size(f bench.Form) string {
 	return fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
 		f.Lab.Clients, f.Lab.Servers, workers, f.Web.FileBytes)

@@ -62,7 +62,7 @@ func (c wireCheck) between(value, least, most int, field ...any) {
 	}
 }
 
-// ways is how many of the ways to say what is offered are used.
+// ways is how many of the settings for the offered rate are used.
 func (w Wire) ways() (n int) {
 	for _, set := range []bool{w.Rate != 0, w.Ladder != nil, w.Search != nil} {
 		if set {
@@ -72,7 +72,7 @@ func (w Wire) ways() (n int) {
 	return n
 }
 
-// rates checks what is offered.
+// rates checks the offered rates.
 func (c wireCheck) rates(at bench.Path) {
 	if !slices.Contains(wireKinds(), c.Load) {
 		c.fail(c.at.To("load"), "%q is not possible; use one of %v", c.Load, wireKinds())

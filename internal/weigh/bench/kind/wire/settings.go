@@ -12,7 +12,7 @@ import (
 // Wire is how a load of the kind wire is set up. One of Rate, Ladder and Search says what
 // is offered; none of them: as much as the tester can.
 type Wire struct {
-	// Load says what connections do.
+	// Load is the kind of connections.
 	Load wire.Kind `yaml:"load"`
 	// Rate is a constant rate, of connections (queries, packets) a second.
 	Rate   int         `yaml:"rate"`
@@ -81,5 +81,5 @@ func (kind) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its packets; nil if it says nothing.
+// own are a load's settings of its packets; nil if it has none.
 func own(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }

@@ -30,7 +30,7 @@ type wireTrial struct {
 	trial   bench.Trial
 	running subject.Running
 	tester  *wire.Tester
-	// last is what was read before the step that runs.
+	// last is the reading before the step that runs.
 	last wireReading
 	kept wireKept
 	got  []results.Trial
@@ -51,7 +51,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	if w.tester, err = testerOf(r).of(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
-	// The subject's processes have their core before what else runs on the machine.
+	// The subject's processes have their core before other programs of the machine.
 	if err := errors.Join(r.Lab.Balancer.Pin(bench.LastCPU()), r.Lab.Balancer.Renice(bench.FirstNice)); err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (w Wire) room(long time.Duration) int {
 	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
 }
 
-// wireRoom is what the load of a form needs that needs most: so a tester does for all.
+// wireRoom is the number of flows of the load of a form that needs most: so a tester does for all.
 func wireRoom(f bench.Form) (most int) {
 	for _, l := range f.Loads {
 		most = max(most, own(l).room(l.Duration))
@@ -132,7 +132,7 @@ const (
 // sets says whether the load sets connections up.
 func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 
-// load is what the tester shall do, without warming up.
+// load is the tester's load, without warming up.
 func (w Wire) load(long time.Duration) wire.Load {
 	load := wire.Load{
 		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long,
@@ -251,7 +251,7 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
 	default:
-		// What sessions leave behind fills it at such a rate: that is a figure.
+		// The remains of sessions fill it at such a rate: that is a figure.
 		got.Notes = append([]string{"it was full: " + full}, got.Notes...)
 	}
 	w.last = reading

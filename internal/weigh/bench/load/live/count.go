@@ -60,8 +60,8 @@ func causeOf(err error) Cause {
 	return Other
 }
 
-// Counts are what happened to a client's connections and queries since its
-// counts began, and what it holds now.
+// Counts are the events of a client's connections and queries since its counts began, and the connections that it holds
+// now.
 type Counts struct {
 	// Held are the connections that are open and had an answer, by server.
 	Held map[string]uint64
@@ -151,7 +151,7 @@ const maxSamples = 500
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }
 
-// Add adds what another client counted; latencies are left out.
+// Add adds the counts of another client; latencies are left out.
 func (c *Counts) Add(other Counts) {
 	c.Held = sum(c.Held, other.Held)
 	c.Late = sum(c.Late, other.Late)
@@ -193,7 +193,7 @@ func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
 	return a
 }
 
-// maxLatency bounds what is recorded, in microseconds.
+// maxLatency bounds the latencies that are recorded, in microseconds.
 const maxLatency = int64(time.Minute / time.Microsecond)
 
 // counter counts for a client. The zero value is not ready; see newCounter.
@@ -210,7 +210,7 @@ func newCounter() *counter {
 	return c
 }
 
-// begin forgets all but what is held.
+// begin forgets all counts but those of held connections.
 func (c *counter) begin() {
 	c.change(func() {
 		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
@@ -254,7 +254,7 @@ func (c *counter) broke(b Break) {
 	})
 }
 
-// lap is what came of a connection from a port that is used again.
+// lap is the result of a connection from a port that is used again.
 type lap struct {
 	began time.Time
 	from  peer
@@ -285,7 +285,7 @@ func (c *counter) lapped(l lap, late bool) {
 	})
 }
 
-// snapshot returns what was counted until now.
+// snapshot returns the counts until now.
 func (c *counter) snapshot() (counts Counts, err error) {
 	c.change(func() {
 		counts = Counts{}

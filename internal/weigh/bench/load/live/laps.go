@@ -152,8 +152,7 @@ func (l *laps) keep(port int, server string) {
 	l.stay[port] = server
 }
 
-// stays keeps a connection open until staying is over, or its server ends it: that is
-// what it says.
+// stays keeps a connection open until staying is over, or its server ends it: it says whether that was so.
 func (h *holder) stays(port int, conn net.Conn) bool {
 	h.laps.mu.Lock()
 	over := h.laps.staying

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// order is what a crew tells a client to do; one of them at a time.
+// order is a crew's order to a client; one of them at a time.
 type order struct {
 	// Open opens the load's connections.
 	Open *Load `json:",omitempty"`
@@ -75,7 +75,7 @@ func Hold(ctx context.Context, socket string) error {
 	}
 }
 
-// obey does what an order says.
+// obey carries out an order.
 func (h *holder) obey(ctx context.Context, o order) (r report, err error) {
 	switch {
 	case o.Open != nil:

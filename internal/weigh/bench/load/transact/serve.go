@@ -197,8 +197,7 @@ func (r *server) watch(fd int) {
 	}
 }
 
-// answer answers what there is. False says that there was nothing, or that the
-// connection is closed.
+// answer answers the bytes that have come. False says that there was nothing, or that the connection is closed.
 func (r *server) answer(fd, flags int) bool {
 	n, err := epoll.Receive(fd, r.buffer[:], flags)
 	for errors.Is(err, unix.EINTR) {

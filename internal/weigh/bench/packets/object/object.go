@@ -23,7 +23,7 @@ type Object struct {
 	program    *ebpf.Program
 }
 
-// ErrUnlike says that the object has not what the setup names, or has it otherwise.
+// ErrUnlike says that the object lacks a thing that the setup names, or has it otherwise.
 var ErrUnlike = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, its maps as small or large as the setup says, and fills them. The maps that the
@@ -92,8 +92,8 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fit makes the object what the setup says before it is loaded. Programs of other types, and maps of the file
-// system, are nothing to a figure.
+// fit changes the object as the setup says before it is loaded. Programs of other types, and maps of the file system,
+// are nothing to a figure.
 func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for name := range spec.Programs {
 		if spec.Programs[name].Type != types[s.Hook] {
