@@ -26,10 +26,10 @@ const (
 	liveRing = 1 << 20
 )
 
-// Trace tells of real packets until the context ends, which is no error, or tell
-// returns one, which it returns. Meanwhile the program that tells of them is in
-// the place of the plain one; both decide the same. The first event says that it
-// is. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy, ErrClosed.
+// Trace calls tell for real packets until the context ends, which is no error, or tell returns an error, which Trace
+// returns. Meanwhile the traced program is in the place of the plain one; both decide the same. The first event says
+// that it is in place. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy,
+// ErrClosed.
 func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
 	if err := filter.Check(); err != nil {
 		return err
@@ -55,11 +55,11 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(tra
 		})
 }
 
-// Capture tells of the real packets that a request asks for, and copies them, until a bound of the request is
-// reached, the context ends (both no error), or tell returns an error, which it returns. Meanwhile the program that
-// tells of packets is in the place of the plain one; both decide the same. The first event says that it is. A tell
-// that blocks holds up no packet: what finds no room is counted. Errors: capture.ErrBadRequest, capture.ErrNoService,
-// capture.ErrBusy, ErrClosed.
+// Capture calls tell for the real packets that a request asks for, with copies of them, until a bound of the request is
+// reached, the context ends (both no error), or tell returns an error, which Capture returns. Meanwhile the traced
+// program is in the place of the plain one; both decide the same. The first event says that it is in place. A tell that
+// blocks holds up no packet: records that find no room are counted. Errors: capture.ErrBadRequest,
+// capture.ErrNoService, capture.ErrBusy, ErrClosed.
 func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
 	request, err := request.Complete()
 	if err != nil {
@@ -123,7 +123,7 @@ func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 	return s
 }
 
-// startCapture puts the program that tells of packets in the place of the plain one, unless it is there.
+// startCapture puts the traced program in the place of the plain one, unless it is there already.
 func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -35,7 +35,7 @@ type Options struct {
 	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
 	// of kernel memory, whether there is such a flow or not.
 	FlowLimit, UnprovenLimit uint32
-	// Timeouts are how long flows are remembered that say nothing.
+	// Timeouts are how long silent flows keep their entries.
 	Timeouts lb.Timeouts
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
@@ -44,15 +44,15 @@ type Options struct {
 	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
 	// tags from XDP. Nil where nothing is to be changed on the host.
 	SwitchOff, SwitchBack func(name, feature, why string) error
-	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach, which is
-	// told whether the balancer brought it and attaches a filter that says so. Until attach has returned
-	// it is noted outside of this process that clsact is the balancer's. Nil: it is not noted.
+	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach with whether the
+	// balancer added it; attach attaches a filter whose name says so. Until attach has returned, a note outside of this
+	// process says that clsact is the balancer's. Nil: there is no note.
 	Clsact func(name string, attach func(ours bool) error) error
-	// Keep has the data plane outlive its process, and takes over one that has; nil: it
-	// ends with the process. Open's caller closes the store if Open fails.
+	// Keep makes the data plane outlive its process, and takes over one that has; nil: it ends with the process. Open's
+	// caller closes the store if Open fails.
 	Keep *keeper.Keep
-	// Orphan is how long what is kept forwards without a process; 0 is for ever. After it,
-	// packets for the VIPs are left to the kernel.
+	// Orphan is how long a kept data plane forwards without a process; 0 is for ever. After it, packets for the VIPs
+	// are left to the kernel.
 	Orphan time.Duration
 }
 
@@ -99,7 +99,7 @@ type Datapath struct {
 	register *generation.Register
 	ledger   sharedmaps.Ledger
 	janitor  *flowtable.Janitor
-	// previous are tables of flows that were found besides, until the first change.
+	// previous are further tables of flows that were found at the start; they are kept until the first change.
 	previous *sharedmaps.PreviousFlows
 	// plan is the kernel memory in use.
 	plan lb.MemoryPlan
@@ -138,7 +138,7 @@ type Datapath struct {
 	absent time.Duration
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
-	// stop ends what goes on beside; expiring says that something does.
+	// stop ends the goroutine that expires flows; expiring says that it runs.
 	stop     chan struct{}
 	expiring bool
 }

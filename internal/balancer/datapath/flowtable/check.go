@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Places lists what is in a table.
+// Places lists the places of a table that have a flow.
 func (t *Table) Places() (list []Place) {
 	for i := range t.Buckets {
 		for at := range PerBucket {

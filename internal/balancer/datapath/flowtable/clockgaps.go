@@ -64,8 +64,9 @@ func (j *Janitor) ClockGaps() ClockGaps {
 	return j.stood
 }
 
-// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until
-// then may have gone on elsewhere, and ended. It counts at once, for other balancers may be told before the next step.
+// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
+// before that may have gone on elsewhere, and ended. The gap counts at once, for other balancers may be told of flows
+// before the next step.
 func (j *Janitor) noteHeldUp(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= longestStep {
@@ -75,7 +76,7 @@ func (j *Janitor) noteHeldUp(now time.Duration) {
 	j.time, j.stepped = j.time+longestStep, now
 }
 
-// Begin has the clock go on from where it stood since another process ended.
+// Begin starts the clock at the time at which it has stood since another process ended.
 func (j *Janitor) Begin(clock uint32, stood time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -87,8 +88,8 @@ func (j *Janitor) Begin(clock uint32, stood time.Duration) {
 // process's and not for this one's: much longer than others take to tell what they know.
 const inheritedFor = time.Hour
 
-// Inherited returns until when what was seen last is of the process before, or of before this one was held up, as the
-// clock shows it; false: nothing is any more, or was.
+// Inherited returns the time of the clock up to which flows were last seen by the process before, or before this one
+// was held up; false: there are no such flows.
 func (j *Janitor) Inherited() (until uint32, is bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// ForeignTable is a table of flows as another build has laid it out, by which packets still go.
+// ForeignTable is a table of flows in another build's layout, by which packets still go.
 type ForeignTable struct {
 	*Reading
 	Map    *ebpf.Map
@@ -78,7 +78,7 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 	}
 }
 
-// some says whether a bucket has any flow.
+// some says whether a bucket has a flow.
 func (t *ForeignTable) some(bucket mapmem.Storage) bool {
 	all := bucket.Bytes()[t.Tags:][:2*t.Places]
 	for _, b := range all {

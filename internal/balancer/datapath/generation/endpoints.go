@@ -11,9 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// previousTime is for how long the replies of a backend that has left (mode NAT) are
-// still given the address of its VIP: as long as Linux retransmits what is not
-// acknowledged (net.ipv4.tcp_retries2, about 15 minutes). Before that they
+// previousTime is for how long the replies of a backend that has left (mode NAT) are still given the address of its
+// VIP: as long as Linux retransmits unacknowledged data (net.ipv4.tcp_retries2, about 15 minutes). Before that they
 // would reach clients from an address that these have never sent to.
 const previousTime = 15 * time.Minute
 
@@ -95,8 +94,7 @@ func (r *PlaceChange) newEndpoints(is *Record) {
 	})
 }
 
-// forgetPrevious lets go of previous endpoints that a backend has now, and of those that
-// left too long ago.
+// forgetPrevious drops previous endpoints that a backend has now, and those that left too long ago.
 func (r *PlaceChange) forgetPrevious() {
 	for key, e := range r.Places.Previous {
 		if r.claimed[key] || r.now.After(e.Until) {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// Restore makes a register of what a process before has written down. Its services have no
-// paths: to the next change all of them differ.
+// Restore makes a register of an earlier process's snapshot. Its services have no paths: to the next change all of them
+// differ.
 func Restore(s *snapshot.Snapshot) (*Register, error) {
 	r := NewRegister()
 	r.Places = restorePlaces(&s.Head)
