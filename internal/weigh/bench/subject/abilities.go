@@ -4,7 +4,7 @@ package subject
 
 import "github.com/jeoul/jeoul/internal/weigh/lab"
 
-// Abilities are what a subject declares of itself, besides that it carries connections from clients to servers in a
+// Abilities are a subject's own declaration, besides that it carries connections from clients to servers in a
 // laboratory of namespaces. The zero value can nothing more.
 type Abilities struct {
 	// HTTPOnly says that it carries nothing but HTTP.

@@ -22,9 +22,8 @@ import (
 // Bare returns the program at a hook as a subject.
 func Bare(hook lb.Hook) Subject { return bare{hook} }
 
-// bare is what no balancer at its hook can beat: a program that gives a packet the MAC
-// address of a server and sends it back out, and does nothing else. The path of its
-// packets is that of direct server return by MAC, hop by hop.
+// bare is the limit for every balancer at its hook: a program that gives a packet the MAC address of a server and sends
+// it back out, and does nothing else. The path of its packets is that of direct server return by MAC, hop by hop.
 type bare struct{ hook lb.Hook }
 
 // Name is plain in XDP, which is the limit for all.

@@ -155,7 +155,7 @@ func (t *tail) passOn(data []byte) {
 	}
 }
 
-// words returns what was kept as one line behind a semicolon; empty if nothing.
+// words returns the end that was kept as one line behind a semicolon; empty if nothing was written.
 func (t *tail) words() string {
 	t.mu.Lock()
 	defer t.mu.Unlock()

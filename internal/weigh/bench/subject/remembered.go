@@ -10,9 +10,9 @@ type Remembering interface {
 	Remembered(ctx context.Context) (Remembered, error)
 }
 
-// Remembered is what a subject keeps for flows at a moment.
+// Remembered is the memory of a subject for its flows at a moment.
 type Remembered struct {
-	// What says what is counted, in words.
+	// The things that are counted, in words.
 	What string
 	// Flows is how many there are, Limit how many there can be; 0 if that is not
 	// bounded, or not known.
@@ -22,7 +22,7 @@ type Remembered struct {
 	Bytes uint64
 }
 
-// Tracked is what a balancer remembers of single connections or flows.
+// Tracked counts the single connections or flows that a balancer remembers.
 type Tracked struct {
 	Flows uint64
 	// Bytes is the memory of the tables that they are in, full or empty; 0 where

@@ -16,7 +16,7 @@ import (
 // Setup is where a subject is started.
 type Setup struct {
 	Lab *lab.Lab
-	// Services are what clients ask for: one for all of them, or one for each.
+	// Services have one service for all clients, or one for each.
 	Services []Service
 	// Local says that the clients are programs on the balancer's host.
 	Local bool
@@ -31,8 +31,8 @@ type Setup struct {
 	Flows int
 	// Members has several balancers hand flows over.
 	Members bool
-	// Router is what several balancers tell of the VIP; empty: the usual. BFD is how often packets of BFD are sent
-	// between them and the router; 0: there is none.
+	// Router is the router that several balancers announce the VIP to; empty: the usual. BFD is the interval of BFD's
+	// packets between them and the router; 0: there is no BFD.
 	Router router.Kind
 	BFD    time.Duration
 	// At is the balancer, of several; nil: the laboratory's one.

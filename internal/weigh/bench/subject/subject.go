@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package subject says what a balancer that can be weighed is: what varies in it, what it needs of the machine, how it
-// is set up in a laboratory and what it can while it runs. It has what several of them are set up with: programs,
+// Package subject defines a balancer that can be weighed: its parameters, its needs of the machine, its start in a
+// laboratory and its abilities while it runs. It also has the parts that several of them are set up with: programs,
 // configurations, servers that hold the VIP, a router before several balancers. The balancers themselves are in the
 // folders below, by family; package subjects lists them.
 package subject
@@ -27,15 +27,14 @@ var (
 type Subject interface {
 	// Name is the subject's name in suites and results.
 	Name() string
-	// Params are what can vary in it; a suite gives each of them a list, but for optional
-	// ones.
+	// Params are its parameters; a suite gives each of them a list of values, but for optional ones.
 	Params() []Param
 	// Versions returns the versions of the programs that it runs, by name.
 	Versions(ctx context.Context) (map[string]string, error)
-	// Obstacle says what keeps this machine from running the subject with
-	// params under so many connections at once; empty if nothing.
+	// Obstacle returns the reason why this machine cannot run the subject with params under so many connections at
+	// once; empty if there is none.
 	Obstacle(params Params, concurrency int, limits probe.Limits) string
-	// Can returns what it declares that it can.
+	// Can returns the abilities that it declares.
 	Can() Abilities
 	// Start sets the subject up. It is ready when Start returns; if Start fails,
 	// nothing of it is left.
@@ -49,7 +48,7 @@ type Running interface {
 	// Cores is how many cores the subject can use at most; 0 if nothing but the
 	// machine bounds it.
 	Cores() float64
-	// Notes say what a reader of the figures must know of the set-up.
+	// Notes describe the set-up, as far as a reader of the figures must know it.
 	Notes() []string
 	// Quiesce ends the connections that the subject itself holds: a proxy's to
 	// the servers. Those of the clients may still be closing, so all addresses
@@ -62,7 +61,7 @@ type Running interface {
 
 // Relaying is a running subject that has a process for each server.
 type Relaying interface {
-	// CPUTimes returns what each of the processes has used by its CPU clock, the packet
-	// work included that ran on top of it.
+	// CPUTimes returns the CPU time of each of the processes by its CPU clock, the packet work included that ran on
+	// top of it.
 	CPUTimes() ([]time.Duration, error)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package direct has what is weighed against: no balancer, a router in its place, and the least that a program can do.
+// Package direct has the baselines: no balancer, a router in its place, and the least that a program can do.
 package direct
 
 import (

@@ -69,7 +69,7 @@ func threshold(params subject.Params, name string) uint32 {
 	return uint32(number)
 }
 
-// Obstacle is what the kernel refuses. It needs no descriptor a connection.
+// Obstacle names the thresholds that the kernel refuses, and a missing ipvsadm. IPVS needs no descriptor a connection.
 func (ipvs) Obstacle(params subject.Params, _ int, _ probe.Limits) string {
 	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
 	if lower > upper {

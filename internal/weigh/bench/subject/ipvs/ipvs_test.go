@@ -213,7 +213,7 @@ func tell(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal strin
 	}
 }
 
-// ipvsState is what the kernel has: the setting, and its table of services.
+// ipvsState returns the kernel's setting, and its table of services.
 func ipvsState(t *testing.T) string {
 	t.Helper()
 	setting, err := sysctl.Read(forgetConnections)

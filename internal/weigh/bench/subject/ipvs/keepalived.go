@@ -112,7 +112,7 @@ type runningKeepalived struct {
 	runningIPVS
 	subject keepalived
 	process *subject.Program
-	// forgot is what forgetConnections was before.
+	// forgot is the value that the sysctl forgetConnections had before.
 	forgot string
 }
 

@@ -42,7 +42,7 @@ var ipvsWays = map[ipvsWay]struct {
 		"the servers unwrap (ipip), have the VIP and answer clients"},
 }
 
-// note says what is set up, by the kernel's name of the scheduler.
+// note describes the set-up, by the kernel's name of the scheduler.
 func (w ipvsWay) note(scheduler string) string {
 	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsWays[w].name, scheduler, ipvsWays[w].needs)
 }
@@ -53,7 +53,7 @@ type runningIPVS struct {
 	setup subject.Setup
 	// scheduler is the kernel's name.
 	scheduler string
-	// table is what the kernel has of the one balancer; nil of several.
+	// table is the kernel's table on the one balancer; nil where there are several.
 	table *ipvsTable
 	vips  subject.VIPHolders
 	undo  subject.Undo

@@ -219,7 +219,7 @@ func (r *severalIPVS) PIDs() (pids []int) {
 	return pids
 }
 
-// subject.Tracked is what the kernels of all remember together.
+// Tracked counts the connections in the kernels of all balancers.
 func (r *severalIPVS) Tracked(context.Context) (sum subject.Tracked, err error) {
 	for _, one := range r.all {
 		n, err := one.connections(func(netip.AddrPort) bool { return true })

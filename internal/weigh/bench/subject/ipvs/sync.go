@@ -23,7 +23,7 @@ const paramSync = "sync"
 type ipvsSync struct {
 	// name is the parameter's value.
 	name string
-	// threshold is what net.ipv4.vs.sync_threshold is to be; empty: no sync daemon runs.
+	// threshold is the value of net.ipv4.vs.sync_threshold; empty: no sync daemon runs.
 	threshold string
 	// sloppy has the kernel choose a server for a packet that begins no connection, too (net.ipv4.vs.sloppy_tcp): by a
 	// hash it chooses as the balancer before did.
@@ -50,7 +50,7 @@ func syncNames() (names []string) {
 	return names
 }
 
-// syncOf is what params say.
+// syncOf returns the way that params name.
 func syncOf(params subject.Params) ipvsSync {
 	name, _ := params[paramSync].(string)
 	if i := slices.IndexFunc(ipvsSyncs, func(s ipvsSync) bool { return s.name == name }); i >= 0 {

@@ -23,7 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 )
 
-// ipvsTable is what the balancer's kernel is told.
+// ipvsTable is the table of services in a balancer's kernel.
 type ipvsTable struct {
 	// Flags are the way to the servers (IP_VS_CONN_F_* of linux/ip_vs.h).
 	Flags uint32
@@ -32,7 +32,7 @@ type ipvsTable struct {
 	Services     []ipvsService
 	// Guarded has a machine's worker take the table back if the run dies.
 	Guarded bool
-	// Forgot is what forgetConnections was before the services were made; empty before.
+	// Forgot is the value that the sysctl forgetConnections had before the services were made; empty until then.
 	Forgot string
 }
 
@@ -43,7 +43,7 @@ type ipvsService struct {
 	Servers  []ipvsServer
 	// Scheduler is the kernel's name; empty: round robin.
 	Scheduler string
-	// subject.Check is how keepalived checks the servers; nil: they are not checked.
+	// Check is how keepalived checks the servers; nil: they are not checked.
 	Check *subject.Check
 }
 
@@ -81,7 +81,7 @@ type ipvsChange struct {
 	On    bool
 }
 
-// ipvsTask returns what forgetConnections was before.
+// ipvsTask returns the value that the sysctl forgetConnections had before.
 var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host, c ipvsChange) (string, error) {
 	if !c.On {
 		err := onIPVS(h, c.Table.remove)

@@ -20,8 +20,8 @@ import (
 // drainPause is how long a drained balancer is the router's last choice.
 const drainPause = time.Second
 
-// addresses are what full NAT sends from here: of several balancers each has an address of its own. Members know each
-// other's.
+// addresses are the source addresses of full NAT on this balancer: of several balancers each has an address of its own.
+// Members know each other's.
 func addresses(s subject.Setup) (pool []config.PoolAddress) {
 	address := s.Lab.FullNAT
 	if len(s.Lab.Balancers) == 0 {

@@ -97,7 +97,7 @@ func weightOrders(was, weight int) []ops.Order {
 	return orders
 }
 
-// subject.Tracked asks the daemon. Its janitor may have counted some seconds ago.
+// Tracked asks the daemon. Its janitor may have counted some seconds ago.
 func (r *runningJeoul) Tracked(ctx context.Context) (subject.Tracked, error) {
 	status, err := r.client.Status(ctx)
 	if err != nil {

@@ -313,7 +313,7 @@ func (r *runningJeoul) Notes() []string {
 	return append(notes, outcomeNote(status.Outcomes))
 }
 
-// socketsNote says what became of the sockets of programs on the balancer's host.
+// socketsNote tells the fate of the sockets of programs on the balancer's host.
 func socketsNote(events []ops.LocalEvent) string {
 	words := []string{}
 	for _, event := range events {
@@ -327,8 +327,8 @@ func socketsNote(events []ops.LocalEvent) string {
 // statusBound is how long the daemon may take to tell its counters.
 const statusBound = time.Second
 
-// outcomeNote says what became of the packets that were for the services, and
-// leaves out what the balancer let the kernel have (ARP and the like).
+// outcomeNote tells the fate of the packets for the services, and leaves out those that the balancer passed to the
+// kernel (ARP and the like).
 func outcomeNote(outcomes []ops.Outcome) string {
 	var words []string
 	for _, outcome := range outcomes {

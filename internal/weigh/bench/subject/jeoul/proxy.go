@@ -41,7 +41,7 @@ func (jeoulProxy) Obstacle(params subject.Params, concurrency int, limits probe.
 	return proxy.HAProxyHTTP{}.Obstacle(params, concurrency, limits)
 }
 
-// imported is what `jeoul import haproxy` makes of the configuration that HAProxy has by hand.
+// imported is the result of `jeoul import haproxy` for the configuration that HAProxy has by hand.
 func imported(setup subject.Setup, threads int, limits probe.Limits) (*config.Config, error) {
 	fail := func(err error) (*config.Config, error) {
 		return nil, fmt.Errorf("importing HAProxy's configuration: %w", err)
@@ -109,7 +109,7 @@ type runningJeoulProxy struct {
 // Cores are HAProxy's.
 func (r *runningJeoulProxy) Cores() float64 { return float64(r.threads) }
 
-// Notes say what it is configured with.
+// Notes name the configuration and its checks.
 func (r *runningJeoulProxy) Notes() []string {
 	note := "jeoul in mode proxy, with what `jeoul import haproxy` makes of HAProxy's configuration by hand; a check of each server every 2 s, which jeoul makes"
 	if r.setup.Certificate != "" {

@@ -16,7 +16,7 @@ type reloads struct {
 	failed string
 }
 
-// What the daemon says of a reload, at the end or in the middle of a line.
+// The daemon's words on a reload, at the end or in the middle of a line.
 const (
 	saysReloaded    = "reloaded "
 	saysNotReloaded = "not reloaded"

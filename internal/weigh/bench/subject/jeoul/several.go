@@ -23,7 +23,7 @@ type runningSeveral struct {
 	all           []*runningJeoul
 	router        *subject.Router
 	held          subject.VIPHolders
-	// routed is what else was set up in the laboratory.
+	// routed takes back the routes and the like that were set up in the laboratory.
 	routed subject.Undo
 }
 
@@ -127,7 +127,7 @@ func (r *runningSeveral) PIDs() (pids []int) {
 	return pids
 }
 
-// subject.Tracked is what all remember together; one that does not run remembers nothing.
+// Tracked adds up the flows of all balancers; one that does not run remembers none.
 func (r *runningSeveral) Tracked(ctx context.Context) (sum subject.Tracked, err error) {
 	for _, one := range r.all {
 		if !one.process.Runs() {

@@ -53,7 +53,7 @@ const (
 	loxilbLogs = "/var/log"
 )
 
-// loxilbSettings are what LoxiLB sets for itself and leaves so, besides forwarding.
+// loxilbSettings are the sysctls that LoxiLB sets for itself and leaves so, besides forwarding.
 var loxilbSettings = []string{"net.ipv4.conf.all.arp_accept", "net.ipv4.conf.default.arp_accept"}
 
 func (loxilb) Name() string            { return loxilbProgram }
@@ -235,7 +235,8 @@ type loxilbNeighbours struct {
 	} `json:"neighborAttr"`
 }
 
-// sees says what LoxiLB lacks to carry packets: its program on the link, or a neighbour.
+// sees returns an error that names the first thing that LoxiLB lacks to carry packets: its program on the link, or a
+// neighbour.
 func (r *runningLoxiLB) sees(ctx context.Context) error {
 	if err := r.setup.Lab.Balancer.Do(func() error { return hasProgram(r.setup.Lab.Balancer.Interface) }); err != nil {
 		return err

@@ -34,7 +34,7 @@ const (
 	// relayFiles are the open files of a TCP connection: a socket each way, and the
 	// pipes that the kernel may move bytes through (splice), two ends each way.
 	relayFiles = 6
-	// relaySpareFiles is what a relay opens besides connections.
+	// relaySpareFiles are the files that a relay opens besides connections.
 	relaySpareFiles = 50
 	// relayPort is the first of the relays' ports; the DNS experiment has 1053, 1153, …
 	// A service's relays are together, TCP and UDP at the same port.
@@ -191,7 +191,7 @@ func (r *runningRelays) Stop(ctx context.Context) error {
 	return errors.Join(err, r.undo.All())
 }
 
-// CPUTimes returns what each relay has used.
+// CPUTimes returns the CPU time of each relay.
 func (r *runningRelays) CPUTimes() ([]time.Duration, error) {
 	var all []time.Duration
 	for _, p := range r.relays {

@@ -89,7 +89,7 @@ func (*kernelNAT) PIDs() []int { return nil }
 
 func (r *kernelNAT) Ways() string { return r.rules.ways() }
 
-// subject.Tracked counts the kernel's tracked connections (conntrack).
+// Tracked counts the kernel's tracked connections (conntrack).
 func (r *kernelNAT) Tracked(context.Context) (subject.Tracked, error) {
 	n, err := r.setup.Lab.Balancer.Conntrack()
 	return subject.Tracked{Flows: uint64(n)}, err

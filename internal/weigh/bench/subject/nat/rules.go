@@ -20,10 +20,10 @@ type natRules interface {
 	clear(ctx context.Context, setup subject.Setup) error
 	// taken is how a machine that has lost its bench takes the rules back.
 	taken(setup subject.Setup) farRules
-	// can returns an error that wraps subject.ErrCannot and says why the rules cannot
+	// can returns an error that wraps [subject.ErrCannot] and says why the rules cannot
 	// balance services.
 	can(services []subject.Service) error
-	// note says what it is, ways how it changes.
+	// note describes the rules, ways how they change.
 	note() string
 	ways() string
 }

@@ -23,7 +23,7 @@ type envoy struct{}
 const (
 	// envoyMaxThreads is more than any machine here has cores.
 	envoyMaxThreads = 64
-	// envoySpareFiles is what it opens besides connections.
+	// envoySpareFiles are the files that it opens besides connections.
 	envoySpareFiles = 500
 )
 
@@ -70,7 +70,7 @@ var envoyTemplate string
 
 var envoyConfig = template.Must(template.New("envoy.yaml").Parse(envoyTemplate))
 
-// envoyValues are what the template needs.
+// envoyValues are the template's values.
 type envoyValues struct {
 	MaxConnections int
 	Services       []proxyService

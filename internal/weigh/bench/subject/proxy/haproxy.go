@@ -17,10 +17,10 @@ import (
 const (
 	// haproxyMaxThreads is MAX_THREADS of a 64-bit build.
 	haproxyMaxThreads = 64
-	// haproxySpareFiles is what it opens besides connections: listeners, a health
-	// check per server, event polls and wake-up pipes of every thread.
+	// haproxySpareFiles are the files that it opens besides connections: listeners, a health check per server, event
+	// polls and wake-up pipes of every thread.
 	haproxySpareFiles = 500
-	// haproxyDocumentMaxConn is what experiment 1 allows a frontend.
+	// haproxyDocumentMaxConn is the limit of a frontend in experiment 1.
 	haproxyDocumentMaxConn = 10_000
 )
 
@@ -84,11 +84,11 @@ var (
 	haproxyTCPConfig = template.Must(template.New("haproxytcp.cfg").Parse(haproxyTCPTemplate))
 )
 
-// haproxyValues are what the templates need.
+// haproxyValues are the templates' values.
 type haproxyValues struct {
 	MaxConn, Threads, LastCore int
 	Services                   []proxyService
-	// Certificate is what it shows to its clients over TLS; empty for no TLS.
+	// Certificate is the file of the certificate for its clients over TLS; empty for no TLS.
 	Certificate string
 	// Splice and Socket, of the Runtime API, are of the TCP mode only.
 	Splice bool
@@ -100,7 +100,7 @@ func haproxyValuesOf(setup subject.Setup, threads, maxConn, cores int) haproxyVa
 		Services: proxyServices(setup)}
 }
 
-// tlsNote says what becomes of TLS.
+// tlsNote says whether TLS ends here.
 func (v haproxyValues) tlsNote() string {
 	if v.Certificate == "" {
 		return "no TLS listener"

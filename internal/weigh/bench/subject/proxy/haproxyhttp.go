@@ -35,7 +35,7 @@ func (HAProxyHTTP) Versions(ctx context.Context) (map[string]string, error) {
 	return haproxyVersion(ctx)
 }
 
-// Obstacle is what HAProxy may open, and the machine's cores.
+// Obstacle names a limit of open files or of cores that HAProxy would exceed.
 func (HAProxyHTTP) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
 	return haproxyObstacle(params, concurrency, limits, haproxyFiles)
 }

@@ -38,12 +38,12 @@ var nginxHTTPTemplate string
 
 var nginxHTTPConfig = template.Must(template.New("nginx-http.conf").Parse(nginxHTTPTemplate))
 
-// nginxHTTPValues are what the template needs.
+// nginxHTTPValues are the template's values.
 type nginxHTTPValues struct {
 	Dir                                   string
 	Threads, OpenFiles, WorkerConnections int
 	Services                              []proxyService
-	// Certificate is what it shows to its clients over TLS; empty for no TLS.
+	// Certificate is the file of the certificate for its clients over TLS; empty for no TLS.
 	Certificate string
 }
 

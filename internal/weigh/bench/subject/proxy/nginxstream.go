@@ -24,13 +24,13 @@ type nginxStream struct{}
 const (
 	// nginxMaxWorkers is more than any machine here has cores.
 	nginxMaxWorkers = 64
-	// nginxSpareFiles is what a worker opens besides connections.
+	// nginxSpareFiles are the files that a worker opens besides connections.
 	nginxSpareFiles = 200
 )
 
 func (nginxStream) Name() string { return "nginx-stream" }
 
-// subject.Params has threads, for which nginx has processes.
+// Params has threads, for which nginx has processes.
 func (nginxStream) Params() []subject.Param {
 	return []subject.Param{{Name: ParamThreads, Check: subject.Positive(nginxMaxWorkers)}}
 }
@@ -48,7 +48,7 @@ func (nginxStream) Versions(ctx context.Context) (map[string]string, error) {
 	return map[string]string{"nginx": version}, err
 }
 
-// nginxConnections is what one worker can hold; one through the proxy is two.
+// nginxConnections is the number of connections that one worker can hold; one through the proxy is two.
 func nginxConnections(limits probe.Limits) int {
 	return int(max(limits.OpenFiles, nginxSpareFiles+2) - nginxSpareFiles)
 }
@@ -104,7 +104,7 @@ var nginxStreamTemplate string
 
 var nginxStreamConfig = template.Must(template.New("nginx-stream.conf").Parse(nginxStreamTemplate))
 
-// nginxStreamValues are what the template needs.
+// nginxStreamValues are the template's values.
 type nginxStreamValues struct {
 	Module, Dir                           string
 	Threads, OpenFiles, WorkerConnections int

@@ -116,7 +116,7 @@ type proxyService struct {
 	VIP     netip.AddrPort
 	UDP     bool
 	Servers []proxyServer
-	// subject.Check is nil where the servers are not checked.
+	// Check is nil where the servers are not checked.
 	Check *subject.Check
 }
 

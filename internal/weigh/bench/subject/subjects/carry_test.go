@@ -242,8 +242,8 @@ func dial(client *lab.Host, network string, to netip.AddrPort) (conn net.Conn, e
 	return conn, conn.SetDeadline(time.Now().Add(patience))
 }
 
-// balancerState is what a subject may have changed on the balancer and the servers:
-// addresses, devices, rules, forwarding.
+// balancerState lists the things that a subject may have changed on the balancer and the servers: addresses, devices,
+// rules, forwarding.
 func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 	t.Helper()
 	for _, host := range append([]*lab.Host{l.Balancer}, l.Servers...) {
@@ -301,5 +301,5 @@ func rules(t *testing.T, host *lab.Host) string {
 	return emptyTable.ReplaceAllString(text.String(), "")
 }
 
-// emptyTable is what iptables leaves: it has no way to remove a table.
+// emptyTable matches the tables that iptables leaves: it has no way to remove a table.
 var emptyTable = regexp.MustCompile(`table \S+ \S+ \{\n\}\n`)

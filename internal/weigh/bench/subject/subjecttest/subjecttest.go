@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package subjecttest has what the tests of subjects share: laboratories on paper, and golden files.
+// Package subjecttest has laboratories on paper and golden files for the tests of subjects.
 package subjecttest
 
 import (
