@@ -121,7 +121,8 @@ func kindOf(flag *kong.Flag) string {
 // placeholder is a value's kind in capitals, or the words that it may be.
 var placeholder = regexp.MustCompile(`^[A-Z][A-Z/@:=,\[\]…-]*$|^[a-z-]+(\|[a-z-]+)+$`)
 
-// TestConventionValues: what a flag takes is shown where its help is, with the words that it may be and its default.
+// TestConventionValues: the kind of a flag's value is shown where its help is, with the words that it may be and its
+// default.
 func TestConventionValues(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
 		for _, flag := range ownFlags(node) {
@@ -150,7 +151,7 @@ func TestConventionValues(t *testing.T) {
 // forms are the formats that -o may name; the first is the default.
 var forms = []string{"text", "wide", "json", "yaml", "name", "markdown", "html"}
 
-// TestConventionOutput: -o is the format of what is printed, and nothing else is; what prints for a person prints
+// TestConventionOutput: -o is the format of the output, and nothing else is; commands that print for a person print
 // text by default.
 func TestConventionOutput(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
@@ -276,7 +277,7 @@ func expectRefused(t *testing.T, parser *kong.Kong, words []string, want ...stri
 // misspelt leaves a letter out.
 func misspelt(word string) string { return word[:len(word)-2] + word[len(word)-1:] }
 
-// TestConventionErrors: whatever is wrong with a command line, the error says what is allowed, and what is nearest.
+// TestConventionErrors: whatever is wrong with a command line, the error names the allowed words, and the nearest.
 func TestConventionErrors(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {

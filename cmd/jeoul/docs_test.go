@@ -184,7 +184,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// shownCommands returns the commands of all pages. What looks like one outside of blocks of commands is an error.
+// shownCommands returns the commands of all pages. Text that looks like one outside of blocks of commands is an error.
 func shownCommands(t *testing.T) (all []pageCommand) {
 	t.Helper()
 	for _, page := range testdocs.Pages(t) {
@@ -326,7 +326,7 @@ func spokenOf(node *kong.Node, words []string) error {
 	return nil
 }
 
-// commandWord matches what may name a command, or several: no file, no placeholder.
+// commandWord matches words that may name a command, or several: no file, no placeholder.
 var commandWord = regexp.MustCompile(`^[a-z|]+$`)
 
 func hasFlag(node *kong.Node, name string) bool {

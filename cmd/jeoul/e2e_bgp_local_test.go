@@ -158,7 +158,7 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 
 // TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the
 // balancer serves it, and marks it while that is drained. Ends of the balancer's processes move no route; its stop
-// leaves what is another's.
+// leaves others' routes.
 func TestLocalSpeaker(t *testing.T) {
 	t.Parallel()
 	const table = lb.DefaultRouteTable

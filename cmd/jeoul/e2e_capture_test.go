@@ -83,8 +83,8 @@ func TestCaptureOfEveryMode(t *testing.T) {
 	})
 }
 
-// newCaptureStage is a stage whose backends take datagrams, and nothing else; what comes by a mode whose replies the
-// balancer sees is answered.
+// newCaptureStage is a stage whose backends take datagrams, and nothing else; datagrams by a mode whose replies the
+// balancer sees are answered.
 func newCaptureStage(t *testing.T, hook lb.Hook) *stage {
 	t.Helper()
 	s := buildStage(t, hook, 1)

@@ -60,7 +60,7 @@ func (d *stateDisk) filler(n int) string { return filepath.Join(d.dir, "filler-"
 func (d *stateDisk) troubles() []func() error {
 	return []func() error{
 		func() error { return unix.Mount("", d.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") },
-		// No room: write what goes in, and then each page that is left.
+		// No room: write as much as goes in, and then each page that is left.
 		func() error {
 			if err := os.WriteFile(d.filler(0), bytes.Repeat([]byte("x"), 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				return fmt.Errorf("filling the disk: %w", err)
@@ -95,9 +95,9 @@ func (d *stateDisk) well() error {
 	return err
 }
 
-// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one
-// is drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status
-// says what a restart may not know, and ends saying so once there is room.
+// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one is
+// drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status names
+// the state that a restart may lose, until there is room.
 func TestUnwritableState(t *testing.T) {
 	testenv.Also(t, diskTarget)
 	t.Parallel()

@@ -47,7 +47,8 @@ func newWriteFaults() *writeFaults {
 	return &writeFaults{dir: "/nowhere", made: map[string]int{}, failures: map[string]int{}}
 }
 
-// inject begins with an injector. It is to be there before the laboratory, and so ends after what that has started.
+// inject begins with an injector. It is to be there before the laboratory, and so ends after the laboratory's
+// processes.
 func (w *writeFaults) inject(t *testing.T) *testdisk.Injector {
 	t.Helper()
 	injector, err := testdisk.Inject(t.TempDir(), w.decide)
@@ -355,8 +356,8 @@ func (f *faulted) moveMAC(t *testing.T, host *lab.Host) (moved string) {
 	return moved
 }
 
-// TestStandsInForSocket: a daemon whose unix socket cannot be made is asked all the same, says what is wrong, and has
-// the socket once that can be.
+// TestStandsInForSocket: a daemon whose unix socket cannot be made is asked all the same, names the fault, and has the
+// socket once that can be.
 func TestStandsInForSocket(t *testing.T) {
 	t.Parallel()
 	faults := newWriteFaults()

@@ -39,7 +39,7 @@ type patient struct {
 	held chan struct{}
 	// late is how long an answer takes.
 	late time.Duration
-	// full are the sockets of ports with a full accept queue: the listeners', and what fills them.
+	// full are the sockets of ports with a full accept queue: the listeners', and those that fill them.
 	full []int
 }
 
@@ -209,7 +209,7 @@ func TestHealthChecks(t *testing.T) {
 	onHooksAtOnce(t, checkByAddress)
 }
 
-// onHooksAtOnce runs a test with each hook, both at the same time: what it does is mostly to wait.
+// onHooksAtOnce runs a test with each hook, both at the same time: its time is mostly waiting.
 func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -116,8 +116,7 @@ func (s *troubled) askedAgain(t *testing.T) {
 	})
 }
 
-// passes waits for a time in which checks would have failed often enough: that it passes is what is
-// waited for, for nothing else may happen.
+// passes waits for a time in which checks would have failed often enough: nothing else may happen meanwhile.
 func passes(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	until := time.Now().Add(lasts)
@@ -156,8 +155,8 @@ func (s *troubled) exhaust(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Descriptors below the limit that are free would do for some checks; what the daemon has open
-	// below it does not matter to a limit of none.
+	// Descriptors below the limit that are free would do for some checks; the daemon's open ones below it do not matter
+	// to a limit of none.
 	limit(unix.Rlimit{Cur: 0, Max: before.Max})
 	testenv.Eventually(t, e2e.Patience, "the daemon says that it cannot ask", func() bool {
 		return strings.Contains(s.logged(since), "too many open files")
@@ -194,8 +193,8 @@ func (s *troubled) fence(t *testing.T) {
 	s.isShort(t, since)
 }
 
-// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend
-// is accused, for the interface says what is wrong.
+// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend is accused, for
+// the interface names the fault.
 func (s *troubled) isolate(t *testing.T) {
 	since := len(s.log.String())
 	s.cut(t, s.Balancer, true)

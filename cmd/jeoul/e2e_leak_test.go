@@ -38,8 +38,8 @@ const (
 	abortedPort      = 18000 // of the client
 )
 
-// watcher looks at every packet that comes to a client. What does not come from a
-// VIP and its port shows that a client could learn of a backend.
+// watcher looks at every packet that comes to a client. A packet that does not come from a VIP and its port shows that
+// a client could learn of a backend.
 type watcher struct {
 	*e2e.Capture
 	client *lab.Host

@@ -30,9 +30,8 @@ const asks = 24
 // padding makes a query of two fragments.
 const padding = 2000
 
-// TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels
-// whose backends have the other family. Web and DNS servers answer through every
-// path; what they send and get arrives whole, they see the client as the mode
+// TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels whose backends have the other family.
+// Web and DNS servers answer through every path; their data arrives whole both ways, they see the client as the mode
 // promises, and each gets its part.
 func TestEveryMode(t *testing.T) {
 	testenv.Also(t, matrixTarget)

@@ -224,8 +224,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and
-// `jeoul detach` takes away what needs no pins. Taken away from a daemon that runs, it is no loss.
+// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and `jeoul detach`
+// removes the parts that need no pins. Taken away from a daemon that runs, it is no loss.
 func TestPinsAreGone(t *testing.T) {
 	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)

@@ -287,7 +287,7 @@ func processRuns(pid int) bool {
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-// detaches kills a daemon that has no service of the data plane's: what it leaves is taken away by `jeoul detach`.
+// detaches kills a daemon that has no service of the data plane's: its remains are removed by `jeoul detach`.
 func (p *proxied) detaches(t *testing.T) {
 	p.configure(t, p.hook,
 		entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort,

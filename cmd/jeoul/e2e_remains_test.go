@@ -122,8 +122,7 @@ func (s *stage) askAll(t *testing.T) {
 	}
 }
 
-// whileAsking does something while a client asks each service again and again;
-// what it is answered does not matter.
+// whileAsking does something while a client asks each service again and again; the answers do not matter.
 func (s *stage) whileAsking(t *testing.T, do func()) {
 	t.Helper()
 	stop, asked := make(chan struct{}), make(chan struct{})

@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections
-// each service has (40), and the file that the summary is written to.
+// The environment of a soak: how long faults are made (1h), the seed that they are drawn from, how many long-lived
+// connections each service has (40), and the file that the summary is written to.
 const (
 	soakFor   = "JEOUL_SOAK"
 	soakSeed  = "JEOUL_SOAK_SEED"

@@ -64,7 +64,7 @@ func wantNoRemains(t *testing.T, id string) {
 	}
 }
 
-// TestTryDemo: each step of the demonstration brings what it says, and nothing stays behind.
+// TestTryDemo: each step of the demonstration has its effect, and nothing stays behind.
 func TestTryDemo(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -171,8 +171,8 @@ func TestTryEnds(t *testing.T) {
 	}
 }
 
-// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for what runs in
-// it. Where the terminal goes, so does the sandbox.
+// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for its jobs. Where the
+// terminal goes, so does the sandbox.
 func TestTryTerminal(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -265,8 +265,8 @@ func (r *terminalReader) until(says string) {
 	testenv.Eventually(r.t, tryTimeout, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
 }
 
-// untilInForeground waits until the process that the terminal's signals go to runs a program. What the terminal
-// has shown until then counts as seen.
+// untilInForeground waits until the process that the terminal's signals go to runs a program. The text that the
+// terminal has shown until then counts as seen.
 func (r *terminalReader) untilInForeground(program string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, tryTimeout, program+" is in the terminal's foreground", func() bool {

@@ -410,8 +410,8 @@ func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	}
 }
 
-// startAgain starts the daemon after a kill. A file that was not acknowledged and claims what the API has is refused
-// at a start, as it would have been by the reload: then the one before is put back.
+// startAgain starts the daemon after a kill. A file that was not acknowledged and claims services of the API's is
+// refused at a start, as it would have been by the reload: then the one before is put back.
 func (w *writers) startAgain(t *testing.T) {
 	t.Helper()
 	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileInDoubt != nil {
@@ -589,7 +589,7 @@ func numberOf(t *testing.T, variable string, otherwise uint64) uint64 {
 }
 
 // TestTwoWriters: the file and the API are changed at once, at random, and the daemon is killed in between. No change
-// that was acknowledged is lost, what is stored is valid at every moment, and the data plane is as get says.
+// that was acknowledged is lost, the stored configuration is valid at every moment, and the data plane is as get says.
 // JEOUL_TEST_CHANGES is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a
-// file of its own; this one lists them. What holds for all of them is in CONTRIBUTING.md.
+// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a file of its own;
+// this one lists them. The rules for all of them are in CONTRIBUTING.md.
 package main
 
 import (
@@ -56,8 +56,8 @@ var tasks = []kong.Group{
 	{Key: taskProgram, Title: "This program:"},
 }
 
-// commands are the commands of jeoul, in the order of help. What a command's line of help has no room for stands in its
-// Help.
+// commands are the commands of jeoul, in the order of help. The text for which a command's line of help has no room
+// stands in its Help.
 type commands struct {
 	Status    watchcmd.StatusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
 	Get       watchcmd.GetCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`

@@ -48,7 +48,7 @@ func tuneTable(w io.Writer, columns ...any) table.Writer {
 	return t
 }
 
-// order is that in which states are shown: what needs the operator first.
+// order is the order in which states are shown: those that need the operator first.
 var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left,
 	tune.Machines, tune.Absent}
 
@@ -79,7 +79,7 @@ func writeHost(w io.Writer, r *tune.Report) {
 	}
 }
 
-// writeFindings prints a row for each finding; "!" stands at what matters.
+// writeFindings prints a row for each finding; "!" stands at those that matter.
 func writeFindings(w io.Writer, findings []tune.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b tune.Finding) int {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package advisecmd is the command jeoul advise: its flags, its questions, and what it prints and writes.
+// Package advisecmd is the command jeoul advise: its flags, its questions, and its output.
 package advisecmd
 
 import (

@@ -21,8 +21,7 @@ import (
 )
 
 const (
-	// captureBytes is how much of a packet is looked at: the headers, and what
-	// an ICMP error quotes.
+	// captureBytes is how much of a packet is looked at: the headers, and the packet that an ICMP error quotes.
 	captureBytes = 512
 	// captureBuffer is the size of the capture's socket buffer, in bytes of the kernel's memory: more than a test moves
 	// at a time, so that nothing is missed where the reader gets little of a busy CPU. Memory is taken only for packets

@@ -134,7 +134,7 @@ func (d *DNS) Start(tb testing.TB) {
 	})
 }
 
-// loggedQuery is a line of named's log: who asked, for what, and where.
+// loggedQuery is a line of named's log: the client, the name, and the server's address.
 var loggedQuery = regexp.MustCompile(`client @\S+ (\S+)#(\d+) \((\S+)\): query: .* \((\S+)\)`)
 
 // Seen returns the ends of a query, by named's log.

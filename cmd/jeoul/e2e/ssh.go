@@ -29,7 +29,7 @@ type SSH struct {
 // privilegeDir is where sshd wants to be able to lock itself in.
 const privilegeDir = "/run/sshd"
 
-// NewSSH makes the keys. What it makes goes with the test.
+// NewSSH makes the keys. They go with the test.
 func NewSSH(tb testing.TB) *SSH {
 	tb.Helper()
 	s := &SSH{dir: tb.TempDir(), sshd: testenv.Program(tb, "sshd")}

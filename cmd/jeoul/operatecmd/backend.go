@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// BackendCmd changes backends of a running balancer. What it does is laid over the
-// configuration, and ends with the process.
+// BackendCmd changes backends of a running balancer. Its changes are laid over the configuration, and end with the
+// process.
 type BackendCmd struct {
 	Drain   drainCmd   `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
 	Disable disableCmd `cmd:"" help:"Take a backend out of its service at once; the flows that it has end."`

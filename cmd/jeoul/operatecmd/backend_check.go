@@ -24,7 +24,7 @@ type failingError struct{ text string }
 func (e failingError) Error() string { return e.text }
 func (failingError) ExitCode() int   { return exitFailing }
 
-// checkCmd asks a backend now. It changes nothing of what the balancer thinks of it.
+// checkCmd asks a backend now. It does not change the balancer's verdict.
 type checkCmd struct {
 	cmdkit.DaemonFlags
 	Target  cmdkit.Target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`

@@ -62,7 +62,7 @@ func TestWriteOperation(t *testing.T) {
 	}
 }
 
-// TestAwaitDrain: each script is what is left second by second; its last line stays.
+// TestAwaitDrain: each script has the flows left second by second; its last line stays.
 func TestAwaitDrain(t *testing.T) {
 	tracked := func(active uint32, packets uint64) ops.Left {
 		return ops.Left{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}

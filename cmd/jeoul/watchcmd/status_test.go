@@ -116,7 +116,7 @@ func TestWriteStatus(t *testing.T) {
 	}
 }
 
-// TestStatusFits: no table of a mode is wider than a terminal, and what is left out is named and can be had.
+// TestStatusFits: no table of a mode is wider than a terminal, and columns that are left out are named and can be had.
 func TestStatusFits(t *testing.T) {
 	status := modes()
 	for i, s := range status.Services {

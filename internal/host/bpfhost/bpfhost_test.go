@@ -74,7 +74,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestHere: this machine, whose programs the tests load, has what they need.
+// TestHere: this machine, whose programs the tests load, lacks nothing that they need.
 func TestHere(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/sys/kernel/btf"); err != nil {

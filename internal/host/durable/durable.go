@@ -193,8 +193,8 @@ type Content struct {
 	wanted []byte
 }
 
-// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of
-// what another program reads, or of a nil Files, it has none.
+// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of a file
+// that another program reads, or of a nil Files, it has none.
 func (f *Files) Content(what, path, name string, mode fs.FileMode) *Content {
 	return &Content{files: f, what: what, path: path, name: name, mode: mode}
 }

@@ -102,7 +102,7 @@ func InDirectory(fsys FileSystem, path string, do func() error) error {
 }
 
 // Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root, or
-// of a directory that is not there: what can be over later, and says nothing against the one who asked.
+// of a directory that is not there: faults that can be over later, and are not the caller's.
 func Unwritable(err error) bool {
 	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
 		unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP} {

@@ -18,10 +18,9 @@ type setting struct{ name, value string }
 // longer wanted are taken back. The first of the links has the addresses that packets are translated to. On an error
 // all is as it was before, but for links that were left.
 //
-// A balancer that translates addresses sends replies on by itself, as long as it
-// may: the kernel's lookup refuses to find a route for it on an interface that
-// does not forward. And it leaves to the kernel what it cannot send itself, such
-// as the reply to a client, or router, whose MAC address is not known yet.
+// A balancer that translates addresses sends replies on by itself, as long as it may: the kernel's lookup refuses to
+// find a route for it on an interface that does not forward. And it leaves packets to the kernel that it cannot send
+// itself, such as the reply to a client, or router, whose MAC address is not known yet.
 func (c *Changes) Forward(links []string, four, six bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,8 +84,8 @@ func (f *forwarding) takeBack(c *Changes, made []string) error {
 	return err
 }
 
-// linkSettings are the names of the settings that forwarding takes of a link for itself. What
-// keeps the routes of other links (keepRouters) is not among them.
+// linkSettings are the names of the settings that forwarding takes of a link for itself. The settings that keep the
+// routes of other links (keepRouters) are not among them.
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
 // leaveLinks takes back the settings of links on which the host is not to forward any more, and of the first those that
@@ -141,9 +140,8 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 			return nil, err
 		}
 		if strict && i > 0 {
-			// For the same reason: the VIP is on the first interface, and strict
-			// filtering drops what bears its address on another. Loose filtering
-			// (RFC 3704 section 2.4) does not mind which.
+			// For the same reason: the VIP is on the first interface, and strict filtering drops packets with its
+			// address on another. Loose filtering (RFC 3704 section 2.4) does not mind which.
 			list = append(list, setting{conf4(link, "rp_filter"), "2"})
 		}
 		// Not net.ipv4.ip_forward, which would make routers of the other

@@ -233,8 +233,8 @@ func (c *Changes) undoing(reason string) *undoing {
 	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
 }
 
-// undoAll takes all changes back, the last one first. What fails stays in the
-// journal, and the rest is taken back all the same.
+// undoAll takes all changes back, the last one first. A change that cannot be taken back stays in the journal, and the
+// rest is taken back all the same.
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change

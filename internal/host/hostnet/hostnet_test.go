@@ -302,8 +302,8 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}}, look(t, ns))
 }
 
-// TestSysctlSetAgain: what something else has reset is set again, the journal does not grow, and a stop puts the last
-// value that was not ours back.
+// TestSysctlSetAgain: a sysctl that another program has reset is set again, the journal does not grow, and a stop puts
+// the last value that was not ours back.
 func TestSysctlSetAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()

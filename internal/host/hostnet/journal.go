@@ -147,8 +147,8 @@ type lockedJournal struct {
 	files *durable.Files
 	// content is the file and its copy.
 	content *durable.Content
-	// lock is nil where its file cannot be made: another one then is kept out by what else a balancer holds. again
-	// is one more attempt at it, for files.
+	// lock is nil where its file cannot be made: another process is then kept out by the other locks of a balancer.
+	// again is one more attempt at it, for files.
 	lock  *os.File
 	again func() error
 	// changes are those that hold, oldest first.
@@ -308,8 +308,8 @@ func (j *lockedJournal) read() (contents, error) {
 	return c, nil
 }
 
-// add writes changes down; only then may they be made. What cannot be written down is
-// known to this process all the same, and a fault until it is.
+// add writes changes down; only then may they be made. A change that cannot be written down is known to this process
+// all the same, and a fault until it is.
 func (j *lockedJournal) add(changes ...change) error {
 	if len(changes) == 0 {
 		return nil

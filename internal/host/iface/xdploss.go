@@ -8,8 +8,8 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost;
-// what a program drops on purpose is not among them.
+// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost; frames that a program drops
+// on purpose are not among them.
 var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 
 // CountsXDPLoss says whether a counter of a driver, as `ethtool -S` names it, is of frames

@@ -45,9 +45,9 @@ func (p Place) In(ns *namespace.Namespace) (Place, error) {
 	return p, err
 }
 
-// Read reads a journal. What it says is done with our rights, so no other user may be
-// able to write it. A file that is not to be trusted, or longer than Most, is an
-// error that wraps damaged; others are those of opening and reading.
+// Read reads a journal. Its changes are taken back with our rights, so no other user may be able to write it. A file
+// that is not to be trusted, or longer than Most, is an error that wraps damaged; others are those of opening and
+// reading.
 func Read(path string, damaged error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {

@@ -28,9 +28,8 @@ func (m Left) lower(o Left) Left {
 	return m
 }
 
-// Read asks the kernel: what of the machine's memory is available, and what
-// the control groups of this process leave of that. Maps are charged to them (Linux
-// 5.11 and later).
+// Read asks the kernel how much of the machine's memory is available, and how much the control groups of this process
+// leave of that. Maps are charged to them (Linux 5.11 and later).
 func Read(root fs.FS) Left {
 	var left Left
 	if available, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {

@@ -51,7 +51,7 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Run gives memory back after changes, until ctx ends. What fails is handed to failed: nothing is lost but memory.
+// Run gives memory back after changes, until ctx ends. An error is handed to failed: nothing is lost but memory.
 func (k *Keeper) Run(ctx context.Context, failed func(error)) {
 	timer := time.NewTimer(calm)
 	timer.Stop()
@@ -100,8 +100,8 @@ type area struct{ from, to uintptr }
 var kept = []string{"pf", "lo", "ht"}
 
 // unchanged returns where files are mapped privately and read-only, no page is this process's own, and the kernel gives
-// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds what is nowhere else: a
-// relocated address, or a debugger's breakpoint.
+// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds data that is nowhere else:
+// a relocated address, or a debugger's breakpoint.
 func unchanged(smaps io.Reader) (areas []area, err error) {
 	var at area
 	candidate := false

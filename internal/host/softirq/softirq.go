@@ -41,9 +41,8 @@ type Reading struct {
 	Billed map[uint64]time.Duration
 }
 
-// Meter listens to the kernel's tracepoints until it is closed. It sees the
-// whole machine, and costs each poll of a device (up to 64 packets) some
-// hundred nanoseconds, which are part of what it measures.
+// Meter listens to the kernel's tracepoints until it is closed. It sees the whole machine, and costs each poll of a
+// device (up to 64 packets) some hundred nanoseconds, which are part of its figures.
 type Meter struct {
 	objects meterObjects
 	links   []link.Link

@@ -81,8 +81,7 @@ func (t Tree) Read(name string) (string, error) {
 	return OneLine(string(data)), nil
 }
 
-// Write sets a value. Errors: those of Read, ErrReadOnly, and what the kernel says
-// of a value that it refuses.
+// Write sets a value. Errors: those of Read, ErrReadOnly, and the kernel's for a value that it refuses.
 func (t Tree) Write(name, value string) error {
 	path, err := t.Path(name)
 	if err != nil {

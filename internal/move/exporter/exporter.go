@@ -56,8 +56,8 @@ func Dialects() []string {
 	return names
 }
 
-// Export writes a configuration in a dialect. An error says what is wrong with the configuration, as
-// config.Parse does; ErrNothing comes with a result, whose remarks say why.
+// Export writes a configuration in a dialect. An error names the faults of the configuration, as config.Parse does;
+// ErrNothing comes with a result, whose remarks say why.
 func Export(name string, file config.Source) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })
 	if i < 0 {

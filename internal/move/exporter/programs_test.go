@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestProgramsTake: the program that a dialect belongs to takes what is written.
+// TestProgramsTake: the program that a dialect belongs to takes the result.
 func TestProgramsTake(t *testing.T) {
 	takes := map[string]func(*testing.T, string){
 		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "keepalived": keepalivedTakes}

@@ -215,8 +215,8 @@ func (b *balanced) ipvs(dialect string, s lb.Service) {
 	}
 }
 
-// TestRoundTrip: what an importer makes of an export has the services, backends, weights, schedulers,
-// thresholds, persistence and checks of the original, but what the exporter has said that it loses.
+// TestRoundTrip: the import of an export has the services, backends, weights, schedulers, thresholds, persistence and
+// checks of the original, but what the exporter has said that it loses.
 func TestRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, dialect := range Dialects() {

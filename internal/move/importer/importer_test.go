@@ -24,7 +24,6 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// A case is testdata/DIALECT/NAME.txtar: `options`, the input `in` and what it includes, and what
 // testcase is testdata/DIALECT/NAME.txtar: `options`, the input `in` and its includes, and the expected results:
 // `want.yaml` and `want.remarks`.
 type testcase struct {
@@ -116,8 +115,8 @@ func (c testcase) run(t testing.TB) (*Result, error) {
 	return Import(c.dialect, draft.File{Name: "in", Data: []byte(c.section("in"))}, c.options(t))
 }
 
-// TestGolden: each case becomes what is expected, which Jeoul reads, and each of its lines is
-// carried over or has a remark.
+// TestGolden: each case becomes the expected configuration, which Jeoul reads, and each of its lines is carried over or
+// has a remark.
 func TestGolden(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.name(), func(t *testing.T) {
@@ -210,7 +209,7 @@ func TestEachDialectHasTen(t *testing.T) {
 	}
 }
 
-// fuzz has a reader take whatever comes: it may refuse, but what it makes must be read by Jeoul.
+// fuzz has a reader take whatever comes: it may refuse, but a configuration that it makes must be read by Jeoul.
 func fuzz(f *testing.F, name string) {
 	for _, c := range cases(f) {
 		f.Add([]byte(c.section("in")), c.dialect == name)
@@ -267,7 +266,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be read is refused with its line.
+// TestRefused: a file that cannot be read is refused with its line.
 func TestRefused(t *testing.T) {
 	ipvs := "-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r 192.0.2.2:80 -g\n"
 	for _, c := range []struct{ name, dialect, data, want string }{

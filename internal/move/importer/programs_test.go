@@ -83,8 +83,7 @@ func ipvsadmTakes(t *testing.T, c testcase) {
 	accepts(t, command.ReplaceAllString(text, ""), testenv.Program(t, "unshare"), "--net", "ipvsadm-restore")
 }
 
-// iptablesTakes judges the rules in a namespace of its own; command lines become what iptables-restore
-// reads.
+// iptablesTakes judges the rules in a namespace of its own; command lines become input of iptables-restore.
 func iptablesTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	text, program := c.section("in"), "iptables-restore"

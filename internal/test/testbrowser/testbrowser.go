@@ -107,7 +107,7 @@ func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
 	return value
 }
 
-// Eval returns the value of an expression of JavaScript as JSON; of a promise, what it becomes.
+// Eval returns the value of an expression of JavaScript as JSON; of a promise, its result.
 func (t *Tab) Eval(expression string) []byte {
 	t.tb.Helper()
 	return do(t, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testdocs reads the project's pages for tests: what they link to, and the code they show.
+// Package testdocs reads the project's pages for tests: their links, and the code they show.
 package testdocs
 
 import (

@@ -23,8 +23,7 @@ type Wire struct {
 	index int
 }
 
-// OpenWire opens a packet socket on the interface of that name in ns. It
-// receives what comes in from now on.
+// OpenWire opens a packet socket on the interface of that name in ns. It receives frames that come in from now on.
 func OpenWire(tb testing.TB, ns *namespace.Namespace, name string) *Wire {
 	tb.Helper()
 	w := &Wire{tb: tb}

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keytable describes a file's keys once, and reads, writes and documents the
-// file from that description: Read takes YAML into Go values and reports what is wrong
-// with file, line and field; Write makes YAML of the values again; Reference is the
-// page that explains the keys, and Schema the JSON schema for editors. What a key means
-// beside others is checked by the package that has the table.
+// Package keytable describes a file's keys once, and reads, writes and documents the file from that description: Read
+// takes YAML into Go values and reports faults with file, line and field; Write makes YAML of the values again;
+// Reference is the page that explains the keys, and Schema the JSON schema for editors. What a key means beside others
+// is checked by the package that has the table.
 package keytable
 
 import (
@@ -61,7 +60,7 @@ type description struct {
 	kind, fallback string
 	// schema is the JSON schema of the value, without the parts of its keys.
 	schema map[string]any
-	// list: the value is a list of what keys describe. keys is nil for scalars.
+	// list: the value is a list of mappings, which keys describe. keys is nil for scalars.
 	list bool
 	keys []entry
 	// word is the JSON schema of the single value that may stand for a mapping; nil where none

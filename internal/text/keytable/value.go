@@ -37,9 +37,8 @@ func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback st
 	return Computed(getter(at, *new(V)), setter(at), scalar, *new(V), fallback)
 }
 
-// Computed is a single value that T does not keep as it is written: get returns it, and
-// whether it must be written. Where none is written, standard is set unless it is zero,
-// and fallback says in words what holds.
+// Computed is a single value that T does not keep as it is written: get returns it, and whether it must be written.
+// Where none is written, standard is set unless it is zero, and fallback describes the default.
 func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V,
 	fallback string) Value[T] {
 	f := field{tag: scalar.Tag, kind: scalar.Kind, fallback: fallback, schema: scalar.Schema}

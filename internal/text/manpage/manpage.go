@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manpage makes manual pages, one for each command, of the model that the command line
-// is parsed by: what `--help` says, a page says too.
+// Package manpage makes manual pages, one for each command, of the model that the command line is parsed by: the texts
+// of `--help` are on the pages, too.
 package manpage
 
 import (
@@ -40,8 +40,8 @@ func Document(name string, section int, release, summary, text string) Page {
 	return Page{Name: fmt.Sprintf("%s.%d", name, section), Roff: md2man.Render([]byte(b.String()))}
 }
 
-// Commands makes the pages of a program: that of the program itself, and one for each of its
-// commands that is not hidden. What ends every page, such as files and other pages, is in also.
+// Commands makes the pages of a program: that of the program itself, and one for each of its commands that is not
+// hidden. The end of every page, such as files and other pages, is in also.
 func Commands(app *kong.Application, release, also string) []Page {
 	var pages []Page
 	var visit func(*kong.Node)

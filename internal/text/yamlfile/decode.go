@@ -12,9 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads the one document in data strictly into a struct with yaml tags: true if
-// that could be done, else what is wrong has been reported. The lines of all fields
-// are known then.
+// Decode reads the one document in data strictly into a struct with yaml tags: true if that could be done, else the
+// faults have been reported. The lines of all fields are known then.
 func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	root := f.Document(data, kind)
 	if root == nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// File is a file while it is read: where each field stands, and what is wrong so far.
+// File is a file while it is read: where each field stands, and the problems so far.
 type File struct {
 	// Name is the name that the file was read under, for messages.
 	Name string
@@ -28,8 +28,8 @@ type File struct {
 // NewFile returns a file of which nothing is known but its name.
 func NewFile(name string) *File { return &File{Name: name, lines: map[string]int{}} }
 
-// At returns a problem at a field; the line is that of the field or, where the file
-// leaves it out, of what it would stand in.
+// At returns a problem at a field; the line is that of the field or, where the file leaves it out, of the mapping that
+// it would stand in.
 func (f *File) At(field, format string, args ...any) Problem {
 	in, spelt := f.own(field)
 	return Problem{File: in.Name, Line: in.line(spelt), Field: spelt, Message: fmt.Sprintf(format, args...)}

@@ -121,10 +121,9 @@ type Agent struct {
 	closed   bool
 }
 
-// Start prepares the host whose network namespace the calling thread is in, or
-// changes nothing and returns an error: ErrBadVIP, ErrBadMark, ErrBadMode,
-// ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. What an
-// agent that was killed has left is taken back first.
+// Start prepares the host whose network namespace the calling thread is in, or changes nothing and returns an error:
+// ErrBadVIP, ErrBadMark, ErrBadMode, ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. The changes of
+// an agent that was killed are taken back first.
 func Start(opt Options) (*Agent, error) {
 	opt, err := opt.checked()
 	if err != nil {

@@ -48,8 +48,7 @@ func (s stage) attach(dir string) (*hostnet.Changes, error) {
 
 func (s *stage) add(i ...asm.Instruction) { s.instructions = append(s.instructions, i...) }
 
-// call calls a helper with the context and constants; what must not fail goes
-// to the end if it does.
+// call calls a helper with the context and constants; one that must not fail goes to the end if it does.
 func (s *stage) call(f asm.BuiltinFunc, arguments ...int64) {
 	s.add(asm.Mov.Reg(asm.R1, asm.R6))
 	for i, a := range arguments {

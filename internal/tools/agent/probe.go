@@ -167,8 +167,8 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// others lists who else on this host takes such packets. The program is before
-// them all, and takes only what is for a VIP.
+// others lists who else on this host takes such packets. The program is before them all, and takes only packets for a
+// VIP.
 func (h *host) others(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {

@@ -32,9 +32,9 @@ type pace struct {
 var defaultPace = pace{settle: 50 * time.Millisecond, apart: time.Second, every: 2 * time.Second}
 
 // Watch keeps the host as Start has prepared it, until ctx is done: it puts back what something else takes away (VIPs,
-// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs what it
-// did. It calls report with what is amiss and cannot be put right whenever that is another; an empty list says that all
-// is well. Call it once, before Close.
+// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs its
+// changes. It calls report with the problems that cannot be put right whenever these are others; an empty list says
+// that all is well. Call it once, before Close.
 func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problems []string)) {
 	stirred := make(chan struct{}, 1)
 	ended := make(chan struct{})

@@ -45,9 +45,8 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 		judgeMembers(before, after), judgeVRRP(before, after), judgeFeeds(after, time.Now()))...)
 }
 
-// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by
-// what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
-// is looked at.
+// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
+// MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
 func judgeNarrow(s *ops.Status) []Finding {
 	var figures []Figure
 	for _, service := range s.Services {

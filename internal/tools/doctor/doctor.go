@@ -27,7 +27,7 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrOptions: the Options ask for what cannot be.
+	// ErrOptions: the Options are impossible.
 	ErrOptions = errors.New("impossible look")
 	// ErrNoInterface: there is no such interface.
 	ErrNoInterface = errors.New("no such interface")

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/drops"
 )
 
-// Evidence is all that was seen: two readings of counters, and what was listened to
-// and asked in between. Findings follow from it alone.
+// Evidence is all that was seen: two readings of counters, and the drops, announcements and answers in between.
+// Findings follow from it alone.
 type Evidence struct {
 	Seconds float64 `json:"seconds"`
 	Before  Reading `json:"before"`
@@ -31,7 +31,7 @@ type Evidence struct {
 	Lacks []bpfhost.Lack `json:"lacks,omitempty"`
 }
 
-// Reading is everything that is counted, at one moment. What could not be read is nil.
+// Reading is everything that is counted, at one moment. A part that could not be read is nil.
 type Reading struct {
 	// Protocols are the counters of /proc/net/snmp, netstat and snmp6, by the names
 	// that nstat(8) gives them: "TcpExtListenDrops".

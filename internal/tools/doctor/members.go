@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// farBehind is how many flows a member may have yet to look at: what begins within a tenth of a second where very many
-// do.
+// farBehind is how many flows a member may have yet to look at: as many as begin within a tenth of a second where very
+// many do.
 const farBehind = 10_000
 
 // judgeMembers tells of other balancers that are not reached, are told of no flows, or not as fast as they begin, have

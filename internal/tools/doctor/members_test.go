@@ -9,7 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestJudgeMembers: what a person should look at, and nothing of members that are well or have left.
+// TestJudgeMembers: findings about members that a person should look at, and none about those that are well or have
+// left.
 func TestJudgeMembers(t *testing.T) {
 	alive := ops.Member{Name: "lb2", State: ops.MemberAlive, Flows: &ops.MemberFlows{Telling: true, Heard: true}}
 	untold, differs := alive, alive

@@ -42,7 +42,7 @@ type Harm string
 const (
 	// Outage: some connections fail altogether.
 	Outage Harm = "outage"
-	// Loss: packets are lost; what can be sent again is late.
+	// Loss: packets are lost; those that can be sent again are late.
 	Loss Harm = "loss"
 	// Slow: answers are late without loss.
 	Slow Harm = "slow"
@@ -99,8 +99,8 @@ type Gap struct {
 	Cure   string `json:"cure,omitempty"`
 }
 
-// sortFindings puts the worst first. Within one harm a cause comes before what may
-// be its consequence, and then the order of [Kinds] decides.
+// sortFindings puts the worst first. Within one harm a cause comes before its possible consequences, and then the order
+// of [Kinds] decides.
 func sortFindings(findings []Finding) {
 	slices.SortStableFunc(findings, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
 }

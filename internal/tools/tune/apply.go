@@ -153,7 +153,7 @@ func (w *writer) pause() {
 	}
 }
 
-// set changes a setting. What the kernel refuses is as it was.
+// set changes a setting. A setting that the kernel refuses is as it was.
 func (w *writer) set(k Key, old, value string) (line int, err error) {
 	w.pause()
 	line, err = w.journal.add(record{Op: opSet, Key: &k, Old: old, New: value})

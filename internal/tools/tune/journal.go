@@ -91,9 +91,8 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
-// decodeJournal reads a journal. A last line without an end was being written when
-// its writer died, before what it says was done: it is dropped. Errors are
-// ErrJournal.
+// decodeJournal reads a journal. A last line without an end was being written when its writer died, before its change
+// was made: it is dropped. Errors are ErrJournal.
 func decodeJournal(data []byte) (header, []record, error) {
 	var h header
 	fail := func(line int, err error) (header, []record, error) {
@@ -253,8 +252,7 @@ func (j *changeLog) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// add writes a record to disk; only then may what it says be done. It returns the
-// record's line.
+// add writes a record to disk; only then may its change be made. It returns the record's line.
 func (j *changeLog) add(r record) (line int, err error) {
 	if _, err := os.Stat(j.path); errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
 		// The first line and the first change are one file from the start.

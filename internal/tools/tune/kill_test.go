@@ -28,7 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Of the process that is killed: at which step, and of what.
+// The environment of the process that is killed: the step, and the operation.
 const (
 	envStep  = "JEOUL_TUNE_TEST_STEP"
 	envRoot  = "JEOUL_TUNE_TEST_ROOT"
@@ -240,8 +240,7 @@ func settings(card string) (all map[string]string, err error) {
 	return all, nil
 }
 
-// readAll reads the files below a directory; what changes by itself, or can only be
-// written, is left out.
+// readAll reads the files below a directory; those that change by themselves, or can only be written, are left out.
 func readAll(dir string, into map[string]string) error {
 	skip := map[string]bool{"nf_conntrack_count": true, "byte_queue_limits": true}
 	found := map[string]string{}

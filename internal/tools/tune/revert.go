@@ -18,7 +18,7 @@ type RevertOptions struct {
 	Force bool
 	// Forget leaves settings that were changed since by other means, for good.
 	Forget bool
-	// DryRun changes nothing: the events say what would be done.
+	// DryRun changes nothing: the events list the changes that would be made.
 	DryRun bool
 }
 

@@ -214,8 +214,8 @@ func (a *access) parameter(name string) string {
 	return notGiven
 }
 
-// write sets a setting and reads it back: what did not come about is an error, and
-// the value before is put back.
+// write sets a setting and reads it back: a value that did not come about is an error, and the value before is put
+// back.
 func (a *access) write(k Key, old, value string) error {
 	if err := a.put(k, value); err != nil {
 		return err

@@ -142,7 +142,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestStatementsRestOnSomething: each statement names a figure of the evidence, or says what it assumes.
+// TestStatementsRestOnSomething: each statement names a figure of the evidence, or states its assumption.
 func TestStatementsRestOnSomething(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenarios {

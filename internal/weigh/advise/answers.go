@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and what is
-// allowed.
+// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and the allowed
+// values.
 var ErrAnswer = errors.New("the answers cannot be")
 
 // Speaks is the protocol between clients and the service.

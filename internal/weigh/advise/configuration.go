@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Place is where the service is: what a configuration names and the answers do not.
+// Place has the names and addresses that a configuration needs and the answers do not have.
 type Place struct {
 	Interface string
 	VIP       netip.Addr

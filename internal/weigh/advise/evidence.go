@@ -43,7 +43,7 @@ type Point struct {
 	// Saturated is the part that limited most of the repeats.
 	Saturated results.Part     `json:"saturated"`
 	Metrics   map[string]Range `json:"metrics"`
-	// Rates are the values of the metric of which more is better, by repeat: what pairs are made of.
+	// Rates are the values of the metric of which more is better, by repeat: pairs are made of them.
 	Rates map[int]float64 `json:"rates,omitempty"`
 }
 

@@ -16,7 +16,7 @@ type demand struct {
 	shows ClientAddress
 }
 
-// demands are in the order of preference: what a packet costs, and what a packet grows by (docs/guides/modes.md).
+// demands are in the order of preference: the cost of a packet, and the bytes that it grows by (docs/guides/modes.md).
 var demands = []demand{
 	{mode: lb.L2DSR, segment: true, permits: []Permission{Backends, Bypass}, shows: InPacket},
 	{mode: lb.IPIP, permits: []Permission{Tunnels, Backends, Bypass}, shows: InPacket},

@@ -323,7 +323,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
 		}
 		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, as the panic
-		// threshold has it, also the one that has died: what failed meanwhile is no fault.
+		// threshold has it, also the one that has died: failures meanwhile are no fault.
 		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool {
 			return strings.Contains(note, "the backend was shown to serve")
 		})

@@ -118,7 +118,7 @@ type (
 	// naming experiments have another noun for the concurrency.
 	naming interface{ Noun() string }
 	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
-	// early; DropPartial takes out of a run what must be measured anew.
+	// early; DropPartial takes the results out of a run that must be measured anew.
 	stepping interface {
 		Whole(got []results.Trial) []results.Trial
 		DropPartial(r *Runner, trials []Trial)
@@ -156,7 +156,7 @@ func (f Form) experiments() []Experiment {
 	return all
 }
 
-// LineOf sums a trial of one result up: that it is not valid, and why, or what say says of its metrics.
+// LineOf sums a trial of one result up: that it is not valid, and why, or the text of say about its metrics.
 func LineOf(got []results.Trial, say func(m map[string]float64) string) string {
 	if t := got[0]; !t.Valid {
 		return "not valid: " + t.Notes[0]

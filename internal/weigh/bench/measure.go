@@ -156,8 +156,7 @@ func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteSaturated writes down which part was the limit, and what the subject says
-// of its set-up.
+// WriteSaturated writes down which part was the limit, and the subject's notes on its set-up.
 func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
@@ -181,7 +180,7 @@ func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	m.Got.Notes = append(m.Got.Notes, m.Running.Notes()...)
 }
 
-// Drops names what was dropped, which may explain what went wrong.
+// Drops names the kinds of drops, which may explain failures.
 func Drops(reading probe.Reading) []string {
 	var notes []string
 	for _, kind := range []struct {
@@ -248,8 +247,7 @@ func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteCPU writes down what each part used, and of the work for a request or a
-// gigabyte (10^9 bytes).
+// WriteCPU writes down the CPU use of each part, and that of a request or a gigabyte (10^9 bytes).
 func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
 	metrics := m.Got.Metrics
 	for _, part := range reading.Parts {
@@ -282,6 +280,6 @@ func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 // LastCPU is the core that has the work which a load of one core leaves to others.
 func LastCPU() int { return runtime.NumCPU() - 1 }
 
-// FirstNice is the nice value of those who have the CPU first: what else runs on
-// the machine waits, as it would if the core were their own.
+// FirstNice is the nice value of those who have the CPU first: other programs of the machine wait, as it would if the
+// core were their own.
 const FirstNice = -20

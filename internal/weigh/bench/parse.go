@@ -57,8 +57,7 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
 		Baseline: file.Baseline, Published: file.Published}
 	if file.Quick != nil {
-		// Read again, over a copy of the long form: what quick has replaces that,
-		// a list as a whole.
+		// Read again, over a copy of the long form: the keys of quick replace it, a list as a whole.
 		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
 			return nil
 		}

@@ -30,7 +30,7 @@ type progress struct {
 	// total, done and before are numbers of trials: all, those that are over, and of
 	// these those that an earlier run has made.
 	total, done, before int
-	// trial is the one that runs, since when started; what it is at is rate.
+	// trial is the one that runs, since when started; rate is its present rate.
 	trial   string
 	started time.Time
 	rate    string
@@ -199,7 +199,7 @@ func (p *progress) measure(before sample) sample {
 	now := sample{at: time.Now()}
 	var err error
 	if now.clients, now.balancer, err = read(); err != nil {
-		// A laboratory on its way down; the run says what there is to say.
+		// A laboratory on its way down; the run reports the reason.
 		return sample{}
 	}
 	p.mu.Lock()

@@ -19,8 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrInterrupted says that a run was ended before its last trial; what it had
-// measured until then is in its results file.
+// ErrInterrupted says that a run was ended before its last trial; its results until then are in its results file.
 var ErrInterrupted = errors.New("interrupted")
 
 // ResultsFile is the name of a run's results in its directory.
@@ -366,8 +365,8 @@ func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
 	return got
 }
 
-// rebuild takes the laboratory down and builds another. What cannot be taken down
-// is left to the next run, which tries again.
+// rebuild takes the laboratory down and builds another. Parts that cannot be taken down are left to the next run, which
+// tries again.
 func (r *Runner) rebuild(ctx context.Context) error {
 	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
 		r.progress.total))

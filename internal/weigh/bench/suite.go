@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench weighs load balancers: it reads a suite, builds a laboratory,
-// puts every subject under every load, and writes down what each cost.
+// Package bench weighs load balancers: it reads a suite, builds a laboratory, puts every subject under every load, and
+// writes down the figures of each.
 package bench
 
 import (
@@ -121,8 +121,7 @@ type Load struct {
 	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
 	// on.
 	Offloads bool `yaml:"offloads"`
-	// From is where the generators run: clients, which is what an empty one means, or
-	// balancer, beside the balancer on its host.
+	// From is where the generators run: clients, which is the default, or balancer, beside the balancer on its host.
 	From string `yaml:"from"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`

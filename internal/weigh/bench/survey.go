@@ -36,9 +36,8 @@ var programTask = lab.NewTask("program",
 		return programVersion{Version: version}, err
 	})
 
-// farEnvironment describes the machines and their programs, as environment does for
-// this one. A machine that lacks what all trials need is an error, with the
-// inventory's line.
+// farEnvironment describes the machines and their programs, as environment does for this one. A machine that lacks a
+// program that all trials need is an error, with the inventory's line.
 func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
 	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{

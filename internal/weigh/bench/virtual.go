@@ -76,8 +76,8 @@ const (
 
 var errNotQuiet = errors.New("the balancer's host is still busy")
 
-// Quiet waits until the balancer's processes have hardly worked for a second: what one
-// does after its start (a garbage collector, say) is no part of forwarding.
+// Quiet waits until the balancer's processes have hardly worked for a second: work after its start (of a garbage
+// collector, say) is no part of forwarding.
 func (m *Measurement) Quiet(ctx context.Context) error {
 	if !m.Runner.Options.Counts() {
 		return nil

@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// tail is how often the true ratio is beyond one end of an interval: what the six signs of six pairs allow. That
-	// is less than the usual 2.5 %, since a page compares several subjects.
+	// tail is how often the true ratio is beyond one end of an interval: the least that the six signs of six pairs
+	// allow. That is less than the usual 2.5 %, since a page compares several subjects.
 	tail = 1. / 64
 	// Level is how often an interval has the true ratio in it: 97 %.
 	Level = 1 - 2*tail

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood floods a service of a laboratory with packets that open
-// connections, from random sources that no host has, as fast as one core sends;
-// and counts what becomes of them.
+// Package flood floods a service of a laboratory with packets that open connections, from random sources that no host
+// has, as fast as one core sends; and counts them on their way.
 //
 // Frames are made and sent inside the kernel, by a program that BPF_PROG_TEST_RUN
 // runs with live frames and that redirects each out of one device. Where that
@@ -148,8 +147,8 @@ func (f *Flood) Close() error { return f.objects.Close() }
 
 // How a flood is sent.
 const (
-	// batch is how many frames the kernel makes before it sends them: what a
-	// device's receive loop takes at a time, and far less than a veth's ring of 256.
+	// batch is how many frames the kernel makes before it sends them: as many as a device's receive loop takes at a
+	// time, and far less than a veth's ring of 256.
 	batch = 64
 	// burst is how many frames a call to the kernel is to make. A call takes some
 	// tens of milliseconds by itself, in which nothing is sent. Those beyond

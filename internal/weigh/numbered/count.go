@@ -126,7 +126,7 @@ type bits struct {
 func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	first, end := from/wordBits, (to+wordBits-1)/wordBits
 	b.base = first * wordBits
-	// Against the packets' way: what has come by now went to the balancer before.
+	// Against the packets' way: a number that has come by now went to the balancer before.
 	if b.came, err = words(s.came, first, end); err != nil || !s.watched {
 		return b, err
 	}

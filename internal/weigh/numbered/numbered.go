@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numbered sends a stream of numbered UDP datagrams through a balancer of a
-// laboratory and tells which of them came: by their numbers, at the ingress of the servers'
-// devices, so that neither a socket's buffer nor a server that has other work is taken for
-// loss by the balancer; and at the switch's port to the balancer, so that what the
-// laboratory loses before or behind it is not taken for that either.
+// Package numbered sends a stream of numbered UDP datagrams through a balancer of a laboratory and tells which of them
+// came: by their numbers, at the ingress of the servers' devices, so that neither a socket's buffer nor a server that
+// has other work is taken for loss by the balancer; and at the switch's port to the balancer, so that losses of the
+// laboratory before or behind it are not taken for that either.
 package numbered
 
 import (

@@ -16,9 +16,8 @@ import (
 const (
 	// payload is a datagram's bytes: number and mark.
 	payload = 16
-	// burst is how many datagrams a call to the kernel sends, as one that it cuts into
-	// pieces (UDP_SEGMENT): what every kernel allows, and far less than any queue on the way
-	// holds.
+	// burst is how many datagrams a call to the kernel sends, as one that it cuts into pieces (UDP_SEGMENT): as many as
+	// every kernel allows, and far less than any queue on the way holds.
 	burst = 64
 	// tick is how often due datagrams are sent.
 	tick = time.Millisecond

@@ -11,10 +11,9 @@ import (
 	"github.com/google/shlex"
 )
 
-// readINI reads Ansible's INI form, which is like no other's: a host line is a
-// pattern with variables behind it, in a shell's quotes, and a section's name says
-// by its suffix what is in it (Ansible, "How to build your inventory"). No library
-// for INI files reads that.
+// readINI reads Ansible's INI form, which is like no other's: a host line is a pattern with variables behind it, in a
+// shell's quotes, and the suffix of a section's name is the kind of its lines (Ansible, "How to build your inventory").
+// No library for INI files reads that.
 func (p *parser) readINI(text string) {
 	read := p.hostLines(p.group("ungrouped", 0))
 	number := 0

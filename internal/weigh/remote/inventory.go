@@ -58,9 +58,8 @@ const (
 	maxHosts          = 1000
 )
 
-// LoadInventory reads and checks the Ansible inventory at path: YAML if its name
-// ends in .yaml or .yml, else INI. Its errors are yamlfile.Problems, with file, line
-// and what is meant.
+// LoadInventory reads and checks the Ansible inventory at path: YAML if its name ends in .yaml or .yml, else INI. Its
+// errors are yamlfile.Problems, with file, line and the remedy.
 func LoadInventory(path string) (*Inventory, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

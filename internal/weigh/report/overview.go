@@ -133,7 +133,7 @@ func variant(s *model.Section, p *model.Point) string {
 	return wording.Clean(strings.Join(parts, " · "))
 }
 
-// rankingTable has a row for each subject: its rate, how it stands to the reference, what it costs.
+// rankingTable has a row for each subject: its rate, its ratio to the reference, and its CPU time.
 func rankingTable(s *model.Section, r model.Ranking) *model.Sheet {
 	g := s.Fullest()
 	sh := &model.Sheet{Columns: []model.Column{

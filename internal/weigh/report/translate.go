@@ -13,7 +13,7 @@ import (
 )
 
 // phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for
-// any words, one like {number2} for a number or a range of numbers; in the other language it is what it matched,
+// any words, one like {number2} for a number or a range of numbers; in the other language it is the matched text,
 // translated in its turn.
 //
 // Texts are translated once they are whole, and not where they are made: notes

@@ -35,7 +35,7 @@ type Run struct {
 	Repeats int `json:"repeats,omitempty"`
 	// Interrupted says that the run ended before its last trial.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Summarised says that the run was read from a summary: see WriteSummary for what it lacks.
+	// Summarised says that the run was read from a summary: see WriteSummary for the parts that it lacks.
 	Summarised bool      `json:"summarised,omitempty"`
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`

@@ -23,7 +23,7 @@ func repeated() *Run {
 	return run
 }
 
-// TestSummaryIsARun: a summary is read as the run is, but for what it leaves out.
+// TestSummaryIsARun: a summary is read as the run is, but for the parts that it leaves out.
 func TestSummaryIsARun(t *testing.T) {
 	var text bytes.Buffer
 	if err := repeated().WriteSummary(&text); err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// step is one of the demonstration: a command in the client's place, and what has to come of it.
+// step is one of the demonstration: a command in the client's place, and the expected effect.
 type step struct {
 	says    string
 	command string

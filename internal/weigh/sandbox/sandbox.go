@@ -162,7 +162,7 @@ func (s *Sandbox) startServers(ctx context.Context) (err error) {
 	return s.webs.listen(ctx)
 }
 
-// start starts this program on a host; what it says is in the file LOG.log of the host's directory.
+// start starts this program on a host; its output is in the file LOG.log of the host's directory.
 func (s *Sandbox) start(host *lab.Host, log string, arguments ...string) (*lab.Process, error) {
 	file, err := os.OpenFile(filepath.Join(host.Dir, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// router is a route with next hops, by name; it is written from what kernels do, not from the formulas.
+// router is a route with next hops, by name; it is written from the behaviour of kernels, not from the formulas.
 type router struct {
 	hashing Hashing
 	hops    []int

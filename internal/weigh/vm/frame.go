@@ -64,9 +64,8 @@ type Reader struct{ from *bufio.Reader }
 // NewReader reads frames from r, ahead of its callers.
 func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReader(r)} }
 
-// Next returns the next frame; io.EOF where the stream ends between two frames. Its
-// error wraps ErrFrame where what came is none, after which there is no way to find
-// the next one.
+// Next returns the next frame; io.EOF where the stream ends between two frames. Its error wraps ErrFrame where the
+// bytes are no frame, after which there is no way to find the next one.
 func (r *Reader) Next() (Frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {

@@ -30,9 +30,9 @@ const openFiles = 65536
 // ErrNotInit says that Init was called by a process that is not the machine's first.
 var ErrNotInit = errors.New("only the first process of a virtual machine does this")
 
-// Init is a machine's first process: it makes the machine ready and does its job. What
-// it could not tell by the port is in its error, and belongs on the console, whose end
-// the outside shows. Then the machine is to be switched off by PowerOff.
+// Init is a machine's first process: it makes the machine ready and does its job. A fault that it could not report by
+// the port is in its error, and belongs on the console, whose end the outside shows. Then the machine is to be switched
+// off by PowerOff.
 func Init() error {
 	if os.Getpid() != 1 {
 		return ErrNotInit

@@ -104,7 +104,7 @@ func unpackTar(from io.Reader, dir string) error {
 	}
 }
 
-// unpackEntry writes one. What root opens is below it, whatever the archive says.
+// unpackEntry writes one. Files that root opens are below it, whatever the archive says.
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	name := filepath.Clean(header.Name)
 	if header.Typeflag == tar.TypeDir {

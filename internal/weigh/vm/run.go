@@ -35,9 +35,8 @@ type Machine struct {
 	Files map[string][]byte
 	// Limit is how long the machine may run; 0 is for ever.
 	Limit time.Duration
-	// Hello, Line and Result are called as the machine tells them, one at a time: what it
-	// is, a line that the job printed, and the file that it leaves, as it is then. An
-	// error of Result ends the machine.
+	// Hello, Line and Result are called as the machine tells them, one at a time: its description, a line that the job
+	// printed, and the file that it leaves, as it is then. An error of Result ends the machine.
 	Hello  func(Hello)
 	Line   func(string)
 	Result func([]byte) error

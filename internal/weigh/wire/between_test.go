@@ -68,8 +68,8 @@ func labelled(name string, code asm.Instructions) asm.Instructions {
 	return code
 }
 
-// every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects
-// the others: what the namespaces' kernels say to each other is none of the tester's.
+// every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects the others: packets between
+// the namespaces' kernels are none of the tester's.
 func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 	t.Helper()
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})

@@ -17,7 +17,7 @@ const (
 	udpLength      = 8
 	// segment is the longest payload, bpf/wire/types.h's WIRE_SEGMENT.
 	segment = 1460
-	// longest is the longest response: what a server port's numbers can count.
+	// longest is the longest response: as many bytes as a server port's numbers can count.
 	longest = 1<<26 - 2*segment
 	// leastDatagram is the shortest frame of load udp, with room for number and time.
 	leastDatagram = 66

@@ -190,7 +190,7 @@ func TestSearchHalves(t *testing.T) {
 	for _, s := range steps {
 		rates = append(rates, s.Offered)
 	}
-	// Nothing is answered: 9000, then halves of what is left down to 1000.
+	// Nothing is answered: 9000, then halves of the rest down to 1000.
 	want := []float64{9000, 5000, 3000, 2000, 1500}
 	if len(rates) < 3 || rates[0] != want[0] || rates[1] != want[1] || rates[2] != want[2] {
 		t.Errorf("tried %v, want %v", rates, want)
@@ -200,7 +200,7 @@ func TestSearchHalves(t *testing.T) {
 	}
 }
 
-// TestSucceeded: what a proxy has accepted and not passed on has not come to anything.
+// TestSucceeded: a connection that a proxy has accepted and not passed on has not come to anything.
 func TestSucceeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		step Step

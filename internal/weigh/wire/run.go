@@ -348,9 +348,8 @@ const (
 	stillPollsLost = 50
 )
 
-// quiet waits until nothing is counted any more: the last packets of a connection are on
-// their way when it is resolved already. It waits longer while what was counted does not
-// look complete.
+// quiet waits until nothing is counted any more: the last packets of a connection are on their way when it is resolved
+// already. It waits longer while the counts do not look complete.
 func (r *running) quiet(atMost time.Duration, complete func(totals) bool) error {
 	var last totals
 	still := 0

@@ -35,9 +35,9 @@ type Step struct {
 	// PerServer are connections that each server port accepted (handshakes completed;
 	// datagrams, queries), in the order of Spec.Servers.
 	PerServer []uint64
-	// Clients and Servers are the packets that the ports of each side have sent and
-	// received, all together; LostToServers and LostToClients what of it got lost
-	// between them. What a balancer adds or takes away shows there, too.
+	// Clients and Servers are the packets that the ports of each side have sent and received, all together;
+	// LostToServers and LostToClients are those lost between them. Packets that a balancer adds or takes away show
+	// there, too.
 	Clients, Servers             Packets
 	LostToServers, LostToClients int64
 	// FloodSent are SYNs of the flood beside the load, FloodArrived those that came to
@@ -78,7 +78,7 @@ func (f Failed) Total() uint64 {
 type Strange struct {
 	// Late: for a connection that has ended, or of an earlier one of the same number.
 	Late uint64
-	// Duplicate: what had been answered before.
+	// Duplicate: the request had been answered before.
 	Duplicate uint64
 	// Stranger: not for any connection of the tester.
 	Stranger uint64

@@ -115,8 +115,7 @@ func (k *talk) give(program *ebpf.Program, frame []byte) (uint32, []byte) {
 	return verdict, options.DataOut
 }
 
-// send has the sender make its next frame. What it was given is full of rubbish, as a
-// recycled frame is. nil: nothing is due.
+// send has the sender make its next frame. Its buffer is full of rubbish, as a recycled frame is. nil: nothing is due.
 func (k *talk) send() []byte {
 	k.Helper()
 	frame := make([]byte, shortest)

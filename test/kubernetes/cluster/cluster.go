@@ -68,7 +68,7 @@ type Cluster struct {
 }
 
 // New starts a cluster, and returns when its API server, its controllers and the kube-proxy of every node are ready.
-// When it fails it has removed what it made.
+// When it fails it has removed its parts.
 func New(ctx context.Context, options Options) (*Cluster, error) {
 	c := &Cluster{options: options}
 	if err := c.start(ctx); err != nil {

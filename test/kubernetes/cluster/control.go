@@ -119,7 +119,7 @@ func (p *controlPlane) startManagers() (err error) {
 	return err
 }
 
-// KillAPIServer ends the API server as a crash does. What it has stored stays with etcd.
+// KillAPIServer ends the API server as a crash does. The objects that it has stored stay with etcd.
 func (c *Cluster) KillAPIServer() error { return c.control.server.Kill(context.Background()) }
 
 // StartAPIServer starts it anew after KillAPIServer, and returns when it is ready.

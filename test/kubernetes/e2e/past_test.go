@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 )
 
-// TestEtcdIsRestored: when an older backup of etcd is restored, of which watches hear nothing, what was balanced stays
-// so, the Service that vanished is named in the status and in an Event, and what changes from then on is followed.
+// TestEtcdIsRestored: when an older backup of etcd is restored, of which watches hear nothing, the balanced Services
+// stay so, the Service that vanished is named in the status and in an Event, and changes from then on are followed.
 func TestEtcdIsRestored(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 1, Clients: 2})
 	k := startController(t, c)

@@ -22,7 +22,7 @@ const (
 	Young Reason = "younger than a second when the router's ways changed"
 	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or
 	// pairs of them went on at once, and some balancer had not had a [Ripe] in a row since the connection had proven
-	// itself, or since that balancer had lost what it knew, in which no fault kept it from what the others tell.
+	// itself, or since that balancer had lost its flows, in which no fault kept it from the others' messages.
 	Overlapped Reason = "two faults at once kept it from being told of"
 	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the
 	// connection was being opened, as they have for a moment in each change, and the router's ways changed between its

@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// connectTimeout is HAProxy's for its own connections; what it stands for has no key.
+// connectTimeout is HAProxy's for its own connections; our configuration has no key for it.
 const connectTimeout = 5 * time.Second
 
-// Reasons say why HAProxy has nothing like a key, of those that concern what it balances.
+// Reasons say why HAProxy has nothing like a key, where the key concerns balancing at all.
 var Reasons = map[string]ledger.Reason{
 	"bgp": {Kind: remark.Left,
 		Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},

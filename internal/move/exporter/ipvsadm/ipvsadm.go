@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. What it knows of
-// IPVS, the dialect of keepalived has from it.
+// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. The dialect of keepalived has its
+// knowledge of IPVS from here.
 package ipvsadm
 
 import (

@@ -18,7 +18,7 @@ import (
 // errWords says that a value cannot be written.
 var errWords = errors.New("keepalived takes some of its characters for its own; write it by hand")
 
-// check writes a check of a real server. What keepalived does not have is remarked once a service.
+// check writes a check of a real server. A setting that keepalived does not have is remarked once a service.
 func (w *writer) check(k int, b lb.Backend) {
 	c := w.service.Checks.List[k]
 	field := w.checkField(k)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package draft holds a configuration while it is made of another balancer's: the services as far
-// as they are read, and what has become of each line of the input. A reader of a dialect fills it;
-// Finish makes the file of it that Jeoul reads.
+// Package draft holds a configuration while it is made of another balancer's: the services as far as they are read, and
+// the fate of each line of the input. A reader of a dialect fills it; Finish makes the file of it that Jeoul reads.
 package draft
 
 import (
@@ -34,8 +33,8 @@ type Options struct {
 	HTTPAsTCP bool
 	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
 	Resolve func(name string) ([]netip.Addr, error)
-	// Include reads the files that a pattern of the input names, in their order; nil: what
-	// another file has is left out.
+	// Include reads the files that a pattern of the input names, in their order; nil: the contents of other files are
+	// left out.
 	Include func(pattern string) ([]File, error)
 }
 
@@ -53,8 +52,8 @@ type Service struct {
 	BackendAt []remark.At
 	// RouteAt are the lines of the routes of mode proxy.
 	RouteAt []remark.At
-	// Unsafe says why the service must not be made: without what could not be carried over, it would serve requests
-	// that the input refuses, or send them elsewhere. Empty: it can be made.
+	// Unsafe says why the service must not be made: without the lines that could not be carried over, it would serve
+	// requests that the input refuses, or send them elsewhere. Empty: it can be made.
 	Unsafe string
 }
 

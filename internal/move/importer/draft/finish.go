@@ -22,8 +22,8 @@ import (
 // UnknownInterface stands for the interface where neither the input nor a person names one.
 const UnknownInterface = "INTERFACE"
 
-// Finish returns the configuration as a file that Jeoul reads, with a comment at each service. What
-// Jeoul would refuse of it is left out, with a remark. The error is ErrNothing where no service is left.
+// Finish returns the configuration as a file that Jeoul reads, with a comment at each service. Parts that Jeoul would
+// refuse are left out, with a remark. The error is ErrNothing where no service is left.
 func (d *Draft) Finish() ([]byte, error) {
 	d.settle()
 	text, err := d.write()

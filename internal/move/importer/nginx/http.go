@@ -102,7 +102,7 @@ func (r *reader) http(n *node) {
 }
 
 // guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would
-// serve what it must not, or send it elsewhere.
+// serve requests that it must not, or send them elsewhere.
 var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except",
 	"ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
 	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block",
@@ -453,7 +453,7 @@ func (r *reader) serve(p *place, all []*place) {
 	evenly(s)
 }
 
-// name is a name of a server at an address; empty: it gets what no name fits.
+// name is a name of a server at an address; empty: it gets requests that no name fits.
 type name struct {
 	host string
 	of   *web

@@ -16,8 +16,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Maps is the kernel memory that the maps of a program take, by their names, in bytes:
-// what the kernel itself says of each (memlock in fdinfo).
+// Maps is the kernel memory that the maps of a program take, by their names, in bytes: the kernel's own figure of each
+// (memlock in fdinfo).
 type Maps map[string]uint64
 
 // Total is that of all.

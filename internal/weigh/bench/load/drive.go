@@ -57,9 +57,8 @@ type Result struct {
 	Requests, Failed uint64
 	// Transfer is the transfer of a bulk load: the sum of the clients' rates.
 	Transfer Transfer
-	// Duration is the time from the first request of any client to the last
-	// answer to any. A client's end is when its process ended, its start is that
-	// less what it says it took: what it does between its last answer and its end
+	// Duration is the time from the first request of any client to the last answer to any. A client's end is when its
+	// process ended, its start is that less the time that it reports: its work between its last answer and its end
 	// (milliseconds) moves both and stays out of the sum.
 	Duration time.Duration
 	Latency  *Latency

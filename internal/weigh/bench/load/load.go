@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// Kind is a load generator: a program, and what must be known of it.
+// Kind is a load generator: a program, with its abilities and its formats.
 type Kind interface {
 	// Name is the kind's name in a suite, and the program's.
 	Name() string

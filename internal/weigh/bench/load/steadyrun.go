@@ -18,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steadyRun is a steady client on its way: one thread that waits for sockets and
-// for a timer. Go's own timers and its poller add up to a millisecond where the
-// process is idle, which would hide what is to be measured.
+// steadyRun is a steady client on its way: one thread that waits for sockets and for a timer. Go's own timers and its
+// poller add up to a millisecond where the process is idle, which would hide the latencies that are to be measured.
 type steadyRun struct {
 	Steady
 	epoll, timer int

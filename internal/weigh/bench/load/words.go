@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// byClient collects messages, each with the clients that it is about: what goes
-// wrong on one often goes wrong on all.
+// byClient collects messages, each with the clients that it is about: an error of one is often one of all.
 type byClient struct {
 	messages []string
 	clients  map[string][]string

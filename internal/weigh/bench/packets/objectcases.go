@@ -42,7 +42,7 @@ func (r *rig) load(o *Object) (err error) {
 	return err
 }
 
-// measureObject runs a case of the object once. It fails unless the program returned what the setup says, for a
+// measureObject runs a case of the object once. It fails unless the program's return code was that of the setup, for a
 // packet of the stream before, and counted each as it says: a figure for packets that were dropped would be worth
 // nothing.
 func (r *rig) measureObject(m measured, packets uint32) (float64, error) {

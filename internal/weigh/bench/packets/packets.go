@@ -17,9 +17,9 @@ import (
 
 // Options say how long to measure.
 type Options struct {
-	// Repeats is how often each figure is found, and Rounds how often it is measured for
-	// that: the fastest counts, for what else runs on a machine, and on the processor that
-	// it shares, can only slow a packet down. The cases of a round follow each other.
+	// Repeats is how often each figure is found, and Rounds how often it is measured for that: the fastest counts, for
+	// other programs on a machine, and on the processor that it shares, can only slow a packet down. The cases of a
+	// round follow each other.
 	Repeats, Rounds int
 	// Packets is how many packets make one figure.
 	Packets uint32
@@ -188,9 +188,8 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 	return trials, nil
 }
 
-// figures measures a case, and right before it the empty program under the same
-// packets: on a shared machine, what is measured a moment later is measured on
-// another machine.
+// figures measures a case, and right before it the empty program under the same packets: on a shared machine, a moment
+// later the speed is that of another machine.
 func (r *rig) figures(id int, m measured) (map[string]float64, error) {
 	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
 	if err != nil {

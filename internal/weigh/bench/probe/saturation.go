@@ -58,9 +58,8 @@ const (
 //     as any other: that part;
 //  4. else: unknown.
 //
-// The switch may win by the rule, but it is a part of the laboratory and not of
-// what is weighed: then the result is unknown, and the note says so. So it is with
-// PartHost.
+// The switch may win by the rule, but it is a part of the laboratory and not weighed: then the result is unknown, and
+// the note says so. So it is with PartHost.
 func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 	figures := describe(parts, idle, cores)
 	if full, reason := fullest(parts); full != nil {

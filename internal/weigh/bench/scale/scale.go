@@ -99,7 +99,7 @@ func (s shape) String() string {
 	return fmt.Sprintf("services: %d, backends of each: %d", s.services, s.backends)
 }
 
-// add adds a trial of a shape. Where what is wrong is not empty it is not valid.
+// add adds a trial of a shape. Where wrong is not empty it is not valid.
 func (b *bench) add(s shape, of string, repeat int, metrics map[string]float64, wrong ...string) *results.Trial {
 	b.trials = append(b.trials, results.Trial{
 		Subject: fmt.Sprintf("jeoul-l2dsr-%s", b.Hook), Load: load, Repeat: repeat,

@@ -135,7 +135,7 @@ func Tied(a, b *Point, metric string) bool {
 // how much another repeat would differ.
 func (d Duel) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
-// Told says whether the two are told apart. What rounds to 1.00 is no difference, however sure.
+// Told says whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
 func (d Duel) Told() bool {
 	return d.Sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
 }

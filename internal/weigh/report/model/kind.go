@@ -39,7 +39,7 @@ type Kind struct {
 	Answer   func(*Section) []string
 	Overview func(*Section) *Sheet
 	Picture  func(*Section) *chart.Figure
-	// Sure says how sure Answer is. Without: what the ranking's interval is, if there is one.
+	// Sure says how sure Answer is. Without: an explanation of the ranking's interval, if there is one.
 	Sure func(*Section) string
 	// Yardstick is the figure that subjects are ranked by. Without: by nothing, for more than one figure counts.
 	Yardstick func(*Section) Yardstick
@@ -50,7 +50,7 @@ type Kind struct {
 	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
 	Expected string
 	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
-	// that this stands before what other kinds say.
+	// that this stands before the texts of other kinds.
 	Reading              []Paragraph
 	OfRepeats, ReadFirst bool
 }

@@ -169,8 +169,7 @@ func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// connections is how many are held: all of the point, or what the subject can
-// carry, with a note then.
+// connections is how many are held: all of the point, or as many as the subject can carry, with a note then.
 func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 	reused := own(p.By).Reused * p.Form.Lab.Clients
 	carried := func(n int) int { return n + n/newShare + reused }

@@ -194,8 +194,8 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	}
 }
 
-// TestFaultIsSplitAtItsNotice: what had begun before the fault, until the subject knew, and later
-// are three things.
+// TestFaultIsSplitAtItsNotice: connections begun before the fault, those until the subject knew, and later ones are
+// counted apart.
 func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {

@@ -361,8 +361,8 @@ func (c *changeTrial) ageWhenMoved(b live.Break) (age, after time.Duration, chan
 	return age, after, change, ok
 }
 
-// writeAges counts broken connections by their age when packets moved. What broke before the first move had no balancer
-// to be told to, and counts as older.
+// writeAges counts broken connections by their age when packets moved. A connection that broke before the first move
+// had no balancer to be told to, and counts as older.
 func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]float64) {
 	if len(c.moved) == 0 {
 		return

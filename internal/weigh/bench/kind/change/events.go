@@ -76,7 +76,7 @@ func eventNames() (names []string) {
 	return names
 }
 
-// changeEvents lists the events in order, those of backends first. Each finds what the one before has left.
+// changeEvents lists the events in order, those of backends first. Each finds the state that the one before has left.
 var changeEvents = append([]changeEvent{
 	{name: "add", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = append(s.Servers, c.last()) })
@@ -195,7 +195,7 @@ func compare(before, after map[live.Flow]string, left string) (m moves) {
 }
 
 // InPlaceOfEvents has one event happen in place of all, until the function that it returns is called: a test shows by
-// it that what breaks is counted.
+// it that breaks are counted.
 func InPlaceOfEvents(name string, do func(ctx context.Context, r *bench.Runner) error) (restore func()) {
 	all := changeEvents
 	changeEvents = []changeEvent{{name: name, change: func(ctx context.Context, c *changeTrial) error {
@@ -319,8 +319,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 // closeBound is how long the connections may take to end.
 const closeBound = 2 * time.Second
 
-// close ends the connections. Those whose servers have left cannot end in order,
-// so what is left of them is destroyed.
+// close ends the connections. Those whose servers have left cannot end in order, so their sockets are destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
 	errs := []error{c.numbered.close(), c.crew.Close(ctx)}
 	ended := bench.Poll(ctx, closeBound, func() error {

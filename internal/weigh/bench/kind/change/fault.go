@@ -121,7 +121,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func(
 		return err
 	}
 	lasted := c.lasts(ctx, host)
-	// Also when the run is ended: what comes after must find the server.
+	// Also when the run is ended: later events must find the server.
 	if err := errors.Join(lasted, heal()); err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 	return clock.Sleep(ctx, time.Until(ends))
 }
 
-// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the
-// questions do not show in what it uses of the CPU.
+// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the questions do not
+// show in its CPU use.
 const lookEvery = 200 * time.Millisecond
 
 // watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.

@@ -52,7 +52,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 		return err
 	}
 	stayed := c.staySilent(ctx, server)
-	// Also when the run is ended: what comes after must find the host.
+	// Also when the run is ended: later events must find the host.
 	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
 		return err
 	}

@@ -55,9 +55,8 @@ type NameServer struct {
 	dir     string
 }
 
-// startNameServers starts one on every server and waits until all answer. They are
-// stopped with the laboratory. What addresses a server gets and loses later, such
-// as the VIP, named hears of by itself (automatic-interface-scan).
+// startNameServers starts one on every server and waits until all answer. They are stopped with the laboratory. named
+// notices addresses by itself that a server gets and loses later, such as the VIP (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	servers := make([]*NameServer, len(l.Servers))
 	threads := nameServerThreads(l.Far(), runtime.NumCPU(), len(l.Servers))

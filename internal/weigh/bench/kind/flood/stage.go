@@ -34,8 +34,7 @@ type floodStage struct {
 	once  sync.Once
 }
 
-// newFloodStage makes everything ready. What it returns is to be closed, even with
-// an error.
+// newFloodStage makes everything ready. The stage is to be closed, even with an error.
 func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	s := &floodStage{lab: l}
 	for _, ready := range []func(bench.Trial) error{s.route, s.load, s.tap, s.pin} {
@@ -183,8 +182,7 @@ func (s *floodStage) stop() (err error) {
 	return err
 }
 
-// close ends the flood and takes everything back. What went with the laboratory
-// is gone already.
+// close ends the flood and takes everything back. Parts that went with the laboratory are gone already.
 func (s *floodStage) close() error {
 	errs := []error{s.stop()}
 	for _, back := range slices.Backward(s.undo) {

@@ -28,10 +28,9 @@ func crowd(p bench.Point) int {
 	return p.Concurrency
 }
 
-// crowdObstacle says whether the answers to all connections at once, as clients of
-// a closed loop ask for them, are more than a kernel holds without pressure. Beyond
-// that it drops what has arrived, and the trial would measure its retransmissions,
-// if it came to an end (tcp(7), tcp_mem).
+// crowdObstacle says whether the answers to all connections at once, as clients of a closed loop ask for them, are more
+// than a kernel holds without pressure. Beyond that it drops segments that have arrived, and the trial would measure
+// its retransmissions, if it came to an end (tcp(7), tcp_mem).
 func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {

@@ -32,8 +32,8 @@ const (
 	// spareFiles are the files that a worker opens besides connections: logs, listeners, the file served, which is open
 	// while it is sent, and an epoll instance.
 	spareFiles = 200
-	// spread allows for one worker taking more of the connections than the
-	// other: three quarters of what both could hold are counted on.
+	// spread allows for one worker taking more of the connections than the other: three quarters of the sum that both
+	// could hold are counted on.
 	spread = 0.75
 )
 

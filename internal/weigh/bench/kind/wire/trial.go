@@ -165,8 +165,8 @@ func (w Wire) first() float64 {
 	return float64(w.Rate)
 }
 
-// warmUp offers the first rate for a while. It is a load of its own, so that nothing of
-// it is in what is read around the steps.
+// warmUp offers the first rate for a while. It is a load of its own, so that nothing of it is in the readings around
+// the steps.
 func (w *wireTrial) warmUp(ctx context.Context) error {
 	by := *own(w.trial.By)
 	if by.WarmUp == 0 {
@@ -303,8 +303,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
-// burst is the burst of this number, after the pause between two. What the
-// balancer did in the pause is not counted.
+// burst is the burst of this number, after the pause between two. The balancer's work in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && own(w.trial.By).Pause > 0 {
 		if err := clock.Sleep(ctx, own(w.trial.By).Pause); err != nil {

@@ -82,8 +82,7 @@ func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
 	return nil
 }
 
-// After has the waiting end after a time, once; it takes the place of what was set
-// before.
+// After has the waiting end after a time, once; it takes the place of the time set before.
 func (l *Loop) After(wait time.Duration) error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1).Nanoseconds())}
 	if err := unix.TimerfdSettime(l.timer, 0, &spec, nil); err != nil {

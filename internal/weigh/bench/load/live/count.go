@@ -30,7 +30,7 @@ const (
 	// Moved: another end answered: another server or the same over another
 	// connection.
 	Moved Cause = "moved"
-	// Wrong: what came was no answer to what was asked.
+	// Wrong: the answer did not belong to its request.
 	Wrong Cause = "wrong"
 	// Refused: a new connection was refused.
 	Refused Cause = "refused"

@@ -20,9 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host
-// has. At another TCP port, unless that is 0, it answers health checks over HTTP: what stops one
-// stops the other, for both are one process.
+// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host has. At another TCP
+// port, unless that is 0, it answers health checks over HTTP: a stop of one stops the other, for both are one process.
 type Server struct {
 	Name         string
 	Port, Health uint16

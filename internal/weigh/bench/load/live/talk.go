@@ -41,8 +41,8 @@ type report struct {
 	Stay map[string]uint64 `json:",omitempty"`
 }
 
-// Hold is a client's process: it connects to the crew at a unix socket, and does
-// what it is told until that ends the connection or ctx is over.
+// Hold is a client's process: it connects to the crew at a unix socket, and carries out its orders until the crew ends
+// the connection or ctx is over.
 func Hold(ctx context.Context, socket string) error {
 	crew, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {

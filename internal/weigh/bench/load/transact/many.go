@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// many is a client with several streams: one thread, which does what sockets are
-// ready for.
+// many is a client with several streams: one thread, which carries out the events of sockets.
 type many struct {
 	Options
 	loop    *epoll.Loop
@@ -248,8 +247,7 @@ func (m *many) connect(s *stream) {
 	}
 }
 
-// fail counts a failed transaction. What it was in gets no other: a server that
-// refuses would be asked without end.
+// fail counts a failed transaction. Its stream gets no other: a server that refuses would be asked without end.
 func (m *many) fail(s *stream, err error) {
 	m.report.Fail(err)
 	m.forget(s)

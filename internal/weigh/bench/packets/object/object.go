@@ -27,7 +27,7 @@ type Object struct {
 var ErrUnlike = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, its maps as small or large as the setup says, and fills them. The maps that the
-// object would pin are its own, and gone with Close. Errors: ErrUnlike, or the kernel's, with what the verifier says.
+// object would pin are its own, and gone with Close. Errors: ErrUnlike, or the kernel's, with the verifier's log.
 func (s *Setup) Load(file string) (*Object, error) {
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {

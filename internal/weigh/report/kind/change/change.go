@@ -246,8 +246,8 @@ func tookCell(p *model.Point) string {
 	return mean + ", " + wording.Decimal(most, 1)
 }
 
-// numberedCell shows how many numbered packets were lost, the worst of the repeats, of how many,
-// and at what rate they were sent.
+// numberedCell shows the number of lost numbered packets, the worst of the repeats, the number sent, and the rate of
+// sending.
 func numberedCell(p *model.Point) string {
 	if !p.Has(results.NumberedSent) {
 		return wording.Missing

@@ -62,8 +62,8 @@ var dnsReading = []model.Paragraph{
 	{Head: "Lost", Text: "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
 
-// dnsSheets are the tables of the experiment, in the document's order: queries by
-// the number of name servers, and what the machine did meanwhile.
+// dnsSheets are the tables of the experiment, in the document's order: queries by the number of name servers, and the
+// machine's CPU use meanwhile.
 func dnsSheets(s *model.Section) []model.Sheet {
 	var sheets []model.Sheet
 	if sh := dnsByBackends(s); !sh.Empty() {

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// adjustSubject makes room for a header in front of a packet, and does nothing
-// else: what the harness has to undo for the next one is in its cost.
+// adjustSubject makes room for a header in front of a packet, and does nothing else: the harness's work to undo that
+// for the next one is in its cost.
 const adjustSubject = "adjust"
 
 // lineSubject reads one line of memory, and waits for it.

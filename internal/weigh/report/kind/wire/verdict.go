@@ -143,7 +143,7 @@ func capacityVerdict(s *model.Section) []string {
 	return append(sentences, wireJudgement(s, all)...)
 }
 
-// besideVerdict: what goes on beside a flood must lose nothing through ours.
+// besideVerdict: the traffic beside a flood must lose nothing through ours.
 func besideVerdict(s *model.Section) []string {
 	var words []string
 	var all []wireJudged
