@@ -90,12 +90,13 @@ func (o OfPart) place() sources.Place {
 	return sources.Place{Source: o.Owner, Service: o.Service, Backend: o.Backend}
 }
 
-// changing is a request for a change, and bringing one that has a body.
 type (
+	// changing is a request for a change.
 	changing interface {
 		placed
 		Terms() Conditions
 	}
+	// bringing is a request for a change that has a body.
 	bringing interface {
 		changing
 		Content() Sent

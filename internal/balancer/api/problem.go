@@ -37,7 +37,10 @@ type Fault struct {
 	Message string `json:"message" doc:"What is wrong, and what to write instead"`
 }
 
-func (p *Problem) Error() string  { return p.Detail }
+// Error returns the detail.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus returns the status code of the answer, for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
 // ContentType is that of problems.
@@ -50,7 +53,7 @@ func newProblem(code int, detail string) *Problem {
 
 const problemType = "application/problem+json"
 
-// The router's own refusals have the same form as the API's.
+// init gives the router's own refusals the form of the API's.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := newProblem(status, message)

@@ -32,7 +32,7 @@ const (
 	maxHeaders       = 32
 	maxStatus        = 16
 	maxArguments     = 64
-	// In bytes.
+	// maxPath and the constants below it are in bytes.
 	maxPath     = 2048
 	maxHost     = 253
 	maxHeader   = 1024

@@ -382,7 +382,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 					TooMany: "that a service can have; split them between two services"}))},
 }
 
-// checkKeys are those of all types of checks; typesOf has which type has which.
+// persistenceKeys are the keys of a service's persistence.
 var persistenceKeys = keytable.Table[lb.Persistence]{
 	{Name: "timeout", Required: true, What: "How long a client is remembered after its last flow began.",
 		Value: keytable.Optional(func(p *lb.Persistence) *time.Duration {

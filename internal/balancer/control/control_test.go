@@ -366,7 +366,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// Of thousands of addresses some are named, and the others counted.
+// TestManyVIPs: of thousands of addresses some are named, and the others counted.
 func TestManyVIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -92,7 +92,7 @@ func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 // capped is a number of connections in 32 bits.
 func capped(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// lossCounter are Links that know what was lost of the frames that XDP sent, by interface.
+// losing are Links that know how many of the frames that XDP sent were lost, by interface.
 type losing interface{ XDPLost() []uint64 }
 
 // lossEvery is how often the losses are looked at.

@@ -137,7 +137,7 @@ type standby struct {
 // standbyPlane is a DataPlane that can leave packets for the VIPs to the kernel.
 type standbyPlane interface{ Standby(on bool) }
 
-// change comes before the VIPs: the kernel that has them and gets a packet would reset its connection.
+// Change comes before the VIPs' steps: the kernel that has them and gets a packet would reset its connection.
 func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	switch {
 	case s.plane == nil || before.Passive == next.Passive:

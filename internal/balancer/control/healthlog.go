@@ -15,12 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 )
 
-// Verdicts are logged line by line, at most loglines.Most lines each healthLogEvery; more are counted. Checks are
-// spread over time, and so are their verdicts: a summary of each batch would not bound what 10,000 backends have to say
-// that are lost at once.
+// healthLogEvery is the period in which verdicts are logged line by line, at most loglines.Most of them; more are
+// counted. Checks are spread over time, and so are their verdicts: a summary of each batch would not bound what 10,000
+// backends have to say that are lost at once.
 const healthLogEvery = 10 * time.Second
 
-// healthLog logs what is new of the backends' health.
+// healthLog logs changes of the backends' health.
 type healthLog struct {
 	*core
 	// told lines were logged in this while, and untold were not.

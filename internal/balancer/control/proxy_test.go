@@ -125,7 +125,7 @@ const shopProxied = `
       - {name: s7, address: 198.51.100.7}
 `
 
-// proxying is running, with a proxy engine and health checks.
+// runningProxied is running, with a proxy engine and health checks.
 func runningProxied(t *testing.T, file string) (w *world, c *Controller, h *haproxy, asked *checks, stop func() error) {
 	t.Helper()
 	w = newWorld(t)
@@ -194,8 +194,7 @@ func TestProxyFollows(t *testing.T) {
 	})
 }
 
-// TestProxyFails: where the engine or the data plane fails, the previous state is in force in both. TestProxyAlone:
-// verdicts on proxied backends do not concern a data plane that has no service.
+// TestProxyAlone: verdicts on proxied backends do not concern a data plane that has no service.
 func TestProxyAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
@@ -212,6 +211,7 @@ func TestProxyAlone(t *testing.T) {
 	})
 }
 
+// TestProxyFails: where the engine or the data plane fails, the previous state is in force in both.
 func TestProxyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)

@@ -283,7 +283,7 @@ func (r *routes) drain(drain bool, by string) error {
 	return nil
 }
 
-// tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
+// announces says whether routers are told of VIPs, and shares whether others of the segment may hold them.
 func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
 func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }

@@ -61,7 +61,7 @@ func (a alias) write(journal string) error {
 	return nil
 }
 
-// forget removes the files of all interfaces that stand for the instance, but one.
+// forgetAliases removes the files of all interfaces that stand for the instance, but one.
 func (i instance) forgetAliases(but string) (err error) {
 	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s*", i.inode, aliasSuffix)))
 	for _, path := range paths {

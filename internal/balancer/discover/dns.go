@@ -18,8 +18,8 @@ import (
 )
 
 const (
-	// A name is asked for when its answer's TTL has passed, within these: one of TTL 0 must not
-	// be asked for all the time, and one of a week is looked at before.
+	// shortestTTL and longestTTL are the bounds of the time after which a name is asked for again, which is its
+	// answer's TTL otherwise: one of TTL 0 must not be asked for all the time, and one of a week is looked at before.
 	shortestTTL = time.Second
 	longestTTL  = time.Hour
 	// longestNegative bounds how long an answer without records counts.

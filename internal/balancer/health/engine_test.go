@@ -151,7 +151,8 @@ func TestRisesAndFalls(t *testing.T) {
 	})
 }
 
-// A check of an endpoint is one, however many services have it; by the VIP, it is one for each VIP and mode.
+// TestOneCheckOfAnEndpoint: a check of an endpoint is one, however many services have it; by the VIP, it is one for
+// each VIP and mode.
 func TestOneCheckOfAnEndpoint(t *testing.T) {
 	byVIP := everySecond()
 	byVIP.Via, byVIP.Port = lb.ViaVIP, 8080
@@ -189,7 +190,7 @@ func TestOneCheckOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// Starts are spread from the first second on, whether all pass, fail or hang.
+// TestSpread: starts are spread from the first second on, whether all pass, fail or hang.
 func TestSpread(t *testing.T) {
 	const targets = 2000
 	for _, c := range []struct {

@@ -59,8 +59,8 @@ const (
 	DefaultCheckTimeout  = time.Second
 	DefaultCheckFall     = 3
 	DefaultCheckRise     = 2
-	// The request is one that every server of HTTP answers, and the query one that every
-	// name server answers.
+	// DefaultCheckMethod and DefaultCheckPath make a request that every server of HTTP answers, and the two below them
+	// a query that every name server answers.
 	DefaultCheckMethod = "GET"
 	DefaultCheckPath   = "/"
 	DefaultCheckRecord = "A"

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Services of the threads of one socket: more than it remembers.
+	// sharedServices is the number of services that the threads of one socket ask for: more than it remembers.
 	sharedServices = 7
 	sharedThreads  = 4
 	sharedRounds   = 10

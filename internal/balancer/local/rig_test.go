@@ -34,7 +34,7 @@ type rig struct {
 	state    lb.State
 }
 
-// Backends have the numbers 1 to backends.
+// backends is how many there are; their numbers begin with 1.
 const backends = 3
 
 var (

@@ -98,7 +98,7 @@ func desired(services ...lb.Service) (d Desired) {
 	return d
 }
 
-// service makes a service at an address of this host's that nothing else has, with backends.
+// newService makes a service at an address of this host's that nothing else has, with backends.
 func newService(t *testing.T, p lb.Proxy, backends ...lb.Backend) lb.Service {
 	t.Helper()
 	vip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})

@@ -88,7 +88,7 @@ func (s *screen) read(after time.Duration, status *ops.Status) tea.Cmd {
 	return s.send(readingMsg{status: status, at: s.now, took: time.Millisecond})
 }
 
-// keys that are no characters.
+// special are the keys that are no characters.
 var special = map[string]rune{
 	"enter":     tea.KeyEnter,
 	"esc":       tea.KeyEscape,
@@ -170,9 +170,8 @@ func (s *screen) row(name string) []string {
 	return nil
 }
 
-// sample is a balancer with two services after so many seconds: web01 gets 100 connections, 1,000 packets and 125,000
-// bytes
-// a second, and web02 gets 300 connections.
+// sampled returns the status of a balancer with two services after so many seconds: web01 gets 100 connections, 1,000
+// packets and 125,000 bytes a second, and web02 gets 300 connections.
 func sampled(seconds uint64) *ops.Status {
 	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, last}) }
 	web := ops.Service{

@@ -51,7 +51,7 @@ const (
 // counted is a status's counters by what they count: see serviceID and the functions beside it.
 type counted map[string]counters
 
-// The keys of what is counted. The separator is no character of a name.
+// serviceID and those below it return the keys of counted objects. The separator is no character of a name.
 func serviceID(service string) string          { return "s\x00" + service }
 func backendID(service, backend string) string { return "b\x00" + service + "\x00" + backend }
 func outcomeID(name string) string             { return "o\x00" + name }

@@ -156,7 +156,7 @@ func oracleDescribe(packet gopacket.Packet, prefix string) []Layer {
 	return all
 }
 
-// inner describes an IP packet inside another.
+// oracleInner describes an IP packet inside another.
 func oracleInner(packet []byte, prefix string) []Layer {
 	if len(packet) == 0 {
 		return nil

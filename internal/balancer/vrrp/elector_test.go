@@ -202,7 +202,7 @@ func TestElector(t *testing.T) {
 	})
 }
 
-// announcements expects how often the VIPs were announced again.
+// announced fails unless the VIPs were announced again so many times.
 func (e *Elector) announced(t *testing.T, when string, want uint64) {
 	t.Helper()
 	synctest.Wait()

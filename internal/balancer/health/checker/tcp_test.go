@@ -48,7 +48,7 @@ func TestTCPRefused(t *testing.T) {
 	}
 }
 
-// A server whose accept queue is full does not answer.
+// TestTCPSilent: a server whose accept queue is full does not answer.
 func TestTCPSilent(t *testing.T) {
 	t.Parallel()
 	to, _ := full(t)

@@ -38,7 +38,7 @@ const (
 	EndpointSlices Kind = "endpointslices"
 	Nodes          Kind = "nodes"
 	ConfigMaps     Kind = "configmaps"
-	// Those that are followed for Gateways.
+	// Namespaces and the kinds below are followed for Gateways.
 	Namespaces      Kind = "namespaces"
 	Secrets         Kind = "secrets"
 	GatewayClasses  Kind = "gatewayclasses"
