@@ -84,7 +84,7 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backen
 	return o
 }
 
-// leave decides what becomes of an overlay whose backend the configuration has no more.
+// leave keeps or ends an overlay whose backend the configuration has no more.
 func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, previous *view.Absence) {
 	at, taken := previous.Was, ""
 	if heir := l.Holder(name.Service, at); heir != nil {
@@ -104,7 +104,7 @@ func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, p
 	r.overlays[name] = o
 }
 
-// carryHistory marks what cannot be taken back after a change of the configuration at a time.
+// carryHistory marks the operations that cannot be undone after a change of the configuration at a time.
 func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 	history := slices.Clone(r.history)
 	names := map[view.BackendName]bool{}
@@ -156,7 +156,7 @@ func whereFrom(b lb.Backend) string {
 	return fmt.Sprintf("found (%s)", b.Origin)
 }
 
-// settleOperations is called when what was carried is in force.
+// settleOperations is called when the carried operations are in force.
 func (r *operator) settleOperations(by carried) {
 	r.mu.Lock()
 	r.history = by.history

@@ -20,10 +20,9 @@ import (
 // hostChecks checks configurations against the machine.
 type hostChecks struct{ *core }
 
-// check checks a configuration against the machine. The error is a yamlfile.Problems
-// if something in the file cannot be used on this host; the warnings are what works
-// but is hardly meant, and backends that get no packets for now: those that can serve
-// do, and Run brings the others in when routes and addresses allow it.
+// check checks a configuration against the machine. The error is a yamlfile.Problems if something in the file cannot be
+// used on this host; the warnings name settings that work but are hardly meant, and backends that get no packets for
+// now: those that can serve do, and Run brings the others in when routes and addresses allow it.
 func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.Config
 	routes, err := m.opt.Paths.Routes(l.Watched)
@@ -127,8 +126,8 @@ const ownVIP = "%[1]s is the address from which this host sends its ARP requests
 
 	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
 
-// unreachable says of a backend's address why a service's packets do not reach it, and
-// what to do; "" if they do.
+// unreachable returns the reason for which a service's packets do not reach a backend's address, and the remedy; "" if
+// they do.
 func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
 	wrong := view.Misfit(s, addr, r)
 	switch {
@@ -231,7 +230,7 @@ func orNone(at netip.AddrPort) string {
 	return at.String()
 }
 
-// checkReload reports what only a restart can change.
+// checkReload refuses changes of keys that need a restart.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
 	was, is := before.Flows.Timeouts, after.Flows.Timeouts
@@ -259,7 +258,7 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 	return problems
 }
 
-// reloadField is one that only a restart can change, and what it has before and after a reload.
+// reloadField is a field that only a restart can change, with its values before and after a reload.
 type reloadField struct {
 	name          string
 	before, after any

@@ -139,7 +139,7 @@ func (c *Controller) addActuators() {
 		c.proxies, &plane{c.core}}
 }
 
-// addSources has the loop follow what changes by itself.
+// addSources has the loop follow paths, verdicts and the other sources that change by themselves.
 func (c *Controller) addSources() {
 	l, opt := c.loop, &c.opt
 	c.interfaces = l.Follow("the interfaces", opt.Links.Changes(), c.linkWatch.takeLinks, c.schedule)
@@ -171,11 +171,9 @@ func (c *Controller) settleIfFailed(err error) {
 	}
 }
 
-// Start checks the configuration against the machine, attaches the data plane
-// and puts the VIPs on the interface. Backends are found later, in Run, whether or
-// not there is a route to them yet; until one is found, its service drops packets
-// under a name of its own. After an error,
-// close the parts in order to take back what was done.
+// Start checks the configuration against the machine, attaches the data plane and puts the VIPs on the interface.
+// Backends are found later, in Run, whether or not there is a route to them yet; until one is found, its service drops
+// packets under a name of its own. After an error, close the parts, which undoes the steps taken so far.
 func (c *Controller) Start() error {
 	for _, s := range c.atStart {
 		s.MarkStale()
@@ -262,8 +260,8 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.schedule()
 }
 
-// logAttachments says where packets are taken now, and what may be lost by it, unless that
-// is as it was.
+// logAttachments logs the interfaces and hooks at which packets are taken, and which packets may be lost there, if that
+// has changed.
 func (c *Controller) logAttachments(before []lb.Attachment) {
 	now := c.opt.DataPlane.Attachments()
 	if slices.Equal(before, now) {
@@ -313,7 +311,7 @@ func (c *Controller) reconcile() error {
 	return nil
 }
 
-// takePaths reads what is new about the paths to the backends of the view.
+// takePaths reads changes of the paths to the backends of the view.
 func (c *Controller) takePaths() error {
 	entries, all := c.opt.Paths.Changed()
 	if all || c.relearn {
@@ -323,8 +321,7 @@ func (c *Controller) takePaths() error {
 	return nil
 }
 
-// converge puts the desired state in force that follows from what the sources say, if it is
-// another than the one that is.
+// converge puts the desired state in force that follows from the sources, if it differs from the present one.
 func (c *Controller) converge() error {
 	before, now := c.view, time.Now()
 	next, judged := before.WithVerdicts(c.verdicts, now)
@@ -372,10 +369,10 @@ func (c *Controller) verdictsFor(l *view.Layout) [][]view.Verdict {
 	return verdicts
 }
 
-// takeVerdicts reads what is new of the verdicts.
+// takeVerdicts reads changes of the verdicts.
 func (c *Controller) takeVerdicts() error {
 	if c.recheck {
-		c.opt.Checks.Changed() // all of it is in what follows
+		c.opt.Checks.Changed() // the verdicts read below have all changes
 		c.verdicts = c.opt.Checks.Verdicts()
 		return nil
 	}
@@ -416,10 +413,10 @@ func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.V
 	return known
 }
 
-// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where what arrives at
-// once may have begun before this process: a data plane forwards already and goes on with what it knows until then,
-// or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside others
-// would begin a transition with each backend that it finds, and take flows of theirs for older than that.
+// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where packets that arrive at
+// once may be of flows that are older than this process: a data plane forwards already, and goes on with its old state
+// until then, or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside
+// others would begin a transition with each backend that it finds, and take flows of theirs for older than that.
 func (c *Controller) awaitPaths(l *view.Layout) {
 	if !c.opt.TakesOver && !l.BesideOthers() {
 		return
@@ -436,8 +433,8 @@ func (c *Controller) awaitPaths(l *view.Layout) {
 	}
 }
 
-// dropAddresses takes away what the process before had put on its first interface and the
-// balancer is to hold no more, or on another one.
+// dropAddresses removes addresses that the previous process had put on its first interface and that the balancer is to
+// hold no more, or to hold on another one.
 func (c *Controller) dropAddresses(first *view.View) {
 	if !c.opt.TakesOver {
 		return

@@ -220,7 +220,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	})
 }
 
-// planned is a data plane that says what memory it has.
+// planned is a data plane that reports the memory it has taken.
 type planned struct {
 	*world
 	plan *lb.MemoryPlan

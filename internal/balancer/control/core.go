@@ -38,7 +38,7 @@ type core struct {
 	interfaces *loop.Source
 	paths      *loop.Source
 	checks     *loop.Source
-	actuators  []actuator // in the order in which they bring in what is new
+	actuators  []actuator // in the order in which they bring in new parts
 	// followers are called with a view that is about to be in force, and the one before.
 	followers     []func(before, now *view.View)
 	reconcileTask *loop.Task
@@ -49,7 +49,7 @@ type core struct {
 	stale         bool          // the data plane needs its state again, even if it is the same
 	recheck       bool          // the verdicts may be others, whatever Checks.Changed says
 	relearn       bool          // the paths may have changed, whatever Changed says
-	wait          time.Duration // until what failed is tried again
+	wait          time.Duration // until a failed change is tried again
 }
 
 // announceView tells the followers of a view that is about to be in force.
@@ -81,9 +81,9 @@ func (c *core) schedule() {
 	c.reconcileTask.Within(settle)
 }
 
-// scheduleNow arms a reconcile at once, or as late as lets what comes within settle of the last one
-// be applied together. It is for what is whole as it comes: a verdict is, and each millisecond
-// sends new flows to a backend that fails; the kernel tells of a route in pieces.
+// scheduleNow arms a reconcile at once, or so late that changes within settle of the last one are applied together. It
+// is for changes that are whole as they come: a verdict is, and each millisecond sends new flows to a backend that
+// fails; the kernel reports a route in pieces.
 func (c *core) scheduleNow() {
 	c.reconcileTask.Within(max(0, time.Until(c.reconciled.Add(settle))))
 }
@@ -94,8 +94,7 @@ func (c *core) markStale() {
 	c.schedule()
 }
 
-// settleFailure notes what is wrong now, says what is new in that, and arms
-// another try.
+// settleFailure notes the present error, logs it where it is new, and arms another try.
 func (c *core) settleFailure(err error) {
 	before := c.failed
 	c.mu.Lock()
@@ -147,7 +146,7 @@ func (c *core) linkIsGone(name string) bool {
 	})
 }
 
-// requestEarly has others tell of what begins there while packets of that come to be sent here.
+// requestEarly asks other members to send new flows early, while packets of these come to be routed here.
 func (c *core) requestEarly() {
 	if c.opt.RequestEarly != nil {
 		c.opt.RequestEarly()
@@ -172,7 +171,7 @@ func (c *core) install(v *view.View) error {
 	return nil
 }
 
-// show puts a view in force for which the data plane has what it needs.
+// show puts a view in force whose state the data plane has.
 func (c *core) show(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
@@ -195,8 +194,7 @@ func (c *core) place(s lb.Service, e *paths.Entry) string {
 	return place
 }
 
-// excused says whether an interface that is down, which was reported, is the reason
-// for what is missing.
+// excused says whether an interface that is down, which was reported, is the reason for a missing path.
 func (c *core) excused(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {
 		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
@@ -250,8 +248,8 @@ type actuator interface {
 // reload is a configuration on its way into the loop.
 type reload struct {
 	new *view.Layout
-	// wanting is the configuration as it was handed in, and refused what was discovered for it and
-	// cannot be. discovered: nothing else is new than what was discovered.
+	// wanting is the configuration as it was handed in, and refused the backends discovered for it that cannot be.
+	// discovered: only discovered backends have changed.
 	wanting    *config.Config
 	refused    []config.Refused
 	discovered bool

@@ -16,7 +16,7 @@ import (
 )
 
 // retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
-// it; where they cannot be read, such names go on with what their endpoints have counted.
+// it; where they cannot be read, such names go on with the counts of their endpoints.
 func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	before := n.view
 	all, moves := next.Moves(before)
@@ -39,7 +39,7 @@ func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	return all
 }
 
-// counting reads what the data plane and the proxy have counted.
+// counting reads the counters of the data plane and the proxy.
 type counting struct {
 	*core
 	proxies *proxies
@@ -48,7 +48,7 @@ type counting struct {
 	lossesTask *loop.Task
 }
 
-// counters reads what was counted, of backends by their names: see tally.
+// counters reads the counters, those of backends by their names: see tally.
 func (n *counting) counters(v *view.View) (view.Counted, error) {
 	all, err := n.endpointCounters(v)
 	if err != nil {
@@ -136,8 +136,7 @@ func (n *counting) xdpLost() []uint64 {
 	return nil
 }
 
-// logLosses logs what is lost, where that is ten times what was logged, and looks again
-// later.
+// logLosses logs lost packets, where there are ten times as many as were logged last, and looks again later.
 func (n *counting) logLosses() {
 	attachments, lost := n.opt.DataPlane.Attachments(), n.xdpLost()
 	messages := lossMessages(attachments, lost)

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 )
 
-// finds is a Discovery that finds what a test says.
+// finds is a Discovery whose sets a test gives.
 type finds struct {
 	mu      sync.Mutex
 	sets    []lb.Discovered
@@ -217,7 +217,7 @@ func TestDiscoveredUnsupported(t *testing.T) {
 	})
 }
 
-// TestDiscoveredFails: a change that the data plane refuses leaves what was, shows, and is tried again.
+// TestDiscoveredFails: a change that the data plane refuses leaves the former backends, is shown, and is tried again.
 func TestDiscoveredFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -237,8 +237,8 @@ func TestDiscoveredFails(t *testing.T) {
 	})
 }
 
-// TestDiscoveredReload: a reload takes what is found along, whether a change of that waits or not, and
-// is answered.
+// TestDiscoveredReload: a reload takes discovered backends along, whether a change of them waits or not, and is
+// answered.
 func TestDiscoveredReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -268,7 +268,7 @@ func TestDiscoveredReload(t *testing.T) {
 	})
 }
 
-// mustReloadScheduled reloads what is not to be refused, and may have to wait for paths.
+// mustReloadScheduled reloads a file that must not be refused, and may have to wait for paths.
 func (w *world) mustReloadScheduled(c *Controller, file string) {
 	w.t.Helper()
 	result := w.reload(c, file)

@@ -61,7 +61,7 @@ func electionOf(v *view.View, drained bool) ops.Election {
 	return wanted
 }
 
-// follow asks for what follows from a view. It is not before the data plane has it.
+// follow asks for the election of a view, once the data plane has that view.
 func (e *election) follow(v *view.View) {
 	if e.opt.Election == nil {
 		return
@@ -121,9 +121,9 @@ func (e *election) giveUp() {
 	e.vips.GiveUp()
 }
 
-// balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that
-// one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup
-// that went on for it would hide that until it is switched off.
+// balancesOn is for how long a balancer whose VIPs another one has taken over balances packets that still arrive: until
+// that one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a
+// backup that went on for it would hide that until it is switched off.
 var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.

@@ -64,7 +64,7 @@ func votes(w *world, file string, keeping bool) (*Controller, *ballot) {
 
 const voted = "vrrp: {id: 51}\n" + web
 
-// renewals counts and forgets what was noted, all of which must be renewals for a time.
+// renewals counts and forgets the noted steps, all of which must be renewals for a time.
 func (w *world) renewals(of string) (n int) {
 	w.t.Helper()
 	synctest.Wait()

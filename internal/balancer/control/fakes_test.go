@@ -26,8 +26,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 )
 
-// world stands for everything around a controller, and notes what is done to it
-// in one list, so that tests can see the order.
+// world stands for everything around a controller, and notes the steps taken on it in one list, so that tests can see
+// the order.
 type world struct {
 	t   *testing.T
 	mu  sync.Mutex
@@ -47,7 +47,7 @@ type world struct {
 	changed     map[netip.Addr]paths.Entry // since the controller asked
 	pathChanges chan struct{}
 
-	// links has eth9, and after it what a test adds.
+	// links has eth9, and after it the interfaces that a test adds.
 	links       []iface.State
 	others      []iface.State // that are not followed
 	linkErr     error
@@ -65,7 +65,7 @@ type world struct {
 	countErr error // of BackendCounts
 	// countersErr is of Counters.
 	countersErr error
-	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
+	// attachment is another than that of eth9 in TC, and xdpLost the losses that its driver counts.
 	attachment *lb.Attachment
 	// moves are the attachments that result when the data plane is asked for a hook.
 	moves   map[lb.Hook]lb.Attachment
@@ -459,7 +459,7 @@ func (l links) XDPLost() []uint64 {
 	return []uint64{l.xdpLost}
 }
 
-// lose sets what the driver has counted.
+// lose sets the driver's count of lost frames.
 func (w *world) lose(frames uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -261,7 +261,7 @@ func TestPanic(t *testing.T) {
 		w.expect("apply web: web01=1! web02=2!")
 		synctest.Wait()
 		expectProblems(t, c, "no backend that takes new flows")
-		// A reload is not refused for what health checks say.
+		// Verdicts are no reason to refuse a reload.
 		if err := finished(t, w.reload(c, never)); err != nil {
 			t.Error(err)
 		}
@@ -484,8 +484,8 @@ func TestVerdictsAreRetried(t *testing.T) {
 	})
 }
 
-// TestManyVerdicts: the log is bounded, however many backends change their health, and what was
-// not logged is counted; one backend of many services is one line.
+// TestManyVerdicts: the log is bounded, however many backends change their health, and those that were not logged are
+// counted; one backend of many services is one line.
 func TestManyVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, names := "interface: eth9\nservices:\n", []string{}

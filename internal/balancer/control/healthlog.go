@@ -16,8 +16,8 @@ import (
 )
 
 // healthLogEvery is the period in which verdicts are logged line by line, at most loglines.Most of them; more are
-// counted. Checks are spread over time, and so are their verdicts: a summary of each batch would not bound what 10,000
-// backends have to say that are lost at once.
+// counted. Checks are spread over time, and so are their verdicts: a bound for each batch would not bound the lines
+// about 10,000 backends that are lost at once.
 const healthLogEvery = 10 * time.Second
 
 // healthLog logs changes of the backends' health.
@@ -157,7 +157,7 @@ func (h *healthLog) logStarts(before, now *view.View) {
 	}
 }
 
-// logEjections logs what is new of ejections.
+// logEjections logs changes of ejections.
 func (h *healthLog) logEjections(changes []outliers.Change) {
 	for _, change := range changes {
 		at := h.view.Find(change.Key)

@@ -85,7 +85,7 @@ func (w *linkWatch) settleLinks() error {
 	return err
 }
 
-// settings are those of the host: it forwards what the services need, and nothing else.
+// settings are those of the host: it forwards the packets that the services need, and no others.
 type settings struct{ linkWatch *linkWatch }
 
 func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {
@@ -153,8 +153,8 @@ func downMessage(name string) string {
 	return fmt.Sprintf("interface %s is down: no packets until it is up", name)
 }
 
-// forward makes the host forward what the views' services need, on their interfaces, and
-// nothing else. The VIPs are on the first one's first.
+// forward makes the host forward the packets that the views' services need, on their interfaces, and no others. The
+// VIPs are on the first one's first.
 func (w *linkWatch) forward(views ...*view.View) error {
 	var four, six bool
 	var names []string

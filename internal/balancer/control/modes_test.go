@@ -239,8 +239,8 @@ func TestRouteComesLater(t *testing.T) {
 	})
 }
 
-// TestReloadWithoutARoute: a backend without a route does not keep a reload from what
-// else it brings, nor an outage of another from reloads.
+// TestReloadWithoutARoute: a backend without a route does not keep a reload from its other changes, nor an outage of
+// another from reloads.
 func TestReloadWithoutARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")

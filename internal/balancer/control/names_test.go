@@ -62,8 +62,8 @@ func TestReaddressed(t *testing.T) {
 	})
 }
 
-// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among what
-// is discovered, and the log says whose it is.
+// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among
+// discovered backends, and the log says whose it is.
 func TestAddressOfDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -90,7 +90,7 @@ func TestAddressOfDrained(t *testing.T) {
 	})
 }
 
-// discoverySpan is how long a change of what is discovered takes at most.
+// discoverySpan is how long a change of discovered backends takes at most.
 const discoverySpan = 2 * discoveryEvery
 
 // discover has web's backends be these, and waits until they are in force.
@@ -223,8 +223,8 @@ func TestAbsentForLong(t *testing.T) {
 	})
 }
 
-// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends what operations
-// have changed of it.
+// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends the operations
+// on it.
 func TestTakenOut(t *testing.T) {
 	for name, file := range map[string]string{
 		"discover":    strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1),
@@ -295,7 +295,7 @@ func TestForcedFollowsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.mustReload(c, swapped(checkedWeb, "192.0.2.1}", "192.0.2.2}"))
-		// The verdict is on what answers at the address.
+		// The verdict is on the host that answers at the address.
 		for name, want := range map[string]lb.BackendState{"web01": lb.Up, "web02": lb.Unhealthy} {
 			if b := stateOf(t, c, "web", name); b.State != want || (b.Forced != nil) != (name == "web01") {
 				t.Errorf("%s: %+v", name, b)

@@ -45,7 +45,8 @@ func TestSavedByAddress(t *testing.T) {
 	})
 }
 
-// TestSavedForBefore: an older version finds what this one saves by the addresses, so that a way back keeps it.
+// TestSavedForBefore: an older version finds operations that this one saves by the addresses, so that a downgrade keeps
+// them.
 func TestSavedForBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{}

@@ -215,8 +215,8 @@ func newOperation(order ops.Order) operation {
 	return op
 }
 
-// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
-// when the backend is found again.
+// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes the overlay
+// that holds when the backend is found again.
 func (r *operator) changeAbsent(op operation, name view.BackendName, before view.Overlay) (ops.Operation, error) {
 	s, was := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
 	after, err := op.laidOver(s, was, before)
@@ -256,8 +256,8 @@ func (r *operator) endEjections(op operation, ejected []view.Use) (ops.Operation
 	return ended, nil
 }
 
-// notesOn says of an operation what health checks make of it: a drain outranks them, and what
-// fails takes no new flow however it is enabled.
+// notesOn names the effect of health checks on an operation: a drain outranks them, and a failing backend takes no new
+// flow however it is enabled.
 func notesOn(v *view.View, op operation) (notes []string) {
 	for _, change := range op.changes {
 		at := v.ByName(change.name)
@@ -396,7 +396,7 @@ func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []cha
 	return nil
 }
 
-// remember adds an operation to what can be taken back.
+// remember adds an operation to those that can be undone.
 func (r *operator) remember(op operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -465,7 +465,7 @@ func (r *operator) nextUndo() string {
 	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
 }
 
-// lapse ends what operations have changed of backends that have been absent for too long.
+// lapse ends the overlays of backends that have been absent for too long.
 func (r *operator) lapse() error {
 	overlays, now := maps.Clone(r.view.Overlays), time.Now()
 	var lapsed []view.BackendName

@@ -21,8 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// ErrLeaving is the cause of a context that ends Run where another process is to go on with
-// what this one has made.
+// ErrLeaving is the cause of a context that ends Run where another process is to go on with the work of this one.
 var ErrLeaving = errors.New("the process ends, and its work goes on")
 
 // DataPlane forwards packets.
@@ -35,7 +34,7 @@ type DataPlane interface {
 	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
 }
 
-// planner is a DataPlane that knows what memory it has taken.
+// planner is a DataPlane that knows its memory.
 type planner interface{ Memory() lb.MemoryPlan }
 
 // portCounter is a DataPlane that counts how much of full NAT's pool is in use.
@@ -60,8 +59,7 @@ type Paths interface {
 	Changes() <-chan struct{}
 }
 
-// Host changes the network settings of the host, and remembers what it changed
-// in order to take it back.
+// Host changes the network settings of the host, and remembers its changes in order to undo them.
 type Host interface {
 	vips.Host
 	// KeepAddresses takes all of ours off all links, but these on this one.
@@ -131,13 +129,13 @@ type Options struct {
 	ReplyHops ReplyHops
 	// TakesOver: the data plane forwards already, as a process before has left it.
 	TakesOver bool
-	// Memory keeps what operations have changed; nil: it ends with the process.
+	// Memory keeps the overlays of operations; nil: they end with the process.
 	Memory Memory
 	// Ejections keeps which backends are ejected; nil: it ends with the process.
 	Ejections Memory
 	// Drained keeps that the balancer is drained; nil: it ends with the process.
 	Drained Memory
-	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
+	// Clock reads the machine's clocks, by which times in a Memory are converted; nil: clock.Read.
 	Clock func() clock.Reading
 	// Files are told of files that cannot be written, and write them again; nil: there are none.
 	Files *durable.Files
@@ -147,7 +145,7 @@ type Options struct {
 
 // Checks ask backends whether they serve.
 type Checks interface {
-	// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
+	// Unsupported returns the reason for which a check cannot be made on this host, and the remedy; "" if it can.
 	Unsupported(lb.Check) string
 	// Watch replaces the checks. A check that stays keeps its verdict.
 	Watch([]lb.Checking)
@@ -206,7 +204,7 @@ type Election interface {
 	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
 	// Changes is signalled after each.
 	Announcements() uint64
-	// Want says how this balancer takes part from now on. It does not wait for what comes of it.
+	// Want sets how this balancer takes part from now on. It does not wait for the result.
 	Want(ops.Election)
 	// Show fills in how the election is.
 	Show(*ops.VRRP)
@@ -236,7 +234,7 @@ type Identity interface {
 	Release(link string) error
 }
 
-// Memory keeps what operations have changed for the process that follows this one.
+// Memory keeps data, such as the overlays of operations, for the next process.
 type Memory interface {
 	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)

@@ -62,7 +62,7 @@ func (o *outages) say(t told) bool {
 	return true
 }
 
-// keep ends the outages of what is in no configuration any more.
+// keep ends the outages of backends that are in no configuration any more.
 func (o *outages) keep(l *view.Layout) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -181,8 +181,8 @@ func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 	lines.End("%d more backends have another address")
 }
 
-// describe logs what is new in a configuration, compared with the previous view, nil at the start, and its warnings on
-// this host.
+// describe logs the new services of a configuration, compared with the previous view, nil at the start, and its
+// warnings on this host.
 func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
 	for _, s := range cfg.Services {

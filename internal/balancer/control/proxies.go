@@ -36,7 +36,7 @@ type proxies struct {
 	// certificates are the hashes of the files that it has read, and bad those that it was not told of since they
 	// are of no use.
 	certificates, bad map[string]digest
-	// judged is when the files were looked at last, and troubles what was wrong with them then.
+	// judged is when the files were looked at last, and troubles their faults then.
 	judged   time.Time
 	troubles []string
 	// stats are the engine's counters as it reported them last; Status writes them.
@@ -118,7 +118,7 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 	return warnings, proxyError(l, p.opt.Proxy.Check(ctx, d))
 }
 
-// logState logs what is new about the engine's process.
+// logState logs changes of the engine's process.
 func (p *proxies) logState() {
 	was, is := p.told, p.opt.Proxy.State()
 	p.told = is
@@ -187,7 +187,7 @@ func (p *proxies) armRenewal(cfg *config.Config) {
 	}
 }
 
-// judgeCertificates looks at what the files have, and notes for the status what is wrong with it.
+// judgeCertificates checks the content of the files, and notes its faults for the status.
 func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
 	now := time.Now()
 	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
@@ -204,8 +204,8 @@ func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yaml
 	return problems, warnings
 }
 
-// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what
-// it has goes on: a file may be half written.
+// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and the
+// former ones stay: a file may be half written.
 func (p *proxies) renew() {
 	cfg := p.view.Config
 	defer p.armRenewal(cfg)
@@ -278,11 +278,11 @@ func (p *proxies) engineProblems(v *view.View) (list []string) {
 const (
 	// proxyBound is how long the proxy engine may take for a change: it starts a process, and waits for it.
 	proxyBound = 30 * time.Second
-	// statsBound is how long a status waits for what it has counted.
+	// statsBound is how long a status waits for the engine's counters.
 	statsBound = 2 * time.Second
 )
 
-// errNoProxy is for a configuration that needs what this program is without.
+// errNoProxy is the error of a configuration that needs a proxy engine where this program has none.
 var errNoProxy = errors.New("this program has no proxy engine; use another mode")
 
 // proxyError names the place in the configuration where the engine does.
@@ -293,7 +293,7 @@ func proxyError(l *view.Layout, err error) error {
 	return err
 }
 
-// ProxyProblem returns the place in a configuration of what a proxy engine refuses, if its error names one.
+// ProxyProblem returns the place in a configuration that a proxy engine refuses, if its error names one.
 func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok bool) {
 	var at *proxy.FieldError
 	if !errors.As(err, &at) {

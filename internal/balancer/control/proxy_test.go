@@ -35,7 +35,7 @@ type haproxy struct {
 	changes  chan struct{}
 }
 
-// shown writes what is desired as world.Apply does.
+// shown writes a desired state as world.Apply does.
 func shown(d proxy.Desired) string {
 	var b strings.Builder
 	for _, s := range d.Services {

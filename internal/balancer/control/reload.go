@@ -34,8 +34,8 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 	return err
 }
 
-// Replace is Reload for what is not the configuration file: a refusal concerns only who asked, and
-// is not shown in the status. It announces the VIPs only where there are others than before.
+// Replace is Reload for sources other than the configuration file: a refusal concerns only the caller, and is not shown
+// in the status. It announces the VIPs only where there are others than before.
 func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, error)) error {
 	return c.reload(ctx, load, false)
 }
@@ -222,15 +222,15 @@ func interfaceError(before, next *view.View, err error) error {
 	return next.Config.At(next.Config.InterfaceField(), "%v; %s goes on serving", err, view.ListLinks(before.Links))
 }
 
-// watch narrows what is looked for; a failure costs needless probes.
+// watch drops addresses from those that are looked for; a failure costs needless probes.
 func (c *Controller) watch(l *view.Layout) {
 	if err := c.opt.Paths.Watch(l.Watched); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
-// finish answers the reload that the end of the loop cut short, and says what ends
-// with it, unless another process is to go on.
+// finish answers the reload that the end of the loop cut short, and logs that the overlays of operations end with it,
+// unless another process is to go on.
 func (c *Controller) finish(ctx context.Context) {
 	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
 	if n := len(c.view.Overlays); n > 0 && !leaving {
@@ -297,7 +297,7 @@ func (c *Controller) layAtStart() (*view.Layout, error) {
 	return r.new, nil
 }
 
-// discover puts in force what the origins have found, as a reload of the configuration.
+// discover puts discovered backends in force, as a reload of the configuration does.
 func (c *Controller) discover() {
 	if c.pending != nil { // which may be refused yet
 		c.discovering.discoverTask.In(discoverySettle)

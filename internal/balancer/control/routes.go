@@ -120,7 +120,7 @@ func (r *routes) waits(v *view.View) bool {
 	return r.opt.TakesOver && v.Joining != "" && v.Config.VRRP.ID == 0
 }
 
-// follow asks for what follows from a view, and logs what is new.
+// follow asks for the routes of a view, and logs changes.
 func (r *routes) follow(v *view.View) {
 	if r.opt.Routes == nil || r.waits(v) {
 		return
@@ -129,7 +129,7 @@ func (r *routes) follow(v *view.View) {
 	r.logChanges(v)
 }
 
-// logChanges logs what is new since it was logged last.
+// logChanges logs changes since the last line about routes.
 func (r *routes) logChanges(v *view.View) {
 	was := r.told
 	r.told = r.wanted
@@ -162,7 +162,7 @@ func (r *routes) want(wanted ops.Routes) {
 	r.opt.Routes.Want(wanted)
 }
 
-// begin goes on with what a process before has told routers, and with its drain.
+// begin goes on with the routes that the previous process has announced, and with its drain.
 func (r *routes) begin(v *view.View) {
 	if err := r.recall(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
@@ -324,7 +324,7 @@ func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	return status
 }
 
-// showRoutes adds what routers are told to a status.
+// showRoutes adds the announced routes to a status.
 func (r *routes) showRoutes(v *view.View, status *ops.Status) {
 	if r.opt.Routes == nil || !v.Config.BGP.On() {
 		return

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// announcer keeps what routers are to know.
+// announcer keeps the routes that routers are to have.
 type announcer struct {
 	w     *world
 	found []netip.Addr
@@ -377,7 +377,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 }
 
 // TestOthersRequestEarly: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a
-// drain is over, and not when a process goes on with what is announced.
+// drain is over, and not when a process goes on with the announced routes.
 func TestOthersRequestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0 // by the controller's loop alone

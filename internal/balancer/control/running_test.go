@@ -91,7 +91,7 @@ func (w *world) reload(c *Controller, file string) <-chan error {
 	return result
 }
 
-// mustReload reloads what is not to be refused.
+// mustReload reloads a file that must not be refused.
 func (w *world) mustReload(c *Controller, file string) {
 	w.t.Helper()
 	if err := finished(w.t, w.reload(c, file)); err != nil {

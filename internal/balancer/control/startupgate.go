@@ -11,7 +11,7 @@ import (
 )
 
 // startupGate leaves the VIPs to others until a balancer that starts beside them knows the flows that they remember,
-// and what its health checks say, so that its first table is theirs.
+// and its health checks' verdicts, so that its first table is theirs.
 type startupGate struct {
 	*core
 	routes *routes

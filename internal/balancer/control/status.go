@@ -145,7 +145,7 @@ func interfaceStatus(names []string, links []iface.State, missing []string, atta
 	return list
 }
 
-// problems lists what is wrong now, but for the services; the caller holds the lock.
+// problems lists the present faults, but for those of services; the caller holds the lock.
 func (c *Controller) problems() []string {
 	list := []string{}
 	for _, link := range c.links {
@@ -169,8 +169,7 @@ func (c *Controller) problems() []string {
 	return list
 }
 
-// operationsOf lists what is in force, in the configuration's order, and what can be
-// taken back.
+// operationsOf lists the operations in force, in the configuration's order, and those that can be undone.
 func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.Operations {
 	list := ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}}
 	for i, s := range v.Config.Services {
@@ -190,8 +189,7 @@ func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.O
 	return list
 }
 
-// addHealth writes into the status of service i what the checks say of its backends, and what
-// follows for them.
+// addHealth writes into the status of service i the results of its backends' checks, and the consequences for them.
 func (c *Controller) addHealth(v *view.View, i int, spared map[lb.BackendKey]string, status *ops.Service) {
 	s := v.Config.Services[i]
 	status.Checks, status.Require = view.ChecksStatus(s)

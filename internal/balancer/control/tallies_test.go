@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// count adds packets to what the data plane has counted of the endpoint with this address, in any service.
+// count adds packets to the data plane's counters of the endpoint with this address, in any service.
 func (w *world) count(address string, packets uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

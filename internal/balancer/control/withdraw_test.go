@@ -48,7 +48,7 @@ func withdrawnServices(t *testing.T, c *Controller) (names string) {
 	return strings.TrimSpace(names)
 }
 
-// addressesDone leaves, of what was done, what concerns addresses.
+// addressesDone returns the steps since the last call that concern addresses.
 func addressesDone(w *world) (did []string) {
 	synctest.Wait()
 	for _, one := range w.done() {

@@ -134,7 +134,7 @@ type Check struct {
 	Rise uint16 `json:"rise"`
 	Fall uint16 `json:"fall"`
 
-	// One of these has what the type needs; the rest are nil.
+	// One of these, that of the type, is set; the rest are nil.
 	HTTP *HTTPCheck `json:"http,omitempty"`
 	TLS  *TLSCheck  `json:"tls,omitempty"` // also with HTTP and GRPC: over TLS
 	DNS  *DNSCheck  `json:"dns,omitempty"`
@@ -205,8 +205,8 @@ type DNSCheck struct {
 	TCP bool `json:"tcp,omitempty"`
 }
 
-// UDPCheck is a datagram, and what the answer begins with. Where both are empty, the backend
-// passes unless an ICMP error comes back.
+// UDPCheck is a datagram, and the beginning of its answer. Where both are empty, the backend passes unless an ICMP
+// error comes back.
 type UDPCheck struct {
 	Send   []byte `json:"send,omitempty"`
 	Expect []byte `json:"expect,omitempty"`

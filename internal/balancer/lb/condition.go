@@ -4,11 +4,11 @@ package lb
 
 import "slices"
 
-// BackendState says whether a backend takes part, and if not, what keeps it from that.
+// BackendState says whether a backend takes new flows, and if not, for which reason.
 type BackendState string
 
-// The states of a backend. Where several things keep one from its part, the state is the first
-// of them in this order, which is that of what a person did on purpose before what happened.
+// The states of a backend. Where several things keep one from its part, the state is the first of them in this order,
+// in which a person's decisions come before events.
 const (
 	// Out: the deadline of its drain has passed, or it was disabled; it gets no packet.
 	Out BackendState = "out"
@@ -60,8 +60,8 @@ type Observed struct {
 	// Unhealthy says why health checks want it to take no new flow, of the backend, as in "answers with status 503";
 	// empty: it is healthy, or not checked. Checks.OnDown decides about its old flows.
 	Unhealthy string
-	// Ejected: it is not health checks that say so, but what it answers to clients. Its connections
-	// go on then, whatever Checks.OnDown says: a backend that takes no new ones may serve those.
+	// Ejected: the reason is not its health checks, but its answers to clients. Its connections go on then, whatever
+	// Checks.OnDown says: a backend that takes no new ones may serve those.
 	Ejected bool
 	// Standby: it is a backup, and a backend that is none takes the new flows. It takes none, and keeps its old ones.
 	Standby bool
@@ -70,7 +70,7 @@ type Observed struct {
 // ObservedOf returns the observed state of a backend that only its origin has reported on.
 func ObservedOf(b Backend) Observed { return Observed{Unhealthy: b.NotReady} }
 
-// TakesFlows says whether what was observed lets the backend take new flows.
+// TakesFlows says whether the backend may take new flows by its observed state.
 func (o Observed) TakesFlows() bool { return o.Unhealthy == "" && !o.Standby }
 
 // Observations are of the backends of a service, in their order. Those that are beyond the end are zero: none at all

@@ -108,7 +108,7 @@ func (c BackendCount) Plus(o BackendCount) BackendCount {
 	return c
 }
 
-// Minus likewise returns what c counted beyond o.
+// Minus likewise returns the difference of c and o.
 func (c BackendCount) Minus(o BackendCount) BackendCount {
 	c.Packets -= o.Packets
 	c.Bytes -= o.Bytes
@@ -169,8 +169,8 @@ type MemoryPlan struct {
 	Proven, Unproven, Returns uint64
 	// Configuration is for services, their tables and backends, with room for changes.
 	Configuration uint64
-	// Counters is for what services and backends are counted by, Ways for those of
-	// replies, if there are any, and Fragments for the datagrams that come in pieces.
+	// Counters is for the counters of services and backends, Ways for those of replies, if there are any, and Fragments
+	// for the datagrams that come in pieces.
 	Counters, Ways, Fragments uint64
 	// Checks is for health checks by the VIP, if there are any: the answers that they may have, and
 	// the directory of the backends that can be asked. The rows of those that are asked come as they are.
@@ -187,7 +187,7 @@ func (p MemoryPlan) String() string {
 	return fmt.Sprintf("%s of kernel memory: %s", Mebibytes(p.Total()), p.Parts())
 }
 
-// Parts lists what takes some of it.
+// Parts lists the parts of the memory, for a person.
 func (p MemoryPlan) Parts() string {
 	var parts []string
 	for _, part := range []struct {

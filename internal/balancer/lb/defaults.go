@@ -35,8 +35,7 @@ const (
 // differ).
 const MaxInterfaces = 16
 
-// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
-// has come. 0 means the default.
+// Timeouts are how long a remembered flow may be silent, by its state. 0 means the default.
 type Timeouts struct {
 	// Opening is for connections of which only a SYN was seen, and for those that came
 	// into the middle of a change of the tables; First for UDP flows of one packet. These
@@ -81,7 +80,7 @@ const (
 	DefaultHoldTime = 9 * time.Second
 	// MinHoldTime is the least hold time that RFC 4271 permits (section 4.2).
 	MinHoldTime = 3 * time.Second
-	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear
+	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and BIRD and FRR bear them
 	// without trouble.
 	DefaultBFDInterval   = 300 * time.Millisecond
 	DefaultBFDMultiplier = 3

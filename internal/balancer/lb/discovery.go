@@ -36,7 +36,7 @@ type Discovery struct {
 	Docker DockerOrigin `json:"docker,omitzero"`
 }
 
-// Keeping bounds what is taken of an origin.
+// Keeping bounds the sets that are taken of an origin.
 type Keeping struct {
 	// Stale is how long the last set is used after the origin has failed, or has begun to say that
 	// there is no backend. 0 stands for DefaultStale.

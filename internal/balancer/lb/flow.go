@@ -48,7 +48,7 @@ type Flow struct {
 	// Source is the address and port from which full NAT sends its packets; zero in other modes.
 	Source netip.AddrPort
 	State  FlowState
-	// Proven: its client has sent what a forger of source addresses would not.
+	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool
 	// Silent is for how long no packet of it was seen, give or take a second.
 	Silent time.Duration

@@ -144,7 +144,7 @@ type Service struct {
 	Allow  []netip.Prefix `json:"allow,omitempty"`
 	Deny   []netip.Prefix `json:"deny,omitempty"`
 	Checks Checks         `json:"checks,omitzero"`
-	// Outliers is how backends are judged by what they answer to clients.
+	// Outliers is how backends are judged by their answers to clients.
 	Outliers Outliers `json:"outliers,omitzero"`
 	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
 	// has all of its weight at once.

@@ -48,7 +48,7 @@ func (r *Refusal) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownRefusal, text, RefuseByDrop, RefuseByReset)
 }
 
-// Limits bound what a service takes as a whole.
+// Limits bound the connections and packets of a service as a whole.
 type Limits struct {
 	// Rate is how many new flows a second there may be (TCP: SYNs, those sent again
 	// included where no flow is remembered); 0: any number.

@@ -42,7 +42,7 @@ type Proxy struct {
 	Retries *uint8 `json:"retries,omitempty"`
 	// Timeouts of the engine; 0: its defaults.
 	Timeouts ProxyTimeouts `json:"timeouts,omitzero"`
-	// Frontend and Back are lines of the engine's own language for what has no key, put behind ours into the
+	// Frontend and Back are lines of the engine's own language, for settings that have no key, put behind ours into the
 	// section of the service's clients, and into those of its backends.
 	Frontend string `json:"frontend,omitempty"`
 	Back     string `json:"back,omitempty"`

@@ -76,8 +76,8 @@ type RoutedService struct {
 	HasHairpin bool
 }
 
-// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and
-// health checks find what is wrong with its ways.
+// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and health checks
+// find the faults of its paths.
 func (s RoutedService) Reachable(i int) bool {
 	return s.Mode.Proxied() || i < len(s.Paths) && s.Paths[i].Usable()
 }

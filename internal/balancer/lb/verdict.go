@@ -4,7 +4,7 @@ package lb
 
 import "time"
 
-// Checking is a backend of a service, and what is to be asked of it.
+// Checking is a backend of a service, and its checks.
 type Checking struct {
 	Backend BackendKey
 	// Mode is how the service's packets reach the backend. Services of one VIP share the checks
@@ -50,12 +50,12 @@ type CheckResult struct {
 	State Health
 	// Passed and Failed count the answers of that kind in a row; one of them is 0.
 	Passed, Failed uint32
-	// Last is when the last check ended, Took how long it took, and Answer what came of it, as
-	// in "status 503" or "connection refused".
+	// Last is when the last check ended, Took how long it took, and Answer its answer, as in "status 503" or
+	// "connection refused".
 	Last   time.Time
 	Took   time.Duration
 	Answer string
-	// Reason says of the backend why the check fails, or what may soon be wrong; empty: nothing.
+	// Reason says of the backend why the check fails, or may soon fail; empty: neither is so.
 	Reason string
 	// Next is when the endpoint is asked again; zero while it is asked.
 	Next time.Time

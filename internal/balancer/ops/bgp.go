@@ -65,7 +65,7 @@ type BGPPeer struct {
 	Sessions uint64 `json:"sessions"`
 	// Reason says why there is no session.
 	Reason string `json:"reason,omitempty"`
-	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, after what silence
+	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, the time of silence after which
 	// it ends, and whether the router keeps routes while the speaker restarts.
 	RouterID    string  `json:"router_id,omitempty"`
 	HoldSeconds float64 `json:"hold_seconds,omitempty"`
@@ -85,8 +85,8 @@ type BFD struct {
 	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did (section 4.1).
 	Diagnostic       string `json:"diagnostic"`
 	RemoteDiagnostic string `json:"remote_diagnostic"`
-	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was
-	// agreed on.
+	// IntervalSeconds is how often packets are sent, and DetectionSeconds the time of silence after which the router is
+	// lost; both as negotiated.
 	IntervalSeconds  float64 `json:"interval_seconds"`
 	DetectionSeconds float64 `json:"detection_seconds"`
 	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Discovered is an origin of backends of a service, and what it has found.
+// Discovered is an origin of backends of a service, and its set.
 type Discovered struct {
 	Origin lb.Origin `json:"origin"`
 	// From names the origin and its query, as in "dns web.example.com".

@@ -53,7 +53,8 @@ const (
 	TroubleRight TroubleKind = "right"
 	// TroubleUnclaimed: an object waits for a load balancer, and no controller serves its class.
 	TroubleUnclaimed TroubleKind = "unclaimed"
-	// TroubleKept: the source has what is not there any more, for it vanished otherwise than by being deleted.
+	// TroubleKept: the source has an object that is not there any more, for it vanished otherwise than by being
+	// deleted.
 	TroubleKept TroubleKind = "kept"
 	// TroubleOther is a fault without a kind of its own.
 	TroubleOther TroubleKind = "other"
@@ -70,7 +71,7 @@ type FeedTrouble struct {
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// SourceAge says how old what a feed follows is, at a time; 0: it is as it is now.
+// SourceAge returns the age of the feed's picture of its system, at a time; 0: it is current.
 func (f *Feed) SourceAge(now time.Time) time.Duration {
 	switch {
 	case !f.AsOf.IsZero():

@@ -36,7 +36,7 @@ type Flow struct {
 	// Source is the address and port from which full NAT sends the flow's packets.
 	Source *netip.AddrPort `json:"source,omitempty"`
 	State  lb.FlowState    `json:"state"`
-	// Proven: its client has sent what a forger of source addresses would not.
+	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool `json:"proven"`
 	// SilentSeconds is for how long no packet of it was seen, give or take a second.
 	SilentSeconds float64 `json:"silent_seconds"`

@@ -57,8 +57,8 @@ type CheckResult struct {
 	// Passed and Failed count the last results of that kind in a row; one of them is 0.
 	Passed uint32 `json:"passed"`
 	Failed uint32 `json:"failed"`
-	// Last is when the last check ended, TookSeconds how long it took, Answer what came of it,
-	// and Reason what is wrong with that. Absent before the first one.
+	// Last is when the last check ended, TookSeconds how long it took, Answer its answer, and Reason the fault in that.
+	// Absent before the first one.
 	Last        time.Time `json:"last,omitzero"`
 	TookSeconds float64   `json:"took_seconds"`
 	Answer      string    `json:"answer,omitempty"`

@@ -72,7 +72,8 @@ type Member struct {
 
 // MemberFlows is the state of the handover of flows between this balancer and a member.
 type MemberFlows struct {
-	// Telling: it hears this balancer now. Told counts flows, and Bytes what was sent without TLS and TCP, since then.
+	// Telling: it hears this balancer now. Told counts flows, and Bytes the bytes sent, without those of TLS and TCP,
+	// since then.
 	Telling bool   `json:"telling"`
 	Told    uint64 `json:"told"`
 	Bytes   uint64 `json:"bytes"`
@@ -95,7 +96,7 @@ type MemberFlows struct {
 // Difference is a service of which two members send new flows to different backends.
 type Difference struct {
 	Service string `json:"service"`
-	// Detail says in what they differ, as far as that is known.
+	// Detail describes the difference, as far as it is known.
 	Detail string    `json:"detail,omitempty"`
 	Since  time.Time `json:"since"`
 	// Lasting: for longer than a change takes.

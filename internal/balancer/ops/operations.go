@@ -133,8 +133,8 @@ type Drained struct {
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
 
-// Word names what has become of the backend: "drain", "disable", "out" after the deadline of a drain, or "enable" where
-// the configuration drains it.
+// Word names the backend's state: "drain", "disable", "out" after the deadline of a drain, or "enable" where the
+// configuration drains it.
 func (d Drained) Word() string {
 	switch {
 	case d.Out && d.Deadline.IsZero():

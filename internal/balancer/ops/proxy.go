@@ -10,7 +10,7 @@ import (
 
 // ProxyEngine is the process behind the services of mode proxy.
 type ProxyEngine struct {
-	// Program is the path of HAProxy, and Version what that is.
+	// Program is the path of HAProxy, and Version its version.
 	Program string `json:"program"`
 	Version string `json:"version"`
 	// PID is the master's; 0: none runs.

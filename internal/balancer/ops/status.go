@@ -195,7 +195,7 @@ type Service struct {
 	Require string  `json:"require,omitempty"`
 	// OnDown is the policy for flows of a backend that fails; absent where there is no check.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
-	// Outliers is how backends are judged by what they answer to clients; absent where they are not.
+	// Outliers is how backends are judged by their answers to clients; absent where they are not.
 	Outliers *Outliers `json:"outliers,omitempty"`
 	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
@@ -249,7 +249,7 @@ type Outliers struct {
 	EjectedPercent uint8 `json:"ejected_percent"`
 }
 
-// Ejection is a time in which a backend takes no new flow, for what it answers to clients.
+// Ejection is a time in which a backend takes no new flow, for its answers to clients.
 type Ejection struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -323,8 +323,7 @@ type Backend struct {
 	// MTU is the size of the largest IP packet on the way there, in bytes, headers
 	// that the mode adds included; 0 without a route.
 	MTU int `json:"mtu,omitempty"`
-	// Narrow says that MTU is what a router on the path reported of the balancer's own
-	// tunnel packets.
+	// Narrow says that a router on the path has reported the MTU, for the balancer's own tunnel packets.
 	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`
 	// Bytes are those of IP packets as they came, without the Ethernet frame.

@@ -15,11 +15,11 @@ type VRRP struct {
 	Interface string `json:"interface"`
 	// State is that of RFC 9568 section 6.4.
 	State string `json:"state" enum:"initialize,backup,active"`
-	// Since is when it began, and Why what brought it about.
+	// Since is when it began, and Why the cause.
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
-	// Priority is the own one as it is announced now: the configuration's, less what services without a backend
-	// that serves take off.
+	// Priority is the own one as it is announced now: the configuration's, less the decrement of each service without a
+	// backend that serves.
 	Priority           uint8   `json:"priority"`
 	ConfiguredPriority uint8   `json:"configured_priority"`
 	IntervalSeconds    float64 `json:"interval_seconds"`
@@ -43,7 +43,7 @@ type VRRP struct {
 	Announcements uint64 `json:"announcements"`
 	// Reason says why the last packet was rejected.
 	Reason string `json:"reason,omitempty"`
-	// Problem says why this balancer cannot take part, or what is wrong with what it hears.
+	// Problem says why this balancer cannot take part, or names the fault in packets that it hears.
 	Problem string `json:"problem,omitempty"`
 	// Drained is who has this balancer leave the VIPs to others; absent where it takes part.
 	Drained *VRRPDrained `json:"drained,omitempty"`
@@ -64,7 +64,7 @@ type VRRPForeign struct {
 	VIPs     []netip.Addr `json:"vips"`
 	Priority uint8        `json:"priority"`
 	Heard    time.Time    `json:"heard"`
-	// Reason says in a sentence what is wrong, and what to do.
+	// Reason names the fault and the remedy, in a sentence.
 	Reason string `json:"reason"`
 }
 

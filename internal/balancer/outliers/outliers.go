@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outliers judges backends by what they answer to clients: one that fails most of what it
-// is sent, while others do not, is ejected for a while.
+// Package outliers judges backends by their answers to clients: one that fails most of its new flows, while others do
+// not, is ejected for a while.
 package outliers
 
 import (
@@ -70,7 +70,7 @@ type Change struct {
 	Why string
 }
 
-// Engine remembers what was counted. It is for one goroutine.
+// Engine remembers the counters of backends. It is for one goroutine.
 type Engine struct{ backends map[lb.BackendKey]*backend }
 
 // New returns an engine that knows nothing yet.
@@ -127,7 +127,7 @@ func (e *Engine) LetBack(key lb.BackendKey, now time.Time) bool {
 	return true
 }
 
-// service is one with what is remembered of its backends, and what follows for them.
+// service is a service with the remembered state of its backends, and the judgements on them.
 type service struct {
 	*Service
 	backends []*backend
@@ -282,7 +282,7 @@ func (e *Engine) Save() (all []Remembered) {
 	return all
 }
 
-// Restore goes on with what a process before has saved.
+// Restore goes on with the state that the previous process saved.
 func (e *Engine) Restore(all []Remembered, now time.Time) {
 	for _, r := range all {
 		b := &backend{times: r.Times, since: now}

@@ -84,7 +84,7 @@ func (r *rig) count(i int, a answers) {
 	}
 }
 
-// pass lets seconds pass in which backends answer so, and returns what is new.
+// pass lets seconds pass in which backends answer so, and returns the changes.
 func (r *rig) pass(seconds int, of ...answers) (told []string) {
 	for range seconds {
 		time.Sleep(time.Second)
@@ -177,8 +177,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestBlip: a backend that is away for less than half of an interval is not ejected, and neither is
-// one by what was answered late.
+// TestBlip: a backend that is away for less than half of an interval is not ejected, and neither is one whose answers
+// come late.
 func TestBlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 2, usual)

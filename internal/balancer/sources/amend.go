@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Difference asks for another state of a source by what is different in it.
+// Difference asks for another state of a source by the differences from its present one.
 type Difference struct {
 	Source string
 	// Text has the services that are new or others under `services`, and the names of those that go under `remove`.

@@ -47,7 +47,7 @@ func JSONText(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte("\t"), []byte(" ")), nil
 }
 
-// plain refuses what would make another value of one that is copied.
+// plain refuses anchors and aliases, which would mean another value in a copy.
 func plain(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
 		return fmt.Errorf("%w: line %d: anchors and aliases are not supported; write the values out",

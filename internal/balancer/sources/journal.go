@@ -25,7 +25,7 @@ const journaled = ".journal"
 const leastJournal = 64 << 10
 
 // entry is a difference in a journal, a line of JSON. Before it on the line stand whether it came to be in force, and
-// the SHA-256 of what follows.
+// the SHA-256 of the rest of the line.
 type entry struct {
 	Generation uint64       `json:"generation"`
 	At         time.Time    `json:"at"`

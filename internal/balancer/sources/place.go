@@ -44,9 +44,9 @@ type Part struct {
 type Verb int
 
 const (
-	// Put puts a value in the place of what stands there, if anything does.
+	// Put puts a value in the place of the present one, if there is any.
 	Put Verb = iota
-	// Patch changes what stands there by a JSON merge patch (RFC 7396).
+	// Patch changes the present value by a JSON merge patch (RFC 7396).
 	Patch
 	// Delete takes it away.
 	Delete
@@ -60,7 +60,7 @@ type Request struct {
 	Value *yaml.Node
 	// Text is the text of Value where its lines are to be named in problems; only of a whole source.
 	Text []byte
-	// If lets the change happen, by what stands there; nil: always.
+	// If says whether the change may happen, by the present value; nil: always.
 	If func(Part) error
 	By string
 	// Dry: return the result, and change nothing.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources holds the sources of a balancer's configuration (its file, what the API has
-// changed, and fragments of other programs), merges them in one place, and keeps those that are
-// no file of a person's. It knows neither HTTP nor how a configuration is put in force.
+// Package sources holds the sources of a balancer's configuration (its file, the API's changes, and fragments of other
+// programs), merges them in one place, and keeps those that are no file of a person's. It knows neither HTTP nor how a
+// configuration is put in force.
 package sources
 
 import (
@@ -154,8 +154,8 @@ func (s *Sources) take(ctx context.Context) error {
 
 func (s *Sources) yield() { <-s.turn }
 
-// Reload reads the file again and puts what all sources say in force. An error leaves everything as
-// it was. Errors: yamlfile.Problems, those of Apply.
+// Reload reads the file again and puts the configuration merged from all sources in force. An error leaves everything
+// as it was. Errors: yamlfile.Problems, those of Apply.
 func (s *Sources) Reload(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return err
@@ -192,9 +192,9 @@ type Change struct {
 	Difference string
 }
 
-// Change replaces a source, whole or not at all, and returns when what it says is in force and
-// stored; with dry, it only says what would become of it. It goes on when the context of who asks ends, once it
-// has begun. Errors: those of edit, ErrNotStored, yamlfile.Problems, those of Apply.
+// Change replaces a source, whole or not at all, and returns when its new text is in force and stored; with dry, it
+// only returns the result that a change would have. Once it has begun, it goes on when the caller's context ends.
+// Errors: those of edit, ErrNotStored, yamlfile.Problems, those of Apply.
 func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Edit) (Change, error) {
 	if err := config.CheckFragmentName(name); err != nil {
 		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)

@@ -29,7 +29,7 @@ type store struct {
 	journals map[string]int64
 }
 
-// DefaultDir is below what no reboot takes away.
+// DefaultDir is below a directory that outlives a reboot.
 const DefaultDir = "/var/lib/jeoul/sources"
 
 // DirectoryOf returns where the fragments beside a configuration file are kept, of the directory
@@ -139,8 +139,8 @@ func (s *store) write(f Fragment) (w written, err error) {
 	return w, err
 }
 
-// take makes the directory, and has it for this process until that ends: two balancers that were
-// started with one file, in different network namespaces, would overwrite what the other was told.
+// take makes the directory, and has it for this process until that ends: two balancers that were started with one file,
+// in different network namespaces, would overwrite each other's sources.
 func (s *store) take() error {
 	if err := makeDir(s.dir, 0o700); err != nil || s.claim != nil {
 		return err
@@ -161,8 +161,8 @@ func (s *store) take() error {
 	return nil
 }
 
-// removeLeft removes what a dead process was writing, and nothing that a living one does: a second
-// start reads these files before it finds out that there is another balancer.
+// removeLeft removes a file that a dead process was writing, and none that a living one is: a second start reads these
+// files before it finds out that there is another balancer.
 func (s *store) removeLeft(path string) {
 	held := s.claim != nil
 	if s.take() != nil {

@@ -101,8 +101,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestFullDisk: where there is no room, nothing changes, in force or stored, and what there was can be
-// read; with room the same request succeeds. Move leaves everything where it was.
+// TestFullDisk: where there is no room, nothing changes, in force or stored, and the former text can be read; with room
+// the same request succeeds. Move leaves everything where it was.
 func TestFullDisk(t *testing.T) {
 	testenv.Root(t)
 	dir := t.TempDir()

@@ -111,8 +111,8 @@ func (l *Loop) Call(ctx context.Context, do func()) error {
 	}
 }
 
-// Ask has the loop do something, and returns what do returns. Errors: ErrStopped, the context's (do may still be
-// called), those of do.
+// Ask has the loop do something, and returns its result. Errors: ErrStopped, the context's (do may still be called),
+// those of do.
 func Ask[T any](ctx context.Context, l *Loop, do func() (T, error)) (T, error) {
 	type answer struct {
 		value T

@@ -113,8 +113,7 @@ type member struct {
 	path lb.Path
 	// reached: packets can be sent to it.
 	reached bool
-	// ejection says why it is to take no new flow by what it answers to clients; "": it is not
-	// ejected.
+	// ejection is the reason, by its answers to clients, for which it is to take no new flow; "": it is not ejected.
 	ejection string
 	// out: a deadline has taken it out of its service.
 	out bool
@@ -162,7 +161,7 @@ func selectBackends(s lb.Service, members []member) Selection {
 	return p
 }
 
-// admit writes into a member what was decided of it.
+// admit writes into a member whether it takes new flows.
 func (p Selection) admit(m *member) {
 	m.Standby = m.Backup && !p.onBackups
 	m.Draining = m.Draining || m.Drain
@@ -191,7 +190,7 @@ func scaled(weight, share, most uint16) uint16 {
 	return uint16(max(1, uint32(weight)*scale*min(uint32(share), 100)/100))
 }
 
-// asksShares says whether backends say themselves what share of their weight they take.
+// asksShares says whether backends themselves report the share of their weight that they take.
 func asksShares(s lb.Service) bool {
 	return slices.ContainsFunc(s.Checks.List, func(c lb.Check) bool { return c.Type == lb.CheckAgent })
 }

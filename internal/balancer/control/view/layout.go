@@ -94,7 +94,7 @@ func (l *Layout) name() {
 	}
 }
 
-// find finds what the modes and keys of the services ask for.
+// find collects the services and addresses that the modes and keys of the services concern.
 func (l *Layout) find() {
 	l.Addresses = addresses(l.Config)
 	l.findProxied()

@@ -41,8 +41,8 @@ func WhyUnreachable(s lb.Service, e *paths.Entry) string {
 	return e.Reason
 }
 
-// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel
-// sends them, by ways that are not looked at here: health checks find what is wrong with them.
+// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel sends them,
+// by ways that are not looked at here: health checks find their faults.
 func reached(s lb.Service, p lb.Path) bool { return s.Mode.Proxied() || p.MAC != nil }
 
 // Misfit returns the reason for which an existing route does not do for a service's mode; "" if it does.
@@ -129,7 +129,7 @@ func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	return e
 }
 
-// TooLarge names the file where there is not enough memory for what it says.
+// TooLarge names the file whose configuration does not fit into memory.
 func TooLarge(cfg *config.Config, err error) error {
 	if errors.Is(err, lb.ErrTooLarge) {
 		return cfg.At("", "%v", err)

@@ -55,9 +55,9 @@ func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 	overlays[name] = o
 }
 
-// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No
-// operator has removed it, so that what operations have changed of it stays with its name, for gaps of up to AbsentFor.
-// An operator who removes a backend from the configuration itself ends its operations, too.
+// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No operator has
+// removed it, so that the operations on it stay with its name, for gaps of up to AbsentFor. An operator who removes a
+// backend from the configuration itself ends its operations, too.
 const (
 	// AbsentFor is how long an absent backend's overlay is kept.
 	AbsentFor = 24 * time.Hour

@@ -103,7 +103,7 @@ func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count l
 	return status
 }
 
-// Absent lists what is in force on backends that are absent, by their names.
+// Absent lists the operations in force on absent backends, by the backends' names.
 func (v *View) Absent() (list []ops.Overlay) {
 	for name, o := range v.Overlays {
 		if o.Absent != nil {
@@ -132,7 +132,7 @@ func nextHop(e *paths.Entry) netip.Addr {
 	return e.NextHop()
 }
 
-// ShowProxied shows what the proxy does for a service.
+// ShowProxied writes the proxy's settings and counters of a service into its status.
 func ShowProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 	if !s.Mode.Proxied() {
 		return

@@ -10,7 +10,7 @@ import (
 )
 
 // The data plane and the proxy count by endpoints. The counters that are shown and scraped go by names: where names
-// exchange addresses, or one gets another's, each goes on from what it had. A tally is the difference. The ejector
+// exchange addresses, or one gets another's, each goes on from its own count. A tally is the difference. The ejector
 // (ejector.go) judges an endpoint by its answers, and reads the data plane's own counters.
 
 // Total returns the counters of an endpoint.
@@ -18,7 +18,7 @@ func (c *Counted) Total(key lb.BackendKey) Total {
 	return Total{c.Backends[key], c.Proxy.Backends[key]}
 }
 
-// Tallied turns what was counted of a view's endpoints into what was counted of its names.
+// Tallied converts the counters of a view's endpoints into counters of its names.
 func (v *View) Tallied(all Counted) Counted {
 	if len(v.Tallies) == 0 {
 		return all

@@ -20,7 +20,8 @@ import (
 )
 
 // View is the state that the data plane was given last, with the inputs that it was made of. It is never changed: a
-// change makes another, which shares what stays, and Status reads the one that it found without holding a caller up.
+// change makes another, which shares the unchanged parts, and Status reads the one that it found without holding a
+// caller up.
 type View struct {
 	*Layout
 	Overlays map[BackendName]Overlay
@@ -239,7 +240,7 @@ func (v *View) WithPaths(news map[int]*paths.Entry, now time.Time) *View {
 			s := v.Service(at)
 			switch {
 			case copied[at.I]:
-			case !v.isPlain(at.I): // indices may be others, and what one does changes others
+			case !v.isPlain(at.I): // indices may differ, and a change of one backend changes others
 				next.State.Services[at.I] = sharing(next.join(at.I), &v.State.Services[at.I])
 				copied[at.I] = true
 			default:
@@ -304,13 +305,13 @@ func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
 	return v.Overlays[NameOf(s, b)]
 }
 
-// Hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
+// Hairpins is the clients that a view's services serve by hairpins, and the reason for which others are not served so.
 type Hairpins struct {
 	lb.Hairpin
 	// links and ports are the inputs that it was made of, besides the view.
 	links []iface.State
 	ports string
-	// Left is how many networks of near clients are beyond what an interface can have.
+	// Left is how many networks of near clients are more than an interface can have.
 	Left int
 	// Trouble says why all such clients are refused; "" where they are served.
 	Trouble string

@@ -21,9 +21,8 @@ import (
 const (
 	// announceEvery is how far apart rounds of announcements begin at least.
 	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go, and announcePause
-	// how long they are apart: 10,000 of them in a second are no load for a segment,
-	// and leave time for what else there is to do.
+	// announceAtOnce is how many announcements are made in one go, and announcePause how long they are apart: 10,000 of
+	// them in a second are no load for a segment, and leave the loop time for other work.
 	announceAtOnce = 500
 	announcePause  = 50 * time.Millisecond
 	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
@@ -42,17 +41,17 @@ type Host interface {
 	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 }
 
-// VIPs holds the balancer's addresses on its first interface, which are the VIPs and those of
-// full NAT: it puts them there, puts back what others take away, and announces them. It is its loop's own.
+// VIPs holds the balancer's addresses on its first interface, which are the VIPs and those of full NAT: it puts them
+// there, puts back those that others remove, and announces them. It is its loop's own.
 type VIPs struct {
 	host Host
 	// notify reaches the segment.
 	notify func(link string, vips ...netip.Addr) error
 	log    *slog.Logger
-	// changed logs what the host has changed.
+	// changed logs the host's changes.
 	changed func()
-	// link is the first interface, as it was read last, and looked says that what it has was
-	// compared with held since.
+	// link is the first interface, as it was read last, and looked says that its addresses were compared with held
+	// since.
 	link   iface.State
 	looked bool
 	// held are the addresses that are to be there.
@@ -86,8 +85,8 @@ func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slo
 // Held are the addresses that are to be on the first interface.
 func (h *VIPs) Held() []netip.Addr { return h.held }
 
-// Begin announces what the first desired state has put on the interface. takesOver: a process before may have left it
-// there for another while.
+// Begin announces the addresses that the first desired state has put on the interface. takesOver: the previous process
+// may have left them there some time ago.
 func (h *VIPs) Begin(takesOver bool) {
 	h.AnnounceAll()
 	if h.lifetime > 0 || takesOver {
@@ -95,7 +94,7 @@ func (h *VIPs) Begin(takesOver bool) {
 	}
 }
 
-// Elect takes note of what an election says: whether this balancer holds the VIPs, and only keeps them, and how often
+// Elect takes note of an election's result: whether this balancer holds the VIPs, and only keeps them, and how often
 // they were to be announced again so far.
 func (h *VIPs) Elect(holds, keeping bool, announcements uint64) {
 	was, before := h.quiet, h.announcements
@@ -181,7 +180,7 @@ func (h *VIPs) Follow(now iface.State) {
 	}
 }
 
-// Mend puts back what is missing on the interface, once for each state of it.
+// Mend puts missing addresses back on the interface, once for each state of it.
 func (h *VIPs) Mend() error {
 	// Switching an interface off takes its IPv6 addresses away; they could be put back
 	// now, but not announced.
@@ -204,11 +203,9 @@ func (h *VIPs) add(link string, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
-	// A VIP is never the source of what the host itself sends: a backend
-	// that was probed from it would answer to itself. Nor is it looked for
-	// elsewhere first: the backends have it too, and keep quiet about it. An
-	// address of full NAT is not the host's to send from either, for its
-	// ports are given away.
+	// A VIP is never the source of the host's own packets: a backend that was probed from it would answer to itself.
+	// Nor is it looked for elsewhere first: the backends have it too, and keep quiet about it. An address of full NAT
+	// is not the host's to send from either, for its ports are given away.
 	err := h.host.AddAddresses(link, addrs, h.options())
 	h.changed()
 	return err
@@ -280,8 +277,7 @@ func (h *VIPs) announceAgain() {
 	}
 }
 
-// announceSome makes the next announcements of a round: not all at once, for what
-// else there is to do would wait.
+// announceSome makes the next announcements of a round: not all at once, for the loop's other work would wait.
 func (h *VIPs) announceSome() {
 	if h.round >= len(AnnounceAt) || !h.link.Up || h.quiet {
 		return
@@ -305,10 +301,10 @@ func (h *VIPs) announceSome() {
 	}
 }
 
-// AnnounceAt are the times at which VIPs are announced after what makes it necessary. Frames get lost, other balancers
-// answer for the VIPs until they have heard of this one, and a port passes nothing while a switch listens and learns:
-// for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE 802.1D-2004 clause
-// 17.14).
+// AnnounceAt are the times at which VIPs are announced, counted from the event that makes it necessary. Frames get
+// lost, other balancers answer for the VIPs until they have heard of this one, and a port passes nothing while a switch
+// listens and learns: for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE
+// 802.1D-2004 clause 17.14).
 var AnnounceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
 	15 * time.Second, 35 * time.Second, 55 * time.Second}
 
