@@ -104,7 +104,7 @@ type amending struct {
 	gone map[string]bool
 }
 
-// see notes what the text names.
+// see notes the names in the text.
 func (a *amending) see(f *yamlfile.File) {
 	for k, s := range a.read.services {
 		claim(a.put, s.Name, k)
@@ -283,8 +283,8 @@ func (p *parser) checkOld(fresh map[netip.Addr]int) {
 	}
 }
 
-// WriteService returns the text of a service as WriteFragment has it among those of its owner, without what stands
-// before them.
+// WriteService returns the text of a service as WriteFragment has it among those of its owner, without FragmentHead
+// before it.
 func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	only := Config{Services: []lb.Service{shortened(c, s)}}
 	text, err := encode(keytable.Write(fragmentKeys, &only))

@@ -303,7 +303,7 @@ func PeerField(i int, name string) string {
 	return yamlfile.Join(yamlfile.Element("bgp.peers", i), name)
 }
 
-// checkBGP looks at each peer's fields among themselves, and at what services have announced.
+// checkBGP looks at each peer's fields among themselves, and at the services that are announced.
 func (p *parser) checkBGP(vips map[netip.Addr]string) {
 	p.checkSpeaker()
 	if !p.cfg.BGP.On() { // not there, or reported before
@@ -334,7 +334,7 @@ func (p *parser) checkBGP(vips map[netip.Addr]string) {
 	}
 }
 
-// checkSpeaker refuses what is another speaker's to have.
+// checkSpeaker refuses keys that belong to another speaker than the chosen one.
 func (p *parser) checkSpeaker() {
 	b := &p.cfg.BGP
 	if b.Speaker != lb.SpeakerLocal {
@@ -371,7 +371,7 @@ func optional(n *uint32) string {
 	return strconv.FormatUint(uint64(*n), 10)
 }
 
-// checkPeer refuses what cannot be said to a peer.
+// checkPeer refuses settings of a peer that contradict one another, or with which no session could come about.
 func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
 	peer, own := p.cfg.BGP.Peers[i], p.cfg.BGP.ASN
 	if vip, is := vips[peer.Address]; is {

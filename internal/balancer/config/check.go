@@ -8,8 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// check looks at what only several fields together can tell. Values that were
-// refused before are zero by now, and left out.
+// check checks fields against one another. Values that were refused before are zero by now, and left out.
 func (p *parser) check() {
 	p.fillPorts()
 	p.checkAPI()

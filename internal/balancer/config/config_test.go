@@ -396,8 +396,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the file, Parse returns; either problems that each name
-// the file, or a configuration that holds what Parse promises.
+// FuzzParse: whatever the file, Parse returns; either problems that each name the file, or a configuration with the
+// properties that Parse promises.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]",
@@ -460,7 +460,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// holds fails where a service has what Parse promises to refuse.
+// holds fails where a service has a property that Parse promises to refuse.
 func holds(t *testing.T, s lb.Service) {
 	t.Helper()
 	takers := 0

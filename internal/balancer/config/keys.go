@@ -637,7 +637,7 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 			"the only one of each container")},
 }, keepingKeys(func(d *lb.DockerOrigin) *lb.Keeping { return &d.Keeping })...)
 
-// keepingKeys are those that bound what is taken of an origin.
+// keepingKeys are those that bound the sets that are taken of an origin.
 func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",

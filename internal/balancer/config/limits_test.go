@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// everything has each field of schedulers, limits and what is remembered.
+// everything has each field of schedulers, limits and tables of flows.
 const everything = `
 interface: eth0
 table_size: 8191
@@ -131,7 +131,7 @@ func TestFullNAT(t *testing.T) {
 	}
 }
 
-// TestRefusalWithoutLimits: it is also about what no backend can take, and UDP has an answer.
+// TestRefusalWithoutLimits: it holds for packets that no backend can take, too, and UDP has an answer.
 func TestRefusalWithoutLimits(t *testing.T) {
 	for _, more := range []string{"limits: {refuse: reset}", "protocol: udp, limits: {refuse: reset}",
 		"protocol: udp, limits: {rate: 5, refuse: reset}"} {

@@ -190,7 +190,7 @@ func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
 	return list.backends, file.Problems.Err()
 }
 
-// checkList looks at what only several values of a list can tell.
+// checkList checks values of a list against one another.
 func checkList(f *yamlfile.File, list []lb.Backend) {
 	names, places := map[string]int{}, map[netip.AddrPort]int{}
 	for j, b := range list {

@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxMembers bounds the members: each tells each other what it has.
+	// maxMembers bounds the members: each sends its state to each other.
 	maxMembers = 32
 	// maxMemberName bounds a member's name.
 	maxMemberName = 64
@@ -66,7 +66,7 @@ var membersKeys = keytable.Table[lb.MembersConfig]{
 // checkMembers looks at the fields among themselves.
 func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	m := p.cfg.Members
-	if !m.Listen.IsValid() { // without the defaults of what is not there
+	if !m.Listen.IsValid() { // absent members have no defaults
 		p.cfg.Members = lb.MembersConfig{}
 		return
 	}

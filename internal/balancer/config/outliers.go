@@ -30,7 +30,7 @@ func usualLongestPause(o lb.Outliers) time.Duration {
 	return max(lb.DefaultOutlierLongestPause, o.Pause)
 }
 
-// checkOutliers sets what is not written, and refuses what cannot be judged.
+// checkOutliers sets the defaults, and refuses settings by which nothing can be judged.
 func (p *parser) checkOutliers(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "outliers")
 	o := &s.Outliers

@@ -19,7 +19,7 @@ func usualScheduler(m lb.Mode) lb.Scheduler {
 	return lb.Maglev
 }
 
-// checkProxy looks at a service of mode proxy, and refuses what is a proxy's in other modes.
+// checkProxy looks at a service of mode proxy, and refuses a proxy's keys in other modes.
 func (p *parser) checkProxy(i int) {
 	s := &p.cfg.Services[i]
 	if p.Bad(ServiceField(i, "mode")) {
@@ -85,7 +85,7 @@ func proxyField(i int, name string) string {
 	return yamlfile.Join(ServiceField(i, "proxy"), name)
 }
 
-// checkProxyTLS looks at what only TLS gives a meaning.
+// checkProxyTLS refuses keys that only TLS gives a meaning, where there is none.
 func (p *parser) checkProxyTLS(i int) {
 	proxy, field := p.cfg.Services[i].Proxy, func(name string) string { return proxyField(i, name) }
 	if p.Bad(field("certificates")) {

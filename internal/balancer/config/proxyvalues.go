@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Bounds of what a proxy is asked.
+// The bounds of a proxy's values.
 const (
 	maxCertificates = 1000
 	maxRoutes       = 1000

@@ -22,7 +22,7 @@ const (
 	maxTurns = 1<<17 - 1
 )
 
-// checkScheduler looks at the scheduler of a service beside what it goes by.
+// checkScheduler checks the scheduler of a service against the settings that it goes by.
 func (p *parser) checkScheduler(i int) {
 	s := &p.cfg.Services[i]
 	if !p.Bad(ServiceField(i, "scheduler")) {
@@ -146,7 +146,7 @@ func (p *parser) checkTable(i int, field string) {
 	shares := sharesOf(s)
 	switch {
 	case !s.Scheduler.Weighted() || s.Scheduler == lb.WeightedLeastConnections:
-		// slots are for what cannot be remembered
+		// slots are for flows that cannot be remembered
 	case s.Scheduler == lb.WeightedRoundRobin:
 		if shares.sum > maxTurns*shares.common {
 			p.checkLightest(i, shares, maxTurns, "turns of a round", noRemedy)

@@ -13,8 +13,8 @@ import (
 const (
 	slotBytes   = 2
 	memberBytes = 64
-	// maxTables is half of what a program of the kernel's can address at once
-	// (BPF_MAX_VAR_OFF of Linux): while a service changes, its table is there twice.
+	// maxTables is half of the memory that an eBPF program can address at once (BPF_MAX_VAR_OFF of Linux): while a
+	// service changes, its table is there twice.
 	maxTables = 1 << 28
 )
 

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/keytable"
 )
 
-// Bounds of what VRRP can say (RFC 9568 section 5.2).
+// The bounds of the fields of VRRP (RFC 9568 section 5.2).
 const (
 	maxVRID         = 255
 	maxVRRPPriority = 254 // 255 is an owner's, and balancers own no VIP

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discover finds backends that a configuration does not name: in files that other programs
-// write, in the DNS, among containers. A [Provider] follows one origin, and an [Engine] keeps what
-// they say: the last good set of an origin that fails, for as long as the configuration bounds it,
-// and over the end of the process. Who uses the sets decides what of them can be a backend.
+// Package discover finds backends that a configuration does not name: in files that other programs write, in the DNS,
+// among containers. A [Provider] follows one origin, and an [Engine] keeps what they say: the last good set of an
+// origin that fails, for as long as the configuration bounds it, and over the end of the process. The caller decides
+// which of the entries can be a backend.
 package discover
 
 import (
@@ -38,7 +38,7 @@ type Answer struct {
 	Notes []Note
 }
 
-// Note is about what an origin names.
+// Note is a remark on an entry of an origin.
 type Note struct {
 	// Service is the one that it is for; empty: all that have the origin.
 	Service, Text string
@@ -54,8 +54,8 @@ type Found struct {
 // maxName is how many characters the name of a backend has (internal/balancer/config).
 const maxName = 64
 
-// nameOf makes the name of a backend of what an origin calls it: with other characters replaced, and
-// the end of a long one by a hash, so that it stays the same and its own.
+// nameOf makes the name of a backend of the origin's name for it: with other characters replaced, and the end of a long
+// one by a hash, so that it stays the same and its own.
 func nameOf(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:", r) {

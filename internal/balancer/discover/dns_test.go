@@ -278,7 +278,7 @@ func TestDNSFails(t *testing.T) {
 	}
 }
 
-// TestDNSTimes: a name is asked for by its TTL, within bounds, and what fails ever more seldom.
+// TestDNSTimes: a name is asked for by its TTL, within bounds, and after failures ever more seldom.
 func TestDNSTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newZone()

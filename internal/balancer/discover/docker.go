@@ -34,7 +34,7 @@ const (
 )
 
 const (
-	// engineSettle lets what an engine tells in one go be listed once.
+	// engineSettle lets events that come in one go be followed by one list.
 	engineSettle = 100 * time.Millisecond
 	// engineList is how often containers are listed though the engine has told nothing: it tells
 	// nothing of networks that come and go under a container, and nothing when it hangs.
@@ -223,7 +223,7 @@ type container struct {
 	}
 }
 
-// answer reads a list. It is sure of one without backends: the engine itself says what runs.
+// answer reads a list. It is sure of one without backends: the engine itself lists the containers that run.
 func (c containers) answer(text []byte) (Answer, error) {
 	var all []container
 	if err := json.Unmarshal(text, &all); err != nil {

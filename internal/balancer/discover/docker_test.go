@@ -286,8 +286,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestDockerMany: 500 containers that start one after the other are known within some lists, and ten
-// thousand are cut to what is taken.
+// TestDockerMany: 500 containers that start one after the other are known within some lists, and ten thousand are cut
+// to the number that is taken.
 func TestDockerMany(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

@@ -80,7 +80,7 @@ type known struct {
 	empty bool
 }
 
-// New returns an engine with what the process before has left in the memory.
+// New returns an engine with the sets that the previous process has left in the memory.
 func New(opt Options) *Engine {
 	if opt.Provider == nil {
 		opt.Provider = Of
@@ -105,7 +105,7 @@ func (e *Engine) signal() {
 	}
 }
 
-// Watch replaces the services whose origins are followed. An origin that stays keeps what it has said.
+// Watch replaces the services whose origins are followed. An origin that stays keeps its answers.
 func (e *Engine) Watch(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

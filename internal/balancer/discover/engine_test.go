@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// says is an origin that says what a test has it say.
+// says is an origin whose answers a test gives.
 type says chan Answer
 
 func (s says) Follow(ctx context.Context, notify func(Answer)) {
@@ -167,7 +167,7 @@ func TestEmpty(t *testing.T) {
 		s.expect("a ! names no backend")
 		time.Sleep(time.Hour)
 		s.expect("! names no backend")
-		s.fail("away") // and what it had said first still counts for the failure's bound, which has passed
+		s.fail("away") // and its first set still counts for the failure's bound, which has passed
 		s.expect("a ? ! away")
 		s.say("b")
 		s.origin <- Answer{Sure: true}

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// fileSettle lets what a program does to a file in one go be read once.
+	// fileSettle lets several writes of a program in one go be read once.
 	fileSettle = 50 * time.Millisecond
 	// filePoll is how often a file is looked at of which the kernel has told nothing: a network's
 	// file system tells of nothing that others change, and a folder may have to be made first.
@@ -125,8 +125,7 @@ func (w *folders) close() {
 	}
 }
 
-// await returns after an event and what follows it at once, or after a while; false: the context has
-// ended.
+// await returns after an event and those that follow it at once, or after a while; false: the context has ended.
 func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 	var events chan fsnotify.Event
 	var lost chan error
@@ -141,7 +140,7 @@ func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 			return false
 		case <-timer.C:
 			return true
-		case <-lost: // events, and what they told is read now
+		case <-lost: // lost events: the file is read now
 		case <-events:
 		}
 		if !settling && wait > fileSettle {
@@ -150,7 +149,7 @@ func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// follow watches the folders in which a path and what it leads to stand.
+// follow watches the folders in which a path and the targets of its symbolic links stand.
 func (w *folders) follow(path string) {
 	if w == nil {
 		return
@@ -198,7 +197,7 @@ func (f file) read() ([]byte, error) {
 	return data, nil
 }
 
-// seen is by what an open file is known to have changed.
+// seen is the properties by which an open file is known to have changed.
 type seen struct {
 	size int64
 	mod  unix.Timespec

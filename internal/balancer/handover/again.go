@@ -12,7 +12,7 @@ import (
 // and all are many.
 const askPause = time.Second
 
-// regain has peers tell again whose flows were refused for what a change here has ended.
+// regain asks peers to send their flows again that were refused here, once a change has ended the reason.
 func (e *Exchange) regain() error {
 	regains, err := e.options.DataPlane.Regains()
 	if err != nil || !regains {
@@ -30,7 +30,7 @@ func (e *Exchange) regain() error {
 	return nil
 }
 
-// listens has a receiver ask its peer for what it is to be asked while it listens, and returns what ends that.
+// listens starts the sending of a receiver's requests to its peer, and returns a function that ends it.
 func (e *Exchange) listens(r *receiver) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.mu.Lock()

@@ -58,7 +58,8 @@ type Options struct {
 	// IsPeer says whether connections from an address are listened to; nil: from all. Others are closed before anything
 	// is read, so that a flood of theirs leaves peers their places.
 	IsPeer func(from netip.Addr) bool
-	// Refused is told of what is refused, and why; nil: nothing is. It may be called often.
+	// Refused is called for each refused connection or message, with the reason; nil: it is not. It may be called
+	// often.
 	Refused func(from netip.Addr, why error)
 	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
 	// DefaultEvery and DefaultRound.
@@ -67,7 +68,7 @@ type Options struct {
 	Queue int
 	// SnapshotRate bounds the flows a second by which a peer is told all; 0 means DefaultSnapshotRate.
 	SnapshotRate int
-	// JoinTimeout bounds the wait for what peers know already: see Joined. 0 means DefaultJoinTimeout.
+	// JoinTimeout bounds the wait for the flows that peers know already: see Joined. 0 means DefaultJoinTimeout.
 	JoinTimeout time.Duration
 	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
 	stalled time.Duration
@@ -111,7 +112,7 @@ type Exchange struct {
 	shaken  map[net.Conn]tls.ConnectionState
 	senders map[string]*sender
 	heard   map[string]*Heard
-	// conns are those of peers that tell us, and receivers what listens to those that are known by their names.
+	// conns are the connections of peers that send to us, and receivers those of peers that are known by their names.
 	conns     map[net.Conn]struct{}
 	receivers map[*receiver]struct{}
 	bases     map[lb.ServiceKey]known
@@ -244,7 +245,7 @@ func (e *Exchange) progressed() {
 	signal(e.progress)
 }
 
-// sendChanges looks for what has changed, and hands it to all senders.
+// sendChanges looks for changed flows, and hands them to all senders.
 func (e *Exchange) sendChanges(ctx context.Context) {
 	timer := time.NewTimer(e.options.Every)
 	defer timer.Stop()
@@ -294,7 +295,7 @@ func (e *Exchange) sendOnce(now time.Time) error {
 	return e.sendFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
 }
 
-// sendFlows tells of what has changed at the next so many places.
+// sendFlows sends the flows that have changed at the next so many places.
 func (e *Exchange) sendFlows(places int) error {
 	var b batch
 	_, err := e.options.DataPlane.ChangedFlows(places, b.add)

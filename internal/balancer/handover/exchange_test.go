@@ -133,7 +133,7 @@ func (m *memory) Regains() (bool, error) {
 	return regains, nil
 }
 
-// lack has it lack what flows of others need, or not any more.
+// lack has it lack the services that flows of others need, or not any more.
 func (m *memory) lack(lacks bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +232,7 @@ func meet(all ...*balancer) {
 	}
 }
 
-// eventually waits for what must come.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -333,7 +333,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestRequestEarly: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their
+// TestRequestEarly: peers that are asked to send proven flows at once, do so for a while, and others send at their
 // times.
 func TestRequestEarly(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
@@ -393,7 +393,7 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 	})
 }
 
-// TestPeerThatIsSlow: beyond what may wait, it is told all.
+// TestPeerThatIsSlow: once more is queued than may be, it is sent all flows.
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
 	meet(a, b)

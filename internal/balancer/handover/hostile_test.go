@@ -277,11 +277,11 @@ func TestCutFromEachOther(t *testing.T) {
 	})
 }
 
-// relay is a network between a member and its peer, which may change or record what goes by it.
+// relay is a network between a member and its peer, which may change or record the bytes that pass.
 type relay struct {
 	peer lb.Peer
 	mu   sync.Mutex
-	// forge changes what comes from the member on a connection, of its number.
+	// forge changes bytes from the member, on the connection of that number.
 	forge func(connection int, data []byte)
 	// recorded are the bytes that came from the member, by connection.
 	recorded []*bytes.Buffer

@@ -98,8 +98,8 @@ func (e *Exchange) identity() *tls.Config {
 	return e.tls
 }
 
-// prove notes what the other end of a connection has proven; false where that is not accepted any more. The connection
-// is forgotten by forget.
+// prove notes the key that the other end of a connection has proven to have; false where that is not accepted any more.
+// The connection is forgotten by forget.
 func (e *Exchange) prove(conn *tls.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -125,7 +125,7 @@ type receiver struct {
 	// guarded by the exchange. again has a value when it is to be asked.
 	missed bool
 	again  chan struct{}
-	// requestEarly has a value when it is to be asked to tell of what begins sooner.
+	// requestEarly has a value when the peer is to be asked to send new flows early.
 	requestEarly chan struct{}
 }
 
@@ -149,7 +149,7 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	}
 }
 
-// checkName refuses what has the name of a member that is elsewhere: ErrName.
+// checkName refuses a connection under the name of a member that is elsewhere: ErrName.
 func (e *Exchange) checkName(name string, from netip.Addr) error {
 	for _, peer := range e.options.Group.Peers() {
 		if peer.Name == name && peer.Address.Addr() != from {

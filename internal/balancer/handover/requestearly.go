@@ -10,8 +10,8 @@ import "time"
 // changed their routes.
 
 const (
-	// hastened is for how long peers that are asked to tell of what begins sooner do so: routers take some seconds to
-	// go by what is announced.
+	// hastened is for how long peers that are asked to send new flows early do so: routers take some seconds to follow
+	// an announcement.
 	hastened = 10 * time.Second
 	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
 	// how often that has the time that a look takes.

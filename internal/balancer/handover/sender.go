@@ -41,7 +41,7 @@ type Told struct {
 	Peer lb.Peer
 	// Connected: it hears us now.
 	Connected bool
-	// Flows were sent, and Bytes with all else but what TLS and TCP add; both are of the present connection.
+	// Flows were sent, and Bytes with everything but the headers of TLS and TCP; both are of the present connection.
 	Flows, Bytes uint64
 	// Behind is how many flows wait or were sent and have not been looked at there.
 	Behind uint64
@@ -59,7 +59,7 @@ const (
 	firstPause, longestPause = 200 * time.Millisecond, 2 * time.Second
 	// writeTimeout is how long a peer may take nothing.
 	writeTimeout = 10 * time.Second
-	// writeAtOnce bytes are what a peer has that time for.
+	// writeAtOnce is how many bytes a peer has that time for.
 	writeAtOnce = 64 << 10
 	// snapshotPlaces are looked at, at a time, while a peer is told all.
 	snapshotPlaces = 16384
@@ -127,7 +127,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// connect tells the peer all, and then what changes, until the connection ends.
+// connect sends the peer all flows, and then changes, until the connection ends.
 func (s *sender) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *sender) connect(ctx context.Context) error {
 	return s.send(ctx, conn)
 }
 
-// send sends what there is until the connection ends.
+// send sends the queue until the connection ends.
 func (s *sender) send(ctx context.Context, conn net.Conn) error {
 	for {
 		s.mu.Lock()
@@ -290,7 +290,7 @@ func (s *sender) waiting() uint64 {
 	return s.queuedFlows + s.told.Flows - min(s.told.looked, s.told.Flows)
 }
 
-// behind says whether a peer that is connected has yet to look at what there is for it.
+// behind says whether a peer that is connected has yet to be sent flows, or to take them.
 func (s *sender) behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

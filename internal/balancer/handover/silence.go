@@ -15,7 +15,7 @@ import (
 // connection shows it. TCP by itself sends again for a quarter of an hour, more and more seldom, and goes on up to two
 // minutes after the network does.
 const (
-	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for what waits, until its
+	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait, until its
 	// connection is given up.
 	silentFor = 5 * time.Second
 	// askedAfter is after how long without a word a peer's kernel is asked whether it is there, and askedEvery how

@@ -222,8 +222,8 @@ func BenchmarkDialer(b *testing.B) {
 	b.ReportMetric(float64((used(b)-cpu).Microseconds())/float64(b.N), "us/check")
 }
 
-// BenchmarkSystemCalls is the floor of what 5,000 checks a second can take: socket, connect and close of as many
-// endpoints at the engine's pace, some every 4 ms, and nothing else.
+// BenchmarkSystemCalls is the least cost of 5,000 checks a second: socket, connect and close of as many endpoints at
+// the engine's pace, some every 4 ms, and nothing else.
 func BenchmarkSystemCalls(b *testing.B) {
 	testenv.Root(b)
 	const endpoints, pace, lasts = 5_000, 4 * time.Millisecond, 20 * time.Second

@@ -60,12 +60,12 @@ type Answer struct {
 	Silent bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool
-	// Final ends the count of rise and fall: the endpoint has stated itself what it is.
+	// Final ends the count of rise and fall: the endpoint has reported its state itself.
 	Final bool
 	// Text is the answer in a few words, as in "status 503".
 	Text string
-	// Reason says of the backend why the check failed, as in "refuses connections"; of a check
-	// that passed, what may soon be wrong.
+	// Reason says of the backend why the check failed, as in "refuses connections"; of a check that passed, why it may
+	// soon fail.
 	Reason string
 	// Weight is the share of its weight that the backend asks for in per cent, where Weighs is
 	// set, and Drain that it asks for no new flow, where Drains is. Else its last statement holds.

@@ -156,8 +156,8 @@ func TestDrainConnEnds(t *testing.T) {
 	})
 }
 
-// TestStallMonitor: the monitor counts beats that come late, the one that has not come yet, and not what timers are
-// always late by.
+// TestStallMonitor: the monitor counts beats that come late, the one that has not come yet, and not the usual lateness
+// of timers.
 func TestStallMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &stallMonitor{start: time.Now()}
@@ -220,7 +220,8 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 	})
 }
 
-// TestPassingTrouble: of what each start brings nothing is logged, and a trouble of the same kind that follows it is.
+// TestPassingTrouble: a trouble that each start brings is not logged, and a trouble of the same kind that follows it
+// is.
 func TestPassingTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -440,7 +441,7 @@ func TestRunning(t *testing.T) {
 	})
 }
 
-// TestAgentsWord: an agent's word holds at once, and what it does not say stays.
+// TestAgentsWord: an agent's word holds at once, and values that it leaves out stay.
 func TestAgentsWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -35,8 +35,8 @@ func (q *queue) Pop() any {
 	return t
 }
 
-// bucket bounds how fast checks start, whatever was kept waiting: in 100 ms, less than twice the mean
-// rate, with what depth lets start at once.
+// bucket bounds how fast checks start, however many were kept waiting: in 100 ms, at less than twice the mean rate,
+// those included that depth lets start at once.
 type bucket struct {
 	rate   float64 // the mean, in checks a second
 	tokens float64
@@ -84,7 +84,7 @@ func (b *bucket) weigh(t *target, present bool) {
 	}
 }
 
-// dispatch starts what is due, and returns how long there is nothing to do. e.mu is held.
+// dispatch starts the checks that are due, and returns the time until the next one. e.mu is held.
 func (e *Engine) dispatch(now time.Duration) time.Duration {
 	for len(e.queue) > 0 {
 		t := e.queue[0]

@@ -30,7 +30,7 @@ type interner struct {
 	ways map[way]*way
 }
 
-// newInterner returns one that knows what the targets have.
+// newInterner returns one that knows the specs and ways of the targets.
 func newInterner(targets map[targetKey]*target) *interner {
 	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
 	known := map[*spec]struct{}{}
@@ -111,7 +111,7 @@ type way struct {
 	mode    lb.Mode
 }
 
-// target is an endpoint that is asked, and what it answered.
+// target is an endpoint that is asked, with its check and its state.
 type target struct {
 	key     targetKey
 	watches []*watch

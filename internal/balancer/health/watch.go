@@ -70,7 +70,7 @@ type changes struct {
 	left []*target
 }
 
-// other is a backend, and what is to be asked of it.
+// other is a backend, and its checks.
 type other struct {
 	w       *watch
 	targets []*target
@@ -117,7 +117,7 @@ func (e *Engine) find(c *changes, key targetKey) *target {
 	return t
 }
 
-// comparePrevious finds what is no longer wanted.
+// comparePrevious finds backends that are no longer wanted.
 func (e *Engine) comparePrevious(c *changes) {
 	left := map[*target]struct{}{}
 	for _, o := range c.others {
@@ -179,9 +179,8 @@ func (e *Engine) begin(t *target, c *changes) {
 	heap.Push(&e.queue, t)
 }
 
-// leave takes the backends off a target that have others now, and forgets it when none has it.
-// Where other checks came at the same time, what it knows is kept for them to be taken back:
-// that is how a refused reload ends. e.mu is held.
+// leave takes the backends off a target that have others now, and forgets it when none has it. Where other checks came
+// at the same time, its state is kept in case the old ones come back: that is how a refused reload ends. e.mu is held.
 func (e *Engine) leave(t *target, c *changes) {
 	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
 		return w.seen != e.call || !slices.Contains(w.targets, t)

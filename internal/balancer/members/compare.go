@@ -12,7 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// compare finds what others balance in another way, and says it when it lasts, and when it is over.
+// compare finds services that others balance in another way, and logs them when the difference lasts, and when it is
+// over.
 func (m *Membership) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -20,7 +20,7 @@ import (
 
 // Faults of networks, and hostile hosts on them: cuts, repeated messages, two hosts of one name, floods.
 
-// link is a transport that records the datagrams that come, and loses what is cut.
+// link is a transport that records the datagrams that come, and loses packets between members that are cut off.
 type link struct {
 	memberlist.NodeAwareTransport
 	packets chan *memberlist.Packet

@@ -41,7 +41,7 @@ func NewKey() Key {
 // String is the key as its file has it.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k) }
 
-// ParseKey reads what a key's file has. Error: ErrKey.
+// ParseKey parses the content of a key's file. Error: ErrKey.
 func ParseKey(text []byte) (Key, error) {
 	key, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text)))
 	switch {
@@ -53,7 +53,8 @@ func ParseKey(text []byte) (Key, error) {
 	return key, nil
 }
 
-// ParseKeys reads what a file of keys has: a key a line, beside empty lines and those that begin with #. Error: ErrKey.
+// ParseKeys parses the content of a file of keys: a key a line, beside empty lines and those that begin with #. Error:
+// ErrKey.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
 	number := 0

@@ -73,7 +73,7 @@ func TestShownKeys(t *testing.T) {
 	}
 }
 
-// TestTurn: from any keys to any others; those that memberlist reads meanwhile stay what they are.
+// TestTurn: from any keys to any others; those that memberlist reads meanwhile do not change.
 func TestTurn(t *testing.T) {
 	all := Keys{NewKey(), NewKey(), NewKey(), NewKey()}
 	choose := func(indexes []int) (keys Keys) {

@@ -25,7 +25,7 @@ import (
 const (
 	// look is how often it is looked whether there is something to tell, or to warn of.
 	look = time.Second
-	// repeat is how often what a member has is told again, for what was told may be lost.
+	// repeat is how often a member's state is sent again, for a message may be lost.
 	repeat = 5 * time.Second
 	// rejoin is how often members are asked for that are not reached: that heals a partition.
 	rejoin = 5 * time.Second
@@ -45,10 +45,10 @@ type Options struct {
 	Log   *slog.Logger
 	// tune lets tests have other times.
 	tune func(*memberlist.Config)
-	// network, unless it is nil, is what tests have in the place of the kernel's: a transport that listens as it is
-	// configured, and connections from an address.
+	// network, unless it is nil, is tests' replacement of the kernel's: a transport that listens as it is configured,
+	// and connections from an address.
 	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
-	// through lets tests record what comes, and lose it.
+	// through lets tests record packets that come, and lose them.
 	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
 	tolerance time.Duration
@@ -290,7 +290,7 @@ func (m *Membership) join(ctx context.Context) {
 	}
 }
 
-// note looks at what this balancer has, and says whether that is something new.
+// note reads this balancer's state, and says whether it has changed.
 func (m *Membership) note() bool {
 	local := m.opt.Local()
 	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
@@ -392,7 +392,7 @@ func (d *delegate) NodeMeta(int) []byte {
 	return text
 }
 
-// NotifyMsg hears what another member has.
+// NotifyMsg takes the state of another member.
 func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).receiveState(text) }
 
 // GetBroadcasts returns nothing: the state is sent to each member by itself.
@@ -521,7 +521,7 @@ func (m *Membership) signal() {
 	m.changed = make(chan struct{})
 }
 
-// about marks what is logged as an event of members.
+// about marks a logged line as an event of members.
 func about(service string) []any {
 	return []any{events.About{Kind: events.KindMembers, Service: service}.Attr()}
 }

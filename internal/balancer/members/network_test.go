@@ -60,7 +60,7 @@ func (p *paper) send(from netip.AddrPort, to string, text []byte) error {
 		select {
 		case box.packets <- &memberlist.Packet{
 			Buf: bytes.Clone(text), From: net.UDPAddrFromAddrPort(from), Timestamp: time.Now()}:
-		default: // a full queue loses what comes
+		default: // a full queue loses packets
 		}
 	}
 	return nil

@@ -27,7 +27,7 @@ type certificate struct {
 	leaf *x509.Certificate
 }
 
-// readCertificate reads a PEM file as HAProxy is to serve it, and says clearly what keeps it from that.
+// readCertificate reads a PEM file as HAProxy is to serve it, and names the fault clearly where it cannot be served.
 func readCertificate(path string) (*certificate, error) {
 	contents, err := readBounded(path)
 	if err != nil {

@@ -21,17 +21,17 @@ var gauges = map[string]bool{"qcur": true, "scur": true}
 // numbers are the counters and gauges of an object, by HAProxy's names.
 type numbers = map[string]uint64
 
-// tally adds up what workers have counted, those that have ended included.
+// tally adds up the workers' counters, those of ended workers included.
 type tally struct {
 	mu sync.Mutex
-	// past is of workers that have ended, and of what an object had counted before it began at 0 again.
+	// past are the counts of workers that have ended, and those of an object from before it began at 0 again.
 	past map[master.Object]numbers
 	// live is the last statistics of each worker.
 	live map[int]master.Statistics
 }
 
-// take notes what the workers have counted; those that are not among them have ended. It says whether HAProxy itself no
-// longer knows something of what was counted.
+// take notes the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
+// forgotten some of the counts.
 func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
 	return settled
 }
 
-// note notes what a worker has counted.
+// note notes the counters of a worker.
 func (t *tally) note(pid int, counted master.Statistics) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -65,7 +65,7 @@ func (t *tally) last(pid int) master.Statistics {
 	return t.live[pid]
 }
 
-// settle keeps what an object had counted, where it has not gone on from there, and says whether that is so.
+// settle keeps the former count of an object that has begun anew, and says whether it has.
 func (t *tally) settle(object master.Object, was, now numbers) bool {
 	again := now == nil
 	for name, n := range now {
@@ -192,7 +192,7 @@ func (t *tally) save(to *durable.Content) error {
 	return nil
 }
 
-// load reads what another process has counted. Without a file, or with one that cannot be read, it is nothing.
+// load reads the counts of another process; there are none without a file, or with one that cannot be read.
 func (t *tally) load(path string) {
 	var file storedCounts
 	contents, err := os.ReadFile(path)
@@ -205,7 +205,7 @@ func (t *tally) load(path string) {
 	}
 }
 
-// gather asks all workers for what they have counted, and keeps that.
+// gather asks all workers for their counters, and saves them.
 func (e *engine) gather(ctx context.Context) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()
@@ -213,7 +213,7 @@ func (e *engine) gather(ctx context.Context) {
 	e.keepCounts()
 }
 
-// askWorkers asks all workers for what they have counted, and says whether one has ended since the last time.
+// askWorkers asks all workers for their counters, and says whether one has ended since the last time.
 func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
@@ -301,7 +301,7 @@ func (s Stats) add(object master.Object, n numbers) {
 	}
 }
 
-// clients adds what was counted of connections to a section of clients, or to a server.
+// clients adds the counters of connections to a section of clients, or to a server.
 func (c *Counts) clients(n numbers) {
 	c.Connections += max(n["conn_tot"], n["connect"])
 	c.Active += n["scur"]
@@ -314,7 +314,7 @@ func (c *Counts) clients(n numbers) {
 	}
 }
 
-// backends adds what was counted of the ways to servers.
+// backends adds the counters of connections that HAProxy opens to servers.
 func (c *Counts) backends(n numbers) {
 	c.Failed += n["econ"]
 	c.Retried += n["wretr"]

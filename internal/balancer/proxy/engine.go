@@ -25,11 +25,12 @@ type Options struct {
 	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
 	// be served; no other instance may have it.
 	Dir string
-	// Log gets what happens to HAProxy; nil: nothing does.
+	// Log gets the events of HAProxy; nil: none is logged.
 	Log *slog.Logger
 	// Now is the clock that certificates are judged by; nil: time.Now.
 	Now func() time.Time
-	// Files write what only a restart of this process, or of HAProxy, needs, and are told where that cannot be written.
+	// Files write the files that only a restart of this process, or of HAProxy, needs, and report those that cannot be
+	// written.
 	Files *durable.Files
 }
 
@@ -38,7 +39,7 @@ type engine struct {
 	host Host
 	// known is the file of HAProxy's state, config that of its configuration, and counted that of its counts.
 	known, config, counted *durable.Content
-	// unwritten: the configuration's file is older than what was to be written last.
+	// unwritten: the last configuration could not be written, so that the file is older.
 	unwritten bool
 	// filed is the configuration in the file, as far as this process knows.
 	filed *Rendering
@@ -56,7 +57,7 @@ type engine struct {
 	lived  time.Time
 	deaths int
 
-	// watch ends with Leave and Stop, and watching counts what goes on until then.
+	// watch ends with Leave and Stop, and watching counts the goroutines that run until then.
 	watch    context.Context
 	unwatch  context.CancelFunc
 	watching sync.WaitGroup
@@ -70,7 +71,7 @@ type engine struct {
 	// unsupported says why nothing can be served from the directory; nil: it can.
 	unsupported error
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	state   State
 	program program

@@ -126,7 +126,7 @@ func replaceExtra(path string, contents []byte) error {
 	return journal.Replace(path, contents, 0o600)
 }
 
-// extras writes what the configuration names.
+// extras writes the files that the configuration names.
 func (c *candidate) extras() error {
 	for path, contents := range c.rendering.Files {
 		if err := replaceExtra(path, []byte(contents)); err != nil {

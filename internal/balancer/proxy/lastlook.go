@@ -83,7 +83,7 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 	})
 }
 
-// noteLast notes what a held worker has counted.
+// noteLast notes the counters of a held worker.
 func (e *engine) noteLast(s *master.Session) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()

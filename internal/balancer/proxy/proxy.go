@@ -48,7 +48,7 @@ type Counts struct {
 // Plus returns the sum of both counts. The gauges, Active and Queued, have no sum, and stay those of c.
 func (c Counts) Plus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a + b }) }
 
-// Minus likewise returns what c counted beyond o.
+// Minus likewise returns the difference of c and o.
 func (c Counts) Minus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a - b }) }
 
 // with returns the counts with each number that only grows combined with that of another.
@@ -87,8 +87,8 @@ type State struct {
 
 // Engine is the running engine.
 type Engine interface {
-	// Check has HAProxy judge what is desired, without changing anything. Its error names the service and the
-	// field of its configuration where it can: see FieldError.
+	// Check has HAProxy judge a desired state, without changing anything. Its error names the service and the field of
+	// its configuration where it can: see FieldError.
 	Check(ctx context.Context, d Desired) error
 	// Apply brings the engine to the desired state: by the runtime socket where that can do it, and by a reload that
 	// loses no connection where not. On an error the engine goes on as it was. Without services nothing runs.

@@ -47,8 +47,8 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 		return errors.Join(err, e.writeFile(before))
 	}
 	if err := e.reloaded(ctx, c.rendering); err != nil {
-		// Of one that has ended, the watch starts another, with what was. Of one that does not answer, it is not
-		// known what it has.
+		// If it has ended, the watch starts another, with the former configuration. If it does not answer, its
+		// configuration is not known.
 		if errors.Is(err, errKept) {
 			e.kept.Whole, e.kept.Next = whole, next
 		}
@@ -61,7 +61,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	return e.save()
 }
 
-// reloaded asks for a reload, and waits until new workers serve with what a rendering says.
+// reloaded asks for a reload, and waits until new workers serve with a rendering.
 func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 	ctx, cancel := context.WithTimeout(ctx, serveBound)
 	defer cancel()
@@ -146,7 +146,7 @@ func (e *engine) listens(ctx context.Context, pid int) bool {
 	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
 }
 
-// forgetMessages empties the file of what HAProxy has said.
+// forgetMessages empties the file of HAProxy's messages.
 func (e *engine) forgetMessages() { os.Truncate(e.host.messages(), 0) }
 
 // said returns HAProxy's alerts, which say why it cannot go on.

@@ -13,8 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them what of servers the runtime
-// socket can change. It is kept as JSON, so that the next process knows what the running HAProxy has.
+// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them the parameters of servers that the
+// runtime socket can change. It is kept as JSON, so that the next process knows the configuration of the running
+// HAProxy.
 type Rendering struct {
 	Blocks []Block `json:"blocks"`
 	// Files are the files beside the configuration that the lines name: contents by path, which is derived from the
@@ -128,7 +129,7 @@ func endpoint(address netip.Addr, port uint16) string {
 	return fmt.Sprintf("%s_%d", address.WithZone(""), port)
 }
 
-// parseEndpoint reads what endpoint has written.
+// parseEndpoint parses the text that endpoint has written.
 func parseEndpoint(name string) (address netip.Addr, port uint16, err error) {
 	before, after, _ := strings.Cut(name, "_")
 	if address, err = netip.ParseAddr(before); err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// rig is an engine with services on this host's loopback, and what it needs.
+// rig is an engine with services on this host's loopback, and its files.
 type rig struct {
 	t   *testing.T
 	dir string
@@ -112,7 +112,7 @@ func url(s lb.Service, scheme, path string) string {
 	return fmt.Sprintf("%s://%s%s", scheme, netip.AddrPortFrom(s.VIP, s.Port), path)
 }
 
-// newBackend makes a web server that answers its name and some of what it was asked.
+// newBackend makes a web server that answers with its name and some of the request.
 func newBackend(t *testing.T, name string) lb.Backend {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

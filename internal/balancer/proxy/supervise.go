@@ -44,7 +44,7 @@ func (e *engine) start(ctx context.Context) error {
 	cmd := exec.Command(e.kept.Program, "-W", "-S", e.host.master()+",mode,600,level,admin", "-f", e.host.file())
 	cmd.Env, cmd.Dir = environment(), "/"
 	cmd.Stdout, cmd.Stderr = messages, messages
-	// It outlives this process, and what is sent to the group of this one's.
+	// It outlives this process, and gets no signals to this one's group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting HAProxy: %v", err)
@@ -226,7 +226,7 @@ func (e *engine) end(ctx context.Context, id process.ID) {
 	}
 }
 
-// halt ends HAProxy, and forgets what it had.
+// halt ends HAProxy, and forgets its configuration.
 func (e *engine) halt(ctx context.Context) error {
 	if e.kept == nil {
 		return nil

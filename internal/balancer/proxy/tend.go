@@ -12,7 +12,7 @@ import (
 const (
 	// tending is how often HAProxy's processes, counts and left servers are looked at.
 	tending = 5 * time.Second
-	// mostSaid bounds the file of what HAProxy says, in bytes.
+	// mostSaid bounds the file of HAProxy's messages, in bytes.
 	mostSaid = 1 << 20
 )
 

@@ -39,7 +39,7 @@ type text struct {
 	err   error
 }
 
-// section begins a section: a comment says what it is of.
+// section begins a section: a comment names its subject.
 func (t *text) section(comment, kind string, names ...string) {
 	t.lines = append(t.lines, line{text: ""}, line{text: "# " + printable(comment)})
 	t.lines = append(t.lines, line{text: strings.Join(append([]string{kind}, names...), " "), from: t.from})

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checker asks endpoints by the protocols of health checks, a file for each, and judges
-// what they answer. Whatever an endpoint sends, an answer takes no longer than the check's
-// timeout, and no more than some tens of kilobytes.
+// Package checker asks endpoints by the protocols of health checks, a file for each, and judges their answers. Whatever
+// an endpoint sends, an answer takes no longer than the check's timeout, and no more than some tens of kilobytes.
 package checker
 
 import (

@@ -122,8 +122,8 @@ func (n *connector) start(to netip.AddrPort, check *lb.Check, within time.Durati
 	}
 }
 
-// look says whether it is known what became of the connection, and what went wrong. To connect once
-// more is one system call, where to poll and to read the socket's error are two (connect(2)).
+// look says whether the connection is established or has failed, and the error. To connect once more is one system
+// call, where to poll and to read the socket's error are two (connect(2)).
 func (c *connecting) look() (over bool, err error) { return connectAgain(c.fd, c.to) }
 
 func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
@@ -137,7 +137,7 @@ func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
 	}
 }
 
-// end closes the connection, with a FIN, and hands on what came of it.
+// end closes the connection, with a FIN, and hands on the result.
 func (c *connecting) end(err error) {
 	unix.Close(c.fd)
 	if err != nil {
@@ -246,7 +246,7 @@ func (n *connector) overdue(now time.Time) []*connecting {
 	return list
 }
 
-// leave takes out what is left when the run ends.
+// leave takes out the connections that are left when the run ends.
 func (n *connector) leave() []*connecting {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -65,7 +65,7 @@ func (a *ask) dns() health.Answer {
 	return judgeDNS(response, want)
 }
 
-// errNotDNS says that what came is no response to the query.
+// errNotDNS: the bytes that came are no response to the query.
 var errNotDNS = errors.New("no response to the query")
 
 func (a *ask) queryUDP(conn net.Conn, packed []byte, query *dns.Msg) (*dns.Msg, error) {

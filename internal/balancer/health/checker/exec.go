@@ -109,8 +109,8 @@ func (a *ask) environment() []string {
 	return env
 }
 
-// wait waits for the program's end, kills what is left of its group, and reaps it: in that order,
-// for until then its number, and with it the group's, is no other's.
+// wait waits for the program's end, kills the rest of its group, and reaps it: in that order, for until then its
+// number, and with it the group's, is no other's.
 func (p *program) wait() {
 	pid := p.command.Process.Pid
 	for {
@@ -181,7 +181,7 @@ func judgeExit(name string, err error, line string) health.Answer {
 	return health.Fail(text, reason)
 }
 
-// output keeps the beginning of what is written, and swallows the rest.
+// output keeps the beginning of a program's output, and swallows the rest.
 type output struct {
 	mu   sync.Mutex
 	text []byte

@@ -63,8 +63,8 @@ func (a *ask) http() health.Answer {
 	return answer
 }
 
-// open connects, with TLS where the check has it. Without a connection, the answer says why; with
-// one, warning has what is soon to be wrong.
+// open connects, with TLS where the check has it. Without a connection, the answer says why; with one, warning names a
+// fault that is to come.
 func (a *ask) open(h2 bool) (c net.Conn, warning string, failed health.Answer) {
 	conn, err := a.dial("tcp")
 	if err != nil {

@@ -116,7 +116,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// TestHTTPBadServers: whatever a server sends, a check ends at its timeout and says what was wrong.
+// TestHTTPBadServers: whatever a server sends, a check ends at its timeout and names the fault.
 func TestHTTPBadServers(t *testing.T) {
 	t.Parallel()
 	drip := func(c net.Conn, text string) {

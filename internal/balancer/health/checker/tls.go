@@ -32,8 +32,8 @@ func (a *ask) tls() health.Answer {
 	return answer
 }
 
-// handshake makes conn a TLS connection. Without one, the answer says why; with one, it is that of
-// a check that passed, with what is soon to be wrong with the certificate.
+// handshake makes conn a TLS connection. Without one, the answer says why; with one, it is that of a check that passed,
+// with a warning of the certificate's expiry.
 func (a *ask) handshake(conn net.Conn, protocol string) (*tls.Conn, health.Answer) {
 	config := &tls.Config{ServerName: a.serverName(), InsecureSkipVerify: true}
 	if protocol != "" {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package master talks to HAProxy's master at its socket, and through it to its workers (management guide, section
-// 9.4), and reads what they answer.
+// 9.4), and parses their answers.
 package master
 
 import (
@@ -51,7 +51,7 @@ func (s Socket) Worker(ctx context.Context, pid int, command string) (string, er
 	return s.Ask(ctx, fmt.Sprintf("@!%d %s", pid, command))
 }
 
-// Do has a worker do a command that answers only what is wrong, or one of the words that say that nothing is.
+// Do has a worker do a command that answers with an error only, or else with one of the words in fine.
 func (s Socket) Do(ctx context.Context, pid int, command string, fine ...string) error {
 	answer, err := s.Worker(ctx, pid, command)
 	if err != nil {

@@ -32,7 +32,7 @@ type Statistics map[Object]map[string]uint64
 // allStatistics asks for all sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
 const allStatistics = "show stat -1 7 -1"
 
-// Statistics asks a worker for what it has counted.
+// Statistics asks a worker for its statistics.
 func (s Socket) Statistics(ctx context.Context, pid int) (Statistics, error) {
 	answer, err := s.Worker(ctx, pid, allStatistics)
 	if err != nil {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snippet judges lines in HAProxy's own language that a configuration holds for what has no key.
+// Package snippet judges lines in HAProxy's own language that a configuration holds for settings that have no key.
 package snippet
 
 import (
@@ -14,7 +14,7 @@ import (
 // Err says that lines of HAProxy's own language would reach beyond the section that they are for.
 var Err = errors.New("not allowed in these lines")
 
-// Sections begin a section of HAProxy's configuration, in 2.6 and what has come since.
+// Sections begin a section of HAProxy's configuration, in 2.6 and in later versions.
 var Sections = []string{"global", "defaults", "frontend", "backend", "listen", "peers", "resolvers", "mailers",
 	"userlist", "program", "http-errors", "ring", "log-forward", "log-profile", "cache", "fcgi-app", "crt-store",
 	"traces", "acme", "healthcheck"}
@@ -45,7 +45,7 @@ func Check(lines string, ours map[string]string) error {
 	return nil
 }
 
-// Bare returns a line without what indents and ends it.
+// Bare returns a line without its indentation and its end.
 func Bare(line string) string { return strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t") }
 
 func checkLine(text string, ours map[string]string) error {
