@@ -130,7 +130,7 @@ func (l *limited) enter() bool {
 	return true
 }
 
-// note keeps account of what connections do.
+// note keeps account of the states of connections.
 func (l *limited) note(conn net.Conn, state http.ConnState) {
 	secured, isTLS := conn.(*tls.Conn)
 	if isTLS {

@@ -68,8 +68,7 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// guarded lets in clients that the guard knows, and has what they may do noted; denied (nil: nothing) is told of
-// others.
+// guarded lets in clients that the guard knows, and notes their roles; denied (nil: nothing) is called for others.
 func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -36,9 +36,9 @@ type Source struct {
 	Services   int       `json:"services"`
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
-	// Backends and Problem are of a place where backends of a service are found: how many it has
-	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind. The Problem of
-	// another source is the worst of what the program says that keeps it.
+	// Backends and Problem are of a place where backends of a service are found: how many it has found, and why there
+	// is no answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source is the
+	// worst fault that the program reports which keeps it.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
 	// Follows names the system that a program keeps the source in step with, and AsOf when its state was last known, if
@@ -177,7 +177,7 @@ func value(contentType string, body []byte) (sources.Request, error) {
 	return sources.Request{Value: node}, err
 }
 
-// handleConfiguration adds what configures a balancer.
+// handleConfiguration adds the endpoints of the configuration.
 func (b Balancer) handleConfiguration(a huma.API) {
 	schemas := configSchemas(a)
 	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config",
@@ -229,7 +229,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 	}](b, a, configPath+"/services/{service}/backends/{backend}", "backend", schemas.backend)
 }
 
-// handlePart adds what reads, takes away and brings one kind of part.
+// handlePart adds the endpoints that read, remove and write one kind of part.
 func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, noun string, schema *huma.Schema) {
 	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun +
 		" of the configuration", answer: schema},
@@ -269,7 +269,7 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 	}
 }
 
-// handleDifference adds what changes a source by the services that are others.
+// handleDifference adds the endpoint that changes a source by the services that differ.
 func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
 	add(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services", id: "patch-source-services",
 		summary: "Change a source by services that are new or others, and names of those that go; what it costs goes by these. If-Match is the source's ETag. Answers when the data plane has it",
@@ -311,7 +311,7 @@ func (b Balancer) inForce() (*content, error) {
 	return contentOf(sources.Part{Value: root, Tag: fmt.Sprintf("%x", sha256.Sum256(text))[:24]})
 }
 
-// listSources lists what configures the balancer, and where backends are found.
+// listSources lists the sources of the configuration, and the origins of backends.
 func (b Balancer) listSources() ([]Source, error) {
 	cfg := b.Sources.Config()
 	counts := map[string]int{}
@@ -337,7 +337,7 @@ func (b Balancer) listSources() ([]Source, error) {
 	return list, err
 }
 
-// withFeeds adds what programs say of the sources that they keep.
+// withFeeds adds the reports of programs on the sources that they keep.
 func withFeeds(list []Source, feeds []ops.Feed) []Source {
 	for i := range feeds {
 		f := &feeds[i]

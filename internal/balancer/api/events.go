@@ -26,8 +26,8 @@ import (
 const (
 	eventsPath = "/v1/events"
 	eventsType = "text/event-stream"
-	// heartbeat is how often a stream without events says that it is there: proxies close what is
-	// silent, and a client that is gone shows itself.
+	// heartbeat is how often a stream without events says that it is there: proxies close silent connections, and a
+	// client that is gone shows itself.
 	heartbeat = 15 * time.Second
 	// maxStreams bounds the streams of events at a time, for they last.
 	maxStreams = 64
@@ -42,7 +42,7 @@ type EventsAfter struct {
 	Follow bool   `query:"follow" default:"true" doc:"False ends the stream after the events that there are"`
 }
 
-// handleEvents adds what tells of changes.
+// handleEvents adds the stream of events.
 func (b Balancer) handleEvents(a huma.API) {
 	schemaOf[events.Event](a)
 	streams := make(chan struct{}, maxStreams)
@@ -112,7 +112,7 @@ type session struct {
 	Version string `json:"version"`
 }
 
-// handleWatches adds what sends the status again and again.
+// handleWatches adds the stream of statuses.
 func (b Balancer) handleWatches(a huma.API) {
 	schemaOf[ops.Watched](a)
 	add(a, endpoint{method: http.MethodGet, path: sessionPath, id: "get-session",
@@ -205,8 +205,8 @@ func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 	return err
 }
 
-// Events tells of events after that of an id (empty: of all that are kept), and of what was lost, until
-// the context ends (no error), the daemon has sent all that there are and is not to be followed, or tell returns an
+// Events passes events after that of an id (empty: all that are kept) to notify, and how many were lost, until the
+// context ends (no error), the daemon has sent all that there are and is not to be followed, or notify returns an
 // error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Events(ctx context.Context, after string, follow bool,
 	notify func(*events.Event, *events.Lost) error) error {

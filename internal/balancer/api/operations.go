@@ -66,7 +66,7 @@ type OfBackend struct {
 	Backend string `path:"backend"`
 }
 
-// handleOperations adds what changes a balancer beside its configuration.
+// handleOperations adds the endpoints of operations, which change a balancer beside its configuration.
 func (b Balancer) handleOperations(a huma.API) {
 	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations",
 		summary: "What operations have changed, and which can be taken back"},
@@ -130,15 +130,14 @@ func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text
 	return &answer[ops.Operation]{done}, err
 }
 
-// Operations asks what operations have changed. Errors: ErrNotRunning,
-// ErrNoRights, or the daemon's.
+// Operations asks for the changes by operations. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 	operations := &ops.Operations{}
 	return operations, c.ask(ctx, http.MethodGet, operationsPath, nil, operations)
 }
 
-// Operate asks for an operation; who asks is what the socket says. Errors:
-// ErrNotRunning, ErrNoRights, or the daemon's: then nothing was changed.
+// Operate asks for an operation; the daemon takes the caller's name from the socket. Errors: ErrNotRunning,
+// ErrNoRights, or the daemon's: then nothing was changed.
 func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, error) {
 	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices, Force: o.Force}
 	if o.Verb != ops.Undo {

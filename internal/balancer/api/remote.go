@@ -92,7 +92,7 @@ func (c *Client) Proxy() (http.Handler, error) {
 	}, nil
 }
 
-// explainRemote turns a failure to reach a daemon over TCP into what a person can do about it.
+// explainRemote adds the remedy to a failure to reach a daemon over TCP.
 func explainRemote(err error) error {
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError

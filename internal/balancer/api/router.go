@@ -98,8 +98,8 @@ func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 	return cmp.Or(e.role, ops.RoleRead)
 }
 
-// describe completes what the document says of an endpoint. Bodies are read by the API's own rules,
-// whose messages name the key and the cure.
+// describe completes the description of an endpoint. Bodies are read by the API's own rules, whose messages name the
+// key and the cure.
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
@@ -202,7 +202,7 @@ func (b Balancer) showStatus(a huma.API) {
 
 const versionPath = "/v1/version"
 
-// version is that of the program and of what it speaks.
+// version is that of the program and of its API.
 type version struct {
 	Version string `json:"version"`
 	API     string `json:"api"`

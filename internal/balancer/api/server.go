@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is how other processes look at a running balancer: HTTP over a
-// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST
-// /v1/explain with what would become of a packet, POST /v1/trace with real packets, a line each, and POST /v1/capture
-// with their bytes, too.
+// Package api is how other processes look at a running balancer: HTTP over a unix socket and, with TLS and credentials,
+// over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would
+// have, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
@@ -208,8 +207,8 @@ func answerOn(ctx context.Context, limited *limited, listener net.Listener, hand
 	return nil
 }
 
-// panics passes on what a server logs of faults of ours, and nothing of clients that hang up in a handshake, or
-// speak something else.
+// panics passes on a server's log lines about faults of ours, and none about clients that hang up in a handshake, or
+// speak another protocol.
 type panics struct{ to io.Writer }
 
 func (p panics) Write(line []byte) (int, error) {

@@ -32,7 +32,7 @@ const (
 	readerTimeout = 10 * time.Second
 )
 
-// handleTraces adds what explains packets.
+// handleTraces adds the endpoints that explain, trace and capture packets.
 func (b Balancer) handleTraces(a huma.API) {
 	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet",
 		body: schemaOf[trace.Question](a), required: true, slow: true},
@@ -84,8 +84,8 @@ func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
 	}, func(err error) trace.Event { return trace.Event{Error: err.Error()} })
 }
 
-// streamLines sends what run tells, a line of JSON each, until run returns; its context ends when the client hangs up,
-// or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
+// streamLines sends the events of run, a line of JSON each, until run returns; its context ends when the client hangs
+// up, or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
 func streamLines[E any](stream huma.Context, run func(ctx context.Context, notify func(E) error) error,
 	failed func(error) E) {
 	r, w := humago.Unwrap(stream)

@@ -23,8 +23,8 @@ func (q *queue) read() (datagram, bool) {
 
 func (q *queue) empty(time.Time) {}
 
-// TestLateReader: a process that comes late to its socket takes a neighbour for what it was: alive where packets have
-// come all the while, with the state that the last of them has, and lost at once where none has for the detection time.
+// TestLateReader: a process that comes late to its socket judges a neighbour as it was: alive where packets have come
+// all the while, with the state that the last of them has, and lost at once where none has for the detection time.
 func TestLateReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, late = 50 * time.Millisecond, 2 * time.Second

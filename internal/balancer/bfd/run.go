@@ -68,8 +68,8 @@ func (e *Engine) until(now time.Time) time.Duration {
 	return wait
 }
 
-// turn does all that is due. A neighbour is lost by what had come when the turn began, and not by when this process
-// came to look: all that the kernel has received until then is taken up first, with the time of that.
+// turn does all that is due. A neighbour is lost by the packets that had come when the turn began, and not by when this
+// process came to look: all that the kernel has received until then is taken up first, with the time of that.
 func (e *Engine) turn(sources ...source) {
 	began := time.Now()
 	read := true
@@ -87,7 +87,7 @@ func (e *Engine) turn(sources ...source) {
 	}
 }
 
-// drain takes up what has come until a time; false where there is more.
+// drain takes up the packets that have come until a time; false where there are more.
 func (e *Engine) drain(from source, until time.Time) bool {
 	for range flood {
 		got, there := from.read()
@@ -147,7 +147,7 @@ func (e *Engine) note(r *running, c Change, at time.Time) {
 	}
 }
 
-// send sends what is due.
+// send sends the packets that are due.
 func (r *running) send(now time.Time) {
 	due := r.session.next
 	regular := r.session.interval()

@@ -69,7 +69,7 @@ func New(timing Timing, discriminator uint32, random func() float64, now time.Ti
 // State is the session's own.
 func (s *Session) State() State { return s.state }
 
-// Retime has the session want another timing. While it is Up, what makes it slower holds when the neighbour knows of it
+// Retime has the session want another timing. While it is Up, a longer interval holds when the neighbour knows of it
 // (RFC 5880 section 6.8.3).
 func (s *Session) Retime(timing Timing, now time.Time) {
 	s.timing = timing
@@ -119,7 +119,7 @@ func (s *Session) Receive(p Packet, at time.Time) (Change, error) {
 	if at.After(s.heard) {
 		s.heard = at
 	}
-	if s.interval() < before { // or the neighbour waits for what was planned more slowly
+	if s.interval() < before { // or the neighbour waits for a packet that was planned later
 		s.plan(at)
 	}
 	if s.state == AdminDown {
@@ -159,7 +159,7 @@ func (s *Session) interval() time.Duration {
 	return max(s.sentTx, s.remoteMinRx)
 }
 
-// Detection is after what silence the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was heard.
+// Detection is the time of silence after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was heard.
 func (s *Session) Detection() time.Duration {
 	return time.Duration(s.remoteMultiplier) * max(s.heardRx, s.remoteMinTx)
 }

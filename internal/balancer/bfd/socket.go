@@ -25,7 +25,7 @@ const (
 	firstSource, lastSource = 49152, 65535
 	// maxTTL is the TTL of a packet that no router has forwarded (RFC 5881 section 5).
 	maxTTL = 255
-	// precedence is CS6, as routers mark what is theirs, in the former TOS byte.
+	// precedence is CS6, as routers mark their own packets, in the former TOS byte.
 	precedence = 0xc0
 	// sourcesTried is how many source ports are tried that are in use.
 	sourcesTried = 64
@@ -139,7 +139,7 @@ func (r *receiver) readControls(got *datagram, controls []byte) {
 	}
 }
 
-// drops counts what the kernel has dropped of what came to the socket.
+// drops counts the packets to the socket that the kernel has dropped.
 func (r *receiver) drops() uint32 {
 	if r.fd < 0 {
 		return 0
@@ -171,7 +171,7 @@ func accept(peers []netip.Addr) []bpf.Instruction {
 	for _, peer := range peers {
 		bytes := peer.AsSlice()
 		for w := range words {
-			// A word that is another skips what is left of this neighbour's.
+			// A word that differs skips the rest of this neighbour's.
 			left := uint8(2*(words-1-w) + 1)
 			program = append(program, bpf.LoadAbsolute{Off: source + uint32(4*w), Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(bytes[4*w:]), SkipFalse: left})

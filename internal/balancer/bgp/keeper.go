@@ -151,7 +151,7 @@ func (k *Keeper) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// note keeps what is wrong, and logs it once.
+// note keeps an error, and logs it once.
 func (k *Keeper) note(err error) {
 	k.mu.Lock()
 	before := k.problem

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capture holds the words of a packet capture: which real packets a client asks for, what it
-// gets of each, and how both are written as a pcapng file. It does no I/O of its own.
+// Package capture holds the words of a packet capture: which real packets a client asks for, which parts of each it
+// gets, and how both are written as a pcapng file. It does no I/O of its own.
 package capture
 
 import (
@@ -24,7 +24,7 @@ var (
 	ErrBusy = errors.New("too many captures")
 )
 
-// Bounds of a request, and what it has where it does not say.
+// Bounds of a request, and its defaults.
 const (
 	// MaxSnap is the most bytes of a frame that a capture gets.
 	MaxSnap = 9216

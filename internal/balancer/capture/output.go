@@ -117,7 +117,7 @@ func (o *Output) count(c Counts, ended Reason) {
 	o.counts, o.ended = c, ended
 }
 
-// Summary says in a sentence what was captured, and why it ended.
+// Summary says in a sentence how many packets were captured, and why the capture ended.
 func (o *Output) Summary() string {
 	why := map[Reason]string{EndPackets: "--count is reached", EndBytes: "--bytes is reached", EndTime: "--for is over",
 		EndClosed: "the daemon stops", "": "it was ended"}[o.ended]

@@ -132,7 +132,7 @@ func (w *Writer) frame(p *Packet, f Frame, out bool) error {
 	return nil
 }
 
-// Flush writes what is held back.
+// Flush writes the bytes that are held back.
 func (w *Writer) Flush() error {
 	if err := w.to.to.Flush(); err != nil {
 		return fmt.Errorf("writing the capture file: %w", err)

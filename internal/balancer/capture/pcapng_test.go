@@ -167,7 +167,7 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// TestProgress ends captures at their bounds, and tells what was left out.
+// TestProgress ends captures at their bounds, and tells how many packets were left out.
 func TestProgress(t *testing.T) {
 	for name, test := range map[string]struct {
 		request  Request
@@ -258,7 +258,7 @@ func TestNamesAreNoControl(t *testing.T) {
 	}
 }
 
-// smallDisk takes so many bytes, and of a write what fits.
+// smallDisk takes so many bytes, and of a write those that fit.
 type smallDisk struct {
 	bytes.Buffer
 	room int

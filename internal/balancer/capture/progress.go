@@ -2,7 +2,7 @@
 
 package capture
 
-// Progress makes events of what a capture reads, and ends it at its bounds.
+// Progress makes events of a capture's packets and counts, and ends it at its bounds.
 type Progress struct {
 	request Request
 	notify  func(Event) error

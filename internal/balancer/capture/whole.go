@@ -30,5 +30,5 @@ func (w *WholePackets) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Mark says that what was written is whole.
+// Mark says that the file is whole as it is now.
 func (w *WholePackets) Mark() { w.whole = w.size }

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// deviceName is that of the end among the sockets, and hostPattern what the kernel numbers for
-	// the end in the host's namespace.
+	// deviceName is that of the end among the sockets, and hostPattern the pattern by which the kernel numbers the end
+	// in the host's namespace.
 	deviceName, hostPattern = "check", "jeoul-check%d"
 	// The sockets send from these addresses, which no network has (RFC 7600, RFC 6666); the data
 	// plane puts the host's in their place.
@@ -159,7 +159,7 @@ func (n *Net) raiseOuter() error {
 	return netlink.LinkSetUp(link)
 }
 
-// quiet is for what is better done, and not needed.
+// quiet drops the error of a step that is better done, and not needed.
 func quiet(error) {}
 
 // socket opens a socket among the others, whose packets go to a target; it does not block.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon is a running balancer: it opens what one consists of on this host, puts the controller, its sources
-// and its actuators together, has reloads reach all of them or none, and takes everything back at the end, or leaves it
-// for the next process. It knows no command line.
+// Package daemon is a running balancer: it opens its resources on this host, puts the controller, its sources and its
+// actuators together, has reloads reach all of them or none, and undoes everything at the end, or leaves it for the
+// next process. It knows no command line.
 package daemon
 
 import (
@@ -266,7 +266,7 @@ func (b *balancer) configured(change sources.Change, by string) {
 		events.About{Kind: events.KindConfiguration, By: by}.Attr())
 }
 
-// openSources opens the file, and what the API and other programs have configured before.
+// openSources opens the file, and the stored configuration of the API and of other programs.
 func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
 	previous, err := PreviousSources(cfg.Interfaces[0], b.StateDir)
 	if err != nil {
@@ -287,9 +287,9 @@ func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
 	return sources.Open(b.Path, dir)
 }
 
-// untilLeaving returns a context that ends with the other or by the signal by which another
-// process is to go on (SIGUSR2), and what says, once it has ended or is no more needed, whether
-// that signal has come. Of two signals it counts: a service manager sends its own besides.
+// untilLeaving returns a context that ends with the other or by the signal by which another process is to go on
+// (SIGUSR2), and a function that says, once it has ended or is no more needed, whether that signal has come. Of two
+// signals it counts: a service manager sends its own besides.
 func untilLeaving(ctx context.Context) (running context.Context, leaving func() bool) {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR2)

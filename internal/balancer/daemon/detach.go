@@ -67,7 +67,7 @@ func leftBehind(stateDir string) (all []instance, err error) {
 	return all, nil
 }
 
-// detach takes away what an instance's process has left on these interfaces. The VIPs go before
+// detach removes the programs and addresses that an instance's process has left on these interfaces. The VIPs go before
 // the data plane, as in a stop.
 func (i instance) detach(out io.Writer, links []string) error {
 	store, err := pins.Find(i.stateDir, i.name)
@@ -94,7 +94,7 @@ func (i instance) detach(out io.Writer, links []string) error {
 		done = "detached: " + store.Dir()
 	}
 	err = errors.Join(err, keeper.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
-	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
+	// Last: until then they lead the next start, or `jeoul detach`, to the rest.
 	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
 		fmt.Fprintln(out, done)
 	}

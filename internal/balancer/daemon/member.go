@@ -39,7 +39,7 @@ func (m *member) awaited() <-chan struct{} {
 	return m.joined
 }
 
-// newMember reads what a member needs, and tells nothing yet.
+// newMember reads the keys and settings of a member, and sends nothing yet.
 func newMember(ctx context.Context, cfg *config.Config, configured func() *config.Config, plane *datapath.Datapath,
 	version string, log *slog.Logger) (*member, error) {
 	if !cfg.Members.Listen.IsValid() {

@@ -10,8 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// noted is a file that keeps what operations have changed, what health checks have found, or which
-// backends are ejected.
+// noted is a file that keeps the overlays of operations, the verdicts of health checks, or the ejected backends.
 type noted struct{ content *durable.Content }
 
 // whatNoted describes the content of the files, for a fault.

@@ -19,10 +19,10 @@ type part interface {
 	Show(to *ops.Status)
 }
 
-// reloadAll returns an Apply that has parts take part in what apply does: it prepares them in their order, once the
+// reloadAll returns an Apply that has parts take part in apply's change: it prepares them in their order, once the
 // configuration is read and before apply puts it in force, and commits them in that order after. If the configuration
 // cannot be read, or a part or apply refuses it, no part is committed. So apply is the only step that can fail halfway,
-// and takes back itself what it has done.
+// and undoes its own steps itself.
 func reloadAll(apply sources.Apply, parts []part) sources.Apply {
 	return func(ctx context.Context, load func() (*config.Config, error)) error {
 		var commits []func()

@@ -78,7 +78,8 @@ func TestReloadAll(t *testing.T) {
 	}
 }
 
-// TestShowAll: a status has what each part adds, in the order of parts, and the list that others read stays as it is.
+// TestShowAll: a status has the state that each part adds, in the order of parts, and the list that others read stays
+// as it is.
 func TestShowAll(t *testing.T) {
 	t.Parallel()
 	shared := append(make([]string, 0, 8), "problem of the controller")

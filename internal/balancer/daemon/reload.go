@@ -30,8 +30,8 @@ type reloader struct {
 	log     *slog.Logger
 }
 
-// reload logs and counts what comes of it, too, and who has asked for it. Errors: ops.ErrNotReloaded, ops.ErrStopping,
-// the context's.
+// reload also logs and counts the result, with the name of the one who has asked for it. Errors: ops.ErrNotReloaded,
+// ops.ErrStopping, the context's.
 func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) {
 	path, about := r.sources.Path(), events.About{Kind: events.KindReload, By: by}.Attr()
 	r.log.Info("reading "+path+" again", "by", by, about)

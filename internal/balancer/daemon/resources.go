@@ -40,7 +40,7 @@ type resources struct {
 	routers routers
 }
 
-// goesOn adds to the error of a start what is left as it was.
+// goesOn adds to the error of a start that the data plane of the previous process goes on.
 func (r *resources) goesOn(err error) error {
 	if !r.takesOver {
 		return err
@@ -167,7 +167,7 @@ func (r *resources) leave() error {
 // takeBack takes everything back.
 func (r *resources) takeBack() error {
 	var errs []error
-	if r.routers.keeper != nil { // before anything goes that serves what routers send
+	if r.routers.keeper != nil { // before the parts go that serve the routers' packets
 		errs = append(errs, r.routers.stop())
 	}
 	if r.proxy != nil { // while its clients can be told

@@ -47,7 +47,7 @@ func newRouters(i instance, opt routersOptions) routers {
 	return routers{keeper, opt.flush}
 }
 
-// askBound is how long a speaker may take to say what it announces.
+// askBound is how long a speaker may take to list the VIPs that it announces.
 const askBound = 2 * time.Second
 
 // Found are the VIPs that a process before this one has announced.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events keeps what has become of a balancer lately: every line of its log from level info on is
-// an event, with an id, so that what is logged and what programs are told never differ. It knows no HTTP.
+// Package events keeps the latest events of a balancer: every line of its log from level info on is an event, with an
+// id, so that the log and the events that programs get never differ. It knows no HTTP.
 package events
 
 import (
@@ -65,7 +65,7 @@ type Event struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
 	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,capture,notice"`
-	// Service and Backend are the names of what it is about; empty: of nothing alone.
+	// Service and Backend are the names of its subject; empty: it is about no single one.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	// By is who asked for it; empty: no client did.
@@ -152,7 +152,7 @@ type Lost struct {
 	Why string `json:"why"`
 }
 
-// Read returns the events that there are, up to some hundred, and what was lost before them, if anything.
+// Read returns the events that there are, up to some hundred, and how many were lost before them, if any.
 func (r *Reader) Read() (events []Event, lost *Lost) {
 	const most = 128
 	l := r.log

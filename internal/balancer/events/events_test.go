@@ -31,8 +31,7 @@ func read(r *Reader) (messages []string, lost *Lost) {
 	return messages, lost
 }
 
-// TestReader: each event is read once and in order, from where a client left off, and what it has missed is
-// told.
+// TestReader: each event is read once and in order, from where a client left off, and is told how many it has missed.
 func TestReader(t *testing.T) {
 	l := NewLog(3, time.Unix(1, 0))
 	r := l.After("")

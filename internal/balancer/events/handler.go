@@ -66,7 +66,7 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &handler{h.log, h.next.WithAttrs(attrs), slices.Concat(h.attrs, attrs)}
 }
 
-// WithGroup groups what is written; an event has one text.
+// WithGroup groups the attributes that are written; an event has one text.
 func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.log, h.next.WithGroup(name), h.attrs}
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// waitTimeout bounds what a test waits for on a busy machine.
+// waitTimeout bounds the waits of a test on a busy machine.
 var waitTimeout = testenv.Slowed(30 * time.Second)
 
-// rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet
-// for them meets no program, so that what is seen is what sockets do.
+// rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet for them meets
+// no program, so that only the programs at sockets show.
 type rig struct {
 	t        *testing.T
 	ns       *namespace.Namespace
@@ -303,7 +303,7 @@ func (c *client) hear() (string, netip.AddrPort, error) {
 	}
 }
 
-// read reads what a stream brings.
+// read reads the bytes of a stream.
 func (c *client) read() (string, error) {
 	buffer := make([]byte, 64)
 	for {

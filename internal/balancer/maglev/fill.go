@@ -7,10 +7,9 @@ import (
 	"slices"
 )
 
-// filling is a table while backends take its slots. Nearly all of the time goes into
-// looking for free slots, the more the fewer there are; so what is looked at is small
-// (a bit for each slot, eight bytes for each backend), and the last slots are found in
-// another way.
+// filling is a table while backends take its slots. Nearly all of the time goes into looking for free slots, the more
+// the fewer there are; so the data that is looked at is small (a bit for each slot, eight bytes for each backend), and
+// the last slots are found in another way.
 type filling struct {
 	size  uint32
 	table []uint16

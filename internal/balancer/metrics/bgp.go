@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// The families of what routers are told are there where the configuration has some.
+// The families of BGP are there where the configuration has routers to tell of VIPs.
 var (
 	bgpFamilies = []of[*ops.BGP]{
 		{family{"jeoul_bgp_speaker_up",
@@ -50,7 +50,7 @@ var (
 		always(func(v ops.AnnouncedVIP) float64 { return truth(v.Announced) })}
 )
 
-// routers makes the families of what routers are told.
+// routers makes the families of BGP.
 func routers(bgp *ops.BGP) []made {
 	if bgp == nil {
 		return nil

@@ -23,7 +23,7 @@ type family struct {
 
 func (f family) options() prometheus.Opts { return prometheus.Opts{Name: f.name, Help: f.help} }
 
-// of is a family with what its series are made of: one for each T of a status.
+// of is a family with the function that makes its series: one for each T of a status.
 type of[T any] struct {
 	family
 	// value returns a series' value; false leaves the series out.

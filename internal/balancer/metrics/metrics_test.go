@@ -355,9 +355,9 @@ func TestScrapeIsTheLibrarys(t *testing.T) {
 	}
 }
 
-// BenchmarkScrape answers a scrape of 10,000 services with 10 backends each, with series for
-// the services alone and for 5,000 backends, and the latter by the library alone. cpu-ms/op is what it takes of
-// processors, with the collector of garbage, whatever else runs on the machine.
+// BenchmarkScrape answers a scrape of 10,000 services with 10 backends each, with series for the services alone and for
+// 5,000 backends, and the latter by the library alone. cpu-ms/op is its CPU time, with that of the garbage collector,
+// whatever else runs on the machine.
 func BenchmarkScrape(b *testing.B) {
 	for _, tc := range []struct {
 		name               string
@@ -408,7 +408,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// discarding does not keep what is answered.
+// discarding drops the answer.
 type discarding struct{ *httptest.ResponseRecorder }
 
 func (discarding) Write(b []byte) (int, error) { return io.Discard.Write(b) }

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reloads counts what became of reloads.
+// reloads counts reloads by their results.
 type reloads struct {
 	total      *prometheus.CounterVec
 	successful prometheus.Gauge

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package paths finds out how packets reach an address: by which interface,
-// through which router or none, to which MAC address, from which address of the
-// host, and how large they may be. It asks the kernel's routing, so that what
-// people set up there holds for balanced packets too, and follows its changes.
+// Package paths finds out how packets reach an address: by which interface, through which router or none, to which MAC
+// address, from which address of the host, and how large they may be. It asks the kernel's routing, so that routes that
+// people set up there hold for balanced packets too, and follows its changes.
 //
 // A lookup for each address, and not one for each packet in the data plane:
 // there the backends are few, known before, and packets many.
@@ -163,7 +162,7 @@ func (p *Paths) openPort(name string) (*port, error) {
 	return &port{name: name, index: nic.Index, resolver: resolver, stop: stop}, nil
 }
 
-// close ends what looks for neighbours.
+// close ends the search for neighbours.
 func (o *port) close() {
 	o.stop()
 	// It has nothing to say at the end.
@@ -362,7 +361,7 @@ func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, fa
 	return e
 }
 
-// blame says of the address, or of the router before it, what keeps packets from it.
+// blame sets the reason, of the address or of the router before it, for which packets do not reach it.
 func (e *Entry) blame(reason string) {
 	e.Reason = reason
 	if reason != "" && e.Gateway.IsValid() {
@@ -480,11 +479,11 @@ func (p *Paths) listen() {
 const (
 	// settle lets changes that come together be followed together.
 	settle = 50 * time.Millisecond
-	// share bounds what following costs where routes change all the time, as on
-	// a router: the time between lookups is this many times what they took.
+	// share bounds the cost of following where routes change all the time, as on a router: the time between lookups is
+	// this many times what they took.
 	share = 20
-	// again is for what the kernel does not tell of addresses behind routers: path MTUs that it learned. Of
-	// neighbours there is hardly anything to learn, and there may be thousands.
+	// again is for changes behind routers that the kernel does not report: path MTUs that it learned. Of neighbours
+	// there is hardly anything to learn, and there may be thousands.
 	again, allAgain = 30 * time.Second, 5 * time.Minute
 	// retry is for lookups that failed.
 	retry = time.Second
@@ -528,9 +527,9 @@ func (p *Paths) follow(ctx context.Context) {
 	}
 }
 
-// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another
-// one than it was, or could not be looked up. To look up all addresses each time would be most of what an idle
-// balancer of many backends does.
+// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another one
+// than it was, or could not be looked up. To look up all addresses each time would be most of the work of an idle
+// balancer of many backends.
 func (p *Paths) learned() bool {
 	p.looking.Lock()
 	defer p.looking.Unlock()

@@ -453,8 +453,7 @@ func TestAsker(t *testing.T) {
 	}
 }
 
-// wantRequestFrom has the host ask for a neighbour that there is not, and looks at what
-// arrives at the other end.
+// wantRequestFrom has the host ask for a neighbour that there is not, and looks at the request at the other end.
 func (b *bench) wantRequestFrom(name string, want netip.Addr) {
 	b.t.Helper()
 	var fd int

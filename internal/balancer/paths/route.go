@@ -57,7 +57,7 @@ type Route struct {
 	Asks netip.Addr
 	// MTU is that of the route or of the interface, in bytes, whichever is less.
 	MTU int
-	// Told says that MTU is what a router on the path reported of our tunnel packets.
+	// Told says that a router on the path has reported the MTU, for our tunnel packets.
 	Told  bool
 	Fault Fault
 	// Reason names the fault, of the address: "has no route"; Advice the remedy. Both are empty if there is no fault.
@@ -164,8 +164,8 @@ func (p *Paths) portOf(index int) *port {
 	return nil
 }
 
-// learnMTUs reads what routers have announced (RFC 4861 section 4.6.4): an
-// interface's MTU for IPv6 may be less than that of its frames.
+// learnMTUs reads the MTUs that routers have announced (RFC 4861 section 4.6.4): an interface's MTU for IPv6 may be
+// less than that of its frames.
 func (p *Paths) learnMTUs(devices map[int]device) error {
 	return p.ns.Do(func() error {
 		for _, port := range p.ports {
@@ -281,7 +281,7 @@ func encapName(r netlink.Route) string {
 	return "MPLS"
 }
 
-// routeType names what `ip route` calls a type; RTN_* in <linux/rtnetlink.h>.
+// routeType is the name that `ip route` has for a type; RTN_* in <linux/rtnetlink.h>.
 func routeType(t int) string {
 	names := map[int]string{unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
 		unix.RTN_MULTICAST: "multicast",

@@ -74,8 +74,8 @@ func environment() []string {
 // config : parsing [/path:12] : the error".
 var alerts = regexp.MustCompile(`^\[ALERT\]\s+\(\d+\) : (?:config : )?(.*)$`)
 
-// refusal makes an error of what HAProxy has printed about the configuration at a path: the first alert, with the
-// place that its line comes from.
+// refusal makes an error of HAProxy's output about the configuration at a path: the first alert, with the place that
+// its line comes from.
 func (r *Rendering) refusal(path, output string) error {
 	var first string
 	var from place

@@ -75,7 +75,7 @@ type link struct {
 	watched  []netip.Addr
 }
 
-// Confirmer keeps what the kernel knows of next hops right while replies go to them.
+// Confirmer keeps the kernel's neighbour entries of next hops right while replies go to them.
 type Confirmer struct {
 	source Source
 	log    *slog.Logger
@@ -140,7 +140,7 @@ func (c *Confirmer) Run(ctx context.Context) {
 	}
 }
 
-// close ends what looks for neighbours.
+// close ends the search for neighbours.
 func (c *Confirmer) close() {
 	for index, l := range c.links {
 		l.resolver.Close()

@@ -31,7 +31,7 @@ const (
 	settle = 50 * time.Millisecond
 	// rereadEvery is the time between readings while nothing changes: the kernel sends no event for MTUs of paths.
 	rereadEvery = 2 * time.Second
-	// share bounds what reading costs: the time between readings is as many times what they take.
+	// share bounds the cost of reading: the time between readings is as many times their own.
 	share = 20
 	// retry is when routes are read again of which there were too many.
 	retry = time.Minute
@@ -63,7 +63,7 @@ type Follower struct {
 	held lb.ReplyRoutes
 
 	mu sync.Mutex
-	// changes counts what may have changed an answer.
+	// changes counts events that may have changed an answer.
 	changes uint64
 	// routers are the next hops that routes have, and their MAC addresses, as far as they are known.
 	routers map[neighbour]mac

@@ -209,7 +209,8 @@ func (g *ground) beat() {
 	}
 }
 
-// hold has the mirror hold what the kernel has, and returns the data plane to where the kernel is not asked.
+// hold has the mirror take the kernel's routes, and returns the data plane to the state in which the kernel is not
+// asked.
 func (g *ground) hold() {
 	g.Helper()
 	g.must(g.follower.Update())
@@ -513,7 +514,7 @@ func (g *ground) goesTo(what string, family int, client netip.Addr, last byte) {
 	}
 }
 
-// TestFollows: routes and MAC addresses that change are followed, and no reply goes by what was before after that.
+// TestFollows: routes and MAC addresses that change are followed, and no reply goes by the former ones after that.
 func TestFollows(t *testing.T) {
 	newGround(t, lb.HookTC, func(g *ground) {
 		defer g.run()()

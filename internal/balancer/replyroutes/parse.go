@@ -189,7 +189,7 @@ func usualRule(m []byte) uint32 {
 	return number
 }
 
-// parseNeighbour reads what the kernel tells of a neighbour: its MAC address, and whether packets are sent there.
+// parseNeighbour parses a message of the kernel about a neighbour: its MAC address, and whether packets are sent there.
 // Errors: errShort.
 func parseNeighbour(m []byte) (n neighbour, address mac, valid bool, err error) {
 	const length = 12 // struct ndmsg: family, interface, state

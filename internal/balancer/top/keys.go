@@ -15,7 +15,7 @@ import (
 // binding is a key, or some that do the same.
 type binding struct {
 	keys []string
-	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is
+	// name is how help writes them, and help their effect. short is the word at the foot of the screen; empty: it is
 	// not there.
 	name, help, short string
 	do                func(m Model) (tea.Model, tea.Cmd)

@@ -17,7 +17,7 @@ import (
 
 // Model is the state of the screen. Only its commands do I/O, and time comes with messages.
 type Model struct {
-	// ctx ends what commands wait for.
+	// ctx ends the waits of commands.
 	ctx           context.Context
 	options       Options
 	glyphs        glyphs

@@ -23,7 +23,7 @@ import (
 // start is when the tests' clock begins.
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 
-// fake is a balancer that answers with what the test wants.
+// fake is a balancer with the answers that the test wants.
 type fake struct {
 	status *ops.Status
 	err    error
@@ -102,7 +102,7 @@ var special = map[string]rune{
 	"tab":       tea.KeyTab,
 }
 
-// press presses keys, and does what an operation or a description asks for.
+// press presses keys, and runs the commands that they return.
 func (s *screen) press(keys ...string) {
 	s.t.Helper()
 	for _, key := range keys {
@@ -126,7 +126,7 @@ func (s *screen) lines() []string {
 	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
 }
 
-// check fails where the screen does not fit, or shows what a terminal would obey.
+// check fails where the screen does not fit, or has characters that a terminal would obey.
 func (s *screen) check() {
 	s.t.Helper()
 	lines := s.lines()

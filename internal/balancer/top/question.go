@@ -96,7 +96,7 @@ func (m Model) answer(key, text string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// complete takes the input into the order, and says what is wrong with it.
+// complete takes the input into the order, and returns its fault; "" if there is none.
 func (q *question) complete() string {
 	if q.input == nil {
 		return ""

@@ -48,7 +48,7 @@ const (
 	trendPoints = 40
 )
 
-// counted is a status's counters by what they count: see serviceID and the functions beside it.
+// counted is a status's counters by their objects: see serviceID and the functions beside it.
 type counted map[string]counters
 
 // serviceID and those below it return the keys of counted objects. The separator is no character of a name.
@@ -153,7 +153,7 @@ func (h *history) trend(id string, value float64) []float64 {
 	return line.values
 }
 
-// prune forgets the past of what is not there any more.
+// prune forgets the past of objects that are not there any more.
 func (h *history) prune() {
 	for id, line := range h.trends {
 		if line.reading != h.readings {

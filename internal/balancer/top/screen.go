@@ -85,7 +85,7 @@ func (m Model) head() []string {
 	return lines
 }
 
-// titleLine says which balancer it is, and what time.
+// titleLine names the balancer and the time.
 func (m Model) titleLine() string {
 	left := "jeoul top  " + m.options.At
 	if s := m.figures.status; m.known {
@@ -243,7 +243,7 @@ func (l layout) line(g glyphs, i int, selected bool, width int) string {
 	return "  " + line
 }
 
-// pagerLines are the title of a text, and what there is room for of it.
+// pagerLines are the title of a text, and as many of its lines as there is room for.
 func (m Model) pagerLines() []string {
 	p := m.pager
 	end := min(p.offset+m.pagerRoom(), len(p.lines))

@@ -118,7 +118,7 @@ type layout struct {
 	widths  []int
 }
 
-// resolve fits the columns into a width, by the rows that are shown. A text in the last column takes what is left.
+// resolve fits the columns into a width, by the rows that are shown. A text in the last column takes the rest.
 func (t *table) resolve(g glyphs, shown []int, width int) layout {
 	l := layout{columns: slices.Clone(t.columns)}
 	for _, c := range l.columns {

@@ -32,7 +32,7 @@ const trendWidth = 12
 // rateWidth is how many columns a rate takes.
 const rateWidth = 6
 
-// table makes a view of the figures; all has it show what never happened, too.
+// table makes a view of the figures; all has it show counters that are 0, too.
 func (f *figures) table(v View, all bool, now time.Time) *table {
 	switch v {
 	case Backends:

@@ -69,8 +69,8 @@ func Describe(frame []byte) []Layer {
 	return d.layers
 }
 
-// description collects the layers of a frame. Its methods take what begins with the header of
-// their name, and add nothing if that is cut off or malformed.
+// description collects the layers of a frame. Its methods take the bytes from the header of their name on, and add
+// nothing if that is cut off or malformed.
 type description struct {
 	layers []Layer
 	// prefix is put before names.
@@ -154,7 +154,7 @@ func (d *description) ipv6(b []byte) {
 	d.transport(next, rest)
 }
 
-// transport describes what an IP packet carries.
+// transport describes the content of an IP packet.
 func (d *description) transport(protocol uint8, b []byte) {
 	switch protocol {
 	case unix.IPPROTO_TCP:

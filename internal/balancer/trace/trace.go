@@ -73,8 +73,7 @@ type Packet struct {
 	Interface string `json:"interface,omitempty"`
 	// Came is the packet as it came in; nil where it could not be read.
 	Came *Flow `json:"came,omitempty"`
-	// Outcome is the name of the counter that the packet is in, and Help what
-	// that means.
+	// Outcome is the name of the counter that the packet is in, and Help its meaning.
 	Outcome string `json:"outcome"`
 	Help    string `json:"help"`
 	// Service is nil where none was found.

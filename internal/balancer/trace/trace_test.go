@@ -182,7 +182,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzDescribe gives it what a network might.
+// FuzzDescribe describes any bytes that a network might bring.
 func FuzzDescribe(f *testing.F) {
 	b, err := question().Frame(ours)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 // trafficClass is that of network control (RFC 2474, CS6), which is lost last.
 const trafficClass = 0xc0
 
-// received is a packet that came, and what its IP header said.
+// received is a packet that came, with fields of its IP header.
 type received struct {
 	packet   []byte
 	src, dst netip.Addr

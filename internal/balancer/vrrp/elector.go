@@ -32,12 +32,13 @@ func (w Wanted) on() bool { return w.VRID != 0 }
 // Status is how the election is.
 type Status struct {
 	State State
-	// Since is when the state began, and Why what brought it about.
+	// Since is when the state began, and Why its cause.
 	Since time.Time
 	Why   string
 	// Priority is the own one, as it is announced now.
 	Priority uint8
-	// Peer is the last balancer that said to be active, what it said, and when it was heard.
+	// Peer and the fields below are the last balancer that was heard as active, the priority and interval that it sent,
+	// and when.
 	Peer         netip.Addr
 	PeerPriority uint8
 	PeerInterval time.Duration
@@ -51,7 +52,7 @@ type Status struct {
 	Foreign []Foreign
 	// Reason is why the last of those was rejected.
 	Reason string
-	// Problem says why this balancer cannot take part, or hears what cannot be right.
+	// Problem says why this balancer cannot take part, or hears packets that cannot be right.
 	Problem string
 }
 
@@ -105,7 +106,7 @@ type Elector struct {
 	machine Machine
 	link    Links
 	looked  iface.State
-	sockets map[netip.Addr]wire // by what they send from
+	sockets map[netip.Addr]wire // by the address that they send from
 	packets chan from
 	// keeps: the VIPs were held before there was an election, and stay until it has an outcome.
 	keeps bool
@@ -529,7 +530,7 @@ func (e *Elector) meet(src netip.Addr, a Advert) {
 	e.beside.last = now
 }
 
-// carryOut takes the machine over, and does what follows.
+// carryOut takes the machine over, and takes its steps.
 func (e *Elector) carryOut(m Machine, do Do) {
 	was := e.machine.State
 	if m.Due != e.machine.Due {
@@ -595,7 +596,7 @@ func (e *Elector) logProblem(problem string) {
 	e.told = problem
 }
 
-// publish shows what Run has found.
+// publish makes Run's findings visible to Status.
 func (e *Elector) publish() {
 	e.mu.Lock()
 	s := &e.status

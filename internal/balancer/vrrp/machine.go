@@ -46,8 +46,8 @@ type Heard struct {
 	Own  netip.Addr
 }
 
-// Machine is one virtual router (section 6.4): the VIPs of both families are one group, which is active as one.
-// Its methods return the machine that follows and what is to be done; they read no clock and have no effects.
+// Machine is one virtual router (section 6.4): the VIPs of both families are one group, which is active as one. Its
+// methods return the next machine and the steps to take; they read no clock and have no effects.
 type Machine struct {
 	Settings
 	State State
@@ -134,8 +134,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 		}
 		return m.send(now), Do{Send: true}
 	case m.State == Backup && late > m.interval:
-		// This process was not running: the silence is its own, and what was sent meanwhile may not have
-		// been received. The active one has a whole interval to be heard.
+		// This process was not running: the silence is its own, and packets that were sent meanwhile may not have been
+		// received. The active one has a whole interval to be heard.
 		m.Due = now.Add(m.interval + m.skew())
 		return m, Do{}
 	case m.State == Backup && late > m.slack():
@@ -152,8 +152,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 	return m, Do{}
 }
 
-// slack is how late this process may be before a silence may be its own, and half what an active one has then to be
-// heard: it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
+// slack is how late this process may be before a silence may be its own, and half the time that an active one has then
+// to be heard: it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
 func (m Machine) slack() time.Duration { return m.interval / 4 }
 
 // Stalled says that this process has just been late by more than slack.

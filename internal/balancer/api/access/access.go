@@ -40,7 +40,7 @@ const lookEvery = time.Second
 // warnBefore is how long before its end a certificate is a problem.
 const warnBefore = 7 * 24 * time.Hour
 
-// Guard knows who may do what.
+// Guard knows the roles of clients.
 type Guard struct {
 	log *slog.Logger
 

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// maxTokens bounds the tokens of a file: each is compared with what a client sends.
+// maxTokens bounds the tokens of a file: each is compared with a client's.
 const maxTokens = 1024
 
 // token is a line of the file. The file has a token's SHA-256 only: tokens are random, of 256 bits, so that guessing

@@ -51,8 +51,8 @@ type Table struct {
 	number uint32
 }
 
-// Open goes on with what a process before has put into tables, by its journal in that file, which files write.
-// Errors: ErrCorrupt.
+// Open goes on with the routes that the previous process has put into tables, by its journal in that file, which files
+// write. Errors: ErrCorrupt.
 func Open(journal string, files *durable.Files) (*Table, error) {
 	ns, err := namespace.Current()
 	if err != nil {
@@ -98,7 +98,7 @@ func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	return t.become(wanted)
 }
 
-// become journals what is to be made, makes it, and takes away what is not wanted.
+// become journals the wanted routes, adds them, and removes those that are not wanted.
 func (t *Table) become(wanted map[route]bool) error {
 	if maps.Equal(wanted, t.made) {
 		return nil
@@ -134,8 +134,8 @@ func (t *Table) become(wanted map[route]bool) error {
 	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.made))))...)
 }
 
-// Restore puts back what was taken away meanwhile, and returns what that is; a journal that could not be written is
-// written again.
+// Restore puts routes back that were removed meanwhile, and returns their addresses; a journal that could not be
+// written is written again.
 func (t *Table) Restore() (again []netip.Addr, err error) {
 	t.files.Retry()
 	errs := []error{unconsulted(t.number)}
@@ -159,7 +159,7 @@ func (t *Table) Clear() error {
 	return t.become(nil)
 }
 
-// Clean takes away what a process that is gone has left, by its journal.
+// Clean removes the routes that a process has left which is gone, by its journal.
 func Clean(journal string) error {
 	t, err := Open(journal, nil)
 	if err != nil {

@@ -76,8 +76,8 @@ func inNamespace(t *testing.T, f func(journal string) error) {
 	})
 }
 
-// TestPut: VIPs are in the table with the metric of what the balancer does, over the end of a process; nothing else in
-// it is touched.
+// TestPut: VIPs are in the table with the metric of the balancer's state, over the end of a process; nothing else in it
+// is touched.
 func TestPut(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		foreign := route{179, netip.MustParseAddr("198.19.0.66"), 100}.kernels()

@@ -174,8 +174,8 @@ func routerSignals(t *testing.T, r *bird) func(syscall.Signal) {
 	}
 }
 
-// strangers sends what is not the router's: from its address with a TTL of a packet that was forwarded, with the
-// discriminator of another session, no packets of BFD, and a flood from another address.
+// strangers sends packets that are not the router's: from its address with a TTL of a packet that was forwarded, with
+// the discriminator of another session, no packets of BFD, and a flood from another address.
 func strangers(t *testing.T, r *bird, p *process) {
 	before := p.bfdOf(t)
 	router, other := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.9")

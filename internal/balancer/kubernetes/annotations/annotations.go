@@ -43,7 +43,7 @@ type Target string
 
 // The targets.
 const (
-	// Nodes: packets go to nodes, whose kube-proxy (or what stands in for it) sends them on to a pod.
+	// Nodes: packets go to nodes, whose kube-proxy (or its replacement) sends them on to a pod.
 	Nodes Target = "nodes"
 	// Pods: packets go to the addresses of pods.
 	Pods Target = "pods"
@@ -95,11 +95,11 @@ func (p Problem) String() string { return p.Field + ": " + p.Message }
 // Field returns the path of an annotation.
 func Field(name string) string { return "metadata.annotations[" + name + "]" }
 
-// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands
-// for which VIP, and mode proxy is for what a Service cannot say.
+// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands for
+// which VIP, and mode proxy has settings that a Service cannot express.
 var Modes = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT, lb.FullNAT}
 
-// schedulers are those that heed nothing but what a Service has: it has no order of backends.
+// schedulers are those that need no more than a Service has: it has no order of backends.
 var schedulers = slices.DeleteFunc(slices.Clone(lb.Schedulers), func(s lb.Scheduler) bool { return s == lb.Failover })
 
 // readers take the value of an annotation into Wishes; they return the fault of it, "" if there is none.
@@ -151,7 +151,7 @@ func Parse(annotations map[string]string) (Wishes, []Problem) {
 	return wishes, problems
 }
 
-// parse reads one annotation and returns what is wrong with it.
+// parse reads one annotation and returns the fault of it; "" if there is none.
 func parse(wishes *Wishes, name, value string) string {
 	read, known := readers[name]
 	switch {
@@ -188,8 +188,8 @@ func readAddresses(w *Wishes, value string) string {
 	return problem
 }
 
-// ParseAddresses reads a list of at most one address of each family, with commas between them, and returns what is
-// wrong with it.
+// ParseAddresses reads a list of at most one address of each family, with commas between them, and returns the fault of
+// it; "" if there is none.
 func ParseAddresses(value string) ([]netip.Addr, string) {
 	var list []netip.Addr
 	for text := range strings.SplitSeq(value, ",") {

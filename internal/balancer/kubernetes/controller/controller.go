@@ -30,8 +30,8 @@ import (
 const (
 	// settle is how long changes are gathered: a rollout makes many of them at once.
 	settle = 50 * time.Millisecond
-	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer
-	// is asked whether it still has what it was handed.
+	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer is
+	// asked whether it still has the services that it was handed.
 	retryAfter = 5 * time.Second
 )
 
@@ -143,7 +143,7 @@ func (c *Controller) follow(ctx context.Context) {
 func (c *Controller) look(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {
-		return // there is no picture yet, and what the balancer has is the best that is known
+		return // there is no picture yet, and the balancer's services are the best that is known
 	}
 	c.readPools()
 	services := c.build()
@@ -156,7 +156,7 @@ func (c *Controller) look(ctx context.Context) {
 	c.publish()
 }
 
-// refusedForLong says whether what the balancer refused is to be tried again: its file may be another by now.
+// refusedForLong says whether refused services are to be tried again: the balancer's file may be another by now.
 func (c *Controller) refusedForLong() bool {
 	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > askAgain
 }
@@ -191,7 +191,8 @@ func (c *Controller) push(ctx context.Context) {
 	}
 }
 
-// balancerHasIt says whether the balancer has what it was handed: somebody may have put something else into the source.
+// balancerHasIt says whether the balancer has the services that it was handed: somebody may have put others into the
+// source.
 func (c *Controller) balancerHasIt(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {

@@ -299,7 +299,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestHTTP: requests go by host and path, the most specific first, and what fits nothing is answered by 404.
+// TestHTTP: requests go by host and path, the most specific first, and one that fits nothing is answered by 404.
 func TestHTTP(t *testing.T) {
 	l := listenerOf("http", v1.HTTPProtocolType, 80)
 	l.Hostname = ptr(v1.Hostname("*.example.com"))

@@ -227,7 +227,7 @@ func (e *entry) write(lines *strings.Builder, i int) {
 	lines.WriteString(rule + "\n")
 }
 
-// writeAnswers has HAProxy answer what no backend does: a request that fits no entry, or one without backends.
+// writeAnswers has HAProxy answer requests that no backend does: a request that fits no entry, or one without backends.
 func writeAnswers(lines *strings.Builder, entries []entry) {
 	answer := func(status int, condition string) {
 		fmt.Fprintf(lines, "http-request return status %d %s\n", status, condition)

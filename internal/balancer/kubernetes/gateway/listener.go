@@ -46,7 +46,8 @@ type listener struct {
 // serves says whether the listener is to have a service.
 func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
 
-// usable says whether what the listener refers to is there: one whose kinds of routes are only partly known is.
+// usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
+// known is.
 func (l *listener) usable() bool {
 	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
 }

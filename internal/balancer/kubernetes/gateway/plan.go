@@ -122,8 +122,8 @@ func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	return claims
 }
 
-// familiesOf returns the families of a Gateway's addresses: those that it asks for, otherwise IPv4, or what the pools
-// have.
+// familiesOf returns the families of a Gateway's addresses: those that it asks for, otherwise IPv4, or those of the
+// pools.
 func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) {
 	for _, addr := range asked {
 		families = append(families, pools.FamilyOf(addr))

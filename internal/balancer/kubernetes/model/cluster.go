@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model makes services of the balancer from what a Kubernetes cluster has: a pure function of Services,
+// Package model makes services of the balancer from the objects of a Kubernetes cluster: a pure function of Services,
 // EndpointSlices, Nodes and the settings. It does no I/O.
 package model
 
@@ -150,8 +150,8 @@ func Build(c Cluster, settings Settings, before Wishes) Picture {
 	return Rebuild(c, settings, Picture{Wishes: before})
 }
 
-// Rebuild is Build after a picture, which it takes over what it can from: that of a Service whose objects are the same
-// ones as before.
+// Rebuild is Build after a picture, from which it takes over the part of each Service whose objects are the same ones
+// as before.
 func Rebuild(c Cluster, settings Settings, before Picture) Picture {
 	b := newBuilder(c, settings)
 	b.of = common{settings.Class, settings.Classless, settings.Mode, settings.RoutedPods, settings.Zone, b.nodes.sorted}
@@ -204,8 +204,7 @@ func (b *builder) sort() {
 	b.Services, b.Owners = services, owners
 }
 
-// admit says whether a Service is ours, and notes what is wrong with it as far as it can be told without its
-// addresses.
+// admit says whether a Service is ours, and notes its faults as far as they can be told without its addresses.
 func (b *builder) admit(s *corev1.Service, before Wishes) bool {
 	key := Key(s)
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {

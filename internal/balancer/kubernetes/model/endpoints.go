@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 )
 
-// endpoint is a pod, or what else serves, behind one port of a Service.
+// endpoint is a pod, or another server, behind one port of a Service.
 type endpoint struct {
 	at netip.AddrPort
 	// name is the pod's; the address where it is none.

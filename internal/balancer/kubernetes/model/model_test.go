@@ -132,7 +132,7 @@ func show(p Picture) string {
 	return out.String()
 }
 
-// sound fails where a balancer would refuse what was built.
+// sound fails where a balancer would refuse the services.
 func sound(t *testing.T, p Picture) {
 	t.Helper()
 	made := config.New()
@@ -152,7 +152,7 @@ func sound(t *testing.T, p Picture) {
 	}
 }
 
-// cases are clusters, and what is made of them.
+// cases are clusters, and the services and verdicts that they give.
 var cases = []struct {
 	name     string
 	cluster  Cluster
@@ -446,7 +446,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzBuild: whatever annotations, addresses and ports a Service has, the balancer takes what is made of it.
+// FuzzBuild: whatever annotations, addresses and ports a Service has, the balancer takes the services made of it.
 func FuzzBuild(f *testing.F) {
 	f.Add("mode", "ipip", "192.0.2.1", int32(80), int32(8080), "TCP", "n1", "10.1.0.1", "198.51.100.0/24")
 	f.Add("check", "tcp-vip", "2001:db8::1", int32(53), int32(53), "UDP", "", "fd00::1", "")

@@ -33,7 +33,7 @@ type part struct {
 	wishes  annotations.Wishes
 	claim   pools.Claim
 	claimed Verdict
-	// services and verdict go by its slices and what it was granted, too.
+	// services and verdict go by its slices and its grant, too.
 	slices   []*discoveryv1.EndpointSlice
 	grant    pools.Grant
 	services []lb.Service

@@ -172,7 +172,7 @@ func (a *allocation) hold(c Claim) (held []netip.Addr) {
 	return held
 }
 
-// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps what it has.
+// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps its own.
 func (a *allocation) grantAsked(c Claim, g Grant) Grant {
 	for _, addr := range c.Asked {
 		if problem, bad := a.refuse(c, addr); bad {
@@ -252,7 +252,7 @@ func (a *allocation) grantAny(c Claim, g Grant) Grant {
 	return a.fill(c, g, kept)
 }
 
-// fill adds an address of each family that is missing, and names what a Service has outside of the pools.
+// fill adds an address of each family that is missing, and names a Service's addresses outside of the pools.
 func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
 	var problems []Problem
 	for _, family := range c.Families {

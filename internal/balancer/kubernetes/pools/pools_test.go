@@ -54,7 +54,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text makes the parser fail otherwise than by an error, and what it takes can be allocated from.
+// FuzzParse: no text makes the parser fail otherwise than by an error, and pools that it takes can be allocated from.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("pools: [{name: a, addresses: [192.0.2.0/28, 2001:db8::/120, 192.0.2.40-192.0.2.41]}]"))
 	f.Add([]byte("pools: [{name: a, addresses: [0.0.0.0/0]}]"))
@@ -111,7 +111,7 @@ const testPools = `pools:
     namespaces: [bank]
 `
 
-// TestAllocate: each case says what each Service gets, and why it gets no more.
+// TestAllocate: each case has each Service's addresses, and why it gets no more.
 func TestAllocate(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -17,14 +17,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// maxRounds bounds how often what a balancer refuses is taken out and the rest tried again.
+// maxRounds bounds how often services that a balancer refuses are taken out and the rest tried again.
 const maxRounds = 64
 
 // Balancer is the API of one.
 type Balancer interface {
 	// Apply makes a text all that a source says; api.Client has it.
 	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
-	// Amend changes a source of a generation by what is different in it; api.Client has it.
+	// Amend changes a source of a generation by its differences; api.Client has it.
 	Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error)
 }
 
@@ -48,8 +48,8 @@ type Result struct {
 }
 
 // Push makes services the whole content of the source. Those that the balancer refuses are left as they were, and all
-// others are taken. An error leaves everything as it was. Only what is different is handed over, unless the balancer
-// has the source as another client has left it.
+// others are taken. An error leaves everything as it was. Only differences are handed over, unless the balancer has the
+// source as another client has left it.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	result, err := p.amend(ctx, services)
 	if needsWhole(err) {

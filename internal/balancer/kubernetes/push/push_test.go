@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// balancer checks what it is handed as a real one does, beside a file, and keeps it.
+// balancer checks services as a real one does, beside a file, and keeps them.
 type balancer struct {
 	file  string
 	has   []lb.Service

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights asks a cluster whether an account may do what it has to.
+// Package rights asks a cluster whether an account has the rights that it needs.
 package rights
 
 import (

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 )
 
-// WriteGateways brings the status of the objects of the Gateway API to what was made of them. It goes on behind an
-// error, and returns all of them. An object that another has changed since is written when its change is heard of.
+// WriteGateways writes the statuses of the objects of the Gateway API. It goes on behind an error, and returns all of
+// them. An object that another has changed since is written when its change is heard of.
 func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 	var errs []error
 	note := func(kind string, object metav1.Object, err error) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status writes what becomes of Services into the cluster: their addresses and conditions, by server-side
+// Package status writes the results for Services into the cluster: their addresses and conditions, by server-side
 // apply, and Events. Of several balancers, the one that holds the Lease does it.
 package status
 
@@ -65,7 +65,7 @@ type Writer struct {
 	right map[string]judged
 }
 
-// judged is a Service and what became of it.
+// judged is a Service and its verdict.
 type judged struct {
 	service *corev1.Service
 	verdict model.Verdict
@@ -87,7 +87,8 @@ type ours struct {
 	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
 }
 
-// Write brings the status of Services to what was made of them. It goes on behind an error, and returns all of them.
+// Write brings the status of Services up to date with their verdicts. It goes on behind an error, and returns all of
+// them.
 func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
 	if w.told == nil {
 		w.told = map[types.UID]string{}

@@ -25,8 +25,8 @@ const (
 	askEvery = 10 * time.Second
 	// askBound bounds one question.
 	askBound = 5 * time.Second
-	// settle is how long a cluster's controllers have to bring what they make, such as EndpointSlices, up to date
-	// after it went back in time. Until then the picture stays.
+	// settle is how long a cluster's controllers have to bring their objects, such as EndpointSlices, up to date after
+	// it went back in time. Until then the picture stays.
 	settle = 20 * time.Second
 )
 
@@ -121,7 +121,7 @@ func (w *Watcher) seen() uint64 {
 
 // startOver has everything listed anew, and keeps the Services that there were, with their endpoints.
 func (w *Watcher) startOver() {
-	before := w.Cluster() // with what was kept already
+	before := w.Cluster() // with the objects that were kept already
 	kept := past{at: time.Now(), services: map[string]*corev1.Service{},
 		slices: map[string]*discoveryv1.EndpointSlice{}, objects: map[Kind]map[string]metav1.Object{}}
 	for _, s := range before.Services {
@@ -175,8 +175,8 @@ func (w *Watcher) hasPast() bool {
 	return len(w.past.services)+len(w.past.objects) > 0
 }
 
-// withPast adds to a picture what vanished when the cluster went back in time. A Service that is there again is what
-// the cluster says from then on.
+// withPast adds to a picture the objects that vanished when the cluster went back in time. A Service that is there
+// again is as in the cluster from then on.
 func (w *Watcher) withPast(c model.Cluster) model.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()

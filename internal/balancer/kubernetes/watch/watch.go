@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch follows what a Kubernetes cluster has: a whole picture, a signal that it changed, and how old it is. A
-// watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as it
-// was.
+// Package watch follows the objects of a Kubernetes cluster: a whole picture, a signal that it changed, and how old it
+// is. A watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as
+// it was.
 package watch
 
 import (
@@ -53,7 +53,7 @@ const (
 type State struct {
 	// Synced: all objects have been heard of once.
 	Synced bool
-	// Since is when the API server last failed to say what there is, and Problem how; zero while it is heard.
+	// Since is since when the API server has failed to list its objects, and Problem how; zero while it is heard.
 	Since   time.Time
 	Problem string
 	// Expired counts the watches that the API server ended because it had forgotten where they were (410): all objects
@@ -177,7 +177,7 @@ func (w *Watcher) add(kind Kind, s source) error {
 	return err
 }
 
-// shrink drops what is not read, which is most of an object.
+// shrink drops the fields that are not read, which are most of an object.
 func shrink(object any) (any, error) {
 	m, err := meta.Accessor(object)
 	if err != nil { // a tombstone

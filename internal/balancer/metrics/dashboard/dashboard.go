@@ -23,9 +23,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
 )
 
-// query is an expression of PromQL, and what its series are called in the legend. In it stand the
-// dashboard's variables $instance and $service, each a regular expression, and Grafana's
-// $__rate_interval.
+// query is an expression of PromQL, and the name of its series in the legend. In it stand the dashboard's variables
+// $instance and $service, each a regular expression, and Grafana's $__rate_interval.
 type query struct {
 	expression, legend string
 	// unit is that of the column of a listed figure.
@@ -246,8 +245,8 @@ func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {
 	return targets
 }
 
-// stateNames says in words and colours what the numbers of jeoul_backend_state mean: green takes
-// new flows, red cannot, and what an operator or the configuration wants is in between.
+// stateNames maps the numbers of jeoul_backend_state to words and colours: green takes new flows, red cannot, and
+// states that an operator or the configuration wants are in between.
 func stateNames() dashboard.ValueMapping {
 	colours := map[string]string{
 		"up":       "green",
