@@ -104,7 +104,7 @@ func localFRR(t *testing.T, l *lab.Lab) {
 		"-z", api, "-P", "0", "--log", "stdout", "-S")
 }
 
-// foreignRoute is one of another program beside the VIPs' in the table of the balancer's host.
+// foreignRoute is another program's route beside the VIPs' in the table of the balancer's host.
 func foreignRoute(table int) *netlink.Route {
 	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE,
 		Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}

@@ -178,7 +178,7 @@ type faulted struct {
 	injector *testdisk.Injector
 	probe    net.Listener
 	held     connections
-	// decisions are those that were waited for, and lost the connections that did not go on.
+	// decisions is the number of decisions that were waited for, and lost that of connections that did not go on.
 	decisions, lost int
 }
 

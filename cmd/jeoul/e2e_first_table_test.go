@@ -29,7 +29,7 @@ type deadAmong struct {
 	lab  *lab.Lab
 	dead *e2e.Arrivals
 	open map[net.Conn]string
-	// balancers are those that run has started.
+	// balancers are the balancers that run has started.
 	balancers []*balancer
 }
 
@@ -70,7 +70,8 @@ func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
 	return &deadAmong{lab: l, dead: e2e.NoteArrivals(t, dead, client.IPv4), open: map[net.Conn]string{}}
 }
 
-// services are one that computes and one that takes turns, whose checks find a dead backend within some seconds.
+// services are a service whose scheduler computes the backend and one that takes turns, whose checks find a dead
+// backend within some seconds.
 func (d *deadAmong) services() (all []lb.Service) {
 	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond,
 		Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}

@@ -25,7 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// quickFaults are those of `make test`; `make test-matrix` has all.
+// quickFaults are the faults in `make test`; `make test-matrix` has all.
 var quickFaults = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
 
 // runs says whether the illness is a case of this run.
@@ -45,7 +45,7 @@ type checkFault struct {
 // none is where a check finds nothing.
 const none = ""
 
-// checkFaults are those of a backend with this server, asked by checks with this timeout.
+// checkFaults are the faults of a backend with this server, asked by checks with this timeout.
 func (s *stage) checkFaults(t *testing.T, p *patient, timeout time.Duration) []checkFault {
 	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
 	var replacement process

@@ -242,7 +242,7 @@ func (r request) String() string {
 	return fmt.Sprintf("C%d :%s %s%s", r.client+1, r.port, r.host, r.path)
 }
 
-// requests are those of a case.
+// requests are the requests of a case.
 func (c sameCase) requests() (list []request) {
 	for client := range 2 {
 		for _, port := range c.ports {

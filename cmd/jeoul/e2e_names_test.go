@@ -31,8 +31,8 @@ type namesStage struct {
 	bind   *e2e.DNS
 	zone   string
 	serial int
-	// addresses are those that the zone has of all names so far. A name that no SRV record has any more keeps its
-	// address: a balancer that has read the records before asks for it yet, and would find one backend fewer.
+	// addresses are the zone's addresses of all names so far. A name that no SRV record has any more keeps its address:
+	// a balancer that has read the records before asks for it yet, and would find one backend fewer.
 	addresses map[string]string
 	// doors are the listeners that the servers' checks connect to.
 	doors map[string]net.Listener

@@ -368,7 +368,7 @@ func (s *soakRun) take(fault soak.Fault, room chan struct{}, backends []sync.Mut
 	}
 }
 
-// report says how it goes.
+// report logs the progress.
 func (s *soakRun) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -408,7 +408,7 @@ func (s *soakRun) judge(c soak.Connection) {
 	})
 }
 
-// judgeRefused does so for a new one that failed.
+// judgeRefused finds out why a new connection failed.
 func (s *soakRun) judgeRefused(service soakService, opening soak.Span, err error) {
 	s.judging.Go(func() {
 		pause(s.t.Context(), explainAfter)

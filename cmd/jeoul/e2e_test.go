@@ -179,7 +179,7 @@ func ask(connection net.Conn) (server, client string, err error) {
 	return server, client, nil
 }
 
-// hooks are those that a balancer can be in.
+// hooks are the hooks that a balancer can be in.
 var hooks = []lb.Hook{lb.HookXDP, lb.HookTC}
 
 // forEachHook runs a test with the balancer in XDP and in TC.

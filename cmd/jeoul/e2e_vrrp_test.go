@@ -70,7 +70,7 @@ func (p *sharedPair) keepalived(t *testing.T) {
 	p.process, p.pid = startKeepalived(t, p.peer, keepalivedConfig(p.peer.Interface, 51, 150, p.vips))
 }
 
-// keepalivedConfig is that of a keepalived with an instance for each VIP, which are one group.
+// keepalivedConfig is the configuration of a keepalived with an instance for each VIP, which are one group.
 func keepalivedConfig(device string, vrid, priority int, vips []netip.Addr) string {
 	instances, group := "", ""
 	for i, vip := range vips {

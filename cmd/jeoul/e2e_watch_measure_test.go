@@ -183,7 +183,7 @@ func (w *measuredWatch) aim(t *testing.T, vip netip.AddrPort) {
 	})
 }
 
-// watchFigures are those of some parts.
+// watchFigures are the figures of some parts.
 type watchFigures struct {
 	processor, time time.Duration
 	packets         []float64

@@ -41,7 +41,7 @@ import (
 // both want those between.
 const (
 	firstWritten, fileWrites, apiWrites, pastWritten = 7100, 7104, 7102, 7106
-	// alwaysThere is that of a service of the file which is not changed, so that the VIP stays.
+	// alwaysThere is the port of a service of the file which is not changed, so that the VIP stays.
 	alwaysThere = 7099
 )
 

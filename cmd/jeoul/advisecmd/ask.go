@@ -19,7 +19,7 @@ import (
 // errUnanswered: flags leave questions unanswered, and standard input is no terminal to ask at.
 var errUnanswered = errors.New("answers are missing, and there is no terminal to ask at")
 
-// question is one that is asked where no flag answers it.
+// question is a question that is asked where no flag answers it.
 type question struct {
 	flag, text string
 	// answered says whether a flag has answered, take takes an answer.

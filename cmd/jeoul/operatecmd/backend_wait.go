@@ -173,7 +173,7 @@ func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	return line
 }
 
-// conclude says how it ended.
+// conclude reports the end of the drain.
 func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
 	var left []string
 	for _, d := range waits {

@@ -62,7 +62,7 @@ const mostEvents = 10
 // description is the API's view of a service, or of a backend of it.
 type description struct {
 	service ops.Service
-	// backend is the one that is described; of a service as a whole, it has no name.
+	// backend is the described backend; of a service as a whole, it has no name.
 	backend ops.Backend
 	// source is where its configuration stands, and configured is that configuration, in YAML.
 	source, configured string

@@ -36,7 +36,7 @@ type getOutput struct {
 	Output string `name:"output" short:"o" enum:"text,wide,json,yaml,name" default:"text" placeholder:"FORMAT" help:"Output format: text, wide (with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
 }
 
-// getFlags are those of each kind that can be watched.
+// getFlags are the flags of each kind that can be watched.
 type getFlags struct {
 	cmdkit.DaemonFlags
 	getOutput
@@ -136,7 +136,7 @@ type kind[T any] struct {
 	absent bool
 }
 
-// getColumn is one of a table of things.
+// getColumn is a column of a table of things.
 type getColumn[T any] struct {
 	name  string
 	value func(T) any

@@ -33,7 +33,7 @@ type follower[T any] struct {
 	out    *getWriter[T]
 	// says is where a person reads of interruptions.
 	says io.Writer
-	// before are those that were printed, by name, as they were then.
+	// before are the things that were printed, by name, as they were then.
 	before map[string]T
 	// retry and again are watchRetry and watchAgain, but in tests.
 	retry, again time.Duration

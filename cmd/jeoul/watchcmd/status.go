@@ -274,7 +274,7 @@ func writeReasons(w io.Writer, s ops.Service) {
 	}
 }
 
-// column is one of a table of backends.
+// column is a column of a table of backends.
 type column struct {
 	name  string
 	right bool
@@ -339,7 +339,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	return append(columns, refusalColumns(s)...)
 }
 
-// proxiedColumns are those of a service of mode proxy: counts of connections and requests, and not of packets.
+// proxiedColumns are the columns of a service of mode proxy: counts of connections and requests, and not of packets.
 func proxiedColumns(s ops.Service) []column {
 	of := func(value func(*ops.Proxied) uint64) func(ops.Backend) any {
 		return func(b ops.Backend) any {
@@ -387,7 +387,7 @@ func proxyText(p *ops.ProxiedService) string {
 	return text
 }
 
-// engineText says how the proxy engine is.
+// engineText is the state of the proxy engine.
 func engineText(e *ops.ProxyEngine) string {
 	if e.PID == 0 {
 		return "HAProxy does not run"

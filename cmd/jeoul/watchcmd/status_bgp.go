@@ -55,7 +55,7 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 	}
 }
 
-// bfdText says how the way to a router is.
+// bfdText is the state of the path to a router.
 func bfdText(b ops.BFD) string {
 	text := b.State
 	switch {

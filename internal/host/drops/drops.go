@@ -54,7 +54,7 @@ type Drop struct {
 	// Reason is the kernel's name without its prefix, as in "TCP_CSUM"; its number
 	// where the kernel has no name for it.
 	Reason string `json:"reason"`
-	// Function is the one that gave the packets up; empty for XDP.
+	// Function is the kernel's function that gave the packets up; empty for XDP.
 	Function string `json:"function,omitempty"`
 	// Namespace is the inode number of the network namespace; 0 for packets that
 	// belonged to none any more.

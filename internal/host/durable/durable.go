@@ -238,7 +238,7 @@ type notWritten struct{ Fault }
 func (n *notWritten) Error() string   { return n.Fault.String() }
 func (n *notWritten) Unwrap() []error { return []error{ErrNotWritten, n.Err} }
 
-// again is one more attempt.
+// again tries once more to write the content.
 func (c *Content) again() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -40,7 +40,7 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 // forwarding has the settings by which the host forwards one family, in order.
 type forwarding struct {
 	sysctls []string
-	// links are those on which the host forwards.
+	// links are the links on which the host forwards.
 	links []string
 	// inherited: another process has set them, perhaps not all that it wanted.
 	inherited bool

@@ -76,7 +76,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // network namespace.
 const JournalSuffix = ".journal"
 
-// Option is one of Open and Inherit.
+// Option is an option of Open and Inherit.
 type Option func(*options)
 
 type options struct{ files *durable.Files }
@@ -335,8 +335,7 @@ func rights(err error) error {
 	return err
 }
 
-// Event is one thing that was done to the host's network settings, or on
-// purpose not done, for a person to read.
+// Event is a change of the host's network settings, or one that was on purpose not made, for a person to read.
 type Event struct {
 	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
 	Old     string // the value before

@@ -151,7 +151,7 @@ type lockedJournal struct {
 	// again is one more attempt at it, for files.
 	lock  *os.File
 	again func() error
-	// changes are those that hold, oldest first.
+	// changes are the changes that hold, oldest first.
 	changes []change
 }
 

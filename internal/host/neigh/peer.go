@@ -24,7 +24,7 @@ const (
 	beingProbed = netlink.NUD_DELAY | netlink.NUD_PROBE
 )
 
-// peer is one watched address.
+// peer is a watched address.
 type peer struct {
 	entry  Entry
 	kernel int           // the state that the kernel last told, one of NUD_*

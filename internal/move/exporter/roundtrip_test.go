@@ -259,7 +259,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// firstWords are those that lines of an export begin with.
+// firstWords are the words that lines of an export begin with.
 var firstWords = map[string]string{
 	"haproxy": "frontend backend use_backend default_backend acl http-request http-after-response retries cookie dynamic-cookie-key nbthread cpu-map hard-stop-after user group " +
 		"defaults mode timeout global external-check insecure-fork-wanted listen bind source balance hash-type maxconn rate-limit tcp-request stick-table stick option http-check server",

@@ -106,7 +106,7 @@ type change struct {
 	path, descriptor, address int
 }
 
-// changes are those that Go's os and net packages make of them.
+// changes are the operations on files by the system calls that Go's os and net packages make.
 var changes = map[uint32]change{
 	unix.SYS_OPENAT:    {op: Open, path: 2},
 	unix.SYS_RENAMEAT:  {op: Rename, path: 4},

@@ -41,7 +41,7 @@ type Trouble struct {
 	Ops  []Op
 }
 
-// Troubles are those that a file system of a machine can have.
+// Troubles are the faults that a file system of a machine can have.
 var Troubles = []Trouble{
 	{"no room", unix.ENOSPC, []Op{Write, Allocate, MkdirAll}},
 	{"no inodes", unix.ENOSPC, []Op{Create, MkdirAll}},

@@ -47,7 +47,7 @@ func object(keys []entry) map[string]any {
 
 func needs(name string) map[string]any { return map[string]any{"required": []any{name}} }
 
-// schema is that of a key's value, with its explanation.
+// schema is the JSON schema of a key's value, with its explanation.
 func (e entry) schema() map[string]any {
 	schema := maps.Clone(e.value.schema)
 	switch {

@@ -25,7 +25,7 @@ const manual = "Jeoul"
 
 // Page is a manual page.
 type Page struct {
-	// Name is that of its file, such as jeoul-run.1.
+	// Name is the name of its file, such as jeoul-run.1.
 	Name string
 	// Roff is its text, for man(1).
 	Roff []byte

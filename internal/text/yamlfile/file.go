@@ -14,7 +14,7 @@ import (
 type File struct {
 	// Name is the name that the file was read under, for messages.
 	Name string
-	// Problems are those found so far, in the order in which they were found.
+	// Problems are the problems found so far, in the order in which they were found.
 	Problems Problems
 
 	lines map[string]int

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing in a file that cannot be used as it stands.
+// Problem is a part of a file that cannot be used as it stands.
 type Problem struct {
 	// File is the name that the file was read under.
 	File string

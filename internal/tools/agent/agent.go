@@ -86,8 +86,8 @@ type Options struct {
 	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
 	// Marks.
 	VIPs []netip.Addr
-	// Modes are those by which packets come: l2dsr, ipip, gue, dscp. None means
-	// dscp if there are Marks, and l2dsr otherwise, which needs no program.
+	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
+	// otherwise, which needs no program.
 	Modes []lb.Mode
 	// Marks say which VIPs the code points of mode dscp stand for.
 	Marks []Mark
@@ -95,8 +95,8 @@ type Options struct {
 	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
 	// tunnel's headers.
 	MSS uint16
-	// Interfaces are those on which packets arrive; none means all Ethernet
-	// interfaces that are up. Not used in mode l2dsr without MSS.
+	// Interfaces are the interfaces on which packets arrive; none means all Ethernet interfaces that are up. Not used
+	// in mode l2dsr without MSS.
 	Interfaces []string
 	// Hook is how the program is attached; "" means HookAuto.
 	Hook Hook

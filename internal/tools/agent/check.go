@@ -33,7 +33,7 @@ const (
 	Missing State = "missing"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the finding about one condition.
 type Finding struct {
 	What  string
 	State State
@@ -378,7 +378,7 @@ func (h *host) families() []Finding {
 	return found
 }
 
-// room says how long packets in a tunnel can be.
+// room compares the MTUs with the length of packets in a tunnel.
 func (h *host) room(mode lb.Mode) []Finding {
 	var found []Finding
 	udp := 0

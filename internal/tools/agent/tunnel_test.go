@@ -239,7 +239,7 @@ func (s *segment) transfer(t *testing.T, w way, size int64) error {
 	})
 }
 
-// exchange does it in the peer's namespace, once that is prepared.
+// exchange transfers a file in the peer's namespace, once that is prepared.
 func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer, error)) error {
 	var listener net.Listener
 	testenv.In(s.tb, s.backend, func() (err error) {

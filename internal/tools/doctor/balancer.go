@@ -241,7 +241,7 @@ func age(f *ops.Feed, now time.Time) Figure {
 		Unit: "seconds", Note: f.Follows}
 }
 
-// trouble is one as a figure: how long it lasts, where that is known.
+// trouble is a source's trouble as a figure: how long it lasts, where that is known.
 func trouble(f *ops.Feed, t ops.FeedTrouble, now time.Time) Figure {
 	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
 	if figure.On == "" {

@@ -39,11 +39,11 @@ var (
 
 // Options say where and how long to look.
 type Options struct {
-	// Interface is the one whose counters are judged; empty for all but the loopback.
+	// Interface is the interface whose counters are judged; empty for all but the loopback.
 	Interface string
 	// For is how long to watch.
 	For time.Duration
-	// Socket is that of our daemon; it need not be there.
+	// Socket is the socket of our daemon; it need not be there.
 	Socket string
 	// VIPs are asked for on the segment, besides those that are known from the daemon
 	// and from this host's loopback.
@@ -74,7 +74,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// examination is one look.
+// examination is one look at a host.
 type examination struct {
 	options  Options
 	evidence *Evidence

@@ -17,8 +17,7 @@ type Evidence struct {
 	Seconds float64 `json:"seconds"`
 	Before  Reading `json:"before"`
 	After   Reading `json:"after"`
-	// Drops are those in this host's network namespace; Traced says that the kernel
-	// was listened to.
+	// Drops are the drops in this host's network namespace; Traced says that the kernel's tracepoints were read.
 	Drops  []drops.Drop `json:"drops,omitempty"`
 	Traced bool         `json:"traced"`
 	// Machine says that this is the machine's own namespace, so that counters which

@@ -131,7 +131,7 @@ func (e *Evidence) pairs() (pairs [][2]Link) {
 // it does not have as dropped, too (LLDP, STP).
 const dropShare = 0.001
 
-// lossCounters are those of drivers that name packets for which the card had no room.
+// lossCounters are names of drivers' counters of packets for which the card had no room.
 var lossCounters = regexp.MustCompile(
 	`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 

@@ -26,7 +26,7 @@ type listener struct {
 	nic  net.Interface
 	file *os.File
 	raw  syscallConn
-	// id is that of its pings, by which it knows the answers.
+	// id is the identifier of its pings, by which it knows the answers.
 	id uint16
 
 	mu sync.Mutex

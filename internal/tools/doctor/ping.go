@@ -44,7 +44,7 @@ type pinger struct {
 
 	mu    sync.Mutex
 	paths []*Path
-	// sizes are those that were answered, by the path's index.
+	// sizes are the sizes that were answered, by the path's index.
 	sizes map[int]map[int]bool
 	ended sync.WaitGroup
 }

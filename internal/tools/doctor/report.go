@@ -16,7 +16,7 @@ const Schema = 1
 type Report struct {
 	Schema int    `json:"schema"`
 	Host   string `json:"host"`
-	// Interface is the one that was asked about; empty for all.
+	// Interface is the interface that was asked about; empty for all.
 	Interface string    `json:"interface,omitempty"`
 	Started   time.Time `json:"started"`
 	// Seconds is how long traffic was watched.
@@ -52,7 +52,7 @@ const (
 
 var harms = []Harm{Outage, Loss, Slow, Risk}
 
-// Finding is one thing that is wrong.
+// Finding is a fault that was found.
 type Finding struct {
 	// Kind names the fault; see [Kinds].
 	Kind string `json:"kind"`
@@ -67,7 +67,7 @@ type Finding struct {
 	Cures []Cure `json:"cures"`
 }
 
-// Figure is one thing that was measured.
+// Figure is a measured value.
 type Figure struct {
 	// Name is the kernel's own where it has one, such as "TcpExtListenOverflows".
 	Name string `json:"name"`

@@ -78,7 +78,7 @@ func leftAsBackup(status *ops.Status) (n uint64) {
 	return n
 }
 
-// packetsOf are those that a service's backends were sent.
+// packetsOf is the number of packets that a service's backends were sent.
 func packetsOf(s ops.Service) (n uint64) {
 	for _, b := range s.Backends {
 		n += b.Packets

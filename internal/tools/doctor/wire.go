@@ -26,11 +26,11 @@ type Wire struct {
 type Claim struct {
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
-	// VIP says that it is one.
+	// VIP says that the address is a VIP.
 	VIP bool `json:"vip,omitempty"`
 	// Known is the neighbour table's MAC address; empty if it has none that is used.
 	Known string `json:"known,omitempty"`
-	// MACs are those of others that claimed it, and Ours says that this host did.
+	// MACs are the MAC addresses of others that claimed it, and Ours says that this host did.
 	MACs []string `json:"macs,omitempty"`
 	Ours bool     `json:"ours,omitempty"`
 }

@@ -28,8 +28,7 @@ type Options struct {
 	// Interfaces are the cards that its traffic takes; without one, items about
 	// interfaces do not apply.
 	Interfaces []string
-	// Services are those that need not be tracked; without one, items about services
-	// do not apply.
+	// Services are the services whose connections need not be tracked; without one, items about services do not apply.
 	Services []lb.ServiceKey
 	// Profile is nil for the built-in one.
 	Profile *Profile

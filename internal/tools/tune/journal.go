@@ -57,8 +57,7 @@ type record struct {
 	Key *Key   `json:"key,omitempty"`
 	Old string `json:"old"`
 	New string `json:"new"`
-	// Path is that of a file; Existed says whether it was there, Made which
-	// directories were not.
+	// Path is a file's path; Existed says whether it was there, Made which directories were not.
 	Path    string   `json:"path,omitempty"`
 	Existed bool     `json:"existed,omitempty"`
 	Made    []string `json:"made,omitempty"`

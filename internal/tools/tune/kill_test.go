@@ -162,8 +162,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		func() error { _, err := Revert(RevertOptions{Root: root}); return err })
 }
 
-// TestKilledInANamespace does it on a host of a laboratory, whose settings are the
-// kernel's own.
+// TestKilledInANamespace kills tune on a host of a laboratory, whose settings are the kernel's own.
 func TestKilledInANamespace(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})

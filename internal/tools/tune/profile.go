@@ -24,13 +24,13 @@ const (
 	RoleProxy    Role = "proxy"
 )
 
-// Roles are those that a host can have.
+// Roles are the roles that a host can have.
 var Roles = []Role{RoleBalancer, RoleWeb, RoleClient}
 
 // ModeProxy is the mode of a balancer that ends its clients' connections.
 const ModeProxy = string(lb.ModeProxy)
 
-// Modes are those that a host can be tuned for.
+// Modes are the modes that a host can be tuned for.
 func Modes() []string {
 	var names []string
 	for _, mode := range lb.Modes {
@@ -56,7 +56,7 @@ const (
 var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCovers, CompareCPUs, CompareMask,
 	CompareNonzero}
 
-// Item is one thing that a profile says of a host.
+// Item is a demand of a profile on a host.
 type Item struct {
 	ID string `yaml:"id" json:"id"`
 	// Setting is a kind and a name, such as "sysctl net.core.somaxconn". The name

@@ -22,7 +22,7 @@ type RevertOptions struct {
 	DryRun bool
 }
 
-// Event is one thing that was taken back, or on purpose not.
+// Event is a change that was taken back, or on purpose not.
 type Event struct {
 	What string `json:"what"`
 	// From and To are the values; To is From where nothing was done.

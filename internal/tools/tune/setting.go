@@ -40,7 +40,7 @@ var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, 
 // scopeMachine is the scope of settings that are not a network namespace's.
 const scopeMachine = "machine"
 
-// limitFiles is the one limit that there are items for.
+// limitFiles is the only limit that there are items for.
 const limitFiles = "nofile"
 
 // fileTrees are the directories that settings may be in: nothing else is ever

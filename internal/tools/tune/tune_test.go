@@ -25,7 +25,7 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // 32 queues.
 var large = faketree.Spec{CPUs: 64, Nodes: 2, MemoryBytes: 256 << 30, Card: "eth0", Queues: 32, RSSEntries: 512}
 
-// small is one that is made quickly.
+// small is a machine that is made quickly.
 var small = faketree.Spec{CPUs: 8, Nodes: 1, MemoryBytes: 16 << 30, Card: "eth0", Queues: 4, RSSEntries: 128}
 
 // testServices are those of the hosts.

@@ -16,7 +16,7 @@ import (
 type under struct {
 	// name is the load's name in the suites, against the subject that the mode is held against.
 	name, against string
-	// bytes are those of a reply.
+	// bytes is the length of a reply.
 	bytes float64
 }
 
@@ -48,7 +48,7 @@ func loadOf(a Answers) under {
 	return under{"rr", "haproxy-tcp", 1}
 }
 
-// subjects are those that stand for the mode, the likest first.
+// subjects are the subjects that stand for the mode, the likest first.
 func (d *decision) subjects() []string {
 	if d.Mode == lb.ModeProxy {
 		return []string{"jeoul-proxy", loadOf(d.Answers).against}
@@ -87,7 +87,7 @@ const perConnection = 1000
 
 // traffic are the packets of a request.
 type traffic struct {
-	// there are those to the balancer from clients, back those from backends, first those that begin a flow.
+	// there are the packets to the balancer from clients, back those from backends, first those that begin a flow.
 	there, back, first float64
 }
 

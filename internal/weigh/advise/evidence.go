@@ -23,7 +23,7 @@ type Evidence struct {
 	Sources []Source `json:"sources"`
 }
 
-// Source is one results file.
+// Source is a results file.
 type Source struct {
 	// File is the file's path; Machine is where it was measured.
 	File    string    `json:"file"`
@@ -83,7 +83,7 @@ func (e *Evidence) Before(sources ...Source) *Evidence {
 	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...)}
 }
 
-// metrics are those that advice rests on.
+// metrics are the metrics that advice rests on.
 var metrics = append(slices.Clone(rates), results.BalancerCPUUsPerRequest, results.BalancerCPUMsPerGigabyte,
 	results.NsNetOfEmpty,
 	results.Broken, results.Connections, results.DeviationPercentMax, results.BytesPerFlow)
@@ -179,7 +179,7 @@ func (s *Source) figure(p *Point, metric string) Figure {
 		Range: p.Metrics[metric], Repeats: p.Repeats}
 }
 
-// Figure is one measured figure, and where it is from.
+// Figure is a measured figure, and its place in the results.
 type Figure struct {
 	File    string         `json:"file"`
 	Load    string         `json:"load"`

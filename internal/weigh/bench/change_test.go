@@ -24,7 +24,7 @@ func happening(events ...string) string {
 	return strings.Replace(smallChange, smallEvents, "events: ["+strings.Join(events, ", ")+"], ", 1)
 }
 
-// smallEvents are those of a suite of the small experiment.
+// smallEvents are the events of a suite of the small experiment.
 const smallEvents = "events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], "
 
 const smallChange = `name: small

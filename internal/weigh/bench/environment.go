@@ -31,7 +31,7 @@ var labNotes = []string{
 	settleNote,
 }
 
-// frameNotes are those on loads without offloads, offloadNotes on those with.
+// frameNotes are the notes on loads without offloads, offloadNotes on those with.
 var (
 	frameNotes = []string{
 		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
@@ -47,7 +47,7 @@ var (
 	}
 )
 
-// notes are those on everything that the form does.
+// notes are the notes on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
 	if framed := having[framing](f.experiments()); len(framed) > 0 {
@@ -74,8 +74,7 @@ func (f Form) notes() []string {
 	return all
 }
 
-// experimentNotes are those of all experiments, each once: loads of one kind are
-// several experiments, alike.
+// experimentNotes are the notes of all experiments, each once: loads of one kind are several experiments, alike.
 func (f Form) experimentNotes() []string {
 	var all []string
 	for _, e := range f.experiments() {

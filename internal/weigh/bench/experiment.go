@@ -25,7 +25,7 @@ type Experiment interface {
 	Obstacle(p Point, limits probe.Limits) string
 	// Params are the point's parameters in the results; the subject's own are added.
 	Params(p Point) map[string]any
-	// Programs are those that its hosts must have.
+	// Programs are the programs that its hosts must have.
 	Programs() Programs
 	// OnMachines says why it cannot run on the machines of an inventory; empty if it can.
 	OnMachines() string
@@ -44,7 +44,7 @@ type Experiment interface {
 	Line(got []results.Trial) string
 }
 
-// Programs are those that clients and servers must have.
+// Programs are the programs that clients and servers must have.
 type Programs struct{ Clients, Servers []Program }
 
 // Program is a program, and the flag by which it tells its version. Needed says that a run cannot do without it;

@@ -28,7 +28,7 @@ var machineNotes = []string{
 	"on machines, connections between the inventory's addresses are meant in all of this, those of SSH apart",
 }
 
-// notesOnMachines are those on everything that the form does there.
+// notesOnMachines are the notes on everything that the form does there.
 func (f Form) notesOnMachines() []string {
 	return append(slices.Clone(machineNotes), f.experimentNotes()...)
 }

@@ -198,7 +198,7 @@ func Drops(reading probe.Reading) []string {
 	return notes
 }
 
-// requestFigures are those of a load that makes requests.
+// requestFigures writes the figures of a load that makes requests.
 func requestFigures(metrics map[string]float64, result *load.Result) {
 	metrics[results.Requests] = float64(result.Requests)
 	metrics[results.Failed] = float64(result.Failed)

@@ -30,7 +30,7 @@ type progress struct {
 	// total, done and before are numbers of trials: all, those that are over, and of
 	// these those that an earlier run has made.
 	total, done, before int
-	// trial is the one that runs, since when started; rate is its present rate.
+	// trial is the trial that runs, since when started; rate is its present rate.
 	trial   string
 	started time.Time
 	rate    string

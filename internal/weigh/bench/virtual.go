@@ -37,7 +37,7 @@ func addVirtual(env *results.Environment, options Options) {
 	}
 }
 
-// countingNotes are those on a machine whose clock counts instructions.
+// countingNotes are the notes on a machine whose clock counts instructions.
 var countingNotes = []string{
 	"time is a count of instructions: one processor is emulated, whose clock advances by a nanosecond with each instruction, whatever that " +
 		"instruction is, and leaps over idle time to the next timer. Caches, branch prediction, memory bandwidth and other cores are not in it: " +

@@ -114,7 +114,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Flood is one that can be sent, once.
+// Flood is a flood that can be sent, once.
 type Flood struct {
 	options Options
 	objects floodObjects

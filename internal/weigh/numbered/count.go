@@ -122,7 +122,7 @@ type bits struct {
 	entered, returned []uint64
 }
 
-// bits are those that have the numbers from one to before another.
+// bits are the words that have the bits of the numbers from one to before another.
 func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	first, end := from/wordBits, (to+wordBits-1)/wordBits
 	b.base = first * wordBits
@@ -137,7 +137,7 @@ func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	return b, err
 }
 
-// words are those of a place's bits from one to before another.
+// words are a place's words with the bits of the numbers from one to before another.
 func words(of *ebpf.Memory, from, to uint64) ([]uint64, error) {
 	data := make([]byte, (to-from)*8)
 	if len(data) == 0 {

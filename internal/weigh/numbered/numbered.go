@@ -35,8 +35,8 @@ var (
 const (
 	// MaxRate is the highest rate, in datagrams a second.
 	MaxRate = 1_000_000
-	// maxNumbers are those of one stream: 22 minutes of 200,000 a second, in 32 MiB for each
-	// place where they are counted.
+	// maxNumbers bounds the numbers of one stream: 22 minutes of 200,000 a second, in 32 MiB for each place where they
+	// are counted.
 	maxNumbers = 1 << 28
 )
 
@@ -62,7 +62,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Stream is one that can be sent once.
+// Stream is a stream that can be sent once.
 type Stream struct {
 	options Options
 	objects numberedObjects

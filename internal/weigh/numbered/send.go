@@ -117,7 +117,7 @@ func openFlow(o Options) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// pace says how much is due.
+// pace counts the datagrams that are due.
 type pace struct {
 	rate int
 	last time.Time

@@ -145,7 +145,7 @@ func (o *opening) checkSegment() {
 	}
 }
 
-// ports are those of SSH.
+// ports are the ports of SSH.
 func (o *opening) ports() []uint16 {
 	all := []uint16{22}
 	for _, h := range o.hosts {

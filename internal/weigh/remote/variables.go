@@ -49,7 +49,7 @@ var refusedVars = map[string]string{
 	"ansible_private_key_file": "use ansible_ssh_private_key_file",
 }
 
-// acceptedValues are those of variables that have one meaning here only.
+// acceptedValues are the values of variables that have one meaning here only.
 var acceptedValues = map[string][]string{
 	"ansible_connection":    {"ssh", "smart", "openssh"},
 	"ansible_become_method": {"sudo"},

@@ -31,7 +31,7 @@ type Worker struct {
 	processes map[int]*process
 }
 
-// process is one that a worker has started.
+// process is a process that a worker has started.
 type process struct {
 	*lab.Process
 	out, err unread

@@ -16,7 +16,7 @@ import (
 // answer is which balancer is best at a point, by one metric.
 type answer struct {
 	best *model.Point
-	// rivals are those that cannot be told apart from the best one.
+	// rivals are the points that cannot be told apart from the best one.
 	rivals []*model.Point
 }
 

@@ -54,7 +54,7 @@ func telling(s *model.Section) int {
 	return 1
 }
 
-// picture is the one that shows the answer: rate against cost, or the first of the load's charts.
+// picture is the figure that shows the answer: rate against cost, or the first of the load's charts.
 func picture(s *model.Section, colours *chart.Palette) *chart.Figure {
 	if r, ok := s.Ranking(); ok && s.Has(r.Cost) && r.More {
 		if f := scatter(s, r, colours); len(f.Chart.Places) > 0 {

@@ -277,7 +277,7 @@ func (t *translator) joint(english string) string {
 var (
 	// wordy is a text that has a word at all.
 	wordy = regexp.MustCompile(`[A-Za-z]{2}`)
-	// names are those of programs, modes and schedulers that look like any word.
+	// names are the names of programs, modes and schedulers that look like any word.
 	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
 	// named is a word that no other language translates, whatever stands beside it: a
 	// name with a mark or a digit, a version, a path, an acronym.

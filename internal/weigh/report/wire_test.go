@@ -38,7 +38,7 @@ func wireSubjects() []wireSubject {
 	}
 }
 
-// steps are those of a made-up ladder.
+// steps are the steps of a made-up ladder.
 const steps = "7000 to 21000 by 7000"
 
 // wireRun makes a run of a ladder, a search, connections held, and a flood.

@@ -12,8 +12,8 @@ const (
 	// NameServerCPUPercent is the CPU use of the name servers' processes, the mean of those that were asked, in per
 	// cent of one core.
 	NameServerCPUPercent = "name_server_cpu_percent"
-	// RelayCPUPercent is that of a balancer's relays, the mean of those that carried
-	// anything, where it has a process for each server.
+	// RelayCPUPercent is the CPU use of a balancer's relays, the mean of those that carried anything, where it has a
+	// process for each server.
 	RelayCPUPercent = "relay_cpu_percent"
 	// HostUserPercent and those behind it are the CPU use of the whole machine, in per cent of all its cores.
 	HostUserPercent    = "host_user_percent"

@@ -17,7 +17,7 @@ const (
 	TableDeviationPercentMax = "table_deviation_percent_max"
 	TableChiSquared          = "table_chi_squared"
 	TablePValue              = "table_p_value"
-	// FlowsElsewhere are those of backends that should have none.
+	// FlowsElsewhere is how many flows backends have that should have none.
 	FlowsElsewhere = "flows_elsewhere"
 )
 
@@ -25,7 +25,7 @@ const (
 const (
 	FlowsSent       = "flows_sent"
 	FlowsRemembered = "flows_remembered"
-	// FlowsWithoutRoom are those that should have been remembered, and were not.
+	// FlowsWithoutRoom is how many flows should have been remembered, and were not.
 	FlowsWithoutRoom = "flows_without_room"
 	// BytesPerFlow is kernel memory (memlock) of the tables by flows remembered; AvailableBytesPerFlow is the decrease
 	// of the machine's MemAvailable, the same way.

@@ -124,7 +124,7 @@ type Backend struct {
 	Name        string `json:"name"`
 	Address     string `json:"address"`
 	Connections uint64 `json:"connections"`
-	// Queries are those that reached it over UDP, where the load asked over UDP.
+	// Queries is how many queries reached it over UDP, where the load asked over UDP.
 	Queries uint64 `json:"queries,omitempty"`
 	// CPUPercent is the CPU use of the server's process, in per cent of one core.
 	CPUPercent float64 `json:"cpu_percent,omitempty"`

@@ -35,7 +35,7 @@ const startTimeout = 10 * time.Minute
 type Options struct {
 	// Nodes are from 1 to 98; Clients at least 1, by default 1.
 	Nodes, Clients int
-	// ProxyMode is that of kube-proxy, iptables or nftables; by default iptables.
+	// ProxyMode is the mode of kube-proxy, iptables or nftables; by default iptables.
 	ProxyMode string
 	// Images are the programs of pods by image: a path, and arguments that come before the container's own.
 	// PodServerImage is always there. An image without a tag is that of all tags.

@@ -23,7 +23,7 @@ const (
 	apiServiceIPv4 = "10.96.0.1"
 )
 
-// controllers are those that a cluster without clouds, volumes and batches has.
+// controllers are the controllers that a cluster without clouds, volumes and batches has.
 const controllers = "clusterrole-aggregation-controller,daemonset-controller,deployment-controller," +
 	"disruption-controller,endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller," +
 	"garbage-collector-controller," +

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/components"
 )
 
-// proxyHealthPort is that of kube-proxy's own health.
+// proxyHealthPort is the port of kube-proxy's own health.
 const proxyHealthPort = "10256"
 
 // Node is a node of the cluster: a host of the laboratory, its kube-proxy and its kubelet.

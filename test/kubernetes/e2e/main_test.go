@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/components"
 )
 
-// target is the one in the Makefile that runs these tests.
+// target is the target in the Makefile that runs these tests.
 const target = "test-kubernetes"
 
 // waitTimeout bounds every wait for a change that takes seconds.

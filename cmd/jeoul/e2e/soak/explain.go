@@ -69,7 +69,7 @@ type Timeline struct {
 	Differed map[string][]Span
 }
 
-// Connection is one that broke.
+// Connection is a connection that broke.
 type Connection struct {
 	Service  string
 	Client   netip.AddrPort

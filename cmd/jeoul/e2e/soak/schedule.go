@@ -52,7 +52,7 @@ func (k Kind) OfBalancer() bool { return slices.Contains(ofBalancers, k) }
 // Takes says whether a backend cannot go on with the connections that it has.
 func (k Kind) Takes() bool { return k == BackendDies || k == BackendLink || k == BackendLeaves }
 
-// Fault is one of a schedule.
+// Fault is a fault of a schedule.
 type Fault struct {
 	// Number counts from 1.
 	Number int  `json:"number"`
@@ -92,11 +92,11 @@ func (k Kind) Known() bool {
 // Among is the set that faults are drawn from.
 type Among struct {
 	Balancers, Backends int
-	// Kinds are those that are drawn; nil: all.
+	// Kinds are the kinds that are drawn; nil: all.
 	Kinds []Kind
 }
 
-// of are those of kinds that may be drawn, in their order.
+// of are the kinds among these that may be drawn, in their order.
 func (a Among) of(kinds []Kind) []Kind {
 	if a.Kinds == nil {
 		return kinds

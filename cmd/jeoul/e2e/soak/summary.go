@@ -64,7 +64,7 @@ type Summary struct {
 	Broken         map[Reason]int `json:"broken"`
 	Refused        int            `json:"refused_in_faults"`
 	RefusedInPeace int            `json:"refused_in_peace"`
-	// Digests are those of each service at the end, equal on all balancers.
+	// Digests are the digests of each service's table at the end, equal on all balancers.
 	Digests map[string]string `json:"digests"`
 	// First and Last are the resources of each daemon, in the first minutes and at the end.
 	First []Held `json:"first"`

@@ -217,7 +217,7 @@ func (w *writer) connections() {
 	w.verbatim(config.ServiceField(w.i, "proxy.backend"), p.Back, nil)
 }
 
-// timeout is one of HAProxy's.
+// timeout is a timeout of HAProxy's.
 type timeout struct {
 	name   string
 	length time.Duration
@@ -240,7 +240,7 @@ func (w *writer) timeouts(all []timeout) {
 	}
 }
 
-// systemAuthorities are those that the host trusts.
+// systemAuthorities stands for the authorities that the host trusts.
 const systemAuthorities = "@system-ca"
 
 // towards are the words of a server that name the protocols which HAProxy speaks to it, behind those of its check,

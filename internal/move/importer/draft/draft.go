@@ -44,7 +44,7 @@ type File struct {
 	Data []byte
 }
 
-// Service is one that is being read.
+// Service is a service that is being read.
 type Service struct {
 	lb.Service
 	// At is where it begins, and Backends[i] stands at BackendAt[i].
@@ -75,7 +75,7 @@ type Draft struct {
 	Engine  lb.ProxyEngine
 	Remarks []remark.Remark
 
-	// interfaces are those that the input names, and sources the addresses that it sends from.
+	// interfaces are the interfaces that the input names, and sources the addresses that it sends from.
 	interfaces []string
 	sources    []source
 	lines      []Line

@@ -29,7 +29,7 @@ var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-
 	"ssl-min-ver", "strict-sni", "no-strict-sni", "tls-ticket-keys",
 	"verify", "client-sigalgs", "sigalgs"}
 
-// parameter is one of a bind.
+// parameter is a parameter of a bind.
 type parameter struct{ name, value string }
 
 // bindParameters are the parameters of a bind.

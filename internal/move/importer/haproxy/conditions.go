@@ -29,7 +29,7 @@ func truthOf(is bool) truth {
 
 func (t truth) not() truth { return [...]truth{unknown, fails, holds}[t] }
 
-// branches are those of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
+// branches are the branches of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
 type branches struct {
 	// now says whether the lines of the current branch hold, and before whether one of those before it does.
 	now, before truth

@@ -77,7 +77,7 @@ type section struct {
 	why string
 }
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	sections []*section

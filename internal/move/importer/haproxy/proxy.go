@@ -122,7 +122,7 @@ func withoutHTTP(lines string) string {
 	}), "\n")
 }
 
-// headersOf are those of two sections, each once.
+// headersOf are the headers of two sections, each once.
 func headersOf(lists ...[]lb.Header) (all []lb.Header) {
 	for _, h := range slices.Concat(lists...) {
 		if !slices.Contains(all, h) && len(all) < mostHeaders {

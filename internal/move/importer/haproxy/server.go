@@ -29,7 +29,7 @@ type server struct {
 	ssl, closes            bool
 	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
 	sendProxy uint8
-	// template says that it stands for those that a name has in the DNS.
+	// template says that it stands for the servers that a name has in the DNS.
 	template bool
 	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
 	// name.
@@ -37,7 +37,7 @@ type server struct {
 	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the
 	// reason.
 	left, tls, needless []string
-	// plain are those of TLS that are read: without TLS they change nothing.
+	// plain are the words of TLS that are read: without TLS they change nothing.
 	plain []string
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	services map[string]*service

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// options are those of a command.
+// options are the options of a command.
 type options struct {
 	// command is the letter or the word of the operation.
 	command string

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	groups map[string]*node

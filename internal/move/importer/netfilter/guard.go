@@ -22,7 +22,7 @@ type guards struct {
 	// chains are by table and name, and lines those of each rule but its first.
 	chains map[string][]rule
 	lines  map[remark.At][]remark.At
-	// sets are those that a rule goes by.
+	// sets are the sets that a rule goes by.
 	sets map[remark.At][]*namedMap
 	// nodes are the networks that rules name, of IPv4 (true) and IPv6.
 	nodes   map[bool][]netip.Prefix

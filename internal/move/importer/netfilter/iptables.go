@@ -18,7 +18,7 @@ import (
 
 const keep = "keep it as it is"
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	chains map[string][]rule // of the table nat

@@ -270,7 +270,7 @@ func (s *ruleset) named(words, inner []token) {
 	s.maps[s.table+"/"+words[1].text] = m
 }
 
-// hooks are those of nft, and the chains of iptables that stand for them here.
+// hooks are the hooks of nft, and the chains of iptables that stand for them here.
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT",
 	"input": "INPUT"}
 
@@ -342,7 +342,7 @@ func (s *ruleset) joinBases() {
 	}
 }
 
-// verdictWords are those by which a rule keeps packets from those behind it.
+// verdictWords are the words by which a rule keeps packets from the rules behind it.
 var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy",
 	"vmap", "dup", "fwd"}
 

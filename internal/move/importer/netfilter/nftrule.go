@@ -436,7 +436,7 @@ func (n *nftRule) choose(word string) (choice, error) {
 	return c, nil
 }
 
-// element is one of a map: keys first to last, as numbers where they are some, and the value.
+// element is an element of a map: keys first to last, as numbers where they are some, and the value.
 type element struct {
 	key   string
 	value []string

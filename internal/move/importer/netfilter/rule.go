@@ -47,9 +47,9 @@ type rule struct {
 	share         float64
 	partly, turns bool
 	target        string
-	// addresses are those of --to-destination and --to-source.
+	// addresses are the addresses of --to-destination and --to-source.
 	addresses []string
-	// shares are those that each of the addresses has; nil: the same.
+	// shares are the shares of the addresses; nil: the same.
 	shares []float64
 	// bySource says that addresses are chosen by the client's.
 	bySource bool

@@ -231,7 +231,7 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	return list, port, nil
 }
 
-// portRange is one of ports by their numbers; a name of a port may have a hyphen.
+// portRange is a range of ports by their numbers; a name of a port may have a hyphen.
 var portRange = regexp.MustCompile(`^\d+-\d+$`)
 
 // source finds whether the balancer's own address takes the place of clients'.

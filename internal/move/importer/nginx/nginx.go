@@ -14,7 +14,7 @@ import (
 
 const needsProxy = "write it as a service of mode proxy by hand, or keep nginx in front of these backends"
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	upstreams map[string]*upstream

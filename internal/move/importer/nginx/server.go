@@ -64,7 +64,7 @@ func (r *reader) server(n, stream *node) {
 // usualSilence is proxy_timeout where no line says it.
 const usualSilence = 10 * time.Minute
 
-// protocolsOf are those that the servers of a block listen by.
+// protocolsOf are the protocols that the servers of a block listen by.
 func protocolsOf(n *node) (list []lb.Protocol) {
 	for _, c := range n.children {
 		switch {

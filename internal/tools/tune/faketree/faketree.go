@@ -78,7 +78,7 @@ func (s Spec) settings() map[string]string {
 	}
 }
 
-// tree is one that is being made; the first error sticks.
+// tree is a machine's file tree that is being made; the first error sticks.
 type tree struct {
 	root string
 	err  error

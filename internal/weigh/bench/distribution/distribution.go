@@ -159,7 +159,7 @@ const (
 	clientBits  = 16
 )
 
-// service is that of a case.
+// service is the service of a case.
 func (c counted) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
 		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends,
@@ -287,7 +287,7 @@ func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]
 	return metrics, nil
 }
 
-// shares are those of new flows that the backends should get, in any unit.
+// shares are the shares of new flows that the backends should get, in any unit.
 func (c counted) shares() []float64 {
 	shares := make([]float64, c.backends)
 	for i := range shares {

@@ -20,7 +20,7 @@ import (
 // (memlock in fdinfo).
 type Maps map[string]uint64
 
-// Total is that of all.
+// Total is the memory of all maps, in bytes.
 func (m Maps) Total() (bytes uint64) {
 	for _, b := range m {
 		bytes += b

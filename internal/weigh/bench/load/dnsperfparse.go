@@ -14,7 +14,7 @@ import (
 // dnsperfReport is the part that we read of dnsperf's report.
 type dnsperfReport struct {
 	sent, completed, lost uint64
-	// good are those answered NOERROR; codes is the line that they stand in.
+	// good is the number of queries answered NOERROR; codes is the line that they stand in.
 	good  uint64
 	codes string
 	// runTime is from the first query to the last answer.

@@ -102,7 +102,7 @@ func (w *Waits) add(count uint64, other Waits, more uint64) {
 
 // Transfer has the bytes of a bulk load, and their rate.
 type Transfer struct {
-	// Bytes are those that arrived, BitsPerSecond the rate at which they did.
+	// Bytes is the number of bytes that arrived, BitsPerSecond the rate at which they did.
 	Bytes         uint64
 	BitsPerSecond float64
 	// Retransmits are the TCP segments that were sent again.

@@ -90,7 +90,7 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// lines are those that a client writes.
+// lines are the lines that a client writes.
 type lines chan string
 
 func (l lines) Write(text []byte) (int, error) {

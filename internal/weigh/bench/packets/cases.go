@@ -19,7 +19,7 @@ import (
 // server has; a million.
 var defaultFlowCounts = []uint32{1, 1 << 14, 1 << 20}
 
-// scheduledModes are those in which every scheduler is measured.
+// scheduledModes are the modes in which every scheduler is measured.
 var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
 
 // flowKind is the state of a case's flows in the balancer.
@@ -48,7 +48,7 @@ const (
 
 // measured is a figure to be measured: a program under a stream of packets.
 type measured struct {
-	// subject is that of a baseline, or jeoul-MODE-HOOK.
+	// subject is the name of a baseline, or jeoul-MODE-HOOK.
 	subject string
 	hook    lb.Hook
 	// mode is empty for a baseline.

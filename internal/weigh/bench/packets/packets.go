@@ -143,8 +143,7 @@ func fastest(rounds [][]results.Trial) []results.Trial {
 	return trials
 }
 
-// metricsOf are those of a packet that takes so many nanoseconds, and the empty program
-// so many.
+// metricsOf are the metrics of a packet that takes so many nanoseconds, and the empty program so many.
 func metricsOf(whole, empty float64) map[string]float64 {
 	return map[string]float64{
 		results.NsPerPacket:  whole,

@@ -25,8 +25,8 @@ import (
 // benchTarget is the target that measures every case, of which `make test` measures some of each kind.
 const benchTarget = "test-bench"
 
-// someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
-// remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
+// someCases matches the cases that need few balancers, each of which the kernel takes half a second to verify: of
+// L2DSR, which remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
 var someCases = regexp.MustCompile(`adjust|line|macswap|` +
 	`jeoul-l2dsr-\w+ (configured|family)=.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
 	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)

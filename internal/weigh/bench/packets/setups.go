@@ -69,7 +69,7 @@ const (
 	webPort      = 80
 	firstPort    = uint16(1024)
 	backendCount = 25
-	// fewerBackends are those before the others are added.
+	// fewerBackends is the number of backends before the others are added.
 	fewerBackends = 13
 	// pooledCount addresses leave most of their ports free when a million flows
 	// are known.

@@ -55,19 +55,18 @@ type Reading struct {
 	Interval time.Duration
 	// Parts are clients, balancer, backends and the switch.
 	Parts []Usage
-	// Machines are those that the parts are on: one, for namespaces.
+	// Machines are the machines that the parts are on: one, for namespaces.
 	Machines []MachineParts
 	// Idle is the time that the machines' cores had nothing to do, in cores.
 	Idle float64
 	// Machine is the use of the cores of all of them.
 	Machine Machine
-	// ContextSwitches are those of all machines, per second.
+	// ContextSwitches is the number of context switches of all machines, per second.
 	ContextSwitches float64
-	// Connections are those that each server accepted, in the order of the lab.
+	// Connections is the number of connections that each server accepted, in the order of the lab.
 	Connections []uint64
-	// Datagrams are those that each server's programs were handed over UDP, in the
-	// same order; DatagramDrops those that found a full socket, of balancer and
-	// servers.
+	// Datagrams is the number of UDP datagrams that each server's programs were handed, in the same order;
+	// DatagramDrops that of those that found a full socket, of balancer and servers.
 	Datagrams     []uint64
 	DatagramDrops uint64
 	// ListenDrops and ListenOverflows are those of balancer and servers,
@@ -150,7 +149,7 @@ type MachineParts struct {
 	Machine
 	// Cores is how many it has.
 	Cores float64
-	// Parts are those with a host on it.
+	// Parts are the parts of the laboratory with a host on it.
 	Parts []Usage
 }
 

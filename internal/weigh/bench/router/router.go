@@ -49,7 +49,7 @@ type Plan struct {
 	Balancers []Session
 }
 
-// Session is one with a balancer, which opens it.
+// Session is a BGP session with a balancer, which opens it.
 type Session struct {
 	// Local is the router's address, Balancer the balancer's.
 	Local, Balancer netip.Addr
@@ -139,7 +139,7 @@ func render(name, text string, p Plan) (string, error) {
 // Name is the program's, as people write it.
 func (k Kind) Name() string { return strings.ToUpper(string(k)) }
 
-// Program is the one that says which version is installed, by the flag --version.
+// Program is the program that tells the installed version, by the flag --version.
 func (k Kind) Program() string {
 	if k == FRR {
 		return frrPrograms + "zebra"

@@ -84,7 +84,7 @@ func (s shape) state(cfg *config.Config) lb.State {
 	return state
 }
 
-// number is that of a backend among all; frames to it say it.
+// number is a backend's number among all; frames to it bear it.
 func (s shape) number(i, j int) uint32 { return uint32(i*s.backends + j) }
 
 // loads measures how long it takes from a file to packets that are forwarded.

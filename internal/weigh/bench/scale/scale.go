@@ -45,7 +45,7 @@ var defaultShapes = []shape{{10_000, 10}, {10, 10_000}}
 // defaultFlows are more than the caches near a core hold.
 const defaultFlows = 1 << 18
 
-// bench is one run.
+// bench is one run of the measurement.
 type bench struct {
 	Options
 	harness *harness.Harness

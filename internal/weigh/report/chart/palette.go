@@ -42,5 +42,5 @@ func NewPalette(claims []Claim) *Palette {
 	return p
 }
 
-// Ink is the one that a name has.
+// Ink is the ink of a name.
 func (p *Palette) Ink(name string) Ink { return p.of[name] }

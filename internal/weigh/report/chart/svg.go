@@ -72,7 +72,7 @@ func (c *Chart) Inline(width float64, class string) string {
 		class, width, h, width, html.EscapeString(c.Axis), drawing(width, h, c.draw))
 }
 
-// fonts are those that texts are measured with. gonum's own collection has all twelve of the family.
+// fonts are the fonts that texts are measured with. gonum's own collection has all twelve of the family.
 var fonts = sync.OnceValue(func() *font.Cache {
 	var all font.Collection
 	for weight, data := range map[xfont.Weight][]byte{

@@ -49,7 +49,7 @@ type Point struct {
 	// Trials counts all repeats, Valid those that may be quoted.
 	Trials, Valid int
 	Stats         map[string]Stat
-	// valid are those trials.
+	// valid are the valid trials.
 	valid []results.Trial
 	// Saturated sums up Limits, which has a word for each valid trial.
 	Saturated string

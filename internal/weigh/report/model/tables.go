@@ -39,7 +39,8 @@ func (s *Section) Rate() (metric, title, noun string) {
 	return m.Name, m.Title, m.Noun
 }
 
-// shownMetrics are those that the tables of a load have columns for; any other is shown in the table of other counts.
+// shownMetrics are the metrics that the tables of a load have columns for; any other is shown in the table of other
+// counts.
 var shownMetrics = []string{
 	results.RequestsPerSecond, results.OfferedPerSecond, results.Requests, results.Failed,
 	results.GigabitsPerSecond, results.Retransmits, results.BalancerCPUMsPerGigabyte,

@@ -14,19 +14,19 @@ const ParamEvent = "event"
 const (
 	EventFlap   = "flap"
 	EventReload = "reload"
-	// EventSilent is the one in which a backend's host falls silent: until the balancer has
-	// noticed, something is lost behind each.
+	// EventSilent is the event in which a backend's host falls silent: until the balancer has noticed, something is
+	// lost behind each.
 	EventSilent = "silent"
-	// eventReset is the one in which a drained backend resets its connections.
+	// eventReset is the event in which a drained backend resets its connections.
 	eventReset = "reset"
 	// eventRestart and those behind it are the events in which the balancer's process ends.
 	eventRestart = "restart"
 	eventUpgrade = "upgrade"
 	eventKill    = "kill"
 	eventStop    = "stop"
-	// eventQuiet is the one in which nothing happens.
+	// eventQuiet is the event in which nothing happens.
 	eventQuiet = "quiet"
-	// EventShare is the one in which flows are asked which backend they have.
+	// EventShare is the event in which flows are asked which backend they have.
 	EventShare = "share"
 )
 

@@ -72,7 +72,7 @@ func (k kind) Programs() bench.Programs {
 func (kind) OnMachines() string { return "" }
 func (kind) Noun() string       { return "streams" }
 
-// bulkNotes are those on bulk loads.
+// bulkNotes are the notes on bulk loads.
 var bulkNotes = []string{
 	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
 		"behind a port of its own. Retransmits are the clients' (TCP segments)",

@@ -25,7 +25,7 @@ const (
 	leaving = 1
 )
 
-// balancerEvents are those of several balancers.
+// balancerEvents are the events of several balancers.
 var balancerEvents = []changeEvent{
 	{name: "lb-drain", prepare: renew, change: ofOne(subject.Several.Drain)},
 	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},

@@ -259,7 +259,7 @@ func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	})
 }
 
-// Services is one, of all backends but the last, which is the one to come.
+// Services is one service, of all backends but the last, which is the one to come.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	backends := own(p.By).backends(l.Servers)
 	return []subject.Service{{Port: changePort, UDP: own(p.By).Proxies == 0,

@@ -119,7 +119,7 @@ func (c *changeTrial) leaves(e changeEvent, server string) bool {
 	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.backends()[i].Name == server })
 }
 
-// brokenMetrics are those of each cause.
+// brokenMetrics are the metrics of each cause.
 var brokenMetrics = map[live.Cause]string{
 	live.Reset: results.BrokenReset, live.Closed: results.BrokenClosed, live.Silent: results.BrokenSilent,
 	live.Moved: results.BrokenMoved, live.Wrong: results.BrokenWrong,

@@ -230,7 +230,7 @@ type changeTrial struct {
 	moved []time.Time
 	// numbered is the stream of numbered datagrams; nil: there is none.
 	numbered *numberedStream
-	// flows are those of tryFlows.
+	// flows are the flows of tryFlows.
 	flows map[live.Flow]string
 	// silence and fault are those of the event, came the connections that came again in it; nil: it has none.
 	silence *silence

@@ -180,5 +180,5 @@ func proxyRunning(process *lab.Process) error {
 	}
 }
 
-// errProxyGone says so of a proxy that ended without an error.
+// errProxyGone is the error of a proxy that ended without one.
 var errProxyGone = errors.New("its clients have no server")

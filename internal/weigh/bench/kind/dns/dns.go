@@ -27,7 +27,7 @@ const (
 	dnsperfMaxTimeout = time.Minute
 )
 
-// sockets are those of all generators of a point together.
+// sockets is the number of sockets of all generators of a point together.
 func (d DNSPerf) sockets() int { return d.Clients[0] * d.Generators[0] }
 
 // kind is the generator.
@@ -175,7 +175,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 // Servers are the name servers of a run's laboratory.
 func Servers(r *bench.Runner) []*NameServer { return *bench.KeptOf[[]*NameServer](r, kind{}.Name()) }
 
-// Services is one, of as many servers as the point has backends.
+// Services is one service, of as many servers as the point has backends.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: Port, UDP: true, Servers: slices.Clone(l.Servers[:own(p.By).Backends[0]])}}
 }

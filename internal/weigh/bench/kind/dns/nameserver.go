@@ -37,7 +37,7 @@ const (
 	dnsQuestion = dnsName + " A"
 )
 
-// dnsAnswer is the one address of the zone; no host has it.
+// dnsAnswer is the only address of the zone; no host has it.
 var dnsAnswer = netip.MustParseAddr("198.18.0.53")
 
 // nameZone is the zone, whose one record is asked for.

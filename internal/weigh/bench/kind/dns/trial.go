@@ -36,7 +36,7 @@ type dnsTrial struct {
 	trial   bench.Trial
 	running subject.Running
 	got     *results.Trial
-	// servers are those that are asked.
+	// servers are the name servers that are asked.
 	servers []*NameServer
 	// used is the CPU time of their processes while the load was on, relayed that of the subject's relays, if it has
 	// any.

@@ -296,7 +296,7 @@ func netperfServices(l *lab.Lab) []subject.Service {
 	}
 }
 
-// servers are those of a laboratory that run.
+// servers says which servers of a laboratory run.
 type servers struct{ own, netperf bool }
 
 // startNetserver starts netperf's server on the first server, where a load asks for

@@ -65,7 +65,7 @@ type nginxValues struct {
 	// PatientDir is [patientDir].
 	PatientDir string
 	Port       int
-	// TLSPort is one of TLS, with the Certificate; 0 for none.
+	// TLSPort is a port of TLS, with the Certificate; 0 for none.
 	TLSPort                      int
 	Certificate                  string
 	OpenFiles, WorkerConnections int
@@ -77,7 +77,7 @@ var Program = bench.Program{Name: "nginx", Flag: "-v"}
 // Servers are the web servers of a laboratory, which serve all subjects.
 type Servers struct {
 	lab *lab.Lab
-	// Processes are one a server, in the laboratory's order.
+	// Processes has the process of each server, in the laboratory's order.
 	Processes []*lab.Process
 	// shown is the certificate that they show over TLS; nil where no load is over TLS.
 	shown *certificate
@@ -198,7 +198,7 @@ func Services(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: Port, Servers: l.Servers}}
 }
 
-// tlsServices is that service over TLS.
+// tlsServices is the service of all web servers over TLS.
 func tlsServices(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: tlsPort, PlainPort: Port, Servers: l.Servers}}
 }

@@ -88,7 +88,7 @@ func (kind) Size(f bench.Form) string {
 		f.Lab.Clients, f.Lab.Servers, workers, f.Web.FileBytes)
 }
 
-// webNotes are those on loads of web servers.
+// webNotes are the notes on loads of web servers.
 var webNotes = []string{
 	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
 		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
@@ -97,7 +97,7 @@ var webNotes = []string{
 	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
 }
 
-// tlsNotes are those on loads over TLS.
+// tlsNotes are the notes on loads over TLS.
 var tlsNotes = []string{
 	"over TLS, servers and proxies that end it show a certificate with an RSA key of 2048 bits that signed itself; what is negotiated is up to the programs' own defaults. " +
 		"ab makes a whole handshake for each request, wrk one for each connection",

@@ -18,7 +18,7 @@ const (
 	wireMaxBytes  = 1 << 30
 	wireMaxTries  = 20
 	wireMaxBursts = 100
-	// wirePorts are those of an address that a connection can come from.
+	// wirePorts is the number of ports of an address that a connection can come from.
 	wirePorts = 1<<16 - 1024
 )
 

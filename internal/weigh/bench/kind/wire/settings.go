@@ -18,7 +18,7 @@ type Wire struct {
 	Rate   int         `yaml:"rate"`
 	Ladder *WireLadder `yaml:"ladder"`
 	Search *WireSearch `yaml:"search"`
-	// Connections are those that a constant rate offers; a load without has a duration.
+	// Connections is how many connections a constant rate offers; a load without has a duration.
 	Connections int `yaml:"connections"`
 	// Outstanding is how many may wait for an answer at a time.
 	Outstanding int `yaml:"outstanding"`

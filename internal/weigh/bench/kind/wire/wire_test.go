@@ -110,7 +110,7 @@ func TestFastestBurst(t *testing.T) {
 	}
 }
 
-// TestBestTry: a rate at which the tester fell behind has not passed, and if it lost nothing, the caller knows it as the
+// TestBestTry: a rate at which the tester fell behind has not passed. If it lost nothing, the caller knows it as the
 // next above the best.
 func TestBestTry(t *testing.T) {
 	try := func(offered, lost float64, kept bool) wireTry {

@@ -65,9 +65,9 @@ func causeOf(err error) Cause {
 type Counts struct {
 	// Held are the connections that are open and had an answer, by server.
 	Held map[string]uint64
-	// Broken are those that broke, by the server that they were of, and how.
+	// Broken counts the connections that broke, by the server that they were of, and the cause.
 	Broken map[string]map[Cause]uint64
-	// Requests are those over held connections that were answered rightly.
+	// Requests counts the requests over held connections that were answered rightly.
 	Requests uint64
 	// Opened are new connections that were answered rightly, Failed those that
 	// were not. Late are those of Opened that began after the last Settle did, by
@@ -77,9 +77,8 @@ type Counts struct {
 	// LostNew is when those of Failed began.
 	LostNew Moments `json:",omitempty"`
 	Late    map[string]uint64
-	// Queries are those by UDP, Unanswered those to which no answer came. Turned
-	// are answers to a UDP flow by another server than the one before, by the one
-	// before.
+	// Queries counts the queries by UDP, Unanswered those to which no answer came. Turned are answers to a UDP flow by
+	// another server than the one before, by the one before.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
 	// LostQueries is when those of Unanswered were asked.

@@ -20,8 +20,8 @@ var (
 	errGaveUp = errors.New("not asked for any more, for the bound could not be kept")
 )
 
-// client is one on its way: a single thread, which carries out the events of sockets and sends requests when they are
-// due.
+// client is a client on its way: a single thread, which carries out the events of sockets and sends requests when they
+// are due.
 type client struct {
 	Options
 	loop    *epoll.Loop

@@ -88,7 +88,7 @@ type Report struct {
 	Due      uint64 `json:"due"`
 	Answered uint64 `json:"answered"`
 	load.Failures
-	// Waited are those that found all connections in use.
+	// Waited counts the requests that found all connections in use.
 	Waited uint64 `json:"waited"`
 	// Seconds is the time until the last answer.
 	Seconds float64 `json:"seconds"`

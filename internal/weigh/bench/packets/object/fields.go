@@ -107,7 +107,7 @@ func kinds() (all []string) {
 	return all
 }
 
-// bytes are those of fields that were checked when they were read.
+// bytes are the bytes of fields that were checked when they were read.
 func (f Fields) bytes() []byte {
 	data, _, err := f.encode()
 	if err != nil {

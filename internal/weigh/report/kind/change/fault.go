@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// faultEvents are those in which a backend's service dies or hangs.
+// faultEvents are the events in which a backend's service dies or hangs.
 var faultEvents = []string{"dies", "hangs"}
 
 // faultSheet shows the cost of a backend whose service dies or hangs, before the balancer has noticed and after it.

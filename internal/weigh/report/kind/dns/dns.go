@@ -305,7 +305,7 @@ func dnsIdleAt(g *model.Group, subject string) bool {
 	return idle > 0 && 2*idle >= len(p.Limits)
 }
 
-// dnsLeftOut says how often either was so for one of the subjects.
+// dnsLeftOut counts the points that were left out for either reason, of one of the subjects.
 func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 	points, bounded, idle := 0, 0, 0
 	for _, subject := range subjects {

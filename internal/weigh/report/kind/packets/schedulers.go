@@ -97,7 +97,7 @@ func (r *schedulerRow) newest() *model.Point {
 	return r.fresh
 }
 
-// ratios are those of new flows to known ones, with the same number of flows.
+// ratios are the ratios of new flows to known ones, with the same number of flows.
 func (r *schedulerRow) ratios() (of model.Span) {
 	of.Add(model.RatioOf(r.fresh, r.known, results.NsNetOfEmpty))
 	of.Add(model.RatioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
