@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// flowLimit returns how many proven flows there is to be room for.
+// flowLimit returns the number of proven flows that there is to be room for.
 func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 	switch {
 	case d.options.FlowLimit != 0:
@@ -51,7 +51,7 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 	return sharedmaps.FitPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
 }
 
-// noteMemory keeps what was taken.
+// noteMemory notes the memory plan after a change.
 func (d *Datapath) noteMemory(c *generation.Revision) {
 	have := sharedmaps.SizesOf(d.shared)
 	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.Memory.Storage)*8))
@@ -63,8 +63,8 @@ func (d *Datapath) noteMemory(c *generation.Revision) {
 	d.plan = plan
 }
 
-// putFlowLimits says how many flows were asked for, where the tables are made for just
-// those: they are of whole buckets, and of as many as ever were needed.
+// putFlowLimits puts the configured limits of flows into a plan, where the tables were made for just those: tables have
+// whole buckets, and as many as were ever needed.
 func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *generation.Revision) {
 	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.Flows {
 		plan.ProvenLimit = limit
@@ -74,8 +74,8 @@ func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *ge
 	}
 }
 
-// makeMemory makes the map of a generation for a configuration, and puts that there.
-// It returns where the services are, in the order of the change's records.
+// makeMemory makes the map of a generation, and puts a configuration there. It returns the services' placements, in the
+// order of the change's records.
 func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	*generation.Memory, []generation.Placement, error,
 ) {
@@ -89,7 +89,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	}
 	mapSpec := spec.Maps[objects.GenerationSection].Copy()
 	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
-	// Those are of the few bytes that the object file has in its place.
+	// Those describe the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := d.kernel.NewMap(mapSpec)
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// writeSnapshot writes down what will be known after a change. It comes before the first word
-// that packets read of it. The ports are those of then. What cannot be written is a fault, and
-// the change is made all the same.
+// writeSnapshot writes the snapshot of the state after a change, before the first word of the change that packets read.
+// The ports are those after the change. A failure is noted as a fault, and the change is made all the same.
 func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
@@ -64,8 +63,8 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 	head.Pool = c.Numbers().Saved()
 	head.Number, head.Written = d.keeper.Number+1, time.Now()
 	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.State)
-	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
-	// it (noteLedger).
+	// Of maps that the change replaces, these are the counts so far: the rest is written down after the change
+	// (noteLedger).
 	carried, outcomes, err := d.ledger.Counted()
 	if err != nil {
 		return head, err

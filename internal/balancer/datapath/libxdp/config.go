@@ -7,7 +7,7 @@ import (
 	"fmt"
 )
 
-// Slots is how many programs a dispatcher can run.
+// Slots is the number of programs that a dispatcher can run.
 const Slots = 10
 
 const (
@@ -19,8 +19,8 @@ const (
 	frags = 1 << 5
 )
 
-// Versions of the protocol that are spoken: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does not name
-// its version.
+// Versions of the protocol that this package speaks: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does
+// not name its version.
 const (
 	oldest = 2
 	newest = 3

@@ -39,7 +39,7 @@ type Programs struct {
 	Watch *ebpf.Collection
 }
 
-// PortAt returns which of the generation's interfaces that is; -1 if none.
+// PortAt returns the index of a port among the generation's interfaces; -1 if it is none of them.
 func (g *Programs) PortAt(p attach.Port) int { return slices.IndexFunc(g.Ports, p.SameInterface) }
 
 // Close frees the programs. Attached programs go on working: the kernel holds what they use. The memory is closed
@@ -56,8 +56,8 @@ func (g *Programs) Close() {
 	}
 }
 
-// LoadPrograms loads the programs for a memory. Nothing that is in use changes. With
-// tracing, the program is the one that tells of packets.
+// LoadPrograms loads the programs for a memory. Nothing that is in use changes. With tracing, the programs are the
+// traced ones.
 func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
 	tracing *traced.Tracing,
 	answers *ebpf.Map) (*Programs, error) {
@@ -157,7 +157,7 @@ func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects
 	replacements[objects.XDPMapCheckAnswers] = answers
 }
 
-// putTracing gives a program that tells of packets what it needs besides the configuration; a plain one needs nothing.
+// putTracing gives a traced program its further maps; a plain one needs none.
 func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects.XDPSettings,
 	replacements map[string]*ebpf.Map) {
 	if t == nil {
@@ -169,7 +169,7 @@ func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects
 	t.Replace(spec, replacements)
 }
 
-// NewTracing makes what programs are loaded with that tell of packets: see traced.New.
+// NewTracing makes the maps of traced programs: see traced.New.
 func NewTracing(dryRun bool) (*traced.Tracing, error) {
 	spec, err := XDP.Traced()
 	if err != nil {

@@ -11,13 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Ledger corrects what the maps say: an index that changes its owner starts
-// from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
-// picture has them: each change makes others.
+// Ledger corrects the maps' counters: an index that changes its owner starts from 0, and the counts of a map that was
+// replaced are added. Its Go maps are never changed, for a picture has them: each change makes others.
 type Ledger struct {
-	// Before[i] is what index i had counted when its present owner came.
+	// Before[i] is the count of index i when its present owner got it.
 	Before map[uint32]lb.BackendCount
-	// carried[i] is what index i counted in maps that were replaced.
+	// carried[i] is the count of index i in maps that were replaced.
 	carried map[uint32]lb.BackendCount
 	// outcomes are the counters by outcome of maps that were replaced.
 	outcomes map[string]uint64
@@ -82,7 +81,7 @@ func RestoreLedger(h *snapshot.Head) Ledger {
 	return Ledger{Before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }
 
-// AddOutcomes adds what was counted in maps that are not in use any more, or will not be.
+// AddOutcomes adds the counts of maps that are not in use any more, or will not be.
 func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	var previous map[string]uint64
 	if l.Previous != nil {
@@ -128,7 +127,7 @@ func (l *Ledger) EndPrevious() (ended []func()) {
 	rcu.Wait()
 	backends, outcomes, err := l.Counted()
 	if err != nil {
-		return nil // they go on to be read
+		return nil // their counters are still read
 	}
 	ended = []func(){l.Previous.Close, l.Backends.Close}
 	l.carried, l.outcomes, l.Previous, l.Backends = backends, outcomes, nil, nil

@@ -76,7 +76,7 @@ func (s Sizes) Within(have *Maps) bool {
 		s.replyBlocks() <= have.ReplyBlocks.MaxEntries()
 }
 
-// replyBlocks is how many blocks the mirror of routes has: as many, or one where no mode has replies.
+// replyBlocks is the number of blocks of the mirror of routes: all of them, or one where no mode has replies.
 func (s Sizes) replyBlocks() uint32 {
 	if s.Ways > 1 {
 		return mirror.Blocks
@@ -89,7 +89,7 @@ func (s *Maps) Mirror() mirror.Table {
 	return mirror.Table{Head: s.replyRoutes.Memory, Groups: s.ReplyBlocks.Memory}
 }
 
-// replyHops is how many neighbours replies are noted of: none where no mode has replies.
+// replyHops is the number of places for neighbours that replies were sent to: one where no mode has replies.
 func (s Sizes) replyHops() uint32 {
 	if s.Ways > 1 {
 		return uint32(objects.XDPHopTableREPLY_HOPS)
@@ -97,9 +97,9 @@ func (s Sizes) replyHops() uint32 {
 	return 1
 }
 
-// New makes the maps that are missing or too small, and takes the others
-// from old. A map that grows loses nothing: the caller adds what the old one
-// counted, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty map.
+// New makes the maps that are missing or too small, and takes the others from old. A map that grows loses nothing: the
+// caller adds the old one's counts, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty
+// map.
 func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpec, want Sizes, old *Maps,
 	secret uint64) (*Maps, error) {
 	next := &Maps{Secret: secret}
@@ -137,8 +137,7 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 	return next, nil
 }
 
-// forget takes the memory of the map that a new one is in the place of for none: it
-// is the old one's.
+// forget drops the memory of a map that was made anew: the set has the old map's, which belongs to the old set.
 func (s *Maps) forget(made *ebpf.Map) {
 	switch made {
 	case s.Turns.Map:
@@ -160,8 +159,7 @@ func (s *Maps) forget(made *ebpf.Map) {
 	}
 }
 
-// MapVectors maps the memory of vectors that are new, and copies what the old ones
-// hold, but of routes: then they are written anew.
+// MapVectors maps the memory of new vectors, and copies the old ones' contents, except routes, which are written anew.
 func (s *Maps) MapVectors(old *Maps) error {
 	for _, v := range []struct {
 		new  *array
@@ -213,7 +211,7 @@ func (s *Maps) MapFlows(old *Maps) (err error) {
 	return err
 }
 
-// mapPlace is where one of the maps is to be.
+// mapPlace is the name of a map in the program, and the field that holds it.
 type mapPlace struct {
 	Name string
 	Of   **ebpf.Map
@@ -279,7 +277,7 @@ func (s *Maps) CloseUnless(other *Maps) {
 	}
 }
 
-// closeFlows takes the tables of flows out of our memory.
+// closeFlows unmaps the tables of flows.
 func (s *Maps) closeFlows(kept map[*ebpf.Map]bool) {
 	for _, table := range []struct {
 		of    *ebpf.Map

@@ -16,9 +16,9 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrDamaged: what is read is no snapshot, or not a whole one, or contradicts itself.
+	// ErrDamaged: the file is no snapshot, or not a whole one, or contradicts itself.
 	ErrDamaged = errors.New("the snapshot of the data plane is damaged")
-	// ErrVersion: it is of another version of jeoul than can read it.
+	// ErrVersion: it is of a version of jeoul whose format this one cannot read.
 	ErrVersion = errors.New("the snapshot of the data plane is of another version of jeoul")
 )
 
@@ -40,7 +40,7 @@ type Snapshot struct {
 type Head struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Number counts snapshots; the data plane's memory has that of the one which holds.
+	// Number counts snapshots; the data plane's memory has that of the valid one.
 	Number  uint64    `json:"number"`
 	Written time.Time `json:"written"`
 	// Cookie is the network namespace's: its directory may have the name of one that is gone.
@@ -51,8 +51,8 @@ type Head struct {
 	Flows *FlowLayout `json:"flow_layout,omitempty"`
 	// Elements are the layouts of other maps that another build reads, by their names.
 	Elements map[string]ElementLayout `json:"element_layouts,omitempty"`
-	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
-	// was counted in maps that were replaced.
+	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes the counts of maps that
+	// were replaced.
 	Outcomes        []string          `json:"outcomes,omitempty"`
 	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
 	// Interfaces are those that packets are taken on, in their order.
@@ -80,8 +80,8 @@ type Head struct {
 	// LastList is the number that a list of prefixes got last.
 	LastList uint32     `json:"last_list,omitempty"`
 	Former   []Endpoint `json:"former,omitempty"`
-	// Before[i] is what backend index i had counted when its owner came, Carried[i] what it
-	// counted in maps that were replaced.
+	// Before has the counts of backend indices when their owners got them, and Carried their counts in maps that were
+	// replaced.
 	Before  []Count `json:"before,omitempty"`
 	Carried []Count `json:"carried,omitempty"`
 	// Shown are features of interfaces that were switched off, so that XDP sees VLAN tags.
@@ -90,7 +90,7 @@ type Head struct {
 	Lines int `json:"services"`
 }
 
-// FlowLayout says where the fields of a table of flows are.
+// FlowLayout has the offsets of the fields of a table of flows.
 type FlowLayout struct {
 	// Bucket is the size of an element of the table in bytes, and Flow that of a flow in it.
 	Bucket int `json:"bucket"`
@@ -102,7 +102,7 @@ type FlowLayout struct {
 	Numbers map[string]uint64 `json:"numbers"`
 }
 
-// ElementLayout says where the fields of an element of a map are, and its size in bytes.
+// ElementLayout has the offsets of the fields of an element of a map, and its size in bytes.
 type ElementLayout struct {
 	Size   int              `json:"size"`
 	Fields map[string]Field `json:"fields"`
@@ -113,7 +113,7 @@ func (l ElementLayout) Equal(o ElementLayout) bool {
 	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
 }
 
-// Field is where a field is, in bytes.
+// Field is the offset and size of a field, in bytes.
 type Field struct {
 	Offset int `json:"offset"`
 	Size   int `json:"size"`
@@ -131,7 +131,7 @@ type Feature struct {
 	Name string `json:"name"`
 }
 
-// Endpoint is that of a backend (mode nat) which has left, and what its replies become.
+// Endpoint is the endpoint of a backend (mode nat) which has left, and the source that its replies are translated to.
 type Endpoint struct {
 	Address    netip.AddrPort `json:"address"`
 	Protocol   lb.Protocol    `json:"protocol"`
@@ -155,7 +155,7 @@ type Count struct {
 	Unreachable     uint64 `json:"unreachable,omitempty"`
 }
 
-// Service is one, with what its flows and its packets go by.
+// Service is a service with its numbers, tables and transition.
 type Service struct {
 	// Service is without its backends, which are Backends.
 	lb.Service
@@ -178,7 +178,7 @@ type Service struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Backend is one with what was observed of it. An origin's word (lb.Backend.NotReady) is a part of that.
+// Backend is a backend with its observed condition, of which an origin's word (lb.Backend.NotReady) is a part.
 type Backend struct {
 	lb.Backend
 	Unhealthy string `json:"unhealthy,omitempty"`
@@ -196,7 +196,7 @@ func BackendsOf(s *lb.RoutedService) []Backend {
 	return all
 }
 
-// Unrouted returns the service with its backends, of which nothing is known but what was observed of them.
+// Unrouted returns the service with its backends, with their observed condition and without paths.
 func (s *Service) Unrouted() lb.RoutedService {
 	made := lb.RoutedService{Service: s.Service}
 	made.Backends = make([]lb.Backend, len(s.Backends))
@@ -210,7 +210,7 @@ func (s *Service) Unrouted() lb.RoutedService {
 	return made
 }
 
-// Place is where a backend is: the generation tells owners of an index apart, and is not 0.
+// Place is a backend's index and generation; the generation tells owners of an index apart, and is not 0.
 type Place struct {
 	Index      uint32 `json:"index"`
 	Generation uint16 `json:"generation"`

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// MaxMembers is how many backends of one service its table can name.
+// MaxMembers is the number of backends of one service that its table can name.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
 // quickTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
@@ -43,7 +43,7 @@ type Recipe struct {
 	// Owners are the members: the backends that take new flows, in the order of the service.
 	Owners  []netip.AddrPort
 	Weights []uint32
-	// Absent says which of all are not among them.
+	// Absent[i] says that All[i] is not among them.
 	Absent []bool
 }
 
@@ -125,8 +125,8 @@ func fullShares(s *lb.RoutedService) []uint32 {
 	return shares
 }
 
-// sizeOf returns how many slots a service's table has. Backends that take no flows
-// count too: when one goes down, the others keep their slots.
+// sizeOf returns the number of slots of a service's table. Backends that take no flows count too: when one goes down,
+// the others keep their slots.
 func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 	switch {
 	case s.Scheduler == lb.Failover:
@@ -205,9 +205,8 @@ func (t *Table) fillSlots() error {
 	return nil
 }
 
-// numbered returns slots that say which of all backends they lead to, as slots that say
-// which member: the same ones, changed, which are not the full table's where a backend
-// is absent.
+// numbered turns slots with numbers among all backends into slots with numbers of members. It changes them in place;
+// they are not the full table's own slots where a backend is absent.
 func (t *Table) numbered(slots []uint16) []uint16 {
 	if len(t.Owners) == len(t.All) {
 		return slots

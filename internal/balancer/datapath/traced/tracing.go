@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traced holds the traced programs, which tell of packets, and what they write into: the ring of dry runs, and
-// the slots of captures, each with a filter, counters and a ring. It neither loads nor attaches programs, and knows no
-// configuration.
+// Package traced holds the traced programs, which record packets, and the maps that they write: the ring of dry runs,
+// and the slots of captures, each with a filter, counters and a ring. It neither loads nor attaches programs, and knows
+// no configuration.
 package traced
 
 import (
@@ -81,7 +81,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// Replace has a traced program loaded with these maps.
+// Replace makes these maps replace those of a traced program's spec.
 func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) {
 	sizeRings(spec)
 	for name, m := range t.maps {

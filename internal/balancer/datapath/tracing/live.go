@@ -44,7 +44,7 @@ const untilAfter = time.Minute
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
 
-// FilterOf writes a request as the program reads it, but for numbers of this configuration. Error:
+// FilterOf writes a request as the program's filter, without the numbers of this configuration. Error:
 // capture.ErrBadRequest.
 func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
@@ -96,7 +96,7 @@ func (t *Loaded) Resolve(r *generation.Register) {
 	}
 }
 
-// Resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
+// Resolve makes a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
 // and the kernel's.
 func (c *Capture) Resolve(r *generation.Register) error {
 	if c.Request.Service == "" {
