@@ -79,8 +79,8 @@ struct {
 /* How many pieces of a packet a recorded flow may have of its own. */
 #define PIECES 3
 
-/* recorded is a flow whose addresses and ports no rule gives. record_* notes what a
- * program made of a packet; replay_* writes the pieces of a flow into one. */
+/* recorded is a flow whose addresses and ports follow no rule. record_* notes a packet as it left a program; replay_*
+ * writes the pieces of a flow into a packet. */
 struct recorded {
 	__u64 piece[PIECES];
 	/* As they left the program: the last four bytes of each address. */
@@ -175,7 +175,7 @@ static __always_inline bool next_packet(ctx_t *ctx)
 	return true;
 }
 
-/* record notes what the program made of the flow before the next one. */
+/* record notes the packet of the last flow as it left the program. */
 static __always_inline bool record(ctx_t *ctx)
 {
 	void *data = ctx_data(ctx);
@@ -219,7 +219,7 @@ static __always_inline bool replay(ctx_t *ctx)
 	return true;
 }
 
-/* line is as much memory as is remembered of a flow. */
+/* line is as much memory as a flow's entry has. */
 struct line {
 	__u64 word[8];
 };
@@ -237,9 +237,9 @@ struct {
 /* The sum of the words read so far, which is always 0. */
 __u64 read;
 
-/* read_line reads a line somewhere, another for each flow. Where it is depends on what the
- * one before held: so it takes as long as the memory does, for nothing else can be done
- * meanwhile. A program that remembers flows waits for one such line, at the least. */
+/* read_line reads a line somewhere, another for each flow. Its address depends on the content of the previous line, so
+ * that the reads cannot overlap: each takes a memory access's latency. A program that tracks flows waits for one such
+ * line, at the least. */
 static __always_inline bool read_line(void)
 {
 	__u64 flow = (((harness.next - 1) * harness.stride) & harness.mask) + read;
@@ -252,7 +252,7 @@ static __always_inline bool read_line(void)
 	return true;
 }
 
-/* swap_macs is the least that a balancer on layer 2 must do. */
+/* swap_macs is the minimal work of a balancer on layer 2. */
 static __always_inline bool swap_macs(ctx_t *ctx)
 {
 	struct ethhdr *eth = ctx_data(ctx);

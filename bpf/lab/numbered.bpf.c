@@ -23,8 +23,8 @@ struct tail {
 /* The mark of this stream: by chance. */
 volatile const __u64 mark;
 
-/* Datagrams whose number had come before, and packets that are several datagrams yet, for no
- * device on the way has cut them. */
+/* Datagrams whose number had come before, and packets that are still several datagrams (GSO), for no device on the way
+ * has segmented them. */
 __u64 twice, uncut;
 
 /* A bit for each number. */
@@ -36,8 +36,7 @@ struct numbers {
 	__type(value, __u64);
 };
 
-/* Of those that came to a server, of those that went to the balancer, and of those that it
- * gave back. */
+/* The numbers that came to a server, those that went to the balancer, and those that it sent on. */
 struct numbers came SEC(".maps");
 struct numbers entered SEC(".maps");
 struct numbers returned SEC(".maps");

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Counts the packets that the kernel throws away, by reason and place, and what
- * XDP programs lost.
+/* Counts the packets that the kernel drops, by reason and place, and those that XDP programs lost.
  *
- * Every packet that the kernel gives up passes the tracepoint skb:kfree_skb with
- * a reason (enum skb_drop_reason; since Linux 5.17). Those that were merely used
- * up pass another one, and are not seen here. */
+ * Every packet that the kernel drops passes the tracepoint skb:kfree_skb with a reason (enum skb_drop_reason; since
+ * Linux 5.17). Packets that were consumed pass another one, and are not seen here. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -32,9 +30,9 @@ struct drop_flow {
 	__u16 pad;
 };
 
-/* drop_key names why, where and whose. */
+/* drop_key names the reason, place and owner of drops. */
 struct drop_key {
-	/* The kernel function's address that gave the packet up. */
+	/* The address in the kernel function that dropped the packet. */
 	__u64 location;
 	/* enum skb_drop_reason of the running kernel, or drops_xdp. */
 	__u32 reason;
@@ -64,7 +62,7 @@ enum drop_source {
 struct drop_value {
 	__u64 packets;
 	__u64 bytes;
-	/* One of them. */
+	/* The flow of one of the packets. */
 	struct drop_flow example;
 };
 

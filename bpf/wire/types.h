@@ -27,8 +27,8 @@
 /* The first eight bytes of a datagram of load udp. */
 #define WIRE_MAGIC 0x4a656f756c776972ULL
 
-/* wire_state is how far a connection (query) is. Those from CLOSED on have ended, and
- * their number may be used again. FREE is 0: no connection yet. */
+/* wire_state is the state of a connection (query). Those from CLOSED on have ended, and their number may be used again.
+ * FREE is 0: no connection yet. */
 enum wire_state {
 	WIRE_FREE,
 	/* A SYN, or a query, waits for its answer. */
@@ -65,7 +65,7 @@ struct wire_connection {
 	__u32 bad;
 };
 
-/* wire_client is a client port as others see it. */
+/* wire_client_port is a client port as others see it. */
 struct wire_client_port {
 	/* Its MAC address, the first six bytes of the word. */
 	__u64 mac;
@@ -138,8 +138,8 @@ struct wire_control {
 	enum wire_kind kind;
 	enum wire_action action;
 	__u32 turn;
-	/* Who may wait for an answer at a time; 0: any number. A whole session is one
-	 * answer, or its handshake is. */
+	/* How many connections may wait for an answer at a time; 0: any number. With `whole`, a session counts as one
+	 * answer, else its handshake does. */
 	__u32 outstanding, whole;
 	/* Bytes of the request and of the response, and of a frame of load udp. */
 	__u32 request, response, frame;
@@ -151,7 +151,7 @@ struct wire_control {
 	__u32 keep;
 	/* Responses have the sizes of the mix. */
 	__u32 mixed;
-	/* Connections that wait now have waited enough. */
+	/* Connections that wait now are given up. */
 	__u32 give_up;
 	__u32 stopped;
 	/* Sources of the flood, the bits that differ, and the client port that it
@@ -165,7 +165,7 @@ struct wire_control {
 	__u32 sizes[WIRE_SIZES];
 };
 
-/* wire_progress is where the sender is; no other program writes it. */
+/* wire_progress is the progress of the sender; no other program writes it. */
 struct wire_progress {
 	/* Numbers of the next connection to begin, to follow and to look at again, and of
 	 * the next frame of a flood. */
@@ -178,7 +178,7 @@ struct wire_progress {
 	__u64 retransmitted, finished, reset, requested;
 	/* Given up. */
 	__u64 no_answer, checksum;
-	/* How late the latest was begun, and when the first and the last was, in ns. */
+	/* The largest delay of a connection's begin, and when the first and the last was begun, in ns. */
 	__u64 behind, began, ended;
 	__u32 turn;
 	/* How often the sender was run. */
