@@ -75,8 +75,8 @@ func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.P
 	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
 }
 
-// Trace follows real packets, and calls tell for each event, until the request's
-// time is up, the context ends (both no error) or tell returns an error, which
+// Trace follows real packets, and calls notify for each event, until the request's
+// time is up, the context ends (both no error) or notify returns an error, which
 // it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(trace.Event) error) error {
 	return follow(ctx, c, tracePath, request, func(event trace.Event) error {
@@ -87,8 +87,8 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(tr
 	})
 }
 
-// Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context
-// ends (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+// Capture follows real packets, with their bytes, and calls notify for each event, until the capture ends, the context
+// ends (both no error) or notify returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Capture(ctx context.Context, request capture.Request, notify func(capture.Event) error) error {
 	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
@@ -98,7 +98,7 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 	})
 }
 
-// follow asks for events, and calls tell for each, until there are no more, the context ends (both no error) or tell
+// follow asks for events, and calls notify for each, until there are no more, the context ends (both no error) or notify
 // returns an error, which it returns.
 func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
 	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.

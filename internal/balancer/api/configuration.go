@@ -53,7 +53,7 @@ type Change struct {
 	Generation uint64 `json:"generation" doc:"Its generation now"`
 	Changed    bool   `json:"changed" doc:"False where the source had that already"`
 	DryRun     bool   `json:"dry_run" doc:"True where nothing was changed, for that was asked"`
-	Difference string `json:"difference" doc:"What is different, as a unified diff of YAML"`
+	Difference string `json:"difference" doc:"The differences, as a unified diff of YAML"`
 }
 
 // OfSource is the source that a request is about. It, OfService, OfPart and Conditions are
@@ -78,7 +78,7 @@ type OfPart struct {
 type Conditions struct {
 	IfMatch     string `header:"If-Match" doc:"The ETag that the part must have"`
 	IfNoneMatch string `header:"If-None-Match" doc:"* lets a part only be added, not replaced"`
-	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and say what would be different"`
+	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and return the differences"`
 }
 
 // placed says which part of the configuration a request is about.
@@ -190,7 +190,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			return &answer[[]Source]{list}, err
 		})
 	add(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
-		summary: "Say how the program fares that keeps a source: what it follows, of when that is, and what does not work. It is forgotten when the daemon ends",
+		summary: "Report the state of the program that keeps a source: the system that it follows, the age of its picture, and its faults. The report is forgotten when the daemon ends",
 		body:    schemaOf[ops.FeedReport](a), required: true, role: ops.RoleConfigure},
 		func(_ context.Context, in *struct {
 			OfSource
@@ -272,7 +272,7 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 // handleDifference adds the endpoint that changes a source by the services that differ.
 func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
 	add(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services", id: "patch-source-services",
-		summary: "Change a source by services that are new or others, and names of those that go; what it costs goes by these. If-Match is the source's ETag. Answers when the data plane has it",
+		summary: "Change a source by services that are new or others, and names of those that go; its cost grows with these. If-Match is the source's ETag. Answers when the data plane has it",
 		body:    schemas.difference, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true,
 		slow: true},
 		func(ctx context.Context, in *struct {

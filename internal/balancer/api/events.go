@@ -50,7 +50,7 @@ func (b Balancer) handleEvents(a huma.API) {
 		Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
 	schemaOf[events.Lost](a)
 	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events",
-		summary: "What becomes of the balancer, as server-sent events", kind: eventsType, answer: stream},
+		summary: "The balancer's events, as server-sent events", kind: eventsType, answer: stream},
 		func(_ context.Context, in *EventsAfter) (*huma.StreamResponse, error) {
 			select {
 			case streams <- struct{}{}:
@@ -106,7 +106,7 @@ type Watch struct {
 // session is who the API takes a client for, and which balancer answers.
 type session struct {
 	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
-	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"What the client may do; each role includes those before it"`
+	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"The client's permissions; each role includes those before it"`
 	Host   string   `json:"host" doc:"The name of the balancer's machine"`
 	// Version is that of the program.
 	Version string `json:"version"`

@@ -22,9 +22,9 @@ import (
 
 // Problem is the body of an answer that is not a success (RFC 9457).
 type Problem struct {
-	Title  string `json:"title" doc:"What the status code stands for"`
+	Title  string `json:"title" doc:"The meaning of the status code"`
 	Status int    `json:"status"`
-	Detail string `json:"detail" doc:"What went wrong, with what, and what to do"`
+	Detail string `json:"detail" doc:"The fault, its object, and the remedy"`
 	// Errors are the parts of a configuration that cannot be used as they stand.
 	Errors []Fault `json:"errors,omitempty"`
 }
@@ -34,7 +34,7 @@ type Fault struct {
 	Source  string `json:"source,omitempty" doc:"The source of configuration: the path of the file, or the name of a fragment"`
 	Line    int    `json:"line,omitempty" doc:"The line in the source, where that has lines of who asked"`
 	Field   string `json:"field,omitempty" doc:"The path to the value, as services[0].backends[2].weight"`
-	Message string `json:"message" doc:"What is wrong, and what to write instead"`
+	Message string `json:"message" doc:"The fault and the remedy"`
 }
 
 // Error returns the detail.

@@ -23,7 +23,7 @@ const (
 
 // OfServices chooses services by name; exported, for huma to find it.
 type OfServices struct {
-	Services []string `query:"service,explode" doc:"Only what is of these services; all where none is named"`
+	Services []string `query:"service,explode" doc:"Only parts of these services; all where none is named"`
 }
 
 // OneService is the service that a request is about; exported, for huma to find it.

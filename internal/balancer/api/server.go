@@ -62,10 +62,10 @@ type Balancer struct {
 	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
 	// Trace tells of real packets, first that it has started, until the context
-	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
+	// ends or notify returns an error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, notify func(trace.Event) error) error
 	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of
-	// the request is reached, the context ends or tell returns an error, which it returns. Errors:
+	// the request is reached, the context ends or notify returns an error, which it returns. Errors:
 	// capture.ErrBadRequest, capture.ErrNoService, capture.ErrBusy.
 	Capture func(ctx context.Context, request capture.Request, by string, notify func(capture.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,

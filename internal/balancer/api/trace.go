@@ -34,7 +34,7 @@ const (
 
 // handleTraces adds the endpoints that explain, trace and capture packets.
 func (b Balancer) handleTraces(a huma.API) {
-	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet",
+	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "The outcome that a packet would have",
 		body: schemaOf[trace.Question](a), required: true, slow: true},
 		func(_ context.Context, in *Sent) (*answer[*trace.Packet], error) {
 			var question trace.Question

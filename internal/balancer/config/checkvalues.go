@@ -314,18 +314,18 @@ var checkKeys = keytable.Table[lb.Check]{
 		Value: keytable.Field(func(c *lb.Check) *string {
 			return &dnsOf(c).Code
 		}, oneOf("NOERROR", "NXDOMAIN", "SERVFAIL", "REFUSED"), lb.DefaultCheckCode)},
-	{Name: "answer", What: "`dns`: what a record of the answer must have as data, such as `192.0.2.1`.",
+	{Name: "answer", What: "`dns`: the data that a record of the answer must have, such as `192.0.2.1`.",
 		Value: keytable.Optional(func(c *lb.Check) *string { return &dnsOf(c).Answer }, plainText(maxAnswer),
 			"any or none")},
 	{Name: "tcp", What: "`dns`: asks over TCP.",
 		Value: keytable.Field(func(c *lb.Check) *bool { return &dnsOf(c).TCP }, keytable.Bool, false)},
-	{Name: "send", What: "`udp`: what the datagram holds.",
+	{Name: "send", What: "`udp`: the content of the datagram.",
 		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
 			return string(udpOf(c).Send), len(udpOf(c).Send) > 0
 		},
 			func(c *lb.Check, text string) { udpOf(c).Send = []byte(text) }, payload, "", "nothing")},
 	{Name: "expect",
-		What: "`udp`: what the answer begins with. Without it any answer passes where `send` is written, and otherwise a backend passes that sends no ICMP error.",
+		What: "`udp`: the beginning of the answer. Without it any answer passes where `send` is written, and otherwise a backend passes that sends no ICMP error.",
 		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
 			return string(udpOf(c).Expect), len(udpOf(c).Expect) > 0
 		},

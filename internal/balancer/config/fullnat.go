@@ -39,7 +39,7 @@ var poolKeys = keytable.Table[PoolAddress]{
 		Value:   keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Address }, hostAddress, "")},
 	{Name: "member",
 		What:    "The member that gives out the address' ports: its address, as in `members.peers`. Either all addresses have one, or none; the list is the same at all members.",
-		Refused: "What is neither in `members.peers` nor the address of `members.listen`; `members.hand_over: false`.",
+		Refused: "An address that is neither in `members.peers` nor that of `members.listen`; `members.hand_over: false`.",
 		Value: keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Member }, hostAddress,
 			"this balancer")},
 }

@@ -129,7 +129,7 @@ func Expressions(over string) (all []Expression) {
 func build() (dashboard.Dashboard, error) {
 	//lint:ignore SA1019 see above
 	builder := dashboard.NewDashboardBuilder("Jeoul").Uid(dashboardUID).Tags([]string{"jeoul"}).
-		Description("Balancers that Prometheus scrapes: traffic, what becomes of packets, backends, tables.").
+		Description("Balancers that Prometheus scrapes: traffic, outcomes of packets, backends, tables.").
 		Time("now-1h", "now").Refresh(refreshed).Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		WithVariable(dashboard.NewDatasourceVariableBuilder(datasourceName).Label("Prometheus").Type("prometheus")).
 		WithVariable(choice("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
