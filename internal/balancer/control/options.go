@@ -28,7 +28,9 @@ var ErrLeaving = errors.New("the process ends, and its work goes on")
 type DataPlane interface {
 	// Apply puts a state in place of the one before, whole or not at all.
 	Apply(lb.State) error
+	// Attachments returns the hooks in use, an entry for each interface.
 	Attachments() []lb.Attachment
+	// Counters returns all counters since the data plane was opened.
 	Counters() (lb.Counters, error)
 	// BackendCounts returns the part of Counters that is of packets of these services' backends.
 	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
@@ -52,10 +54,12 @@ type Paths interface {
 	Use([]string) error
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
+	// Entries returns the known path to each watched address.
 	Entries() map[netip.Addr]paths.Entry
 	// Changed returns the entries that have changed since the last call; all says that any may have, and Entries has
 	// them.
 	Changed() (entries map[netip.Addr]paths.Entry, all bool)
+	// Changes is signalled when Changed has something.
 	Changes() <-chan struct{}
 }
 
@@ -66,6 +70,7 @@ type Host interface {
 	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
+	// Sysctl reads a setting of the kernel.
 	Sysctl(name string) (string, error)
 	// Events returns the changes made since the last call.
 	Events() []hostnet.Event
@@ -79,6 +84,7 @@ type Links interface {
 	Look(names []string) ([]iface.State, error)
 	// Follow replaces the interfaces.
 	Follow(names []string) error
+	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
 }
 
@@ -156,8 +162,9 @@ type Checks interface {
 	Changes() <-chan struct{}
 	// Changed returns the verdicts that say something else than at the last call.
 	Changed() map[lb.BackendKey]lb.Verdict
-	// Verdicts returns all, and Verdict that of one backend, if it is watched.
+	// Verdicts returns all verdicts.
 	Verdicts() map[lb.BackendKey]lb.Verdict
+	// Verdict returns the verdict on one backend, if it is watched.
 	Verdict(lb.BackendKey) (lb.Verdict, bool)
 	// Ask checks a backend now, without consequence for its verdict, and reports every step.
 	// The error is the context's.
@@ -181,8 +188,9 @@ type Discovery interface {
 type Routes interface {
 	// Found are the VIPs that routers know of by a process before this one.
 	Found() []netip.Addr
-	// Want sets the routes to announce from now on. It does not wait for that, but Await does, for so long at most.
+	// Want sets the routes to announce from now on, and does not wait for that.
 	Want(ops.Routes)
+	// Await waits until the wanted routes are announced, for so long at most.
 	Await(time.Duration)
 	// Show fills in how the routers are.
 	Show(*ops.BGP)
@@ -190,6 +198,7 @@ type Routes interface {
 
 // Role says whether this balancer holds its VIPs, where several balancers share them.
 type Role interface {
+	// Holds says whether this balancer holds its VIPs now.
 	Holds() (bool, error)
 	// Changes is signalled after Holds may have changed.
 	Changes() <-chan struct{}
@@ -214,8 +223,8 @@ type Election interface {
 // threshold decide about their backends. The proxy engine carries that out, and not the data plane, which leaves
 // packets for them to the kernel.
 
-// Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
-// its owner.
+// Proxy runs the services of mode proxy: the part of proxy.Engine that a controller needs, whose methods are
+// documented there. To leave and to stop the engine is for its owner.
 type Proxy interface {
 	Check(ctx context.Context, d proxy.Desired) error
 	Apply(ctx context.Context, d proxy.Desired) error
@@ -238,6 +247,7 @@ type Identity interface {
 type Memory interface {
 	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)
+	// Save replaces the data saved last.
 	Save([]byte) error
 }
 

@@ -24,6 +24,7 @@ const saveEvery = time.Minute
 type Memory interface {
 	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)
+	// Save replaces the data saved last.
 	Save([]byte) error
 }
 

@@ -27,7 +27,9 @@ type DataPlane interface {
 	FlowPlaces() int
 	// SnapshotFlows returns a walk over all proven flows.
 	SnapshotFlows() lb.FlowWalk
+	// Bases returns the bases of the transitions in progress.
 	Bases() ([]lb.Base, error)
+	// TakeBase takes a base of another balancer.
 	TakeBase(lb.Base) error
 	// TakeFlows writes flows of another balancer.
 	TakeFlows([]lb.Flow) (lb.FlowsTaken, error)

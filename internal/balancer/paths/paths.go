@@ -480,7 +480,7 @@ const (
 	// settle lets changes that come together be followed together.
 	settle = 50 * time.Millisecond
 	// share bounds the cost of following where routes change all the time, as on a router: the time between lookups is
-	// this many times what they took.
+	// this many times their own.
 	share = 20
 	// again is for changes behind routers that the kernel does not report: path MTUs that it learned. Of neighbours
 	// there is hardly anything to learn, and there may be thousands.

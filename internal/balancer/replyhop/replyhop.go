@@ -39,6 +39,7 @@ const (
 
 // Source says where replies have gone within the last while.
 type Source interface {
+	// ReplyHops returns the next hops to which replies have gone within that time.
 	ReplyHops(within time.Duration) ([]lb.ReplyHop, error)
 }
 

@@ -39,7 +39,7 @@ const (
 	receiveTimeout = 200 * time.Millisecond
 )
 
-// Mirror is the data plane's: *datapath.Datapath.
+// Mirror is the mirror in the data plane, whose methods are documented there: *datapath.Datapath.
 type Mirror interface {
 	RetractReplyRoutes() error
 	WriteReplyRoutes(lb.ReplyRoutes) error

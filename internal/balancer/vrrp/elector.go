@@ -58,8 +58,11 @@ type Status struct {
 
 // Links is the interface that is announced on.
 type Links interface {
+	// States returns the state of the interface, as the only element.
 	States() ([]iface.State, error)
+	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
+	// Close ends the following of the interface.
 	Close()
 }
 

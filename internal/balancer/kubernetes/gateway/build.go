@@ -16,6 +16,7 @@ import (
 
 // Finder finds the backends of a port of a Service; model.Finder is one.
 type Finder interface {
+	// Backends returns the backends of the family, and the problems that keep others out.
 	Backends(s *corev1.Service, port *corev1.ServicePort, family pools.Family) ([]lb.Backend, []model.Problem)
 }
 
