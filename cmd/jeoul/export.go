@@ -14,7 +14,7 @@ import (
 
 // exportCmd writes another balancer's configuration.
 type exportCmd struct {
-	Dialect string `arg:"" enum:"${exports}" placeholder:"DIALECT" help:"What is written: one of ${enum}."`
+	Dialect string `arg:"" enum:"${exports}" placeholder:"DIALECT" help:"The format to write: one of ${enum}."`
 	File    string `arg:"" optional:"" default:"-" placeholder:"FILE" help:"Configuration in YAML; - is standard input."`
 }
 

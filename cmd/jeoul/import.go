@@ -19,7 +19,7 @@ import (
 
 // importCmd makes a configuration of another balancer's.
 type importCmd struct {
-	Dialect   string       `arg:"" enum:"${dialects}" placeholder:"DIALECT" help:"What the file is written in: one of ${enum}."`
+	Dialect   string       `arg:"" enum:"${dialects}" placeholder:"DIALECT" help:"The format of the file: one of ${enum}."`
 	File      string       `arg:"" placeholder:"FILE" help:"The file; - is standard input."`
 	Interface []string     `name:"interface" placeholder:"NAME" help:"Interface that packets arrive on; may be repeated. By default those that the file names."`
 	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP of services that the file has listen on every address; may be repeated, for the other family."`

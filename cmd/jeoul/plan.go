@@ -37,9 +37,9 @@ type planCmd struct {
 	FlowLimit float64 `name:"flow-limit" default:"${rememberedFlows}" placeholder:"N" help:"How many flows a balancer remembers, its flows.limit (${default})."`
 
 	Costs    string   `name:"costs" type:"existingfile" placeholder:"FILE" help:"Results of jeoul bench packets on a core of the machine that is planned for: what a packet costs."`
-	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"What a packet of a known flow costs, in place of what --costs has."`
-	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"What the first packet of a flow costs, in place of what --costs has."`
-	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
+	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"Cost of a packet of a known flow, in place of that of --costs."`
+	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"Cost of the first packet of a flow, in place of that of --costs."`
+	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"Cost of driver and kernel for each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
 	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
 	cmdkit.OutputFlag

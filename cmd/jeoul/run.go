@@ -22,7 +22,7 @@ type runCmd struct {
 	Config   string `name:"config" short:"c" required:"" type:"path" placeholder:"FILE" help:"Configuration in YAML."`
 	Check    bool   `name:"check" help:"Check the file and exit; needs no rights and changes nothing."`
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, and what another process needs to go on with the data plane of one that was killed (${default})."`
-	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Where what the API has configured is kept, in a directory for each configuration file; it outlives a reboot (${default})."`
+	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Directory of the configuration that came by the API, with one below it for each configuration file; it outlives a reboot (${default})."`
 }
 
 // Help says how it ends.

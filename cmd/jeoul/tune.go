@@ -25,7 +25,7 @@ type tuneCmd struct {
 
 // tuneProfile chooses items.
 type tuneProfile struct {
-	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"What this host is for."`
+	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"The task of this host."`
 	Mode    string    `enum:"${tuneModes}" default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
 	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/guides/tune.md."`
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
@@ -139,7 +139,7 @@ type tuneApplyCmd struct {
 
 // tuneState is where the journal is.
 type tuneState struct {
-	StateDir string `type:"path" placeholder:"DIR" help:"Where what was there before is noted (${tuneState})."`
+	StateDir string `type:"path" placeholder:"DIR" help:"Directory of the journal, which has the values of before (${tuneState})."`
 }
 
 // Run applies the profile and prints the changes.

@@ -22,7 +22,7 @@ import (
 
 // Cmd advises. An answer that no flag gives is asked for at the terminal.
 type Cmd struct {
-	Speaks        string   `enum:",http,https,tcp,udp,dns" default:"" placeholder:"PROTOCOL" help:"What clients speak: http, https, tcp, udp or dns."`
+	Speaks        string   `enum:",http,https,tcp,udp,dns" default:"" placeholder:"PROTOCOL" help:"The protocol of clients: http, https, tcp, udp or dns."`
 	Layer7        bool     `name:"layer7" help:"The balancer must end TLS, choose by host or path, or write headers."`
 	Requests      float64  `default:"0" placeholder:"N" help:"Requests a second, of all clients."`
 	Size          float64  `default:"0" placeholder:"BYTES" help:"Bytes of a reply."`
@@ -30,7 +30,7 @@ type Cmd struct {
 	Open          float64  `default:"0" placeholder:"N" help:"Connections that are open at once, where that is much."`
 	ClientAddress string   `name:"client-address" enum:",none,header,packet" default:"" placeholder:"WHERE" help:"Where backends must find the client's address: none, header or packet."`
 	Network       string   `enum:",segment,routed" default:"" placeholder:"segment|routed" help:"Whether backends are on the balancer's segment."`
-	Permits       []string `placeholder:"WHAT,…" help:"What the network permits: tunnels, backends (may be changed), bypass (of the balancer by replies), or none."`
+	Permits       []string `placeholder:"WHAT,…" help:"Permissions of the network: tunnels, backends (may be changed), bypass (of the balancer by replies), or none."`
 	Failures      int      `default:"-1" placeholder:"N" help:"How many balancers may fail at once."`
 
 	Cores float64 `default:"1" placeholder:"N" help:"Cores of a balancer that packets are spread over (${default})."`

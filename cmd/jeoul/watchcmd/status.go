@@ -27,7 +27,7 @@ import (
 // StatusCmd shows a running balancer as a whole.
 type StatusCmd struct {
 	cmdkit.DaemonFlags
-	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
+	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Directory in which a daemon that ended has left the state of its data plane (${default})."`
 	Output   string `name:"output" short:"o" enum:"text,wide,json" default:"text" placeholder:"FORMAT" help:"Output format: text (in 120 columns), wide (with more columns) or json (${default})."`
 	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }

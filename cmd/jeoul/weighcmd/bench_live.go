@@ -12,7 +12,7 @@ import (
 
 // benchLiveServerCmd is the program that `bench run` starts on servers that answer with their name.
 type benchLiveServerCmd struct {
-	Name string `required:"" help:"What it answers with."`
+	Name string `required:"" help:"Name to answer with."`
 	Port uint16 `required:"" help:"The TCP and UDP port."`
 	// Health is 0 for none.
 	Health uint16 `help:"The TCP port for health checks over HTTP."`

@@ -26,7 +26,7 @@ type benchPacketsCmd struct {
 	Only    string    `name:"match" placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
 	List    bool      `help:"Print the cases that --match chooses from, and measure nothing."`
 	Object  string    `type:"existingfile" placeholder:"FILE" help:"Measure the program of this eBPF object (ELF), such as another balancer's, beside ours."`
-	Setup   string    `type:"existingfile" placeholder:"FILE" help:"What to put into the maps of --object, which packets to send it and what it counts (YAML): see docs/weigh/packets.md."`
+	Setup   string    `type:"existingfile" placeholder:"FILE" help:"Contents for the maps of --object, packets to send to it and its counters (YAML): see docs/weigh/packets.md."`
 	benchLab
 	Build string `type:"existingfile" placeholder:"FILE" help:"Measure the data plane of this jeoul, such as another commit's, instead of this one's; in a virtual machine only."`
 

@@ -17,7 +17,7 @@ import (
 // benchSteadyCmd is the client of a flood's experiment, which a run starts in its
 // laboratory.
 type benchSteadyCmd struct {
-	Steady string `arg:"" help:"What to do, as JSON."`
+	Steady string `arg:"" help:"The load, as JSON."`
 }
 
 // Run asks until SIGUSR1 has told it so often that its last phase is over, prints a line for each phase that is, and

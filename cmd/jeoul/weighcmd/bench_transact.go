@@ -22,7 +22,7 @@ func (c *benchTransactServerCmd) Run(ctx context.Context) error {
 
 // benchTransactClientCmd is a client of TCP_CRR or TCP_RR.
 type benchTransactClientCmd struct {
-	Options string `arg:"" help:"What to do, as JSON."`
+	Options string `arg:"" help:"The load, as JSON."`
 }
 
 // Run makes transactions and prints their outcomes.

@@ -23,7 +23,7 @@ type SandboxCmd struct {
 }
 
 type sandboxServeCmd struct {
-	Name string `arg:"" help:"What it answers with."`
+	Name string `arg:"" help:"Name to answer with."`
 }
 
 // Run serves until it is told to stop.

@@ -31,8 +31,8 @@ type wireServerFlags struct {
 	Reply      wire.Reply     `enum:"direct,sender" default:"sender" placeholder:"direct|sender" help:"Where server ports answer to: direct (to the client port that has the address: direct server return) or sender (to the MAC address that the packet came from) (${default})."`
 	ServerPort uint16         `placeholder:"PORT" help:"Port of the server ports' own addresses (the VIP's)."`
 	DSCP       []wireMark     `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated. Tunnels (ipip, gue) need nothing."`
-	Response   int            `placeholder:"BYTES" help:"What a server port answers a request with; 0: it closes."`
-	Seed       uint64         `default:"1" placeholder:"N" help:"What sequence numbers and a flood's sources are made from (${default})."`
+	Response   int            `placeholder:"BYTES" help:"Length of a server port's answer to a request; 0: it closes."`
+	Seed       uint64         `default:"1" placeholder:"N" help:"Seed of sequence numbers and of a flood's sources (${default})."`
 }
 
 // wireSendCmd offers a load.
@@ -49,7 +49,7 @@ type wireSendCmd struct {
 	CPU     int        `default:"-1" placeholder:"N" help:"The core that sends (whichever)."`
 	Polite  bool       `help:"Let the sender take its turn among the machine's processes, such as a server on the same cores; it may then be late."`
 	Batch   int        `default:"64" placeholder:"N" help:"Frames that are made at a time (${default}); more overflow a veth that is answered."`
-	Subject string     `default:"target" placeholder:"NAME" help:"What the results call who is tested (${default})."`
+	Subject string     `default:"target" placeholder:"NAME" help:"Name of the tested balancer in the results (${default})."`
 	Yes     []string   `name:"yes-send-traffic" placeholder:"IF" help:"Do send on this interface; each client port is to be named. Only --self-test needs no consent."`
 	Ceiling *bool      `negatable:"" default:"true" help:"Measure first, on a plain wire in namespaces, what the tester itself can do."`
 }

@@ -124,11 +124,11 @@ func (p *wirePorts) UnmarshalText(text []byte) error {
 
 // wireLoadFlags describe the offered load.
 type wireLoadFlags struct {
-	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"What connections do: ${enum} (${default})."`
+	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"The kind of connections: ${enum} (${default})."`
 	Rate        float64       `xor:"offered" placeholder:"N" help:"Begin N a second. Without --rate, --ladder and --search: as many as can be, with --outstanding at a time."`
 	Ladder      string        `xor:"offered" placeholder:"FROM:TO:STEP" help:"A step for each rate, such as 2800:21000:1400."`
 	Search      string        `xor:"offered" placeholder:"FROM:TO" help:"Search the highest rate with no more than --loss (RFC 2544, RFC 9411)."`
-	Loss        float64       `placeholder:"SHARE" help:"What a rate may lose in a search: failed, or in need of a packet sent again (0)."`
+	Loss        float64       `placeholder:"SHARE" help:"Share that a rate may lose in a search: failed, or in need of a packet sent again (0)."`
 	Connections uint64        `placeholder:"N" help:"Begin N in each step (queries, packets); by default as many as --duration holds."`
 	Duration    time.Duration `placeholder:"DURATION" help:"How long a step lasts (1s)."`
 	Outstanding int           `placeholder:"N" help:"Begin no more while N wait for an answer (without a rate 256)."`
