@@ -3,7 +3,7 @@
  * headers. */
 #pragma once
 
-#include "aside.h"
+#include "failopen.h"
 #include "balance.h"
 #include "hasten.h"
 #include "check/turn.h"
@@ -36,8 +36,8 @@ static __always_inline int run(ctx_t *ctx)
 	enum outcome outcome = OUTCOME_NONE;
 	__u32 egress = 0;
 
-	if (stands_aside(generation))
-		outcome = set_aside(ctx);
+	if (fails_open(generation))
+		outcome = fail_open(ctx);
 	if (outcome == OUTCOME_NONE)
 		outcome = hastened(ctx, generation, &egress);
 	if (sent_on(outcome))

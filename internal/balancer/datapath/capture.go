@@ -26,11 +26,11 @@ const (
 	liveRing = 1 << 20
 )
 
-// Trace calls tell for real packets until the context ends, which is no error, or tell returns an error, which Trace
+// Trace calls send for real packets until the context ends, which is no error, or send returns an error, which Trace
 // returns. Meanwhile the traced program is in the place of the plain one; both decide the same. The first event says
 // that it is in place. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy,
 // ErrClosed.
-func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
+func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(trace.Event) error) error {
 	if err := filter.Check(); err != nil {
 		return err
 	}
@@ -43,24 +43,24 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(tra
 	}
 	zero := flowtable.MonotonicZero()
 	var lost uint64
-	return d.follow(ctx, live, func() error { return tell(trace.Event{Started: true}) },
-		func(record *traced.Record) error { return tell(trace.Event{Packet: d.describe(record, zero)}) },
+	return d.follow(ctx, live, func() error { return send(trace.Event{Started: true}) },
+		func(record *traced.Record) error { return send(trace.Event{Packet: d.describe(record, zero)}) },
 		func(counts traced.XdpCaptureState) error {
 			event := trace.Event{Lost: counts.Lost - lost}
 			if event.Lost == 0 {
 				return nil
 			}
 			lost = counts.Lost
-			return tell(event)
+			return send(event)
 		})
 }
 
-// Capture calls tell for the real packets that a request asks for, with copies of them, until a bound of the request is
-// reached, the context ends (both no error), or tell returns an error, which Capture returns. Meanwhile the traced
-// program is in the place of the plain one; both decide the same. The first event says that it is in place. A tell that
+// Capture calls send for the real packets that a request asks for, with copies of them, until a bound of the request is
+// reached, the context ends (both no error), or send returns an error, which Capture returns. Meanwhile the traced
+// program is in the place of the plain one; both decide the same. The first event says that it is in place. A send that
 // blocks holds up no packet: records that find no room are counted. Errors: capture.ErrBadRequest,
 // capture.ErrNoService, capture.ErrBusy, ErrClosed.
-func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
+func (d *Datapath) Capture(ctx context.Context, request capture.Request, send func(capture.Event) error) error {
 	request, err := request.Complete()
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell fu
 	ctx, cancel := context.WithTimeout(ctx, request.For())
 	defer cancel()
 	zero := flowtable.MonotonicZero()
-	progress := capture.NewProgress(request, tell, cancel)
-	err = d.follow(ctx, live, func() error { return tell(capture.Event{Started: d.started(live)}) },
+	progress := capture.NewProgress(request, send, cancel)
+	err = d.follow(ctx, live, func() error { return send(capture.Event{Started: d.started(live)}) },
 		func(record *traced.Record) error {
 			p := &capture.Packet{Packet: *d.describe(record, zero), Count: record.Packets}
 			p.CameFrame, p.LeavesFrame = record.Split(request.Snap)

@@ -64,9 +64,9 @@ type model struct {
 	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
 	// were of is another, or none; it may believe it until the clock moves.
 	stale bool
-	// aside is how packets for VIPs end while the control plane has been away for too long, or another balancer holds
-	// the VIPs.
-	aside string
+	// failOpen is the outcome of packets for VIPs while the control plane has been away for too long, or another
+	// balancer holds the VIPs.
+	failOpen string
 	// moving: flows are being moved into other tables.
 	moving bool
 
@@ -227,7 +227,7 @@ func (m *model) apply(state lb.State) error {
 			m.standings[service.Key()].cameBack = m.clock | 1
 		}
 	}
-	m.keepFormer(before)
+	m.keepPrevious(before)
 	for at := range m.endpoints {
 		m.hosts[at.Addr()] = true
 	}
@@ -289,12 +289,12 @@ func (m *model) applyService(s *lb.RoutedService, at *standing) error {
 	return nil
 }
 
-// formerFor is how long what backends still send is taken for a reply after they left.
-const formerFor = 15 * time.Minute
+// previousFor is how long what backends still send is taken for a reply after they left.
+const previousFor = 15 * time.Minute
 
-// keepFormer keeps the endpoints that a state does not have any more. Their packets
+// keepPrevious keeps the endpoints that a state does not have any more. Their packets
 // count for no backend, unless only the mode of the backend's service has changed.
-func (m *model) keepFormer(before map[endpoint]origin) {
+func (m *model) keepPrevious(before map[endpoint]origin) {
 	for at, origin := range before {
 		if _, claimed := m.endpoints[at]; claimed {
 			continue
@@ -303,7 +303,7 @@ func (m *model) keepFormer(before map[endpoint]origin) {
 			origin.backend = lb.BackendKey{}
 		}
 		if origin.until.IsZero() {
-			origin.until = m.now.Add(formerFor)
+			origin.until = m.now.Add(previousFor)
 		}
 		if !m.now.After(origin.until) {
 			m.endpoints[at] = origin
@@ -346,8 +346,8 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	if outcome != "" {
 		return p.untouched(outcome)
 	}
-	if m.aside != "" && m.vips[p.destination] {
-		return p.untouched(m.aside)
+	if m.failOpen != "" && m.vips[p.destination] {
+		return p.untouched(m.failOpen)
 	}
 	v := m.place(&p, seen)
 	v.ipLength = uint64(p.length)
@@ -616,7 +616,7 @@ func (m *model) translatedBack(p *packet) verdict {
 	}
 	if p.complete() {
 		m.refreshBy(e, p.flags&^flagSYN)
-		m.tell(e, p.flags)
+		m.noteFlags(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
 	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS},

@@ -415,13 +415,13 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 	default:
 		m.met["told by a reply"]++
 		m.refreshBy(e, flagFIN)
-		m.tell(e, p.flags)
+		m.noteFlags(e, p.flags)
 	}
 	return true
 }
 
-// tell keeps what a backend's packet says of a flow: that it ends, or is refused.
-func (m *model) tell(e *remembered, flags byte) {
+// noteFlags keeps the state of a flow after a packet of its backend, which may end or refuse it.
+func (m *model) noteFlags(e *remembered, flags byte) {
 	before := e.state
 	m.become(e, before.afterReply(flags))
 	if s, i := m.find(e.backend); e.state == stateRefused && before != stateRefused && s != nil {

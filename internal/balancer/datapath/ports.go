@@ -23,8 +23,8 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	})
 }
 
-// tellCounted says that flows were counted, while a service is of full NAT.
-func (d *Datapath) tellCounted() {
+// notifyCounted notifies the receiver of Counted that flows were counted, while a service is of full NAT.
+func (d *Datapath) notifyCounted() {
 	if !d.janitor.Pooled() {
 		return
 	}

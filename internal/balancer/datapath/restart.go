@@ -162,12 +162,12 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 		Collections: []*ebpf.Collection{{Programs: programs}}}
 	d.keeper.Number = d.keeper.Latest(max(s.Number, f.Memory.Head().Snapshot))
 	head := f.Memory.Head()
-	var stood time.Duration
+	var gap time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
-		stood = max(flowtable.Monotonic()-time.Duration(moved), 0)
-		d.absent = min(stood, LongAbsence)
+		gap = max(flowtable.Monotonic()-time.Duration(moved), 0)
+		d.absent = min(gap, LongAbsence)
 	}
-	d.janitor.Begin(atomic.LoadUint32(&head.Clock), stood)
+	d.janitor.Begin(atomic.LoadUint32(&head.Clock), gap)
 	d.notes = append(d.notes,
 		fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 			d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))

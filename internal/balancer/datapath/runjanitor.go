@@ -38,7 +38,7 @@ func (d *Datapath) followRounds(rounds <-chan struct{}) {
 			return
 		case <-rounds:
 			d.endTransitions(d.now(), d.janitor.FlowsOf())
-			d.tellCounted()
+			d.notifyCounted()
 			d.endStrandedSockets()
 		}
 	}

@@ -26,8 +26,8 @@ type story struct {
 	isns map[int]uint32
 }
 
-// tell runs a test in both hooks, with a service of which nothing is known yet.
-func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
+// runStory runs a test in both hooks, with a service of which nothing is known yet.
+func runStory(t *testing.T, s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
@@ -36,8 +36,8 @@ func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 	})
 }
 
-// tellWith is tell with other options.
-func tellWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
+// runStoryWith is runStory with other options.
+func runStoryWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)

@@ -14,8 +14,8 @@ const askPause = time.Second
 
 // regain asks peers to send their flows again that were refused here, once a change has ended the reason.
 func (e *Exchange) regain() error {
-	regains, err := e.options.DataPlane.Regains()
-	if err != nil || !regains {
+	retry, err := e.options.DataPlane.RetryMissed()
+	if err != nil || !retry {
 		return err
 	}
 	e.mu.Lock()

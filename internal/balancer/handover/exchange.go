@@ -33,8 +33,8 @@ type DataPlane interface {
 	TakeBase(lb.Base) error
 	// TakeFlows writes flows of another balancer.
 	TakeFlows([]lb.Flow) (lb.FlowsTaken, error)
-	// Regains says, once, that flows which TakeFlows has missed would be taken by now.
-	Regains() (bool, error)
+	// RetryMissed says, once, that flows which TakeFlows has counted as missed would be taken by now.
+	RetryMissed() (bool, error)
 }
 
 // Group is who the members are.

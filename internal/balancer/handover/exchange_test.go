@@ -125,12 +125,12 @@ func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
 	return t, nil
 }
 
-func (m *memory) Regains() (bool, error) {
+func (m *memory) RetryMissed() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	regains := m.missed && !m.lacks
+	retry := m.missed && !m.lacks
 	m.missed = m.missed && m.lacks
-	return regains, nil
+	return retry, nil
 }
 
 // lack has it lack the services that flows of others need, or not any more.

@@ -37,10 +37,10 @@ func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	return true
 }
 
-// Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told
-// again, and are not missed any more. It does not wait for a change under way, and costs nothing while nothing has
-// changed. Errors: ErrClosed.
-func (e *Exchange) Regains() (regains bool, err error) {
+// RetryMissed says whether flows that TakeFlows has counted as missed would be taken by now; then others are to send
+// these again, and they do not count as missed any more. It does not wait for a change under way, and costs nothing
+// while nothing has changed. Errors: ErrClosed.
+func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err = e.shown.Read(func(p *picture.Picture) error {
@@ -56,11 +56,11 @@ func (e *Exchange) Regains() (regains bool, err error) {
 				key := r.Service.BackendKey(backend)
 				if _, is := e.missed.of[key]; is {
 					delete(e.missed.of, key)
-					regains = true
+					retry = true
 				}
 			}
 		}
 		return nil
 	})
-	return regains, err
+	return retry, err
 }

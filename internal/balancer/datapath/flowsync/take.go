@@ -92,7 +92,7 @@ type taking struct {
 	// anyInherited says that there are such entries.
 	inheritedUntil uint32
 	anyInherited   bool
-	stood          flowtable.ClockGaps
+	clockGaps      flowtable.ClockGaps
 	loads          []objects.XDPBackendLoad
 	turns          []objects.XDPTurn
 	returns        flowtable.ReplyKeys
@@ -104,7 +104,7 @@ func (e *Exchange) taking(h Here) *taking {
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](h.Shared.Loads.Memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](h.Shared.Turns.Memory), exchange: e}
 	t.inheritedUntil, t.anyInherited = e.janitor.Inherited()
-	t.stood, t.clock = e.janitor.ClockGaps(), e.janitor.Now()
+	t.clockGaps, t.clock = e.janitor.ClockGaps(), e.janitor.Now()
 	if h.Shared.FullNAT == nil {
 		return t
 	}
@@ -223,7 +223,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if flowtable.Milliseconds(silent) >= t.timeouts[uint8(in.state)] {
 		return in, RefusedOver
 	}
-	in.seen = t.stood.Ago(t.clock, silent)
+	in.seen = t.clockGaps.Ago(t.clock, silent)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
 		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.ID,
 		Backend: place.Index, Generation: place.Generation}

@@ -61,7 +61,7 @@ func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteHeldUp(j.Monotonic())
-	return j.stood
+	return j.clockGaps
 }
 
 // noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
@@ -72,16 +72,16 @@ func (j *Janitor) noteHeldUp(now time.Duration) {
 	if !j.Stepping || passed <= longestStep {
 		return
 	}
-	j.stood, j.began = j.stood.with(j.clock(), passed-longestStep), j.time
+	j.clockGaps, j.began = j.clockGaps.with(j.clock(), passed-longestStep), j.time
 	j.time, j.stepped = j.time+longestStep, now
 }
 
 // Begin starts the clock at the time at which it has stood since another process ended.
-func (j *Janitor) Begin(clock uint32, stood time.Duration) {
+func (j *Janitor) Begin(clock uint32, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
-	j.began, j.stood = j.time, j.stood.with(j.clock(), max(stood, 0))
+	j.began, j.clockGaps = j.time, j.clockGaps.with(j.clock(), max(gap, 0))
 }
 
 // inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that

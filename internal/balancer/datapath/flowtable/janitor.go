@@ -68,8 +68,8 @@ type Janitor struct {
 	// time is the clock's time, and began the time at which this process took over the flows of another, or went on
 	// after it was held up; 0: neither.
 	time, began time.Duration
-	// stood are the gaps in which the clock stood still.
-	stood ClockGaps
+	// clockGaps are the gaps in which the clock stood still.
+	clockGaps ClockGaps
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
 	Stepping bool

@@ -212,7 +212,7 @@ func (s *Snapshot) check() error {
 	indices := len(s.Generations)
 	// A former endpoint's index may be that of a backend which stayed without it.
 	held, owned := make([]bool, indices), make([]bool, indices)
-	for _, e := range s.Former {
+	for _, e := range s.Previous {
 		if int(e.Index) >= indices || !e.Address.IsValid() || !e.VIP.IsValid() {
 			return fmt.Errorf("the former endpoint %s has the index %d of %d", e.Address, e.Index, indices)
 		}

@@ -78,8 +78,9 @@ type Head struct {
 	// pool no more.
 	Pool []netip.Addr `json:"pool,omitempty"`
 	// LastList is the number that a list of prefixes got last.
-	LastList uint32     `json:"last_list,omitempty"`
-	Former   []Endpoint `json:"former,omitempty"`
+	LastList uint32 `json:"last_list,omitempty"`
+	// Previous are the endpoints of backends that have left. Earlier builds read them by the name "former".
+	Previous []Endpoint `json:"former,omitempty"`
 	// Before has the counts of backend indices when their owners got them, and Carried their counts in maps that were
 	// replaced.
 	Before  []Count `json:"before,omitempty"`

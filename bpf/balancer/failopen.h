@@ -8,17 +8,17 @@
 
 #include "balance.h"
 
-/* stands_aside says whether packets for VIPs are left to the kernel. It costs each packet a load from a cache line that
+/* fails_open says whether packets for VIPs are left to the kernel. It costs each packet a load from a cache line that
  * is written a few times a second, and a branch. */
-static __always_inline bool stands_aside(void *generation)
+static __always_inline bool fails_open(void *generation)
 {
 	return __builtin_expect(*(const __u32 *)(const void *)&head_of(generation)->orphaned != 0, 0);
 }
 
-/* set_aside leaves a packet for a VIP to the kernel, as if there were no program: its sender is
+/* fail_open leaves a packet for a VIP to the kernel, as if there were no program: its sender is
  * refused at once, and looks elsewhere. Backends' replies still get their VIP, or clients would
  * see where they come from: OUTCOME_NONE. Scratch: leaves packet. */
-__noinline int set_aside(ctx_t *ctx)
+__noinline int fail_open(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
 	__u32 tag;
