@@ -170,7 +170,7 @@ func (l *limited) Close() error {
 type slot struct {
 	net.Conn
 	of *limited
-	// place is that among the idle ones; nil: it has a request in hand, or is closed.
+	// place is its place among the idle ones; nil: it has a request in hand, or is closed.
 	place  *list.Element
 	closed bool
 	// greeted: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may be a

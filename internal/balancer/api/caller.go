@@ -21,12 +21,12 @@ import (
 
 // caller is who asks.
 type caller struct {
-	// user is that of a process on this host; nil: client says who it is.
+	// user is the user of a process on this host; nil: client says who it is.
 	user   *unix.Ucred
 	client access.Client
 }
 
-// callerKey is that of the caller in a context.
+// callerKey is the key of the caller in a context.
 type callerKey struct{}
 
 // withCaller notes whom the kernel says to be at the other end of a unix socket (unix(7),

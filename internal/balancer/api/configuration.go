@@ -36,9 +36,9 @@ type Source struct {
 	Services   int       `json:"services"`
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
-	// Backends and Problem are of a place where backends of a service are found: how many it has found, and why there
-	// is no answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source is the
-	// worst fault that the program reports which keeps it.
+	// Backends and Problem are set for an origin of backends of a service: how many it has found, and why there is no
+	// answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source is the worst
+	// fault that the program reports which keeps it.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
 	// Follows names the system that a program keeps the source in step with, and AsOf when its state was last known, if

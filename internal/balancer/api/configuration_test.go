@@ -53,7 +53,7 @@ func serveConfiguration(t *testing.T, refuses *error) (client *Client, s *source
 	return NewClient(socket), s
 }
 
-// request is one, with its answer.
+// request is a request, with its answer.
 type request struct {
 	method, path, body string
 	header             map[string]string

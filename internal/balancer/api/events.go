@@ -108,7 +108,7 @@ type session struct {
 	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
 	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"The client's permissions; each role includes those before it"`
 	Host   string   `json:"host" doc:"The name of the balancer's machine"`
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string `json:"version"`
 }
 

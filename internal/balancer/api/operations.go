@@ -161,7 +161,7 @@ func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 	return come, c.ask(ctx, http.MethodPost, path, nil, come)
 }
 
-// pathOf is that of a backend.
+// pathOf is the path of a backend's endpoint.
 func pathOf(service, backend string) string {
 	return "/v1/services/" + url.PathEscape(service) + "/backends/" + url.PathEscape(backend)
 }

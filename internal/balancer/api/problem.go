@@ -43,10 +43,10 @@ func (p *Problem) Error() string { return p.Detail }
 // GetStatus returns the status code of the answer, for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is that of problems.
+// ContentType returns the media type of problems.
 func (p *Problem) ContentType(string) string { return problemType }
 
-// newProblem returns one of a kind.
+// newProblem returns a problem with a status code and a detail.
 func newProblem(code int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(code), Status: code, Detail: detail}
 }

@@ -54,7 +54,7 @@ type Sent struct {
 // none is a request of which everything is in its path.
 type none struct{}
 
-// answer is that of a request.
+// answer is the answer to a request.
 type answer[T any] struct{ Body T }
 
 // changeBound is how long an answer to a change may take: programs are verified, and backends that
@@ -202,7 +202,7 @@ func (b Balancer) showStatus(a huma.API) {
 
 const versionPath = "/v1/version"
 
-// version is that of the program and of its API.
+// version is the version of the program and of its API.
 type version struct {
 	Version string `json:"version"`
 	API     string `json:"api"`

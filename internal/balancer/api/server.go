@@ -74,9 +74,9 @@ type Balancer struct {
 	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
 	// ErrStopping, the context's.
 	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
-	// Operations are those in force, and those that can be taken back.
+	// Operations returns the operations in force, and those that can be undone.
 	Operations func() (ops.Operations, error)
-	// Flows lists remembered flows. Errors: ErrNotFound, ErrBadRequest.
+	// Flows lists remembered flows that match a query. Errors: ErrNotFound, ErrBadRequest.
 	Flows func(ops.FlowQuery) (ops.FlowList, error)
 	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
 	// ErrRefused, the context's.
@@ -86,7 +86,7 @@ type Balancer struct {
 	Reload func(by string) (ops.Reloaded, error)
 	// Events are the latest events of the balancer.
 	Events *events.Log
-	// Sources are those of the configuration.
+	// Sources are the sources of the configuration.
 	Sources *sources.Sources
 	// Configured is told of each change of the configuration that was made, and who asked for it;
 	// nil: none is.
@@ -94,7 +94,7 @@ type Balancer struct {
 	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
 	// why; nil: none is.
 	Denied func(from string, why error)
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler

@@ -113,5 +113,5 @@ func streamLines[E any](stream huma.Context, run func(ctx context.Context, notif
 	}
 }
 
-// traceType is that of lines of JSON.
+// traceType is the media type of lines of JSON.
 const traceType = "application/x-ndjson"

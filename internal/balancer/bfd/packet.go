@@ -30,7 +30,7 @@ var (
 	ErrStranger      = errors.New("is of another session: its discriminator is not ours")
 )
 
-// State is of a session (RFC 5880 section 4.1).
+// State is the state of a session (RFC 5880 section 4.1).
 type State uint8
 
 // The states, as they are in packets.

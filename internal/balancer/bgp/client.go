@@ -41,7 +41,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// NewClient returns one that connects at each call.
+// NewClient returns a client that connects at each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,

@@ -66,7 +66,7 @@ type Keeper struct {
 	changes chan struct{}
 }
 
-// NewKeeper returns one that does nothing before Run.
+// NewKeeper returns a keeper that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
 	return &Keeper{opt: opt, client: NewClient(opt.Socket),
 		sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},

@@ -24,7 +24,7 @@ type sessionLog struct {
 // loggedPeer is a peer as it was logged last.
 type loggedPeer struct {
 	peer ops.BGPPeer
-	// reasons are those that were logged since the last session.
+	// reasons are the reasons that were logged since the last session.
 	reasons map[string]bool
 	floods  bool
 }

@@ -37,7 +37,7 @@ const (
 	directionOut = 2
 )
 
-// option is one of a block; without a value it is left out.
+// option is an option of a block; without a value it is left out.
 type option struct {
 	code  uint16
 	value []byte

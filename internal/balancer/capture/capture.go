@@ -138,8 +138,7 @@ type Event struct {
 	// Started is the first: from here on packets are captured.
 	Started *Started `json:"started,omitempty"`
 	Packet  *Packet  `json:"packet,omitempty"`
-	// Counts are those so far, at least once a second while they rise, and those of the whole capture at
-	// its end.
+	// Counts are the counts so far, at least once a second while they rise, and those of the whole capture at its end.
 	Counts *Counts `json:"counts,omitempty"`
 	// Ended is why the capture has ended: the last event, unless the client hangs up.
 	Ended Reason `json:"ended,omitempty"`
@@ -178,7 +177,7 @@ type Point struct {
 	Hook      lb.Hook `json:"hook"`
 }
 
-// Counts are of packets whose filter matched. A GSO packet of TC is one.
+// Counts are the counts of packets that the filter matched. A GSO packet of TC is one.
 type Counts struct {
 	// Matched is Taken + Limited + Lost + those beyond a bound.
 	Matched uint64 `json:"matched"`
@@ -203,7 +202,7 @@ type Packet struct {
 
 // Frame is a frame, or its beginning.
 type Frame struct {
-	// Length is that of the whole frame, in bytes.
+	// Length is the length of the whole frame, in bytes.
 	Length int `json:"length"`
 	// Bytes are its first ones.
 	Bytes []byte `json:"bytes"`

@@ -20,7 +20,7 @@ type Output struct {
 	JSON  bool
 	// Messages are for a person.
 	Messages io.Writer
-	// Frames and Application are those of a Writer.
+	// Frames and Application are the Writer's.
 	Frames      Frames
 	Application string
 

@@ -12,7 +12,8 @@ type Progress struct {
 	ended   Reason
 }
 
-// NewProgress returns that of a complete request, which calls end, maybe more than once, when a bound is reached.
+// NewProgress returns the progress of a complete request, which calls end, maybe more than once, when a bound is
+// reached.
 func NewProgress(request Request, notify func(Event) error, end func()) *Progress {
 	return &Progress{request: request, notify: notify, end: end}
 }

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// deviceName is that of the end among the sockets, and hostPattern the pattern by which the kernel numbers the end
-	// in the host's namespace.
+	// deviceName is the name of the end among the sockets, and hostPattern the pattern by which the kernel numbers the
+	// end in the host's namespace.
 	deviceName, hostPattern = "check", "jeoul-check%d"
 	// The sockets send from these addresses, which no network has (RFC 7600, RFC 6666); the data
 	// plane puts the host's in their place.

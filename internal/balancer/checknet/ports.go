@@ -24,7 +24,7 @@ type portKey struct {
 	port     uint16
 }
 
-// ports are those that checks have at the moment.
+// ports are the ports that checks have at the moment.
 type ports struct {
 	mu    sync.Mutex
 	taken map[portKey]bool

@@ -25,7 +25,7 @@ type Amendment struct {
 	Removed []string
 }
 
-// amendment is one as it is read.
+// amendment is a difference as it is read.
 type amendment struct {
 	services []lb.Service
 	remove   []string
@@ -230,7 +230,7 @@ func (a *amending) lay(c *Config, count int) {
 	}
 }
 
-// warnings returns those of the services that stay, and those that were found now.
+// warnings returns the warnings about the services that stay, and those found now.
 func (a *amending) warnings(p *parser, list []lb.Service) yamlfile.Problems {
 	if len(a.before.Warnings)+len(p.cfg.Warnings) == 0 {
 		return nil

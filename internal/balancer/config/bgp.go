@@ -169,7 +169,7 @@ var password = keytable.Scalar[string]{
 	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxPassword},
 }
 
-// optionalNumber is one that may be absent although 0 means something.
+// optionalNumber is the value of a number that may be absent although 0 means something.
 func optionalNumber(at func(*lb.BGPPeer) **uint32, least uint64, fallback string) keytable.Value[lb.BGPPeer] {
 	return keytable.Computed(func(p *lb.BGPPeer) (uint32, bool) {
 		if n := *at(p); n != nil {
@@ -179,7 +179,7 @@ func optionalNumber(at func(*lb.BGPPeer) **uint32, least uint64, fallback string
 	}, func(p *lb.BGPPeer, n uint32) { *at(p) = &n }, keytable.Number[uint32](least, 1<<32-1), 0, fallback)
 }
 
-// bgpKeys are those of `bgp`.
+// bgpKeys are the keys of `bgp`.
 var bgpKeys = keytable.Table[lb.BGP]{
 	{Name: "speaker",
 		What:    "Leaves the sessions with routers to a routing daemon of this host, such as BIRD: it finds the VIPs as routes in a `table` of the kernel, [as follows](../guides/bgp.md#a-routing-daemon-on-the-host).",

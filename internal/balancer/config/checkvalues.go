@@ -49,7 +49,7 @@ const (
 	requireAny = "any"
 )
 
-// oneOf is one of some words.
+// oneOf is a scalar that is one of some words.
 func oneOf(words ...string) keytable.Scalar[string] {
 	return keytable.Scalar[string]{
 		Parse: func(text string) (string, string) {
@@ -68,7 +68,7 @@ func oneOf(words ...string) keytable.Scalar[string] {
 // percent is a share from 0% to most.
 func percent(most uint64) keytable.Scalar[uint8] { return share(0, most) }
 
-// share is one in per cent, from least to most.
+// share is a scalar in per cent, from least to most.
 func share(least, most uint64) keytable.Scalar[uint8] {
 	return keytable.Scalar[uint8]{
 		Parse: func(text string) (uint8, string) {
@@ -134,7 +134,7 @@ func plainText(most int) keytable.Scalar[string] {
 	}
 }
 
-// absolutePath is that of a file.
+// absolutePath is a scalar with the absolute path of a file.
 var absolutePath = keytable.Scalar[string]{
 	Parse: func(path string) (string, string) {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, unicode.IsControl) || len(path) > maxArgument {

@@ -101,7 +101,7 @@ func service(lines ...string) string {
 // head are the fields of a good service without backends: lines 3 to 5.
 var head = []string{"name: web", "vip: 192.0.2.100", "port: 80"}
 
-// good are those and a good backend, lines 6 and 7.
+// good are the fields of head and a good backend, lines 6 and 7.
 var good = append(head[:3:3], "backends:", "  - {name: web01, address: 192.0.2.1}")
 
 func with(base []string, more ...string) string {

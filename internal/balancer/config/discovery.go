@@ -118,8 +118,7 @@ type gathering struct {
 	cfg         Config
 	refused     []Refused
 	unsupported func(lb.Service, lb.Backend) string
-	// vips are those of the services, by their names, and endpoints the backends to which mode nat
-	// translates.
+	// vips are the VIPs with the names of their services, and endpoints the backends to which mode nat translates.
 	vips      map[netip.Addr]string
 	endpoints map[endpoint]string
 }

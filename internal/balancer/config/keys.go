@@ -450,10 +450,10 @@ var limitKeys = keytable.Table[lb.Limits]{
 		}, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
 }
 
-// proxyKeys are those of a service of mode proxy; proxyNeeds has which of them need HTTP.
+// proxyKeys are the keys of `proxy` of a service; proxyNeeds has which of them need HTTP.
 var proxyKeys = keytable.Table[lb.Proxy]{
 	{Name: "speaks",
-		What: "The application protocol that the proxy parses: none (`tcp`), or requests (`http`: HTTP/1.1, and HTTP/2 over TLS).",
+		What: "The application protocol that the proxy parses: none (`tcp`) or HTTP (`http`: HTTP/1.1, and HTTP/2 over TLS).",
 		Value: keytable.Optional(func(p *lb.Proxy) *lb.Speaks {
 			return &p.Speaks
 		}, keytable.Word(lb.SpeaksTCP, lb.SpeaksHTTP), fmt.Sprintf("`%s`", lb.SpeaksTCP))},
@@ -637,7 +637,7 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 			"the only one of each container")},
 }, keepingKeys(func(d *lb.DockerOrigin) *lb.Keeping { return &d.Keeping })...)
 
-// keepingKeys are those that bound the sets that are taken of an origin.
+// keepingKeys are the keys that bound the sets that are taken of an origin.
 func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// usualScheduler is that of a service that names none. The proxy has no Maglev.
+// usualScheduler is the scheduler of a service that names none. The proxy has no Maglev.
 func usualScheduler(m lb.Mode) lb.Scheduler {
 	if m.Proxied() {
 		return lb.WeightedRoundRobin

@@ -31,7 +31,7 @@ const (
 	longestProxied  = 24 * time.Hour
 )
 
-// cookieName is that of a cookie (RFC 6265 section 4.1.1).
+// cookieName is a scalar with the name of a cookie (RFC 6265 section 4.1.1).
 var cookieName = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		if !fieldName.MatchString(text) || len(text) > maxName {

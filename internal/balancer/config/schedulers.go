@@ -162,8 +162,8 @@ func (p *parser) checkTable(i int, field string) {
 
 // shares are the sums by which to decide whether a table can represent the weights of a service.
 type shares struct {
-	// sum is of the weights of the backends that take new flows, common their
-	// greatest common divisor, and least the lightest, which is backend number lightest.
+	// sum is the sum of the weights of the backends that take new flows, common their greatest common divisor, and
+	// least the lightest, which is backend number lightest.
 	sum, common, least uint64
 	lightest           int
 }

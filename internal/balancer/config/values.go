@@ -199,7 +199,7 @@ const (
 // portRange is the ports of full NAT, both included.
 type portRange struct{ first, last uint16 }
 
-// usualPorts are those of full NAT where the file does not say.
+// usualPorts are the default ports of full NAT.
 var usualPorts = portRange{DefaultFirstPort, DefaultLastPort}
 
 // ports is a range of ports, as FIRST-LAST.

@@ -23,7 +23,7 @@ const (
 	maxVIPs4, maxVIPs6 = 255, 90
 )
 
-// vrrpKeys are those of `vrrp`.
+// vrrpKeys are the keys of `vrrp`.
 var vrrpKeys = keytable.Table[lb.VRRP]{
 	{Name: "id", Required: true,
 		What:  "The number of the virtual router (VRID). Balancers that share the VIPs have the same; others of the segment have another.",

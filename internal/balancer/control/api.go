@@ -48,7 +48,7 @@ func (c *Controller) Drained() bool {
 
 // flowLister is a DataPlane that shows which flows it remembers.
 type flowLister interface {
-	// Flows returns those that are wanted, as many as limit at most, and how many there are.
+	// Flows returns the wanted flows, limit of them at most, and how many there are.
 	Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error)
 }
 

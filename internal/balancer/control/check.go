@@ -264,7 +264,7 @@ type reloadField struct {
 	before, after any
 }
 
-// membersFields are those of members: all but the peers and the key, which others than this balancer see.
+// membersFields are the fields of members that only a restart can change: all but the peers and the key.
 func membersFields(before, after lb.MembersConfig) []reloadField {
 	if !before.Listen.IsValid() || !after.Listen.IsValid() {
 		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}

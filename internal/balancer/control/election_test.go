@@ -241,8 +241,8 @@ func (b bystander) Standby(on bool) {
 }
 
 // TestBackupBalancesForAWhile: packets for the VIPs are balanced before these are held, and after another balancer has
-// taken them for as long as that one announces it; from the start, a backup balances none, unless a process before has
-// left a data plane that packets may come to.
+// taken them for as long as that one announces it; from the start, a backup balances none, unless the previous process
+// has left a data plane that packets may come to.
 func TestBackupBalancesForAWhile(t *testing.T) {
 	for _, takesOver := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

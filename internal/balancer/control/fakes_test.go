@@ -41,7 +41,7 @@ type world struct {
 	forwardErr error
 	followErr  map[string]error // by the first interface
 
-	// routes are those that are not on the link of eth9.
+	// routes are the routes to addresses that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
 	entries     map[netip.Addr]paths.Entry
 	changed     map[netip.Addr]paths.Entry // since the controller asked
@@ -63,7 +63,7 @@ type world struct {
 
 	counters lb.Counters
 	countErr error // of BackendCounts
-	// countersErr is of Counters.
+	// countersErr is the error of Counters.
 	countersErr error
 	// attachment is another than that of eth9 in TC, and xdpLost the losses that its driver counts.
 	attachment *lb.Attachment

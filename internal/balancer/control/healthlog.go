@@ -25,7 +25,7 @@ type healthLog struct {
 	*core
 	// told lines were logged in this while, and untold were not.
 	told, untold int
-	// selected are those that were logged, but for primaries, which are usual.
+	// selected are the sets of serving backends that were logged, but for primaries, which are usual.
 	selected      map[lb.ServiceKey]view.Serving
 	uncountedTask *loop.Task
 }

@@ -85,7 +85,7 @@ func (w *linkWatch) settleLinks() error {
 	return err
 }
 
-// settings are those of the host: it forwards the packets that the services need, and no others.
+// settings are the host's settings: it forwards the packets that the services need, and no others.
 type settings struct{ linkWatch *linkWatch }
 
 func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {

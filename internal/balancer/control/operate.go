@@ -35,7 +35,7 @@ type operator struct {
 	deadlineTask *loop.Task
 }
 
-// operation is one that was done, and how to take it back.
+// operation is an operation that was done, and how to undo it.
 type operation struct {
 	verb     ops.Verb
 	by       string

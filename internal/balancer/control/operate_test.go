@@ -67,7 +67,7 @@ func must(t *testing.T, c *Controller, lines ...string) {
 	}
 }
 
-// operations are those in force and those that can be undone, a line each.
+// operations lists the operations in force and those that can be undone, a line each.
 func operations(t *testing.T, c *Controller) (lines []string) {
 	t.Helper()
 	got, err := c.Operations()

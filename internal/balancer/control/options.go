@@ -133,7 +133,7 @@ type Options struct {
 	RequestEarly func()
 	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
 	ReplyHops ReplyHops
-	// TakesOver: the data plane forwards already, as a process before has left it.
+	// TakesOver: the data plane forwards already, as the previous process has left it.
 	TakesOver bool
 	// Memory keeps the overlays of operations; nil: they end with the process.
 	Memory Memory
@@ -186,7 +186,7 @@ type Discovery interface {
 
 // Routes tells routers of the VIPs.
 type Routes interface {
-	// Found are the VIPs that routers know of by a process before this one.
+	// Found are the VIPs that routers know of by the previous process.
 	Found() []netip.Addr
 	// Want sets the routes to announce from now on, and does not wait for that.
 	Want(ops.Routes)
@@ -207,7 +207,7 @@ type Role interface {
 // Election is a Role that balancers of a segment agree on.
 type Election interface {
 	Role
-	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election.
+	// Keeping says that the VIPs are held as the previous process has left them, or as before there was an election.
 	// Another balancer may have them: they are not announced.
 	Keeping() bool
 	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;

@@ -27,7 +27,7 @@ type outage struct {
 	told  bool // in the log
 }
 
-// outages are those under way. The loop writes them, and Status reads them.
+// outages are the outages under way. The loop writes them, and Status reads them.
 type outages struct {
 	mu sync.Mutex
 	of map[told]outage

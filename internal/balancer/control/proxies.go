@@ -148,7 +148,7 @@ const (
 // digest is the hash of a file's content; zero: it could not be read.
 type digest [sha256.Size]byte
 
-// certificateFiles are those of a configuration's services, each once.
+// certificateFiles are the certificate files of a configuration's services, each once.
 func certificateFiles(cfg *config.Config) []string {
 	files := map[string]bool{}
 	for _, s := range cfg.Services {

@@ -373,7 +373,7 @@ func TestProxyCertificates(t *testing.T) {
 	})
 }
 
-// files are those that a controller reads.
+// files are the files that a controller reads.
 type files struct {
 	mu sync.Mutex
 	at map[string][]byte

@@ -23,8 +23,8 @@ import (
 )
 
 const (
-	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not
-	// all of it is known again that the process before knew of paths and health.
+	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not all of it is
+	// known again that the previous process knew of paths and health.
 	trust = 5 * time.Second
 	// awaitRoutes is how long a change waits for routers to be told that a VIP goes.
 	awaitRoutes = time.Second
@@ -40,7 +40,7 @@ type routes struct {
 	wanted ops.Routes
 	// told are the routes logged last.
 	told ops.Routes
-	// left are the VIPs that a process before was found to announce.
+	// left are the VIPs that the previous process was found to announce.
 	left []netip.Addr
 	// found are VIPs that are not withdrawn before trusted.
 	found   map[netip.Addr]bool

@@ -235,8 +235,8 @@ func TestRoutesAreTakenOver(t *testing.T) {
 	})
 }
 
-// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that
-// goes on with the data plane of a process before at once, if routers send to it. If none knows of it, because the
+// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that goes
+// on with the data plane of the previous process at once, if routers send to it. If none knows of it, because the
 // speaker has ended, too, others had its packets meanwhile; then its routers are told nothing before, for they may have
 // kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {

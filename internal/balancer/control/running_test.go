@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// controller returns one that acts on the world.
+// controller returns a controller that acts on the world.
 func (w *world) controller(file string) *Controller {
 	return New(Options{
 		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},

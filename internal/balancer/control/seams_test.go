@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// role is one of several balancers'.
+// role is the role of one of several balancers.
 type role struct {
 	mu      sync.Mutex
 	holds   bool

@@ -62,8 +62,8 @@ func (g *startupGate) packetsWentElsewhere(first *view.View) bool {
 	return g.opt.Routes != nil && first.Config.BGP.On() && len(g.routes.left) == 0
 }
 
-// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process
-// before ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
+// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the previous
+// process ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
 // balancer had never been.
 func (g *startupGate) begin(first *view.View) string {
 	if g.opt.TakesOver && g.opt.Routes != nil {

@@ -34,7 +34,7 @@ type healthChecks struct {
 	unsaved atomic.Bool
 }
 
-// checks makes the health checks, with the verdicts that the process before has left.
+// checks makes the health checks, with the verdicts that the previous process has left.
 func (r *resources) checks(log *slog.Logger) *healthChecks {
 	c := &healthChecks{checker: checker.New(&checksVIP{open: r.datapath.OpenChecks, log: log}), log: log}
 	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})

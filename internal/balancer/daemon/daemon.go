@@ -44,7 +44,7 @@ type Options struct {
 	// StateDir has the state by which another process goes on with the data plane of one that was killed, and StoreDir
 	// the configuration by the API, which outlives a reboot.
 	StateDir, StoreDir string
-	// Version is that of the program, and Build tells it from any other build.
+	// Version is the version of the program, and Build tells it from any other build.
 	Version, Build string
 	// StartSpeaker starts a process that speaks BGP, outlives this one, and is told of routes at a unix socket.
 	// Restarting: routers may have kept the routes of a speaker before it.

@@ -34,7 +34,7 @@ func (g flowGroup) Peers() (peers []lb.Peer) {
 	return peers
 }
 
-// flowKeys are those by which members with some keys hand flows over.
+// flowKeys are the keys by which members with these keys hand flows over.
 func flowKeys(of members.Keys) ([][]byte, error) {
 	keys, err := of.Derive(handover.Purpose)
 	if err != nil {

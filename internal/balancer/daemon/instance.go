@@ -67,7 +67,7 @@ func PreviousSources(link, stateDir string) (string, error) {
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
 const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "operations", "health", "ejections"
 
-// kindDiscovered is that of a file which outlives a balancer that has ended, too: the next one serves the backends
+// kindDiscovered is the kind of a file that outlives a balancer that has ended, too: the next one serves the backends
 // discovered before while the origins are away.
 const kindDiscovered = "discovered"
 

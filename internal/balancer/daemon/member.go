@@ -134,7 +134,8 @@ func (m *member) Show(to *ops.Status) {
 	to.Problems = append(to.Problems, members.Problems(all)...)
 }
 
-// configurationDigests are of the services as they are configured, made anew where the configuration is another.
+// configurationDigests are the digests of the services as they are configured, made anew when the configuration
+// changes.
 type configurationDigests struct {
 	last   *config.Config
 	digest string

@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// resources are those that a balancer opens on its host, in the order in which they are opened.
+// resources are the parts that a balancer opens on its host, in the order in which they are opened.
 type resources struct {
 	instance instance
 	// takesOver: another process has left the data plane and the network changes.
@@ -90,7 +90,7 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 	return err
 }
 
-// openDataPlane opens the data plane, that of a process before where there is one.
+// openDataPlane opens the data plane, that of the previous process where there is one.
 func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err error) {
 	var keep *keeper.Keep
 	var kept durable.Options

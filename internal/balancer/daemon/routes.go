@@ -50,7 +50,7 @@ func newRouters(i instance, opt routersOptions) routers {
 // askBound is how long a speaker may take to list the VIPs that it announces.
 const askBound = 2 * time.Second
 
-// Found are the VIPs that a process before this one has announced.
+// Found are the VIPs that the previous process has announced.
 func (r routers) Found() []netip.Addr {
 	ctx, cancel := context.WithTimeout(context.Background(), askBound)
 	defer cancel()

@@ -46,7 +46,7 @@ var errNoServers = errors.New("no name server is configured")
 // name follows a name of the DNS.
 type name struct {
 	lb.DNSOrigin
-	// types are those of the addresses that are asked for: dns.TypeA, dns.TypeAAAA.
+	// types are the types of records that are asked for: dns.TypeA, dns.TypeAAAA.
 	types []uint16
 	// exchange asks a server; nil: over the network.
 	exchange func(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error)

@@ -318,7 +318,7 @@ func (of *container) unhealthy() string {
 	return ""
 }
 
-// addresses returns those of the container on its network, IPv4 first, or says of it why there is none.
+// addresses returns the addresses of the container on its network, IPv4 first, or the reason for which it has none.
 func (c containers) addresses(of *container) (addrs []netip.Addr, why string) {
 	networks := of.NetworkSettings.Networks
 	names := slices.Sorted(maps.Keys(networks))

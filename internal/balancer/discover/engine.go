@@ -58,7 +58,7 @@ type Engine struct {
 	lost    string
 }
 
-// origin is one that is followed.
+// origin is an origin that is followed.
 type origin struct {
 	known
 	key      string

@@ -104,8 +104,8 @@ func (r *reading) later(err error) time.Duration {
 	return r.wait
 }
 
-// folders are those in which a file stands. nil has none: the kernel allows no more of them, and the
-// file is looked at now and then.
+// folders are the watched folders in which a file stands. nil has none: the kernel allows no more of them, and the file
+// is looked at now and then.
 type folders struct {
 	*fsnotify.Watcher
 	watched []string

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// version is that of the saved file.
+// version is the version of the saved file.
 const version = 1
 
 // saved is the file of the known sets. Its times are those of the wall clock of Clock.

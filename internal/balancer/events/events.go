@@ -57,7 +57,7 @@ const (
 var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy,
 	KindRoutes, KindRole, KindMembers, KindStorage, KindCapture, KindNotice}
 
-// Event is one thing that has happened.
+// Event is an event of the balancer.
 type Event struct {
 	// ID is unique among the events of all starts of the daemon, and of those of one start its
 	// number decides the order.
@@ -86,7 +86,7 @@ type Log struct {
 	more chan struct{}
 }
 
-// NewLog returns one that keeps so many events; start tells this start of the daemon from others.
+// NewLog returns a log that keeps so many events; start identifies this start of the daemon.
 func NewLog(kept int, start time.Time) *Log {
 	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept),
 		more: make(chan struct{})}

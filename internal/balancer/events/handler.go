@@ -22,10 +22,10 @@ type About struct {
 // LogValue makes it nothing to those who write lines.
 func (About) LogValue() slog.Value { return slog.GroupValue() }
 
-// Attr returns it as a value of a record.
+// Attr returns the subject as an attribute of a log record.
 func (a About) Attr() slog.Attr { return slog.Any("about", a) }
 
-// Handler returns one that keeps each record from level info on as an event, and hands it on.
+// Handler returns a handler that keeps each record from level info on as an event, and hands it on.
 func (l *Log) Handler(next slog.Handler) slog.Handler { return &handler{l, next, nil} }
 
 type handler struct {

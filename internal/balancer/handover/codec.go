@@ -122,7 +122,7 @@ func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
 	return f, nil
 }
 
-// kind is that of a message.
+// kind is the kind of a message.
 type kind uint8
 
 const (
@@ -146,7 +146,7 @@ const (
 	kinds
 )
 
-// version is that of the protocol; it is in each message, and in the first one a word of its own.
+// version is the version of the protocol; it is in each message, and the first message has it in a word of its own.
 const version = 1
 
 // headerBytes are before each message: version, kind, 2 bytes of 0, and the length of the body.

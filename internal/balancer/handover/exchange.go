@@ -120,8 +120,8 @@ type Exchange struct {
 	bases     map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
-	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for
-	// a while.
+	// flushes are the calls of Flush that wait until peers are sent all flows, and hasten has a value when a peer is to
+	// be sent flows sooner for a while.
 	flushes      chan chan struct{}
 	requestEarly chan struct{}
 }
@@ -355,7 +355,7 @@ func (b *batch) messages() []byte {
 
 // hello is the first message of each end.
 type hello struct {
-	// Name is that of the member that speaks.
+	// Name is the name of the member that sends this.
 	Name string `json:"name"`
 }
 

@@ -77,7 +77,7 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// addressOf is that of the other end of a connection.
+// addressOf is the address of the other end of a connection.
 func addressOf(end net.Addr) netip.Addr {
 	at, _ := netip.ParseAddrPort(end.String())
 	return at.Addr().Unmap().WithZone("")

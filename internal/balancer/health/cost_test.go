@@ -38,11 +38,11 @@ const asEngine = "JEOUL_TEST_CHECK"
 var (
 	// onLoopbackFrom are addresses of the loopback interface.
 	onLoopbackFrom = netip.AddrFrom4([4]byte{127, 1, 0, 0})
-	// beyondFrom are of the range for benchmarks (RFC 2544), behind a link.
+	// beyondFrom is the first address of the range for benchmarks (RFC 2544), behind a link.
 	beyondFrom = netip.AddrFrom4([4]byte{198, 18, 0, 0})
 )
 
-// loopbackAddress is that of endpoint i of a server on all addresses of the loopback interface.
+// loopbackAddress is the address of endpoint i of a server on all addresses of the loopback interface.
 func loopbackAddress(i int) netip.Addr { return addressFrom(onLoopbackFrom, i) }
 
 // addressFrom is the address i behind the first, which ends in two zeros.

@@ -30,7 +30,7 @@ type interner struct {
 	ways map[way]*way
 }
 
-// newInterner returns one that knows the specs and ways of the targets.
+// newInterner returns an interner that knows the specs and ways of the targets.
 func newInterner(targets map[targetKey]*target) *interner {
 	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
 	known := map[*spec]struct{}{}
@@ -55,7 +55,7 @@ func (in *interner) way(w way) *way {
 	return known
 }
 
-// specs returns those of a list of checks.
+// specs returns the specs of a list of checks.
 func (in *interner) specs(list []lb.Check) []*spec {
 	if len(list) == 0 {
 		return nil
@@ -143,7 +143,7 @@ type target struct {
 	drain  bool
 }
 
-// key returns that of a check of a backend.
+// key returns the target's key for a check of a backend.
 func (in *interner) key(wanted *Wanted, check *spec) targetKey {
 	key := targetKey{spec: check, backend: wanted.Backend.Address, port: check.check.Port}
 	if key.port == 0 {

@@ -67,7 +67,7 @@ func (e *Engine) Verdicts() map[lb.BackendKey]Verdict {
 	return verdicts
 }
 
-// Verdict returns that of one backend, and whether it is watched.
+// Verdict returns the verdict on one backend, and whether it is watched.
 func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,8 +132,8 @@ func (e *Engine) verdict(w *watch) Verdict {
 	return v
 }
 
-// reason returns that of the target that counts most against the backend: one of the verdict's
-// own state, else any that has something to say.
+// reason returns the reason of the target that counts most against the backend: one of the verdict's own state, else
+// any that has something to say.
 func (w *watch) reason() string {
 	reason := w.previous
 	for _, t := range w.targets {

@@ -17,7 +17,7 @@ type Base struct {
 	// Size is how many slots there are, a prime; 0 where the table is gone, and flows of slots that have
 	// changed hands are remembered yet.
 	Size uint32
-	// Backends are those that the table was made of, in their order.
+	// Backends are the backends that the table was made of, in their order.
 	Backends []BaseBackend
 	// Beyond: flows are remembered of other slots, too, than those that differ from the present table.
 	Beyond bool

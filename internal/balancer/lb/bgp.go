@@ -113,7 +113,7 @@ func (p BGPPeer) Announces() []Family {
 	return []Family{FamilyOf(p.Address)}
 }
 
-// Family is of addresses.
+// Family is a family of addresses.
 type Family string
 
 // The families.

@@ -145,7 +145,7 @@ type Check struct {
 
 // HTTPCheck is a request, and the responses that pass.
 type HTTPCheck struct {
-	// Method and Path are those of the request, as in "GET" and "/healthz".
+	// Method and Path are the request's, as in "GET" and "/healthz".
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Host is the request's host; empty: the address and port that are asked.

@@ -73,8 +73,8 @@ func ObservedOf(b Backend) Observed { return Observed{Unhealthy: b.NotReady} }
 // TakesFlows says whether the backend may take new flows by its observed state.
 func (o Observed) TakesFlows() bool { return o.Unhealthy == "" && !o.Standby }
 
-// Observations are of the backends of a service, in their order. Those that are beyond the end are zero: none at all
-// stand for a service whose backends all serve. They are not changed; With and Without make others.
+// Observations are the observed states of the backends of a service, in their order. Those that are beyond the end are
+// zero: none at all stand for a service whose backends all serve. They are not changed; With and Without make others.
 type Observations []Observed
 
 // ObservationsOf returns the observed states of n backends; it calls of once for each.

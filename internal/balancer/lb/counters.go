@@ -32,13 +32,13 @@ func (a Attachment) String() string {
 	return "xdp (native)"
 }
 
-// Counters are those of the data plane since it was opened.
+// Counters are the data plane's counters since it was opened.
 type Counters struct {
 	// Outcomes lists every outcome, those of no packet too. Each packet is in
 	// exactly one.
 	Outcomes []OutcomeCount
 	Backends map[BackendKey]BackendCount
-	// Flows are those that are remembered.
+	// Flows are the numbers of remembered flows.
 	Flows    FlowCounts
 	Services map[ServiceKey]ServiceCount
 	// Local has the counts of this host's own sockets; nil where they get no backends.
@@ -49,7 +49,7 @@ type Counters struct {
 type LocalCounts struct {
 	// Cgroup is the directory of the control group.
 	Cgroup string
-	// Sockets are those that have a backend now.
+	// Sockets is the number of sockets that have a backend now.
 	Sockets uint64
 	// Warning names the kernel features that some of them lack; empty: none.
 	Warning string
@@ -78,7 +78,7 @@ type BackendCount struct {
 	// Connections are new flows where flows are tracked; otherwise SYNs that
 	// were sent on, retransmitted ones included.
 	Connections uint64
-	// ReturnedPackets and ReturnedBytes are those of replies, where the mode brings these through the balancer.
+	// ReturnedPackets and ReturnedBytes count replies, where the mode brings these through the balancer.
 	ReturnedPackets, ReturnedBytes uint64
 	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
 	// Unreachable the ICMP errors "destination unreachable" of its own, where the mode brings them

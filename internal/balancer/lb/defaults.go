@@ -26,7 +26,7 @@ const (
 	// first. Filters have 10 (xdp-filter), and run before it; programs without a priority have 50, and get the packets
 	// that it passes.
 	RunPriority = 20
-	// DefaultMTU is that of Ethernet, in bytes.
+	// DefaultMTU is the MTU of Ethernet, in bytes.
 	DefaultMTU = 1500
 )
 
@@ -48,9 +48,9 @@ type Timeouts struct {
 	Fin, Closed time.Duration
 }
 
-// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four minutes where a connection is not
-// open), of RFC 4787 (REQ-5: two minutes), and of Linux' TIME-WAIT; an unproven flow, which may be forged, is kept as
-// long as a real client retransmits SYNs.
+// DefaultTimeouts are the timeouts of RFC 5382 (REQ-5: two hours and four minutes, and four minutes where a connection
+// is not open), of RFC 4787 (REQ-5: two minutes), and of Linux' TIME-WAIT; an unproven flow, which may be forged, is
+// kept as long as a real client retransmits SYNs.
 var DefaultTimeouts = Timeouts{
 	Opening: 30 * time.Second, First: 30 * time.Second,
 	Established: 7440 * time.Second, UDP: 2 * time.Minute,
@@ -110,7 +110,7 @@ const (
 
 // Defaults of the protocol between balancers.
 const (
-	// DefaultMembersPort is that of the protocol's other users.
+	// DefaultMembersPort is the port of the protocol's other users.
 	DefaultMembersPort = 7946
 	// MembersTolerance is for how long the tables of two balancers may differ before they warn: a change of the
 	// configuration, or the verdict of health checks, does not come to all of them at once.

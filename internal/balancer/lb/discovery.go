@@ -54,7 +54,7 @@ type FileOrigin struct {
 
 // DNSOrigin is a name in the DNS.
 type DNSOrigin struct {
-	// Name is that of A and AAAA records, or of SRV records; empty: there is none.
+	// Name is the name of A and AAAA records, or of SRV records; empty: there is none.
 	Name string `json:"name,omitempty"`
 	// Type is "A", "AAAA", "SRV" or "both" of the first two; empty stands for DefaultRecords.
 	Type string `json:"type,omitempty"`
@@ -77,7 +77,7 @@ type DockerOrigin struct {
 // On says whether backends are found at all.
 func (d Discovery) On() bool { return len(d.Origins()) > 0 }
 
-// Origins are those that the service has, in the order of their backends.
+// Origins returns the origins of the service, in the order of their backends.
 func (d Discovery) Origins() (all []Origin) {
 	for _, o := range []struct {
 		is   bool

@@ -40,7 +40,7 @@ var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, 
 	FlowBackendFIN, FlowClosed,
 	FlowRefused, FlowTimeWait}
 
-// Flow is one that the data plane remembers.
+// Flow is a flow that the data plane remembers.
 type Flow struct {
 	Backend BackendKey
 	// Client is who has begun it.

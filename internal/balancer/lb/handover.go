@@ -14,6 +14,7 @@ type FlowsTaken struct {
 	Taken, Followed int
 	// Refused are counted by the reason.
 	Refused map[string]int
-	// Missed are those of the refused that a change here may have taken, so that they are to be told again after it.
+	// Missed counts the refused flows that would be taken after a change that is yet to come here, so that they are to
+	// be sent again then.
 	Missed int
 }

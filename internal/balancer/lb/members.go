@@ -31,7 +31,7 @@ func (m MembersConfig) FlowsAt() uint16 { return cmp.Or(m.FlowsPort, m.Listen.Po
 type ServiceTable struct {
 	Key  ServiceKey
 	Name string
-	// Digest is that of ServiceCount.TableDigest.
+	// Digest is ServiceCount.TableDigest.
 	Digest uint64
 	// Takers are the backends that take new flows; nil where there are more than MaxTakers.
 	Takers []Taker

@@ -40,7 +40,7 @@ const (
 // Modes lists the modes in the order in which they are explained.
 var Modes = append(slices.Clone(PacketModes), ModeProxy)
 
-// PacketModes are those by which a data plane sends clients' packets on to backends: all but ModeProxy.
+// PacketModes are the modes by which a data plane sends clients' packets on to backends: all but ModeProxy.
 var PacketModes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.

@@ -94,7 +94,7 @@ type ProxyEngine struct {
 	Connections uint32 `json:"connections,omitempty"`
 	// HardStop is how long a process that a reload has replaced keeps its connections; 0: DefaultHardStop.
 	HardStop time.Duration `json:"hard_stop_ns,omitempty"`
-	// User and Group are those that the engine runs as; empty: DefaultProxyUser.
+	// User and Group are the user and the group of the engine's process; empty: DefaultProxyUser.
 	User  string `json:"user,omitempty"`
 	Group string `json:"group,omitempty"`
 	// Program is the path of the engine's program; empty: haproxy, found by PATH and in /usr/sbin.

@@ -106,10 +106,9 @@ type Hash string
 
 // The hashes.
 const (
-	// HashFlow is of the client's address and port, so that the flows of one client
-	// spread over all backends.
+	// HashFlow hashes the client's address and port, so that the flows of one client spread over all backends.
 	HashFlow Hash = "flow"
-	// HashSource is of the client's address alone.
+	// HashSource hashes the client's address alone.
 	HashSource Hash = "source"
 )
 

@@ -29,7 +29,7 @@ const (
 func sharedPort(service int) uint16        { return uint16(80 + service) }
 func sharedBackendPort(service int) uint16 { return uint16(9000 + service) }
 
-// sharedService is one that only datagrams with its number are for.
+// sharedService is a service that only datagrams with its number are for.
 func (r *rig) sharedService(number int) lb.RoutedService {
 	s := service(false, lb.UDP, lb.RoundRobin)
 	s.Name, s.Port = fmt.Sprint("shared-", number), sharedPort(number)

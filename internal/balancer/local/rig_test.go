@@ -48,7 +48,7 @@ const (
 	backendPort = 8080
 )
 
-// address is that of backend n of a family.
+// address is the address of backend n of a family.
 func address(ipv6 bool, n int) netip.Addr {
 	if ipv6 {
 		return netip.MustParseAddr(fmt.Sprintf("2001:2::%d", n))
@@ -146,7 +146,7 @@ func (r *rig) listen(at netip.AddrPort, word string) {
 	}()
 }
 
-// service is one whose backends are all there.
+// service is a service whose backends are all there.
 func service(ipv6 bool, protocol lb.Protocol, scheduler lb.Scheduler) lb.RoutedService {
 	s := lb.RoutedService{Service: lb.Service{Name: fmt.Sprintf("%s-%t", protocol, ipv6), VIP: vip4, Port: port,
 		Protocol: protocol, Mode: lb.NAT, Scheduler: scheduler}}

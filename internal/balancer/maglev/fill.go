@@ -15,7 +15,7 @@ type filling struct {
 	table []uint16
 	// taken has a bit for each slot.
 	taken []uint64
-	// paths and owners are those of the candidates, in their order.
+	// paths and owners are the candidates', in their order.
 	paths  []path
 	owners []uint16
 	// left is how many slots are free at first: there are as many turns.
@@ -24,18 +24,18 @@ type filling struct {
 	order []turn
 }
 
-// turn is that of a candidate, by its number.
+// turn is the turn of a candidate, by its number.
 type turn = uint32
 
-// newFilling is of a table whose slots are all free.
+// newFilling fills a table whose slots are all free.
 func newFilling(candidates []candidate, size uint32) *filling {
 	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
 	f.begin(candidates)
 	return f
 }
 
-// newRefilling is of a table in which backends that are absent, by their numbers, have
-// left their slots; the candidates are the others.
+// newRefilling fills a table in which backends that are absent, by their numbers, have left their slots; the candidates
+// are the others.
 func newRefilling(candidates []candidate, table []uint16, absent []bool) *filling {
 	size := uint32(len(table))
 	f := &filling{size: size, table: slices.Clone(table), taken: make([]uint64, (size+63)/64)}

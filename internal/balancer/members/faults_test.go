@@ -42,7 +42,7 @@ func patient(o *Options) {
 	}
 }
 
-// datagram is one that came, from an address.
+// datagram is a datagram that came, with its source.
 type datagram struct {
 	from netip.Addr
 	text []byte

@@ -15,7 +15,7 @@ import (
 	"slices"
 )
 
-// keyLengths are those of AES-128, AES-192 and AES-256, in bytes.
+// keyLengths are the lengths of the keys of AES-128, AES-192 and AES-256, in bytes.
 var keyLengths = []int{16, 24, 32}
 
 const (

@@ -38,7 +38,7 @@ type Options struct {
 	lb.MembersConfig
 	// Keys are accepted; it sends by the first.
 	Keys Keys
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Local returns this balancer's present state. It must be cheap: it is called each second.
 	Local func() Local
@@ -121,7 +121,7 @@ type differing struct {
 type silence struct {
 	since  time.Time
 	reason string
-	// sameName is that of another member, which this one has, too; then it does answer.
+	// sameName is the name of another member, which this one has, too; then it does answer.
 	sameName string
 }
 
@@ -354,7 +354,7 @@ func (m *Membership) receiveState(text []byte) {
 	n := m.nodes[s.Name]
 	switch {
 	case n == nil || n.greeting.Instance != s.Instance:
-		// of a process before, or of one that is not known yet: it says it again
+		// of the previous process, or of one that is not known yet: it says it again
 	case n.said != nil && n.said.Sequence >= s.Sequence: // an older one, or a replay
 	default:
 		n.said = s

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// format is that of members' messages. A member of another one is shown, and not compared with.
+// format is the format of members' messages. A member of another one is shown, and not compared with.
 const format = 1
 
 // The bounds of a member's message.
@@ -31,7 +31,7 @@ const (
 // greeting is the metadata of a member's address: memberlist keeps it current, and gives it 512 bytes.
 type greeting struct {
 	Format int `json:"format"`
-	// Instance is of a process, so that recorded messages of an earlier one are not taken for its.
+	// Instance identifies a process, so that recorded messages of an earlier one are not taken for its.
 	Instance uint64 `json:"instance"`
 	Version  string `json:"version"`
 }

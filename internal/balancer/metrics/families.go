@@ -186,7 +186,7 @@ func ofLimits(value func(*ops.Limits) uint32) func(*ops.Service) (float64, bool)
 	}
 }
 
-// tableInfo is of services that have a table.
+// tableInfo is the family of services that have a table.
 var tableInfo = of[*ops.Service]{
 	family{"jeoul_service_table_info",
 		"1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
@@ -198,7 +198,7 @@ type found struct {
 	*ops.Discovered
 }
 
-// discoveredFamilies are those of the origins that services have.
+// discoveredFamilies are the families of the services' origins.
 var discoveredFamilies = []of[found]{
 	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge,
 		[]string{"service", "origin"}},

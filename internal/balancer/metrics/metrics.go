@@ -23,7 +23,7 @@ import (
 // Path is where the metrics are.
 const Path = "/metrics"
 
-// Metrics are those of one balancer.
+// Metrics are the metrics of one balancer.
 type Metrics struct {
 	gatherer *gatherer
 	reloads  *reloads

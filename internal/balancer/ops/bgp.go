@@ -57,7 +57,7 @@ type BGPPeer struct {
 	// Address has the interface of a link-local one behind a per cent sign.
 	Address string `json:"address"`
 	ASN     uint32 `json:"asn"`
-	// State is that of the session (RFC 4271 section 8.2.2), such as "established".
+	// State is the session's state (RFC 4271 section 8.2.2), such as "established".
 	State string `json:"state"`
 	// Since is when the session was established, or when the last one ended; absent: there was none.
 	Since time.Time `json:"since,omitzero"`
@@ -65,7 +65,7 @@ type BGPPeer struct {
 	Sessions uint64 `json:"sessions"`
 	// Reason says why there is no session.
 	Reason string `json:"reason,omitempty"`
-	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, the time of silence after which
+	// RouterID, HoldSeconds and Restarts describe the session: the router's identifier, the time of silence after which
 	// it ends, and whether the router keeps routes while the speaker restarts.
 	RouterID    string  `json:"router_id,omitempty"`
 	HoldSeconds float64 `json:"hold_seconds,omitempty"`

@@ -29,7 +29,7 @@ type FeedReport struct {
 	Follows string `json:"follows,omitempty"`
 	// Platform is the kind of hosts that the backends of its services are; empty: plain ones.
 	Platform Platform `json:"platform,omitempty"`
-	// AsOf is of when that was last known; zero: it is known as it is now.
+	// AsOf is when the followed system was last known; zero: it is known as it is now.
 	AsOf time.Time `json:"as_of,omitzero"`
 	// Troubles are the faults, the worst first.
 	Troubles []FeedTrouble `json:"troubles,omitempty"`

@@ -21,13 +21,13 @@ type FlowQuery struct {
 	Of []string
 	// Client is a network that the client's address is in; the zero value: any.
 	Client netip.Prefix
-	// States are those that a flow may be in; empty: any.
+	// States are the states that a flow may be in; empty: any.
 	States []lb.FlowState
 	// Limit is how many are listed at most, 1 to MaxFlows; 0 is DefaultFlows.
 	Limit int
 }
 
-// Flow is one that the data plane remembers.
+// Flow is a flow that the data plane remembers.
 type Flow struct {
 	Service string `json:"service"`
 	Backend string `json:"backend"`

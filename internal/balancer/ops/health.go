@@ -100,6 +100,6 @@ type Checked struct {
 	Checks  []Check       `json:"checks"`
 	Results []CheckResult `json:"results"`
 	Steps   []CheckStep   `json:"steps"`
-	// State is that of the backend in the balancer, which this check does not change.
+	// State is the backend's state in the balancer, which this check does not change.
 	State lb.BackendState `json:"state"`
 }

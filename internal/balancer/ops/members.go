@@ -50,7 +50,7 @@ type Member struct {
 	Address string      `json:"address"`
 	State   MemberState `json:"state"`
 	Since   time.Time   `json:"since"`
-	// Version is that of its program.
+	// Version is the version of the member's program.
 	Version string `json:"version,omitempty"`
 	// Configuration is a digest of its services as they are configured; empty where it has not said.
 	Configuration string `json:"configuration,omitempty"`

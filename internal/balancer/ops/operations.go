@@ -76,7 +76,7 @@ type Target struct {
 // String returns "web/web01", as the command line has it.
 func (t Target) String() string { return t.Service + "/" + t.Backend }
 
-// Operation is one that was done.
+// Operation is an operation that was done.
 type Operation struct {
 	Verb    Verb      `json:"verb"`
 	Targets []Target  `json:"targets"`
@@ -164,8 +164,8 @@ type Forced struct {
 
 // Left has the flows that a backend still has.
 type Left struct {
-	// Flows are those remembered that name it, ended ones included until they are
-	// forgotten; looked through some seconds ago at most.
+	// Flows is the number of remembered flows to it, ended ones included until they are forgotten; looked through some
+	// seconds ago at most.
 	Flows uint64 `json:"flows"`
 	// Tracked says that the service remembers every flow: then Active are those
 	// that have not ended.

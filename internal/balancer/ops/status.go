@@ -16,7 +16,7 @@ import (
 type Status struct {
 	// At is when it was taken, by the balancer's clock; all other times are by the clock as it was set then.
 	At time.Time `json:"at,omitzero"`
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	// Started is when the daemon started.
@@ -103,8 +103,8 @@ type LocalEvent struct {
 
 // Flows is the state of the tables of flows.
 type Flows struct {
-	// Proven are those whose client has shown that it is there, by more than its
-	// first packet; Unproven the others, which live apart.
+	// Proven is the number of flows whose client has shown that it is there, by more than its first packet; Unproven
+	// that of the others, which live apart.
 	Proven        uint64 `json:"proven"`
 	ProvenLimit   uint64 `json:"proven_limit"`
 	Unproven      uint64 `json:"unproven"`
@@ -125,15 +125,15 @@ type Memory struct {
 	// Configuration is for services, their tables and their backends.
 	Configuration uint64 `json:"configuration"`
 	Counters      uint64 `json:"counters"`
-	// Ways are those that replies take, kept for a fraction of a second.
+	// Ways is for the routes that replies take, which are kept for a fraction of a second.
 	Ways uint64 `json:"ways"`
-	// Fragments are datagrams that come in pieces.
+	// Fragments is for datagrams that come in pieces.
 	Fragments uint64 `json:"fragments"`
 	// Checks is for health checks by the VIP.
 	Checks uint64 `json:"checks,omitempty"`
 }
 
-// Interface is one that packets arrive on and leave by.
+// Interface is an interface that packets arrive on and leave by.
 type Interface struct {
 	Name string `json:"name"`
 	// Up says that it is switched on and has a carrier.
@@ -190,7 +190,7 @@ type Service struct {
 	Flows  uint64 `json:"flows"`
 	// Serving says which backends take new flows.
 	Serving Serving `json:"serving"`
-	// Checks are those of each backend, and Require how many of several must pass; absent where there is no check.
+	// Checks are the checks of each backend, and Require how many of several must pass; absent where there is no check.
 	Checks  []Check `json:"checks,omitempty"`
 	Require string  `json:"require,omitempty"`
 	// OnDown is the policy for flows of a backend that fails; absent where there is no check.
@@ -326,10 +326,10 @@ type Backend struct {
 	// Narrow says that a router on the path has reported the MTU, for the balancer's own tunnel packets.
 	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`
-	// Bytes are those of IP packets as they came, without the Ethernet frame.
+	// Bytes are the bytes of IP packets as they came, without the Ethernet frame.
 	Bytes uint64 `json:"bytes"`
-	// ReturnedPackets and ReturnedBytes are those of replies that came back
-	// through the balancer, in the modes nat and fullnat; in mode proxy the content's bytes.
+	// ReturnedPackets and ReturnedBytes count replies that came back through the balancer, in the modes nat and
+	// fullnat; in mode proxy the content's bytes.
 	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
 	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
@@ -344,8 +344,8 @@ type Backend struct {
 	Active uint32 `json:"active"`
 	Upper  uint32 `json:"upper,omitempty"`
 	Lower  uint32 `json:"lower,omitempty"`
-	// Flows are those remembered that name it, ended ones until they are forgotten;
-	// looked through some seconds ago at most.
+	// Flows is the number of remembered flows to it, ended ones until they are forgotten; looked through some seconds
+	// ago at most.
 	Flows uint64 `json:"flows"`
 	// Proxied has counters that only the proxy keeps, in mode proxy; absent in others. Connections and Active are those
 	// that it has opened to the backend, Bytes went there, and ReturnedBytes came from there.
@@ -369,8 +369,8 @@ type Backend struct {
 // Ports are a backend's source ports in full NAT's pool. Each open flow holds one; services
 // with the same backend, port and protocol share them, and each shows the sum.
 type Ports struct {
-	// Held are those that no new flow can get, as of the last count, some seconds ago:
-	// of flows that are proven and not over.
+	// Held is the number of ports that no new flow can get, as of the last count, some seconds ago: those of flows that
+	// are proven and not over.
 	Held uint64 `json:"held"`
 	// Limit is how many there are: the pool's addresses of the backend's family, times
 	// its ports.

@@ -13,7 +13,7 @@ import (
 type VRRP struct {
 	ID        uint8  `json:"id"`
 	Interface string `json:"interface"`
-	// State is that of RFC 9568 section 6.4.
+	// State is the state by RFC 9568 section 6.4.
 	State string `json:"state" enum:"initialize,backup,active"`
 	// Since is when it began, and Why the cause.
 	Since time.Time `json:"since"`
@@ -77,7 +77,7 @@ type VRRPDrained struct {
 // Election is how a balancer is to take part.
 type Election struct {
 	VRRP lb.VRRP
-	// Interface and Priority are those that hold, Out says why it takes no part now; empty: it does.
+	// Interface and Priority are the ones in force. Out says why the balancer takes no part now; empty: it does.
 	Interface string
 	Priority  uint8
 	VIPs      []netip.Addr

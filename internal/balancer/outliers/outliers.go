@@ -17,14 +17,14 @@ import (
 // datagrams are not judged yet.
 const Every = time.Second
 
-// Service is one that ejects backends, as it is now.
+// Service is a service that ejects backends, as it is now.
 type Service struct {
 	lb.Outliers
 	Protocol lb.Protocol
 	Backends []Backend
 }
 
-// Backend is one of a service.
+// Backend is a backend of such a service.
 type Backend struct {
 	Key lb.BackendKey
 	// Wanted: nothing but its ejection keeps it from new flows: no operation, no check, and a path
@@ -95,7 +95,7 @@ func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
 	return changes
 }
 
-// Ejections returns those in force.
+// Ejections returns the ejections in force.
 func (e *Engine) Ejections() map[lb.BackendKey]Ejection {
 	all := map[lb.BackendKey]Ejection{}
 	for key, b := range e.backends {

@@ -198,7 +198,7 @@ func TestBlip(t *testing.T) {
 	})
 }
 
-// TestCountersBegin: counters that begin anew, and those of a process before, say nothing.
+// TestCountersBegin: counters that begin anew, and those of the previous process, say nothing.
 func TestCountersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 2, usual)

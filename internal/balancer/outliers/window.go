@@ -11,8 +11,8 @@ import (
 
 // backend is the counters of one backend within the last interval.
 type backend struct {
-	// samples are those of the last interval, the oldest first, a tenth of the interval apart or Every where that is
-	// more. last is the latest reading of its counters, and before the one before that.
+	// samples are the samples of the last interval, the oldest first, a tenth of the interval apart or Every where that
+	// is more. last is the latest reading of its counters, and before the one before that.
 	samples      []sample
 	last, before sample
 	ejection     *Ejection

@@ -47,7 +47,7 @@ type narrow struct {
 // quoted is the content of an ICMP error about a packet that was too big.
 type quoted struct {
 	source, destination netip.Addr
-	// size is that of the packet and mtu the largest that would pass, in bytes.
+	// size is the packet's and mtu the largest that would pass, in bytes.
 	size, mtu int
 }
 

@@ -55,7 +55,7 @@ type Route struct {
 	// invalid where there are none: neighbour solicitations come from a link-local
 	// address, and a neighbour of the administrator's (nud permanent) is not asked.
 	Asks netip.Addr
-	// MTU is that of the route or of the interface, in bytes, whichever is less.
+	// MTU is the route's or the interface's, in bytes, whichever is less.
 	MTU int
 	// Told says that a router on the path has reported the MTU, for our tunnel packets.
 	Told  bool

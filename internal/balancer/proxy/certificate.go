@@ -21,7 +21,7 @@ const largestPEM = 1 << 20
 // certificate is a file with a certificate, its chain and its key.
 type certificate struct {
 	path string
-	// sum is of the file's contents.
+	// sum is a hash of the file's contents.
 	sum  string
 	pem  []byte
 	leaf *x509.Certificate

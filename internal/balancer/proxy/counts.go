@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// gauges are of now; all other numbers of HAProxy's only grow, within a worker.
+// gauges are the numbers that rise and fall; all other numbers of HAProxy's only grow, within a worker.
 var gauges = map[string]bool{"qcur": true, "scur": true}
 
 // numbers are the counters and gauges of an object, by HAProxy's names.

@@ -27,7 +27,7 @@ type Service struct {
 	Observed lb.Observations
 }
 
-// Counts are of a service or a backend, since the data plane of jeoul began: they do not begin again where
+// Counts are the counters of a service or a backend, since the data plane of jeoul began: they do not begin again where
 // HAProxy does.
 type Counts struct {
 	// Connections were taken, and Active are open now.

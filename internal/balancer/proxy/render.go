@@ -153,7 +153,7 @@ func renderService(r *Rendering, s *Service, h Host, logged bool) error {
 	return c.backends(c.name+allOf, s.Name, all)
 }
 
-// service is one that is rendered.
+// service is a service that is rendered.
 type service struct {
 	*Service
 	p    *lb.Proxy

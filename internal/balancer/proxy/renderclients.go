@@ -38,7 +38,7 @@ func (c *service) clients(t *text) {
 	}
 	c.listed(t)
 	if c.Scheduler == lb.Maglev && !c.BySource() {
-		// It is of the connection that HAProxy sees, that of a proxy before it included.
+		// The hash is of the connection that HAProxy sees, which may be that of a proxy before it.
 		t.add("scheduler", "tcp-request", "connection", "set-var-fmt(sess.flow)", "%ci:%cp")
 	}
 	if c.http {

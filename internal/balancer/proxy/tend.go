@@ -30,7 +30,7 @@ func (e *engine) tend() {
 	}
 }
 
-// look is one look.
+// look looks at the process once.
 func (e *engine) look() {
 	back, err := e.take(e.watch)
 	if err != nil {

@@ -26,7 +26,7 @@ func (p place) wrap(err error) error {
 	return &FieldError{Service: p.service, Field: p.field, Engine: p.engine, Err: err}
 }
 
-// line is one of the file.
+// line is a line of the file.
 type line struct {
 	text string
 	from place

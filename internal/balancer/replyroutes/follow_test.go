@@ -294,7 +294,7 @@ func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
 	}
 }
 
-// randomPrefix is one of few, so that they lie within each other.
+// randomPrefix is a prefix from a small set, so that prefixes lie within each other.
 func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 	var address netip.Addr
 	bits := []int{0, 0, 3, 8, 12, 15, 16, 17, 20, 24, 28, 32}[random.IntN(12)]
@@ -304,7 +304,7 @@ func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 	return netip.PrefixFrom(address, bits).Masked()
 }
 
-// randomClient is one of few addresses near each other.
+// randomClient is an address from a small set near each other.
 func (g *ground) randomClient(random *rand.Rand, family int) netip.Addr {
 	few := func() byte { return byte(random.IntN(3)) }
 	if family == 0 {

@@ -188,7 +188,7 @@ type Change struct {
 	Generation uint64
 	// Changed is false where the source says so already.
 	Changed bool
-	// Difference is that of the sources' services as a unified diff; empty where there is none.
+	// Difference is the difference of the sources' services as a unified diff; empty where there is none.
 	Difference string
 }
 

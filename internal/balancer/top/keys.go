@@ -168,7 +168,7 @@ func (m Model) typeFilter(key, text string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// keyCodes are those of keys that end the typing of a filter and move the cursor.
+// keyCodes are the codes of keys that end the typing of a filter and move the cursor.
 var keyCodes = map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown}
 
 // escape shows all rows again.

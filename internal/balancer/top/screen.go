@@ -40,7 +40,7 @@ func (m Model) View() tea.View {
 	return v
 }
 
-// lines are those of the screen, as many as it has.
+// lines returns the lines of the screen, as many as it has.
 func (m Model) lines() []string {
 	if m.width == 0 || m.height == 0 {
 		return nil
@@ -209,7 +209,7 @@ func (m Model) tableLines() []string {
 	return lines
 }
 
-// titles are those of the columns; the one that rows are sorted by has a mark.
+// titles are the titles of the columns; the one that rows are sorted by has a mark.
 func (l layout) titles(g glyphs, by sorting) string {
 	var parts []string
 	for n, c := range l.columns {

@@ -18,7 +18,7 @@ const (
 	bad
 )
 
-// column is one of a table.
+// column is a column of a table.
 type column struct {
 	title string
 	right bool

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// View is one of the tables.
+// View is a view: a table with its key.
 type View string
 
 // The views, in the order of their keys, which are 1 and on.
@@ -49,7 +49,7 @@ func (f *figures) table(v View, all bool, now time.Time) *table {
 	return f.serviceTable()
 }
 
-// rateColumns are those of rates, which rank from a number on.
+// rateColumns are the columns of rates, which rank from a number on.
 func rateColumns(of func(i int) rates, rank int) []column {
 	rate := func(title string, rank int, value func(rates) float64) column {
 		return column{title: title, right: true, width: rateWidth, rank: rank,

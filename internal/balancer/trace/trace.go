@@ -81,7 +81,7 @@ type Packet struct {
 	// Slot is the slot of the service's table that was read, one of Slots; nil where it was not read.
 	Slot  *uint32 `json:"slot,omitempty"`
 	Slots int     `json:"slots,omitempty"`
-	// Reasons are those that decided besides the configuration.
+	// Reasons are the conditions that decided besides the configuration.
 	Reasons []Reason `json:"reasons,omitempty"`
 	// Backend is the one that takes the packet, or that a reply came from.
 	Backend *Backend `json:"backend,omitempty"`
@@ -114,7 +114,7 @@ type Flow struct {
 	Protocol string `json:"protocol"`
 	// Flags are TCP's, by their names in lower case.
 	Flags []string `json:"flags,omitempty"`
-	// Length is that of the IP packet, in bytes.
+	// Length is the length of the IP packet, in bytes.
 	Length uint32 `json:"length"`
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trafficClass is that of network control (RFC 2474, CS6), which is lost last.
+// trafficClass is the class of network control (RFC 2474, CS6), which is lost last.
 const trafficClass = 0xc0
 
 // received is a packet that came, with fields of its IP header.

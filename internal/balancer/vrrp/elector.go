@@ -79,8 +79,8 @@ type Options struct {
 	Log *slog.Logger
 	// Watch watches an interface.
 	Watch func(name string) (Links, error)
-	// Keeps: a process before, which was killed, has left the VIPs on the interface. They stay until the election has
-	// an outcome.
+	// Keeps: the previous process, which was killed, has left the VIPs on the interface. They stay until the election
+	// has an outcome.
 	Keeps bool
 	// open opens a socket; nil: a raw one.
 	open func(link string, index int, src netip.Addr) (wire, error)
@@ -159,7 +159,7 @@ func (e *Elector) Holds() (bool, error) {
 	return e.holds, nil
 }
 
-// Keeping says that the VIPs are held as they were before there was an election, or by a process before: another
+// Keeping says that the VIPs are held as they were before there was an election, or by the previous process: another
 // balancer may have taken them over since.
 func (e *Elector) Keeping() bool {
 	e.mu.Lock()
@@ -374,7 +374,7 @@ func (e *Elector) open() (err error) {
 	return nil
 }
 
-// vips are those of a family, in the configuration's order.
+// vips returns the VIPs of a family, in the configuration's order.
 func (e *Elector) vips(four bool) (some []netip.Addr) {
 	for _, vip := range e.in.VIPs {
 		if vip.Is4() == four {
@@ -508,7 +508,7 @@ func brief(list []netip.Addr) string {
 	return fmt.Sprint(list)
 }
 
-// announced are those of VIPs that a packet has room for, in a copy.
+// announced returns a copy of as many VIPs as a packet has room for.
 func announced(vips []netip.Addr) []netip.Addr {
 	most := MostIPv6
 	if len(vips) > 0 && vips[0].Is4() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// State is that of a virtual router (RFC 9568 section 6.4).
+// State is the state of a virtual router (RFC 9568 section 6.4).
 type State string
 
 // The states. Initialize takes no part; Active holds the addresses.
@@ -186,7 +186,7 @@ func (m Machine) Hear(now time.Time, a Heard) (Machine, Do) {
 	return m, Do{}
 }
 
-// hearBackup is of section 6.4.2.
+// hearBackup takes an advertisement in state Backup (section 6.4.2).
 func (m Machine) hearBackup(now time.Time, a Heard) Machine {
 	if a.Priority == 0 {
 		// The interval is that of the active one, which has been heard before.
@@ -208,9 +208,9 @@ func (m Machine) hearBackup(now time.Time, a Heard) Machine {
 	return m
 }
 
-// hearActive is of section 6.4.3. Whoever else was active has answered for the VIPs, and may have announced them: the
-// neighbours that took its MAC address up learn this balancer's again. The RFC leaves that out, and neighbours would
-// keep the other address for as long as it answers or forwards.
+// hearActive takes an advertisement in state Active (section 6.4.3). Whoever else was active has answered for the VIPs,
+// and may have announced them: the neighbours that took its MAC address up learn this balancer's again. The RFC leaves
+// that out, and neighbours would keep the other address for as long as it answers or forwards.
 func (m Machine) hearActive(now time.Time, a Heard) (Machine, Do) {
 	switch {
 	case a.Priority == 0:

@@ -13,7 +13,7 @@ import (
 // ADVERTISEMENTs are ignored.
 type Foreign struct {
 	Address netip.Addr
-	// VIPs are those that it advertises, of the family of Address.
+	// VIPs are the addresses that it advertises, of the family of Address.
 	VIPs     []netip.Addr
 	Priority uint8
 	// Heard is when it advertised last.

@@ -65,7 +65,7 @@ type Advert struct {
 	Priority uint8
 	// Interval is a multiple of 10 ms, up to 40.95 s.
 	Interval time.Duration
-	// Addresses are those of the virtual router, of the packet's family.
+	// Addresses are the virtual router's, of the packet's family.
 	Addresses []netip.Addr
 }
 

@@ -27,7 +27,7 @@ type token struct {
 	hash [sha256.Size]byte
 }
 
-// tokens are those of the file.
+// tokens are the tokens of the file.
 type tokens []token
 
 // tokenFile is the file as a whole.

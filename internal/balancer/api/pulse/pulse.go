@@ -68,7 +68,7 @@ type Pulse struct {
 	start time.Time
 }
 
-// New returns one that reads statuses; problem returns the form of an error for a watcher.
+// New returns a pulse that reads statuses; problem returns the form of an error for a watcher.
 func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Pulse {
 	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
 		joined: make(chan struct{}), start: time.Now()}

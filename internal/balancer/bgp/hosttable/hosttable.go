@@ -32,7 +32,7 @@ var (
 	ErrCorrupt = errors.New("the journal of routes is damaged")
 )
 
-// route is one of ours: to an address, in a table of the kernel, with a metric.
+// route is a route of ours: to an address, in a table of the kernel, with a metric.
 type route struct {
 	Table  uint32     `json:"table"`
 	VIP    netip.Addr `json:"vip"`
@@ -47,7 +47,7 @@ type Table struct {
 	made map[route]bool
 	// put are the routes that are to be there.
 	put []route
-	// number is that table's.
+	// number is the number of the table.
 	number uint32
 }
 
@@ -73,7 +73,7 @@ func Open(journal string, files *durable.Files) (*Table, error) {
 	return t, nil
 }
 
-// Addresses are those that are there.
+// Addresses are the addresses that have a route there.
 func (t *Table) Addresses() []netip.Addr {
 	there := map[netip.Addr]bool{}
 	for r := range t.made {

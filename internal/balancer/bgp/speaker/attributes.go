@@ -117,9 +117,9 @@ type kind struct {
 	as        attributes
 }
 
-// kinds are those of a peer's routes, in the order in which a route is looked for. Addresses of the pool are announced
-// for as long as the balancer is there, for replies come to them: they are not drained. Those of others have a longer
-// path, or less preference within the AS.
+// kinds are the kinds of a peer's routes, in the order in which a route is looked for. Addresses of the pool are
+// announced for as long as the balancer is there, for replies come to them: they are not drained. Those of others have
+// a longer path, or less preference within the AS.
 func (a attributes) kinds() []kind {
 	owned := a
 	owned.Draining = false

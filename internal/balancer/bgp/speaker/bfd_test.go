@@ -213,7 +213,7 @@ func strangers(t *testing.T, r *bird, p *process) {
 		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others",
 			after.Refused-before.Refused)
 	}
-	// It is one that the router has not sent that would take the session down by a state.
+	// A packet whose state takes the session down is a stranger's: the router has sent none.
 	if after.RemoteState != "up" && after.Ups == before.Ups {
 		t.Errorf("the router's state is %q", after.RemoteState)
 	}

@@ -42,8 +42,8 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 	return err
 }
 
-// metricsOf are those of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets here
-// (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
+// metricsOf are the metrics of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets
+// here (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
 func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
 	of := map[netip.Addr]int{}
 	vips := lb.RouteMetric
@@ -72,7 +72,7 @@ func (s *Speaker) openTable() (err error) {
 	return nil
 }
 
-// clearTable takes all VIPs out of tables, those of a process before, too. mu is held.
+// clearTable takes all VIPs out of tables, those of the previous process, too. mu is held.
 func (s *Speaker) clearTable() error {
 	if s.table == nil {
 		if _, err := os.Stat(s.journal); errors.Is(err, fs.ErrNotExist) {

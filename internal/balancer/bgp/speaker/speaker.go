@@ -43,7 +43,7 @@ type Speaker struct {
 	gobgp  *server.BgpServer
 	close  context.CancelFunc
 	wanted bgp.Wanted
-	// peers are those that GoBGP has, as they were given to it.
+	// peers are GoBGP's peers, as they were given to it.
 	peers map[string]lb.BGPPeer
 	vips  map[netip.Addr]bool
 	// paused are peers that sent too much, until when.

@@ -118,7 +118,7 @@ func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) b
 		})
 }
 
-// hairpinStatus is of service i; nil where it has no near clients.
+// hairpinStatus is the status of service i's near clients; nil where it has none.
 func (v *View) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	s := &v.Config.Services[i]
 	if !servesNear(s) || !v.State.Hairpin.On() {

@@ -75,7 +75,7 @@ func (v *View) WithVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*
 	return &next, changed
 }
 
-// Verdict returns that on a backend; the zero one where it is not asked.
+// Verdict returns the verdict on a backend; the zero one where it is not checked.
 func (v *View) Verdict(at Use) Verdict {
 	if v.Verdicts[at.I] == nil {
 		return Verdict{}
@@ -100,8 +100,8 @@ type Selection struct {
 	Serving
 	// onBackups: the backups are among them.
 	onBackups bool
-	// Healthy are those that could serve of Wanted, which are those that operations and
-	// configuration let take new flows, backups among them only where they alone are let.
+	// Healthy is how many of Wanted could serve. Wanted is how many backends operations and configuration let take new
+	// flows, backups among them only where they alone are let.
 	Healthy, Wanted int
 }
 

@@ -17,7 +17,7 @@ import (
 type Layout struct {
 	// Config is the configuration.
 	Config *config.Config
-	// Addresses are those of the first interface: the VIPs and the addresses of full NAT, each once.
+	// Addresses are the addresses of the first interface: the VIPs and the addresses of full NAT, each once.
 	Addresses []netip.Addr
 	// Backends are the backends' addresses, each once, in the configuration's
 	// order, and Number is the way back.
@@ -205,7 +205,7 @@ type Endpoint struct {
 	protocol lb.Protocol
 }
 
-// EndpointOf returns that of a backend of a service.
+// EndpointOf returns the endpoint of a backend of a service.
 func EndpointOf(s lb.Service, b lb.Backend) Endpoint { return Endpoint{b.Address, b.Port, s.Protocol} }
 
 // Pooled is an endpoint that full NAT sends to, and the backends that it is, of several

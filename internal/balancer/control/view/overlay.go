@@ -61,7 +61,7 @@ func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 const (
 	// AbsentFor is how long an absent backend's overlay is kept.
 	AbsentFor = 24 * time.Hour
-	// MostAbsent is of how many backends it is kept: names of containers may be new each time.
+	// MostAbsent is of how many absent backends it is kept: names of containers may be new each time.
 	MostAbsent = 1000
 )
 

@@ -82,7 +82,7 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-// backendStatus is of a backend that is b as the data plane has it.
+// backendStatus is the status of a backend, which is b in the data plane.
 func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.Service(at), v.Backend(at), v.Known[v.At[at.I][at.J]]
 	o := v.OverlayOf(s, configured)

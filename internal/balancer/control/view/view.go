@@ -33,13 +33,13 @@ type View struct {
 	Joining string
 	// Laid counts the overlays of each service, by its name.
 	Laid map[string]int
-	// Tallies are of those whose endpoint was another's before, or is another than before.
+	// Tallies are the tallies of names whose endpoint was another's before, or is another than before.
 	Tallies map[BackendName]Tally
 	// Known[n] is the known path to the backend address of number n.
 	Known []*paths.Entry
 	// Verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
 	Verdicts [][]Verdict
-	// Ejections are those in force; the map is never changed.
+	// Ejections are the ejections in force; the map is never changed.
 	Ejections map[lb.BackendKey]outliers.Ejection
 	// Selected[i] says which backends of service i take new flows; zero where it is plain.
 	Selected []Selection
@@ -47,7 +47,7 @@ type View struct {
 	// start. Now is when the view was made, by which that goes.
 	Starts [][]Start
 	Now    time.Time
-	// Hairpin is of which State.Hairpin is a part.
+	// Hairpin is the state of hairpins, of which State.Hairpin is a part.
 	Hairpin Hairpins
 	// State.Services[i] is service i, those of mode proxy included: see Packets. Slices of backends and paths that a
 	// change does not touch are those of the view before: the data plane compares by them.

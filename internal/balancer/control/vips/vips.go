@@ -62,7 +62,7 @@ type VIPs struct {
 	round int
 	told  int
 	began time.Time
-	// announcements are those that the election had asked for when it was looked at last.
+	// announcements is how many the election had asked for when it was looked at last.
 	announcements uint64
 	// quiet: another balancer may have the addresses, and nothing is announced.
 	quiet bool
@@ -73,8 +73,8 @@ type VIPs struct {
 	renewed  int
 }
 
-// New returns one that holds nothing yet. tell announces addresses to the segment of a link, and changed is called when
-// the host has changed something.
+// New returns VIPs that holds no address yet. notify announces addresses to the segment of a link, and changed is
+// called when the host has changed something.
 func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
 	loop *loop.Loop) *VIPs {
 	h := &VIPs{host: host, notify: notify, log: log, changed: changed}
@@ -215,8 +215,8 @@ func (h *VIPs) options() hostnet.AddressOptions {
 	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
 }
 
-// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left,
-// or a configuration with another lifetime.
+// renewAll has the addresses that are there stay for as long as they are to, those too that the previous process has
+// left, or a configuration with another lifetime.
 func (h *VIPs) renewAll() {
 	h.renewed = 0
 	h.renewal.In(0)

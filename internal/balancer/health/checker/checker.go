@@ -24,7 +24,7 @@ type Checker struct {
 // New returns a checker. Without a way (nil), checks by the VIP cannot be made.
 func New(way health.Way) *Checker { return &Checker{way: way} }
 
-// ask is one check that is made.
+// ask is a check in progress.
 type ask struct {
 	*Checker
 	ctx      context.Context

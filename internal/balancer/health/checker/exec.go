@@ -69,7 +69,7 @@ func (a *ask) exec() health.Answer {
 	return judgeExit(p.command.Args[0], p.err, p.output.line())
 }
 
-// program is one that runs, in a process group of its own.
+// program is a program that runs, in a process group of its own.
 type program struct {
 	command *exec.Cmd
 	output  output

@@ -146,7 +146,7 @@ func names(c *x509.Certificate) string {
 	return plain(strings.Join(all, ", "))
 }
 
-// authorities are those that were read from files, kept until a file changes.
+// authorities are the authorities that were read from files, kept until a file changes.
 var authorities authorityCache
 
 type authorityCache struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Prefix is that of the annotations, and of the conditions that are written.
+// Prefix is the prefix of the annotations, and of the conditions that are written.
 const Prefix = "jeoul.io/"
 
 // The annotations of a Service.

@@ -65,12 +65,12 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Controller is one that runs.
+// Controller brings a cluster's services to a balancer, and their results to the cluster.
 type Controller struct {
 	opt Options
 	// Only the loop of pictures has these.
 	picture model.Picture
-	// plan is that of Gateways, nil where they are not served; services are those of both.
+	// plan is the plan of Gateways, nil where they are not served; services are those of Services and Gateways.
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
@@ -98,7 +98,7 @@ type Controller struct {
 	asked     time.Time
 }
 
-// New returns one that does nothing yet.
+// New returns a controller that does nothing before Run.
 func New(opt Options) *Controller {
 	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now()}
 }

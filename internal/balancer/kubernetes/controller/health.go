@@ -39,7 +39,7 @@ type Health struct {
 	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
 	// Missing are the kinds of the Gateway API that the cluster does not have.
 	Missing []watch.Kind `json:"missing,omitempty"`
-	// Rights are those that the account lacks, and Kept the Services and Gateways that are balanced although they
+	// Rights are the rights that the account lacks, and Kept the Services and Gateways that are balanced although they
 	// vanished, when the cluster went back in time.
 	Rights []string `json:"missing_rights,omitempty"`
 	Kept   []string `json:"kept,omitempty"`

@@ -36,7 +36,7 @@ const (
 	maxSaid  = 600
 )
 
-// reasons are those of Events of troubles; others have TroubleOther's.
+// reasons are the reasons of Events of troubles; other kinds have TroubleOther's.
 var reasons = map[ops.TroubleKind]string{ops.TroubleUnreached: "APIServerUnreached", ops.TroubleRight: "RightMissing",
 	ops.TroubleUnclaimed: "ClassUnclaimed", ops.TroubleKept: "ClusterWentBack", ops.TroubleOther: "Trouble"}
 

@@ -96,7 +96,7 @@ func (s *sourced) Amend(ctx context.Context, source string, generation uint64, t
 	return &api.Change{Generation: done.Generation}, err
 }
 
-// newSourced returns one whose file has no service.
+// newSourced returns a balancer whose file has no service.
 func newSourced(b *testing.B) *sourced {
 	b.Helper()
 	dir := b.TempDir()

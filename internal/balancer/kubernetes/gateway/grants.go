@@ -8,7 +8,7 @@ import (
 
 // reference is a reference of an object to one in a namespace that may be another than its own.
 type reference struct {
-	// fromKind is of the Gateway API's group.
+	// fromKind is a kind of the Gateway API's group.
 	fromKind, fromNamespace string
 	toKind, toNamespace     string
 	name                    string

@@ -23,7 +23,7 @@ type verdict struct {
 
 func (v verdict) ok() bool { return v.reason == "" }
 
-// because returns that something is not so.
+// because returns a verdict that something is not so, with the reason.
 func because[R ~string](reason R, format string, args ...any) verdict {
 	return verdict{string(reason), fmt.Sprintf(format, args...)}
 }
@@ -31,7 +31,7 @@ func because[R ~string](reason R, format string, args ...any) verdict {
 // listener is a listener of a Gateway of ours.
 type listener struct {
 	spec *v1.Listener
-	// kinds are those of routes that may attach.
+	// kinds are the kinds of routes that may attach.
 	kinds []string
 	// accepted, resolved and conflicted are the conditions; conflicted holds where it has a reason.
 	accepted, resolved, conflicted verdict

@@ -18,19 +18,19 @@ type Report struct {
 	Routes   []RouteStatus
 }
 
-// ClassStatus is of a GatewayClass.
+// ClassStatus is the status of a GatewayClass.
 type ClassStatus struct {
 	Object *v1.GatewayClass
 	Status v1.GatewayClassStatus
 }
 
-// GatewayStatus is of a Gateway.
+// GatewayStatus is the status of a Gateway.
 type GatewayStatus struct {
 	Object *v1.Gateway
 	Status v1.GatewayStatus
 }
 
-// RouteStatus is of a route: its parents that are Gateways of ours, without those of other controllers.
+// RouteStatus is the status of a route: its parents that are Gateways of ours, without those of other controllers.
 type RouteStatus struct {
 	Object     metav1.Object
 	Kind       string

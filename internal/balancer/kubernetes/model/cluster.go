@@ -26,12 +26,12 @@ const DefaultClass = "jeoul.io/balancer"
 // FieldManager is who a status is written by, as metadata.managedFields has it.
 const FieldManager = "jeoul-kubernetes"
 
-// Settings are those of all Services.
+// Settings are the settings for all Services.
 type Settings struct {
 	// Class is the spec.loadBalancerClass that is served. Classless serves Services without one, too.
 	Class     string
 	Classless bool
-	// Mode is that of Services that do not ask for another.
+	// Mode is the mode of Services that do not ask for another.
 	Mode lb.Mode
 	// RoutedPods says that the balancer's host reaches the addresses of pods: in the modes nat and fullnat they are
 	// the backends then, and otherwise the nodes, by NodePort.
@@ -46,11 +46,12 @@ type Cluster struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
-	// Claims are those of Gateways, which have their addresses from the same pools. Their names are none of Services.
+	// Claims are the claims of Gateways, which have their addresses from the same pools. Their names are none of
+	// Services.
 	Claims []pools.Claim
 }
 
-// Wishes are those of Services that were good, by "namespace/name": one whose annotations cannot be read keeps them.
+// Wishes are the last valid wishes of Services, by "namespace/name": one whose annotations cannot be read keeps them.
 type Wishes map[string]annotations.Wishes
 
 // Verdict is the result for a Service.
@@ -58,7 +59,7 @@ type Verdict struct {
 	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
 	// meant for us and are not.
 	Ours bool
-	// Addresses are those that its status is to have. Mode says how it is served.
+	// Addresses are the addresses that its status is to have. Mode says how it is served.
 	Addresses []netip.Addr
 	Mode      lb.Mode
 	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
@@ -108,7 +109,7 @@ type Picture struct {
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
-	// Grants are those of the Claims of the cluster and its Services, by the name of the claim.
+	// Grants are the grants of the cluster's Claims and of its Services, by the name of the claim.
 	Grants map[string]pools.Grant
 	// parts are the results of our Services, by "namespace/name", and of is the settings and nodes that they depend on
 	// besides.
@@ -125,7 +126,7 @@ func Key(object metav1.Object) string { return object.GetNamespace() + "/" + obj
 // builder is a picture that is being made.
 type builder struct {
 	settings Settings
-	// slices are those of each Service, by "namespace/name".
+	// slices are the EndpointSlices of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
 	// anew: a Service of ours is another than before. granted: the Grants are those of before.

@@ -22,7 +22,7 @@ type endpoint struct {
 	node string
 	// ready takes new flows. terminating has been told to end, and serves as long as it is serving.
 	ready, serving, terminating bool
-	// zones are those that it is meant for; empty: it has no hint.
+	// zones are the zones that it is meant for; empty: it has no hint.
 	zones []string
 	// takes: it is one of those that take new flows. The others that are there keep theirs.
 	takes bool

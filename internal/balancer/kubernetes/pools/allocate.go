@@ -64,7 +64,7 @@ type Claim struct {
 type Problem struct {
 	// Reason is a word in CamelCase, as Kubernetes has them in Events and conditions.
 	Reason string
-	// Field is that of the Service which is to be changed; empty where it is none of the Service.
+	// Field is the field of the Service to change; empty where the fault is in none.
 	Field   string
 	Message string
 }
@@ -80,9 +80,9 @@ const (
 
 // Grant has the addresses that a Service gets.
 type Grant struct {
-	// Held are those of the Claim's that the Service has rightly: it can be served at them.
+	// Held are the Claim's held addresses that the Service has rightly: it can be served at them.
 	Held []netip.Addr
-	// Addresses are those that its status is to have, in the order of its families; empty: none can be given.
+	// Addresses are the addresses that its status is to have, in the order of its families; empty: none can be given.
 	Addresses []netip.Addr
 	Problems  []Problem
 }
@@ -113,7 +113,7 @@ func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	return grants
 }
 
-// allocation is one under way.
+// allocation is an allocation under way.
 type allocation struct {
 	pools []Pool
 	// users are the Services that have an address, by port.

@@ -51,7 +51,7 @@ type Pool struct {
 	Ranges []Range
 	// Asked: only Services that name the pool, or an address of it, get one.
 	Asked bool
-	// Namespaces are those whose Services may have an address of the pool; empty: all.
+	// Namespaces are the namespaces whose Services may have an address of the pool; empty: all.
 	Namespaces []string
 }
 

@@ -74,7 +74,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// claim is one for TCP port 80 at an address of each family; the Service is as old as its name is late.
+// claim is a claim for TCP port 80 at an address of each family; the Service is as old as its name is late.
 func claim(name string, families ...Family) Claim {
 	namespace, _, _ := strings.Cut(name, "/")
 	return Claim{Name: name, Namespace: namespace, Created: time.Unix(int64(name[len(name)-1]), 0), Families: families,

@@ -40,7 +40,7 @@ type Pusher struct {
 
 // Result is the balancer's answer to services that were pushed.
 type Result struct {
-	// Generation is that of the source.
+	// Generation is the generation of the source.
 	Generation uint64
 	// Refused are the balancer's reasons against services that it did not take, by name. It goes on with its former
 	// version of them, if it had one.

@@ -42,7 +42,7 @@ func (r Right) String() string {
 type Needed struct {
 	// LeaseNamespace and Lease name the Lease.
 	LeaseNamespace, Lease string
-	// PoolsNamespace is that of the ConfigMap of the pools; empty: there is none.
+	// PoolsNamespace is the namespace of the ConfigMap of the pools; empty: there is none.
 	PoolsNamespace string
 	// Gateways: those of the Gateway API are served. Certificates: with certificates.
 	Gateways, Certificates bool

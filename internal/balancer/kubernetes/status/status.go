@@ -237,7 +237,7 @@ func accepted(v model.Verdict) metav1.Condition {
 		Message: "served by mode " + string(mode)}
 }
 
-// condition returns one that does not hold, and why.
+// condition returns a condition that does not hold, with its reason.
 func condition(name string, problems []model.Problem) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason,
 		Message: list(problems)}

@@ -36,7 +36,8 @@ type past struct {
 	at       time.Time
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
-	// objects are those of the Gateway API, and those that they refer to, by their kinds and their "namespace/name".
+	// objects are the objects of the Gateway API, and those that they refer to, by their kinds and their
+	// "namespace/name".
 	objects map[Kind]map[string]metav1.Object
 }
 

@@ -90,7 +90,7 @@ type source struct {
 	kind  runtime.Object
 }
 
-// New returns one that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
+// New returns a watcher that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
 // empty: none is.
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
 	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, sources: map[Kind]source{}, client: client,

@@ -27,7 +27,7 @@ import (
 // $instance and $service, each a regular expression, and Grafana's $__rate_interval.
 type query struct {
 	expression, legend string
-	// unit is that of the column of a listed figure.
+	// unit is the unit of the column of a listed figure.
 	unit string
 	// needs names the feature that a balancer must use for data to be there, where the figure does not say it.
 	needs string
@@ -95,7 +95,7 @@ func Marshal() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Expression is one of the dashboard's, in PromQL, with its variables replaced.
+// Expression is an expression of the dashboard, in PromQL, with its variables replaced.
 type Expression struct {
 	Text string
 	// Needs names the feature that a balancer must use for data to be there; empty: none.
