@@ -17,7 +17,7 @@ type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Help says how to use it.
+// Help says how to load the completion script.
 func (completionCmd) Help() string {
 	return `For this shell alone:
 
@@ -28,7 +28,7 @@ func (completionCmd) Help() string {
 For good, put that line into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish.`
 }
 
-// Run prints it.
+// Run prints the script.
 func (c completionCmd) Run(k *kong.Context) error {
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(k)
 }

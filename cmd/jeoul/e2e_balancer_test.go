@@ -115,7 +115,7 @@ func (b *balancer) start(t *testing.T) {
 	b.eventually(t, "every backend is up", allUp)
 }
 
-// arguments are those of the daemon.
+// arguments are the arguments of the daemon.
 func (b *balancer) arguments() []string {
 	return []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir", b.store()}
 }

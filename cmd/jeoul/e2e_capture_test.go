@@ -169,7 +169,7 @@ func countFrames(t *testing.T, frames []*capturedFrame) *capturedCounts {
 	return all
 }
 
-// nameOf is the service's that the datagrams are sent to.
+// nameOf is the name of the service that the datagrams are sent to.
 func (s *stage) nameOf(p path) string { return fmt.Sprint(s.service(p, dnsPort)["name"]) }
 
 // growth is how many packets the service's backends got between two statuses, and how many came back.

@@ -83,7 +83,7 @@ func (d *stateDisk) troubles() []func() error {
 	}
 }
 
-// well ends whatever trouble there is.
+// well repairs the state directory.
 func (d *stateDisk) well() error {
 	if err := unix.Mount("", d.dir, "", unix.MS_REMOUNT, "size=256k,nr_inodes=64"); err != nil {
 		return err
@@ -129,7 +129,7 @@ type unwritable struct {
 	*segment
 	disk            *stateDisk
 	drained, fading *lab.Host
-	// probe answers the checks of the one that fails.
+	// probe answers the checks of the backend that fails.
 	probe net.Listener
 	held  connections
 }

@@ -33,7 +33,7 @@ import (
 // writeFaults has the changes that a daemon makes to files fail, and counts by file and operation.
 type writeFaults struct {
 	mu sync.Mutex
-	// fails says which do; nil: none.
+	// fails says which operations fail; nil: none.
 	fails func(op testdisk.Op) unix.Errno
 	// socket is the API's, by which the test hears of the daemon: it has a test of its own.
 	socket, dir    string
@@ -239,7 +239,7 @@ func (f *faulted) configure(t *testing.T) {
 	}
 }
 
-// start starts one of both, the first with faults.
+// start starts one of both balancers, the first with faults.
 func (f *faulted) start(t *testing.T, which int) {
 	t.Helper()
 	b := f.both[which]

@@ -123,7 +123,7 @@ func (p *patient) answer(t *testing.T, status int) {
 	}
 }
 
-// linger has it answer so late; 0: at once.
+// linger delays its answers; 0: none.
 func (p *patient) linger(late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

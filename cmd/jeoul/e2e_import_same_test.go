@@ -99,7 +99,7 @@ func serveWeb(t *testing.T, server *lab.Host) {
 	}
 }
 
-// sameCases reads those of a dialect.
+// sameCases reads the cases of a dialect.
 func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "imports", dialect+".txtar"))

@@ -160,7 +160,7 @@ const (
 	scrapedAddress    = "127.0.0.1:953"
 )
 
-// startPrometheus starts one that scrapes an address.
+// startPrometheus starts a Prometheus that scrapes an address.
 func startPrometheus(t *testing.T, program string, host *lab.Host, address string) *prometheus {
 	t.Helper()
 	config := filepath.Join(host.Dir, "prometheus.yml")

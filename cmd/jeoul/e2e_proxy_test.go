@@ -45,7 +45,7 @@ type proxied struct {
 	ca     *testcert.Authority
 }
 
-// newProxied builds it, and starts everything.
+// newProxied builds the laboratory, and starts everything.
 func newProxied(t *testing.T, hook lb.Hook) *proxied {
 	t.Helper()
 	testenv.Program(t, "haproxy")

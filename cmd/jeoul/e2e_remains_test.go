@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// impatience is how long a client waits that does not mind.
+// impatience is how long a client waits to whom the answer does not matter.
 const impatience = 100 * time.Millisecond
 
 // TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing

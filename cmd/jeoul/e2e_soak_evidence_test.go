@@ -35,7 +35,7 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	return e
 }
 
-// testify asks one.
+// testify asks one balancer.
 func (b *soaked) testify(ctx context.Context, c soak.Connection) soak.Testimony {
 	t := soak.Testimony{Balancer: b.host.Name}
 	client := api.NewClient(b.socket)

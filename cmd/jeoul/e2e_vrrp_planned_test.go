@@ -51,7 +51,7 @@ func newCouple(t *testing.T, interval string) *couple {
 	return c
 }
 
-// active waits until one of the balancers is.
+// active waits until one of the balancers is active.
 func (c *couple) active(t *testing.T, which int, when string) {
 	t.Helper()
 	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name),

@@ -64,7 +64,7 @@ func (p *sharedPair) prefer(t *testing.T, priority int) {
 		"services": services})
 }
 
-// keepalived starts the other one, with the priority 150.
+// keepalived starts the other router, with the priority 150.
 func (p *sharedPair) keepalived(t *testing.T) {
 	t.Helper()
 	p.process, p.pid = startKeepalived(t, p.peer, keepalivedConfig(p.peer.Interface, 51, 150, p.vips))

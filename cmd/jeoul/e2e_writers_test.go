@@ -50,7 +50,7 @@ type wanted map[string]wantedService
 
 type wantedService struct {
 	Scheduler string
-	// Weights are those of the backends by name.
+	// Weights are the weights of the backends by name.
 	Weights map[string]int
 }
 
@@ -260,7 +260,7 @@ type apiChange struct {
 	next         wanted
 }
 
-// change chooses one.
+// change chooses a random change.
 func (w *writers) change(d dice) apiChange {
 	next := w.api.clone()
 	name, there := d.one(next)

@@ -25,7 +25,7 @@ type runCmd struct {
 	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Directory of the configuration that came by the API, with one below it for each configuration file; it outlives a reboot (${default})."`
 }
 
-// Help says how it ends.
+// Help describes the signals that the daemon takes.
 func (runCmd) Help() string {
 	return `Runs until SIGINT or SIGTERM. SIGHUP reads the file again. SIGUSR2 ends the process and leaves its data plane, which the
 next start goes on with.`

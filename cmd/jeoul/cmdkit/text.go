@@ -50,7 +50,7 @@ func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).String()
 }
 
-// Joined lists texts with commas between them.
+// Joined lists texts, separated by commas.
 func Joined[T fmt.Stringer](list []T) string {
 	var texts []string
 	for _, item := range list {

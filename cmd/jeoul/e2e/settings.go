@@ -25,7 +25,7 @@ import (
 // forgets those.
 type Settings map[string]bool
 
-// ReadSettings reads those of a network namespace.
+// ReadSettings reads the settings of a network namespace.
 func ReadSettings(tb testing.TB, where Inside) Settings {
 	tb.Helper()
 	s := Settings{}
@@ -97,7 +97,7 @@ func (s Settings) filters(l netlink.Link) error {
 	return nil
 }
 
-// programs notes those that are attached by TCX.
+// programs notes the programs that are attached by TCX.
 func (s Settings) programs(l netlink.Link) error {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})

@@ -59,7 +59,7 @@ func MakeFiles(tb testing.TB, dir string, sizes ...int64) *Files {
 
 func (f *Files) path(size int64) string { return filepath.Join(f.dir, strconv.FormatInt(size, 10)) }
 
-// Hash returns that of the file of a size.
+// Hash returns the hash of the file of a size.
 func (f *Files) Hash(size int64) Hash { return f.hashes[size] }
 
 //go:embed nginx.conf.tmpl

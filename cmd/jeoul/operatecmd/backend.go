@@ -27,7 +27,7 @@ type BackendCmd struct {
 	List    listCmd    `cmd:"" help:"List operations in force, what is left on drained backends, and what undo takes back."`
 }
 
-// Help says how long it holds.
+// Help says how long an operation holds.
 func (BackendCmd) Help() string {
 	return `An operation is laid over the configuration. It outlives restarts of the daemon, and ends when the daemon is stopped.`
 }
@@ -57,7 +57,7 @@ func (c *drainCmd) Validate() error {
 	return nil
 }
 
-// Run drains, and waits if it is to.
+// Run drains the backend, and waits if --wait says so.
 func (c *drainCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline

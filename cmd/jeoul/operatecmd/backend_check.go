@@ -32,7 +32,7 @@ type checkCmd struct {
 	cmdkit.OutputFlag
 }
 
-// Run asks, and fails where the backend does.
+// Run asks the backend, and fails where its checks do.
 func (c *checkCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

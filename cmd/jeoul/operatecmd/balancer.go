@@ -30,7 +30,7 @@ type balancerDrainCmd struct {
 	Wait bool `name:"wait" help:"Return when the VIPs are withdrawn."`
 }
 
-// Run drains, and waits if it is to.
+// Run drains the balancer, and waits if --wait says so.
 func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

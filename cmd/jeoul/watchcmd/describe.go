@@ -33,7 +33,7 @@ type describeServiceCmd struct {
 	Name string `arg:"" name:"service" predictor:"service" help:"The service, such as web."`
 }
 
-// Run describes it.
+// Run describes a service.
 func (c *describeServiceCmd) Run(ctx context.Context) error {
 	d, err := askAbout(ctx, c.DaemonFlags, c.Name, "")
 	if err == nil {
@@ -47,7 +47,7 @@ type describeBackendCmd struct {
 	Target cmdkit.Target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 }
 
-// Run describes it.
+// Run describes a backend.
 func (c *describeBackendCmd) Run(ctx context.Context) error {
 	d, err := askAbout(ctx, c.DaemonFlags, c.Target.Service, c.Target.Backend)
 	if err == nil {
@@ -120,7 +120,7 @@ func (d *description) askConfiguration(ctx context.Context, client *api.Client) 
 	return err
 }
 
-// askEvents reads the latest events about it.
+// askEvents reads the latest events about the service or the backend.
 func (d *description) askEvents(ctx context.Context, client *api.Client) error {
 	err := client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
 		if event != nil && event.Service == d.service.Name &&

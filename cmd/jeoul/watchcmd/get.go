@@ -49,7 +49,7 @@ type getServicesCmd struct {
 	Owner string   `name:"owner" placeholder:"SOURCE" help:"Only services of this source of the configuration, such as file or api."`
 }
 
-// Run prints them.
+// Run prints services.
 func (c *getServicesCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, serviceKind, query[ops.Service]{c.Names, func(s ops.Service) bool {
 		return c.Owner == "" || s.Owner == c.Owner
@@ -62,7 +62,7 @@ type getBackendsCmd struct {
 	States []lb.BackendState `name:"state" enum:"${backendStates}" placeholder:"STATE" help:"Only backends in these states, such as draining,unhealthy."`
 }
 
-// Run prints them.
+// Run prints backends.
 func (c *getBackendsCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, backendKind,
 		query[ops.ServiceBackend]{c.Names, func(b ops.ServiceBackend) bool {
@@ -76,7 +76,7 @@ type getChecksCmd struct {
 	States []lb.Health `name:"state" enum:"unknown,healthy,failing" placeholder:"STATE" help:"Only checks in these states: ${enum}."`
 }
 
-// Run prints them.
+// Run prints checks.
 func (c *getChecksCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, checkKind, query[ops.BackendCheck]{c.Names, func(b ops.BackendCheck) bool {
 		return len(c.States) == 0 || slices.Contains(c.States, b.State)
@@ -88,7 +88,7 @@ type getSourcesCmd struct {
 	Names []string `arg:"" optional:"" name:"source" predictor:"source" help:"Sources by name; all where none is named."`
 }
 
-// Run prints them.
+// Run prints sources.
 func (c *getSourcesCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, sourceKind, query[api.Source]{c.Names, func(api.Source) bool {
 		return true
@@ -102,7 +102,7 @@ type getEventsCmd struct {
 	After string        `name:"after" placeholder:"ID" help:"Only events after that of this id, which -o wide and json show."`
 }
 
-// Run prints them.
+// Run prints events.
 func (c *getEventsCmd) Run(ctx context.Context) error {
 	q := query[events.Event]{c.Names, func(e events.Event) bool {
 		return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind)
@@ -123,7 +123,7 @@ func (c *getEventsCmd) Run(ctx context.Context) error {
 // kind is a kind of thing that the API lists.
 type kind[T any] struct {
 	noun string
-	// list asks for it, of these services or of all.
+	// list asks for things of the kind, of these services or of all.
 	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
 	// name is the name that a person calls one by, and matches says whether an argument means it.
 	name    func(T) string
@@ -149,7 +149,7 @@ type getColumn[T any] struct {
 // query says which things of a kind are meant.
 type query[T any] struct {
 	names []string
-	// fits says whether one is shown whose name is right.
+	// fits says whether a thing is shown whose name is right.
 	fits func(T) bool
 }
 

@@ -28,7 +28,7 @@ type getFlowsCmd struct {
 // clientNetwork is a network of clients, or the address of one.
 type clientNetwork struct{ netip.Prefix }
 
-// UnmarshalText reads it.
+// UnmarshalText reads a network or an address.
 func (n *clientNetwork) UnmarshalText(text []byte) (err error) {
 	n.Prefix, err = api.ParseClients(string(text))
 	return err
@@ -42,7 +42,7 @@ func (c *getFlowsCmd) Validate() error {
 	return nil
 }
 
-// Run prints them.
+// Run prints flows.
 func (c *getFlowsCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

@@ -22,7 +22,7 @@ type getMembersCmd struct {
 	States []ops.MemberState `name:"state" enum:"${memberStates}" placeholder:"STATE" help:"Only members in these states: ${enum}."`
 }
 
-// Run prints them.
+// Run prints members.
 func (c *getMembersCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(m ops.Member) bool {
 		return len(c.States) == 0 || slices.Contains(c.States, m.State)

@@ -97,7 +97,7 @@ func (w *getWriter[T]) fit(row []string) {
 	}
 }
 
-// row prints one; the last cell of text is not padded.
+// row prints a row; the last cell of text is not padded.
 func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	var line strings.Builder
 	w.fit(cells) // one that came later may be wider

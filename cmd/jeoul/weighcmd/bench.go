@@ -133,7 +133,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	})
 }
 
-// margin is a part of one, read as per cent.
+// margin is a fraction, read as per cent.
 type margin float64
 
 // UnmarshalText reads "5%" or "5".
@@ -161,7 +161,7 @@ func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 	}
 }
 
-// interrupted gives an interrupted run the exit status of one.
+// interrupted gives an interrupted run the exit status of an interruption.
 func interrupted(err error) error {
 	if errors.Is(err, bench.ErrInterrupted) {
 		return cmdkit.Interrupted{Err: err}

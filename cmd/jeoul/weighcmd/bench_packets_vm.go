@@ -93,7 +93,7 @@ func (v *packetsVM) Result(text []byte) error {
 	return nil
 }
 
-// Outcome turns the machine's end into that of a measurement.
+// Outcome turns the machine's end into the end of a measurement.
 func (v *packetsVM) Outcome(end vm.End, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, vm.ErrLimit):

@@ -283,7 +283,7 @@ func (v *vmRun) result(text []byte) error {
 	return run.Save(filepath.Join(v.dir, bench.ResultsFile))
 }
 
-// outcome turns the machine's end into that of a run.
+// outcome turns the machine's end into the end of a run.
 func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):

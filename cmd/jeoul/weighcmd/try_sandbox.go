@@ -45,14 +45,14 @@ type sandboxCrashCmd struct {
 	Name string `arg:"" help:"Which: web01, web02 or web03."`
 }
 
-// Run kills it.
+// Run kills a web server.
 func (c *sandboxCrashCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "crash", c.Name) }
 
 type sandboxReviveCmd struct {
 	Name string `arg:"" help:"Which: web01, web02 or web03."`
 }
 
-// Run starts it.
+// Run starts a web server again.
 func (c *sandboxReviveCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "revive", c.Name) }
 
 func orderSandbox(ctx context.Context, verb, name string) error {
@@ -67,7 +67,7 @@ type sandboxMetricsCmd struct {
 	Prefix string `arg:"" optional:"" help:"Only those whose names begin so."`
 }
 
-// Run shows them.
+// Run prints the metrics.
 func (c *sandboxMetricsCmd) Run(ctx context.Context) error {
 	if _, err := sandboxDir(); err != nil {
 		return err

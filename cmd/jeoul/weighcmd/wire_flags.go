@@ -79,7 +79,7 @@ type wireMark struct {
 	vip   netip.Addr
 }
 
-// UnmarshalText reads one.
+// UnmarshalText reads a mark.
 func (m *wireMark) UnmarshalText(text []byte) error {
 	point, vip, _ := strings.Cut(string(text), "=")
 	n, err := strconv.ParseUint(point, 10, 6)
@@ -96,7 +96,7 @@ func (m *wireMark) UnmarshalText(text []byte) error {
 // wireMAC is a MAC address.
 type wireMAC net.HardwareAddr
 
-// UnmarshalText reads one.
+// UnmarshalText reads a MAC address.
 func (m *wireMAC) UnmarshalText(text []byte) error {
 	mac, err := net.ParseMAC(string(text))
 	if err != nil || len(mac) != 6 {
@@ -109,7 +109,7 @@ func (m *wireMAC) UnmarshalText(text []byte) error {
 // wirePorts are a first and a last port: FIRST-LAST.
 type wirePorts [2]uint16
 
-// UnmarshalText reads them.
+// UnmarshalText reads a range of ports.
 func (p *wirePorts) UnmarshalText(text []byte) error {
 	first, last, _ := strings.Cut(string(text), "-")
 	for i, s := range []string{first, last} {
@@ -208,7 +208,7 @@ func (f *wireLoadFlags) Read() (wire.Load, error) {
 	return l, l.Validate()
 }
 
-// numbers reads so many, with colons between.
+// numbers reads n numbers, with colons between.
 func numbers(flag, text, form string, n int) ([]float64, error) {
 	parts := strings.Split(text, ":")
 	var all []float64

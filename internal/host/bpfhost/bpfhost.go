@@ -21,7 +21,7 @@ type Lack struct {
 	Fatal bool
 }
 
-// String returns all of it in one line.
+// String returns the feature, its consequence and the remedy in one line.
 func (l Lack) String() string { return l.What + ": " + l.Means + "; " + l.Remedy }
 
 // Host is the host whose kernel is examined.

@@ -61,7 +61,7 @@ type Drop struct {
 	Namespace uint32 `json:"-"`
 	// Interface is the index of the device in it; 0 if none is known.
 	Interface int `json:"interface,omitempty"`
-	// EtherType is that of the frame (IEEE 802.3), such as 0x0800.
+	// EtherType is the EtherType of the frame (IEEE 802.3), such as 0x0800.
 	EtherType uint16 `json:"ethertype,omitempty"`
 	Packets   uint64 `json:"packets"`
 	// Bytes are those of the packets as they were when they were dropped.

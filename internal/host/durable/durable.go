@@ -26,9 +26,9 @@ var ErrNotWritten = errors.New("not written to its file yet")
 type Spare interface {
 	// Store keeps a content under a name, whole or not at all, in the place of the one before.
 	Store(name string, data []byte) error
-	// Load returns it; fs.ErrNotExist where there is none.
+	// Load returns the content; fs.ErrNotExist where there is none.
 	Load(name string) ([]byte, error)
-	// Drop forgets it, if it is there.
+	// Drop forgets the content, if it is there.
 	Drop(name string) error
 }
 

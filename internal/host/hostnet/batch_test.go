@@ -51,7 +51,7 @@ func many() []netip.Addr {
 	return addrs
 }
 
-// manyOf counts those of many that the namespace has.
+// manyOf counts the addresses of many that the namespace has.
 func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 	tb.Helper()
 	wanted := map[netip.Addr]bool{}
@@ -98,7 +98,7 @@ func watchWrites(tb testing.TB, dir string) writes {
 	return writes(fd)
 }
 
-// count returns those since the last call.
+// count returns the number of writes since the last call.
 func (w writes) count(tb testing.TB) (n int) {
 	tb.Helper()
 	buffer := make([]byte, 1<<16)

@@ -17,7 +17,7 @@ import (
 func TestGiveClsact(t *testing.T) {
 	refused := errors.New("refused")
 	for _, test := range []struct {
-		// there is the qdisc before.
+		// there is the kind of the qdisc before.
 		there  string
 		err    error
 		events string

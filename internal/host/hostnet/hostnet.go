@@ -160,7 +160,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error, files *dura
 	return begin(c)
 }
 
-// lockAgain takes the lock where that could not be had.
+// lockAgain takes the lock where its file could not be made before.
 func (c *Changes) lockAgain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -106,7 +106,7 @@ type walk struct {
 	before map[string]string
 }
 
-// state is all that may be changed.
+// state has all settings that may be changed.
 func (w *walk) state() map[string]string {
 	all := w.sysctls()
 	testenv.In(w.t, w.host, func() error {

@@ -14,7 +14,7 @@ import (
 // Left is how much memory may still be taken, in bytes, and who says so.
 type Left struct {
 	Bytes uint64
-	// Source names the file that says so.
+	// Source names the file with the limit.
 	Source string
 	// Known is false where no source tells.
 	Known bool
@@ -75,7 +75,7 @@ func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left)
 	}
 }
 
-// amount reads a file that is one; "max" is none.
+// amount reads a file with a number of bytes; "max" is none.
 func amount(root fs.FS, name string) (uint64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {

@@ -161,7 +161,7 @@ type IP struct {
 	DontFragment bool
 }
 
-// EtherType returns that of the packet's family.
+// EtherType returns the EtherType of the packet's family.
 func (p IP) EtherType() uint16 {
 	if p.Source.Is4() {
 		return unix.ETH_P_IP

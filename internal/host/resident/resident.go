@@ -40,7 +40,7 @@ type Keeper struct {
 	release func() error
 }
 
-// NewKeeper returns one that gives back this process's memory.
+// NewKeeper returns a Keeper that gives back this process's memory.
 func NewKeeper() *Keeper { return &Keeper{make(chan struct{}, 1), Release} }
 
 // Changed says that a start or a change has taken memory that is not needed any more. It does not wait.

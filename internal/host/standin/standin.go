@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the abstract one of a path.
+// name is the abstract socket name of a path.
 func name(path string) string { return "@" + path }
 
 // Listen listens in the place of the socket at a path.

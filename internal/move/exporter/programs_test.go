@@ -67,7 +67,7 @@ func writePEM(t *testing.T, path string) {
 	}
 }
 
-// haproxyTakes: it warns of nothing either.
+// haproxyTakes: HAProxy takes the result, and warns of nothing either.
 func haproxyTakes(t *testing.T, text string) {
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "www.pem"))

@@ -35,7 +35,7 @@ type Result struct {
 type dialect struct {
 	name string
 	read func(*draft.Draft, draft.File) error
-	// comments are the marks that begin one.
+	// comments are the marks that begin a comment.
 	comments string
 }
 

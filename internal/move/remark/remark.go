@@ -58,7 +58,7 @@ func Shorten(line string) string {
 	return string(text)
 }
 
-// Printable replaces characters that are not.
+// Printable replaces characters that are not printable.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

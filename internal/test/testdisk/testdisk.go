@@ -172,7 +172,7 @@ func (f *file) Allocate(size int64) error {
 	return f.File.Allocate(size)
 }
 
-// Close closes it, whatever it says.
+// Close closes the file, also where the trouble has Close fail.
 func (f *file) Close() error {
 	err := f.of.fails(Close, f.path)
 	if closed := f.File.Close(); err == nil {

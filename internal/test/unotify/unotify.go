@@ -64,7 +64,7 @@ func Install(program []unix.SockFilter, socket int) error {
 	return unix.Close(int(listener))
 }
 
-// Receive receives that descriptor.
+// Receive receives the descriptor of Install.
 func Receive(from *net.UnixConn) (int, error) {
 	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := from.ReadMsgUnix(data, rights)

@@ -50,7 +50,7 @@ var (
 	unreadChoice = regexp.MustCompile(`^(--[a-z-]+): [^"]*"([^"]*)"`)
 )
 
-// noCommand says which commands there are.
+// noCommand lists the commands.
 func noCommand(app *kong.Application, node *kong.Node, rest []string) error {
 	names := commandNames(node)
 	if len(rest) == 0 {

@@ -33,7 +33,7 @@ var (
 // which waits to be killed.
 const childDir = "JEOUL_TEST_AGENT_CHILD"
 
-// childHook makes it an agent for all modes, attached that way.
+// childHook makes the process an agent for all modes, attached that way.
 const childHook = "JEOUL_TEST_AGENT_HOOK"
 
 func TestMain(m *testing.M) {

@@ -77,7 +77,7 @@ type attached struct {
 	sides []attachedSide
 }
 
-// attachedSide is one of the programs there.
+// attachedSide is a program that is attached.
 type attachedSide struct {
 	side
 	hook Hook
@@ -136,7 +136,7 @@ func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 	return true, nil
 }
 
-// attach returns a link where the hook is one.
+// attach returns a link where the hook is attached by one.
 func (s side) attach(name string, hook Hook, changes *hostnet.Changes) (link.Link, Hook, error) {
 	if hook != HookClsact {
 		made, err := s.attachTCX(name)

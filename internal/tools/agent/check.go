@@ -23,7 +23,7 @@ type State string
 
 // The states. Only Missing keeps a mode from being ready.
 const (
-	// Good is as it should be.
+	// Good is a condition that holds.
 	Good State = "ok"
 	// Doable is a condition that the agent will see to when it is started.
 	Doable State = "will do"

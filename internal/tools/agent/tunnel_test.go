@@ -56,7 +56,7 @@ func (w way) String() string {
 	return fmt.Sprintf("%s %d in %d", w.mode, number[w.vip.BitLen()], number[w.to.BitLen()])
 }
 
-// ways lists all that there are.
+// ways lists all ways of packets to the VIPs.
 func (s *segment) ways() []way {
 	var all []way
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE, lb.DSCP} {
@@ -78,7 +78,7 @@ func everything(dir string, hook agent.Hook) agent.Options {
 		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, MSS: 1300, Hook: hook, Dir: dir}
 }
 
-// hooks lists those that the kernel has.
+// hooks lists the hooks that the kernel has.
 func hooks() []agent.Hook {
 	if !hasTCX() {
 		return []agent.Hook{agent.HookClsact}

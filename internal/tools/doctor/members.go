@@ -60,7 +60,7 @@ func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	return findings
 }
 
-// judgeMember tells of one that is reached.
+// judgeMember reports the faults of a member that is reached.
 func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f Figure)) {
 	if m.Version != s.Version || m.Reason != "" {
 		note(memberVersion, Figure{Name: "version " + m.Version, On: m.Name, Value: 1, Unit: "member",

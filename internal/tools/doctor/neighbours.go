@@ -20,7 +20,7 @@ import (
 type Neighbour struct {
 	Address   netip.Addr `json:"address"`
 	Interface int        `json:"interface"`
-	// State is one of the kernel's, such as "FAILED".
+	// State is a state of the kernel's, such as "FAILED".
 	State string `json:"state"`
 	MAC   string `json:"mac,omitempty"`
 	// Since is how long it has been in that state, in seconds.
@@ -141,7 +141,7 @@ type hop struct {
 	name    string
 }
 
-// hops are those of the balancer's backends, each once.
+// hops are the next hops of the balancer's backends, each once.
 func (r *Reading) hops() (hops []hop) {
 	if r.Balancer == nil {
 		return nil

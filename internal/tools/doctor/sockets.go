@@ -22,7 +22,7 @@ type Sockets struct {
 	// Listeners are the listening sockets whose queue is not empty.
 	Listeners []Listener `json:"listeners,omitempty"`
 	Ports     PortRange  `json:"ports"`
-	// Established counts connections that are.
+	// Established counts established connections.
 	Established int `json:"established"`
 	// Destinations are the destinations with the most connections from this host.
 	Destinations []Destination `json:"destinations,omitempty"`

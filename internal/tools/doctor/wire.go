@@ -22,7 +22,7 @@ type Wire struct {
 	Provoked uint64 `json:"provoked,omitempty"`
 }
 
-// Claim is an address that was asked for.
+// Claim is an address that was asked for, and who claimed it.
 type Claim struct {
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`

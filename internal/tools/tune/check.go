@@ -30,7 +30,7 @@ type Options struct {
 	Interfaces []string
 	// Services are the services whose connections need not be tracked; without one, items about services do not apply.
 	Services []lb.ServiceKey
-	// Profile is nil for the built-in one.
+	// Profile is nil for the built-in profile.
 	Profile *Profile
 	// PacketCPUs are the CPUs that shall take packets; empty has the plan choose.
 	PacketCPUs cpuset.CPUSet
@@ -133,7 +133,7 @@ func (t *Tuner) Check() *Report {
 	return r
 }
 
-// report begins one.
+// report begins a report.
 func (t *Tuner) report() *Report {
 	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards,
 		Notes: slices.Clone(t.facts.Notes)}

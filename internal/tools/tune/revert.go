@@ -112,7 +112,7 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 
 func (u *undoer) say(e Event) { u.events = append(u.events, e) }
 
-// one takes one record back; it returns whether it has to stay.
+// one takes a record back, and returns whether the record has to stay.
 func (u *undoer) one(r record) (left bool, err error) {
 	if r.Op == opFile {
 		return u.file(r)

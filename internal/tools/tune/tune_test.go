@@ -28,7 +28,7 @@ var large = faketree.Spec{CPUs: 64, Nodes: 2, MemoryBytes: 256 << 30, Card: "eth
 // small is a machine that is made quickly.
 var small = faketree.Spec{CPUs: 8, Nodes: 1, MemoryBytes: 16 << 30, Card: "eth0", Queues: 4, RSSEntries: 128}
 
-// testServices are those of the hosts.
+// testServices are the services of the hosts.
 var testServices = []lb.ServiceKey{
 	{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP},
 	{VIP: netip.MustParseAddr("2001:db8::1"), Port: 53, Protocol: lb.UDP},

@@ -128,7 +128,7 @@ func at(node *yaml.Node, format string, args ...any) error {
 // MarshalJSON writes a value as a person would read it.
 func (v Value) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
-// String says the value, or how it is computed.
+// String returns the value, or its formula.
 func (v Value) String() string {
 	if v.plan != "" {
 		return "by the core plan (" + v.plan + ")"

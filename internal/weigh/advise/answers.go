@@ -29,7 +29,7 @@ const (
 // AllSpeaks lists the protocols.
 var AllSpeaks = []Speaks{HTTP, HTTPS, TCP, UDP, DNS}
 
-// datagrams says whether it is over UDP.
+// datagrams says whether the protocol is over UDP.
 func (s Speaks) datagrams() bool { return s == UDP || s == DNS }
 
 // web says whether requests have headers.
@@ -44,7 +44,7 @@ const (
 	Long  Lifetime = "long"
 )
 
-// AllLifetimes lists them.
+// AllLifetimes lists the lifetimes.
 var AllLifetimes = []Lifetime{Short, Long}
 
 // ClientAddress is where a backend must find the client's address.
@@ -57,7 +57,7 @@ const (
 	InPacket ClientAddress = "packet"
 )
 
-// AllClientAddresses lists them.
+// AllClientAddresses lists the places of a client's address.
 var AllClientAddresses = []ClientAddress{Nowhere, InHeader, InPacket}
 
 // Network is how balancer and backends reach each other.
@@ -69,7 +69,7 @@ const (
 	Routed  Network = "routed"
 )
 
-// AllNetworks lists them.
+// AllNetworks lists the kinds of networks.
 var AllNetworks = []Network{Segment, Routed}
 
 // Permission is something that a network's owner permits.
@@ -83,7 +83,7 @@ const (
 	Bypass   Permission = "bypass"
 )
 
-// AllPermissions lists them.
+// AllPermissions lists the permissions.
 var AllPermissions = []Permission{Tunnels, Backends, Bypass}
 
 // The bounds of answers.

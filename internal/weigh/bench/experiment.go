@@ -54,7 +54,7 @@ type Program struct {
 	Needed     bool
 }
 
-// Version asks this machine for the program's.
+// Version asks this machine for the program's version.
 func (p Program) Version(ctx context.Context) (string, error) {
 	return probe.Version(ctx, p.Name, p.Flag)
 }
@@ -125,7 +125,7 @@ type (
 	}
 )
 
-// having returns those of all experiments that have an ability.
+// having returns the experiments that have an ability.
 func having[T any](all []Experiment) []T {
 	var able []T
 	for _, e := range all {
@@ -145,7 +145,7 @@ func findExperiment(name string) (Experiment, bool) {
 	return registered[i], true
 }
 
-// experiments returns those that the form's loads are.
+// experiments returns the experiments of the form's loads.
 func (f Form) experiments() []Experiment {
 	var all []Experiment
 	for _, l := range f.Loads {

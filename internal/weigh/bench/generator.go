@@ -28,7 +28,7 @@ func (l Load) generator() *Generator {
 	return nil
 }
 
-// generators returns those that the form's loads ask for.
+// generators returns the generators that the form's loads ask for.
 func (f Form) generators() []*Generator {
 	var all []*Generator
 	for _, l := range f.Loads {

@@ -36,7 +36,7 @@ type progress struct {
 	rate    string
 	// timeless says that the clock is not one that people wait by.
 	timeless bool
-	// traffic reads the laboratory's; nil while there is none.
+	// traffic reads the laboratory's traffic; nil while there is none.
 	traffic func() (clients, balancer lab.Traffic, err error)
 }
 

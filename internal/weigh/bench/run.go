@@ -156,7 +156,7 @@ type Runner struct {
 	unsaved bool
 	// settled are notes on the remains of the last trial, for the next.
 	settled []string
-	// limitsBefore are those of the run that is gone on with.
+	// limitsBefore are the limits of the run that is gone on with.
 	limitsBefore map[string]string
 	// history are events of the run that a reader of its figures must know of.
 	history []string

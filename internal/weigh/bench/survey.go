@@ -60,7 +60,7 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 	return s.env, s.absent, errors.Join(s.errs...)
 }
 
-// programs asks for those that servers and loads need.
+// programs asks for the programs that servers and loads need.
 func (s *survey) programs(ctx context.Context, l *lab.Lab, form Form) {
 	for _, e := range form.experiments() {
 		if s.absent.Kinds[e.Name()] != "" {

@@ -21,7 +21,7 @@ type Place int
 const (
 	// Unknown: no device at the balancer was watched.
 	Unknown Place = iota
-	// Before: it did not go to the balancer.
+	// Before: the datagram did not go to the balancer.
 	Before
 	// Balancer: it went to the balancer, and the balancer did not give it back.
 	Balancer
@@ -32,7 +32,7 @@ const (
 // Gap is a run of numbers that did not come and were lost in one place.
 type Gap struct {
 	Place Place
-	// First is the first of them, and Length how many they are.
+	// First is the first number of the gap, and Length how many there are.
 	First, Length uint64
 	// From and To are when the first and the last of them were sent, to a millisecond.
 	From, To time.Time

@@ -26,7 +26,7 @@ const (
 
 // Inventory is the machines of a lab, checked.
 type Inventory struct {
-	// File is the name that it was read under.
+	// File is the name that the inventory was read under.
 	File                        string
 	Clients, Balancers, Servers []Host
 	// VIP is the address that clients ask; no machine has it.
@@ -38,7 +38,7 @@ type Inventory struct {
 // Host is a machine as an inventory has it.
 type Host struct {
 	Name string
-	// Line is where it stands in the inventory first.
+	// Line is where the host stands in the inventory first.
 	Line int
 	// Address, Port, User, Key and Options are for ssh; an empty one, or 0, is left to ssh's own configuration.
 	Address   string
@@ -100,7 +100,7 @@ type parser struct {
 	within map[string][]mention
 }
 
-// value is a variable's, with the line that it stands on.
+// value is the value of a variable, with the line that it stands on.
 type value struct {
 	text string
 	line int

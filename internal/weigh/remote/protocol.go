@@ -54,7 +54,7 @@ type StartReply struct{ ID, PID int }
 type ReadReply struct {
 	Out, Err []byte
 	Ended    bool
-	// Failed says how it ended, if badly.
+	// Failed says how the process ended, if badly.
 	Failed string
 }
 

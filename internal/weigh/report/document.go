@@ -25,7 +25,7 @@ type document struct {
 	// Answers says which balancer is best at which point.
 	Answers     *model.Sheet
 	Environment []fact
-	// Laboratory are facts about it that a figure depends on.
+	// Laboratory are facts about the laboratory that a figure depends on.
 	Laboratory []string
 	Loads      []loadPart
 	Invalid    *model.Sheet

@@ -26,7 +26,7 @@ func packetTrial(subject string, flows int, net float64, params map[string]any) 
 
 func with(name, value string) map[string]any { return map[string]any{name: value} }
 
-// opens makes packets those of new flows with a scheduler.
+// opens are the parameters of packets of new flows with a scheduler.
 func opens(scheduler string) map[string]any {
 	return map[string]any{"scheduler": scheduler, "packets": "new"}
 }

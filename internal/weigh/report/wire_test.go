@@ -73,7 +73,7 @@ func wireRun(subjects []wireSubject) *results.Run {
 	return run
 }
 
-// trial is one of the subject's.
+// trial is a trial of the subject.
 func (s wireSubject) trial(load string, offered, begun float64, params map[string]any) results.Trial {
 	done := min(offered, s.peak)
 	metric := results.ConnectionsPerSecond

@@ -20,7 +20,7 @@ import (
 // VIP is where the sandbox's service is; its address is that of package lab's plan.
 var VIP = netip.MustParseAddrPort("198.18.0.100:80")
 
-// answerBound is how long one may take.
+// answerBound is how long an answer may take.
 const answerBound = 3 * time.Second
 
 // answer asks once, on a connection of its own, from the network namespace of the calling thread, and

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Commands are those that a sandbox has beside jeoul's own.
+// Commands are the commands that a sandbox has beside jeoul's own.
 var Commands = []string{"ask", "crash", "revive", "metrics", "guide"}
 
 // Guide describes the sandbox and the commands that can be tried in it.

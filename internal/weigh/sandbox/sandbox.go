@@ -35,7 +35,7 @@ const (
 // bin has them.
 const Directory = "JEOUL_SANDBOX"
 
-// Sandbox is one.
+// Sandbox is a laboratory with a balancer, web servers and a client.
 type Sandbox struct {
 	lab *lab.Lab
 	// executable is the jeoul that everything in it runs.

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Streams are those of the person who tries.
+// Streams are the standard streams of the person who tries.
 type Streams struct {
 	In       *os.File
 	Out, Err *os.File

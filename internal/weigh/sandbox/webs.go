@@ -43,7 +43,7 @@ type webs struct {
 	closed  bool
 }
 
-// start starts the one of a name, unless it runs.
+// start starts the web server of a name, unless it runs.
 func (w *webs) start(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *webs) start(name string) error {
 	return err
 }
 
-// kill kills it.
+// kill kills the web server of a name.
 func (w *webs) kill(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

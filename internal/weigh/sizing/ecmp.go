@@ -21,7 +21,7 @@ const (
 	Resilient Hashing = "resilient"
 )
 
-// Hashings are all of them.
+// Hashings are all kinds of hashing.
 var Hashings = []Hashing{Plain, Modulo, Resilient}
 
 // Moved is which share of all flows a router moves, of 1.

@@ -86,7 +86,7 @@ type fetcher struct {
 	// dir is where the kernel goes.
 	dir, release string
 	arch         Arch
-	// work is where it is made.
+	// work is the directory in which the kernel is made.
 	work string
 }
 

@@ -89,7 +89,7 @@ func mountAll() error {
 	return os.MkdirAll("/dev/shm", 0o777)
 }
 
-// loadModules returns those that could not be loaded.
+// loadModules returns the modules that could not be loaded.
 func loadModules() (missing []string) {
 	for _, name := range modules {
 		if err := exec.Command("/usr/sbin/modprobe", "-q", name).Run(); err != nil {
@@ -261,7 +261,7 @@ func sendLines(p *frameWriter, from io.Reader, results *file) error {
 	return nil
 }
 
-// file is one that is sent whenever it has changed.
+// file is a file that is sent whenever it has changed.
 type file struct {
 	path string
 	last os.FileInfo

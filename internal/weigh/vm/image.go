@@ -70,7 +70,7 @@ func (im *image) add(r cpio.Record) {
 	im.records = append(im.records, r)
 }
 
-// dir adds a directory and those that it is in.
+// dir adds a directory and its parents.
 func (im *image) dir(path string) {
 	path = cpio.Normalize(path)
 	if path == "." || path == "" || im.have[path] {

@@ -18,7 +18,7 @@ import (
 type Kernel struct {
 	// Dir is the directory that it was unpacked to.
 	Dir string
-	// Arch is that of its machine; empty for this machine's own.
+	// Arch is the architecture of its machine; empty for this machine's own.
 	Arch Arch
 	// Version is its release, as `uname -r` prints it, Package the package it is from; empty if that is not known.
 	Version, Package string

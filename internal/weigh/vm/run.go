@@ -44,7 +44,7 @@ type Machine struct {
 
 // Job is a machine's job.
 type Job struct {
-	// Args are those of jeoul.
+	// Args are the arguments of jeoul.
 	Args []string `json:"args"`
 	// Result is the path of the file that is sent out whenever the job prints a line and
 	// at its end, if it has changed.

@@ -90,7 +90,7 @@ func (r *running) warmUp() error {
 	return err
 }
 
-// Rates are those of the ladder's steps.
+// Rates are the rates of the ladder's steps.
 func (l Ladder) Rates() []float64 {
 	if !(l.By > 0) {
 		return nil

@@ -92,7 +92,7 @@ type Strange struct {
 	Unacknowledgeable uint64
 }
 
-// Packets are those of the ports of one side.
+// Packets are the packets of the ports of one side.
 type Packets struct{ Sent, Received uint64 }
 
 // Latency sums a distribution up. All are 0 where there was nothing to measure.

@@ -24,7 +24,7 @@ const proxyHealthPort = "10256"
 
 // Node is a node of the cluster: a host of the laboratory, its kube-proxy and its kubelet.
 type Node struct {
-	// Name is that of the Node object.
+	// Name is the name of the Node object.
 	Name string
 	Host *lab.Host
 	// Pods4 and Pods6 are the ranges of its pods' addresses; the first address of each is the node's own.

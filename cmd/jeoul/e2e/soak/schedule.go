@@ -64,7 +64,7 @@ type Fault struct {
 	// Balancers are its targets, from 0; Backend is, where there is none.
 	Balancers []int `json:"balancers,omitempty"`
 	Backend   int   `json:"backend,omitempty"`
-	// Weight is the new one of Reweigh.
+	// Weight is the new weight of Reweigh.
 	Weight int `json:"weight,omitempty"`
 }
 
@@ -156,7 +156,7 @@ func (d *drawing) between(least, most time.Duration) time.Duration {
 	return least + step*time.Duration(d.IntN(int((most-least)/step)+1))
 }
 
-// free are the indices of those that no fault has now.
+// free are the indices of the balancers or backends that no fault has now.
 func (d *drawing) free(until []time.Duration) (free []int) {
 	for i, at := range until {
 		if at <= d.now {

@@ -169,7 +169,7 @@ func (w *writer) write(name string) {
 	w.backendSide(all, names)
 }
 
-// section begins one.
+// section begins a section.
 func (w *writer) section(kind, name string) {
 	fmt.Fprintf(w.text, "%s %s\n", kind, name)
 	if w.speaksHTTP() {
@@ -268,7 +268,7 @@ func (w *writer) balance() {
 	}
 }
 
-// limits writes those of the service.
+// limits writes the limits of the service.
 func (w *writer) limits() {
 	limits := w.service.Limits
 	for _, limit := range []struct {

@@ -91,7 +91,7 @@ func Write(l *ledger.Ledger) string {
 	return timeouts(l) + text.String()
 }
 
-// timeouts writes those of the whole table.
+// timeouts writes the timeouts of the whole table.
 func timeouts(l *ledger.Ledger) string {
 	t := l.Flows.Timeouts
 	l.Carry("flows.timeouts.established", "flows.timeouts.fin", "flows.timeouts.udp")

@@ -26,7 +26,7 @@ type Options struct {
 	VIPs []netip.Addr
 	// Sources are the addresses of the balancer that mode fullnat sends from.
 	Sources []netip.Addr
-	// Mode, unless it is empty, is that of all services.
+	// Mode, unless it is empty, is the mode of all services.
 	Mode lb.Mode
 	// HTTPAsTCP takes services that speak HTTP, and ask nothing of a proxy but to balance, for TCP, in place of mode
 	// proxy.

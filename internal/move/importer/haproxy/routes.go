@@ -20,11 +20,11 @@ type route struct {
 	// when are alternatives; differs names a difference.
 	when    []lb.Route
 	differs string
-	// acls are the names of those that it goes by.
+	// acls are the names of the ACLs that it goes by.
 	acls []string
 }
 
-// mostRoutes bounds those of a service.
+// mostRoutes bounds the routes of a service.
 const mostRoutes = 500
 
 // test is a condition on a request's host or path.
@@ -153,7 +153,7 @@ func (t test) whole() test {
 	return t
 }
 
-// can says whether a route can have it.
+// can says whether a route can have the test.
 func (t test) can() bool { return len(t.hosts)+len(t.paths) > 0 }
 
 // parseRoute reads a condition: tests that all must hold, or several of them with an "or" between.

@@ -252,7 +252,7 @@ func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 // jeouls are names of conditions that the proxy engine makes.
 var jeouls = regexp.MustCompile(`^route\d+(host|path)$`)
 
-// conditions are the names of those that a rule goes by.
+// conditions are the names of the conditions that a rule goes by.
 func (l line) conditions() (names []string) {
 	from := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
 	if from < 0 {

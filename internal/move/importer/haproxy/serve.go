@@ -44,7 +44,7 @@ func (r *reader) serve(s *section) {
 	}
 }
 
-// service makes one.
+// service makes a service of a section.
 func (r *reader) service(s *section, l line, place netip.AddrPort, front, back settings, servers []server) {
 	service := r.NewService(l.at)
 	service.Name, service.VIP, service.Port = s.name, place.Addr(), place.Port()

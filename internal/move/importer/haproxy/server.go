@@ -55,7 +55,7 @@ var (
 	leftFlags = []string{"non-stick", "check-send-proxy", "check-via-socks4", "strict-maxconn", "check-reuse-pool"}
 )
 
-// whyLeft says more of some parameters.
+// whyLeft has the reasons for leaving out some parameters.
 var whyLeft = map[string]string{
 	"on-marked-up":   "on-marked-up: when a server serves again, connections of backups go on until they end",
 	"on-error":       "on-error: what clients are answered decides of no check; outliers ejects servers that fail them",
@@ -207,7 +207,7 @@ func (s *server) agentCheck() {
 	}
 }
 
-// readServers reads those of a section.
+// readServers reads the servers of a section.
 func (r *reader) readServers(s *section, set settings) []server {
 	var list []server
 	shared := r.uses(s) > 1

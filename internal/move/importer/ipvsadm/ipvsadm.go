@@ -25,7 +25,7 @@ type reader struct {
 // service is a virtual service of IPVS.
 type service struct {
 	*draft.Service
-	// spec is how the input names it.
+	// spec is the service as the input names it.
 	spec string
 	// scheduler is IPVS's name, and flags are its flags.
 	scheduler, flags string

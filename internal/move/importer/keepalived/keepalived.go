@@ -14,7 +14,7 @@ import (
 type reader struct {
 	*draft.Draft
 	groups map[string]*node
-	// instances and syncGroups are those of VRRP.
+	// instances and syncGroups are the blocks of VRRP.
 	instances, syncGroups []*node
 }
 

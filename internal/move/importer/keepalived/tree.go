@@ -225,7 +225,7 @@ func (p *parser) define(lines []draft.Line, i int) int {
 	return i
 }
 
-// variable is the place of one.
+// variable matches the place of a variable.
 var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
 
 // deepestVariable bounds variables whose values have variables.

@@ -274,7 +274,7 @@ func (s *ruleset) named(words, inner []token) {
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT",
 	"input": "INPUT"}
 
-// priorities are the names that nft has for some.
+// priorities are nft's names of some priorities.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 
 // addBase notes a chain that packets meet when they arrive, with its line.

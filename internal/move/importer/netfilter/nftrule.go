@@ -146,7 +146,7 @@ func (n *nftRule) members(name string) (values []string, err error) {
 	return nil, errRuleEnds
 }
 
-// expression reads one.
+// expression reads an expression.
 func (n *nftRule) expression(word string) error {
 	switch word {
 	case "ip", "ip6":

@@ -124,7 +124,7 @@ func expand(network string, texts []string) ([]uint16, error) {
 	return list, nil
 }
 
-// service makes one.
+// service makes a service of a group.
 func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Rule) *draft.Service {
 	s := r.NewService(g.at)
 	s.VIP, s.Port, s.Mode = vip, port, lb.NAT

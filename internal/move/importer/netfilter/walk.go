@@ -49,7 +49,7 @@ type exception struct {
 	// chain is kept from them.
 	partly bool
 	within int
-	// order is its place among all.
+	// order is its place among all exceptions.
 	order int
 }
 
@@ -240,7 +240,7 @@ func (x *exceptions) leave(depth int) {
 	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
 }
 
-// each calls do for those that can be of a match.
+// each calls do for the exceptions that can apply to a match.
 func (x *exceptions) each(m match, do func(exception)) {
 	lists := [][]exception{x.rest, x.returns}
 	if m.to.IsValid() && m.to.IsSingleIP() {

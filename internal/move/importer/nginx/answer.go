@@ -90,7 +90,7 @@ func answerRule(c, server *node) (string, bool) {
 	return fmt.Sprintf("http-request return status %d content-type text/plain string '%s'", code, to), true
 }
 
-// redirectRule makes one of a redirect to an address.
+// redirectRule makes a rule of a redirect to an address.
 func redirectRule(code int, to string, server *node) (string, bool) {
 	if names := child("server_name", server); names != nil && literal.MatchString(names.word(1)) &&
 		strings.HasPrefix(to, "https://$server_name") {

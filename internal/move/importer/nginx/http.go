@@ -267,7 +267,7 @@ func sets(n *node, header string) bool {
 	})
 }
 
-// passes reads proxy_pass, or says why it cannot be had.
+// passes reads proxy_pass, or says why it cannot be carried over.
 func (r *reader) passes(one *location, pass *node) string {
 	scheme, rest, _ := strings.Cut(pass.word(1), "://")
 	name, uri, slash := strings.Cut(rest, "/")

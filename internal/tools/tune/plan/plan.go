@@ -244,7 +244,7 @@ func (p *Plan) Isolated() cpuset.CPUSet {
 	return p.PacketSet().Union(p.Idle)
 }
 
-// Housekeeping are all others.
+// Housekeeping are all CPUs that are not isolated.
 func (p *Plan) Housekeeping() cpuset.CPUSet { return p.top.Online().Difference(p.Isolated()) }
 
 // Spread returns the CPUs that work on a queue's packets after the card's interrupt

@@ -81,7 +81,7 @@ type counted struct {
 	ending    ending
 }
 
-// cases lists them.
+// cases lists the cases.
 func cases(backends []int, weightings []weighting) []counted {
 	var list []counted
 	for _, scheduler := range lb.Schedulers {

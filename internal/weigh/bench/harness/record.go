@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// firstPort is that of the flows from 0 on.
+// firstPort is the client's port in the flows from 0 on.
 const firstPort = 1024
 
 // Tuple is a flow as its packets bear it: of each address the last four bytes, as

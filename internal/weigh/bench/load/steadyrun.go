@@ -41,7 +41,7 @@ type steadyRun struct {
 // steadyConn is a connection.
 type steadyConn struct {
 	fd int
-	// fresh says that it is a new one, for one request.
+	// fresh says that it is a new connection, for one request.
 	fresh bool
 	// lost says that it is closed.
 	lost bool

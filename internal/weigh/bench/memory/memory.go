@@ -194,7 +194,7 @@ type taken struct {
 	flows uint64
 }
 
-// tables are the names that the kernel has of them.
+// tables are the kernel's names of the tables.
 var tables = map[string]stage{"flows": proven, "newcomers": unproven}
 
 // take looks at a balancer's tables.

@@ -130,7 +130,7 @@ func (p *Probe) Reading() Reading {
 	return r
 }
 
-// Cores is how many all machines have together.
+// Cores is the number of cores of all machines together.
 func (r Reading) Cores() float64 {
 	all := 0.0
 	for _, m := range r.Machines {
@@ -147,7 +147,7 @@ func (m Machine) add(other Machine) Machine {
 // MachineParts is a machine that parts of a laboratory are on, alone or together.
 type MachineParts struct {
 	Machine
-	// Cores is how many it has.
+	// Cores is the number of its cores.
 	Cores float64
 	// Parts are the parts of the laboratory with a host on it.
 	Parts []Usage

@@ -26,7 +26,7 @@ const (
 	FRR  Kind = "frr"
 )
 
-// Kinds lists them, the usual one first.
+// Kinds lists the kinds of routers, the usual one first.
 var Kinds = []Kind{BIRD, FRR}
 
 // Multiplier is how many packets of BFD in a row may be missing.

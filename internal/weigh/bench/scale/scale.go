@@ -25,7 +25,7 @@ type Options struct {
 	Packets uint32
 	// Progress is called with the name of the current step, if set.
 	Progress func(what string)
-	// shapes are nil for those of the issue.
+	// shapes are nil for the usual ones.
 	shapes []shape
 	// flows is how many there are in a stream, a power of two; 0 means many.
 	flows uint32

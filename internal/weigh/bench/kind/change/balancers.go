@@ -113,7 +113,7 @@ func (c *changeTrial) ripe() time.Duration {
 // that are older than a second.
 const ripe = 1500 * time.Millisecond
 
-// inTurn does one change after the other.
+// inTurn makes one change after the other.
 func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
 	for _, change := range changes {
 		if err := change(ctx, c); err != nil {

@@ -22,7 +22,7 @@ import (
 // waits for that event, and not for the longest time that it may take. It is kept of a run.
 type tail time.Duration
 
-// faultTail is the name that it is kept under.
+// faultTail is the name that a run's tail is kept under.
 const faultTail = "fault tail"
 
 // EndFaults has a run's faults end so long after they were noticed.
@@ -30,7 +30,7 @@ func EndFaults(r *bench.Runner, after time.Duration) {
 	*bench.KeptOfRun[tail](r, faultTail) = tail(after)
 }
 
-// on says whether there are any.
+// on says whether there are checks.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 
 // checkValues checks the values, where an event needs them or any is given.

@@ -204,7 +204,7 @@ func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
 	return c.apply(ctx, c.weighed(serverDrained, 1))
 }
 
-// write writes down who answered those that came again.
+// write writes down the servers of connections that came again.
 func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
 	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
 	for _, n := range counts.Again {

@@ -67,7 +67,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	return nil
 }
 
-// measurement is the trial as others measure it.
+// measurement is the trial as other kinds measure it.
 func (d *dnsTrial) measurement() *bench.Measurement {
 	return &bench.Measurement{Runner: d.runner, Trial: d.trial, Running: d.running, Got: d.got}
 }

@@ -45,7 +45,7 @@ func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	return s, nil
 }
 
-// on does something, and notes how it is taken back.
+// on makes a change, and notes how to take it back.
 func (s *floodStage) on(do func(on bool) error) error {
 	s.undo = append(s.undo, func() error { return do(false) })
 	return do(true)

@@ -53,7 +53,7 @@ func patient(p bench.Point, limits probe.Limits) bool {
 	return limits.Orphans > 0 && crowd(p) > limits.Orphans
 }
 
-// patientNote is for the trials in which they do.
+// patientNote describes the patient servers, for the trials that have them.
 func patientNote(limits probe.Limits) string {
 	return fmt.Sprintf(
 		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)

@@ -118,7 +118,7 @@ func (c wireCheck) ladder(l WireLadder) {
 	}
 }
 
-// amount checks how much there is of it.
+// amount checks the number of connections and the duration.
 func (c wireCheck) amount(l bench.Load, form bench.Form) {
 	if l.Duration < 0 || l.Duration > wireMaxTime {
 		c.fail(c.at[:len(c.at)-1].To("duration"), "%v is not possible; use up to %v", l.Duration, wireMaxTime)

@@ -78,7 +78,7 @@ func (r wireResult) noun() string {
 	return strings.TrimSuffix(strings.ReplaceAll(r.step.Kind.Metric(), "_", " "), " per second")
 }
 
-// rate is so many a second of the step.
+// rate is n by the seconds of the step.
 func (r wireResult) rate(n uint64) float64 {
 	if r.step.Duration <= 0 {
 		return 0

@@ -74,14 +74,14 @@ type Counts struct {
 	// server.
 	Opened uint64
 	Failed map[Cause]uint64
-	// LostNew is when those of Failed began.
+	// LostNew is when the connections of Failed began.
 	LostNew Moments `json:",omitempty"`
 	Late    map[string]uint64
 	// Queries counts the queries by UDP, Unanswered those to which no answer came. Turned are answers to a UDP flow by
 	// another server than the one before, by the one before.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
-	// LostQueries is when those of Unanswered were asked.
+	// LostQueries is when the queries of Unanswered were sent.
 	LostQueries Moments `json:",omitempty"`
 	// Lapped are connections from ports that are used again which were answered, and
 	// LostLaps when those began that were not; Taken are those that could not be
@@ -109,7 +109,7 @@ type Moments []int64
 
 func (m *Moments) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
 
-// Before counts those before a time.
+// Before counts the moments before a time.
 func (m Moments) Before(at time.Time) (n int) {
 	for _, one := range m {
 		if one < at.UnixMicro() {
@@ -119,7 +119,7 @@ func (m Moments) Before(at time.Time) (n int) {
 	return n
 }
 
-// Last is the latest; false if there are none.
+// Last is the latest moment; false if there are none.
 func (m Moments) Last() (time.Time, bool) {
 	if len(m) == 0 {
 		return time.Time{}, false
@@ -129,11 +129,11 @@ func (m Moments) Last() (time.Time, bool) {
 
 // Break is a connection that broke.
 type Break struct {
-	// Local is the client's end of it.
+	// Local is the client's end of the connection.
 	Local  netip.AddrPort
 	Server string
 	Cause  Cause
-	// Age is how long it had been open.
+	// Age is how long the connection had been open.
 	Age time.Duration
 	// At is when the client found it broken. Clients and the bench are on one clock.
 	At time.Time

@@ -277,7 +277,7 @@ func (c *Crew) Stay(ctx context.Context, bound time.Duration) (map[string]uint64
 	return by, err
 }
 
-// Go lets them go: each port goes on with its laps.
+// Go has the clients go on: each port goes on with its laps.
 func (c *Crew) Go(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }

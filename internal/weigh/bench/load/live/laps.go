@@ -38,7 +38,7 @@ type laps struct {
 	mu sync.Mutex
 	// staying is closed when connections shall no longer stay open; nil: they shall not.
 	staying chan struct{}
-	// stay are the servers of those that are open now, by port.
+	// stay are the servers of connections that are open now, by port.
 	stay map[int]string
 }
 

@@ -52,7 +52,7 @@ type conn struct {
 	connected, asked bool
 	due              time.Duration
 	answer           answer
-	// last is when anything happened on it.
+	// last is when the connection had its last event.
 	last time.Duration
 }
 

@@ -61,7 +61,7 @@ func (o *Object) Program() *ebpf.Program { return o.program }
 // types are the program types by hook.
 var types = map[lb.Hook]ebpf.ProgramType{lb.HookXDP: ebpf.XDP, lb.HookTC: ebpf.SchedCLS}
 
-// attachTypes are those of the harness's programs.
+// attachTypes are the attach types of the harness's programs.
 var attachTypes = map[lb.Hook]ebpf.AttachType{lb.HookXDP: ebpf.AttachXDP, lb.HookTC: ebpf.AttachNone}
 
 // choose returns the name of the program under test.

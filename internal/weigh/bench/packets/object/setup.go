@@ -66,7 +66,7 @@ type Counter struct {
 	// At is where the number begins in the value, in bytes, and Bytes its length: 4 or 8.
 	At    int `yaml:"at"`
 	Bytes int `yaml:"bytes"`
-	// Each is by how much a packet raises it.
+	// Each is by how much a packet raises the counter.
 	Each uint64 `yaml:"each"`
 }
 

@@ -53,7 +53,7 @@ func slowdown(p *model.Point) model.Duel {
 	return model.Level([]*model.Point{p}, results.FloodRatioP99)
 }
 
-// slowdownField shows it with its interval.
+// slowdownField shows the slowdown with its interval.
 func slowdownField() model.Field {
 	return model.Field{
 		Column: model.Column{Title: "p99 × quiet, of each trial", Numeric: true},

@@ -114,7 +114,7 @@ func (r *schedulerRow) name() string {
 	return name
 }
 
-// schedulerSheet compares them in a hook.
+// schedulerSheet compares the schedulers in a hook.
 func schedulerSheet(s *model.Section, g *model.Group) model.Sheet {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	sh := model.Sheet{
