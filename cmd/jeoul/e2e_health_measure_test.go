@@ -133,7 +133,7 @@ func (s *stage) awaitHealth(t *testing.T, host *lab.Host, state lb.Health) (sinc
 	return since
 }
 
-// The endpoints that are checked while packets saturate the cores: so many addresses on each server.
+// addressesEach is the number of addresses on each server that are checked while packets saturate the cores.
 const addressesEach = 40
 
 // saturatedFor is how long, where JEOUL_MEASURE_TIME says nothing else.

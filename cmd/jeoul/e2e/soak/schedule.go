@@ -16,7 +16,7 @@ type Kind string
 const (
 	KillDaemon Kind = "kill-daemon" // SIGKILL to the daemon; data plane and speaker go on
 	KillAll    Kind = "kill-all"    // SIGKILL to daemon and speaker; the data plane stays for the next start
-	// as kill-all, and the data plane is taken away: a machine that is gone, with all that it remembered
+	// Lose is KillAll, and the data plane is taken away: a machine that is gone, with all its flows
 	Lose        Kind = "lose"
 	Stop        Kind = "stop"         // SIGTERM, and a start
 	Restart     Kind = "restart"      // SIGUSR2, and a start
@@ -35,7 +35,7 @@ const (
 	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
 	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
 	Reweigh       Kind = "reweigh"        // a reload with another weight
-	// garbage to the ports of members, from a host that is none, and from one that is
+	// Stranger sends garbage to the ports of members, from a host that is none, and from one that is
 	Stranger Kind = "stranger"
 )
 
