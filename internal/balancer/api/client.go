@@ -88,7 +88,8 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(tr
 }
 
 // Capture follows real packets, with their bytes, and calls notify for each event, until the capture ends, the context
-// ends (both no error) or notify returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+// ends (both no error) or notify returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the
+// daemon's.
 func (c *Client) Capture(ctx context.Context, request capture.Request, notify func(capture.Event) error) error {
 	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
