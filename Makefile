@@ -309,13 +309,13 @@ lint: generate ## check style and the house's rules: see CONTRIBUTING.md
 
 # Generated code is not committed: it is made of bpf/ by clang. The stamp stands
 # for all of it; without any generated file left, it does not count.
-GENERATED := $(wildcard internal/*/*/*_bpfel.go internal/*/*/*_bpfel.o* internal/*/*/*/*_bpfel.go internal/*/*/*/*_bpfel.o*)
+GENERATED := $(foreach in,internal/*/*/ internal/*/*/*/ internal/*/*/*/*/,$(wildcard $(in)*_bpfel.go $(in)*_bpfel.o*))
 STAMP     := bin/.generated
 
 .PHONY: generate
 generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 
-$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
+$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go internal/*/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
 	@# What is generated elsewhere now would stay where it was.
 	@rm -f $(GENERATED)
 	@GO='$(GO)' scripts/generate.sh $(ARCH)

@@ -28,7 +28,7 @@ fi
 limit=${JEOUL_LIMIT:-30m}
 suites=("$@")
 [ $# != 0 ] || suites=(bookworm trixie-backports bookworm/cards)
-packages=(internal/host/bpfhost internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject)
+packages=(internal/host/bpfhost internal/balancer/datapath/pins internal/balancer/datapath/libxdp internal/host/hostnet internal/balancer/datapath internal/balancer/local internal/tools/agent internal/host/drops internal/weigh/bench/subject/{ipvs,subjects})
 [ -z "${JEOUL_PACKAGES:-}" ] || read -ra packages <<<"$JEOUL_PACKAGES"
 # What tests use of a kernel that has them as modules.
 modules=(virtio_pci virtio_net e1000 e1000e veth bridge dummy 8021q sch_ingress cls_bpf ipip ip6_tunnel sit fou fou6 vxlan ip_vs ip_vs_rr)
@@ -71,9 +71,11 @@ Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfac
 	elif [ "$2" = internal/host/hostnet ]; then
 		# What is left by a kill, and taken back or taken over.
 		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'
-	elif [ "$2" = internal/weigh/bench/subject ]; then
+	elif [ "$2" = internal/weigh/bench/subject/ipvs ]; then
 		# IPVS, which the kernel that this is written on may not have.
-		printf '^Test(SubjectsCarry|IPVSOnAMachine)$/^(direct|ipvs-.*|taken away|changed|the run dies|it is somebody.*)$\n'
+		printf '^TestIPVSOnAMachine$\n'
+	elif [ "$2" = internal/weigh/bench/subject/subjects ]; then
+		printf '^TestSubjectsCarry$/^(direct|ipvs-.*)$\n'
 	else
 		printf '.\n'
 	fi

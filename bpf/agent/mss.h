@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Keeps clients' segments short enough for the tunnel they will come through:
- * what a SYN-ACK says is the most that a client sends, and it comes from here
- * directly, past the balancer. */
+/* Keeps clients' segments short enough for the tunnel they will come through: the MSS of a SYN-ACK is the most that a
+ * client sends, and the SYN-ACK goes to the client directly, past the balancer. */
 #pragma once
 
 #include <linux/tcp.h>
@@ -18,8 +17,8 @@
 /* SYN in the flag byte. */
 #define AGENT_SYN 0x02
 
-/* agent_syn finds the SYN that a packet for a client is: where its TCP header
- * and its options are, and how long these. It returns false for all others. */
+/* agent_syn reads a packet for a client that is a SYN: the offsets of its TCP header and its options, and the options'
+ * length. It returns false for all others. */
 static __always_inline bool agent_syn(ctx_t *ctx, bool ipv6, __u32 *at, __u32 *options)
 {
 	struct agent_address source = { .word = { 0, 0, bpf_htonl(0xffff) } };
@@ -81,8 +80,7 @@ static __always_inline enum agent_outcome agent_clamp(ctx_t *ctx, bool ipv6)
 
 	if (!agent_syn(ctx, ipv6, &at, &options) || options < 4 || options > AGENT_OPTIONS_BYTES)
 		return AGENT_NONE;
-	/* Word by word: of a length that it has to bound, not every verifier sees
-	 * that it cannot be 0. */
+	/* Word by word: of a variable length, not every verifier sees that it cannot be 0. */
 #pragma unroll
 	for (__u32 i = 0; i < AGENT_OPTIONS_BYTES; i += 4) {
 		if (i < options &&

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* IP headers as the agent reads them: copied, since a socket buffer may keep
- * even its headers in pages, and making them linear would cost every packet of
- * the host. What is not for the agent is left to the kernel, which checks more. */
+/* IP headers as the agent reads them: copied, since a socket buffer may keep even its headers in pages, and making them
+ * linear would cost every packet of the host. Packets that are not for the agent are left to the kernel, which checks
+ * more. */
 #pragma once
 
 #include <linux/if_ether.h>
@@ -21,10 +21,10 @@
 /* Extension headers that are walked; the balancer walks as many. */
 #define AGENT_EXTENSIONS 4
 
-/* agent_ip is an IP header, understood. */
+/* agent_ip is a parsed IP header. */
 struct agent_ip {
 	struct agent_address destination;
-	/* Of the packet, and of what stands before the transport header, in bytes. */
+	/* The length of the packet, and that of its headers before the transport header, in bytes. */
 	__u32 length;
 	__u32 header;
 	/* First two bytes of the packet, of which the middle eight bits are IPv6's
@@ -38,8 +38,8 @@ struct agent_ip {
 	bool later;
 };
 
-/* agent_length is an IP packet's length. One that is longer than its field can
- * say is a GSO packet, and says 0 (BIG TCP): it ends with its buffer. */
+/* agent_length is an IP packet's length. One that is too long for the header's field is a GSO packet, with 0 there (BIG
+ * TCP): it ends with its buffer. */
 static __always_inline __u32 agent_length(const ctx_t *ctx, __u32 at, __u32 fixed, __be16 said)
 {
 	if (!said && ctx->gso_size)
@@ -123,7 +123,7 @@ static __always_inline enum agent_outcome agent_walk(ctx_t *ctx, __u32 at, struc
 		ip->protocol = extension[0];
 		if (ip->header > ip->length)
 			return AGENT_PASSED_MALFORMED;
-		/* Of a later fragment, what follows is not headers. */
+		/* In a later fragment, payload follows and no headers. */
 		if (ip->later)
 			return AGENT_NONE;
 	}

@@ -113,13 +113,13 @@ static __always_inline enum agent_outcome agent_restore(ctx_t *ctx, struct agent
 	int checksum = agent_checksum(ctx, ip, ipv6);
 	__u64 flags = BPF_F_PSEUDO_HDR;
 
-	/* What comes for a VIP has not been through a balancer of this mode. */
+	/* A packet for a VIP has not been through a balancer of this mode. */
 	if (checksum == -2 ||
 	    (agent_roles(&ip->destination) & (AGENT_ROLE_OWN | AGENT_ROLE_VIP)) != AGENT_ROLE_OWN)
 		return AGENT_PASSED_PLAIN;
 	if (checksum == -1)
 		return AGENT_DROPPED_MALFORMED;
-	/* A UDP checksum of 0 is none, and stays. */
+	/* A UDP checksum of 0 means none, and stays. */
 	if (ip->protocol == IPPROTO_UDP)
 		flags |= BPF_F_MARK_MANGLED_0;
 	if (ipv6 ? agent_set6(ctx, ip, vip, checksum, flags) :

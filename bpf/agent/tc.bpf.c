@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The agent of a backend. At its ingress, what the balancer has done to a packet
- * is undone, so that it goes on as one for the VIP. At its egress, clients are
- * asked for segments that leave room for a tunnel's headers. */
+/* The agent of a backend. At its ingress, the balancer's changes to a packet are undone, so that it goes on as one for
+ * the VIP. At its egress, clients are asked for segments that leave room for a tunnel's headers. */
 #include <stddef.h>
 
 #include "../lib/ctx_tc.h"
@@ -63,7 +62,7 @@ int jeoul_agent(ctx_t *ctx)
 	return outcome >= AGENT_DROPPED_MALFORMED ? CTX_DROP : CTX_PASS;
 }
 
-/* What is not clamped is not counted: it is none of the agent's. */
+/* Packets that are not clamped are not counted: they are none of the agent's. */
 SEC(CTX_SECTION)
 int jeoul_agent_mss(ctx_t *ctx)
 {

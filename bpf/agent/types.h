@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the agent's program and its Go side both know. */
+/* Types that the agent's program and its Go side share. */
 #pragma once
 
 #include <linux/types.h>
 
-/* agent_mode is what a packet was taken for. */
+/* agent_mode is the forwarding mode by which a packet came, as far as the agent undoes it. */
 enum agent_mode {
-	/* Nothing that the agent undoes. */
+	/* By none that the agent undoes. */
 	AGENT_MODE_PLAIN,
 	AGENT_MODE_IPIP,
 	AGENT_MODE_GUE,
@@ -41,7 +41,7 @@ enum agent_outcome {
 	AGENT_NONE,
 };
 
-/* agent_role is what an address is to this host; bits. */
+/* agent_role is a set of bits: an address is one of the host's own, or a VIP. */
 enum agent_role {
 	AGENT_ROLE_OWN = 1,
 	AGENT_ROLE_VIP = 2,

@@ -7,9 +7,8 @@
 #include "maps.h"
 #include "read.h"
 
-/* Where GUE is spoken (IANA), and the first byte's bits that say variant 1 of
- * draft-ietf-intarea-gue: an IP packet follows the UDP header at once. They
- * are part of that packet's version. */
+/* GUE's port (IANA), and the first byte's bits that mean variant 1 of draft-ietf-intarea-gue: an IP packet follows the
+ * UDP header at once. They are part of that packet's version. */
 #define AGENT_GUE_PORT 6080
 #define AGENT_GUE_VARIANT 0xc0
 #define AGENT_GUE_VARIANT_1 0x40
@@ -20,7 +19,7 @@
 #define AGENT_ECN_ECT0 2
 #define AGENT_ECN_CE 3
 
-/* agent_tunnel says what tunnel a packet may have come through. */
+/* agent_tunnel returns the mode whose tunnel a packet may have come through. */
 static __always_inline enum agent_mode agent_tunnel(ctx_t *ctx, const struct agent_ip *outer)
 {
 	struct udphdr udp;
@@ -35,8 +34,7 @@ static __always_inline enum agent_mode agent_tunnel(ctx_t *ctx, const struct age
 	return udp.dest == bpf_htons(AGENT_GUE_PORT) ? AGENT_MODE_GUE : AGENT_MODE_PLAIN;
 }
 
-/* agent_ecn is the congestion field of the packet that comes out, RFC 6040
- * section 4.2; what must not come out is -1. */
+/* agent_ecn is the ECN field of the decapsulated packet, RFC 6040 section 4.2; -1 for a packet that must be dropped. */
 static __always_inline int agent_ecn(__u8 outer, __u8 inner)
 {
 	outer &= AGENT_ECN;
@@ -90,8 +88,7 @@ static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, boo
 			return -1;
 		length += to6 ? 20 : -20;
 	}
-	/* Segments stay as long as they were made: none of them takes the room
-	 * that the header leaves. */
+	/* The size of GSO segments stays: none of them grows into the room of the removed header. */
 	if (bpf_skb_adjust_room(ctx, -length, BPF_ADJ_ROOM_MAC, BPF_F_ADJ_ROOM_FIXED_GSO))
 		return -1;
 	if (from6 == to6)
@@ -99,8 +96,8 @@ static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, boo
 	return bpf_skb_store_bytes(ctx, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0);
 }
 
-/* agent_unwrap_ip takes the outer headers off an inner packet of one family at
- * `at`, if it is for a VIP. `room` is what the outer headers say is there. */
+/* agent_unwrap_ip takes the outer headers off an inner packet of one family at `at`, if it is for a VIP. `room` is the
+ * length of the inner packet according to the outer headers. */
 static __always_inline enum agent_outcome agent_unwrap_ip(ctx_t *ctx, const struct agent_ip *outer,
 							  __u32 at, __u32 room, bool from6, bool to6)
 {
@@ -140,7 +137,7 @@ static __always_inline enum agent_outcome agent_unwrap(ctx_t *ctx, const struct 
 
 	if (!(agent_roles(&outer->destination) & AGENT_ROLE_OWN))
 		return AGENT_PASSED_NOT_LOCAL;
-	/* Only the kernel can put the parts together. */
+	/* Only the kernel can reassemble fragments. */
 	if (outer->fragment)
 		return AGENT_PASSED_FRAGMENT;
 	if (mode == AGENT_MODE_IPIP) {

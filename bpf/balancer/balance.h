@@ -21,8 +21,8 @@
 #include "link.h"
 #include "parse.h"
 
-/* choose_on_slow_path chooses for a packet before anything else is done with it: from further
- * down it would not fit the stack. Scratch: takes packet; leaves tracking.source. */
+/* choose_on_slow_path chooses a packet's backend before anything else is done with the packet: called from further
+ * down, it would not fit the stack. Scratch: takes packet; leaves tracking.source. */
 __noinline __u64 choose_on_slow_path(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
@@ -120,8 +120,7 @@ __noinline int balance_service(ctx_t *ctx, struct service *service, __u64 choice
 	return outcome;
 }
 
-/* pass_first remembers of a first fragment that it was passed, where those that
- * follow would otherwise be dropped. */
+/* pass_first notes that a first fragment was passed, where those that follow would otherwise be dropped. */
 static __noinline int pass_first(void *generation, const struct packet *packet,
 				 const struct decision *decision, const struct translation *to)
 {
@@ -209,8 +208,8 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* leave_fast_path keeps what is known of a packet for the slow path, and of its flow, if it is
- * remembered. Scratch: leaves packet, and tracking.source. */
+/* leave_fast_path saves the parsed packet for the slow path, and by full NAT the source of its flow, if that is known.
+ * Scratch: leaves packet, and tracking.source. */
 static __always_inline enum outcome leave_fast_path(const struct packet *packet,
 						   const struct flow *flow)
 {

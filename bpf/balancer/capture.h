@@ -152,8 +152,7 @@ static __always_inline bool capture_may_be_reply(const struct capture_filter *fi
 	       capture_masked(record->destination, filter->client, filter->client_mask);
 }
 
-/* capture_may_want rejects what can be told from the packet as it came, before anything is
- * copied. */
+/* capture_may_want tests the conditions that the packet as it came can decide, before anything is copied. */
 static __always_inline bool capture_may_want(const struct capture_filter *filter,
 					     const struct trace_record *record)
 {
@@ -246,8 +245,7 @@ static __always_inline bool capture_wants(const struct capture_filter *filter,
 	return capture_of_service(filter, record, slot);
 }
 
-/* capture_allows keeps to the bounds of a capture. Between CPUs they are kept but for a packet of
- * each. */
+/* capture_allows enforces the bounds of a capture. CPUs together may exceed them by a packet of each. */
 static __always_inline bool capture_allows(const struct capture_filter *filter,
 					   struct capture_state *state, __u64 time, __u32 bytes)
 {
@@ -299,8 +297,8 @@ static __always_inline void capture_select(const struct capture_slots *filters,
 			notes->candidates &= ~(1U << i);
 }
 
-/* capture_leaves copies the frame as it leaves behind the one as it came, and returns the length of
- * both. What is dropped leaves no more. */
+/* capture_leaves copies the frame as it leaves behind the one as it came, and returns the length of both. A dropped
+ * packet does not leave. */
 static __always_inline __u64 capture_leaves(ctx_t *ctx, struct trace_notes *notes)
 {
 	struct trace_record *record = &notes->record;
@@ -323,7 +321,7 @@ __noinline int capture_end(ctx_t *ctx, __u32 outcome)
 
 	if (!filters || !notes)
 		return 0;
-	/* What was not read is as it came. */
+	/* A packet that was not read is as it came. */
 	if (!notes->record.family)
 		capture_begin(ctx);
 	if (!notes->candidates)

@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is to be done with a packet. */
+/* The decision about a packet, which the steps of its path fill in. */
 #pragma once
 
 #include "trace.h"
 #include "types.h"
 #include "hash.h"
 
-/* decision is what is to be done with a packet. */
+/* decision is the backend that a packet goes to, and the way in which it is sent there. */
 struct decision {
 	struct service *service;
 	struct backend *backend;
@@ -18,7 +18,7 @@ struct decision {
 	/* enum mode */
 	__u8 mode;
 	__u8 tos;
-	/* The packet opens a connection, as far as can be seen. */
+	/* The packet opens a connection, as far as its flags show. */
 	bool opens;
 };
 

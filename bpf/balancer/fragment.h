@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Datagrams that come in pieces: what became of the first, which bears the ports,
- * becomes of the others. */
+/* Fragmented datagrams: the first fragment, which has the ports, decides on the outcome of the others. */
 #pragma once
 
 #include "send/forward.h"
@@ -19,8 +18,7 @@ static __always_inline void fragment_key(const struct packet *packet, struct fra
 	key->protocol = packet->ipv6 ? 0 : packet->protocol;
 }
 
-/* remember_first notes what became of a first fragment. Scratch: fragment and its key are its
- * own. */
+/* remember_first notes the outcome of a first fragment. Scratch: fragment and its key are its own. */
 static __noinline int remember_first(const struct packet *packet, const struct decision *decision,
 				     const struct translation *to, enum outcome outcome)
 {
@@ -46,7 +44,7 @@ static __noinline int remember_first(const struct packet *packet, const struct d
 	return 0;
 }
 
-/* recall fills in what was done with the first; false where its backend is gone. */
+/* recall restores the decision about the first; false where its backend is gone. */
 static __always_inline bool recall(void *generation, const struct fragment *entry,
 				   struct decision *decision, struct translation *to)
 {
@@ -65,7 +63,7 @@ static __always_inline bool recall(void *generation, const struct fragment *entr
 	return true;
 }
 
-/* follow_first does with a later fragment what was done with the first. Scratch: takes to. */
+/* follow_first treats a later fragment as the first one was treated. Scratch: takes to. */
 static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 						 const struct packet *packet,
 						 struct decision *decision,

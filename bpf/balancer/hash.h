@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What of a service and of a packet is hashed. */
+/* Hashes of services' keys, and of packets' ends. */
 #pragma once
 
 #include "parse.h"
 #include "types.h"
 #include "../lib/hash.h"
 
-/* hash_service4 and hash_service6 say where the search for a service begins, by
- * their high bits. The control plane computes the same. */
+/* hash_service4 and hash_service6 hash a service's key; the search for it begins at the place that the high bits name.
+ * The control plane computes the same. */
 static __always_inline __u32 hash_service4(const struct service_key4 *key)
 {
 	return (*(__u64 *)key * HASH_MULTIPLIER) >> 32;

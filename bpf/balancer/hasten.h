@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The shortest way of a packet, for the hook where it pays (CTX_HASTENS). Include after
- * one of the ctx_*.h headers. */
+/* The shortest path of a packet, for the hook where it pays (CTX_HASTENS). Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "count.h"
@@ -42,7 +41,7 @@ static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
 	return hasten_by(ctx, packet, ipv6, decision, frame);
 }
 
-/* hastens says whether packets of a service can take the shortest way. */
+/* hastens says whether packets of a service can take the shortest path. */
 static __always_inline bool hastens(const struct service *service)
 {
 	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
@@ -51,12 +50,10 @@ static __always_inline bool hastens(const struct service *service)
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 
-/* hasten sends a packet on by a way that is so short that the compiler has registers for
- * all of it: plain, of a flow that is not remembered, or is proven and goes on, and for a
- * service that readdresses it and nothing else, or such a service's reply. Both choices have
- * a copy of what sends: one for both would keep each in registers beside the other. What it
- * cannot tell at a glance it leaves as it is, for balance(), which also knows why:
- * OUTCOME_NONE. */
+/* hasten sends a packet on by a path that is so short that the compiler has registers for all of it: a plain packet, of
+ * a flow without an entry, or of a proven one that goes on, for a service that only readdresses it, or such a service's
+ * reply. Both choices have a copy of the code that sends: one for both would keep each in registers beside the other.
+ * Any other packet it leaves unchanged to balance(), which also notes the reasons: OUTCOME_NONE. */
 static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ipv6,
 					   __u32 *egress)
 {
@@ -91,8 +88,8 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 
 #endif
 
-/* hastened says what hasten has done. Traced programs decide by balance(), which says
- * why. */
+/* hastened tries the fast path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced programs
+ * always take balance(), which notes the reasons. */
 static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
 {
 	enum outcome outcome = OUTCOME_NONE;
@@ -105,8 +102,8 @@ static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32
 			   &tag) == OUTCOME_NONE)
 		outcome = type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
 							hasten(ctx, generation, true, egress);
-	/* Else the compiler keeps what is asked of it later in other registers beside it,
-	 * and sets them anew before each of the tests. */
+	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them anew before each
+	 * of the tests. */
 	asm("" : "+r"(outcome));
 #endif
 	return outcome;

@@ -2,7 +2,7 @@
 /* Packets of health checks, where they come out of the sockets' namespace. */
 #include "../lib/ctx_tc.h"
 
-/* What the way to a backend stands on has more to it than checks need. */
+/* The headers that send a packet to a backend have more functions than checks need. */
 #pragma clang diagnostic ignored "-Wunused-function"
 
 #include "check/send.h"

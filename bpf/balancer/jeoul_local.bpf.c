@@ -8,7 +8,7 @@
 typedef struct bpf_sock_addr ctx_t;
 #define AT_SOCKETS
 
-/* What choosing stands on has more to it than sockets need. */
+/* The headers that select a backend have more functions than sockets need. */
 #pragma clang diagnostic ignored "-Wunused-function"
 
 #include "local/serve.h"

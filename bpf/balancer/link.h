@@ -8,8 +8,8 @@
 /* A link header begins with the destination's MAC address and the source's. */
 #define MACS_LENGTH 12
 
-/* copy_macs writes the first 12 bytes of a frame; those of a struct backend are
- * what a frame to it begins with. */
+/* copy_macs writes the MAC addresses of a frame, its first 12 bytes; a struct backend begins with those of a frame to
+ * it. */
 static __always_inline void copy_macs(void *frame, const void *macs)
 {
 	*(__u64 *)frame = *(const __u64 *)macs;
@@ -29,8 +29,8 @@ static __always_inline bool leaves(__u32 interface)
 	return interface && interface != loaded.interface;
 }
 
-/* readdress gives a frame new MAC addresses. A tag is of the link that the frame
- * came in on: on another one it would mean something else. */
+/* readdress gives a frame new MAC addresses. A VLAN tag belongs to the link that the frame came in on: on another one
+ * it would name another VLAN. */
 static __always_inline long readdress(ctx_t *ctx, const struct packet *packet, const void *macs,
 				      __u32 interface)
 {

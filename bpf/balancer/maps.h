@@ -187,15 +187,15 @@ static __always_inline bool has_scheduler(enum scheduler scheduler)
 /* has_hairpins is a constant to the verifier, too. */
 static __always_inline bool has_hairpins(void) { return loaded.hairpins; }
 
-/* has_returns says whether replies of a service pass here: otherwise nothing that sends any is in
- * the loaded program. */
+/* has_returns says whether replies of a service pass here: otherwise the code that sends replies is not in the loaded
+ * program. */
 static __always_inline bool has_returns(void)
 {
 	return has_mode(MODE_NAT) || has_mode(MODE_FULLNAT) || has_hairpins();
 }
 
-/* source_at picks what a flow of full NAT to a backend is sent from, by its number; NULL where
- * there is no such address. */
+/* source_at returns the source address of a flow of full NAT to a backend, by its number; NULL where there is no such
+ * address. */
 static __always_inline __be32 *source_at(void *generation, struct backend *backend, __u32 number)
 {
 	if (!has_hairpins() || number != POOL_LOCAL)
@@ -203,8 +203,8 @@ static __always_inline __be32 *source_at(void *generation, struct backend *backe
 	return if_address(backend->local);
 }
 
-/* has_rewrites says whether a service has a mode that changes more of a packet than its MAC
- * addresses. Without one, what does that is not in the loaded program. */
+/* has_rewrites says whether a service has a mode that changes more of a packet than its MAC addresses. Without one, the
+ * code for that is not in the loaded program. */
 static __always_inline bool has_rewrites(void)
 {
 	return loaded.modes & ~(1U << MODE_L2DSR);
@@ -250,8 +250,8 @@ struct {
 	__type(value, struct backend_load);
 } loads SEC(".maps");
 
-/* flows are those that have proven themselves, and newcomers those that any sender
- * may have made up. What fills the one takes no place in the other. */
+/* flows are those that have proven themselves, and newcomers those that any sender may have made up: these take no room
+ * from proven ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -268,7 +268,7 @@ struct {
 	__type(value, struct flow_bucket);
 } newcomers SEC(".maps");
 
-/* returns finds full-NAT flows by what their replies bear. */
+/* returns finds full-NAT flows by the 5-tuple of their replies. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -277,8 +277,8 @@ struct {
 	__type(value, struct return_bucket);
 } returns SEC(".maps");
 
-/* ways has those that replies go by, by a hash of their ends; the last reply to come
- * takes the place. */
+/* ways are the ways of replies, by a hash of their source and destination; of two with one place, the later one
+ * stays. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -312,8 +312,8 @@ struct {
 	__type(value, struct mirror_block);
 } reply_blocks SEC(".maps");
 
-/* prefixes has lists of prefixes, with an enum prefix_verdict each. Each element takes its memory
- * when it comes. */
+/* prefixes has lists of prefixes, with an enum prefix_verdict each. An element's memory is allocated when it is
+ * made. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
 	__uint(max_entries, 1 << 23);

@@ -24,8 +24,8 @@ struct {
 	__type(value, struct watch);
 } watches SEC(".maps");
 
-/* look compares the clock with its last reading. A control plane that was only held
- * up ends what its absence began. */
+/* look compares the clock with its last reading. When the clock of a control plane that was only held up moves again,
+ * packets are balanced again. */
 static int look(void *map, __u32 *key, struct watch *watch)
 {
 	struct head *head = head_of(current_generation());
@@ -40,7 +40,7 @@ static int look(void *map, __u32 *key, struct watch *watch)
 	return 0;
 }
 
-/* jeoul_orphan is run once, by BPF_PROG_TEST_RUN. It returns 0, or what failed. */
+/* jeoul_orphan is run once, by BPF_PROG_TEST_RUN. It returns 0, or the error of the call that failed. */
 SEC("tc")
 int jeoul_orphan(struct __sk_buff *skb)
 {

@@ -9,12 +9,11 @@
 /* Extension headers before the transport header that are walked. Real
  * packets have none or one; the bound keeps a chain from costing more. */
 #define IPV6_MAX_EXTENSIONS 4
-/* Offsets in a frame that was understood are below this, and the verifier has to
- * be told: four extension headers are at most 8192 bytes. */
+/* Offsets in a frame that was parsed are below this, which the verifier has to be told: four extension headers are at
+ * most 8192 bytes. */
 #define OFFSET_MASK 0x3fff
 
-/* packet is a frame, understood. Addresses and ports are in network byte
- * order. */
+/* packet is a parsed frame. Addresses and ports are in network byte order. */
 struct packet {
 	/* IPv6, or an IPv4 address in the first word. */
 	__be32 source[4];
@@ -70,11 +69,10 @@ static __always_inline bool mac_equal(const void *a, const volatile void *b)
 	       *(const __u16 *)(a + 4) == *(const volatile __u16 *)(b + 4);
 }
 
-/* part is how much of a packet there is to read. */
+/* part says whether a packet is parsed, or the quote of one. */
 enum part {
 	PART_ALL,
-	/* What an ICMP error quotes: the transport header may be cut short, and is
-	 * not read. */
+	/* The quote of an ICMP error: its transport header may be cut short, and is not read. */
 	PART_QUOTED,
 };
 
@@ -248,8 +246,8 @@ static __always_inline enum outcome parse_ipv6(struct packet *packet, void *head
 	return OUTCOME_NONE;
 }
 
-/* parse_ethernet tells what a frame that is for us bears: OUTCOME_NONE, and the
- * EtherType. A tag in the frame is skipped, and its length told. */
+/* parse_ethernet reads the Ethernet header: OUTCOME_NONE and the EtherType of a frame that is for us. A VLAN tag in the
+ * frame is skipped, and its length is left in *tag. */
 static __always_inline enum outcome parse_ethernet(void *data, void *data_end,
 						   const volatile void *own_mac, bool tags,
 						   __be16 *type, __u32 *tag)

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Reading what is not read on the common way. Include after one of the ctx_*.h headers. */
+/* Parsing of packets that are not plain, for the slow path. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "readable.h"

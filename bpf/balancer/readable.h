@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What of a packet is there to be read. Include after one of the ctx_*.h headers. */
+/* Tests whether a packet's headers can be read where they are. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "parse.h"
@@ -8,10 +8,9 @@
  * transport header. */
 #define HEADERS_MAX 256
 
-/* readable says whether everything that may be read of a plain packet's headers can be
- * read as the packet is. To make more readable costs more than all the rest, for the
- * packet's sender may still hold it (TCP keeps what is not acknowledged): the kernel
- * then copies it. */
+/* readable says whether all headers of a plain packet can be read without pulling more of it into the linear part.
+ * Pulling costs more than all the rest, for the packet's sender may still hold it (TCP keeps unacknowledged segments):
+ * the kernel then copies it. */
 static __always_inline bool readable(const ctx_t *ctx)
 {
 #if CTX_PULLS
@@ -49,8 +48,8 @@ static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
 	return ctx_data_end(ctx) - ctx_data(ctx) >= wanted || ctx_length(ctx) >= wanted;
 }
 
-/* sequence_of reads the sequence number of a TCP segment that was understood, in network byte
- * order; 0 for UDP. It is read where flows begin, and costs other packets nothing. */
+/* sequence_of reads the sequence number of a TCP segment that was parsed, in network byte order; 0 for UDP. It is read
+ * where flows begin, and costs other packets nothing. */
 static __always_inline __be32 sequence_of(ctx_t *ctx, const struct packet *packet)
 {
 	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);

@@ -3,12 +3,12 @@
  * headers. */
 #pragma once
 
-#include "aside.h"
+#include "failopen.h"
 #include "balance.h"
 #include "hasten.h"
 #include "check/turn.h"
 
-/* verdict tells the kernel what the outcome means. */
+/* verdict is the return code to the kernel for an outcome. */
 static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32 egress)
 {
 	if (sent_on(outcome))
@@ -18,8 +18,8 @@ static __always_inline int verdict(const ctx_t *ctx, enum outcome outcome, __u32
 	return outcome <= OUTCOME_PASSED_TO_ROUTE ? CTX_PASS : CTX_DROP;
 }
 
-/* leave_alone ends what is for no service, where it may answer a health check. It is a call
- * of its own, for what it would keep on the stack of its caller is not there. */
+/* leave_alone ends a packet that is for no service, where it may answer a health check. It is a call of its own, so
+ * that its variables are not on its caller's stack. */
 __noinline int leave_alone(ctx_t *ctx, __u32 outcome)
 {
 	__u32 check = turn_answer(ctx);
@@ -29,15 +29,15 @@ __noinline int leave_alone(ctx_t *ctx, __u32 outcome)
 	return check ? ctx_send(ctx, check, false) : CTX_PASS;
 }
 
-/* run is what both programs do. */
+/* run is the body of both programs, for XDP and for TC. */
 static __always_inline int run(ctx_t *ctx)
 {
 	void *generation = current_generation();
 	enum outcome outcome = OUTCOME_NONE;
 	__u32 egress = 0;
 
-	if (stands_aside(generation))
-		outcome = set_aside(ctx);
+	if (fails_open(generation))
+		outcome = fail_open(ctx);
 	if (outcome == OUTCOME_NONE)
 		outcome = hastened(ctx, generation, &egress);
 	if (sent_on(outcome))

@@ -7,7 +7,7 @@
 #include "maps.h"
 #include "parse.h"
 
-/* translation is what the ends of a packet become. Network byte order; an IPv4
+/* translation has the addresses and ports that a packet leaves with, and its TOS and TTL. Network byte order; an IPv4
  * address is in the first word. */
 struct translation {
 	__be32 source[4];
@@ -26,19 +26,19 @@ struct translation {
 	__u32 asked_of;
 };
 
-/* route is a way. */
+/* route is the way that a packet leaves by. */
 struct route {
-	/* What the frame begins with, see copy_macs. */
+	/* The MAC addresses that the frame begins with, see copy_macs. */
 	__u8 macs[12];
 	__u32 interface;
-	/* Of a packet that is too big for it: the size that would not be. */
+	/* Of a packet that is too big for its way: the largest size that fits. */
 	__u32 mtu;
 };
 
-/* tracking is what the steps of the decision about a flow tell each other. */
+/* tracking is the state that the steps of the decision about a flow hand to each other. */
 struct tracking {
-	/* The flow's key, and what is to be remembered of it; the same of its client's
-	 * affinity; and an entry on its way from a table to another. */
+	/* The flow's key, and the entry to be made of it; the same of its client's affinity; and an entry on its way from a
+	 * table to another. */
 	struct flow flow;
 	struct flow client;
 	struct flow moving;
@@ -63,8 +63,8 @@ struct tracking {
 	struct pool_end source;
 };
 
-/* elder is, of the flows that have what a new flow of full NAT has tried and may be
- * forgotten, the one that costs the least, and has been silent for longest. */
+/* elder is, of the flows that hold ports which a new flow of full NAT has tried, and that may be evicted, the one that
+ * costs the least, and has been silent for longest. */
 struct elder {
 	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
 	__u32 place;
@@ -77,18 +77,18 @@ struct elder {
 
 struct scratch {
 	struct packet packet;
-	/* What would not be too big, in bytes. */
+	/* Of a packet that is too big: the largest size that fits its way, in bytes. */
 	__u32 mtu;
-	/* What the packet becomes. */
+	/* The addresses and ports that the packet leaves with. */
 	struct translation to;
-	/* Of an ICMP error: the packet that it quotes, that packet's opposite, what
-	 * packets of its flow become, and what the quote becomes. */
+	/* Of an ICMP error: the packet that it quotes, that packet with source and destination exchanged, the translation
+	 * of packets of its flow, and that of the quote. */
 	struct packet quoted;
 	struct packet opposite;
 	struct translation flow;
 	struct translation quote;
 	struct tracking tracking;
-	/* Full NAT: the ends of what replies to a flow that begins or moves bear. */
+	/* Full NAT: the 5-tuple of replies to a flow that begins or moves. */
 	struct packet replies;
 	struct elder elder;
 	/* The packet, a FIN or RST of mode nat, ends a flow, which it may not be found by now. */
@@ -112,7 +112,7 @@ struct scratch {
 #include "local/scratch.h"
 #else
 
-/* A program is not interrupted by itself: a CPU has one packet at a time. */
+/* The program does not preempt itself: a CPU has one packet at a time. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);

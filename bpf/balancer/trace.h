@@ -16,7 +16,7 @@
 #include "maps.h"
 #include "parse.h"
 
-/* trace_reason is what decided besides the configuration. */
+/* trace_reason names the states and events that a decision rested on besides the configuration. */
 enum trace_reason {
 	/* An entry of a flow table named the backend. */
 	TRACE_KNOWN_FLOW = 1,
@@ -26,7 +26,7 @@ enum trace_reason {
 	TRACE_KNOWN_FRAGMENT = 4,
 	/* An ICMP error: the packet that it quotes decided. */
 	TRACE_QUOTED = 8,
-	/* A reply: its source is a backend, and becomes the VIP. */
+	/* A reply: its source is a backend, and is translated to the VIP. */
 	TRACE_REPLY = 16,
 	/* The slot has changed hands, and the flow was there before. */
 	TRACE_FORMER = 32,
@@ -56,7 +56,7 @@ static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
 /* Bytes of the frame that a record holds: Ethernet with a tag, a tunnel of IPv6
  * and UDP, and in it IPv6 with TCP, are 126. */
 #define TRACE_HEAD 128
-/* In place of a number that there is none of. */
+/* In place of a number where there is none. */
 #define TRACE_NONE 0xffffffff
 
 enum capture_limit {
@@ -66,12 +66,12 @@ enum capture_limit {
 	CAPTURE_SNAP_MAX = 9216,
 };
 
-/* trace_record is what became of a packet, and why. Addresses and ports are in
- * network byte order; an IPv4 address is in the first word. */
+/* trace_record is the outcome of a packet, with the reasons for it. Addresses and ports are in network byte order; an
+ * IPv4 address is in the first word. */
 struct trace_record {
 	/* When it ended, in nanoseconds of the monotonic clock. */
 	__u64 time;
-	/* What the packet had as it came in. All 0 where it could not be read. */
+	/* The packet's ends as it came in. All 0 where it could not be read. */
 	__be32 source[4];
 	__be32 destination[4];
 	__be16 source_port;
@@ -96,8 +96,7 @@ struct trace_record {
 	__be16 new_destination_port;
 	/* How many bytes of `head` count. */
 	__u32 head_length;
-	/* What the packet was: 4, 6, or 0 for what could not be read; an IANA
-	 * number; the flags of TCP. */
+	/* The IP version, 4 or 6, or 0 where the packet could not be read; the protocol's IANA number; the flags of TCP. */
 	__u8 family;
 	__u8 protocol;
 	__u8 tcp_flags;
@@ -131,8 +130,8 @@ struct trace_notes {
 	__u32 snap;
 };
 
-/* dry_run says that the packet is a question: nothing that outlives it may
- * change, no counter, no turn and no flow. */
+/* dry_run says that the packet is only a question of `jeoul trace`: nothing that outlives it may change, no counter, no
+ * turn and no flow. */
 static __always_inline bool dry_run(void)
 {
 	return loaded.dry_run;
@@ -230,7 +229,7 @@ static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *reco
 
 #include "capture.h"
 
-/* trace_read notes what a packet says, once it is parsed. */
+/* trace_read notes a packet's addresses, ports and flags, once it is parsed. */
 static __noinline void trace_read(ctx_t *ctx, const struct packet *packet)
 {
 	struct trace_notes *notes;
@@ -298,9 +297,9 @@ static __noinline void trace_because(enum trace_reason reason)
 		notes->record.reason |= reason;
 }
 
-/* trace_send hands the record of a dry run to who asked, and that of a real packet to the captures
- * whose filters match, and clears the notes for the next packet. What `head` and the frames hold
- * is bounded by lengths, and need not be cleared. */
+/* trace_send hands the record of a dry run to the one who asked, and that of a real packet to the captures whose
+ * filters match, and clears the notes for the next packet. `head` and the frames have lengths beside them, and need not
+ * be cleared. */
 static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {
 	struct trace_notes *notes = trace_current();

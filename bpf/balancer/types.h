@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the data plane and the control plane both know. Go gets these types
- * through bpf2go; nothing here is declared a second time. */
+/* Types that the data plane and the control plane share. Go gets them through bpf2go; none is declared a second
+ * time. */
 #pragma once
 
 #include <linux/types.h>
@@ -16,9 +16,9 @@ enum outcome {
 	OUTCOME_ANSWERED_TOO_BIG,
 	/* Its sender was told that its hops were used up before it arrived. */
 	OUTCOME_ANSWERED_TIME_EXCEEDED,
-	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or,
-	 * UDP, by an ICMP error "port unreachable". What would be OUTCOME_DROPPED_NO_BACKEND
-	 * and the outcomes after it otherwise, in their order. */
+	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or, UDP, by an ICMP error "port
+	 * unreachable". Unanswered, the same packets end as OUTCOME_DROPPED_NO_BACKEND and the outcomes after it, in this
+	 * order. */
 	OUTCOME_RESET_NO_BACKEND,
 	OUTCOME_RESET_BACKEND_DOWN,
 	OUTCOME_RESET_NO_FLOW,
@@ -67,7 +67,7 @@ enum outcome {
 	OUTCOME_DROPPED_FLOWS_MOVING,
 	/* From a client that its service's lists deny. */
 	OUTCOME_DROPPED_DENIED,
-	/* From here on, what a service may have answered instead. */
+	/* From here on: packets that a service may have answered instead. */
 	OUTCOME_DROPPED_NO_BACKEND,
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
@@ -160,7 +160,7 @@ enum service_flag {
 	SERVICE_RATE = 32,
 	/* The service has a cap, or one of its backends an upper threshold. */
 	SERVICE_LIMITED = 64,
-	/* What cannot be sent on is answered: TCP by a reset, UDP by an ICMP error. */
+	/* Packets that cannot be sent on are answered: TCP by a reset, UDP by an ICMP error. */
 	SERVICE_ANSWERS = 128,
 	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
 	 * and its hosts follow its slots: struct host. */
@@ -195,7 +195,7 @@ enum mode {
 	MODE_FULLNAT,
 };
 
-/* service_kind is what an address in the services' tables is. */
+/* service_kind is the kind of an entry in the services' tables. */
 enum service_kind {
 	/* Nothing of ours. */
 	KIND_NONE,
@@ -219,11 +219,11 @@ struct block {
 	__u32 members;
 };
 
-/* service is what the data plane needs to choose a backend. What of it changes while
- * packets are looking is the blocks, each in one step, and the flags. */
+/* service has a service's settings and tables of backends. The blocks, each in one step, and the flags are the only
+ * fields that change while packets read them. */
 struct service {
 	struct block current;
-	/* With SERVICE_BASE: the slots and members of before. */
+	/* With SERVICE_BASE: the slots and members before the transition. */
 	struct block base;
 	/* Number of slots; 0 where no backend is usable. */
 	__u32 table_size;
@@ -267,10 +267,9 @@ struct service_slot6 {
 	struct service service;
 };
 
-/* endpoint is what the source of a reply becomes (mode nat): the VIP and port
- * of the service whose backend it is. The tables of endpoints are made like
- * those of the services, with the backend's address and port as the key; port 0
- * and PROTOCOL_ANY stand for the address as a whole. */
+/* endpoint has the VIP and port that a reply's source is translated to (mode nat): those of the service whose backend
+ * sends it. The tables of endpoints are made like those of the services, with the backend's address and port as the
+ * key; port 0 and PROTOCOL_ANY stand for the address as a whole. */
 struct endpoint {
 	__be32 vip[4];
 	__be16 port;
@@ -285,7 +284,7 @@ struct endpoint {
 	__u32 exceptions;
 };
 
-/* no_service is the id of none. */
+/* no_service is the id that stands for no service. */
 enum no_service {
 	NO_SERVICE = 0x7fffffff,
 };
@@ -302,18 +301,17 @@ struct endpoint_slot6 {
 	__u64 pad;
 };
 
-/* backend is where packets go. It stands in two vectors: among the members of
- * its service, where a table's slots find it, and under its index, where flows
- * do. A cache line long. Members are not changed while packets may read them. Of the
- * backend under an index `next` alone is: a new one is written aside first. */
+/* backend is the destination of packets. It stands in two vectors: among the members of its service, where a table's
+ * slots find it, and under its index, where flows do. A cache line long. Members are not changed while packets may read
+ * them. Of the backend under an index `next` alone is: a new one is written aside first. */
 struct backend {
-	/* What a frame to it begins with: the next hop's MAC address, and ours. */
+	/* The Ethernet addresses of a frame to it: the next hop's, and ours. */
 	__u8 destination[6];
 	__u8 source[6];
 	/* The interface that frames leave by, as settings.interface. */
 	__u32 interface;
-	/* Its address, and ours as the source of tunnel packets. An IPv4 address is
-	 * in the first word. Network byte order, as all addresses and ports. */
+	/* Its address, and the one of ours that is the source of tunnel packets. An IPv4 address is in the first word.
+	 * Network byte order, as all addresses and ports. */
 	__be32 address[4];
 	__be32 local[4];
 	/* Stays the same for as long as the backend is configured. */
@@ -321,8 +319,8 @@ struct backend {
 	/* Rises each time the index is given to another backend, so that a flow
 	 * of the former owner is not mistaken for one of the new. */
 	__u16 generation;
-	/* Under an index: 0, or the number, from 1, of the spare backend that holds what
-	 * is true now. The spare ones follow the last index. */
+	/* Under an index: 0, or the number, from 1, of the spare backend that holds the present values. The spare ones
+	 * follow the last index. */
 	__u16 next;
 	__be16 port;
 	/* The largest IP packet that the way there takes, in bytes. */
@@ -336,12 +334,11 @@ struct backend {
 	__u8 ipv6;
 };
 
-/* host is a backend of a service with SERVICE_GROUPED, found by what it is to all services of
- * the group: its address, which each of them has under another index. A service's hosts
- * follow its slots, from the next cache line on: first one that says by `number` how many
- * places there are, a power of two, and by `index` the group's id; then the places of a hash
- * table with open addressing, in which a host is in the place of its number's hash or in one
- * of the HOST_PROBES - 1 that follow. Empty places are zeros. */
+/* host is a backend of a service with SERVICE_GROUPED, found by the one thing that all services of the group share: its
+ * address, which each of them has under another index. A service's hosts follow its slots, from the next cache line on:
+ * first one that says by `number` how many places there are, a power of two, and by `index` the group's id; then the
+ * places of a hash table with open addressing, in which a host is in the place of its number's hash or in one of the
+ * HOST_PROBES - 1 that follow. Empty places are zeros. */
 struct host {
 	/* 48 bits. Of an IPv4 address the first word; of an IPv6 one a hash of 47 bits, and
 	 * the highest bit. */
@@ -360,9 +357,8 @@ enum host_table {
 	HOST_SLOTS = 8,
 };
 
-/* backend_load is how many flows a backend has, by its index, and how many it may
- * have. Written by the data plane and by the control plane: active by atomic
- * additions, full by the data plane alone. Half a cache line long. */
+/* backend_load is how many flows a backend has, by its index, and how many it may have. Data plane and control plane
+ * write it: active by atomic additions, full by the data plane alone. Half a cache line long. */
 struct backend_load {
 	/* Remembered flows that have not ended, of services that are tracked. */
 	__u32 active;
@@ -380,15 +376,14 @@ struct backend_load {
 
 /* refusal holds numbers of the penalty for refused connections. */
 enum refusal {
-	/* For so many seconds after the last one, the backend is not taken for idler than the
-	 * others. */
+	/* For so many seconds after the last refusal, the backend does not count as less loaded than the others. */
 	REFUSAL_LASTS = 60,
-	/* The most that a penalty grows from; it doubles then. */
+	/* The largest penalty that is doubled once more. */
 	REFUSAL_MOST = 1 << 30,
 };
 
-/* turn is what a service's schedulers and limits remember, by the service's id, and what
- * its replies become. Two cache lines long. */
+/* turn is the state of a service's schedulers and limits, and the source that full NAT's replies get, by the service's
+ * id. Two cache lines long. */
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;
@@ -402,7 +397,7 @@ struct turn {
 	 * any number. */
 	__u32 active;
 	__u32 cap;
-	/* Full NAT: what a reply's source becomes, and service.mss. */
+	/* Full NAT: the source that replies get, and service.mss. */
 	__be32 vip[4];
 	__be16 vip_port;
 	__u16 mss;
@@ -411,16 +406,15 @@ struct turn {
 	/* Its flows are counted: SERVICE_TRACKED. */
 	__u8 tracked;
 	__u8 pad[2];
-	/* Of the members of the table that begins at that slot, none has fewer flows. What is
-	 * true of the one table need not be of the next. */
+	/* No member of the table that begins at that slot has fewer flows. The number does not hold for the next table. */
 	__u32 fewest;
 	__u32 fewest_table;
-	/* When the service, of mode nat, had a flow last that it should remember and does not, in
-	 * milliseconds of the clock of struct head, with the lowest bit set. 0 where that is too
-	 * long ago to count, as the control plane finds. See is_reply(). */
+	/* When the service, of mode nat, last had a flow without the entry that it should have, in milliseconds of the
+	 * clock of struct head, with the lowest bit set. The control plane resets it to 0 when that is too long ago to
+	 * count. See is_reply(). */
 	__u32 unremembered;
-	/* The same of a backend of the service's that came back soon after it had left: what it still
-	 * sends of flows from before is of flows that nothing remembers. */
+	/* The same of a backend of the service's that came back soon after it had left: it may still send packets of
+	 * earlier flows, which have no entry. */
 	__u32 came_back;
 	/* Keeps two services from sharing a cache line. */
 	__u32 rest[12];
@@ -435,10 +429,10 @@ struct backend_count {
 	/* New flows where they are tracked; otherwise SYNs sent on, which
 	 * includes retransmitted ones. */
 	__u64 connections;
-	/* The same of what came back through us (NAT). */
+	/* The same of replies that came back through us (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
-	/* What tells without a question whether it serves, where its packets are seen (NAT).
+	/* Passive health, of modes that see the backend's packets (NAT): its answers to clients tell whether it serves.
 	 * SYNs that it has answered by SYN and ACK, repeated ones included. */
 	__u64 answered;
 	/* SYNs that it has answered by RST: no program listens, or a firewall rejects. */
@@ -447,8 +441,7 @@ struct backend_count {
 	__u64 unreachable;
 };
 
-/* flow_state is how far a remembered flow has come; it decides how long it may be
- * silent. */
+/* flow_state is the state of a flow's entry; it decides how long the flow may be silent. */
 enum flow_state {
 	FLOW_FREE,
 	/* TCP: only the client's SYN was seen. */
@@ -475,23 +468,21 @@ enum flow_state {
 	/* Both have sent FIN, the backend first (where its packets are seen): it holds the
 	 * connection in TIME-WAIT (RFC 9293 section 3.3.2). */
 	FLOW_TIME_WAIT,
-	/* No flow: where a client's next flow goes. Its first flow is unproven, or was
-	 * proven. */
+	/* No flow, but an affinity: the backend of a client's next flow. Its first flow is unproven, or was proven. */
 	FLOW_AFFINITY_NEW,
 	FLOW_AFFINITY,
 	FLOW_STATES,
 };
 
-/* pool_end is an address and port of the pool: what full NAT makes the source of a flow's
- * packets. */
+/* pool_end is an address and port of the pool, which full NAT gives a flow's packets as their source. */
 struct pool_end {
 	__be16 port;
 	/* The address' number in the pool, or POOL_LOCAL. */
 	__u16 address;
 };
 
-/* flow is a flow's key and what was decided for it. An IPv4 address is in the first
- * word, the other three are 0. Network byte order. */
+/* flow is a flow's key, and the backend and source that it got. An IPv4 address is in the first word, the other three
+ * are 0. Network byte order. */
 struct flow {
 	__be32 address[4];
 	/* service.id; with FLOW_KEY_AFFINITY, of a client and not of a flow. */
@@ -513,15 +504,14 @@ struct flow {
 enum flow_table {
 	/* Flows in a bucket. */
 	FLOW_BUCKET = 8,
-	/* In place of a tag: a program, or the daemon, is writing the flow. */
+	/* In place of a tag while a program, or the daemon, is writing the flow. */
 	FLOW_BUSY = 1,
 	/* Bits of flow.service. With FLOW_KEY_GROUP, an affinity is that of a group of
 	 * services: the rest is the group's id, and flow.backend and flow.generation are the
 	 * low and the high part of a host's number (struct host). */
 	FLOW_KEY_AFFINITY = 0x80000000,
 	FLOW_KEY_GROUP = 0x40000000,
-	/* A flow's time is noted when the one that stands there is that old, in
-	 * milliseconds. */
+	/* A flow's time is refreshed once it is that old, in milliseconds: else each packet would write it. */
 	FLOW_NOTE_EVERY = 1000,
 };
 
@@ -531,7 +521,7 @@ enum flow_table {
  * one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
 struct flow_bucket {
 #ifdef OTHER_LAYOUT
-	/* For tests of upgrades: all else is elsewhere (scripts/other-build.sh). */
+	/* For tests of upgrades: moves all fields that follow (scripts/other-build.sh). */
 	__u64 other[8];
 #endif
 	/* Four tags each, the first in the low bits. */
@@ -547,27 +537,26 @@ struct flow_bucket {
 	struct flow flows[8];
 };
 
-/* head is what the generation's memory begins with. */
+/* head is the header of a generation's memory. */
 struct head {
-	/* Milliseconds, told by the control plane a few times a second: to read it costs
-	 * a load. It stands still while the control plane does. */
+	/* Milliseconds, written by the control plane a few times a second, so that reading the time costs one load. It
+	 * stands still while the control plane does. */
 	__u32 clock;
-	/* Not 0 where something was put into a table of flows since the control plane has
-	 * looked. */
+	/* Not 0 where an entry was made in a table of flows since the control plane last looked. */
 	__u32 remembered;
-	/* Not 0 where a backend has refused a connection since the control plane has looked. */
+	/* Not 0 where a backend has refused a connection since the control plane last looked. */
 	__u32 refused;
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
 	__u32 pool_answers;
-	/* The number of the control plane's snapshot that says what is here: of two files that a
-	 * killed control plane has left, its successor takes this one. */
+	/* The number of the control plane's snapshot that describes this memory: of two files that a killed control plane
+	 * has left, its successor takes this one. */
 	__u64 snapshot;
 	/* When the clock was last seen to move, in nanoseconds of the monotonic clock; 0 where
 	 * it is not watched (orphan.bpf.c). */
 	__u64 moved;
-	/* How long it may stand, in milliseconds, until packets for the VIPs are left to the
-	 * kernel; 0 is for ever. */
+	/* How long it may stand still, in milliseconds, until packets for the VIPs are left to the kernel; 0 is for
+	 * ever. */
 	__u32 patience;
 	/* Two halves of what a packet reads as one: not 0 where it is left to the kernel if it is for
 	 * a VIP. The clock has stood for longer; */
@@ -581,10 +570,9 @@ struct head {
 	__u32 pad[4];
 };
 
-/* return_bucket is the element of the table that finds a full-NAT flow by what its
- * replies bear: the backend's end and the pool's. Tags as in struct flow_bucket. An entry
- * is not taken out when its flow ends: it leads to a flow that is not the one, and is
- * replaced, or taken out by the control plane. A cache line long. */
+/* return_bucket is the element of the table that finds a full-NAT flow by the 5-tuple of its replies, from the backend
+ * to the pool. Tags as in struct flow_bucket. An entry is not removed when its flow ends: it then leads to a flow with
+ * another key, and is replaced, or removed by the control plane. A cache line long. */
 struct return_bucket {
 	/* Four tags each, the first in the low bits; of the second, two. */
 	__u64 tags[2];
@@ -603,9 +591,8 @@ enum return_table {
 	RETURN_PROVEN = 0x80000000,
 };
 
-/* known_way is the way that replies with these ends had of late, from the kernel's
- * routes and neighbours. An IPv4 address is in the first word, and the others are anything.
- * A cache line long. */
+/* known_way is the way that replies with this source and destination had of late, from the kernel's routes and
+ * neighbours. An IPv4 address is in the first word, and the others are undefined. A cache line long. */
 struct known_way {
 	/* See way_owner(). */
 	__u64 owner;
@@ -622,7 +609,7 @@ struct known_way {
 	__u16 mtu;
 	/* How many more packets may go by it. */
 	__u8 left;
-	/* The protocol of the replies, for rules may tell them apart; 0 is no way at all. */
+	/* The protocol of the replies, for routing rules may select by it; 0 is no way at all. */
 	__u8 protocol;
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
@@ -630,7 +617,7 @@ struct known_way {
 	__u32 kind;
 };
 
-/* prefix_key finds, of a list of prefixes, the longest that an address is in. */
+/* prefix_key is the key by which the longest prefix of a list that has an address is found. */
 struct prefix_key {
 	/* Leading bits of the rest that count. */
 	__u32 bits;
@@ -639,7 +626,7 @@ struct prefix_key {
 	__be32 address[4];
 };
 
-/* prefix_verdict is what a list says of the addresses in a prefix. */
+/* prefix_verdict is the verdict of a list on the addresses of a prefix. */
 enum prefix_verdict {
 	PREFIX_UNTRANSLATED = 1,
 	PREFIX_ALLOWED,
@@ -667,7 +654,7 @@ struct mirror_hop {
 	__u32 unused[2];
 };
 
-/* mirror_net is an IPv6 network of 64 bits that has a route other than its surroundings. */
+/* mirror_net is an IPv6 network of 64 bits whose route differs from that of its first 16 bits. */
 struct mirror_net {
 	/* The first two words of its addresses, as in the packet. */
 	__u64 key;
@@ -694,7 +681,7 @@ enum mirror_table {
 	MIRROR_LEASE = 400,
 };
 
-/* mirror_state says of which families the mirror holds. */
+/* mirror_state has the families for which the mirror is valid. */
 enum mirror_state {
 	MIRROR_IPV4 = 1,
 	MIRROR_IPV6 = 2,
@@ -705,14 +692,14 @@ struct mirror_block {
 	__u8 hops[MIRROR_BLOCK];
 };
 
-/* mirror is the head of the mirror of the routes that replies take. The control plane takes
- * `state` back as soon as it hears of a change that it cannot interpret, waits until no packet is on
- * its way that has seen the old state, writes what is new, waits again, and sets `state`. */
+/* mirror is the head of the mirror of the routes that replies take. The control plane clears `state` as soon as it
+ * hears of a change that it cannot interpret, waits until no packet is on its way that has seen the old state, writes
+ * the new routes, waits again, and sets `state`. */
 struct mirror {
 	/* See enum mirror_state; 0: the kernel is asked of each reply. */
 	__u32 state;
-	/* Another number after each change: a way that was learned before (struct known_way) does
-	 * not count any more. */
+	/* Another number after each change, by which a way that was learned before (struct known_way) is no longer
+	 * valid. */
 	__u32 epoch;
 	__u64 rest[7];
 	/* The clock of struct head as it was last seen to move, in the high half; and when, in
@@ -724,9 +711,9 @@ struct mirror {
 	struct mirror_net nets[MIRROR_NETS];
 };
 
-/* reply_hop is a neighbour that replies were sent to: their client itself, or the router before
- * it. The kernel has its MAC address, and nothing there asks whether that is still right, for
- * what only looks a neighbour's entry up does not use it; so the control plane has to know. */
+/* reply_hop is a neighbour that replies were sent to: their client itself, or the router before it. The kernel has its
+ * MAC address, and does not probe whether that is still right, since a program's lookup does not count as a use of the
+ * neighbour entry; so the control plane has to confirm it. */
 struct reply_hop {
 	/* An IPv4 address is in the first word, and the others are 0. */
 	__be32 address[4];
@@ -738,11 +725,11 @@ struct reply_hop {
 	__u32 unused;
 };
 
-/* hop_flag says what a reply_hop is. */
+/* hop_flag has the family of a reply_hop, and whether it is a router. */
 enum hop_flag {
 	HOP_IPV4 = 1,
 	HOP_IPV6 = 2,
-	/* The destination of the replies is another: it is a router to them. */
+	/* It is a router for the replies, whose destination is another host. */
 	HOP_ROUTER = 4,
 };
 
@@ -764,10 +751,10 @@ struct fragment_key {
 	__u8 pad[3];
 };
 
-/* fragment is what became of the first fragment, and becomes of the others. */
+/* fragment is the outcome of a datagram's first fragment, which the others share. */
 struct fragment {
 	__u64 seen;
-	/* What the addresses become where they are translated. */
+	/* The addresses after translation, in the modes that translate them. */
 	__be32 source[4];
 	__be32 destination[4];
 	__u32 backend;
@@ -815,7 +802,7 @@ struct near6 {
 struct settings {
 	/* The interface's own MAC address: frames for others are not ours. */
 	__u8 mac[6];
-	/* What full NAT sends from, in host byte order. */
+	/* The ports that full NAT sends from, in host byte order. */
 	__u16 first_port;
 	__u16 last_port;
 	/* 1 makes a traced program decide and rewrite, and keep nothing. */
@@ -825,8 +812,8 @@ struct settings {
 	/* 1 where it matters to a service who its clients are: one has SERVICE_LISTED, or
 	 * SERVICE_HAIRPIN and there are near clients. */
 	__u8 clients;
-	/* 1 where a service has SERVICE_IS_HAIRPIN, and what those send from, in host byte order; 0 where
-	 * there are no ports for that. */
+	/* 1 where a service has SERVICE_IS_HAIRPIN, and the ports that those send from, in host byte order; 0 where there
+	 * are none for them. */
 	__u8 hairpins;
 	__u16 hairpin_first_port;
 	__u16 hairpin_last_port;
@@ -840,8 +827,8 @@ struct settings {
 	/* All that have such a program; none of them counts where all do. */
 	__u32 interfaces[MAX_INTERFACES];
 	__u32 interfaces_count;
-	/* Which modes there are, as bits. What a configuration has no use for is
-	 * not in the loaded program. */
+	/* Which modes there are, as bits. Code for modes that a configuration does not have is not in the loaded
+	 * program. */
 	__u32 modes;
 	/* Which schedulers there are besides SCHEDULER_HASH, as bits, likewise. */
 	__u32 schedulers;

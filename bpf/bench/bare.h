@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The least that can stand in a balancer's place, for either hook: packets for the
- * service get the MAC address of a server. It knows no configuration that changes, no
- * health, no state, no counters, and no packets but the simplest. */
+/* The minimal program in a balancer's place, for either hook: packets for the service get the MAC address of a server.
+ * It has a fixed configuration, no health, no state, no counters, and serves only the simplest packets. */
 #pragma once
 
 #include <stdbool.h>
@@ -34,11 +33,10 @@ static __always_inline void write_mac(void *at, __u64 mac)
 	*(__u16 *)(at + 4) = (__u16)(mac >> 32);
 }
 
-/* readdress gives a packet for the service the MAC address of a server: the packets of
- * a flow that of one server. One client's flows spread evenly over all servers, be it
- * that its ports follow one another, or that they are even (those that Linux prefers for
- * connect()): by the port as it is, half the servers would then get nothing. It returns
- * false for other packets. */
+/* readdress gives a packet for the service the MAC address of a server, the same for all packets of a flow. One
+ * client's flows spread evenly over all servers, whether its ports follow one another or are even (those that Linux
+ * prefers for connect()): by the plain port, half the servers would then get nothing. It returns false for other
+ * packets. */
 static __always_inline bool readdress(void *data, void *data_end)
 {
 	struct iphdr *ip = data + ETH_HLEN;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The least that can stand in a balancer's place, in TC: packets for the service get
- * the MAC address of a server, and are redirected out of the device they came by. */
+/* The minimal program in a balancer's place, in TC: packets for the service get the MAC address of a server, and are
+ * redirected out of the device they came by. */
 #include "bare.h"
 
 #include <linux/pkt_cls.h>

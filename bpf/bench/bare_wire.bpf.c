@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The least that can stand in a balancer's place, in XDP: packets for the service get
- * the MAC address of a server, and go out again by XDP_TX. What a rig reaches with it
- * is the rig's limit for balancers. */
+/* The minimal program in a balancer's place, in XDP: packets for the service get the MAC address of a server, and go
+ * out again by XDP_TX. The rate that a rig reaches with it is the rig's limit for balancers. */
 #include "bare.h"
 
 SEC("xdp")

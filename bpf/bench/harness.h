@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What a packet costs, measured through BPF_PROG_TEST_RUN. Repeating one
- * buffer is not enough: a program would see its own output, and one flow
- * flatters every cache. So each run restores the packet, gives it the next
- * flow, and tail-calls the program under test, unmodified. The same with an
- * empty program is the baseline.
+/* Measures the cost of a packet through BPF_PROG_TEST_RUN. Repeating one buffer is not enough: a program would see its
+ * own output, and one flow flatters every cache. So each run restores the packet, gives it the next flow, and
+ * tail-calls the program under test, unmodified. The same with an empty program is the baseline.
  *
  * Include after one of the ctx_*.h headers, and after these two, which depend
  * on the hook:
@@ -21,7 +19,7 @@
  * rewrite. The Ethernet header, and then a multiple of 8. */
 #define RESTORED (ETH_HLEN + 80)
 
-/* What adjust_* makes a packet longer by: an IPv4 header. */
+/* Bytes that adjust_* makes a packet longer by: an IPv4 header. */
 #define GROWTH 20
 
 /* varied is a field that is not the same in every flow. It is written with the
@@ -52,7 +50,7 @@ struct harness {
 	__u32 mask;
 	/* Flows follow each other in an order without locality. */
 	__u32 stride;
-	/* What is added to their numbers: others than those from 0 on. */
+	/* An offset of the flows' numbers, for others than those from 0 on. */
 	__u32 offset;
 	/* How many low bits of a flow's number vary the client's address; the others
 	 * vary its port. */
@@ -81,8 +79,8 @@ struct {
 /* How many pieces of a packet a recorded flow may have of its own. */
 #define PIECES 3
 
-/* recorded is a flow whose addresses and ports no rule gives. record_* notes what a
- * program made of a packet; replay_* writes the pieces of a flow into one. */
+/* recorded is a flow whose addresses and ports follow no rule. record_* notes a packet as it left a program; replay_*
+ * writes the pieces of a flow into a packet. */
 struct recorded {
 	__u64 piece[PIECES];
 	/* As they left the program: the last four bytes of each address. */
@@ -177,7 +175,7 @@ static __always_inline bool next_packet(ctx_t *ctx)
 	return true;
 }
 
-/* record notes what the program made of the flow before the next one. */
+/* record notes the packet of the last flow as it left the program. */
 static __always_inline bool record(ctx_t *ctx)
 {
 	void *data = ctx_data(ctx);
@@ -221,7 +219,7 @@ static __always_inline bool replay(ctx_t *ctx)
 	return true;
 }
 
-/* line is as much memory as is remembered of a flow. */
+/* line is as much memory as a flow's entry has. */
 struct line {
 	__u64 word[8];
 };
@@ -236,12 +234,12 @@ struct {
 	__type(value, struct line);
 } lines SEC(".maps");
 
-/* What was read so far, which is always 0. */
+/* The sum of the words read so far, which is always 0. */
 __u64 read;
 
-/* read_line reads a line somewhere, another for each flow. Where it is depends on what the
- * one before held: so it takes as long as the memory does, for nothing else can be done
- * meanwhile. A program that remembers flows waits for one such line, at the least. */
+/* read_line reads a line somewhere, another for each flow. Its address depends on the content of the previous line, so
+ * that the reads cannot overlap: each takes a memory access's latency. A program that tracks flows waits for one such
+ * line, at the least. */
 static __always_inline bool read_line(void)
 {
 	__u64 flow = (((harness.next - 1) * harness.stride) & harness.mask) + read;
@@ -254,7 +252,7 @@ static __always_inline bool read_line(void)
 	return true;
 }
 
-/* swap_macs is the least that a balancer on layer 2 must do. */
+/* swap_macs is the minimal work of a balancer on layer 2. */
 static __always_inline bool swap_macs(ctx_t *ctx)
 {
 	struct ethhdr *eth = ctx_data(ctx);

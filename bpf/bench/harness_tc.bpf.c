@@ -72,9 +72,8 @@ int line_tc(ctx_t *ctx)
 	return read_line() ? CTX_PASS : CTX_DROP;
 }
 
-/* adjust_tc makes room for a tunnel's header, and writes none. As in a tunnel,
- * the kernel is told first what the room is for; of a socket buffer that was
- * in a tunnel once it does not forget that, and refuses. */
+/* adjust_tc makes room for a tunnel's header, and writes none. As in a tunnel, the kernel is told the purpose of the
+ * room first; it does not forget that a socket buffer was in a tunnel once, and refuses a second time. */
 SEC(CTX_SECTION)
 int adjust_tc(ctx_t *ctx)
 {

@@ -1,12 +1,10 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* A flood of packets that open connections, for the laboratory: the sender, and
- * the taps that count (and drop) what comes of it on its way. None of it leaves
- * the namespaces of a laboratory: the sender redirects to one device by its
- * index, and what is answered ends in a tap.
+/* A flood of packets that open connections, for the laboratory: the sender, and the taps that count (and drop) its
+ * packets on their way. None of them leaves the namespaces of a laboratory: the sender redirects to one device by its
+ * index, and answers end in a tap.
  *
- * The sender is run by BPF_PROG_TEST_RUN with live frames. Frame n of a flood is
- * a function of its seed and n, so that its receiver can check it.
- * Recycled frames still hold what was last in them: all of it is written anew. */
+ * The sender is run by BPF_PROG_TEST_RUN with live frames. Frame n of a flood is a function of its seed and n, so that
+ * its receiver can check it. Recycled frames still have their old content: the sender writes every byte anew. */
 #include <stdbool.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
@@ -23,8 +21,7 @@
 /* More devices than a laboratory has servers. */
 #define MAX_TARGETS 128
 
-/* Where things are in a frame (IPv4 without options, IPv6 without extensions)
- * and in a segment or datagram. */
+/* Offsets in a frame (IPv4 without options, IPv6 without extensions) and in a segment or datagram. */
 #define IPV4_CHECK (ETH_HLEN + 10)
 #define IPV4_SOURCE (ETH_HLEN + 12)
 #define IPV4_L4 (ETH_HLEN + 20)
@@ -42,14 +39,14 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-/* MARK is the window of every TCP segment of a flood, and the payload of every
- * datagram (in network byte order): what a balancer has sent on is known by it even
- * where both addresses were rewritten. No other program in a laboratory uses it. */
+/* MARK is the window of every TCP segment of a flood, and the payload of every datagram (in network byte order):
+ * packets that a balancer has sent on are known by it even where both addresses were rewritten. No other program in a
+ * laboratory uses it. */
 #define MARK 0x4a65
 
 struct settings {
-	/* The frame but for what differs, and the sums (RFC 1071) of what is
-	 * constant in the IPv4 header and in the segment with its pseudo header. */
+	/* The constant part of a frame, and the sums (RFC 1071) of the constant fields of the IPv4 header, and of the
+	 * segment with its pseudo header. */
 	__u64 frame[IPV6_FRAME / 8];
 	__u32 sum_ip, sum_l4;
 	__u32 ipv6, udp;
@@ -60,7 +57,7 @@ struct settings {
 	/* MAC addresses to send to, as the first six bytes of a word; a flow has
 	 * one of them. */
 	__u32 targets;
-	/* What the taps drop: all at the port, or what leaves the balancer. */
+	/* Which frames the taps drop: all at the port, or those that leave the balancer. */
 	__u32 drop_at_port, drop_at_exit;
 	/* Bytes of a prefix of sources: the first 32 bits of an IPv4 address, or the
 	 * two halves of an IPv6 one, and which of their bits differ (of IPv6, in the
@@ -107,17 +104,17 @@ struct {
 	__type(value, __u32);
 } ports SEC(".maps");
 
-/* What is counted, and where. */
+/* counted is a kind of packet, by its place and its flags. */
 enum counted {
-	/* What the attacker sends, at its port of the switch. */
+	/* The attacker's packets, at its port of the switch. */
 	COUNTED_OFFERED,
-	/* What leaves the balancer: sent on (SYNs and datagrams; ACKs), or answered. */
+	/* The balancer's packets: sent on (SYNs and datagrams; ACKs), or answers. */
 	COUNTED_FORWARDED,
 	COUNTED_FORWARDED_ACK,
 	COUNTED_ANSWERED_SYNACK,
 	COUNTED_ANSWERED_RST,
 	COUNTED_ANSWERED_OTHER,
-	/* What comes back to the attacker. */
+	/* Answers that come back to the attacker. */
 	COUNTED_RETURNED_SYNACK,
 	COUNTED_RETURNED_RST,
 	COUNTED_RETURNED_OTHER,
@@ -149,8 +146,8 @@ static __always_inline __u64 mix(__u64 x)
 
 #define STORE(type, at, value) (*(type *)(data + (at)) = (value))
 
-/* write_segment writes the transport header of a flow, and returns the sum of what
- * it wrote. `random` has its port in the upper 16 bits. */
+/* write_segment writes the transport header of a flow, and returns the sum of its words. `random` has its port in the
+ * upper 16 bits. */
 static __always_inline __u64 write_segment(void *data, __u32 at, __u64 random, bool ack)
 {
 	__be16 port = bpf_htons(1024 + (__u16)((random >> 48) * 64512 >> 16));
@@ -219,7 +216,7 @@ int flood_send(struct xdp_md *ctx)
 	return bpf_redirect(settings.ifindex, 0);
 }
 
-/* seen is what a tap must know of a packet. */
+/* seen has the properties of a packet that a tap counts by. */
 struct seen {
 	/* It is of the flood: from the attacker, or marked and so sent on. */
 	bool from, marked;
@@ -229,7 +226,7 @@ struct seen {
 	__u8 flags;
 };
 
-/* look reads a packet; all of it is false for what is no packet of a flood. */
+/* look reads a packet; all fields are false for one that is no packet of a flood. */
 static __always_inline struct seen look(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -294,7 +291,7 @@ int flood_port(struct xdp_md *ctx)
 	return port ? bpf_redirect(*port, 0) : XDP_DROP;
 }
 
-/* flood_exit is at the switch's port to the balancer, and sees what leaves that. */
+/* flood_exit is at the switch's port to the balancer, and sees the packets that leave the balancer. */
 SEC("xdp")
 int flood_exit(struct xdp_md *ctx)
 {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* What counts a stream of numbered datagrams, for the laboratory: at the ingress of each
- * server's device a bit is set for each number that comes, and the packet dropped, so that
- * no socket's buffer has a part in what is counted. At the switch's port to the balancer
- * two more say which numbers went to it and which it gave back, so that a loss has a place.
+/* Counts a stream of numbered datagrams, for the laboratory: at the ingress of each server's device a bit is set for
+ * each number that arrives, and the packet is dropped, so that no socket's buffer affects the count. At the switch's
+ * port to the balancer two more programs record which numbers went to it and which it sent on, so that a loss has a
+ * place.
  *
  * Number and mark are the last bytes of a packet, where they are found whatever a balancer
  * has put before them. */
@@ -14,7 +14,7 @@
 /* Bytes of the headers of the shortest packet that can have a number: Ethernet, IPv4, UDP. */
 #define HEADERS 42
 
-/* What a datagram ends with, in the machine's byte order. */
+/* tail is the last 16 bytes of a datagram, in the machine's byte order. */
 struct tail {
 	__u64 number;
 	__u64 mark;
@@ -23,8 +23,8 @@ struct tail {
 /* The mark of this stream: by chance. */
 volatile const __u64 mark;
 
-/* Datagrams whose number had come before, and packets that are several datagrams yet, for no
- * device on the way has cut them. */
+/* Datagrams whose number had come before, and packets that are still several datagrams (GSO), for no device on the way
+ * has segmented them. */
 __u64 twice, uncut;
 
 /* A bit for each number. */
@@ -36,8 +36,7 @@ struct numbers {
 	__type(value, __u64);
 };
 
-/* Of those that came to a server, of those that went to the balancer, and of those that it
- * gave back. */
+/* The numbers that came to a server, those that went to the balancer, and those that it sent on. */
 struct numbers came SEC(".maps");
 struct numbers entered SEC(".maps");
 struct numbers returned SEC(".maps");

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Where a frame's destination is plugged into the laboratory's switch.
  *
- * A switch must cost less than whatever is weighed. So its table has no hash: the
- * laboratory's MAC addresses are numbered, and an address is the place of its port. */
+ * A switch must cost less than the balancers that are weighed. So its table has no hash: the laboratory's MAC addresses
+ * are numbered, and an address is the place of its port. */
 #pragma once
 
 #include <linux/types.h>
@@ -10,9 +10,8 @@
 /* Places for ports: six roles with room for 256 hosts each. */
 #define LAB_PORTS 1536
 
-/* What the MAC addresses of all hosts have in common, as the first six bytes of a
- * word lie in memory: which bits, and their values. The others are the role, in the
- * fourth byte, and the number, in the sixth. */
+/* The bits that the MAC addresses of all hosts have in common, as the first six bytes of a word lie in memory: a mask,
+ * and the bits' values. The others are the role, in the fourth byte, and the number, in the sixth. */
 volatile const __u64 common_bits, common_values;
 
 /* lab_place returns the place of a frame's port, or LAB_PORTS where the frame is for

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The switch of a laboratory for loads of packets: it forwards in native XDP, from
- * port to port, what is for a MAC address of the laboratory. Everything else
- * (broadcasts, strangers) is left to the bridge. */
+/* The switch of a laboratory for loads of packets: it forwards in native XDP, from port to port, frames for a MAC
+ * address of the laboratory. Everything else (broadcasts, strangers) is left to the bridge. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -19,7 +18,7 @@ int lab_wire(struct xdp_md *ctx)
 {
 	__u32 place = lab_place((void *)(long)ctx->data, (void *)(long)ctx->data_end);
 
-	/* The flag is what becomes of a frame for a port that is not there. */
+	/* The flag is the verdict on a frame for a port that is not there. */
 	return bpf_redirect_map(&ports, place, XDP_PASS);
 }
 

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The Internet checksum (RFC 1071), and its correction by what has changed
- * (RFC 1624). A change is a sum of 16- or 32-bit words as they lie in the packet,
- * the new ones and the complements of the old; it is kept in 64 bits, into which
- * a packet's worth of words fits without a carry getting lost. */
+/* The Internet checksum (RFC 1071), and its incremental correction (RFC 1624). A change is a sum of 16- or 32-bit words
+ * as they lie in the packet, the new ones and the complements of the old; it is kept in 64 bits, into which a packet's
+ * worth of words fits without a carry getting lost. */
 #pragma once
 
 #include <stdbool.h>
@@ -61,16 +60,16 @@ static __always_inline __u64 checksum_change_address(const __be32 *from, const _
 		return change;
 #pragma unroll
 	for (int i = 1; i < 4; i++) {
-		/* One word after the other: all at once would not fit the registers, and
-		 * go by the stack, of which there is little. */
+		/* One word after the other: all at once would not fit the registers, and would be spilled to the stack, of
+		 * which there is little. */
 		asm volatile("" : "+r"(change)::"memory");
 		change += checksum_change(from[i], to[i]);
 	}
 	return change;
 }
 
-/* checksum_write writes a transport checksum anew. In UDP none (0) stays none, and one
- * that comes to 0 is written as 0xffff (RFC 768). */
+/* checksum_write writes a transport checksum anew. In UDP a checksum of 0, which means none, stays, and one that comes
+ * to 0 is written as 0xffff (RFC 768). */
 static __always_inline void checksum_write(__u16 *check, __u16 anew, bool udp)
 {
 	if (udp && !*check)

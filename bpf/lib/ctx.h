@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What both kinds of context have in common. */
+/* Functions that both kinds of context have in common. */
 #pragma once
 
 #include <stdbool.h>

@@ -14,10 +14,10 @@
  * TC_ACT_OK would hide it from them. */
 #define CTX_PASS TC_ACT_UNSPEC
 #define CTX_DROP TC_ACT_SHOT
-/* A tag (IEEE 802.1Q) has been taken off the frame, and is remembered beside it. */
+/* A tag (IEEE 802.1Q) has been taken off the frame, and is in its metadata. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
-/* What nearly all packets need is worth a way of its own: see hasten. */
+/* Nearly all packets can take a shorter path here: see hasten. */
 #define CTX_HASTENS 1
 /* A packet may keep even its headers where they cannot be read: see ctx_linear. */
 #define CTX_PULLS 1
@@ -73,10 +73,9 @@ static __always_inline __u32 ctx_interface(const ctx_t *ctx)
 	return ctx->ifindex;
 }
 
-/* ctx_grow makes room between the link header, which moves, and the IP header.
- * The kernel must know that a tunnel's header goes there, or it could not cut a
- * GSO packet into segments; it makes those of TCP smaller by as much. One that is
- * in a tunnel already takes no second mark, and is none that we made. */
+/* ctx_grow makes room between the link header, which moves, and the IP header. The kernel must know that a tunnel's
+ * header goes there, or it could not cut a GSO packet into segments; it makes those of TCP smaller by as much. A packet
+ * that is in a tunnel already takes no second mark, and was not encapsulated by us. */
 static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, bool datagram)
 {
 	__u64 flags = ipv6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
@@ -90,7 +89,7 @@ static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, 
 	return error ? bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0) : 0;
 }
 
-/* ctx_prepend is the same for frames that become others. */
+/* ctx_prepend is the same for frames that become another packet, as ICMP errors do. */
 static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
 {
 	return bpf_skb_adjust_room(ctx, by, BPF_ADJ_ROOM_MAC, 0);
@@ -115,9 +114,9 @@ static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 	return ctx_tagged(ctx) ? bpf_skb_vlan_pop(ctx) : 0;
 }
 
-/* What the kernel knows of a packet's transport checksum (include/linux/skbuff.h,
- * CHECKSUM_*): nothing, or that it is right; the sum of the whole packet, which changes
- * with it; or that it is yet to be filled in, and so far has the pseudo header's sum. */
+/* summed is the state of a packet's transport checksum (include/linux/skbuff.h, CHECKSUM_*): not verified; verified;
+ * the sum of the whole packet is known, and changes with it; or the checksum is yet to be completed, and holds the
+ * pseudo header's sum so far. */
 enum summed { SUMMED_NONE, SUMMED_RIGHT, SUMMED_WHOLE, SUMMED_PARTIAL };
 
 /* Since Linux 6.2. */
@@ -142,8 +141,8 @@ static __always_inline bool ctx_fix_here(ctx_t *ctx, __u32 at, __u64 pseudo, __u
 	return true;
 }
 
-/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes
- * of the pseudo header and of what it covers besides. */
+/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes of the pseudo header (`pseudo`) and
+ * of the rest that it covers (`plain`). */
 static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
 {
 	__u64 udp_flag = udp ? BPF_F_MARK_MANGLED_0 : 0;

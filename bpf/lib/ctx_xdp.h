@@ -11,7 +11,7 @@
 #define CTX_TAGS true
 /* Frames can be sent to interfaces that run XDP. */
 #define CTX_ONLY_OURS true
-/* There is one way for all: see hasten. */
+/* All packets take the same path: see hasten. */
 #define CTX_HASTENS 0
 /* The headers can be read as they are: see ctx_linear. */
 #define CTX_PULLS 0
@@ -42,7 +42,7 @@ static __always_inline long ctx_linear(ctx_t *ctx, __u32 length)
 	return 0;
 }
 
-/* ctx_packets returns how many packets of the wire this frame stands for. */
+/* ctx_packets returns the number of packets on the wire that this frame stands for. */
 static __always_inline __u64 ctx_packets(const ctx_t *ctx)
 {
 	return 1;
@@ -68,7 +68,7 @@ static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, 
 	return bpf_xdp_adjust_head(ctx, -(int)by);
 }
 
-/* ctx_prepend is the same for frames that become others. */
+/* ctx_prepend is the same for frames that become another packet, as ICMP errors do. */
 static __always_inline long ctx_prepend(ctx_t *ctx, __u32 by)
 {
 	return bpf_xdp_adjust_head(ctx, -(int)by);
@@ -90,8 +90,8 @@ static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 	return tag ? bpf_xdp_adjust_head(ctx, tag) : 0;
 }
 
-/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes
- * of the pseudo header and of what it covers besides. */
+/* ctx_fix_l4 corrects a transport checksum, `at` bytes into the frame, for changes of the pseudo header (`pseudo`) and
+ * of the rest that it covers (`plain`). */
 static __always_inline long ctx_fix_l4(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
 {
 	__u16 *check = ctx_data(ctx) + (at & 0x7fff);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The headers of a frame, and what their fields are tested for. */
+/* The headers of a frame, and constants that their fields are compared with. */
 #pragma once
 
 #include <stdbool.h>

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What programs read of the kernel's structures. Only the fields that are read are
- * here; where they are is filled in when a program is loaded. */
+/* The kernel's structures that programs read. Only the fields that are read are declared; their offsets are filled in
+ * when a program is loaded (CO-RE). */
 #pragma once
 
 #include <linux/types.h>
@@ -26,7 +26,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 } KERNEL;
-/* ip_summed says what is known of the transport checksum: CHECKSUM_*. */
+/* ip_summed is the state of the transport checksum: CHECKSUM_*. */
 struct sk_buff {
 	struct net_device *dev;
 	struct sock *sk;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Order between reads and writes of memory that several CPUs share without a lock, where the processor does not keep
- * it by itself. docs/internals/memory-order.md lists each such pair. `weak` is a constant of the loaded program, false
- * on amd64: there nothing of this is in it. Loads with acquire semantics would do as well, but need Linux 6.15. */
+/* Order between reads and writes of memory that several CPUs share without a lock, where the processor does not keep it
+ * by itself. docs/internals/memory-order.md lists each such pair. `weak` is a constant of the loaded program, false on
+ * amd64: there this adds no instruction. Loads with acquire semantics would do as well, but need Linux 6.15. */
 #pragma once
 
 #include <stdbool.h>
@@ -23,9 +23,9 @@
 		read_after_;                                                                \
 	})
 
-/* order_all keeps all that was read and written before it in front of all that comes after. Of a program's
- * instructions before Linux 6.15, an atomic one that returns a value is the one that does (LKMM; on arm64 LDADDAL,
- * or a loop of exclusives with a barrier). */
+/* order_all is a full barrier: it orders all reads and writes before it ahead of all after it. Of a program's
+ * instructions before Linux 6.15, an atomic one that returns a value is the one that does (LKMM; on arm64 LDADDAL, or a
+ * loop of exclusives with a barrier). */
 static __always_inline void order_all(bool weak)
 {
 	__u64 word = 0;

@@ -3,8 +3,8 @@
  * interface. It calls its slots in turn; each is replaced by one of those programs (freplace), and its
  * configuration, which is fixed at load, says after which of their actions the next one is called.
  *
- * The names xdp_dispatcher and prog0 to prog9, the map's layout and its values are the protocol's: libxdp
- * knows a dispatcher by them, and goes on with this one. */
+ * The names xdp_dispatcher and prog0 to prog9, the map's layout and its values are the protocol's: libxdp recognises a
+ * dispatcher by them, and can work with this one. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -14,8 +14,8 @@
 
 enum {
 	SLOTS = 10,
-	/* What a slot returns that no program has replaced, or that one has left: the next is called, for the
-	 * bit of it is set in each slot's actions. */
+	/* The action of a slot whose function no program replaces, or none any more: the next is called, since this
+	 * action's bit is set in each slot's actions. */
 	EMPTY_SLOT = 31,
 };
 
@@ -35,8 +35,8 @@ struct dispatcher_config {
 #endif
 };
 
-/* Volatile, for the compiler sees zeroes; constant, so that the verifier, which sees what is there when it
- * is loaded, leaves the calls out that are for no program. */
+/* Volatile, for the compiler sees zeroes; constant, so that the verifier, which sees the values at load, removes the
+ * calls that are for no program. */
 static volatile const struct dispatcher_config config = {};
 
 /* The value is volatile, for a slot is compiled with its caller. Its call of a helper that may

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Counts the packets that the kernel throws away, by reason and place, and what
- * XDP programs lost.
+/* Counts the packets that the kernel drops, by reason and place, and those that XDP programs lost.
  *
- * Every packet that the kernel gives up passes the tracepoint skb:kfree_skb with
- * a reason (enum skb_drop_reason; since Linux 5.17). Those that were merely used
- * up pass another one, and are not seen here. */
+ * Every packet that the kernel drops passes the tracepoint skb:kfree_skb with a reason (enum skb_drop_reason; since
+ * Linux 5.17). Packets that were consumed pass another one, and are not seen here. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/in.h>
@@ -18,7 +16,7 @@
 /* No header was found yet (skb_reset_network_header was not called). */
 #define NO_HEADER 0xffff
 
-/* drop_flow is what the headers of a packet say, as far as they could be read. */
+/* drop_flow has the addresses, ports and protocol of a packet, as far as its headers could be read. */
 struct drop_flow {
 	/* In network byte order; an IPv4 address is in the first word. */
 	__u32 source[4];
@@ -32,9 +30,9 @@ struct drop_flow {
 	__u16 pad;
 };
 
-/* drop_key names why, where and whose. */
+/* drop_key names the reason, place and owner of drops. */
 struct drop_key {
-	/* The kernel function's address that gave the packet up. */
+	/* The address in the kernel function that dropped the packet. */
 	__u64 location;
 	/* enum skb_drop_reason of the running kernel, or drops_xdp. */
 	__u32 reason;
@@ -49,7 +47,7 @@ struct drop_key {
 	__u16 from;
 };
 
-/* What told of a drop. */
+/* drop_source is the tracepoint that reported a drop. */
 enum drop_source {
 	DROP_SKB,
 	/* An XDP program ended in XDP_ABORTED or an unknown verdict, or XDP_TX failed. */
@@ -64,7 +62,7 @@ enum drop_source {
 struct drop_value {
 	__u64 packets;
 	__u64 bytes;
-	/* One of them. */
+	/* The flow of one of the packets. */
 	struct drop_flow example;
 };
 
@@ -232,8 +230,8 @@ int xdp_devmap_xmit(__u64 *ctx)
 	return 0;
 }
 
-/* What symbol() is asked, and answers: the kernel knows the names of its own
- * functions even where it does not show them in /proc/kallsyms. */
+/* symbol_question is an address, and the name that symbol() finds for it: the kernel knows its own functions' names
+ * even where it hides them from /proc/kallsyms. */
 struct symbol_question {
 	__u64 address;
 	char name[64];

@@ -1,16 +1,14 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* Charges the kernel's packet work to the device it was done for.
  *
- * Packets that arrive are worked on in the NET_RX softirq, which runs on top of
- * whatever the core was doing: a process on one host of a laboratory is billed
- * for the packets of another. Within a softirq, devices are polled one after
- * the other; the time between the end of one poll and the end of the next is
- * what the second cost. The core's own queue (the backlog), where a veth's packets
- * are if they need no GRO, is polled as well, but holds those of all devices: there
- * the time from one packet to the next is what the first one cost.
+ * Packets that arrive are processed in the NET_RX softirq, which runs on top of whatever the core was doing: a process
+ * on one host of a laboratory is billed for the packets of another. Within a softirq, devices are polled one after the
+ * other; the time between the end of one poll and the end of the next is the cost of the second. The core's own queue
+ * (the backlog), where a veth's packets are if they need no GRO, is polled as well, but holds those of all devices:
+ * there the time from one packet to the next is the cost of the first.
  *
- * What these programs cost is part of what they measure, at every packet of every
- * host, so each has as few steps as it can. */
+ * These programs' own cost is part of their measurement, at every packet of every host, so each has as few steps as
+ * possible. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
@@ -29,8 +27,8 @@ struct task_struct {
 	struct nsproxy *nsproxy;
 } KERNEL;
 
-/* charge_key says what for: a device's work, or, with ifindex 0, all that was done
- * on top of a namespace's processes. */
+/* charge_key is an account of time: a device's packet work, or, with ifindex 0, all that was done on top of a
+ * namespace's processes. */
 struct charge_key {
 	__u32 ifindex;
 	/* The inode number of the network namespace, as stat(2) shows it. */
@@ -43,8 +41,8 @@ struct charge {
 	__u64 ns;
 };
 
-/* Sums are looked for where their key says, which takes no call. Those whose place
- * another key has had first are among the others. */
+/* A sum is at the place that its key gives, which takes no call. Sums whose place another key has taken first are in
+ * `others`. */
 #define PLACES 1024
 
 struct {
@@ -63,9 +61,9 @@ struct {
 
 /* round is the softirq under way on a CPU. */
 struct round {
-	/* Up to when everything is charged, in nanoseconds; 0 outside of a softirq. */
+	/* The time up to which everything is charged, in nanoseconds; 0 outside of a softirq. */
 	__u64 since;
-	/* What was charged in it. */
+	/* The time charged in it, in nanoseconds. */
 	__u64 charged;
 	/* Whose packet is worked on, and the address of that device; 0 before the first
 	 * of a poll. */
@@ -127,7 +125,7 @@ static __always_inline void add(struct charge_key key, __u64 ns)
 		add_to_others(&key, ns);
 }
 
-/* settle charges what has passed since the last time. */
+/* settle charges the time since its last call. */
 static __always_inline void settle(struct round *round, struct charge_key key)
 {
 	__u64 now = bpf_ktime_get_ns();
@@ -204,7 +202,7 @@ int receive(__u64 *ctx)
 
 	if (!round || !round->since || round->device == (__u64)device)
 		return 0;
-	/* What came before the first packet was done to get at it. */
+	/* The time before the first packet was spent on getting it. */
 	if (round->device)
 		settle(round, round->key);
 	round->key = key_of(device);

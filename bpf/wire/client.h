@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A client port: what has come for one of its connections is held against what that
- * waits for, and answered in the same frame. What belongs to no connection, or comes
- * too late or twice, is counted by name and changes no result. */
+/* A client port: a packet for one of its connections is compared with the expected one, and answered in the same frame.
+ * A packet that belongs to no connection, or comes too late or twice, is counted by name and changes no result. */
 #pragma once
 
 #include "frame.h"
 
-/* wire_visit is a packet at a client port, with what there is to know of it. */
+/* wire_visit is a packet at a client port, with its connection. */
 struct wire_visit {
 	const struct wire_control *control;
 	struct wire_counts *counts;
@@ -51,8 +50,8 @@ static __always_inline __u32 wire_wanted(const struct wire_control *control, __u
 	return control->mixed ? control->sizes[first & (WIRE_SIZES - 1)] : control->response;
 }
 
-/* wire_window is what a connection offers. Server ports send no more than that in a
- * segment, which makes responses of a mix as long as they are to be. */
+/* wire_window is the TCP window that a connection advertises. Server ports send no more than that in a segment, which
+ * gives the responses of a mix their lengths. */
 static __always_inline __u16 wire_window(const struct wire_control *control, __u32 first, __u32 received)
 {
 	__u32 left = wire_wanted(control, first);
@@ -63,7 +62,7 @@ static __always_inline __u16 wire_window(const struct wire_control *control, __u
 	return left < WIRE_WINDOW ? left : WIRE_WINDOW;
 }
 
-/* wire_reply writes a segment from what has come, and sends it back out. */
+/* wire_reply turns the received segment into its answer, and sends that back out. */
 static __always_inline int wire_reply(struct xdp_md *ctx, struct wire_visit *v, __u8 flags, __u32 sequence,
 				      __u16 payload)
 {
@@ -89,7 +88,7 @@ static __always_inline int wire_reply(struct xdp_md *ctx, struct wire_visit *v, 
 	return XDP_TX;
 }
 
-/* wire_acknowledge says again how far all is well. */
+/* wire_acknowledge acknowledges once more all that has been received in order. */
 static __always_inline int wire_acknowledge(struct xdp_md *ctx, struct wire_visit *v)
 {
 	return wire_reply(ctx, v, TCP_ACK, wire_sent(v->control, v->first, wire_state_of(v->word)), 0);
@@ -180,7 +179,7 @@ static __always_inline bool wire_take(struct wire_visit *v)
 	c->received += v->seen->payload;
 	c->expects += v->seen->payload + !!(v->seen->flags & TCP_FIN);
 	c->resend = wire_ticks(v->now) + v->control->timeout;
-	/* It goes on: patience begins anew. */
+	/* It makes progress: the count of retries begins anew. */
 	if (wire_tries_of(v->word) > 1)
 		wire_become(v, wire_state_of(v->word));
 	return true;
@@ -283,7 +282,7 @@ static __always_inline int wire_client_tcp(struct xdp_md *ctx, struct wire_visit
 	return XDP_DROP;
 }
 
-/* wire_same_question compares what an answer repeats with what was asked. */
+/* wire_same_question compares the question in an answer with the query's. */
 static __always_inline bool wire_same_question(struct xdp_md *ctx, const struct wire_visit *v)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;

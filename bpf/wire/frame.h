@@ -33,7 +33,7 @@ struct wire_seen {
 	__u8 flags, protocol, tos;
 };
 
-/* wire_read says what it found. */
+/* wire_read is the result of parsing a frame. */
 enum wire_read {
 	WIRE_READ,
 	/* Not IPv4 with TCP or UDP. */
@@ -133,14 +133,14 @@ static __always_inline enum wire_read wire_parse(struct xdp_md *ctx, struct wire
 	return WIRE_READ;
 }
 
-/* What a segment's or datagram's payload is made of. */
+/* wire_payload is the source of a segment's or datagram's payload. */
 enum wire_payload {
 	/* The request, as it is in wire_control. */
 	WIRE_PAYLOAD_REQUEST,
 	/* The response from its first byte, or from a later one. */
 	WIRE_PAYLOAD_HEAD,
 	WIRE_PAYLOAD_FILLER,
-	/* What is in the frame already. */
+	/* The bytes that are in the frame already. */
 	WIRE_PAYLOAD_THERE,
 	/* The segment's words, then filler. */
 	WIRE_PAYLOAD_WORDS,

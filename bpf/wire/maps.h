@@ -63,7 +63,7 @@ struct {
 	__type(value, struct wire_histogram);
 } wire_latencies SEC(".maps");
 
-/* What server ports have seen last of connections that are not of our clients. */
+/* The last state that server ports saw of connections that are not of our clients. */
 #define WIRE_STRANGERS (1 << 16)
 
 struct {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The sender: it makes the frames that nothing that came asks for. It is run once for
- * each frame, and does the first of these that is due: begin the next connection;
- * follow those that were begun (FIN, RST, request); send again what got no answer; a
+/* The sender: it makes the frames that are no answers. It is run once for each frame, and does the first of these that
+ * is due: begin the next connection; follow those that were begun (FIN, RST, request); send again what got no answer; a
  * flood's next SYN. */
 #pragma once
 
@@ -22,8 +21,8 @@ struct wire_turn {
 	__u64 now;
 };
 
-/* wire_now reads the clock. To read it costs as much as half a frame: where there is no
- * rate to keep, one reading is good for a few frames, which leave together anyway. */
+/* wire_now reads the clock. Reading it costs half as much as a frame: where there is no rate to keep, one reading
+ * serves a few frames, which leave together anyway. */
 static __always_inline __u64 wire_now(const struct wire_control *control, struct wire_progress *sender)
 {
 	if (control->interval || control->flood_interval || control->follow_interval ||
@@ -32,8 +31,7 @@ static __always_inline __u64 wire_now(const struct wire_control *control, struct
 	return sender->now;
 }
 
-/* wire_late is how late a thing is that was due at an interval's multiple, in ns;
- * negative: it is not due yet. */
+/* wire_late is the delay of an event that was due at a multiple of an interval, in ns; negative: it is not due yet. */
 static __always_inline __s64 wire_late(const struct wire_turn *t, __u64 start, __u64 interval, __u64 nth)
 {
 	return (__s64)(t->now - start - (nth * interval >> WIRE_FRACTION));
@@ -211,8 +209,7 @@ static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire
 {
 	__u32 sequence = wire_sent(t->control, first, was);
 
-	/* Where it was when it failed is not known: its first number is enough to open
-	 * nothing anew, and at worst ignored. */
+	/* Its sequence number when it failed is not known: a reset with the first number is at worst ignored. */
 	if (was == WIRE_FAILED)
 		sequence = first + 1;
 	t->sender->reset++;
@@ -284,7 +281,7 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 	return -1;
 }
 
-/* wire_resend sends what a connection waits with again. */
+/* wire_resend retransmits the packet whose answer a connection waits for. */
 static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
 				       __u32 slot, __u32 first, enum wire_state state)
 {
@@ -382,7 +379,7 @@ static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_turn
 	if (sender->retried >= sender->pass_end) {
 		if ((__s64)(t->now - sender->pass_at) < 0 && !t->control->give_up)
 			return -1;
-		/* The pass that ended has seen from where on connections wait. */
+		/* The pass that ended has found the first connection that waits. */
 		sender->oldest = sender->pass_low;
 		if (sender->opened > capacity && sender->oldest < sender->opened - capacity)
 			sender->oldest = sender->opened - capacity;
@@ -435,8 +432,8 @@ static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_turn
 	return bpf_redirect_map(&wire_devices, control->flood_port, 0);
 }
 
-/* wire_take_turn does what is due. Who comes first changes from frame to frame: neither
- * may keep the other from its turn. */
+/* wire_take_turn does the work that is due. The order changes from frame to frame, so that none keeps another from its
+ * turn. */
 static __always_inline int wire_take_turn(struct xdp_md *ctx, const struct wire_turn *t)
 {
 	bool odd = t->sender->turns++ & 1;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A server port. It remembers nothing: a client's acknowledgement says which server
- * port has accepted the connection, and how much of the response has come. Responses
- * go out one segment at a time, each when the one before is acknowledged. */
+/* A server port. It keeps no state: a client's acknowledgement number tells which server port has accepted the
+ * connection, and how much of the response has come. Responses go out one segment at a time, each when the one before
+ * is acknowledged. */
 #pragma once
 
 #include "frame.h"
@@ -11,7 +11,7 @@ struct wire_call {
 	const struct wire_control *control;
 	struct wire_counts *counts;
 	struct wire_seen *seen;
-	/* What answers bear as their source. */
+	/* The source address and port of answers. */
 	__be32 own;
 	__be16 own_port;
 };
@@ -52,8 +52,8 @@ static __always_inline int wire_answer(struct xdp_md *ctx, const struct wire_cal
 	return XDP_TX;
 }
 
-/* wire_known is the connection of a client of ours, from memory that its port and this
- * one share; NULL for a stranger's. It is looked at to count, and for nothing else. */
+/* wire_known is the connection of a client of ours, from memory that its port and this one share; NULL for a
+ * stranger's. It is read for counting only. */
 static __always_inline struct wire_connection *wire_known(const struct wire_seen *seen)
 {
 	__u32 client = wire_client_of(seen->source), slot;
@@ -92,7 +92,7 @@ static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 
 	return true;
 }
 
-/* What fits before a frame that a kernel made, where nothing fits behind it. */
+/* Bytes that fit before a frame that a kernel made, where none fit behind it. */
 #define WIRE_ROOM 160
 
 /* wire_respond_some sends so many bytes of the response. With the last of them the
@@ -261,7 +261,7 @@ static __always_inline int wire_server_datagram(struct xdp_md *ctx, const struct
 		return XDP_DROP;
 	}
 	number = AT(__u64, data, WIRE_L4 + 16);
-	/* 0 is what the table is filled with. */
+	/* The table is filled with 0. */
 	if (!wire_first_time(c->seen, number + 1)) {
 		wire_count(c->counts, WIRE_COUNT_DUPLICATE);
 		return XDP_DROP;
@@ -306,8 +306,7 @@ static __always_inline long wire_undo(struct xdp_md *ctx)
 	return 0;
 }
 
-/* wire_for_server says whether a packet is for this port, and as whom it is to be
- * answered. */
+/* wire_for_server says whether a packet is for this port, and sets the source of its answer. */
 static __always_inline bool wire_for_server(struct wire_call *c)
 {
 	__be32 marked;

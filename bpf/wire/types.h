@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the packet-level tester's programs and the Go code that loads them share. Times
- * are of CLOCK_MONOTONIC; numbers are in host byte order unless a type says otherwise. */
+/* Types that the packet-level tester's programs share with the Go code that loads them. Times are of CLOCK_MONOTONIC;
+ * numbers are in host byte order unless a type says otherwise. */
 #pragma once
 
 #include <stdbool.h>
@@ -24,11 +24,11 @@
 /* The window of a reset that says: this connection is of another server port. In a
  * reset the field means nothing (RFC 9293 section 3.10.7). */
 #define WIRE_MARK_WRONG_BACKEND 0x6a77
-/* What a datagram of load udp begins with. */
+/* The first eight bytes of a datagram of load udp. */
 #define WIRE_MAGIC 0x4a656f756c776972ULL
 
-/* wire_state is how far a connection (query) is. Those from CLOSED on have ended, and
- * their number may be used again. FREE is 0: no connection yet. */
+/* wire_state is the state of a connection (query). Those from CLOSED on have ended, and their number may be used again.
+ * FREE is 0: no connection yet. */
 enum wire_state {
 	WIRE_FREE,
 	/* A SYN, or a query, waits for its answer. */
@@ -46,8 +46,8 @@ enum wire_state {
 	WIRE_FAILED,
 };
 
-/* wire_connection is what a client port knows of one. `word` is epoch << 16 |
- * tries << 8 | state and changes in one step: sender and ports may be on two CPUs. */
+/* wire_connection is a client port's state of a connection. `word` is epoch << 16 | tries << 8 | state and changes in
+ * one step: sender and ports may be on two CPUs. */
 struct wire_connection {
 	/* When the first SYN (later: the first request) was sent, in ns. */
 	__u64 began;
@@ -61,11 +61,11 @@ struct wire_connection {
 	/* The client's first number of the connection that a server port has counted as
 	 * accepted. */
 	__u32 accepted;
-	/* What came last had a wrong checksum. */
+	/* The last packet had a wrong checksum. */
 	__u32 bad;
 };
 
-/* wire_client is a client port as others see it. */
+/* wire_client_port is a client port as others see it. */
 struct wire_client_port {
 	/* Its MAC address, the first six bytes of the word. */
 	__u64 mac;
@@ -113,7 +113,7 @@ enum wire_kind {
 	WIRE_DNS,
 };
 
-/* wire_action is what the follower does to connections, one after the other. */
+/* wire_action is the operation that the follower applies to connections, one after the other. */
 enum wire_action {
 	WIRE_NOTHING,
 	/* FIN to those that are established. */
@@ -124,7 +124,7 @@ enum wire_action {
 	WIRE_REQUEST,
 };
 
-/* wire_control is what the user space says; the programs only read it. */
+/* wire_control has the settings by which user space drives the programs, which only read it. */
 struct wire_control {
 	/* Connections are begun in the order of their numbers up to `open_to`; number
 	 * `first` at `start` (ns), the next each `interval` (ns << WIRE_FRACTION; 0: at
@@ -138,8 +138,8 @@ struct wire_control {
 	enum wire_kind kind;
 	enum wire_action action;
 	__u32 turn;
-	/* Who may wait for an answer at a time; 0: any number. A whole session is one
-	 * answer, or its handshake is. */
+	/* How many connections may wait for an answer at a time; 0: any number. With `whole`, a session counts as one
+	 * answer, else its handshake does. */
 	__u32 outstanding, whole;
 	/* Bytes of the request and of the response, and of a frame of load udp. */
 	__u32 request, response, frame;
@@ -151,7 +151,7 @@ struct wire_control {
 	__u32 keep;
 	/* Responses have the sizes of the mix. */
 	__u32 mixed;
-	/* Connections that wait now have waited enough. */
+	/* Connections that wait now are given up. */
 	__u32 give_up;
 	__u32 stopped;
 	/* Sources of the flood, the bits that differ, and the client port that it
@@ -165,20 +165,20 @@ struct wire_control {
 	__u32 sizes[WIRE_SIZES];
 };
 
-/* wire_progress is where the sender is; no other program writes it. */
+/* wire_progress is the progress of the sender; no other program writes it. */
 struct wire_progress {
 	/* Numbers of the next connection to begin, to follow and to look at again, and of
 	 * the next frame of a flood. */
 	__u64 opened, followed, retried, flooded;
-	/* What the retries have to look at begins here; when their next pass begins (ns),
-	 * and whether one is under way. */
+	/* Retries begin at connection `oldest`. The pass under way ends at pass_end, and pass_low is the first connection
+	 * in it that still waits; the next pass begins at pass_at (ns). */
 	__u64 oldest, pass_low, pass_end, pass_at;
 	/* Frames, of all client ports. */
 	__u64 sent;
 	__u64 retransmitted, finished, reset, requested;
 	/* Given up. */
 	__u64 no_answer, checksum;
-	/* How late the latest was begun, and when the first and the last was, in ns. */
+	/* The largest delay of a connection's begin, and when the first and the last was begun, in ns. */
 	__u64 behind, began, ended;
 	__u32 turn;
 	/* How often the sender was run. */
@@ -187,14 +187,14 @@ struct wire_progress {
 	__u64 now;
 };
 
-/* wire_shared is what client ports tell the sender. */
+/* wire_shared has the counter by which client ports tell the sender of their progress. */
 struct wire_shared {
 	/* Connections that have been answered or have failed; counted only while there is
 	 * a bound. */
 	__u64 answered;
 };
 
-/* wire_count is what each port counts, in packets but where a comment has another unit. */
+/* wire_count is a counter of a port, in packets but where a comment has another unit. */
 enum wire_count {
 	WIRE_COUNT_RECEIVED,
 	WIRE_COUNT_SENT,
@@ -214,7 +214,7 @@ enum wire_count {
 	WIRE_COUNT_MALFORMED,
 	WIRE_COUNT_WRONG_BACKEND,
 	WIRE_COUNT_UNACKNOWLEDGEABLE,
-	/* What came of a flood. */
+	/* Packets of a flood that arrived. */
 	WIRE_COUNT_FLOOD,
 	/* At server ports. */
 	WIRE_COUNT_SYN,

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The packet-level tester: client ports and server ports that speak TCP, UDP and DNS
- * without sockets. The sender is run by BPF_PROG_TEST_RUN with live frames; the other
- * two are on the ports' interfaces. What is not theirs they leave to the kernel. */
+/* The packet-level tester: client ports and server ports that speak TCP, UDP and DNS without sockets. The sender is run
+ * by BPF_PROG_TEST_RUN with live frames; the other two are on the ports' interfaces. Other packets they leave to the
+ * kernel. */
 #include "send.h"
 #include "server.h"
 

@@ -145,7 +145,7 @@ func (c *command) run(ctx context.Context) error {
 	return control.Run(ctx)
 }
 
-// What client-go may ask of an API server: a cold start writes the status of thousands of Services.
+// The rate of client-go's requests to an API server: a cold start writes the status of thousands of Services.
 const (
 	queriesPerSecond = 100
 	burst            = 200
@@ -200,7 +200,7 @@ func compact(reach *rest.Config) *rest.Config {
 	return reach
 }
 
-// options returns what the controller needs but the writer of the status.
+// options returns the controller's options without the writer of the status.
 func (c *command) options(client kubernetes.Interface, log *slog.Logger) (controller.Options, error) {
 	watcher, err := watch.New(client, c.PoolsMap)
 	if err != nil {

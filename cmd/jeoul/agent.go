@@ -35,7 +35,7 @@ type agentCmd struct {
 	StateDir  string       `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where the changes are noted, so that the next start takes back what a killed agent has left (${default})."`
 }
 
-// Help says what it does.
+// Help describes the agent's effect and lifetime.
 func (agentCmd) Help() string {
 	return `Accepts packets for VIPs without answering ARP or NDP for them, until SIGINT or SIGTERM, and takes everything back then.`
 }
@@ -91,7 +91,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// agentStatus is what `systemctl status` shows.
+// agentStatus is the unit's status text in `systemctl status`.
 func agentStatus(problems []string) string {
 	if len(problems) == 0 {
 		return "this host is ready"
@@ -99,7 +99,7 @@ func agentStatus(problems []string) string {
 	return "this host is not ready: " + strings.Join(problems, "; ")
 }
 
-// check prints what was found for each mode.
+// check prints the findings for each mode.
 func (c *agentCmd) check(opt agent.Options) error {
 	all, err := agent.Check(opt)
 	if err != nil {
@@ -150,7 +150,7 @@ func (c *agentCmd) serve(ctx context.Context, a *agent.Agent, asked <-chan os.Si
 	}
 }
 
-// writeAgentCounts prints what there is to count; in mode l2dsr nothing is.
+// writeAgentCounts prints the packet counters; mode l2dsr has none.
 func writeAgentCounts(w io.Writer, counts []agent.Count) {
 	if len(counts) == 0 {
 		return

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// TestUntilRefused: what is no margin or no time is refused with what would be one, before anything is built.
+// TestUntilRefused: a margin or time that is none is refused, with an example of a valid one, before anything is built.
 func TestUntilRefused(t *testing.T) {
 	for _, test := range []struct {
 		args []string

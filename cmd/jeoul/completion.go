@@ -12,12 +12,12 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/watchcmd"
 )
 
-// completionCmd prints what a shell needs to complete command lines of jeoul.
+// completionCmd prints the completion script of a shell.
 type completionCmd struct {
 	Shell string `arg:"" enum:"bash,zsh,fish" help:"The shell: bash, zsh or fish."`
 }
 
-// Help says how to use it.
+// Help says how to load the completion script.
 func (completionCmd) Help() string {
 	return `For this shell alone:
 
@@ -28,7 +28,7 @@ func (completionCmd) Help() string {
 For good, put that line into ~/.bashrc, ~/.zshrc or ~/.config/fish/config.fish.`
 }
 
-// Run prints it.
+// Run prints the script.
 func (c completionCmd) Run(k *kong.Context) error {
 	return (&kongcompletion.Completion{Shell: c.Shell, Code: true}).Run(k)
 }
@@ -55,7 +55,7 @@ func completeLine(parser *kong.Kong) {
 // mostArguments is up to which of its arguments one that may be repeated is completed.
 const mostArguments = 32
 
-// widen adds what is not made of the model of the command line: other names of commands, and arguments that may be
+// widen adds the candidates that the model of the command line lacks: aliases of commands, and arguments that may be
 // repeated.
 func widen(command complete.Command, node *kong.Node) {
 	for _, child := range node.Children {

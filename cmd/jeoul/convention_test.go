@@ -102,7 +102,7 @@ func TestConventionFlags(t *testing.T) {
 	}
 }
 
-// kindOf is what a flag takes: nothing, one of some words, or what its placeholder says.
+// kindOf is the kind of a flag's value: nothing, one of some words, or the placeholder.
 func kindOf(flag *kong.Flag) string {
 	switch {
 	case flag.IsBool():
@@ -121,7 +121,8 @@ func kindOf(flag *kong.Flag) string {
 // placeholder is a value's kind in capitals, or the words that it may be.
 var placeholder = regexp.MustCompile(`^[A-Z][A-Z/@:=,\[\]…-]*$|^[a-z-]+(\|[a-z-]+)+$`)
 
-// TestConventionValues: what a flag takes is shown where its help is, with the words that it may be and its default.
+// TestConventionValues: the kind of a flag's value is shown where its help is, with the words that it may be and its
+// default.
 func TestConventionValues(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
 		for _, flag := range ownFlags(node) {
@@ -147,10 +148,10 @@ func TestConventionValues(t *testing.T) {
 	})
 }
 
-// forms are what -o may be; the first is the default.
+// forms are the formats that -o may name; the first is the default.
 var forms = []string{"text", "wide", "json", "yaml", "name", "markdown", "html"}
 
-// TestConventionOutput: -o is the format of what is printed, and nothing else is; what prints for a person prints
+// TestConventionOutput: -o is the format of the output, and nothing else is; commands that print for a person print
 // text by default.
 func TestConventionOutput(t *testing.T) {
 	shownNodes(t, func(t *testing.T, _ *kong.Application, node *kong.Node) {
@@ -245,7 +246,7 @@ func typed(t *testing.T, words ...string) (code int, stdout, stderr string) {
 	return code, out.String(), errs.String()
 }
 
-// unset forgets what a parser has read before: a parser for each line would take ten seconds in all.
+// unset clears the values of earlier command lines: a parser for each line would take ten seconds in all.
 func unset(node *kong.Node) {
 	for _, value := range node.Values() {
 		value.Set = false
@@ -276,7 +277,7 @@ func expectRefused(t *testing.T, parser *kong.Kong, words []string, want ...stri
 // misspelt leaves a letter out.
 func misspelt(word string) string { return word[:len(word)-2] + word[len(word)-1:] }
 
-// TestConventionErrors: whatever is wrong with a command line, the error says what is allowed, and what is nearest.
+// TestConventionErrors: whatever is wrong with a command line, the error names the allowed words, and the nearest.
 func TestConventionErrors(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {
@@ -352,8 +353,7 @@ func enough(node *kong.Node, without *kong.Flag) (words []string) {
 	return words
 }
 
-// TestDeprecatedSpellings: what was written before is understood, and said to be old, until the release that no
-// longer knows it.
+// TestDeprecatedSpellings: deprecated spellings are accepted, with a warning, until the release that drops them.
 func TestDeprecatedSpellings(t *testing.T) {
 	parser, err := newParser(t.Context(), io.Discard, io.Discard)
 	if err != nil {

@@ -16,7 +16,7 @@ type detachCmd struct {
 	StateDir  string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"As for jeoul run (${default})."`
 }
 
-// Run takes away what processes have left.
+// Run removes the programs and settings that earlier processes left on the host.
 func (c *detachCmd) Run() error {
 	if c.All {
 		return daemon.DetachAll(os.Stdout, c.StateDir)

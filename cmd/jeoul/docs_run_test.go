@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// How a command that pages show is tried: by a test that runs it, in one of these files, or why by none.
+// trial says how a command on a page is tried: by a test that runs it, in one of these files, or why by none.
 type trial struct {
 	test   string // a file of the tree, below cmd/jeoul, or from the root, as scripts/…
 	reason string

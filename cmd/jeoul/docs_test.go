@@ -184,7 +184,7 @@ func read(t *testing.T, file string) string {
 	return string(text)
 }
 
-// shownCommands returns the commands of all pages. What looks like one outside of blocks of commands is an error.
+// shownCommands returns the commands of all pages. Text that looks like one outside of blocks of commands is an error.
 func shownCommands(t *testing.T) (all []pageCommand) {
 	t.Helper()
 	for _, page := range testdocs.Pages(t) {
@@ -266,7 +266,7 @@ func prompted(session string) (commands string, refused map[int]bool) {
 	return commands, refused
 }
 
-// bare returns a command without what runs it: sudo, and env with its variables.
+// bare returns a command without its launchers: sudo, and env with its variables.
 func bare(words []string) []string {
 	for len(words) > 0 && (words[0] == "sudo" || words[0] == "env" || strings.Contains(words[0], "=")) {
 		words = words[1:]
@@ -326,7 +326,7 @@ func spokenOf(node *kong.Node, words []string) error {
 	return nil
 }
 
-// commandWord matches what may name a command, or several: no file, no placeholder.
+// commandWord matches words that may name a command, or several: no file, no placeholder.
 var commandWord = regexp.MustCompile(`^[a-z|]+$`)
 
 func hasFlag(node *kong.Node, name string) bool {

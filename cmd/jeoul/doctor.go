@@ -56,7 +56,7 @@ func (n foundError) Error() string {
 // ExitCode tells a script that something was found from a failure to look.
 func (foundError) ExitCode() int { return exitFound }
 
-// Run looks, and prints what was found.
+// Run diagnoses the host and prints the findings.
 func (c *doctorCmd) Run(ctx context.Context) error {
 	if !c.JSON() {
 		fmt.Fprintf(os.Stderr, "jeoul: watching for %s\n", c.For)
@@ -155,7 +155,7 @@ func figureText(f doctor.Figure) string {
 	return s
 }
 
-// number writes whole numbers whole, and others with what matters.
+// number writes whole numbers whole, and others with one decimal.
 func number(v float64) string {
 	if v == float64(uint64(v)) {
 		return cmdkit.Count(uint64(v))
@@ -163,7 +163,7 @@ func number(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// writeDropped lists what the kernel dropped.
+// writeDropped lists the packets that the kernel dropped, by reason.
 func writeDropped(w io.Writer, r *doctor.Report) {
 	if len(r.Drops) == 0 {
 		return

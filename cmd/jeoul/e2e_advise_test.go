@@ -68,7 +68,8 @@ func TestAdvisedConfigurationRuns(t *testing.T) {
 	}
 }
 
-// advise writes what the command advises for the laboratory, with the balancer's own socket, and returns the service.
+// advise writes the command's advice for the laboratory as a configuration, with the balancer's own socket, and returns
+// the service.
 func (s *stage) advise(t *testing.T, mode lb.Mode) lb.Service {
 	t.Helper()
 	var backends []string

@@ -42,7 +42,7 @@ const (
 	hugeBody = 100 << 20
 	// underTraffic is for how long new connections are counted in each part.
 	underTraffic = 5 * time.Second
-	// mostMemory bounds in bytes what the daemon has in memory, whatever its clients do.
+	// mostMemory bounds the daemon's resident memory, in bytes, whatever its clients do.
 	mostMemory = 256 << 20
 )
 
@@ -53,11 +53,12 @@ type besieged struct {
 	vip    netip.AddrPort
 	trust  *tls.Config
 	file   *os.File
-	// What came of connections to the VIP: how many were answered, how many were not, and the longest in nanoseconds.
+	// Outcomes of connections to the VIP: how many were answered, how many were not, and the longest in nanoseconds.
 	answered, failed, longest atomic.Int64
 }
 
-// TestBoundsMeasured measures what the worst clients of the API cost those of the VIP, and the daemon's memory.
+// TestBoundsMeasured measures how much the worst clients of the API slow down those of the VIP, and the daemon's
+// memory.
 func TestBoundsMeasured(t *testing.T) {
 	file := measured(t, "api-bounds.txt")
 	load, err := os.ReadFile("/proc/loadavg")
@@ -156,7 +157,7 @@ func (b *besieged) ask(ctx context.Context) {
 	}
 }
 
-// part counts connections while clients of the API do something, and says what that was.
+// part counts connections while clients of the API do something, and logs the result of that.
 func (b *besieged) part(t *testing.T, name string, do func() string) {
 	t.Helper()
 	answered, failed, began := b.answered.Load(), b.failed.Load(), time.Now()
@@ -188,7 +189,7 @@ func (b *besieged) part(t *testing.T, name string, do func() string) {
 	}
 }
 
-// memory is what the daemon has in memory, in bytes.
+// memory is the daemon's resident memory, in bytes.
 func (b *besieged) memory(t *testing.T) int {
 	t.Helper()
 	process, err := procfs.NewProc(b.daemon.PID())

@@ -115,12 +115,12 @@ func (b *balancer) start(t *testing.T) {
 	b.eventually(t, "every backend is up", allUp)
 }
 
-// arguments are those of the daemon.
+// arguments are the arguments of the daemon.
 func (b *balancer) arguments() []string {
 	return []string{"run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"), "--store-dir", b.store()}
 }
 
-// store is where the daemon keeps what the API has configured.
+// store is the directory of the API's configuration.
 func (b *balancer) store() string { return filepath.Join(b.host.Dir, "store") }
 
 // allUp says whether every backend of every service takes part.

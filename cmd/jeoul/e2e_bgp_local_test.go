@@ -104,7 +104,7 @@ func localFRR(t *testing.T, l *lab.Lab) {
 		"-z", api, "-P", "0", "--log", "stdout", "-S")
 }
 
-// foreignRoute is one of another program beside the VIPs' in the table of the balancer's host.
+// foreignRoute is another program's route beside the VIPs' in the table of the balancer's host.
 func foreignRoute(table int) *netlink.Route {
 	return &netlink.Route{Table: table, Protocol: 75, Priority: lb.RouteMetric, Type: unix.RTN_BLACKHOLE,
 		Dst: &net.IPNet{IP: net.IPv4(198, 19, 0, 66).To4(), Mask: net.CIDRMask(32, 32)}}
@@ -158,7 +158,7 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 
 // TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the
 // balancer serves it, and marks it while that is drained. Ends of the balancer's processes move no route; its stop
-// leaves what is another's.
+// leaves others' routes.
 func TestLocalSpeaker(t *testing.T) {
 	t.Parallel()
 	const table = lb.DefaultRouteTable
@@ -235,7 +235,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 		"services": []entry{{"name": "web", "vip": b.vip.String(), "port": 80, "mode": "fullnat",
 			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String()}}}}})
 	b.start(t)
-	// What the router's daemon says of an address, from its line to the next one's.
+	// The routes to an address in the router's daemon, from its line to the next one's.
 	about := func(address string) string {
 		_, after, _ := strings.Cut(b.ask("show route all "+address+"/32"), address+"/32")
 		return after

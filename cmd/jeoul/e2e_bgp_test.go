@@ -23,7 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// birdOn runs BIRD on a host as the router of a balancer, and returns what asks it.
+// birdOn runs BIRD on a host as the router of a balancer, and returns a function that runs birdc commands.
 func birdOn(t *testing.T, host *lab.Host, balancer netip.Addr) (ask func(command string) string) {
 	t.Helper()
 	testenv.Program(t, "bird")

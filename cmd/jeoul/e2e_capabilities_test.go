@@ -23,7 +23,7 @@ import (
 // ordinary is the number of a user and group that own nothing on this machine.
 const ordinary = 61234
 
-// unitCapabilities returns what a unit of the package allows.
+// unitCapabilities returns the capability bounding set of a unit of the package.
 func unitCapabilities(t *testing.T, unit string) []string {
 	t.Helper()
 	text, err := os.ReadFile("../../deploy/package/" + unit)
@@ -84,7 +84,7 @@ func readableExecutable(t *testing.T, host *lab.Host) string {
 	return path
 }
 
-// prepareUser makes what the unit has systemd make: directories for the process, and one for its pins.
+// prepareUser makes the directories that systemd would make for the unit: some for the process, and one for its pins.
 func prepareUser(t *testing.T, host *lab.Host) {
 	t.Helper()
 	dirs := []string{filepath.Join(host.Dir, "state"), filepath.Join(host.Dir, "store"),

@@ -60,7 +60,7 @@ func TestCaptureLossMeasured(t *testing.T) {
 	}
 }
 
-// losses sends for a while, and says what became of it.
+// losses sends for a while, and returns how many packets were forwarded and lost.
 func (b *balancer) losses(t *testing.T, client *lab.Host, vip netip.AddrPort) string {
 	t.Helper()
 	forwarded := func() (n uint64) {

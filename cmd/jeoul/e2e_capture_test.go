@@ -62,9 +62,9 @@ type capturedFrame struct {
 	addresses []string
 }
 
-// TestCaptureOfEveryMode captures what a client sends through each mode, family and hook, and what comes back, into a
-// file that tshark reads: each packet is there, with the decision that the counters and `jeoul trace` have, and with
-// the headers that its comments name.
+// TestCaptureOfEveryMode captures a client's packets through each mode, family and hook, and their replies, into a file
+// that tshark reads: each packet is there, with the decision that the counters and `jeoul trace` have, and with the
+// headers that its comments name.
 func TestCaptureOfEveryMode(t *testing.T) {
 	testenv.Target(t, captureTarget)
 	packets := capturedPackets
@@ -83,8 +83,8 @@ func TestCaptureOfEveryMode(t *testing.T) {
 	})
 }
 
-// newCaptureStage is a stage whose backends take datagrams, and nothing else; what comes by a mode whose replies the
-// balancer sees is answered.
+// newCaptureStage is a stage whose backends take datagrams, and nothing else; datagrams by a mode whose replies the
+// balancer sees are answered.
 func newCaptureStage(t *testing.T, hook lb.Hook) *stage {
 	t.Helper()
 	s := buildStage(t, hook, 1)
@@ -132,7 +132,7 @@ func (s *stage) captureAll(t *testing.T, p path, packets int) {
 	t.Logf("%d packets, %d of them replies, %d flows: as counted, and as traced", f.in, returned, len(f.decided))
 }
 
-// capturedCounts are what the frames of a file say.
+// capturedCounts are the packets of a file, counted by the comments on its frames.
 type capturedCounts struct {
 	in, out int
 	// outcomes and backends count packets; decided has the decision about each flow to a backend, by its port.
@@ -140,7 +140,7 @@ type capturedCounts struct {
 	decided            map[string]string
 }
 
-// countFrames counts frames by what their comments say, and compares those with their headers.
+// countFrames counts frames by their comments, and compares the comments with the headers.
 func countFrames(t *testing.T, frames []*capturedFrame) *capturedCounts {
 	t.Helper()
 	all := &capturedCounts{outcomes: map[string]uint64{}, backends: map[string]uint64{}, decided: map[string]string{}}
@@ -169,7 +169,7 @@ func countFrames(t *testing.T, frames []*capturedFrame) *capturedCounts {
 	return all
 }
 
-// nameOf is the service's that the datagrams are sent to.
+// nameOf is the name of the service that the datagrams are sent to.
 func (s *stage) nameOf(p path) string { return fmt.Sprint(s.service(p, dnsPort)["name"]) }
 
 // growth is how many packets the service's backends got between two statuses, and how many came back.
@@ -223,7 +223,7 @@ func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent i
 	return ports
 }
 
-// tracesAgree asks about packets of some flows what `jeoul trace` asks.
+// tracesAgree asks `jeoul trace` about a packet of each of some flows, and compares the decisions.
 func (s *stage) tracesAgree(t *testing.T, p path, ports []uint16, decided map[string]string) {
 	t.Helper()
 	if len(decided) != len(ports) {

@@ -54,9 +54,8 @@ func (s *stage) takeAway(t *testing.T) {
 	})
 }
 
-// startAgain has the balancer leave its work to the next one in the middle of transfers. (Of one
-// that was stopped for good the next does not know the flows, nor that what backends still send
-// belongs to any.)
+// startAgain has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped for
+// good the next does not know the flows, nor that packets that backends still send belong to any.)
 func (s *stage) startAgain(t *testing.T) {
 	w := s.watch(t, s.Clients[0])
 	defer w.stop(t)
@@ -77,8 +76,8 @@ func (w *watcher) awaitMore(t *testing.T) {
 // moreLooked is how many packets are looked at after a change, beyond those on their way.
 const moreLooked = 5000
 
-// whileFetching does something while the client gets files, slowly, from every
-// backend that translates, and no faster than the watcher looks. What becomes of them does not matter.
+// whileFetching does something while the client gets files, slowly, from every backend that translates, and no faster
+// than the watcher looks. Their end does not matter.
 func (s *stage) whileFetching(t *testing.T, w *watcher, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

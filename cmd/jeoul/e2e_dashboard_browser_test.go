@@ -282,7 +282,7 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`location.hash = "#/services"`)
 }
 
-// noFindings has axe-core look at what is shown.
+// noFindings has axe-core check the current view.
 func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
 	t.Helper()
 	var found []string
@@ -296,7 +296,7 @@ func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
 	}
 }
 
-// pictures writes those of docs/guides/dashboard.md.
+// pictures writes the pictures of docs/guides/dashboard.md.
 func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.Tab, dir string) {
 	s.ask(t, ctx, "shop", 60)
 	s.ask(t, ctx, "mail", 25)

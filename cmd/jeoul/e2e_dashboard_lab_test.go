@@ -34,7 +34,7 @@ type watched struct {
 	url string
 }
 
-// watchedPorts are those of the services web, shop and mail.
+// watchedPorts are the ports of the services web, shop and mail.
 var watchedPorts = map[string]uint16{"web": 8080, "shop": 8081, "mail": 8025}
 
 // newWatched builds the laboratory and starts everything.

@@ -24,7 +24,7 @@ type discovered struct {
 	*balancer
 	named *e2e.DNS
 	list  string
-	// zone is the file of named's, and records what a test has not put there.
+	// zone is named's zone file, and records the records that the test leaves alone.
 	zone    string
 	records string
 	serial  int

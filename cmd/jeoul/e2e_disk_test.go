@@ -56,11 +56,11 @@ func (d *stateDisk) do(t *testing.T, what func() error) {
 
 func (d *stateDisk) filler(n int) string { return filepath.Join(d.dir, "filler-"+strconv.Itoa(n)) }
 
-// troubles are what happens to it.
+// troubles are the faults of the state directory, one after the other.
 func (d *stateDisk) troubles() []func() error {
 	return []func() error{
 		func() error { return unix.Mount("", d.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") },
-		// No room: write what goes in, and then each page that is left.
+		// No room: write as much as goes in, and then each page that is left.
 		func() error {
 			if err := os.WriteFile(d.filler(0), bytes.Repeat([]byte("x"), 1<<20), 0o600); !errors.Is(err, unix.ENOSPC) {
 				return fmt.Errorf("filling the disk: %w", err)
@@ -83,7 +83,7 @@ func (d *stateDisk) troubles() []func() error {
 	}
 }
 
-// well ends whatever trouble there is.
+// well repairs the state directory.
 func (d *stateDisk) well() error {
 	if err := unix.Mount("", d.dir, "", unix.MS_REMOUNT, "size=256k,nr_inodes=64"); err != nil {
 		return err
@@ -95,9 +95,9 @@ func (d *stateDisk) well() error {
 	return err
 }
 
-// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one
-// is drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status
-// says what a restart may not know, and ends saying so once there is room.
+// TestUnwritableState has the state directory without room, without inodes, or read-only, while a backend fails, one is
+// drained, and the process is killed and started: all of it is decided, nothing that serves breaks, the status names
+// the state that a restart may lose, until there is room.
 func TestUnwritableState(t *testing.T) {
 	testenv.Also(t, diskTarget)
 	t.Parallel()
@@ -129,7 +129,7 @@ type unwritable struct {
 	*segment
 	disk            *stateDisk
 	drained, fading *lab.Host
-	// probe answers the checks of the one that fails.
+	// probe answers the checks of the backend that fails.
 	probe net.Listener
 	held  connections
 }
@@ -163,7 +163,7 @@ func newUnwritable(t *testing.T, hook lb.Hook) *unwritable {
 	return u
 }
 
-// answerChecks serves what health checks ask a server.
+// answerChecks runs a listener that answers a server's health checks.
 func answerChecks(t *testing.T, server *lab.Host) (probe net.Listener) {
 	t.Helper()
 	if err := server.Do(func() (err error) {
@@ -195,7 +195,7 @@ func (u *unwritable) suffer(t *testing.T, n int) {
 	u.within(t, time.Minute, when+": the backend that fails is out", u.serves(false))
 	u.operate(t, ops.Order{Verb: ops.Drain, Service: "web", Backend: u.drained.Name, By: "the test"})
 	u.held.goOn(t, when)
-	// Without room or inodes, what is reserved may be enough for all of it.
+	// Without room or inodes, the reserve may be enough for all of it.
 	if readOnly := n%len(troubles) == 0; readOnly {
 		u.says(t, when)
 	}
@@ -216,7 +216,8 @@ func (u *unwritable) suffer(t *testing.T, n int) {
 	u.held.goOn(t, when+" is over")
 }
 
-// says fails the test unless the status says what cannot be written, and that the kernel keeps it.
+// says fails the test unless the status names the files that cannot be written, and says that the kernel keeps the
+// state.
 func (u *unwritable) says(t *testing.T, when string) {
 	t.Helper()
 	status := u.status(t)

@@ -33,21 +33,22 @@ import (
 // writeFaults has the changes that a daemon makes to files fail, and counts by file and operation.
 type writeFaults struct {
 	mu sync.Mutex
-	// fails says which do; nil: none.
+	// fails says which operations fail; nil: none.
 	fails func(op testdisk.Op) unix.Errno
 	// socket is the API's, by which the test hears of the daemon: it has a test of its own.
 	socket, dir    string
 	made, failures map[string]int
 }
 
-// fileNumbers are what differs in the names of files: the interface, the network namespace, snapshots.
+// fileNumbers are the parts of file names that differ between runs: the interface, the network namespace, snapshots.
 var fileNumbers = regexp.MustCompile(`run-[^.]*\.|\d+`)
 
 func newWriteFaults() *writeFaults {
 	return &writeFaults{dir: "/nowhere", made: map[string]int{}, failures: map[string]int{}}
 }
 
-// inject begins with an injector. It is to be there before the laboratory, and so ends after what that has started.
+// inject begins with an injector. It is to be there before the laboratory, and so ends after the laboratory's
+// processes.
 func (w *writeFaults) inject(t *testing.T) *testdisk.Injector {
 	t.Helper()
 	injector, err := testdisk.Inject(t.TempDir(), w.decide)
@@ -105,8 +106,8 @@ func (w *writeFaults) table() string {
 	return text.String()
 }
 
-// whole are troubles in which all that they are about fails, and single those in which one operation does, so that
-// what comes before it in a write succeeds.
+// faultOf is the fault of a round. Whole troubles fail every operation of their kind; single ones fail one operation,
+// so that those before it in a write succeed.
 func faultOf(n int) (name string, fails func(testdisk.Op) unix.Errno) {
 	single := []testdisk.Op{testdisk.Write, testdisk.Rename, testdisk.Chmod, testdisk.Truncate, testdisk.Create,
 		testdisk.Open, testdisk.Remove, testdisk.Allocate, testdisk.Sync, testdisk.MkdirAll}
@@ -177,7 +178,7 @@ type faulted struct {
 	injector *testdisk.Injector
 	probe    net.Listener
 	held     connections
-	// decisions are those that were waited for, and lost the connections that did not go on.
+	// decisions is the number of decisions that were waited for, and lost that of connections that did not go on.
 	decisions, lost int
 }
 
@@ -238,7 +239,7 @@ func (f *faulted) configure(t *testing.T) {
 	}
 }
 
-// start starts one of both, the first with faults.
+// start starts one of both balancers, the first with faults.
 func (f *faulted) start(t *testing.T, which int) {
 	t.Helper()
 	b := f.both[which]
@@ -355,8 +356,8 @@ func (f *faulted) moveMAC(t *testing.T, host *lab.Host) (moved string) {
 	return moved
 }
 
-// TestStandsInForSocket: a daemon whose unix socket cannot be made is asked all the same, says what is wrong, and has
-// the socket once that can be.
+// TestStandsInForSocket: a daemon whose unix socket cannot be made is asked all the same, names the fault, and has the
+// socket once that can be.
 func TestStandsInForSocket(t *testing.T) {
 	t.Parallel()
 	faults := newWriteFaults()

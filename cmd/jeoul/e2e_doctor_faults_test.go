@@ -164,7 +164,7 @@ func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.
 	})
 }
 
-// discardPort is one that no process listens on.
+// discardPort is a port that no process listens on.
 const discardPort = 9
 
 func tableFull() (bool, error) {

@@ -189,7 +189,7 @@ func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *docto
 	return report
 }
 
-// record keeps, with -update, what was seen for the tests of the doctor's rules.
+// record writes, with -update, the report's evidence into a fixture for the tests of the doctor's rules.
 func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 	t.Helper()
 	if !*cmdtest.Update || strings.HasSuffix(t.Name(), "_again") {

@@ -134,11 +134,11 @@ func drainGently(t *testing.T, cells []*drainCell) {
 	}
 }
 
-// drainByDeadline does not wait.
+// drainByDeadline drains a backend whose connections do not end before the deadline.
 func drainByDeadline(t *testing.T, cells []*drainCell) {
 	server := cells[0].Servers[1]
 	for _, c := range cells {
-		// Long enough to count what is left.
+		// Long enough to count the flows left.
 		c.begin(t, server, "--deadline", "12s")
 	}
 	for _, c := range cells {
@@ -184,7 +184,7 @@ func (s *stage) command(t *testing.T, arguments ...string) command {
 	return command{jeoul(t, s.host, output, append(arguments, "--socket", s.socket)...), output}
 }
 
-// run runs a command that must do.
+// run runs a command that must succeed.
 func (s *stage) run(t *testing.T, arguments ...string) {
 	t.Helper()
 	c := s.command(t, arguments...)
@@ -193,7 +193,7 @@ func (s *stage) run(t *testing.T, arguments ...string) {
 	}
 }
 
-// checkRefused runs a command that must not do.
+// checkRefused runs a command that must fail.
 func (s *stage) checkRefused(t *testing.T, says string, arguments ...string) {
 	t.Helper()
 	c := s.command(t, arguments...)

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	jeoulsubject "github.com/jeoul/jeoul/internal/weigh/bench/subject/jeoul"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -28,7 +29,7 @@ type deadAmong struct {
 	lab  *lab.Lab
 	dead *e2e.Arrivals
 	open map[net.Conn]string
-	// balancers are those that run has started.
+	// balancers are the balancers that run has started.
 	balancers []*balancer
 }
 
@@ -69,7 +70,8 @@ func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
 	return &deadAmong{lab: l, dead: e2e.NoteArrivals(t, dead, client.IPv4), open: map[net.Conn]string{}}
 }
 
-// services are one that computes and one that takes turns, whose checks find a dead backend within some seconds.
+// services are a service whose scheduler computes the backend and one that takes turns, whose checks find a dead
+// backend within some seconds.
 func (d *deadAmong) services() (all []lb.Service) {
 	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond,
 		Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}
@@ -89,7 +91,7 @@ func (d *deadAmong) services() (all []lb.Service) {
 	return all
 }
 
-// run starts a balancer with the services, and with what makes it one of several.
+// run starts a balancer with the services, and with the configuration that makes it one of several.
 func (d *deadAmong) run(t *testing.T, host *lab.Host, beside func(*config.Config)) *balancer {
 	t.Helper()
 	b, file := newBalancer(t, host), config.New()
@@ -151,15 +153,15 @@ func deadIsKnown(status *ops.Status) bool {
 // routeTo starts the router before the balancers of a laboratory, which have a members' key, and stops it at the end.
 func routeTo(t *testing.T, l *lab.Lab) {
 	t.Helper()
-	if err := errors.Join(l.DetourVIP(l.VIP4, true), subject.ShareKey(l)); err != nil {
+	if err := errors.Join(l.DetourVIP(l.VIP4, true), jeoulsubject.ShareKey(l)); err != nil {
 		t.Fatal(err)
 	}
-	stopRouter, err := subject.StartRouter(t.Context(), l)
+	router, err := subject.StartRouter(t.Context(), subject.Setup{Lab: l})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := stopRouter(context.Background()); err != nil {
+		if err := router.Stop(context.Background()); err != nil {
 			t.Error(err)
 		}
 	})
@@ -178,7 +180,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	routeTo(t, l)
 	running := map[*lab.Host]*balancer{}
 	begin := func(host *lab.Host) {
-		running[host] = d.run(t, host, func(file *config.Config) { subject.Announce(file, l, host) })
+		running[host] = d.run(t, host, func(file *config.Config) { jeoulsubject.Announce(file, l, host) })
 	}
 	sendsTo := func(n int) bool {
 		ways, err := l.Ways(l.VIP4)

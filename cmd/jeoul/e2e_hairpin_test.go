@@ -31,7 +31,7 @@ import (
 type containerHost struct {
 	*balancer
 	hook lb.Hook
-	// answers: what the services cannot send on is answered.
+	// answers: packets that the services cannot send on are answered.
 	answers bool
 	// at are the hosts: outside, and the containers web01, web02 and other.
 	at map[string]*namespace.Namespace

@@ -41,8 +41,8 @@ func TestFullNATAmongHalfOpen(t *testing.T) {
 				"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
 			"fullnat": entry{"addresses": []string{"198.18.0.99"},
 				"ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+halfOpenPorts-1)}})
-		// What is answered to those who do not exist is lost at the client. Unreachable,
-		// as where no route leads to them, would end their connections.
+		// Replies to clients that do not exist are lost at the real client. Unreachable, as where no route leads to
+		// them, would end their connections.
 		if err := l.Balancer.Do(func() error {
 			return netlink.RouteAdd(&netlink.Route{Dst: halfOpenClients, Gw: l.Clients[0].IPv4.AsSlice()})
 		}); err != nil {

@@ -25,7 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// quickFaults are those of `make test`; `make test-matrix` has all.
+// quickFaults are the faults in `make test`; `make test-matrix` has all.
 var quickFaults = []string{"killed", "hangs", "cable out", "without VIPs and decapsulation"}
 
 // runs says whether the illness is a case of this run.
@@ -38,14 +38,14 @@ type checkFault struct {
 	name string
 	// prepare comes before, and changes nothing; nil: nothing is to prepare.
 	prepare, hurt, heal func()
-	// tcp and http are what checks of these types say of it, in part; none: they find nothing.
+	// tcp and http are parts of the reasons that checks of these types report for it; none: they find nothing.
 	tcp, http string
 }
 
 // none is where a check finds nothing.
 const none = ""
 
-// checkFaults are those of a backend with this server, asked by checks with this timeout.
+// checkFaults are the faults of a backend with this server, asked by checks with this timeout.
 func (s *stage) checkFaults(t *testing.T, p *patient, timeout time.Duration) []checkFault {
 	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
 	var replacement process
@@ -154,7 +154,7 @@ func (p process) kill(t *testing.T) {
 	}
 }
 
-// faultCheck is what the matrix of faults asks by: a fault is to be found within faultFound.
+// faultCheck has the parameters of the fault matrix's checks: a fault is to be found within faultFound.
 const (
 	faultInterval, faultTimeout = 500 * time.Millisecond, 400 * time.Millisecond
 	faultFall, faultRise        = 3, 2
@@ -249,7 +249,7 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 	})
 }
 
-// turned is when, and why, the checks of a service began to say what they say of a backend.
+// turned is when, and with which reason, the checks of a service changed to their verdict on a backend.
 type turned struct {
 	since  time.Time
 	reason string

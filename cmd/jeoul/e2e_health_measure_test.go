@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// measureInto is a directory for what health checks are measured to do, as `make bench-health`
-// does; without it, these tests are skipped, for they assert no time and take theirs.
+// measureInto is a directory for measurements of health checks, as `make bench-health` takes them; without it, these
+// tests are skipped, for they assert no time and take theirs.
 const measureInto = "JEOUL_MEASURE"
 
 // measured returns a file for a measurement, or skips the test.
@@ -133,7 +133,7 @@ func (s *stage) awaitHealth(t *testing.T, host *lab.Host, state lb.Health) (sinc
 	return since
 }
 
-// The endpoints that are checked while packets saturate the cores: so many addresses on each server.
+// addressesEach is the number of addresses on each server that are checked while packets saturate the cores.
 const addressesEach = 40
 
 // saturatedFor is how long, where JEOUL_MEASURE_TIME says nothing else.
@@ -212,7 +212,7 @@ func TestMeasureFalseDowns(t *testing.T) {
 	}
 }
 
-// machine returns what the machine's processors have done, each and together.
+// machine returns the CPU times of the machine, per CPU and in total.
 func machine(t *testing.T) procfs.Stat {
 	t.Helper()
 	proc, err := procfs.NewDefaultFS()

@@ -39,7 +39,7 @@ type patient struct {
 	held chan struct{}
 	// late is how long an answer takes.
 	late time.Duration
-	// full are the sockets of ports with a full accept queue: the listeners', and what fills them.
+	// full are the sockets of ports with a full accept queue: the listeners', and those that fill them.
 	full []int
 }
 
@@ -123,7 +123,7 @@ func (p *patient) answer(t *testing.T, status int) {
 	}
 }
 
-// linger has it answer so late; 0: at once.
+// linger delays its answers; 0: none.
 func (p *patient) linger(late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
 // checkTimeout is that of the checks of a stage, and checkInterval their interval.
 var checkTimeout, checkInterval = testenv.Slowed(200 * time.Millisecond), testenv.Slowed(300 * time.Millisecond)
 
-// checksOf are what the services of the stage ask on each of its two web ports.
+// checksOf are the health checks of the stage's services, by their web port.
 var checksOf = map[uint16]entry{
 	webPort: {"type": "tcp", "via": "address", "interval": checkInterval.String(), "timeout": checkTimeout.String()},
 	otherWebPort: {"type": "http", "via": "address", "path": "/healthz", "interval": checkInterval.String(),
@@ -209,7 +209,7 @@ func TestHealthChecks(t *testing.T) {
 	onHooksAtOnce(t, checkByAddress)
 }
 
-// onHooksAtOnce runs a test with each hook, both at the same time: what it does is mostly to wait.
+// onHooksAtOnce runs a test with each hook, both at the same time: its time is mostly waiting.
 func onHooksAtOnce(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

@@ -26,9 +26,8 @@ type troubled struct {
 	byVIP, byAddress []path
 }
 
-// TestTroubleOfTheChecker: what is wrong with the balancer or with its way to all backends at once is
-// not taken for their deaths, or new flows go to all of them; the log is short, and all is as before
-// when it is over.
+// TestTroubleOfTheChecker: a fault of the balancer, or of its path to all backends at once, is not taken for the
+// backends' deaths, or new flows go to all of them; the log is short, and all is as before when it is over.
 func TestTroubleOfTheChecker(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
@@ -95,7 +94,7 @@ func (s *troubled) answerAll(t *testing.T, services []path) {
 	}
 }
 
-// logged returns what the daemon has logged since it had logged so many bytes.
+// logged returns the daemon's log from an offset in bytes.
 func (s *troubled) logged(since int) string { return s.log.String()[since:] }
 
 // accuses fails the test where the daemon has logged since then that a backend is unhealthy.
@@ -117,8 +116,7 @@ func (s *troubled) askedAgain(t *testing.T) {
 	})
 }
 
-// passes waits for a time in which checks would have failed often enough: that it passes is what is
-// waited for, for nothing else may happen.
+// passes waits for a time in which checks would have failed often enough: nothing else may happen meanwhile.
 func passes(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	until := time.Now().Add(lasts)
@@ -157,8 +155,8 @@ func (s *troubled) exhaust(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// Descriptors below the limit that are free would do for some checks; what the daemon has open
-	// below it does not matter to a limit of none.
+	// Descriptors below the limit that are free would do for some checks; the daemon's open ones below it do not matter
+	// to a limit of none.
 	limit(unix.Rlimit{Cur: 0, Max: before.Max})
 	testenv.Eventually(t, e2e.Patience, "the daemon says that it cannot ask", func() bool {
 		return strings.Contains(s.logged(since), "too many open files")
@@ -173,8 +171,8 @@ func (s *troubled) exhaust(t *testing.T) {
 	s.areWell(t)
 }
 
-// fence has a firewall of the balancer's host drop what the host itself sends to the backends. What
-// clients send goes on, and so do checks by the VIP, which take the same path.
+// fence has a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets go on, and
+// so do checks by the VIP, which take the same path.
 func (s *troubled) fence(t *testing.T) {
 	since := len(s.log.String())
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
@@ -195,8 +193,8 @@ func (s *troubled) fence(t *testing.T) {
 	s.isShort(t, since)
 }
 
-// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend
-// is accused, for the interface says what is wrong.
+// isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend is accused, for
+// the interface names the fault.
 func (s *troubled) isolate(t *testing.T) {
 	since := len(s.log.String())
 	s.cut(t, s.Balancer, true)
@@ -237,8 +235,8 @@ func (s *troubled) partition(t *testing.T) {
 	s.isShort(t, since)
 }
 
-// isShort fails the test where the log has more lines than, of what began and of what ended, one for
-// each service and each backend by its checks, and one by its neighbour.
+// isShort fails the test where the log has more lines than, for the beginning and for the end, one for each service and
+// each backend by its checks, and one by its neighbour.
 func (s *troubled) isShort(t *testing.T, since int) {
 	t.Helper()
 	services := len(s.byVIP) + len(s.byAddress)

@@ -64,8 +64,8 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 	t.Run("all at once", func(t *testing.T) { s.hangAll(t, patients) })
 }
 
-// takeAsIs has a backend keep the VIPs and take nothing out of what is wrapped or marked: only the
-// mode that sends it packets as they are goes on. It returns the agent that does so.
+// takeAsIs has a backend keep the VIPs, and unwrap no tunnels and clear no marks: only the mode that sends it packets
+// as they are goes on. It returns the agent that does so.
 func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
 	stop(t, s.agents[ill.Name])
 	arguments := []string{"agent", "--state-dir", filepath.Join(ill.Dir, "state"), "--mode", string(lb.L2DSR)}

@@ -212,7 +212,7 @@ func wrapTLS(connection net.Conn, kind string) net.Conn {
 	return tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) // of a server of this test
 }
 
-// settled waits until keepalived has what the case says, by the answers of its checks, and holds its addresses.
+// settled waits until keepalived's table is that of the case, by the answers of its checks, and it holds its addresses.
 func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmdtest.SyncBuffer) {
 	t.Helper()
 	var table string

@@ -31,7 +31,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// sameCase is a configuration that the program of its dialect and what the importer makes of it must serve alike.
+// sameCase is a configuration of a dialect: its program, and Jeoul by the imported configuration, must serve alike.
 type sameCase struct {
 	dialect, name, text string
 	ports, hosts, paths []string
@@ -47,8 +47,8 @@ type sameCase struct {
 // named is a difference: of requests that match, which a remark that matches speaks of.
 type named struct{ requests, remark *regexp.Regexp }
 
-// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by what the
-// importer makes of it. Each difference must be named by a remark: by one that the case expects, or by one that
+// TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by the
+// importer's translation of it. Each difference must be named by a remark: by one that the case expects, or by one that
 // leaves the service out. `make test-import` runs all configurations with 1,000 requests each; without, the first of
 // each dialect has fifty.
 func TestImportsServeTheSame(t *testing.T) {
@@ -78,7 +78,7 @@ func TestImportsServeTheSame(t *testing.T) {
 	}
 }
 
-// serveWeb has a server answer on three ports with who it is and what it was asked.
+// serveWeb has a server answer on three ports with its name and the request.
 func serveWeb(t *testing.T, server *lab.Host) {
 	t.Helper()
 	for _, port := range []int{80, 8080} {
@@ -99,7 +99,7 @@ func serveWeb(t *testing.T, server *lab.Host) {
 	}
 }
 
-// sameCases reads those of a dialect.
+// sameCases reads the cases of a dialect.
 func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 	t.Helper()
 	archive, err := txtar.ParseFile(filepath.Join("testdata", "imports", dialect+".txtar"))
@@ -137,7 +137,7 @@ func sameCases(t *testing.T, l *lab.Lab, dialect string) (list []sameCase) {
 	return list
 }
 
-// word is what stands for an address or an interface.
+// word matches the placeholder of an address or an interface.
 var word = regexp.MustCompile(`\b(VIP[26]?|IF|BR|[SC][1-4](v6)?)\b`)
 
 func replaceWords(text string, pairs []string) string {
@@ -180,7 +180,7 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 	}
 }
 
-// wrap makes a whole configuration of what a case has of one.
+// wrap completes a case's part of a configuration to a whole one.
 func wrap(dialect, text string) string {
 	const times = "\n timeout connect 3s\n timeout client 6s\n timeout server 6s"
 	switch dialect {
@@ -232,7 +232,7 @@ func wrap(dialect, text string) string {
 // noForward begins a table filter of iptables that lets everything through.
 const noForward = "*filter\n:FORWARD ACCEPT [0:0]\n"
 
-// request is what a client asks for.
+// request is a client's request.
 type request struct {
 	client           int
 	port, host, path string
@@ -242,7 +242,7 @@ func (r request) String() string {
 	return fmt.Sprintf("C%d :%s %s%s", r.client+1, r.port, r.host, r.path)
 }
 
-// requests are those of a case.
+// requests are the requests of a case.
 func (c sameCase) requests() (list []request) {
 	for client := range 2 {
 		for _, port := range c.ports {
@@ -299,10 +299,10 @@ func union(a, b map[string]int) map[string]int {
 	return all
 }
 
-// sameBound bounds what a program needs to start: an emulated machine is slow.
+// sameBound bounds the start of a program: an emulated machine is slow.
 const sameBound = 10 * time.Minute
 
-// nothing is what a client gets that is not served.
+// nothing is the answer in the results of a client that is not served.
 const nothing = "no answer"
 
 // explained says whether a remark speaks of a difference: one that the case expects, or, where clients get no answer
@@ -363,8 +363,8 @@ func (c sameCase) askAll(t *testing.T, l *lab.Lab, kinds []request, each int) ma
 	return counts
 }
 
-// ask sends a request, and returns the server's name and its answer without what differs each time: of several servers
-// in a pool, the pool.
+// ask sends a request, and returns the server's name and its answer without the parts that differ each time: of several
+// servers in a pool, the pool.
 func (c sameCase) ask(l *lab.Lab, r request) (name, answer string) {
 	const bound = 2 * time.Second // a client that is not served learns of it by silence
 	client := l.Clients[r.client]
@@ -429,7 +429,7 @@ func run(t *testing.T, host *lab.Host, input, path string, args ...string) (outp
 	return text.String(), err
 }
 
-// must is run for what must not fail.
+// must runs a command that must succeed.
 func must(t *testing.T, host *lab.Host, input, path string, args ...string) {
 	t.Helper()
 	if output, err := run(t, host, input, path, args...); err != nil {
@@ -445,7 +445,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		must(t, host, "", ip, "address", "add", vip, "dev", host.Interface)
 		defer must(t, host, "", ip, "address", "del", vip, "dev", host.Interface)
 	}
-	// the namespace's kernel forwards what it has translated
+	// the namespace's kernel forwards the packets that it has translated
 	if c.dialect == "iptables" || c.dialect == "nftables" || c.containers {
 		must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=1")
 		defer must(t, host, "", testenv.Program(t, "sysctl"), "-qw", "net.ipv4.ip_forward=0")
@@ -515,7 +515,7 @@ func (c sameCase) command(t *testing.T, dir string, log *cmdtest.SyncBuffer) lab
 	return lab.Command{Path: testenv.Program(t, c.dialect), Args: args, Stdout: log, Stderr: log}
 }
 
-// imported has Jeoul serve by what the importer makes of the configuration while do asks, and returns the remarks.
+// imported has Jeoul serve by the importer's translation of the configuration while do asks, and returns the remarks.
 func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[string]int) (remarks string,
 	answers map[request]map[string]int) {
 	t.Helper()
@@ -564,7 +564,7 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	return told.String(), do()
 }
 
-// known says whether a backend's state is what it stays: where the original checks servers, some are down.
+// known says whether a backend's state is final: where the original checks servers, some are down.
 func (c sameCase) known(backend ops.Backend) bool {
 	if c.dialect == "keepalived" && backend.Health != nil {
 		return backend.Health.State != lb.HealthUnknown

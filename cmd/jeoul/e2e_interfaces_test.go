@@ -75,7 +75,7 @@ func (x *crossing) lay(t *testing.T, own *namespace.Namespace, i int, name strin
 		testenv.End{Namespace: ns, Name: "eth0", Addresses: theirs})
 	testenv.In(t, ns, func() error { return netlink.RouteAdd(&netlink.Route{Gw: prefix(1).Addr().AsSlice()}) })
 	if x.hook == lb.HookXDP {
-		// What XDP sends to a veth needs an XDP program at its other end, and whole checksums.
+		// Frames that XDP sends to a veth need an XDP program at its other end, and whole checksums.
 		pass, err := wire.NewPass([]wire.Port{{Name: name, Interface: "eth0", Do: ns.Do}})
 		if err != nil {
 			t.Fatal(err)
@@ -248,9 +248,8 @@ func (l *line) busy() (stop func() error) {
 	return func() error { close(end); return <-ended }
 }
 
-// TestInterfacesChangeByReload adds an interface, has another one carry the VIP, and removes
-// the first, with connections that go on, through a kill too; what is refused changes nothing,
-// and nothing is left at the end.
+// TestInterfacesChangeByReload adds an interface, has another one carry the VIP, and removes the first, with
+// connections that go on, through a kill too; a refused reload changes nothing, and nothing is left at the end.
 func TestInterfacesChangeByReload(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
@@ -299,7 +298,7 @@ func TestInterfacesChangeByReload(t *testing.T) {
 		})
 		alive(t, "after a refusal", two[1:])
 
-		// What takes no reload does a start: it goes on from where the process before was.
+		// A change that no reload takes is made by a start: it goes on from where the process before was.
 		leave(t, x.daemon)
 		x.interfaces(t, "one", "back", "two")
 		x.start(t)

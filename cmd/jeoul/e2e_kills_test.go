@@ -56,7 +56,7 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// life is what the program does that is killed.
+// life is a run of the program that is killed.
 type life struct {
 	name string
 	// command is its first argument.
@@ -73,7 +73,7 @@ var lives = []life{
 	{"a detach", "detach", true, 0},
 }
 
-// next is what goes on after a kill.
+// next is the run of the program after a kill.
 type next struct {
 	name string
 	does func(*mortal, *testing.T)
@@ -129,8 +129,7 @@ func (m *mortal) configured(t *testing.T, all bool) {
 	m.configure(t, m.hook, entry{"services": services})
 }
 
-// kill kills a process before its step of a number, or lets it come to its end, and has what is next find
-// what there is.
+// kill kills a process before its step of a number, or lets it come to its end, and has the next run find the remains.
 func (m *mortal) kill(t *testing.T, n int, next next) (steps []string) {
 	t.Helper()
 	m.configured(t, true)
@@ -231,7 +230,7 @@ func (m *mortal) detach(t *testing.T) {
 
 var bootID = regexp.MustCompile(`"boot": "[^"]*"`)
 
-// reboot does what a reboot does where the state directory is on a disk: all is gone but its files.
+// reboot leaves the host as a reboot does where the state directory is on a disk: all is gone but its files.
 func (m *mortal) reboot(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(m.state, "*"))

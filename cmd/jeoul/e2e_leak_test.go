@@ -38,8 +38,8 @@ const (
 	abortedPort      = 18000 // of the client
 )
 
-// watcher looks at every packet that comes to a client. What does not come from a
-// VIP and its port shows that a client could learn of a backend.
+// watcher looks at every packet that comes to a client. A packet that does not come from a VIP and its port shows that
+// a client could learn of a backend.
 type watcher struct {
 	*e2e.Capture
 	client *lab.Host
@@ -53,7 +53,7 @@ type watcher struct {
 	again  int // TCP segments that had come before
 }
 
-// watch starts to look at what comes to a client.
+// watch starts to check the packets that come to a client.
 func (s *stage) watch(t *testing.T, client *lab.Host) *watcher {
 	t.Helper()
 	w := &watcher{client: client, vips: map[netip.Addr]bool{}, from: map[netip.Addr]int{},
@@ -103,8 +103,8 @@ func (w *watcher) look(packet gopacket.Packet) {
 	}
 }
 
-// follow counts a segment of TCP that begins before the end of what has come: on
-// this segment, nothing changes its place in the order.
+// follow counts a segment of TCP that begins before the end of the bytes received: on this segment, nothing changes its
+// place in the order.
 func (w *watcher) follow(packet gopacket.Packet) {
 	segment, ok := packet.TransportLayer().(*layers.TCP)
 	if !ok {
@@ -155,7 +155,7 @@ func ends(layer gopacket.NetworkLayer) (source, destination netip.Addr) {
 	return source, destination
 }
 
-// judge says what is wrong with a packet that came to the client.
+// judge returns an error for a packet that must not come to the client.
 func (w *watcher) judge(packet gopacket.Packet, source, destination netip.Addr) error {
 	if neighbourly(packet) {
 		return nil
@@ -215,8 +215,7 @@ func quoted(packet gopacket.Packet) gopacket.Packet {
 	return nil
 }
 
-// judgeQuoted says what is wrong with an error: it must be about what the client
-// has sent to a VIP.
+// judgeQuoted returns an error for an ICMP error that does not quote a packet of the client's to a VIP.
 func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
 	if packet.NetworkLayer() == nil {
 		return errors.New("an ICMP error that quotes no packet")
@@ -364,9 +363,8 @@ func reuse(_, _ string, socket syscall.RawConn) (err error) {
 	}), err)
 }
 
-// abort breaks transfers off, as the death of a client does, again and again from
-// the same port: what is on its way then meets a connection that is gone, or
-// another one.
+// abort breaks transfers off, as the death of a client does, again and again from the same port: packets in flight then
+// meet a connection that is gone, or another one.
 func (s *stage) abort(t *testing.T, p path) {
 	t.Helper()
 	for range aborted {
@@ -403,8 +401,8 @@ func (s *stage) forgetClient(t *testing.T, p path) {
 	}
 }
 
-// deafen takes the client's way to a VIP: nothing that it sends arrives any more,
-// while it still hears everything. It returns what undoes it.
+// deafen blackholes the client's route to a VIP: none of its packets arrives any more, while it still hears everything.
+// It returns a function that undoes it.
 func (s *stage) deafen(t *testing.T, p path) (undo func()) {
 	t.Helper()
 	route := &netlink.Route{Dst: hostNet(p.vip), Type: unix.RTN_BLACKHOLE}
@@ -418,8 +416,7 @@ func (s *stage) deafen(t *testing.T, p path) (undo func()) {
 	}
 }
 
-// retransmissions are what a test waits for: the first two come after 0.2 and 0.6
-// seconds.
+// retransmissions is how many retransmissions a test waits for: the first two come after 0.2 and 0.6 seconds.
 const retransmissions = 2
 
 // slowly is where a web server sends files slowly.
@@ -436,7 +433,7 @@ func (s *stage) closeUnheard(t *testing.T, w *watcher, p path) {
 	}
 	defer s.deafen(t, p)()
 	s.awaitAgain(t, w, func() error {
-		// A server that reads its configuration again closes what rests.
+		// A server that reads its configuration again closes idle connections.
 		if err := s.webs[server].Process.Signal(syscall.SIGHUP); err != nil {
 			return err
 		}

@@ -67,8 +67,8 @@ func TestMachinesRunEveryKind(t *testing.T) {
 	}
 }
 
-// watchKeys looks for the workers' private keys until what it returns is called, which
-// tells the modes of those that were there: on the balancer and each server.
+// watchKeys looks for the workers' private keys on the balancer and each server, until the function that it returns is
+// called, which returns the modes of the files that were there.
 func watchKeys(t *testing.T) func() map[string]fs.FileMode {
 	ctx, cancel := context.WithCancel(t.Context())
 	found := map[string]fs.FileMode{}

@@ -57,8 +57,7 @@ quick:
     - {kind: iperf3, concurrency: [2], duration: 1s}
 `
 
-// station is a lab whose hosts are reached by SSH, and one that stays outside of what
-// is weighed: there the bench is.
+// station is a lab whose hosts are reached by SSH, and a host outside of the weighed part, which runs the bench.
 type station struct {
 	lab *lab.Lab
 	ssh *e2e.SSH
@@ -85,7 +84,7 @@ func newStation(t *testing.T, clients, servers int) *station {
 	return s
 }
 
-// bench runs `jeoul bench run` at the station, and returns what it says.
+// bench runs `jeoul bench run` at the station, and returns its output.
 func (s *station) bench(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := os.Executable()
@@ -115,7 +114,7 @@ func (s *station) write(t *testing.T, suite string) string {
 	return path
 }
 
-// points are what a run measured, without the figures.
+// points are the points that a run measured, each with whether its trial is valid, without the figures.
 func points(t *testing.T, dir string) map[string]bool {
 	t.Helper()
 	run, err := results.Load(filepath.Join(dir, bench.ResultsFile))

@@ -57,8 +57,8 @@ func (x *crossing) plug(t *testing.T, i int, name string, all ...string) {
 	x.taken(t, all...)
 }
 
-// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it anew: what goes by
-// the others goes on, and the new one has all that the old one had.
+// TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it anew: traffic by the
+// others goes on, and the new one has all that the old one had.
 func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {

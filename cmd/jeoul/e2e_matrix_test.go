@@ -30,9 +30,8 @@ const asks = 24
 // padding makes a query of two fragments.
 const padding = 2000
 
-// TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels
-// whose backends have the other family. Web and DNS servers answer through every
-// path; what they send and get arrives whole, they see the client as the mode
+// TestEveryMode is the matrix: mode × family × protocol × hook, and the tunnels whose backends have the other family.
+// Web and DNS servers answer through every path; their data arrives whole both ways, they see the client as the mode
 // promises, and each gets its part.
 func TestEveryMode(t *testing.T) {
 	testenv.Also(t, matrixTarget)
@@ -203,7 +202,7 @@ func (s *stage) ask(t *testing.T, p path, to netip.AddrPort, client *lab.Host, k
 	return name
 }
 
-// checkSeen says what is wrong with how a server saw a client, if anything.
+// checkSeen returns an error where a server saw another client or address than the mode promises.
 func (s *stage) checkSeen(p path, seen e2e.Seen, client *lab.Host) error {
 	server, err := s.server(seen.Server)
 	if err != nil {
@@ -237,9 +236,8 @@ func (s *stage) fragments(t *testing.T, host *lab.Host) fragmentCounts {
 	return fragmentCounts{four["IpFragOKs"] + six["Ip6FragOKs"], four["IpReasmOKs"] + six["Ip6ReasmOKs"]}
 }
 
-// checkOutcomes checks that nothing was dropped but what had to be: packets too big
-// for a tunnel, if there were too many to answer each, and what follows the first
-// fragment of a datagram where that one was too big.
+// checkOutcomes checks that nothing was dropped but packets that had to be: those too big for a tunnel, if there were
+// too many to answer each, and the later fragments of a datagram whose first one was too big.
 func (s *stage) checkOutcomes(t *testing.T) {
 	t.Helper()
 	counts := s.outcomes(t)

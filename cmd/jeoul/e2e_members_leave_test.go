@@ -20,7 +20,7 @@ import (
 
 // leaving is how one of two members leaves its packets to the other on purpose.
 type leaving struct {
-	// beside is what its file has for that, by its number.
+	// beside is the part of its configuration for that, by its number.
 	beside func(number int) entry
 	leave  func(t *testing.T, one *memberOn)
 	back   func(t *testing.T, one *memberOn)

@@ -41,7 +41,7 @@ func (m *memberOn) configureMember(t *testing.T, l *lab.Lab, key string, weights
 		"services": []entry{{"name": "web", "vip": "198.18.0.105", "port": 80, "backends": backends}}})
 }
 
-// freshKey is what `jeoul members key` prints.
+// freshKey is a key from `jeoul members key`.
 func freshKey(t *testing.T, host *lab.Host) string {
 	t.Helper()
 	var out cmdtest.SyncBuffer
@@ -160,7 +160,7 @@ func TestMembersChange(t *testing.T) {
 	client := l.Clients[2]
 	on := openThrough(t, client, l, one, other)
 
-	// What the others know this one by is not changed by a reload, and nothing else of that file is.
+	// The settings by which the others know this one are not changed by a reload, and nothing else of that file is.
 	for field, value := range map[string]any{"name": "another", "flows_port": 9000} {
 		among(one, entry{field: value}, one, other, third)
 		if _, err := api.NewClient(one.socket).Reload(t.Context()); err == nil ||
@@ -491,7 +491,7 @@ func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key st
 	m.configureAmong(t, l, hook, m.among(t, l, key), nil)
 }
 
-// configureAmong gives it a service that takes turns, what it has of members, and what else is in its file.
+// configureAmong gives it a service that takes turns, its members' configuration, and the rest of its file.
 func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members, beside entry) {
 	t.Helper()
 	var backends []entry
@@ -517,7 +517,7 @@ func (m *memberOn) among(t *testing.T, l *lab.Lab, key string) entry {
 		"peers": []string{l.Balancer.IPv4.String(), l.Clients[0].IPv4.String(), l.Clients[1].IPv4.String()}}
 }
 
-// sendBy has a client send what is for a VIP to one of the hosts that have it.
+// sendBy has a client send packets for a VIP to one of the hosts that have it.
 func sendBy(t *testing.T, client *lab.Host, vip netip.Addr, by *lab.Host) {
 	t.Helper()
 	err := client.Do(func() error {

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// bigFile is what is moved over paths that are narrower than they look, in bytes.
+// bigFile is the size in bytes of the file that is moved over paths that are narrower than they look.
 const bigFile = 10 << 20
 
 // pingTimeout is how long ping waits for its answers, in seconds.
@@ -126,7 +126,7 @@ func (s *stage) ping(t *testing.T, client *lab.Host, to netip.Addr, size int) {
 	}
 }
 
-// indices returns 0 and what follows, one for each path.
+// indices returns the indices of the paths, from 0.
 func indices(of []path) (all []int) {
 	for i := range of {
 		all = append(all, i)

@@ -31,10 +31,10 @@ type namesStage struct {
 	bind   *e2e.DNS
 	zone   string
 	serial int
-	// addresses are those that the zone has of all names so far. A name that no SRV record has any more keeps its
-	// address: a balancer that has read the records before asks for it yet, and would find one backend fewer.
+	// addresses are the zone's addresses of all names so far. A name that no SRV record has any more keeps its address:
+	// a balancer that has read the records before asks for it yet, and would find one backend fewer.
 	addresses map[string]string
-	// doors are what the servers' checks ask.
+	// doors are the listeners that the servers' checks connect to.
 	doors map[string]net.Listener
 }
 
@@ -157,7 +157,8 @@ func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 	return met
 }
 
-// told waits for an event of a change of the configuration or of what is discovered, which a reload takes up as well.
+// told waits for an event of a change of the configuration or of the discovered backends, which a reload takes up as
+// well.
 func (n *namesStage) told(t *testing.T, service, backend, says string) {
 	t.Helper()
 	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("an event says of %s/%s: %s", service, backend, says), func() bool {

@@ -23,8 +23,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// narrowWay is what the router between balancer and backend takes, in bytes; uploaded is what
-// a client sends through it.
+// narrowWay is the MTU of the router's path between balancer and backend, in bytes; uploaded is the size of a client's
+// upload through it.
 const (
 	narrowWay = 1300
 	uploaded  = 1 << 20
@@ -89,8 +89,8 @@ func routeNarrowly(router, to *lab.Host) error {
 		errs = append(errs, testenv.WriteSysctl(name, value))
 	}
 	for _, addr := range []netip.Addr{to.IPv4, to.IPv6} {
-		// Without the lock it would bound only what the router itself sends. The MTU of the
-		// interface for IPv6 would do too, but the kernel sets it anew when the link is up.
+		// Without the lock it would bound only the router's own packets. The MTU of the interface for IPv6 would do
+		// too, but the kernel sets it anew when the link is up.
 		errs = append(errs,
 			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowWay,
 				MTULock: true,
@@ -125,7 +125,7 @@ func leadOver(host, router, to *lab.Host) error {
 	return errors.Join(append(errs, testenv.WriteSysctl("net/ipv6/conf/"+host.Interface+"/accept_redirects", "0"))...)
 }
 
-// takeUploads reads what clients send on a port, and says how much it was.
+// takeUploads reads clients' uploads on a port, and answers with their size.
 func takeUploads(t *testing.T, host *lab.Host, port uint16) {
 	t.Helper()
 	var listener net.Listener

@@ -124,7 +124,7 @@ func newOnDownStage(t *testing.T, hook lb.Hook) *onDownStage {
 	return s
 }
 
-// add starts the servers of another service, and returns what configures it.
+// add starts the servers of another service, and returns its configuration.
 func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 	port := uint16(80 + len(s.services))
 	service := onDownService{string(mode) + "-" + string(does), "tcp", does,

@@ -127,7 +127,7 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	}
 }
 
-// serving is what clients ask for.
+// serving is an endpoint that clients ask.
 type serving struct {
 	network string
 	at      netip.AddrPort
@@ -207,7 +207,7 @@ func (s *stage) askOften(t *testing.T, asked []serving) {
 	}
 }
 
-// try opens a connection or sends a datagram, and minds not what comes of it.
+// try opens a connection or sends a datagram, whatever the outcome.
 func (s *stage) try(ctx context.Context, a serving) {
 	_ = s.Clients[0].Do(func() error {
 		dialer := net.Dialer{Timeout: 200 * time.Millisecond}

@@ -172,7 +172,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 					false: lb.Healthy}[b.Name == dead.Name]; b.Health == nil || b.Health.State != want {
 					return false
 				}
-				// The check's verdict comes first, and what becomes of it in the data plane a moment later.
+				// The check's verdict comes first, and its effect in the data plane a moment later.
 				if b.Name == dead.Name && b.State != lb.Unhealthy {
 					return false
 				}
@@ -186,7 +186,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 	})
 }
 
-// TestDetach takes away what a killed daemon has left.
+// TestDetach removes the remains of a killed daemon.
 func TestDetach(t *testing.T) {
 	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)
@@ -224,8 +224,8 @@ func TestDetach(t *testing.T) {
 	}
 }
 
-// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and
-// `jeoul detach` takes away what needs no pins. Taken away from a daemon that runs, it is no loss.
+// TestPinsAreGone kills the daemon and takes the bpf file system away: `jeoul status` says so, and `jeoul detach`
+// removes the parts that need no pins. Taken away from a daemon that runs, it is no loss.
 func TestPinsAreGone(t *testing.T) {
 	t.Parallel()
 	s := buildStage(t, lb.HookTC, 1, kilo)
@@ -338,7 +338,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 	})
 }
 
-// pinned counts what is pinned on the balancer.
+// pinned counts the pins on the balancer.
 func (b *balancer) pinned(t *testing.T) (n int) {
 	t.Helper()
 	err := b.host.Do(func() error {

@@ -23,7 +23,7 @@ import (
 const (
 	shortPorts = 64
 	shortLived = 4 * shortPorts
-	// So many are open at a time at most.
+	// shortAtOnce is how many of them are open at a time at most.
 	shortAtOnce = 16
 )
 

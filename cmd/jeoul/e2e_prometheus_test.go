@@ -30,8 +30,8 @@ const (
 	scrapedBytes   = 20 + 8 + 100
 )
 
-// TestPrometheusCounts: a real Prometheus scrapes the daemon, and what it has then is what a
-// client has sent, to the packet, and what the status says. Each expression of the dashboard has data.
+// TestPrometheusCounts: a real Prometheus scrapes the daemon, and its counts are then those of a client's packets, to
+// the packet, and those of the status. Each expression of the dashboard has data.
 func TestPrometheusCounts(t *testing.T) {
 	t.Parallel()
 	program := testenv.Program(t, "prometheus")
@@ -160,7 +160,7 @@ const (
 	scrapedAddress    = "127.0.0.1:953"
 )
 
-// startPrometheus starts one that scrapes an address.
+// startPrometheus starts a Prometheus that scrapes an address.
 func startPrometheus(t *testing.T, program string, host *lab.Host, address string) *prometheus {
 	t.Helper()
 	config := filepath.Join(host.Dir, "prometheus.yml")

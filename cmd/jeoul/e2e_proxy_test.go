@@ -45,7 +45,7 @@ type proxied struct {
 	ca     *testcert.Authority
 }
 
-// newProxied builds it, and starts everything.
+// newProxied builds the laboratory, and starts everything.
 func newProxied(t *testing.T, hook lb.Hook) *proxied {
 	t.Helper()
 	testenv.Program(t, "haproxy")
@@ -152,7 +152,7 @@ func (p *proxied) askMany(t *testing.T, n int, scheme, host string, port int) ma
 	return from
 }
 
-// crowd asks without pause until it is stopped, and counts what fails.
+// crowd asks without pause until it is stopped, and counts failures.
 type crowd struct {
 	stop   chan struct{}
 	done   sync.WaitGroup
@@ -280,14 +280,14 @@ func TestProxy(t *testing.T) {
 	})
 }
 
-// processRuns says whether there is a process, and not only what waits for its parent to hear of its end.
+// processRuns says whether there is a process, and not only a zombie.
 func processRuns(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	_, after, _ := strings.Cut(string(stat), ") ")
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-// detaches kills a daemon that has no service of the data plane's: what it leaves is taken away by `jeoul detach`.
+// detaches kills a daemon that has no service of the data plane's: its remains are removed by `jeoul detach`.
 func (p *proxied) detaches(t *testing.T) {
 	p.configure(t, p.hook,
 		entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort,
@@ -312,7 +312,7 @@ func (p *proxied) detaches(t *testing.T) {
 	}
 }
 
-// changes does what operators do, under requests of which none may fail.
+// changes makes operators' changes, under requests of which none may fail.
 func (p *proxied) changes(t *testing.T, second string) {
 	c := p.crowd(t)
 	c.await(t, 20)
@@ -328,7 +328,7 @@ func (p *proxied) changes(t *testing.T, second string) {
 		t.Errorf("%s has a weight of 8 beside 1 and 1, and has got %v", second, from)
 	}
 	p.reconfigure(t, p.Servers[2])
-	// By what it logs: the generation grows with whatever becomes known of backends, too.
+	// By its log: the generation grows with every observation of backends, too.
 	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
 	before := reloaded()
 	p.hangUp(t)

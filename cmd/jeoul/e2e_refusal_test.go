@@ -124,7 +124,7 @@ func listenOn(t *testing.T, host *lab.Host, port uint16) (l net.Listener) {
 	return l
 }
 
-// listen starts one on a host.
+// listen starts a listener on a host.
 func listen(t *testing.T, host *lab.Host, port uint16) *program {
 	t.Helper()
 	l := listenOn(t, host, port)

@@ -13,12 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// impatience is how long a client waits that does not mind.
+// impatience is how long a client waits to whom the answer does not matter.
 const impatience = 100 * time.Millisecond
 
-// TestNothingRemains stops, kills and starts again the balancer and an agent while
-// clients ask: what was stopped has left nothing on its host, what was killed is
-// taken back by the next start, and everything works again after each.
+// TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing
+// on the host, the remains of a kill are taken back by the next start, and everything works again after each.
 func TestNothingRemains(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
@@ -123,8 +122,7 @@ func (s *stage) askAll(t *testing.T) {
 	}
 }
 
-// whileAsking does something while a client asks each service again and again;
-// what it is answered does not matter.
+// whileAsking does something while a client asks each service again and again; the answers do not matter.
 func (s *stage) whileAsking(t *testing.T, do func()) {
 	t.Helper()
 	stop, asked := make(chan struct{}), make(chan struct{})

@@ -116,7 +116,7 @@ func echoBoth(t *testing.T, host *lab.Host, port uint16) {
 	}
 }
 
-// remember has a host keep what it knows of its neighbours, whatever they say, so that it asks for none of them.
+// remember makes a host's neighbour entries permanent, so that it asks for none of them.
 func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 	t.Helper()
 	within(t, host, func() error {
@@ -241,7 +241,7 @@ func TestMeasureReplyHops(t *testing.T) {
 		began := time.Now()
 		pause(false)
 		for _, w := range ways {
-			// What was under way with the address of before comes sooner.
+			// Replies in flight to the address of before come sooner.
 			w.watch(began.Add(100 * time.Millisecond))
 		}
 		for i, w := range ways {

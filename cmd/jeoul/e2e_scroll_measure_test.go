@@ -45,7 +45,7 @@ const scrollThrough = `new Promise((resolve) => {
 	requestAnimationFrame(frame);
 })`
 
-// TestScrollingMeasured measures how 10,000 backends scroll in the dashboard, and what the page keeps after minutes.
+// TestScrollingMeasured measures how 10,000 backends scroll in the dashboard, and the page's memory after minutes.
 func TestScrollingMeasured(t *testing.T) {
 	file := measured(t, "scrolling.txt")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})

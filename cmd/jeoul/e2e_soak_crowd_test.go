@@ -147,7 +147,7 @@ func pause(ctx context.Context, d time.Duration) {
 // errMoved: another server answered.
 var errMoved = errors.New("another server answered")
 
-// live is one connection, until its life is over or it breaks.
+// live keeps one connection open, until its life is over or it breaks.
 func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakService, life time.Duration) {
 	began := time.Now()
 	connection, reader, server, err := c.open(ctx, client, service)

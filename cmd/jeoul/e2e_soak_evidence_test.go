@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// evidence asks all balancers at once what they hold for a connection that has just broken, and how the hand-over is.
+// evidence asks all balancers at once for their flow of a connection that has just broken, and how the hand-over is.
 func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	s.watch.mu.Lock()
 	ways := slices.Clone(s.watch.ways)
@@ -35,7 +35,7 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	return e
 }
 
-// testify asks one.
+// testify asks one balancer.
 func (b *soaked) testify(ctx context.Context, c soak.Connection) soak.Testimony {
 	t := soak.Testimony{Balancer: b.host.Name}
 	client := api.NewClient(b.socket)
@@ -82,7 +82,7 @@ func serviceText(s *ops.Service) string {
 	return text.String()
 }
 
-// membersText is what a balancer has told the others, and taken of theirs.
+// membersText lists the flows that a balancer has sent to the others, and received from them.
 func membersText(all []ops.Member) string {
 	var text []string
 	for _, m := range all {

@@ -44,14 +44,14 @@ type soaked struct {
 	config, socket string
 	daemon         *lab.Process
 	log            *os.File
-	// taken is locked while a fault is at it; faults is what others see of that.
+	// taken is locked while a fault is at it; faults is the count of these for others to see.
 	taken   sync.Mutex
 	faults  atomic.Int32
 	speaker atomic.Int64
 	// awaited: the daemon is to end; failf notes that it has ended by itself.
 	awaited atomic.Bool
 	failf   func(string, ...any)
-	// admin is locked while it is told what is wanted.
+	// admin is locked while its configuration and operations are applied.
 	admin sync.Mutex
 }
 
@@ -122,7 +122,7 @@ func (b *soaked) killAll(ctx context.Context) error {
 	return errors.Join(b.daemon.Signal(syscall.SIGKILL), b.signalSpeaker(syscall.SIGKILL), b.end(ctx, 0))
 }
 
-// detach takes away what a killed daemon has left.
+// detach removes the remains of a killed daemon.
 func (b *soaked) detach(ctx context.Context) error {
 	return b.run(ctx, os.Args[0], "detach", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
 }
@@ -153,7 +153,7 @@ func (b *soaked) part(ctx context.Context, other *soaked, on bool) error {
 			other.host.IPv4))
 }
 
-// carryOut makes a fault, of which what it takes is locked already, and waits until all is whole again.
+// carryOut makes a fault, whose balancers or backend are locked already, and waits until all is whole again.
 func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
 	happened := &soak.Happened{Fault: fault, Span: soak.Span{From: time.Now()}}
 	s.watch.note(happened)
@@ -166,7 +166,7 @@ func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
 	undo, err := s.make(ctx, happened)
 	if err == nil {
 		pause(ctx, fault.For)
-		// What was done is undone also when the run ends.
+		// The fault is undone also when the run ends.
 		err = undo(context.WithoutCancel(ctx))
 	}
 	s.watch.change(func() { happened.Mended = time.Now() })
@@ -185,7 +185,7 @@ func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
 	}
 }
 
-// becomesWhole waits for what a fault was at.
+// becomesWhole waits for the balancers or the backend of a fault.
 func (s *soakRun) becomesWhole(ctx context.Context, fault soak.Fault) error {
 	if fault.Kind == soak.Stranger {
 		return nil
@@ -203,8 +203,8 @@ func (s *soakRun) becomesWhole(ctx context.Context, fault soak.Fault) error {
 	})
 }
 
-// backendMissing says what keeps balancers without a fault from sending to a backend, or from agreeing; watch.mu is
-// held.
+// backendMissing names a reason for which a balancer without a fault does not send to a backend, or does not agree with
+// the others; watch.mu is held.
 func (s *soakRun) backendMissing(backend int) string {
 	for n, status := range s.watch.seen {
 		if s.balancers[n].faults.Load() > 0 {
@@ -228,7 +228,7 @@ func (s *soakRun) backendMissing(backend int) string {
 
 type undoFault func(context.Context) error
 
-// make makes a fault, and returns what undoes it.
+// make makes a fault, and returns a function that undoes it.
 func (s *soakRun) make(ctx context.Context, h *soak.Happened) (undoFault, error) {
 	if h.Kind.OfBalancer() {
 		return s.makeOfBalancer(ctx, s.balancers[h.Balancers[0]], h)
@@ -252,7 +252,7 @@ func (s *soakRun) make(ctx context.Context, h *soak.Happened) (undoFault, error)
 
 func nothingToUndo(context.Context) error { return nil }
 
-// want changes what is wanted of all balancers, and returns what takes that back.
+// want changes the desired state of all balancers, and returns a function that takes that back.
 func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error) {
 	change := func(ctx context.Context, on bool) error {
 		s.wanted.mu.Lock()
@@ -270,8 +270,8 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 	return func(ctx context.Context) error { return change(ctx, false) }, change(ctx, true)
 }
 
-// applyWanted has a balancer do what is wanted: by its file, and by API. What a balancer with a fault is not told now,
-// it is when that is over.
+// applyWanted brings a balancer to the desired state: by its file, and by API. A balancer with a fault misses a change,
+// and gets it when the fault is over.
 func (s *soakRun) applyWanted(ctx context.Context, b *soaked) error {
 	b.admin.Lock()
 	defer b.admin.Unlock()
@@ -308,7 +308,7 @@ func (s *soakRun) applyWanted(ctx context.Context, b *soaked) error {
 	return nil
 }
 
-// start is begin, and what was wanted meanwhile.
+// start is begin, and applies the desired state of meanwhile.
 func (s *soakRun) start(b *soaked) undoFault {
 	return func(ctx context.Context) error {
 		if err := b.begin(ctx); err != nil {
@@ -392,8 +392,8 @@ func (s *soakRun) setLink(host *lab.Host, up bool) error {
 	})
 }
 
-// intrude sends garbage to what a balancer's members talk to, from a host that is none and from one that is: there,
-// what comes is as that of a member with another key.
+// intrude sends garbage to a balancer's ports for members, from a host that is none and from one that is: there, it
+// comes as from a member with another key.
 func (s *soakRun) intrude(n int) error {
 	at := s.balancers[n].host
 	for _, from := range []*lab.Host{s.lab.Clients[0], s.balancers[(n+1)%len(s.balancers)].host} {

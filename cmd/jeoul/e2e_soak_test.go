@@ -21,18 +21,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	jeoulsubject "github.com/jeoul/jeoul/internal/weigh/bench/subject/jeoul"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The environment of a soak: how long faults are made (1h), what they are drawn from, how many long-lived connections
-// each service has (40), and the file that the summary is written to.
+// The environment of a soak: how long faults are made (1h), the seed that they are drawn from, how many long-lived
+// connections each service has (40), and the file that the summary is written to.
 const (
 	soakFor   = "JEOUL_SOAK"
 	soakSeed  = "JEOUL_SOAK_SEED"
 	soakCrowd = "JEOUL_SOAK_CROWD"
 	soakOut   = "JEOUL_SOAK_OUT"
-	// Of what faults and services there are, separated by commas; all where it is empty.
+	// The kinds of faults and the services to choose from, separated by commas; all where it is empty.
 	soakFaults     = "JEOUL_SOAK_FAULTS"
 	soakOfServices = "JEOUL_SOAK_SERVICES"
 )
@@ -131,7 +131,7 @@ func (s *soakRun) logf(format string, arguments ...any) {
 		fmt.Sprintf(format, arguments...))
 }
 
-// failf notes what is wrong, and goes on.
+// failf notes a failure, and goes on.
 func (s *soakRun) failf(format string, arguments ...any) {
 	text := fmt.Sprintf(format, arguments...)
 	s.logf("WRONG: %s", text)
@@ -247,13 +247,13 @@ func (s *soakRun) serve(t *testing.T, server *lab.Host) {
 	})
 }
 
-// write writes a balancer's configuration, of what is wanted.
+// write writes a balancer's configuration, from the desired state.
 func (s *soakRun) write(b *soaked) error {
 	file := config.New()
 	file.Interfaces, file.Hook, file.Socket = []string{b.host.Interface}, lb.HookTC, b.socket
 	file.Flows = config.Flows{Limit: soakFlowLimit, Unproven: soakFlowLimit / 4, Timeouts: soakTimeouts}
 	file.Transition.TCP = 2 * time.Minute
-	subject.Announce(file, s.lab, b.host)
+	jeoulsubject.Announce(file, s.lab, b.host)
 	s.wanted.mu.Lock()
 	defer s.wanted.mu.Unlock()
 	for _, of := range s.services {
@@ -347,7 +347,7 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 	s.summary.Seconds = time.Since(began).Seconds()
 }
 
-// take waits until what a fault is at is free, and returns what frees it.
+// take waits until the balancers or the backend of a fault are free, and returns a function that frees them.
 func (s *soakRun) take(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
 	if fault.Kind == soak.Stranger {
 		return func() {}
@@ -368,7 +368,7 @@ func (s *soakRun) take(fault soak.Fault, room chan struct{}, backends []sync.Mut
 	}
 }
 
-// report says how it goes.
+// report logs the progress.
 func (s *soakRun) report() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -376,8 +376,8 @@ func (s *soakRun) report() {
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 
-// judge finds out why a connection broke, once what happened about then is known. Where nothing that is known yet says
-// so, the balancers are asked at once.
+// judge finds out why a connection broke, once the events about then are known. Where none that is known yet explains
+// it, the balancers are asked at once.
 func (s *soakRun) judge(c soak.Connection) {
 	s.judging.Go(func() {
 		s.watch.mu.Lock()
@@ -408,7 +408,7 @@ func (s *soakRun) judge(c soak.Connection) {
 	})
 }
 
-// judgeRefused does so for a new one that failed.
+// judgeRefused finds out why a new connection failed.
 func (s *soakRun) judgeRefused(service soakService, opening soak.Span, err error) {
 	s.judging.Go(func() {
 		pause(s.t.Context(), explainAfter)
@@ -439,7 +439,7 @@ func (s *soakRun) measure() (all []soak.Held) {
 	return all
 }
 
-// measureLast compares what is held with what was.
+// measureLast compares the resources that daemons hold with those of the first minutes.
 func (s *soakRun) measureLast(t *testing.T) {
 	t.Helper()
 	s.summary.Last = s.measure()
@@ -494,7 +494,7 @@ func (s *soakRun) end(t *testing.T) {
 	}
 }
 
-// finish tells what it came to.
+// finish logs the summary, and writes it to a file where one is named.
 func (s *soakRun) finish(t *testing.T) {
 	t.Helper()
 	sum := &s.summary

@@ -27,7 +27,7 @@ const (
 	lookTimeout  = 5 * time.Second
 )
 
-// watch is what is seen of the balancers and their router all the time.
+// watch follows the balancers and their router all the time.
 type watch struct {
 	lab       *lab.Lab
 	balancers []*soaked
@@ -123,7 +123,7 @@ func (w *watch) compare(service string, began time.Time) {
 	spans := w.timeline.Differed[service]
 	switch was := w.differs[service]; {
 	case differ && !was:
-		// What is seen now began after the last look.
+		// The difference seen now began after the last look.
 		spans = append(spans, soak.Span{From: began.Add(-2 * lookEvery)})
 	case !differ && was:
 		spans[len(spans)-1].To = time.Now()
@@ -150,14 +150,14 @@ func (w *watch) note(f *soak.Happened) {
 	w.timeline.Faults = append(w.timeline.Faults, f)
 }
 
-// change changes what is noted of a fault.
+// change changes the record of a fault.
 func (w *watch) change(what func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	what()
 }
 
-// until waits for what is seen to be as it should: in two looks that both began later.
+// until waits until nothing is missing in two looks that both began later.
 func (w *watch) until(ctx context.Context, bound time.Duration, missing func() string) error {
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
@@ -181,7 +181,7 @@ func (w *watch) until(ctx context.Context, bound time.Duration, missing func() s
 	}
 }
 
-// missing says what a balancer lacks to be whole again among those that no fault is at; w.mu is held.
+// missing names a condition that a balancer lacks to be whole again among those that no fault is at; w.mu is held.
 func (w *watch) missing(n int) string {
 	b, status := w.balancers[n], w.seen[n]
 	switch {
@@ -209,7 +209,7 @@ func (w *watch) missing(n int) string {
 	return ""
 }
 
-// different says what services of balancers without a fault differ; w.mu is held.
+// different names a service whose table differs among balancers without a fault; w.mu is held.
 func (w *watch) different(services []soakService) string {
 	for _, service := range services {
 		first := ""
@@ -230,7 +230,7 @@ func (w *watch) different(services []soakService) string {
 	return ""
 }
 
-// measure reads what a daemon holds.
+// measure reads a daemon's use of descriptors, memory and pins.
 func (b *soaked) measure() (soak.Held, error) {
 	pid := b.daemon.PID()
 	held := soak.Held{Balancer: b.host.Name, PID: pid, At: time.Now()}
@@ -266,7 +266,7 @@ func (b *soaked) measure() (soak.Held, error) {
 	return held, err
 }
 
-// pins counts what is pinned on the balancer.
+// pins counts the pins on the balancer.
 func (b *soaked) pins() (n int, err error) {
 	err = b.host.Do(func() error {
 		return filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {

@@ -30,18 +30,18 @@ const (
 	dnsPort, otherDNSPort = 53, 54
 )
 
-// portShift is what the modes that translate add to a port: replies that were
-// forgotten bear a port that no service has.
+// portShift is the offset that the modes that translate add to a port: replies that were forgotten bear a port that no
+// service has.
 var portShift = map[lb.Mode]uint16{lb.NAT: 8000, lb.FullNAT: 9000}
 
 // The ports that full NAT sends from.
 const firstPoolPort, lastPoolPort = 20000, 20999
 
-// replyTable is the backends' routing table for what bears their own addresses:
-// replies of mode nat, whose way to the clients leads through the balancer.
+// replyTable is the backends' routing table for packets from their own addresses: replies of mode nat, whose way to the
+// clients leads through the balancer.
 const replyTable = 100
 
-// path is what the services of a stage differ by, besides the port.
+// path is the mode, the VIP and the parameters by which services of a stage differ, besides the port.
 type path struct {
 	mode lb.Mode
 	vip  netip.Addr
@@ -188,8 +188,8 @@ func agentArguments(server *lab.Host) []string {
 	return arguments
 }
 
-// routeReplies leads what bears the backend's own addresses to the clients
-// through the balancer. It runs inside the backend.
+// routeReplies routes packets from the backend's own addresses to the clients through the balancer. It runs inside the
+// backend.
 func (s *stage) routeReplies(server *lab.Host) error {
 	link, err := netlink.LinkByName(server.Interface)
 	if err != nil {
@@ -291,7 +291,7 @@ func (p path) own(host *lab.Host) netip.Addr {
 	return host.IPv6
 }
 
-// checkSeen says what is wrong with how a server saw a client, if anything.
+// checkSeen returns an error where a server saw another client or address than the mode promises.
 func (p path) checkSeen(seen e2e.Seen, client netip.Addr, server *lab.Host) error {
 	wantClient, wantLocal := client, p.vip
 	switch p.mode {

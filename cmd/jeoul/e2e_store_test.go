@@ -62,7 +62,7 @@ func (s *segment) wantServers(t *testing.T, when string, servers ...*lab.Host) {
 	}
 }
 
-// stored returns the directory of what the API has configured.
+// stored returns the directory of the API's configuration.
 func (s *segment) stored(t *testing.T) string {
 	t.Helper()
 	dir, err := sources.DirectoryOf(s.store(), s.config)
@@ -72,8 +72,8 @@ func (s *segment) stored(t *testing.T) string {
 	return dir
 }
 
-// TestConfiguredOutlivesReboot: what the API has configured is there after a reboot, of which nothing
-// under /run is left, also where an earlier version has kept it there. A file that is spoilt is named.
+// TestConfiguredOutlivesReboot: the API's configuration is there after a reboot, of which nothing under /run is left,
+// also where an earlier version has kept it there. A file that is spoilt is named.
 func TestConfiguredOutlivesReboot(t *testing.T) {
 	t.Parallel()
 	s := configurable(t)
@@ -125,8 +125,8 @@ func TestConfiguredOutlivesReboot(t *testing.T) {
 	}
 }
 
-// TestFullDisk: a change that cannot be stored is refused with the cause, and what was in force and stored
-// goes on; with room the same change is made.
+// TestFullDisk: a change that cannot be stored is refused with the cause, and the configuration in force stays, and so
+// does the stored one; with room the same change is made.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	s := configurable(t)

@@ -179,7 +179,7 @@ func ask(connection net.Conn) (server, client string, err error) {
 	return server, client, nil
 }
 
-// hooks are those that a balancer can be in.
+// hooks are the hooks that a balancer can be in.
 var hooks = []lb.Hook{lb.HookXDP, lb.HookTC}
 
 // forEachHook runs a test with the balancer in XDP and in TC.
@@ -189,9 +189,8 @@ func forEachHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	}
 }
 
-// forAHook runs a test of the control plane with the balancer in one hook, which follows from the test's name,
-// and in both in `make test-hooks`. The data plane's own tests and those of forEachHook show what packets
-// meet in each hook.
+// forAHook runs a test of the control plane with the balancer in one hook, which follows from the test's name, and in
+// both in `make test-hooks`. The data plane's own tests and those of forEachHook show the path of packets in each hook.
 func forAHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	if testenv.InTarget(testenv.HooksTarget) {
 		forEachHook(t, test)

@@ -95,9 +95,8 @@ func lineWith(screen []string, texts ...string) []string {
 	return nil
 }
 
-// TestTopInTerminal: what `jeoul top` shows in a real terminal is what the API says, and what its keys ask for is done.
-// It goes on
-// when the daemon is started anew.
+// TestTopInTerminal: `jeoul top` shows in a real terminal the values of the API, and its keys have their effect. It
+// goes on when the daemon is started anew.
 func TestTopInTerminal(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
@@ -194,7 +193,7 @@ func sendDatagram(to netip.AddrPort) error {
 	return err
 }
 
-// showsBackends says whether the view of backends has what the API says.
+// showsBackends says whether the view of backends agrees with the API.
 func showsBackends(screen []string, status *ops.Status) bool {
 	titles := lineWith(screen, "SERVICE", "BACKEND", "TOTAL")
 	cell := func(row []string, title string) string {

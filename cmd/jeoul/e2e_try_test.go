@@ -37,7 +37,7 @@ func asJeoul(t *testing.T, arguments ...string) *exec.Cmd {
 	return command
 }
 
-// sandboxID finds the laboratory of a sandbox in what it says.
+// sandboxID finds the laboratory of a sandbox in its output.
 func sandboxID(t *testing.T, text string) string {
 	t.Helper()
 	match := regexp.MustCompile(`/jeoul-lab-([0-9a-f]{4})\b`).FindStringSubmatch(text)
@@ -47,7 +47,7 @@ func sandboxID(t *testing.T, text string) string {
 	return match[1]
 }
 
-// remains are what there is of a laboratory: names of namespaces, directory and lock.
+// remains are the traces of a laboratory on this host: names of namespaces, directory and lock.
 func remains(id string) (left []string) {
 	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id),
 		"/run/jeoul/labs/" + id + ".lock"} {
@@ -64,7 +64,7 @@ func wantNoRemains(t *testing.T, id string) {
 	}
 }
 
-// TestTryDemo: each step of the demonstration brings what it says, and nothing stays behind.
+// TestTryDemo: each step of the demonstration has its effect, and nothing stays behind.
 func TestTryDemo(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -171,8 +171,8 @@ func TestTryEnds(t *testing.T) {
 	}
 }
 
-// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for what runs in
-// it. Where the terminal goes, so does the sandbox.
+// TestTryTerminal: at a terminal the shell is in the foreground, with job control: Ctrl-C is for its jobs. Where the
+// terminal goes, so does the sandbox.
 func TestTryTerminal(t *testing.T) {
 	testenv.Root(t)
 	t.Parallel()
@@ -198,7 +198,7 @@ func TestTryTerminal(t *testing.T) {
 			screen.untilInForeground("sleep")
 			fmt.Fprint(master, "\x03")
 			screen.until("client$ ")
-			// The terminal shows what is typed, too, which echo must not be taken for.
+			// The terminal shows typed text, too, which must not be taken for echo's output.
 			fmt.Fprint(master, "echo aw''ake\n")
 			screen.until("awake")
 			if strings.Contains(screen.text.String(), "job control") {
@@ -239,7 +239,7 @@ func openTerminal(t *testing.T) (master, slave *os.File) {
 	return master, slave
 }
 
-// terminalReader reads what a terminal shows.
+// terminalReader reads a terminal's output.
 type terminalReader struct {
 	t    *testing.T
 	from *os.File
@@ -259,14 +259,14 @@ func newTerminalReader(t *testing.T, from *os.File) *terminalReader {
 	return r
 }
 
-// until waits until there is a text, behind what was waited for before.
+// until waits for a text, behind the one waited for before.
 func (r *terminalReader) until(says string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, tryTimeout, fmt.Sprintf("%q is shown", says), func() bool { return r.sees(says) })
 }
 
-// untilInForeground waits until the process that the terminal's signals go to runs a program. What the terminal
-// has shown until then counts as seen.
+// untilInForeground waits until the process that the terminal's signals go to runs a program. The text that the
+// terminal has shown until then counts as seen.
 func (r *terminalReader) untilInForeground(program string) {
 	r.t.Helper()
 	testenv.Eventually(r.t, tryTimeout, program+" is in the terminal's foreground", func() bool {

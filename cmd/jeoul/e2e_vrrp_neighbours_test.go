@@ -53,8 +53,8 @@ func (p *vrrpPair) balancers(t *testing.T, server *lab.Host) (both [2]*balancer)
 	return both
 }
 
-// part keeps what the first hosts of pairs send to all from the others, and the others' from them, as a switch port
-// that spanning tree blocks; their links stay up. Without it, they are together again.
+// part blocks broadcasts and multicasts between the first hosts of pairs and the others, in both directions, as a
+// switch port that spanning tree blocks; their links stay up. Without it, they are together again.
 func part(t *testing.T, l *lab.Lab, apart bool, pairs ...*vrrpPair) {
 	t.Helper()
 	var commands strings.Builder

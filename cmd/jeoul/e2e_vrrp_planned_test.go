@@ -51,7 +51,7 @@ func newCouple(t *testing.T, interval string) *couple {
 	return c
 }
 
-// active waits until one of the balancers is.
+// active waits until one of the balancers is active.
 func (c *couple) active(t *testing.T, which int, when string) {
 	t.Helper()
 	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name),
@@ -301,7 +301,8 @@ func plugAnew(t *testing.T, l *lab.Lab, addresses []netlink.Addr) (index int) {
 	return index
 }
 
-// TestMeasureVRRPSwitches counts what planned changes of the role lose: JEOUL_TEST_VRRP is how often each is made.
+// TestMeasureVRRPSwitches counts the packets that planned changes of the role lose: JEOUL_TEST_VRRP is how often each
+// is made.
 func TestMeasureVRRPSwitches(t *testing.T) {
 	times, err := strconv.Atoi(os.Getenv("JEOUL_TEST_VRRP"))
 	if err != nil {
@@ -322,7 +323,7 @@ func TestMeasureVRRPSwitches(t *testing.T) {
 	}
 }
 
-// switches makes the planned changes under a stream, and returns what was lost at each.
+// switches makes the planned changes under a stream, and returns the gaps of each.
 func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[string][]datagrams.Gap {
 	t.Helper()
 	came := func(since uint64) {

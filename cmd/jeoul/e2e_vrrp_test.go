@@ -64,13 +64,13 @@ func (p *sharedPair) prefer(t *testing.T, priority int) {
 		"services": services})
 }
 
-// keepalived starts the other one, with the priority 150.
+// keepalived starts the other router, with the priority 150.
 func (p *sharedPair) keepalived(t *testing.T) {
 	t.Helper()
 	p.process, p.pid = startKeepalived(t, p.peer, keepalivedConfig(p.peer.Interface, 51, 150, p.vips))
 }
 
-// keepalivedConfig is that of a keepalived with an instance for each VIP, which are one group.
+// keepalivedConfig is the configuration of a keepalived with an instance for each VIP, which are one group.
 func keepalivedConfig(device string, vrid, priority int, vips []netip.Addr) string {
 	instances, group := "", ""
 	for i, vip := range vips {
@@ -270,7 +270,7 @@ func (p *sharedPair) watchLosses(t *testing.T) *atomic.Int64 {
 	return &lost
 }
 
-// failover measures how long after what ends the active one the other has all VIPs.
+// failover measures how long after the end of the active one the other has all VIPs.
 func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Duration {
 	t.Helper()
 	begin := time.Now()

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	// measuredServices and measuredBackends of each are what is watched.
+	// measuredServices is the number of services, and measuredBackends that of each one's backends.
 	measuredServices, measuredBackends = 100, 20
 	// watchPairs is how often the balancer is measured unwatched and watched, in turn, for watchPart each time.
 	watchPairs = 6
@@ -42,9 +42,9 @@ const (
 	mostWatchCost = 0.05
 )
 
-// TestWatchingMeasured measures what it costs that a balancer with 100 services of 20 backends is watched by
-// Prometheus each second, `jeoul top` and three dashboards: the daemon's time on a processor, and the time that a
-// packet takes in the program that the daemon has attached, with and without watchers in turn.
+// TestWatchingMeasured measures the cost of watching a balancer with 100 services of 20 backends by Prometheus each
+// second, `jeoul top` and three dashboards: the daemon's CPU time, and the time that a packet takes in the program that
+// the daemon has attached, with and without watchers in turn.
 func TestWatchingMeasured(t *testing.T) {
 	file := measured(t, "watching.txt")
 	w := newMeasuredWatch(t)
@@ -183,7 +183,7 @@ func (w *measuredWatch) aim(t *testing.T, vip netip.AddrPort) {
 	})
 }
 
-// watchFigures are those of some parts.
+// watchFigures are the figures of some parts.
 type watchFigures struct {
 	processor, time time.Duration
 	packets         []float64
@@ -294,7 +294,7 @@ func (w *measuredWatch) dashboard(body io.Reader) {
 	}
 }
 
-// read says what the watchers have got since it was called last.
+// read returns the watchers' rates since the last call.
 func (w *measuredWatch) read() string {
 	seconds := (watchPairs * watchPart).Seconds()
 	rate := func(n *atomic.Int64) float64 { return float64(n.Swap(0)) / seconds }

@@ -41,16 +41,16 @@ import (
 // both want those between.
 const (
 	firstWritten, fileWrites, apiWrites, pastWritten = 7100, 7104, 7102, 7106
-	// alwaysThere is that of a service of the file which is not changed, so that the VIP stays.
+	// alwaysThere is the port of a service of the file which is not changed, so that the VIP stays.
 	alwaysThere = 7099
 )
 
-// wanted is what one source says: services by name.
+// wanted is the configuration of one source: services by name.
 type wanted map[string]wantedService
 
 type wantedService struct {
 	Scheduler string
-	// Weights are those of the backends by name.
+	// Weights are the weights of the backends by name.
 	Weights map[string]int
 }
 
@@ -67,13 +67,13 @@ type writers struct {
 	*segment
 	seed   uint64
 	client *http.Client
-	// file and api are what was acknowledged. Beside them stands what is in doubt after a kill; nil: nothing is.
+	// file and api are the acknowledged configurations. Beside them stand those in doubt after a kill; nil: nothing is.
 	file, api               wanted
 	fileInDoubt, apiInDoubt wanted
-	// killing is set when the daemon is to die in the middle of what is asked, and began counts what was.
+	// killing is set when the daemon is to die in the middle of a request, and began counts requests.
 	killing atomic.Bool
 	began   atomic.Int64
-	// counts are what has become of changes.
+	// counts are the outcomes of changes.
 	mu     sync.Mutex
 	counts map[string]int
 }
@@ -101,7 +101,7 @@ func written(t *testing.T) *writers {
 	return w
 }
 
-// answer starts what tells who answers.
+// answer starts a server that answers with its name.
 func (w *writers) answer(t *testing.T, server *lab.Host) {
 	t.Helper()
 	var a *agent.Agent
@@ -245,7 +245,7 @@ func (w *writers) writeByFile(t *testing.T, d dice, changes int) {
 	}
 }
 
-// gone notes that the daemon has died in the middle of what was asked, as it was to.
+// gone notes that the daemon has died in the middle of a request, as it was to.
 func (w *writers) gone(t *testing.T, what string, err error) {
 	if !w.killing.Load() || !errors.Is(err, errGone) {
 		t.Errorf("%s: %v", what, err)
@@ -253,14 +253,14 @@ func (w *writers) gone(t *testing.T, what string, err error) {
 	w.counted("without an answer")
 }
 
-// apiChange is a change by the API, and what it makes of the source.
+// apiChange is a change by the API, and the source's configuration after it.
 type apiChange struct {
 	method, path string
 	body         any
 	next         wanted
 }
 
-// change chooses one.
+// change chooses a random change.
 func (w *writers) change(d dice) apiChange {
 	next := w.api.clone()
 	name, there := d.one(next)
@@ -380,7 +380,7 @@ func closed(over <-chan struct{}) bool {
 	}
 }
 
-// storedIsValid reads what is stored, again and again until all is over: it is valid configuration at any moment.
+// storedIsValid reads the stored configuration, again and again until all is over: it is valid at any moment.
 func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	alone := filepath.Join(w.host.Dir, "alone")
 	base := filepath.Join(w.host.Dir, "alone.yaml")
@@ -410,8 +410,8 @@ func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	}
 }
 
-// startAgain starts the daemon after a kill. A file that was not acknowledged and claims what the API has is refused
-// at a start, as it would have been by the reload: then the one before is put back.
+// startAgain starts the daemon after a kill. A file that was not acknowledged and claims services of the API's is
+// refused at a start, as it would have been by the reload: then the one before is put back.
 func (w *writers) startAgain(t *testing.T) {
 	t.Helper()
 	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileInDoubt != nil {
@@ -425,7 +425,7 @@ func (w *writers) startAgain(t *testing.T) {
 	w.start(t)
 }
 
-// configured returns what a source says.
+// configured returns the configuration of a source.
 func (w *writers) configured(t *testing.T, source string) wanted {
 	t.Helper()
 	code, _, text, err := w.send(http.MethodGet, "/v1/config/sources/"+source, nil, nil)
@@ -464,7 +464,7 @@ func (w *writers) configured(t *testing.T, source string) wanted {
 	return found
 }
 
-// nothingIsLost checks that each source says what was acknowledged, or that and what was in doubt.
+// nothingIsLost checks that each source has the acknowledged configuration, or that with the changes in doubt.
 func (w *writers) nothingIsLost(t *testing.T) {
 	t.Helper()
 	for _, of := range []struct {
@@ -589,7 +589,7 @@ func numberOf(t *testing.T, variable string, otherwise uint64) uint64 {
 }
 
 // TestTwoWriters: the file and the API are changed at once, at random, and the daemon is killed in between. No change
-// that was acknowledged is lost, what is stored is valid at every moment, and the data plane is as get says.
+// that was acknowledged is lost, the stored configuration is valid at every moment, and the data plane is as get says.
 // JEOUL_TEST_CHANGES is how many changes each makes, and JEOUL_TEST_SEED repeats the choices of a run.
 func TestTwoWriters(t *testing.T) {
 	t.Parallel()

@@ -14,11 +14,11 @@ import (
 
 // exportCmd writes another balancer's configuration.
 type exportCmd struct {
-	Dialect string `arg:"" enum:"${exports}" placeholder:"DIALECT" help:"What is written: one of ${enum}."`
+	Dialect string `arg:"" enum:"${exports}" placeholder:"DIALECT" help:"The format to write: one of ${enum}."`
 	File    string `arg:"" optional:"" default:"-" placeholder:"FILE" help:"Configuration in YAML; - is standard input."`
 }
 
-// Help says what is printed.
+// Help describes the output and the exit status.
 func (exportCmd) Help() string {
 	return `Prints what the other program is configured by, and on standard error a line for each line of the
 configuration that is left out, is approximated or is not needed, with the reason and what to do. The

@@ -19,7 +19,7 @@ import (
 
 // importCmd makes a configuration of another balancer's.
 type importCmd struct {
-	Dialect   string       `arg:"" enum:"${dialects}" placeholder:"DIALECT" help:"What the file is written in: one of ${enum}."`
+	Dialect   string       `arg:"" enum:"${dialects}" placeholder:"DIALECT" help:"The format of the file: one of ${enum}."`
 	File      string       `arg:"" placeholder:"FILE" help:"The file; - is standard input."`
 	Interface []string     `name:"interface" placeholder:"NAME" help:"Interface that packets arrive on; may be repeated. By default those that the file names."`
 	VIP       []netip.Addr `name:"vip" placeholder:"ADDRESS" help:"VIP of services that the file has listen on every address; may be repeated, for the other family."`
@@ -42,7 +42,7 @@ func (n leftOutError) Error() string {
 // ExitCode tells a script that something was left out from a file that cannot be read.
 func (leftOutError) ExitCode() int { return exitLeftOut }
 
-// Help says what is printed.
+// Help describes the output and the exit status.
 func (importCmd) Help() string {
 	return `Prints the configuration, and on standard error a line for each line of the file that is left out, is
 approximated or is not needed, with the reason and what to do. The exit status is 0 where nothing
@@ -82,7 +82,7 @@ func put(text []byte, left int) error {
 	return nil
 }
 
-// read returns the file, or what comes in.
+// read returns the file, or standard input.
 func (c importCmd) read() (draft.File, error) {
 	if c.File != "-" {
 		return readBounded(c.File)
@@ -105,7 +105,7 @@ func readBounded(path string) (draft.File, error) {
 	return draft.File{Name: path, Data: data}, err
 }
 
-// options are what the file cannot say.
+// options are the settings that the file cannot have.
 func (c importCmd) options(ctx context.Context) draft.Options {
 	options := draft.Options{Interfaces: c.Interface, VIPs: c.VIP, Sources: c.Source, Mode: lb.Mode(c.Mode),
 		HTTPAsTCP: c.HTTPAsTCP}

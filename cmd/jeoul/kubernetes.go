@@ -20,7 +20,7 @@ type kubernetesCmd struct {
 	Arguments []string `arg:"" optional:"" name:"argument" help:"Arguments of jeoul-kubernetes: --kubeconfig FILE --pools FILE, and others that its --help lists."`
 }
 
-// Help says what it does.
+// Help names the program that the command runs.
 func (kubernetesCmd) Help() string {
 	return `Has the balancer of this host serve Services of type LoadBalancer, by the program jeoul-kubernetes, which is a
 package of its own.`

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// limit is a statement of what the product does not do, and a check that fails once it does: then the page is to
-// be changed.
+// limit is a limitation of the product that a page states, and a check that fails once it no longer holds: then the
+// page is to be changed.
 type limit struct {
 	page, says string // the statement's beginning on the page
 	check      func(t *testing.T)
@@ -102,7 +102,7 @@ func byKernel(*testing.T) {}
 // bullet matches a statement.
 var bullet = regexp.MustCompile(`(?m)^- (.*)$`)
 
-// TestLimits: each statement of what the product does not do is held to something that fails once it does; and
+// TestLimits: each statement of a limitation of the product is held to a check that fails once it no longer holds; and
 // each check is of a statement that is there.
 func TestLimits(t *testing.T) {
 	for page, heading := range limitHeadings {
@@ -132,7 +132,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// oneService is a service in YAML, with keys beside those that it needs; a key replaces what stands there.
+// oneService is a service in YAML, with keys beside those that it needs; a key replaces the one that stands there.
 func oneService(keys string) string {
 	service := "services: [{name: web, vip: 192.0.2.1, port: 80"
 	if !strings.Contains(keys, "backends") && !strings.Contains(keys, "discover") {
@@ -176,7 +176,7 @@ func mentioned(file, text string) func(t *testing.T) {
 	}
 }
 
-// What README.md may take: two screens, and the two commands on the first one.
+// The size of README.md: two screens at most, and the two commands on the first one.
 const (
 	mostLines, mostColumns = 100, 120
 	firstScreen            = 16

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a
-// file of its own; this one lists them. What holds for all of them is in CONTRIBUTING.md.
+// Command jeoul is a load balancer for Linux that also weighs load balancers. Each command is in a file of its own;
+// this one lists them. The rules for all of them are in CONTRIBUTING.md.
 package main
 
 import (
@@ -56,8 +56,8 @@ var tasks = []kong.Group{
 	{Key: taskProgram, Title: "This program:"},
 }
 
-// commands are what jeoul can do, in the order of help. What a command's line of help has no room for stands in
-// its Help.
+// commands are the commands of jeoul, in the order of help. The text for which a command's line of help has no room
+// stands in its Help.
 type commands struct {
 	Status    watchcmd.StatusCmd    `cmd:"" group:"watch" help:"Show services, backends and counters, and what is wrong."`
 	Get       watchcmd.GetCmd       `cmd:"" group:"watch" help:"List services, backends, checks, flows, events, sources, members."`
@@ -99,9 +99,9 @@ type commands struct {
 
 	// The old spelling of get events.
 	Events watchcmd.EventsCmd `cmd:"" group:"program" hidden:"" help:"Show events; the old spelling of jeoul get events."`
-	// What runs inside of jeoul try.
+	// The programs that `jeoul try` runs in its sandbox.
 	Sandbox weighcmd.SandboxCmd `cmd:"" group:"program" hidden:""`
-	// What jeoul run starts to speak BGP.
+	// The BGP speaker that `jeoul run` starts.
 	Speaker speakerCmd `cmd:"" group:"program" hidden:""`
 }
 
@@ -163,12 +163,12 @@ func runCommand(command *kong.Context, stderr io.Writer) int {
 	return exitOK
 }
 
-// newParser returns what parses command lines.
+// newParser returns the parser of all command lines.
 func newParser(ctx context.Context, stdout, stderr io.Writer, options ...kong.Option) (*kong.Kong, error) {
 	return newParserOf(ctx, &commands{}, stdout, stderr, options...)
 }
 
-// newParserOf returns what parses the command lines of a grammar: all commands, or one of them.
+// newParserOf returns the parser of a grammar: all commands, or one of them.
 func newParserOf(ctx context.Context, grammar any, stdout, stderr io.Writer, options ...kong.Option) (
 	*kong.Kong, error,
 ) {

@@ -52,7 +52,7 @@ func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 	}
 }
 
-// commandOf returns what a command line has filled in: the command's arguments and flags.
+// commandOf returns the command that a command line has filled in: its arguments and flags.
 func commandOf(parsed *kong.Context) any { return parsed.Selected().Target.Interface() }
 
 // TestOneCommandIsNotEnough has command lines that only the grammar of all commands can answer.

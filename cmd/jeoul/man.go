@@ -21,7 +21,7 @@ type manCmd struct {
 	Dir string `arg:"" type:"path" placeholder:"DIR" help:"The directory, which is made if it is not there."`
 }
 
-// Help says how to read them.
+// Help says how to read the pages.
 func (manCmd) Help() string {
 	return `Packages of jeoul bring the pages. Elsewhere:
 
@@ -48,7 +48,7 @@ var manCommon = fmt.Sprintf(`## EXIT STATUS
 // configPage is the name of the page about the configuration.
 const configPage = "jeoul.yaml"
 
-// Run writes them.
+// Run writes the pages.
 func (c manCmd) Run(_ context.Context, k *kong.Context) error {
 	pages, err := manPages(k.Model)
 	if err != nil {

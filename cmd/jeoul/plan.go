@@ -37,9 +37,9 @@ type planCmd struct {
 	FlowLimit float64 `name:"flow-limit" default:"${rememberedFlows}" placeholder:"N" help:"How many flows a balancer remembers, its flows.limit (${default})."`
 
 	Costs    string   `name:"costs" type:"existingfile" placeholder:"FILE" help:"Results of jeoul bench packets on a core of the machine that is planned for: what a packet costs."`
-	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"What a packet of a known flow costs, in place of what --costs has."`
-	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"What the first packet of a flow costs, in place of what --costs has."`
-	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"What driver and kernel add to each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
+	KnownNs  *float64 `name:"known-ns" placeholder:"NS" help:"Cost of a packet of a known flow, in place of that of --costs."`
+	NewNs    *float64 `name:"new-ns" placeholder:"NS" help:"Cost of the first packet of a flow, in place of that of --costs."`
+	BesideNs float64  `name:"beside-ns" default:"${besideNs}" placeholder:"NS" help:"Cost of driver and kernel for each packet, which jeoul bench packets does not measure (${default}; in TC rather 1000)."`
 
 	HandOver bool `name:"hand-over" help:"Balancers tell each other the flows that they remember."`
 	cmdkit.OutputFlag
@@ -48,12 +48,12 @@ type planCmd struct {
 // handOverSeconds is how old a flow is, at most, of which other balancers do not know where they tell each other.
 const handOverSeconds = 1
 
-// Help says what is counted.
+// Help lists the figures of a plan.
 func (planCmd) Help() string {
 	return `Says how many machines carry a load, so that one may fail, and which flows move, and break, when a router that spreads them by ECMP has one way less, or more.`
 }
 
-// Validate refuses what cannot be planned.
+// Validate refuses flags that make no plan.
 func (c *planCmd) Validate() error {
 	switch {
 	case c.Balancers < 2:
@@ -67,7 +67,7 @@ func (c *planCmd) Validate() error {
 	return nil
 }
 
-// plan is what the command says.
+// plan is the command's output.
 type plan struct {
 	Balancers int            `json:"balancers"`
 	Mode      lb.Mode        `json:"mode"`
@@ -79,7 +79,7 @@ type plan struct {
 	Rehash    []rehash       `json:"rehash"`
 }
 
-// rehash is what one router does when a balancer leaves, or comes back.
+// rehash is the effect on one router's flows of a balancer that leaves, or comes back.
 type rehash struct {
 	Hashing sizing.Hashing `json:"hashing"`
 	sizing.Moved
@@ -127,7 +127,7 @@ func (c *planCmd) plan() (*plan, error) {
 	return p, nil
 }
 
-// cost fills in what a packet costs.
+// cost fills in the CPU cost of a packet.
 func (c *planCmd) cost(p *plan) error {
 	if c.Costs != "" {
 		run, err := results.Load(c.Costs)
@@ -153,7 +153,7 @@ func (c *planCmd) cost(p *plan) error {
 	return nil
 }
 
-// packetCost is what a packet costs by results of jeoul bench packets, in nanoseconds net of the harness: the median
+// packetCost is the cost of a packet by results of jeoul bench packets, in nanoseconds net of the harness: the median
 // of the repeats with the most flows, over IPv4 and TCP, on the way to the backend.
 func packetCost(run *results.Run, c *planCmd, packets string) (float64, bool) {
 	var found []float64

@@ -64,8 +64,7 @@ func TestReportCompare(t *testing.T) {
 	}
 }
 
-// TestReportErrors checks that whatever is wrong, nothing is written and what
-// was there stays.
+// TestReportErrors checks that no error, of whatever kind, has anything written, and that existing files stay.
 func TestReportErrors(t *testing.T) {
 	whole, err := os.ReadFile(fixture)
 	if err != nil {
@@ -109,7 +108,7 @@ func TestReportErrors(t *testing.T) {
 	}
 }
 
-// TestReportToPipe checks that what is no file is written to, not replaced.
+// TestReportToPipe checks that a pipe is written to, not replaced.
 func TestReportToPipe(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(path, 0o600); err != nil {

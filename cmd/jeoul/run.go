@@ -22,10 +22,10 @@ type runCmd struct {
 	Config   string `name:"config" short:"c" required:"" type:"path" placeholder:"FILE" help:"Configuration in YAML."`
 	Check    bool   `name:"check" help:"Check the file and exit; needs no rights and changes nothing."`
 	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where changes to the network settings are noted, and what another process needs to go on with the data plane of one that was killed (${default})."`
-	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Where what the API has configured is kept, in a directory for each configuration file; it outlives a reboot (${default})."`
+	StoreDir string `name:"store-dir" default:"${storeDir}" type:"path" placeholder:"DIR" help:"Directory of the configuration that came by the API, with one below it for each configuration file; it outlives a reboot (${default})."`
 }
 
-// Help says how it ends.
+// Help describes the signals that the daemon takes.
 func (runCmd) Help() string {
 	return `Runs until SIGINT or SIGTERM. SIGHUP reads the file again. SIGUSR2 ends the process and leaves its data plane, which the
 next start goes on with.`
@@ -62,7 +62,7 @@ func warn(cfg *config.Config) {
 	}
 }
 
-// describe says what a checked file holds.
+// describe prints a summary of a checked file.
 func describe(cfg *config.Config) {
 	warn(cfg)
 	backends := 0

@@ -53,9 +53,8 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// TestRootScripts runs testdata/root/*.txtar, whose commands make network
-// namespaces of their own.
-// What stands behind [matrix] runs in `make test-matrix` only.
+// TestRootScripts runs testdata/root/*.txtar, whose commands make network namespaces of their own. Commands behind
+// [matrix] run in `make test-matrix` only.
 func TestRootScripts(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	testenv.Root(t)

@@ -24,7 +24,7 @@ type speakerCmd struct {
 
 // Run speaks BGP until the balancer ends it, or the context ends: then routes are withdrawn first.
 func (c *speakerCmd) Run(ctx context.Context) error {
-	// What it is logged to may end with the balancer that has started it.
+	// The reader of its log may end with the balancer that has started it.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
 	resident.Daemon()
 	listener, err := bgp.Listen(ctx, c.Socket)
@@ -61,8 +61,8 @@ func startSpeaker(socket string, restarting bool) error {
 	return nil
 }
 
-// buildID tells this program from another build of it: what Go's linker has written into it, which is a hash
-// of what it was made of.
+// buildID tells this program from another build of it: the build ID that Go's linker has written into it, which is a
+// hash of its parts.
 func buildID() string {
 	version, commit := cmdkit.Build()
 	file, err := elf.Open("/proc/self/exe")
@@ -75,7 +75,7 @@ func buildID() string {
 		return version + " " + commit
 	}
 	note, err := section.Data()
-	// An ELF note: three words of 32 bits, the name "Go" in four bytes, and what it says.
+	// An ELF note: three words of 32 bits, the name "Go" in four bytes, and the ID.
 	if err != nil || len(note) < 16 {
 		return version + " " + commit
 	}

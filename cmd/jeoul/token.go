@@ -14,7 +14,7 @@ import (
 // tokenCmd makes a token of the API.
 type tokenCmd struct {
 	Name string `arg:"" help:"Names who gets it; the log of the balancer says it with each change."`
-	Role string `name:"role" required:"" enum:"read,operate,configure" placeholder:"read|operate|configure" help:"What it may do; each role includes those before it."`
+	Role string `name:"role" required:"" enum:"read,operate,configure" placeholder:"read|operate|configure" help:"The rights of the token; each role includes those before it."`
 	File string `name:"file" short:"f" required:"" type:"path" placeholder:"FILE" help:"The file of tokens, which api.tokens of the configuration names; it is made where it is missing."`
 }
 

@@ -25,7 +25,7 @@ type tuneCmd struct {
 
 // tuneProfile chooses items.
 type tuneProfile struct {
-	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"What this host is for."`
+	Role    tune.Role `enum:"balancer,web,client" required:"" placeholder:"balancer|web|client" help:"The task of this host."`
 	Mode    string    `enum:"${tuneModes}" default:"l2dsr" placeholder:"MODE" help:"How its service is balanced: one of the modes of services, or proxy for a balancer that ends connections (${default})."`
 	Profile string    `type:"existingfile" placeholder:"FILE" help:"A profile of your own, over the built-in one: docs/guides/tune.md."`
 	Item    []string  `placeholder:"ID" help:"Only these items; may be repeated."`
@@ -39,7 +39,7 @@ type tuneHost struct {
 	Root       string   `type:"existingdir" placeholder:"DIR" help:"A copy of a machine's /proc, /sys and /etc to look at and change instead of this machine's."`
 }
 
-// options reads what the flags say.
+// options reads the profile and the host from the flags.
 func (p tuneProfile) options(host tuneHost) (tune.Options, error) {
 	profile, err := tune.Load(p.Profile)
 	if err == nil {
@@ -73,7 +73,7 @@ func (p tuneProfile) open(host tuneHost) (*tune.Tuner, error) {
 	return tune.New(opt)
 }
 
-// arguments are what chose the items, for a command line that is run again.
+// arguments are the flags that chose the items, for a command line that is run again.
 func (p tuneProfile) arguments() []string {
 	var args []string
 	if p.Profile != "" {
@@ -85,7 +85,7 @@ func (p tuneProfile) arguments() []string {
 	return args
 }
 
-// Help says what it draws, and when it fails.
+// Help describes the drawing and the exit status.
 func (tuneCheckCmd) Help() string {
 	return `Also draws which cores should do what. The exit status is 1 where something that matters differs.`
 }
@@ -139,10 +139,10 @@ type tuneApplyCmd struct {
 
 // tuneState is where the journal is.
 type tuneState struct {
-	StateDir string `type:"path" placeholder:"DIR" help:"Where what was there before is noted (${tuneState})."`
+	StateDir string `type:"path" placeholder:"DIR" help:"Directory of the journal, which has the values of before (${tuneState})."`
 }
 
-// Run applies and prints what was done.
+// Run applies the profile and prints the changes.
 func (c *tuneApplyCmd) Run() error {
 	t, err := c.open(c.tuneHost)
 	if err != nil {

@@ -48,11 +48,11 @@ func tuneTable(w io.Writer, columns ...any) table.Writer {
 	return t
 }
 
-// order is that in which states are shown: what needs the operator first.
+// order is the order in which states are shown: those that need the operator first.
 var order = []tune.State{tune.Failed, tune.Differs, tune.Changed, tune.Advised, tune.Unread, tune.Good, tune.Left,
 	tune.Machines, tune.Absent}
 
-// writeTune prints what check found: the plan, what differs, and how much is well.
+// writeTune prints the findings of check: the plan, the differences, and how much is well.
 func writeTune(w io.Writer, r *tune.Report, all bool) {
 	writeHost(w, r)
 	for _, plan := range r.Plans {
@@ -79,7 +79,7 @@ func writeHost(w io.Writer, r *tune.Report) {
 	}
 }
 
-// writeFindings prints a row for each finding; "!" stands at what matters.
+// writeFindings prints a row for each finding; "!" stands at those that matter.
 func writeFindings(w io.Writer, findings []tune.Finding) {
 	findings = slices.Clone(findings)
 	slices.SortStableFunc(findings, func(a, b tune.Finding) int {
@@ -132,7 +132,7 @@ func howMany(f tune.Finding) string {
 	return fmt.Sprintf("%s (%d of %d)", f.State, n, len(f.Settings))
 }
 
-// writeRest counts what was not shown.
+// writeRest counts the findings that were not shown.
 func writeRest(w io.Writer, r *tune.Report) {
 	counts := map[tune.State]int{}
 	for _, f := range r.Findings {
@@ -151,7 +151,7 @@ func writeRest(w io.Writer, r *tune.Report) {
 	fmt.Fprintf(w, "items besides: %s (--all shows them)\n", strings.Join(parts, ", "))
 }
 
-// writeApplied prints what was changed and what was not.
+// writeApplied prints the settings that were changed and those that were not.
 func writeApplied(w io.Writer, r *tune.Report) {
 	writeHost(w, r)
 	shown := r.With(tune.Failed, tune.Changed, tune.Advised, tune.Differs, tune.Unread)
@@ -173,7 +173,7 @@ func writeApplied(w io.Writer, r *tune.Report) {
 	}
 }
 
-// writeReverted prints what was taken back.
+// writeReverted prints the settings that were taken back.
 func writeReverted(w io.Writer, events []tune.Event) {
 	for _, e := range events {
 		switch {

@@ -21,7 +21,7 @@ func (c *versionCmd) Run(context.Context) error {
 	return nil
 }
 
-// kernelRelease is what `uname -r` prints.
+// kernelRelease is the kernel's release, as `uname -r` prints it.
 func kernelRelease() string {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {

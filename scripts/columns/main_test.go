@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestLongLines: code and comments are too long from 121 columns on, a tab counts as four, and what strings of one line
-// or of several add is no column too many.
+// TestLongLines: code and comments are too long from 121 columns on, a tab counts as four, and the columns that strings
+// of one line or of several add are none too many.
 func TestLongLines(t *testing.T) {
 	name := strings.Repeat("n", 110)
 	text := strings.Repeat("s", 200)

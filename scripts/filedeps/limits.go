@@ -9,13 +9,13 @@ import (
 	"strings"
 )
 
-// others is what a limits file calls the packages that it does not name.
+// others is the name that a limits file has for the packages that it does not name.
 const others = "others"
 
 // limit bounds the figures of a package.
 type limit struct{ files, block int }
 
-// limits are what a limits file says: a line "FILES BLOCK PACKAGE" for each package with limits of its own, and one for
+// limits are the limits of a file: a line "FILES BLOCK PACKAGE" for each package with limits of its own, and one for
 // the others. Lines that begin with "#" are comments.
 type limits struct {
 	file   string

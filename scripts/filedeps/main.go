@@ -51,7 +51,7 @@ func run(limitsFile string, list bool, patterns []string) error {
 	return limits.check(found)
 }
 
-// figures are what is counted of a package.
+// figures are the sizes of a package.
 type figures struct {
 	path  string
 	files int

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lexicon refuses words in the names that Go code declares, where the field has another word for the thing.
-// CONTRIBUTING.md has the list. Packages that still use a word are in a file, which may only shrink.
+// Command lexicon refuses words in the names that Go code declares, where the field has another word for the thing, and
+// comments that say “what” where a noun belongs. CONTRIBUTING.md has the list and the rule. Packages that still use a
+// word, or have such comments, are in two files, which may only shrink.
 package main
 
 import (
 	"bufio"
+	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
@@ -19,27 +21,46 @@ import (
 )
 
 func main() {
-	if len(os.Args) < 4 {
-		fmt.Fprintln(os.Stderr, "usage: lexicon CONTRIBUTING.md ALLOWED FILE...")
+	count := flag.Bool("count", false, "print the number of headless comments of each folder: the file HEADLESS")
+	list := flag.Bool("list", false, "print the headless comments")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: lexicon CONTRIBUTING.md ALLOWED HEADLESS FILE...\n       lexicon -count|-list FILE...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if *count || *list {
+		exitOn(printHeadless(*count, flag.Args()))
+		return
+	}
+	if flag.NArg() < 4 {
+		flag.Usage()
 		os.Exit(2)
 	}
-	problems, err := check(os.Args[1], os.Args[2], os.Args[3:])
+	files := flag.Args()[3:]
+	problems, err := check(flag.Arg(0), flag.Arg(1), files)
+	exitOn(err)
+	more, err := checkHeadless(flag.Arg(2), files)
+	exitOn(err)
+	for _, problem := range append(problems, more...) {
+		fmt.Fprintln(os.Stderr, problem)
+	}
+	if len(problems)+len(more) > 0 {
+		os.Exit(1)
+	}
+}
+
+// exitOn ends the program where something could not be read.
+func exitOn(err error) {
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "lexicon:", err)
 		os.Exit(2)
-	}
-	for _, problem := range problems {
-		fmt.Fprintln(os.Stderr, problem)
-	}
-	if len(problems) > 0 {
-		os.Exit(1)
 	}
 }
 
 // use is a word in a folder.
 type use struct{ word, folder string }
 
-// check returns what is wrong with the names that Go files declare.
+// check returns the refused words in the names that Go files declare, and the excuses that nothing needs.
 func check(contributing, allowed string, files []string) (problems []string, err error) {
 	better, err := readWords(contributing)
 	if err != nil {
@@ -51,6 +72,9 @@ func check(contributing, allowed string, files []string) (problems []string, err
 	}
 	needed := map[use]bool{}
 	for _, file := range files {
+		if !strings.HasSuffix(file, ".go") {
+			continue
+		}
 		set := token.NewFileSet()
 		tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
 		if err != nil {

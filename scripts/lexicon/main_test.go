@@ -3,8 +3,6 @@
 package main
 
 import (
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 )
@@ -13,21 +11,12 @@ import (
 // or below one that is, may have it, and an excuse that nothing needs is a finding.
 func TestCheck(t *testing.T) {
 	t.Chdir(t.TempDir())
-	write := func(name, text string) {
-		t.Helper()
-		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("C.md",
+	writeFile(t, "C.md",
 		"# C\n\n### Words in names\n| Not | But |\n| --- | --- |\n| `keepHouse`, `tale` | `janitor` |\n\n## End\n| `ear` | no |\n")
-	write("a/a.go",
+	writeFile(t, "a/a.go",
 		"package a\n\ntype tale struct{ theTale int }\n\nfunc KeepHouse(talent int) { ear := talent; _ = ear }\n")
-	write("b/c/c.go", "package c\n\nvar tales, tale int\n")
-	write("allowed.txt", "# a comment\ntale b\nkeepHouse b\n")
+	writeFile(t, "b/c/c.go", "package c\n\nvar tales, tale int\n")
+	writeFile(t, "allowed.txt", "# a comment\ntale b\nkeepHouse b\n")
 	problems, err := check("C.md", "allowed.txt", []string{"a/a.go", "b/c/c.go"})
 	if err != nil {
 		t.Fatal(err)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sweep removes what an interrupted run of the tests has left: processes that have VARIABLE=VALUE, its one
-// argument, in their environment, and laboratories whose owner is dead, with their namespaces, mounts and
-// directories. scripts/test.sh runs it.
+// Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=VALUE, its one
+// argument, in their environment, and laboratories whose owner is dead, with their namespaces, mounts and directories.
 package main
 
 import (

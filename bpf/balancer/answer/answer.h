@@ -10,12 +10,12 @@
  * (RFC 1812 section 4.3.2.3) or 1280 (RFC 4443 section 2.4). */
 #define QUOTE4 548
 #define QUOTE6 1232
-/* The longest that is summed: the addresses, and what is beyond the header, of IPv6. */
+/* The most bytes that a checksum covers: of IPv6, the addresses and all that follows the header. */
 #define MOST_SUMMED (32 + ICMP_HEADER + QUOTE6)
 #define SECOND 1000000000ULL
 
-/* Types and codes of ICMP errors (RFC 792, RFC 4443), and where the fields are of
- * their headers; <linux/icmp.h> pulls in what is not for eBPF. */
+/* Types and codes of ICMP errors (RFC 792, RFC 4443), the length of their headers, and the offset of the checksum;
+ * <linux/icmp.h> includes headers that do not compile for eBPF. */
 #define ICMP_HEADER 8
 #define ICMP_CHECK 2
 #define ICMP_DEST_UNREACH 3
@@ -46,8 +46,8 @@ static __always_inline bool allowed(void)
 	return allowance->used < loaded.too_big_rate && ++allowance->used;
 }
 
-/* is_host4 and is_host6 say whether an answer can be sent to an address: RFC 1122
- * section 3.2.2 and RFC 4443 section 2.4 forbid it to groups and to no host. */
+/* is_host4 and is_host6 say whether an answer may be sent to an address: RFC 1122 section 3.2.2 and RFC 4443 section
+ * 2.4 forbid answers to all but the address of one host. */
 static __always_inline bool is_host4(__be32 address)
 {
 	__u32 first = bpf_ntohl(address) >> 24;
@@ -99,7 +99,7 @@ __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 	return sum;
 }
 
-/* error is what an answer says. */
+/* error is the kind of an ICMP error, and the parameter that goes with it. */
 struct error {
 	/* ICMP_ERROR(type, code) of the packet's family. */
 	__u32 kind;
@@ -155,7 +155,7 @@ static __always_inline void write_answer6(ctx_t *ctx, void *header, __u32 offset
 	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum);
 }
 
-/* link_header keeps what the answer's frame begins with. */
+/* link_header keeps the link header that the answer's frame gets. */
 struct link_header {
 	__u8 macs[MACS_LENGTH];
 	__be32 tag;
@@ -173,8 +173,7 @@ static __always_inline bool swap_link(ctx_t *ctx, struct link_header *link)
 	return true;
 }
 
-/* cut_to_quote leaves of a frame the front that is quoted, and returns how long
- * that is, or 0. */
+/* cut_to_quote cuts a frame to the front part that is quoted, and returns its length, or 0. */
 static __always_inline __u32 cut_to_quote(ctx_t *ctx, const struct packet *packet, __u32 most)
 {
 	__u32 quote = packet->length < most ? packet->length : most, there;

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How many hops a packet has left. Every mode but l2dsr counts one, so that a packet that
- * comes by again and again ends: a router's duty (RFC 1812 section 5.3.1), and a tunnel's
- * that forwards what it takes in (RFC 2003 section 3.1, RFC 2473 section 3.1). */
+/* TTL and hop limit. Every mode but l2dsr decrements them, so that a packet in a loop ends: a router's duty (RFC 1812
+ * section 5.3.1), and a tunnel's that forwards what it takes in (RFC 2003 section 3.1, RFC 2473 section 3.1). */
 #pragma once
 
 #include "answer.h"
@@ -15,7 +14,7 @@ static __always_inline bool has_hops(const void *header, bool ipv6)
 						offsetof(struct iphdr, ttl))) > 1;
 }
 
-/* may_travel says the same of a packet in a frame. */
+/* may_travel is has_hops of the packet in a frame. */
 static __always_inline bool may_travel(ctx_t *ctx, const struct packet *packet)
 {
 	void *header = ctx_data(ctx) + (packet->network & 0xff);

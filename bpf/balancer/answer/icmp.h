@@ -173,8 +173,8 @@ static __always_inline void reversed(const struct packet *quoted, struct packet 
 	client->destination_port = quoted->source_port;
 }
 
-/* quoted_backend finds the backend that sent the quoted packet, and what packets of
- * its flow become. Scratch: takes quoted; leaves its opposite and flow. */
+/* quoted_backend finds the backend that sent the quoted packet, and the translation of packets of its flow. Scratch:
+ * takes quoted; leaves its opposite and flow. */
 static __noinline enum outcome quoted_backend(void *generation, struct scratch *scratch,
 					      struct decision *decision)
 {
@@ -195,9 +195,8 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 	return apply_choice(generation, choice, decision, &scratch->flow);
 }
 
-/* quote_to_backend says what the quote of an error for a backend becomes: the
- * packet that the backend has sent, against the direction of the flow. Scratch: takes quoted
- * and flow; leaves quote. */
+/* quote_to_backend translates the quote of an error for a backend into the packet that the backend has sent, against
+ * the direction of the flow. Scratch: takes quoted and flow; leaves quote. */
 static __always_inline void quote_to_backend(struct scratch *scratch,
 					     const struct decision *decision)
 {
@@ -231,7 +230,7 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 	decision->opens = false;
 	aim(decision, to);
 	if (has_returns() && (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT)) {
-		/* Before the quote is rewritten: what cannot go on is dropped as it is. */
+		/* Before the quote is rewritten: a packet that cannot go on is dropped as it is. */
 		if (!may_travel(ctx, packet))
 			return OUTCOME_DROPPED_TIME_EXCEEDED;
 		if (packet->length > decision->backend->mtu)
@@ -281,9 +280,8 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 	return leave_by(ctx, packet, decision, way, route);
 }
 
-/* quoted_fullnat: the quoted packet bears the pool's address and port of a flow.
- * What its reply would become tells what the error does. Scratch: takes quoted; leaves opposite,
- * flow, and the new ends in to and quote. */
+/* quoted_fullnat: the quoted packet bears the pool's address and port of a flow. The error is translated as a reply to
+ * that packet would be. Scratch: takes quoted; leaves opposite, flow, and the new ends in to and quote. */
 static __always_inline bool quoted_fullnat(void *generation, struct scratch *scratch,
 					   struct decision *decision)
 {
@@ -346,8 +344,8 @@ static __always_inline bool says_unreachable(ctx_t *ctx, const struct packet *pa
 			      icmp[0] == ICMP_DEST_UNREACH && icmp[1] != ICMP_FRAG_NEEDED;
 }
 
-/* relay_error sends an ICMP error where the packet that it quotes came from. Scratch: leaves
- * quoted, and what becomes of the packet and of its quote in to and quote. */
+/* relay_error sends an ICMP error where the packet that it quotes came from. Scratch: leaves quoted, and the
+ * translations of the packet and of its quote in to and quote. */
 static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
 					   struct decision *decision)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What becomes of packets that cannot be sent on: dropped, or answered as a host answers for
- * a port that nothing listens on. */
+/* Refuses packets that cannot be sent on: drops them, or answers as a host answers for a port that nothing listens
+ * on. */
 #pragma once
 
 #include "reset.h"
@@ -38,8 +38,8 @@ static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *
 			   0);
 }
 
-/* answers says whether what cannot be sent on is answered: as the service says, or, where a
- * backend sent it to the pool of full NAT, as the services of that mode do. */
+/* answers says whether a packet that cannot be sent on is answered: by the service's setting, or, where a backend sent
+ * it to the pool of full NAT, by that of the services of that mode. */
 static __always_inline bool answers(const struct service *service, __u32 refusal)
 {
 	const struct head *head = current_generation();

@@ -13,8 +13,7 @@
 #define RESET_FLAG (TCP_RST << 16)
 #define ACK_FLAG (TCP_ACK << 16)
 
-/* reset_numbers is what a reset must bear for its receiver to believe it. Network byte
- * order. */
+/* reset_numbers has the numbers and flags of a reset; with others, its receiver discards it. Network byte order. */
 struct reset_numbers {
 	__be32 sequence;
 	__be32 acknowledged;
@@ -50,9 +49,9 @@ static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet
 	return true;
 }
 
-/* leave_tcp makes the frame as short as its answer: without options or extension headers
- * of IP before the TCP header, and without what follows that. The TCP header stays in
- * its place, for a checksum that a device has yet to fill in is to be written there. */
+/* leave_tcp makes the frame as short as its answer: without options or extension headers of IP before the TCP header,
+ * and without payload after it. The TCP header stays in its place, for a checksum that a device has yet to fill in is
+ * to be written there. */
 static __always_inline long leave_tcp(ctx_t *ctx, const struct packet *packet, __u32 header)
 {
 	__u32 end = (packet->network & 0xff) + header + sizeof(struct tcphdr);
@@ -63,8 +62,7 @@ static __always_inline long leave_tcp(ctx_t *ctx, const struct packet *packet, _
 	return ctx_length(ctx) > end ? ctx_cut(ctx, end) : 0;
 }
 
-/* write_reset4 and write_reset6 write the IP header, and return the sum of what TCP's
- * checksum covers of it. */
+/* write_reset4 and write_reset6 write the IP header, and return the sum of the pseudo header. */
 static __always_inline __u64 write_reset4(struct iphdr *ip, const struct packet *packet)
 {
 	__be32 *word = (__be32 *)ip;
@@ -94,9 +92,9 @@ static __always_inline __u64 write_reset6(struct ipv6hdr *ip, const struct packe
 	return sum;
 }
 
-/* write_tcp writes the TCP header, and of its checksum what stands there while a device
- * has yet to compute it: the sum of the pseudo header. It returns by what that changes
- * where none will: ctx_fix_l4 leaves it alone where one will. */
+/* write_tcp writes the TCP header, with the pseudo header's sum as its checksum, as it stands while a device has yet to
+ * complete it. It returns the correction for a packet whose checksum no device completes; ctx_fix_l4 ignores it for one
+ * whose checksum a device does. */
 static __always_inline __u64 write_tcp(void *header, const struct packet *packet,
 				       const struct reset_numbers *numbers, __u64 pseudo)
 {
@@ -114,8 +112,8 @@ static __always_inline __u64 write_tcp(void *header, const struct packet *packet
 	return 2 * pseudo + word[0] + word[1] + word[2] + word[3];
 }
 
-/* reset_as is inlined for each family. It has no allowance: what refuses connections must
- * not use up what tells of packets that are too big. */
+/* reset_as is inlined for each family. Resets do not use the allowance of ICMP errors: refused connections must not use
+ * up the answers to packets that are too big. */
 static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bool ipv6)
 {
 	const __u32 header = ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What answers to health checks become. Include after one of the ctx_*.h headers. */
+/* The table of answers to health checks, and the ports that echo requests and replies are known by. Include after one
+ * of the ctx_*.h headers. */
 #pragma once
 
 #include <bpf/bpf_helpers.h>
@@ -17,9 +18,8 @@
 const enum check_agreement *unused_check_agreement __attribute__((unused));
 const struct check_target *unused_check_target __attribute__((unused));
 
-/* check_answers is written by jeoul_check. It is the control plane's, which puts one of the
- * right size in its place; an entry that was evicted comes again with the next packet of its
- * check. */
+/* check_answers is written by jeoul_check. The control plane replaces this map by one of the right size; an entry that
+ * was evicted is written again with the next packet of its check. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1 << 15);

@@ -48,7 +48,7 @@ static __always_inline bool translates(const struct check_target *target)
 	return target->mode == MODE_NAT || target->mode == MODE_FULLNAT;
 }
 
-/* await_answer notes what the answer to a packet becomes, unless that is known. */
+/* await_answer notes how the answer to a packet is to be translated, unless that is noted already. */
 static __always_inline long await_answer(const struct packet *packet,
 					 const struct check_target *target,
 					 struct check_answer *answer)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Answers to health checks are turned to the sockets that wait for them before the host's own
- * stack sees them, to which the VIP that they come from is an address of its own. Include after
- * one of the ctx_*.h headers. */
+/* Redirects answers to health checks to the sockets that wait for them, before the host's own stack sees them: the
+ * stack would not take a packet from the VIP, which is an address of its own. Include after one of the ctx_*.h
+ * headers. */
 #pragma once
 
 #include "answers.h"
@@ -9,14 +9,13 @@
 #include "../answer/icmp.h"
 #include "../send/forward.h"
 
-/* may_answer says whether a packet may answer a check, by what it would end as otherwise: it
- * is for no service, and as it was. */
+/* may_answer says whether a packet may answer a check, by its outcome: it is for no service, and was not changed. */
 static __always_inline bool may_answer(enum outcome outcome)
 {
 	return outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome);
 }
 
-/* find_answer looks for what is waited for, by the ends that a packet bears. */
+/* find_answer looks up the check that waits for a packet with these addresses and ports. */
 static __always_inline struct check_answer *find_answer(const __be32 *source,
 							const __be32 *destination,
 							__be16 source_port,
@@ -35,8 +34,8 @@ static __always_inline struct check_answer *find_answer(const __be32 *source,
 	return bpf_map_lookup_elem(&check_answers, &key);
 }
 
-/* turn_error likewise finds the check whose packet an ICMP error quotes, and makes the quote
- * what the check has sent. Scratch: takes packet; leaves quoted, quote and to. */
+/* turn_error likewise finds the check whose packet an ICMP error quotes, and translates the quote into the packet that
+ * the check has sent. Scratch: takes packet; leaves quoted, quote and to. */
 static __noinline struct check_answer *turn_error(ctx_t *ctx, struct scratch *scratch)
 {
 	struct packet *packet = &scratch->packet, *quoted = &scratch->quoted;
@@ -73,8 +72,8 @@ static __noinline struct check_answer *turn_reply(ctx_t *ctx, struct scratch *sc
 	return answer;
 }
 
-/* turn_answer makes an answer to a check one that its socket takes: the interface that leads
- * there, or 0 where the packet is none. Scratch: leaves packet and to. */
+/* turn_answer translates an answer to a check so that its socket takes it, and returns the interface that leads there,
+ * or 0 where the packet answers none. Scratch: leaves packet and to. */
 __noinline int turn_answer(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

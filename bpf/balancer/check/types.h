@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets of health checks. Sockets of the control plane, in a network namespace of their own,
- * connect to the VIP of a service, each to be heard by one backend. A veth pair joins that
- * namespace to the balancer's: jeoul_mark writes into a frame that leaves the sockets' end
- * which backend it is for, and jeoul_check sends it on from the other end as the service's
- * packets are sent. What answers becomes is noted there, and done where packets arrive that are
- * for no service (answer.h). */
+/* Packets of health checks. Sockets of the control plane, in a network namespace of their own, connect to the VIP of a
+ * service, each to be heard by one backend. A veth pair joins that namespace to the balancer's: jeoul_mark writes into
+ * a frame that leaves the sockets' end which backend it is for, and jeoul_check sends it on from the other end as the
+ * service's packets are sent. The translation of its answer is noted there, and applied where packets arrive that are
+ * for no service (turn.h). */
 #pragma once
 
 #include "../types.h"
@@ -21,7 +20,7 @@ enum check_agreement {
 /* check_target is a backend that is checked, by the mark of the sockets that check it. */
 struct check_target {
 	struct backend backend;
-	/* What the source of its packets becomes: this host's, of the VIP's family. */
+	/* The source that its packets get: this host's address of the VIP's family. */
 	__be32 source[4];
 	/* service.mode and service.tos */
 	__u8 mode;
@@ -29,7 +28,7 @@ struct check_target {
 	__u8 pad[6];
 };
 
-/* check_key is what an answer bears. */
+/* check_key is the 5-tuple of an answer. */
 struct check_key {
 	__be32 source[4];
 	__be32 destination[4];
@@ -39,7 +38,8 @@ struct check_key {
 	__u8 pad[3];
 };
 
-/* check_answer is what it becomes, and where it goes: to a socket. */
+/* check_answer has the addresses that an answer gets, and the interface and MAC addresses by which it reaches its
+ * socket. */
 struct check_answer {
 	__be32 source[4];
 	__be32 destination[4];

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The short way of a flow's first packet, for services that remember every flow and bound
- * none. What it cannot do in one go it leaves as it was, for choose_on_slow_path(). */
+/* The fast path of a flow's first packet, for services that track every flow and have no limits. A packet that needs
+ * more is left unchanged to choose_on_slow_path(). */
 #pragma once
 
 #include "choose.h"
 
-/* What of a service's flags makes it a longer matter to begin a flow. */
+/* The flags of services whose flows only the slow path may begin. */
 #define SERVICE_BOUNDS (SERVICE_PERSISTENT | SERVICE_RATE | SERVICE_LIMITED | SERVICE_BY_SOURCE)
 
 /* picks_plainly says whether a scheduler picks without a call. */
@@ -15,7 +15,7 @@ static __always_inline bool picks_plainly(const struct service *service)
 	       schedules_by(service, SCHEDULER_TWO);
 }
 
-/* begins_plainly says whether a packet may be the first of a flow that is begun so. */
+/* begins_plainly says whether a packet may be the first of a flow that begin_plainly() can begin. */
 static __always_inline bool begins_plainly(const struct service *service,
 					   const struct packet *packet)
 {
@@ -54,9 +54,9 @@ static __always_inline bool is_remembered(const struct flow *key, __u64 hash, bo
 	return search_place(key, hash, true);
 }
 
-/* beginner is what else tells who begins a flow, by value, so that nothing of what its caller
- * has in registers need go to the stack: port and protocol, whether the address is IPv6, and
- * where in the frame of a plain packet the transport header begins, in bytes: 62 at most. */
+/* beginner packs the client's port, the protocol, whether the address is IPv6, and the offset of the transport header
+ * in the frame of a plain packet (in bytes, 62 at most) into one word. A word is passed by value, so that its caller's
+ * registers need not be spilled to the stack. */
 #define BEGINNER_IPV6 (1 << 24)
 #define BEGINNER_TRANSPORT 25
 
@@ -121,8 +121,8 @@ __noinline __u64 begin_plainly(ctx_t *ctx, const struct service *service, __u64 
 	return choice;
 }
 
-/* begin_on_fast_path begins a packet's flow on the fast path: its backend, or NULL. Traced
- * programs go the long one, which says why. */
+/* begin_on_fast_path begins a packet's flow on the fast path: its backend, or NULL. Traced programs take the slow path,
+ * which notes the reasons. */
 static __always_inline struct backend *begin_on_fast_path(ctx_t *ctx, void *generation,
 						     const struct service *service,
 						     const struct packet *packet, bool ipv6)

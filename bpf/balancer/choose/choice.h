@@ -10,7 +10,7 @@
 #define CHOICE_OPENS (1ULL << 32)
 /* The flow has just proven itself. */
 #define CHOICE_PROVEN (1ULL << 33)
-/* No choice yet: no entry says it. */
+/* No choice yet: no flow entry names a backend. */
 #define CHOICE_OPEN (1ULL << 34)
 #define CHOICE_FAILED (1ULL << 63)
 
@@ -41,7 +41,7 @@ static __always_inline enum outcome failure(__u32 outcome)
 	return outcome < OUTCOME_COUNT ? outcome : OUTCOME_DROPPED_NO_BACKEND;
 }
 
-/* take_choice puts a choice into the decision, or says why there is none. */
+/* take_choice puts a choice into the decision, or returns the outcome of a packet without one. */
 static __always_inline enum outcome take_choice(void *generation, struct decision *decision,
 						__u64 choice)
 {

@@ -30,13 +30,13 @@ static __always_inline __u64 pick_for_new(const struct service *service, __u32 h
 	return index == PICK_NONE ? CHOICE_OPEN : index;
 }
 
-/* must_remember says whether a flow that is not remembered cannot be. */
+/* must_remember says whether a service's flow cannot exist without an entry. */
 static __always_inline bool must_remember(const struct service *service)
 {
 	return (service->flags & SERVICE_LIMITED) || is_fullnat(service);
 }
 
-/* remember_new remembers a new flow, if need be in another's place. */
+/* remember_new makes an entry for a new flow, if need be in another's place. */
 static __always_inline bool remember_new(const struct service *service, __u32 index, __u32 state,
 					 const struct tracking *tracking)
 {
@@ -72,8 +72,8 @@ static __always_inline __u64 begin_flow(const struct service *service,
 	return choice | CHOICE_OPENS;
 }
 
-/* note_unremembered keeps that a packet of a service's that remembers its flows goes to a
- * backend by the hash: what the backend answers is part of no flow that is remembered. */
+/* note_unremembered notes that a packet goes to a backend by the hash though its service tracks flows: the backend's
+ * replies belong to no entry. */
 static __always_inline void note_unremembered(const struct service *service,
 					      const struct packet *packet)
 {
@@ -88,7 +88,7 @@ static __always_inline void note_unremembered(const struct service *service,
 		turn->unremembered = now;
 }
 
-/* by_slot is the choice for a packet whose flow is not, and will not be, remembered. */
+/* by_slot is the choice for a packet whose flow has no entry, and gets none. */
 static __always_inline __u64 by_slot(const struct service *service, const struct packet *packet,
 				     __u32 hash, const struct tracking *tracking)
 {
@@ -97,9 +97,8 @@ static __always_inline __u64 by_slot(const struct service *service, const struct
 	return by_hash(tracking, packet);
 }
 
-/* contest ends what was begun for a SYN that contests a proven flow: that is marked, so
- * that its packets are told from the rival's. Where no rival could be remembered, the SYN
- * is the flow's. */
+/* contest completes the choice for a SYN that contests a proven flow: the flow is marked, so that its packets are told
+ * from the rival's. Where there was no room for the rival's entry, the SYN counts as the flow's. */
 static __always_inline __u64 contest(const struct service *service,
 				     const struct tracking *tracking, __u64 choice)
 {
@@ -131,7 +130,7 @@ static __always_inline __u64 begin_or_follow_slot(const struct service *service,
 	return by_slot(service, packet, hash, tracking);
 }
 
-/* begin_moved begins a flow that must be remembered, whatever became of its slot. */
+/* begin_moved begins a flow that must have an entry, whoever owns its slot. */
 static __always_inline __u64 begin_moved(const struct tracking *tracking)
 {
 	if (tracking->now == NO_BACKEND || !remember(tracking->now, FLOW_OPENING))
@@ -139,8 +138,8 @@ static __always_inline __u64 begin_moved(const struct tracking *tracking)
 	return choice_of(tracking->now, true);
 }
 
-/* follow_moved_slot chooses for a packet of a service that remembers moved flows only, where
- * none is. */
+/* follow_moved_slot chooses for a packet of a service that has entries only for flows of moved slots, where the
+ * packet's has none. */
 static __always_inline __u64 follow_moved_slot(const struct service *service,
 					       const struct packet *packet,
 					       const struct tracking *tracking)
@@ -156,7 +155,7 @@ static __always_inline __u64 follow_moved_slot(const struct service *service,
 	return tracking->moved ? between_owners(service, packet, tracking) : by_hash(tracking, packet);
 }
 
-/* prove keeps a flow's proof. */
+/* prove moves a flow to the proven ones. */
 static __always_inline void prove(const struct service *service, const struct packet *packet)
 {
 	if (service->flags & SERVICE_PERSISTENT)
@@ -164,8 +163,8 @@ static __always_inline void prove(const struct service *service, const struct pa
 	prove_flow(service, is_fullnat(service), packet->protocol);
 }
 
-/* recall_or_choose chooses for a packet: by what is remembered of its flow, or else anew.
- * Scratch: takes packet and tracking.sequence; leaves tracking.source. */
+/* recall_or_choose chooses for a packet: by its flow's entry, or else anew. Scratch: takes packet and
+ * tracking.sequence; leaves tracking.source. */
 static __always_inline __u64 recall_or_choose(const struct service *service,
 					      struct scratch *scratch, __u32 hash)
 {
@@ -190,8 +189,8 @@ static __always_inline __u64 recall_or_choose(const struct service *service,
 			 follow_moved_slot(service, &scratch->packet, &scratch->tracking);
 }
 
-/* peek_choice chooses for a packet that only tells of a flow, and keeps nothing. Scratch: leaves
- * what look_slot_up() does, the key in tracking.flow, and tracking.source. */
+/* peek_choice finds the backend of a packet that is only quoted, and changes no entry. Scratch: leaves what
+ * look_slot_up() does, the key in tracking.flow, and tracking.source. */
 __noinline __u64 peek_choice(const struct service *service, const struct packet *packet,
 			     __u32 hash)
 {
@@ -210,7 +209,7 @@ __noinline __u64 peek_choice(const struct service *service, const struct packet 
 	place = search_place(flow, hash_of(flow), true);
 	if (place)
 		choice = choice_at(place, true);
-	/* One that contests it may be where packets can be sent. */
+	/* The flow that contests it may have a backend that packets can be sent to. */
 	if (choice & (CHOICE_OPEN | CHOICE_FAILED)) {
 		place = search_place(flow, hash_of(flow), false);
 		if (place)
@@ -234,8 +233,7 @@ static __always_inline place_t search_proven(const struct service *service,
 	return search_place(&scratch->tracking.flow, hash, true);
 }
 
-/* proven_owner is, for the common way, the backend of a flow that has proven itself and
- * that this packet changes nothing about, or NULL. */
+/* proven_owner is, for the fast path, the backend of a proven flow whose state the packet does not change, or NULL. */
 static __always_inline struct backend *proven_owner(void *generation,
 						    const struct service *service,
 						    const struct packet *packet, bool ipv6,

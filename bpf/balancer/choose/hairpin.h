@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Clients whose backends would answer them directly, since they are on one link, or are one and
- * the same host: through full NAT, what they get comes back through us. */
+/* Clients whose backends would answer them directly, since they are on one link, or are one and the same host: they are
+ * served by full NAT, so that replies come back through us. */
 #pragma once
 
 #include "clients.h"
@@ -44,7 +44,7 @@ static __always_inline bool is_near(const struct service *service, const struct 
 	return ipv6 ? is_near6(packet) : is_near4(packet);
 }
 
-/* asks_more says whether more must be known of a packet's client than the shortest way tells. */
+/* asks_more says whether a service needs to know more of a packet's client than the fast path finds out. */
 static __always_inline bool asks_more(const struct service *service, const struct packet *packet,
 				      bool ipv6)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What bounds a service's new flows: a rate, and a number. */
+/* Limits of a service's new flows: their rate, and the number of those that are open. */
 #pragma once
 
 #include "../flow/flowtable.h"

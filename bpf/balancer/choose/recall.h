@@ -61,14 +61,14 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	return owner->index | CHOICE_OPENS;
 }
 
-/* beginning is what a packet that may be the first of a flow makes of the entry of its key.
- * docs/internals/state.md has the table, and what a stranger can do by it. */
+/* beginning is the effect that a packet that may be the first of a flow has on the entry of its key.
+ * docs/internals/state.md has the table, and the harm that a forged packet can do by it. */
 enum beginning {
-	/* It is the flow's own, or its backend may have the next one too. */
+	/* The packet is the flow's own, or its backend may take the next connection, too. */
 	BEGINS_NOTHING,
-	/* The entry is over. */
+	/* The flow of the entry is over. */
 	BEGINS_ANOTHER,
-	/* It may be, and its backend cannot have the next one: that has to prove itself. */
+	/* The flow may be over, and its backend cannot take the next connection: that has to prove itself. */
 	BEGINS_RIVAL,
 };
 
@@ -84,7 +84,7 @@ static __always_inline enum beginning beginning_of_live(const struct service *se
 		return BEGINS_ANOTHER;
 	if (found->proven)
 		return BEGINS_RIVAL;
-	/* There was no room for it among the proven, and beside it is none for another. */
+	/* There was no room for the flow among the proven, and beside it there is none for a rival. */
 	return owner->up ? BEGINS_NOTHING : BEGINS_ANOTHER;
 }
 
@@ -146,7 +146,7 @@ static __always_inline void end_contested(const struct service *service,
 			    service->flags & SERVICE_TRACKED);
 }
 
-/* begin_key writes the key of the packet's flow, and what is to be remembered of its SYN. */
+/* begin_key writes the key of the packet's flow, and the sequence number of its SYN. */
 static __always_inline void begin_key(struct tracking *tracking, const struct packet *packet,
 				      const struct service *service)
 {

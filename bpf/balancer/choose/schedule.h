@@ -111,7 +111,7 @@ __noinline __u32 least_of(__u32 members, __u32 count, __u32 start, __u32 window)
 	return best.member;
 }
 
-/* pick is the question, and what is known for it. */
+/* pick has the inputs for picking a member. */
 struct pick {
 	__u64 turn;
 	__u32 table;
@@ -155,12 +155,12 @@ static __always_inline __u32 pick_least(const struct pick *pick)
 	return least_of(pick->members, pick->count, first_looked_at(pick), LEAST_WINDOW);
 }
 
-/* Flows, and in the low byte which one it is of those looked at: the least such number is
- * the first of those with the fewest flows. */
+/* A standing is a member's number of flows, and in the low byte its place among the members looked at: the least one is
+ * that of the first of those with the fewest flows. */
 #define STANDING_NOBODY (1ULL << 62)
 
-/* standing writes that of a member, who may stand beyond the last; false where there is no
- * such member, which cannot be. */
+/* standing writes a member's; places beyond the last member wrap around. False where there is no such member, which
+ * cannot be. */
 static __always_inline bool standing(void *generation, const struct pick *pick, __u64 start,
 				     __u64 looked, __u64 *is)
 {
@@ -187,7 +187,7 @@ static __always_inline __u64 lesser(__u64 a, __u64 b)
 	return b + (less & mask);
 }
 
-/* few_enough is beyond the standings of those whom no member can have fewer flows than. */
+/* few_enough is above the standings of members than whom none has fewer flows, and 0 where that is not known. */
 static __always_inline __u64 few_enough(const struct turn *turn, const struct pick *pick)
 {
 	return turn && turn->fewest_table == pick->table ? (turn->fewest + 1ULL) << 8 : 0;
@@ -309,7 +309,7 @@ static __always_inline __u32 pick_member(void *generation, const struct service 
 	return member_in(generation, pick->table, hash_scale(pick->hash, service->table_size));
 }
 
-/* What pick_backend returns instead of a backend's index. */
+/* Results of pick_backend where it picks no backend: there is none, or all are full. */
 #define PICK_NONE (1ULL << 32)
 #define PICK_FULL (1ULL << 33)
 
@@ -339,7 +339,7 @@ static __always_inline __u64 take_turn(const struct service *service)
 	return dry_run() ? turn->next : __sync_fetch_and_add(&turn->next, 1);
 }
 
-/* pick_spare is who takes a flow whose pick is full. */
+/* pick_spare picks another member for a flow where the one that was picked is full. */
 static __always_inline __u64 pick_spare(void *generation, const struct pick *pick)
 {
 	__u32 member = least_of(pick->members, pick->count, pick->turn % pick->count, SPARE_WINDOW);
@@ -348,7 +348,7 @@ static __always_inline __u64 pick_spare(void *generation, const struct pick *pic
 				     member_index(generation, pick->members, member, false);
 }
 
-/* begin_pick fills the question in; false where there is no member to pick. */
+/* begin_pick fills in the inputs; false where there is no member to pick. */
 static __always_inline bool begin_pick(void *generation, const struct service *service,
 				       __u32 hash, struct pick *pick)
 {

@@ -9,9 +9,9 @@
 #include "../hash.h"
 #include "../parse.h"
 
-/* The control plane writes what is found under a key before the key, whose last word comes last; and where a key
- * moves to a slot further on, it writes it there before it takes it out here. So what is under a key is read after
- * the key, and the next slot after the one that had another key: Directory.Publish() in mapmem/directory.go. */
+/* The control plane writes the value of a key before the key, whose last word comes last; and where a key moves to a
+ * slot further on, it writes it there before it removes it here. So a value is read after its key, and the next slot
+ * after the one that had another key: Directory.Publish() in mapmem/directory.go. */
 
 /* after_key6 is the number of a slot that is read after this key. */
 static __always_inline __u32 after_key6(__u32 at, const __u64 *key)
@@ -92,8 +92,7 @@ static __always_inline struct service *find_service(void *generation, const stru
 	return find_service_at(generation, packet->ipv6, packet->destination, port, protocol);
 }
 
-/* search_service is for packets off the common way: what it needs is not on the
- * stack of its callers. */
+/* search_service is for packets off the fast path: its variables are not on the stack of its callers. */
 static __noinline struct service *search_service(void *generation, const struct packet *packet,
 						 __be16 port, __u8 protocol)
 {
@@ -103,9 +102,9 @@ static __noinline struct service *search_service(void *generation, const struct 
 /* No slot has this number. */
 #define NO_ENDPOINT 0xffffffff
 
-/* kind_of says what a packet's destination is to us, whatever the port: enum
- * service_kind. The functions that are not static here and elsewhere are verified
- * by themselves, once; a static one would be followed again from each call. */
+/* kind_of returns the kind of a packet's destination address, whatever the port: enum service_kind. The functions that
+ * are not static here and elsewhere are verified by themselves, once; a static one would be followed again from each
+ * call. */
 __noinline int kind_of(const struct packet *packet)
 {
 	void *generation = current_generation();
@@ -151,8 +150,7 @@ static __always_inline __u32 find_endpoint6(void *generation, const struct servi
 	return NO_ENDPOINT;
 }
 
-/* search_endpoint looks up whose reply a packet from its source is: the number of
- * a slot, or NO_ENDPOINT. */
+/* search_endpoint looks up the endpoint that a packet comes from: the number of a slot, or NO_ENDPOINT. */
 static __always_inline __u32 search_endpoint(void *generation, const struct packet *packet,
 					     __be16 port, __u8 protocol)
 {
@@ -175,8 +173,8 @@ static __always_inline __u32 search_endpoint(void *generation, const struct pack
 	}
 }
 
-/* find_endpoint is the same off the common ways. With port 0 and PROTOCOL_ANY it
- * tells whether the address is a backend's at all. */
+/* find_endpoint is the same off the fast path. With port 0 and PROTOCOL_ANY it tells whether the address is a backend's
+ * at all. */
 __noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 protocol)
 {
 	void *generation = current_generation();
@@ -212,11 +210,10 @@ static __always_inline __u32 service_hash(const struct service *service,
 	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
 }
 
-/* What of a service's flags keeps a packet from being a matter of its hash alone. */
+/* The flags of services for whose packets the hash alone does not select the backend. */
 #define SERVICE_ASKS (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
 
-/* choose_by_hash is for services that remember nothing: false where the slot has changed
- * hands. */
+/* choose_by_hash is for services without flow entries: false where the slot has changed hands. */
 static __always_inline bool choose_by_hash(void *generation, const struct packet *packet,
 					   struct decision *decision)
 {

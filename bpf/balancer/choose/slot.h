@@ -69,7 +69,7 @@ __noinline int look_slot_up(const struct service *service, __u32 hash)
 	return 0;
 }
 
-/* by_hash is the choice where nothing is remembered, nor is to be. */
+/* by_hash is the choice where the flow has no entry, and gets none. */
 static __always_inline __u64 by_hash(const struct tracking *tracking, const struct packet *packet)
 {
 	bool opens = opens_connection(packet);
@@ -82,13 +82,12 @@ static __always_inline __u64 by_hash(const struct tracking *tracking, const stru
 	return choice_of(tracking->before, opens);
 }
 
-/* between_owners decides where a slot has changed hands and its flow is not remembered: an
- * opening packet begins with the new owner, and what was there before stays with the
- * former. Both are remembered, for the base table will go. Where the former has left,
- * so are new flows, and those that begin nothing here: they may have begun at another balancer,
- * and when the former is back they would be taken for its own. New flows are, too, where the slot
- * is the former's again: another balancer may remember a connection of their port's from
- * meanwhile, and is to be told of the next. */
+/* between_owners chooses where a slot has changed hands and the packet's flow has no entry: an opening packet goes to
+ * the new owner, any other to the previous one. Both get an entry, for the base table will be dropped. Where the
+ * previous owner has left, new flows get one, too, and so does a flow whose first packet seen here does not open it: it
+ * may have begun at another balancer, and would be taken for the previous owner's once that is back. New flows also get
+ * one where the slot is the previous owner's again: another balancer may have an entry of an earlier connection from
+ * the same port, and is to learn of the new one. */
 static __always_inline __u64 between_owners(const struct service *service,
 					    const struct packet *packet,
 					    const struct tracking *tracking)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Flows that make room for new ones which cannot do without: those of full NAT, and of
- * services that count. So a flood of SYNs pushes out its own, and a client among it has
- * until his turn comes for the packet that proves him, as in the SYN cache (J. Lemon,
- * "Resisting SYN flood DoS attacks with a SYN cache", BSDCon 2002). */
+/* Eviction of flows for new ones that cannot do without an entry: those of full NAT, and of services that count. So a
+ * flood of SYNs evicts its own flows, and a client's half-open flow stays until its turn comes: within that time the
+ * packet must arrive that proves it, as in the SYN cache (J. Lemon, "Resisting SYN flood DoS attacks with a SYN cache",
+ * BSDCon 2002). */
 #pragma once
 
 #include "track.h"

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Tables of flows: buckets of a cache line of tags and eight flows. A flow is in its
- * home or in a second bucket (Y. Azar et al., "Balanced Allocations", 1999), so that
- * what is planned finds room, and a search reads a line or two besides the flow. Where
- * there is no room, there is none: who is evicted is for others to say, and only one who
- * has not proven himself (evict.h). A place is taken and given back by exchanging one word,
- * so that CPUs and the control plane need no lock. */
+/* Tables of flows: buckets of a cache line of tags and eight flows. A flow is in its home or in a second bucket (Y.
+ * Azar et al., "Balanced Allocations", 1999), so that nearly as many flows as the table was planned for find room, and
+ * a search reads a line or two besides the flow. An insertion without room fails: whether an unproven flow is evicted
+ * for it is decided elsewhere (evict.h). A place is taken and given back by exchanging one word, so that CPUs and the
+ * control plane need no lock. */
 #pragma once
 
 #include "../hash.h"
@@ -209,11 +208,11 @@ static __always_inline __u32 find_first(const struct flow_bucket *bucket, __u64 
 	return FLOW_BUCKET;
 }
 
-/* find_place looks a flow up in a table, where nearly all are found. *search: it is not there,
- * and may be at another place, as few are that share their tag with another of their bucket, or
- * stand in their second one. search_place() tells, which verifiers follow once: inlined, its
- * loops were a fourth of all that they follow. Of a flow that is `likely` to be there, the memory
- * of its preferred place is asked for while the tags are still on their way. */
+/* find_place looks a flow up in a table at the place where nearly all flows are. *search: it is not there, and may be
+ * at another place, as are the few that share their tag with another of their bucket, or stand in their second one.
+ * search_place() finds those; verifiers follow it once: inlined, its loops were a fourth of all that they follow. For a
+ * flow that is `likely` to be there, the memory of its preferred place is prefetched while the tags are still being
+ * loaded. */
 static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
 					  const __be32 *address, __be16 port, __u32 service,
 					  bool ipv6, bool *search)
@@ -300,7 +299,7 @@ __noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64
 	return false;
 }
 
-/* put_state is for who has the place to himself. */
+/* put_state writes the state of a place that the caller has claimed. */
 static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u64 to)
 {
 	for (int i = 0; i < TRIES; i++) {
@@ -362,8 +361,8 @@ static __always_inline void publish_tag(__u64 *word, __u64 change)
 	asm volatile("" : : "r"(was));
 }
 
-/* note_remembered tells the control plane that there may be something to forget: it does
- * not walk over tables that are known to be empty. To be called when the tag is public. */
+/* note_remembered tells the control plane that there may be entries to expire: it does not walk over tables that are
+ * known to be empty. To be called when the tag is public. */
 static __always_inline void note_remembered(void)
 {
 	volatile struct head *head = current_generation();
@@ -413,7 +412,7 @@ static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 	return false;
 }
 
-/* dec_overflow takes it back. With the last one go the bits of all. */
+/* dec_overflow takes the count back. With the last flow, the bits of all are cleared. */
 static __always_inline void dec_overflow(struct flow_bucket *home)
 {
 	for (int i = 0; i < TRIES; i++) {
@@ -423,7 +422,7 @@ static __always_inline void dec_overflow(struct flow_bucket *home)
 						(__u32)was == 1 ? 0 : was - 1) == was)
 			return;
 	}
-	/* Bits that stay cost a look. */
+	/* Bits that stay set only cost a lookup. */
 	__sync_fetch_and_add(&home->elsewhere, -1);
 }
 
@@ -503,8 +502,8 @@ static __always_inline void touch(__u64 hash)
 	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[preferred_slot_of(hash)]));
 }
 
-/* note_change keeps when a flow has begun, or ended: another balancer may be told of that, and
- * compares it with what it has seen. */
+/* note_change notes when a flow has begun, or ended: another balancer may be told of it, and compares the time with its
+ * own entry's. */
 static __always_inline void note_change(struct flow_bucket *bucket, __u32 at, __u32 clock)
 {
 	if (bucket->seen[at] != clock && !dry_run())

@@ -55,8 +55,8 @@ static __always_inline void note_fewer(struct turn *turn, __u64 flows)
 		turn->fewest = flows;
 }
 
-/* count_flow adds a flow to, or takes one from, what its backend and its service have. The
- * backend may have the fewest then. */
+/* count_flow adds a flow to the counts of its backend and its service, or subtracts one. The backend may have the
+ * fewest then. */
 static __always_inline void count_flow(__u32 id, __u32 index, __u32 by)
 {
 	struct backend_load *load = load_of(index);

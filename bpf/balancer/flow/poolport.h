@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Full NAT: a flow has an address and port of the pool for as long as it lives. They stand
- * with the flow; a second table finds it by what its replies bear. */
+/* Full NAT: a flow has an address and port of the pool for as long as it lives. They stand in its entry; a second table
+ * finds the flow by the 5-tuple of its replies. */
 #pragma once
 
 #include "evict.h"
@@ -17,7 +17,7 @@
 #define PORT_ATTEMPTS_CROWDED 4
 #define PORT_ATTEMPTS_CROWDED_NOW 8
 
-/* reply_ends writes what replies to a flow bear: from its backend to its place in the
+/* reply_ends writes the source and destination of replies to a flow: its backend, and its address and port of the
  * pool. */
 static __always_inline bool reply_ends(void *generation, const struct flow *flow,
 				       __u32 protocol, struct packet *ends)
@@ -39,8 +39,7 @@ static __always_inline bool reply_ends(void *generation, const struct flow *flow
 	return true;
 }
 
-/* nat_candidate makes the pool's address and port that an attempt tries those of the new
- * flow. */
+/* nat_candidate gives the new flow the address and port of the pool that an attempt tries. */
 static __always_inline bool nat_candidate(void *generation, bool ipv6, __u32 hash,
 					  struct flow *flow)
 {
@@ -55,8 +54,7 @@ static __always_inline bool nat_candidate(void *generation, bool ipv6, __u32 has
 	return true;
 }
 
-/* hairpin_candidate likewise makes a port of ours, and the address that the flow's backend knows
- * us by. */
+/* hairpin_candidate likewise gives it a port, and the address of ours that the flow's backend knows. */
 static __always_inline bool hairpin_candidate(__u32 hash, struct flow *flow)
 {
 	__u32 ports = loaded.hairpin_last_port - loaded.hairpin_first_port + 1;
@@ -66,7 +64,7 @@ static __always_inline bool hairpin_candidate(__u32 hash, struct flow *flow)
 	return loaded.hairpin_last_port;
 }
 
-/* candidate makes what an attempt of a new flow tries. */
+/* candidate gives a new flow the address and port that an attempt tries. */
 static __always_inline bool candidate(void *generation, bool hairpin, bool ipv6, __u32 hash,
 				      struct flow *flow)
 {
@@ -74,11 +72,10 @@ static __always_inline bool candidate(void *generation, bool hairpin, bool ipv6,
 					   nat_candidate(generation, ipv6, hash, flow);
 }
 
-/* cost_of says what it costs to take a port from the flow that has it, the least first: of
- * one that is over the backend knows nothing any more, or takes the next SYN; one in TIME-WAIT
- * it takes for the next one if the SYN's sequence number or timestamp is beyond the last (RFC
- * 6191), and else after the new client's RST, with its next SYN; and a half-open flow may be
- * about to prove itself. */
+/* cost_of ranks the flows that a port may be taken from, the cheapest first. A backend has forgotten a flow that is
+ * over, or takes the next SYN. Of one in TIME-WAIT it takes the next SYN if its sequence number or timestamp is beyond
+ * the last (RFC 6191), and else only after the new client's RST, with its next SYN. A half-open flow may be about to
+ * prove itself. */
 static __always_inline __u32 cost_of(__u32 state)
 {
 	if (!is_over(state))
@@ -152,7 +149,7 @@ __noinline int nat_try(__u32 protocol)
 	return OUTCOME_DROPPED_NO_PORT;
 }
 
-/* nat_take_over gives the new flow what the elder has. Scratch: takes elder; as nat_try(). */
+/* nat_take_over gives the new flow the elder's address and port. Scratch: takes elder; as nat_try(). */
 static __always_inline int nat_take_over(struct scratch *scratch, __u32 protocol)
 {
 	struct flow *flow = &scratch->tracking.flow;

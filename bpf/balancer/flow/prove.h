@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Flows that have proven themselves: they move to a table that nothing unproven takes room of. */
+/* Flows that have proven themselves: they move to a table in which unproven flows take no room. */
 #pragma once
 
 #include "poolport.h"
@@ -28,7 +28,7 @@ static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64
 	return insert_flow(copy, hash, true, state, bucket->seen[at]);
 }
 
-/* leave_unproven takes it out there; false where its state has changed since. */
+/* leave_unproven removes the unproven entry; false where its state has changed since. */
 static __always_inline bool leave_unproven(__u32 place, __u64 hash, __u32 state)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Backends that refuse connections. A refused flow has ended, and a backend whose program is
- * dead would for ever have the fewest: so each refusal weighs on it for a while. The penalty is
- * a number of flows that the schedulers count in addition. It doubles with each refusal, halves
- * with each connection that comes about and with each second, and for REFUSAL_LASTS it does not
- * fall below what puts the backend level with the best of the others: the control plane sees
- * to what takes time (refusal.go). */
+/* Backends that refuse connections. A refused flow has ended, and a backend whose program is dead would for ever have
+ * the fewest: so each refusal weighs on it for a while. The penalty is a number of flows that the schedulers count in
+ * addition. It doubles with each refusal, halves with each connection that comes about and with each second, and for
+ * REFUSAL_LASTS it does not fall below the number that puts the backend level with the best of the others. The control
+ * plane does the part that goes by time (refusal.go). */
 #pragma once
 
 #include "load.h"

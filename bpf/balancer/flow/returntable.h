@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table that finds a full-NAT flow by what its replies bear. An entry says where the
- * flow is, and the flow whether it is the one: so an entry whose flow has ended does no
- * harm, and no program has to take it out in time. */
+/* The table that finds a full-NAT flow by the 5-tuple of its replies. An entry has the place of the flow, and the
+ * flow's own key decides whether it is the one: so an entry whose flow has ended does no harm, and no program has to
+ * remove it in time. */
 #pragma once
 
 #include "flowtable.h"
@@ -11,7 +11,7 @@
  * verifier as much as all the rest of this file. */
 #define RETURN_TRIES 3
 
-/* hash_return places what replies bear: from a backend to the pool. */
+/* hash_return hashes the 5-tuple of replies, from a backend to the pool. */
 static __always_inline __u64 hash_return(const struct packet *reply)
 {
 	__u64 h = loaded.flow_secret + ((__u64)reply->source_port << 48 |
@@ -133,7 +133,7 @@ static __always_inline __u32 vacant_return(const struct return_bucket *bucket)
 	return RETURN_BUCKET;
 }
 
-/* stale_return is one that can be had back. */
+/* stale_return is a place whose entry can be replaced. */
 static __always_inline __u32 stale_return(const struct return_bucket *bucket)
 {
 	for (__u32 i = 0; i < RETURN_BUCKET; i++)

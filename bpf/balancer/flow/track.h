@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is remembered of flows: how they begin, go on and end. */
+/* Connection tracking: the states of flows, and the packets that begin, move and end them. */
 #pragma once
 
 #include "flowtable.h"
@@ -130,7 +130,7 @@ static __always_inline __u64 hash_of(const struct flow *flow)
 	return hash_key(flow->address, flow->port, flow->service, true);
 }
 
-/* found is a flow's place, and what stands there. */
+/* found is a flow's place, and the bucket with its entry. */
 struct found {
 	struct flow_bucket *bucket;
 	place_t place;
@@ -225,7 +225,7 @@ static __always_inline bool forget_flow(const struct found *found, __u64 hash, _
 			 (found->proven ? FORGET_PROVEN : 0) | (counted ? FORGET_COUNTED : 0));
 }
 
-/* end_flow forgets a flow of the service, unless all that is asked is a question. */
+/* end_flow forgets a flow of the service, unless the program is on a dry run. */
 static __always_inline void end_flow(const struct service *service, const struct found *found,
 				     __u64 hash)
 {
@@ -333,7 +333,7 @@ static __always_inline __u32 first_state(const struct packet *packet)
 	return packet->protocol == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
 }
 
-/* forget_place takes back what was remembered of a flow that cannot begin. */
+/* forget_place removes the entry of a flow that cannot begin. */
 static __always_inline void forget_place(__u32 place, __u64 hash)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Ends UDP sockets that are connected to a backend which takes no packets any more. What such a socket
- * sends meets no program, so it cannot be given another backend: its program gets an error instead,
- * and connects anew. Run by a read of the iterator over the UDP sockets of a network namespace. */
+/* Ends UDP sockets that are connected to a backend which takes no packets any more. Datagrams of such a socket pass no
+ * program, so it cannot be given another backend: its program gets an error instead, and connects anew. Run by a read
+ * of the iterator over the UDP sockets of a network namespace. */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -22,14 +22,14 @@ struct bpf_iter__udp {
 typedef struct bpf_iter__udp ctx_t;
 #define AT_SOCKETS
 
-/* What is remembered stands on more than is asked here. */
+/* sockets.h has more functions than are called here. */
 #pragma clang diagnostic ignored "-Wunused-function"
 
 #include "sockets.h"
 
 extern int bpf_sock_destroy(struct sock_common *sk) __attribute__((section(".ksyms")));
 
-/* is_stranded says whether a peer is what a UDP socket is connected to in vain. */
+/* is_stranded says whether a UDP socket is connected to a peer that takes no packets any more. */
 static __always_inline bool is_stranded(const struct local_peer *peer)
 {
 	return (peer_state(peer) & PEER_STATE) == PEER_CONNECTED && peer->protocol == IPPROTO_UDP &&

@@ -58,9 +58,9 @@ static __always_inline void write_end(struct bpf_sock_addr *ctx, bool ipv6, bool
 	}
 }
 
-/* read_own reads what the socket is bound to into the packet's source. An address that it is not
- * bound to yet is that of the VIP, from which the kernel would send to its own address; a port is
- * any. False where it is bound to a VIP: it has its own reason to. */
+/* read_own reads the socket's bound address and port into the packet's source. Of a socket that is not bound yet, the
+ * address is the VIP, from which the kernel would send to its own address, and the port is any. False where it is bound
+ * to a VIP, which its program has a reason for. */
 static __always_inline bool read_own(struct bpf_sock_addr *ctx, struct packet *packet)
 {
 	struct bpf_sock *sk = ctx->sk;

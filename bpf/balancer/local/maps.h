@@ -11,8 +11,8 @@ const enum local_agreement *unused_local_agreement __attribute__((unused));
 const enum local_event *unused_local_event __attribute__((unused));
 const enum peer_state *unused_peer_state __attribute__((unused));
 
-/* local_sockets are those that have a backend, by their cookie. An entry goes when its socket is
- * closed, and takes its memory when it comes. */
+/* local_sockets are those that have a backend, by their cookie. An entry is removed when its socket is closed; its
+ * memory is allocated when it is made. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, LOCAL_SOCKETS);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What has no room on the stack, of programs at sockets. They run in the thread that connects or sends,
- * and may lose the CPU to another one that does: each thread has memory of its own, for as long as it
- * asks. Included by scratch.h. */
+/* Scratch memory of programs at sockets, whose stack is too small. They run in the thread that connects or sends, which
+ * may be preempted by another one that does: each thread has memory of its own, for as long as its call takes. Included
+ * by scratch.h. */
 #pragma once
 
 #include "types.h"
@@ -23,8 +23,8 @@ static __always_inline struct scratch *get_scratch(void)
 	return bpf_map_lookup_elem(&scratches, &thread);
 }
 
-/* lend_scratch brings this thread's, which return_scratch() takes back; NULL where too many threads
- * have some. */
+/* lend_scratch returns this thread's memory, which return_scratch() takes back; NULL where too many threads have
+ * some. */
 static __always_inline struct scratch *lend_scratch(void)
 {
 	__u64 thread = bpf_get_current_pid_tgid();

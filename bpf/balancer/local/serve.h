@@ -9,7 +9,7 @@
 #include "../choose/clients.h"
 #include "../choose/select.h"
 
-/* What a program at a system call returns. */
+/* Verdicts of a program at a system call. */
 #define REFUSE 0
 #define PROCEED 1
 
@@ -25,7 +25,7 @@ static __always_inline int refuse(enum local_event why)
 	return REFUSE;
 }
 
-/* event_of says why a choice has failed. */
+/* event_of is the event of a choice that has failed. */
 static __always_inline enum local_event event_of(enum outcome outcome)
 {
 	switch (outcome) {
@@ -40,8 +40,8 @@ static __always_inline enum local_event event_of(enum outcome outcome)
 	}
 }
 
-/* attach_client keeps where a client went, for its next flow. A program on this host has no need to
- * prove that it is there. Scratch: takes tracking.flow, and what find_affinity() leaves. */
+/* attach_client makes the affinity of a client, for its next flow. A program on this host has no need to prove that it
+ * is there. Scratch: takes tracking.flow, and what find_affinity() leaves. */
 static __always_inline void attach_client(void *generation, const struct service *service,
 					  struct tracking *tracking, __u64 choice)
 {
@@ -55,7 +55,7 @@ static __always_inline void attach_client(void *generation, const struct service
 	prove_client(service);
 }
 
-/* choose_of_client chooses where it matters who asks. */
+/* choose_of_client chooses where the service cares who the client is. */
 static __always_inline __u64 choose_of_client(void *generation, const struct service *service,
 					      const struct packet *packet)
 {
@@ -179,7 +179,7 @@ static __always_inline int serve(struct bpf_sock_addr *ctx, bool ipv6, void *gen
 	count_event(LOCAL_SERVED);
 	index = backend->index;
 	count = bpf_map_lookup_elem(&backend_counts, &index);
-	/* A packet may come in between. */
+	/* A datagram may arrive in between. */
 	if (count)
 		__sync_fetch_and_add(&count->connections, 1);
 	write_end(ctx, ipv6, packet->ipv6, backend->address, backend->port);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is remembered of a socket: which backends it got for which VIPs. Its program may use it on
- * several CPUs at once. A peer is taken and let go of by exchanging the word of its state; who reads
- * it looks at that word before and after. */
+/* The state of a socket: which backends it got for which VIPs. The process that owns it may use it on several CPUs at
+ * once. A peer is taken and let go of by exchanging the word of its state; who reads it looks at that word before and
+ * after. */
 #pragma once
 
 #include "maps.h"
@@ -32,15 +32,15 @@ static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
 	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
 }
 
-/* peer_count is what a peer is counted as: local_peer.counted, and where. */
+/* peer_count has local_peer.counted of a peer, and the service and backend under which the peer is counted. */
 struct peer_count {
 	__u32 word;
 	__u32 service;
 	__u32 backend;
 };
 
-/* count_of reads it, before the peer is let go of by exchanging the state that was read: where that comes about, it is
- * of that peer. Another thread may have taken the place right after. */
+/* count_of reads it before the peer is released by exchanging the state that was read. If the exchange succeeds, the
+ * count is that peer's; after it, another thread may take the place at once. */
 static __always_inline struct peer_count count_of(const struct local_peer *peer)
 {
 	struct peer_count count;
@@ -52,15 +52,14 @@ static __always_inline struct peer_count count_of(const struct local_peer *peer)
 	return count;
 }
 
-/* uncount takes a peer that has been let go of from the flows of its backend and its service, once. */
+/* uncount subtracts a peer that was released from the flows of its backend and its service, once. */
 static __always_inline void uncount(struct local_peer *peer, struct peer_count count)
 {
 	if (count.word && __sync_val_compare_and_swap(&peer->counted, count.word, 0) == count.word)
 		count_flow(count.service, count.backend, -1);
 }
 
-/* retire ends that a socket sends to a peer: what still comes from there is told to come from the
- * VIP. */
+/* retire marks a peer that a socket sends to no more: datagrams that still come from it are shown as the VIP's. */
 static __always_inline void retire(struct local_peer *peer, __u32 state)
 {
 	struct peer_count count = count_of(peer);
@@ -69,7 +68,7 @@ static __always_inline void retire(struct local_peer *peer, __u32 state)
 		uncount(peer, count);
 }
 
-/* retire_connected does so with what a socket is connected to. */
+/* retire_connected does so with the peer that a socket is connected to. */
 static __always_inline void retire_connected(struct local_socket *socket)
 {
 	for (int i = 0; i < LOCAL_PEERS; i++) {
@@ -80,8 +79,9 @@ static __always_inline void retire_connected(struct local_socket *socket)
 	}
 }
 
-/* worth says how much would be lost with a peer, the more the greater: nothing, what comes late, what
- * the socket has sent to for longest, what it is connected to. */
+/* worth ranks peers by the loss that taking their place would be: nothing for a free place, then late datagrams of a
+ * previous peer, then a peer that the socket sends to, the more recently the more, and most for the one that it is
+ * connected to. */
 static __always_inline __u64 worth(const struct local_peer *peer, __u32 state, __u32 now)
 {
 	switch (state & PEER_STATE) {
@@ -95,7 +95,7 @@ static __always_inline __u64 worth(const struct local_peer *peer, __u32 state, _
 	return ~0ULL;
 }
 
-/* claim_peer takes a place for one more peer, if need be of the least worth: PEER_BUSY then. */
+/* claim_peer takes a place for one more peer, if need be that of the peer of least worth, and leaves it PEER_BUSY. */
 static __always_inline struct local_peer *claim_peer(struct local_socket *socket, __u32 now)
 {
 	__u64 least = ~0ULL;
@@ -123,15 +123,15 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 	return peer;
 }
 
-/* is_for says whether a peer is what a socket got for a packet's destination. */
+/* is_for says whether a socket got a peer for a packet's destination. */
 static __always_inline bool is_for(const struct local_peer *peer, const struct packet *packet)
 {
 	return peer->vip_port == packet->destination_port && peer->ipv6 == packet->ipv6 &&
 	       same_address(peer->vip, packet->destination);
 }
 
-/* find_current looks for the backend that a socket sends a packet's destination to. It returns the
- * peer, and a copy of what it was at that time; NULL where there is none. */
+/* find_current looks for the backend that a socket got for a packet's destination. It returns the peer, and a copy as
+ * of that moment; NULL where there is none. */
 static __always_inline struct local_peer *find_current(struct local_socket *socket,
 						       const struct packet *packet,
 						       struct local_peer *copy)
@@ -153,8 +153,8 @@ static __always_inline struct local_peer *find_current(struct local_socket *sock
 	return NULL;
 }
 
-/* find_vip looks for the VIP for which a socket got what the packet's destination is, and writes it
- * there; false where it got that for none. */
+/* find_vip looks for the VIP for which a socket got the backend that is the packet's destination, and writes the VIP
+ * there; false where there is none. */
 static __always_inline bool find_vip(struct local_socket *socket, struct packet *packet,
 				     bool connected)
 {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What the programs at this host's sockets remember. */
+/* State that the programs at this host's sockets keep. */
 #pragma once
 
 #include <linux/types.h>
@@ -11,11 +11,11 @@ enum local_agreement {
 	/* Backends that are remembered of each: of a socket that sends to several VIPs, or whose
 	 * backend has changed. */
 	LOCAL_PEERS = 4,
-	/* Threads that ask at the same instant what needs a struct scratch. */
+	/* Threads that hold a struct scratch at the same instant. */
 	LOCAL_THREADS = 1024,
 };
 
-/* local_event is what became of a socket that asked for a VIP. */
+/* local_event is the outcome of a socket's call for a VIP. */
 enum local_event {
 	/* It got a backend. */
 	LOCAL_SERVED,
@@ -36,7 +36,7 @@ enum local_event {
 	LOCAL_EVENTS,
 };
 
-/* peer_state is what a backend is to a socket. The higher bits of the word count changes. */
+/* peer_state is the state of a place among a socket's backends. The higher bits of the word count changes. */
 enum peer_state {
 	PEER_FREE,
 	/* A program is writing it. */
@@ -45,9 +45,9 @@ enum peer_state {
 	PEER_CONNECTED,
 	/* The socket sends datagrams for the VIP to it. */
 	PEER_SENT,
-	/* It did: what still comes from there comes from the VIP. */
+	/* The socket sent there before: datagrams that still come from it are shown as the VIP's. */
 	PEER_FORMER,
-	/* With the state's word, in which the place was taken, it is what local_peer.counted says. */
+	/* Together with the word of the state in which the place was taken: the value of local_peer.counted. */
 	PEER_COUNTED = 0x80,
 	PEER_STATE = 0xff,
 	PEER_CHANGE = 0x100,
@@ -76,7 +76,7 @@ struct local_peer {
 	__u32 state;
 };
 
-/* local_socket is what is remembered of a socket, by its cookie. */
+/* local_socket has the backends that a socket got, by its cookie. */
 struct local_socket {
 	struct local_peer peers[LOCAL_PEERS];
 };

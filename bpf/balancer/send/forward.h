@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* What is written into a packet on its way to a backend, and on its way back. */
+/* Rewrites packets on their way to a backend, and on their way back. */
 #pragma once
 
 #include "fullnat.h"
@@ -11,8 +11,8 @@
 #include "translate.h"
 #include "tunnel.h"
 
-/* aim says what a packet becomes in the modes that rewrite addresses. Full NAT's
- * source is there already. */
+/* aim sets a packet's destination in the modes that rewrite addresses: the backend's address, with its port, or by mode
+ * dscp with the TOS. Full NAT's source is there already. */
 static __always_inline void aim(const struct decision *decision, struct translation *to)
 {
 	const struct backend *backend = decision->backend;
@@ -24,7 +24,7 @@ static __always_inline void aim(const struct decision *decision, struct translat
 	__builtin_memcpy(to->destination, backend->address, sizeof(to->destination));
 }
 
-/* overhead is what a packet grows by on its way to a backend. */
+/* overhead is the length of the tunnel headers that a packet to a backend gets, in bytes. */
 static __always_inline __u32 overhead(const struct decision *decision)
 {
 	if ((has_mode(MODE_IPIP) && decision->mode == MODE_IPIP) ||
@@ -91,7 +91,7 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	return OUTCOME_FORWARDED;
 }
 
-/* deliver is the same off the common ways, for what has no TCP header in front. */
+/* deliver is the same off the fast path, for packets that do not begin with a TCP header. */
 static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
 				       struct decision *decision, const struct translation *to)
 {
@@ -111,8 +111,8 @@ static __always_inline enum outcome leave_by(ctx_t *ctx, const struct packet *pa
 	return OUTCOME_RETURNED;
 }
 
-/* answerer_of is the address of ours that a backend knows: full NAT's, which the reply is
- * for, or else the VIP, which becomes its source. */
+/* answerer_of is the address of ours that ICMP errors to a backend come from: full NAT's, which the reply is for, or
+ * else the VIP, to which its source is translated. */
 static __always_inline const __be32 *answerer_of(const struct packet *packet,
 						 const struct decision *decision,
 						 const struct translation *to)
@@ -121,10 +121,9 @@ static __always_inline const __be32 *answerer_of(const struct packet *packet,
 									  to->source;
 }
 
-/* no_reply says what becomes of a packet from a backend's endpoint that is no reply to a
- * client: OUTCOME_NONE where it is one. Of mode nat and a service that remembers nothing all
- * that is known is where it comes from; what the kernel would not forward answers this host's
- * own connection to the backend. A flow of full NAT is known. */
+/* no_reply returns the outcome of a packet from a backend's endpoint that is no reply to a client, and OUTCOME_NONE for
+ * a reply. By mode nat, of a service without flow entries, only the packet's source is known; one that the kernel would
+ * not forward answers this host's own connection to the backend. By full NAT the flow is known. */
 static __always_inline enum outcome no_reply(enum way way, const struct decision *decision)
 {
 	if (way == WAY_UNTRANSLATED)
@@ -142,7 +141,7 @@ static __always_inline bool is_left_alone(enum outcome outcome)
 	       outcome == OUTCOME_PASSED_UNTRANSLATED || outcome == OUTCOME_PASSED_NO_FLOW;
 }
 
-/* came_as is what a trace says of a packet from a backend. */
+/* came_as is the reason that a trace has for a packet from a backend. */
 static __always_inline enum trace_reason came_as(enum outcome outcome)
 {
 	return is_left_alone(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
@@ -176,7 +175,7 @@ static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct pa
 	return leave_by(ctx, packet, decision, way, &route);
 }
 
-/* send_back is the same off the common ways, for what is known to be a reply. */
+/* send_back is the same off the fast path, for a packet that is known to be a reply. */
 static __noinline enum outcome send_back(ctx_t *ctx, const struct packet *packet,
 					 struct decision *decision, struct translation *to)
 {

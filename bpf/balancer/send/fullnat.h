@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Full NAT: what the source of a flow's packets becomes. */
+/* Full NAT: the source that a flow's packets get, from the pool. */
 #pragma once
 
 #include "../choose/choice.h"
 #include "translate.h"
 
-/* take_pool_end makes the source of a packet an address and port of the pool; false where that address
- * has gone. */
+/* take_pool_end gives a packet an address and port of the pool as its source; false where that address has gone. */
 static __always_inline bool take_pool_end(void *generation, struct backend *backend,
 					  const struct pool_end *end, struct translation *to)
 {
@@ -19,8 +18,7 @@ static __always_inline bool take_pool_end(void *generation, struct backend *back
 	return true;
 }
 
-/* from_pool makes the source of a packet what its flow has of the pool. Scratch: takes
- * tracking.source. */
+/* from_pool gives a packet its flow's address and port of the pool as its source. Scratch: takes tracking.source. */
 static __always_inline enum outcome from_pool(void *generation, const struct decision *decision,
 					      struct translation *to)
 {
@@ -34,8 +32,8 @@ static __always_inline enum outcome from_pool(void *generation, const struct dec
 		       OUTCOME_DROPPED_NO_ADDRESS : OUTCOME_DROPPED_NO_FLOW;
 }
 
-/* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new
- * source into *to; or it says why there is no choice. Scratch: takes tracking.source. */
+/* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new source into *to; or it
+ * returns the outcome of a packet without a choice. Scratch: takes tracking.source. */
 static __always_inline enum outcome apply_choice(void *generation, __u64 choice,
 						 struct decision *decision,
 						 struct translation *to)

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets of full NAT in midstream, both ways, sent on by the link or the next hop that is known.
- * Each is a function by itself: what it needs would not fit the stack of the fast path. What it
- * cannot tell at a glance it leaves as it is, for the slow path, which also knows why. Include
- * after one of the ctx_*.h headers. */
+/* Packets of full NAT in midstream, both ways, sent on by the link or the next hop that is known. Each is a function by
+ * itself: inlined, it would not fit the stack of the fast path. Other packets it leaves unchanged to the slow path,
+ * which also notes the reasons. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "forward.h"

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* How the short ways send a packet on: with its backend's MAC address and at most its address
- * and port, by the link that it came in on. Everything else is forward.h's. */
+/* Sending on the fast paths: with the backend's MAC address and at most its address and port, by the link that the
+ * packet came in on. Everything else is forward.h's. */
 #pragma once
 
 #include "forward.h"
 #include "../count.h"
 
-/* sends_plainly says whether a service's packets need nothing but the address of a backend, and
- * no room. */
+/* sends_plainly says whether a service's packets need nothing but the address of a backend, and do not grow. */
 static __always_inline bool sends_plainly(const struct service *service)
 {
 	if (service->mss)
@@ -17,9 +16,8 @@ static __always_inline bool sends_plainly(const struct service *service)
 	       (has_mode(MODE_NAT) && service->mode == MODE_NAT);
 }
 
-/* translate_plainly makes the backend the destination of a packet; OUTCOME_NONE, and nothing is
- * written, where its sender is to be told something. Half written, it is no packet of any
- * service, and is dropped. */
+/* translate_plainly makes the backend the destination of a packet; OUTCOME_NONE, and nothing is written, where its
+ * sender is to get an ICMP error. Half written, it is no packet of any service, and is dropped. */
 static __always_inline enum outcome translate_plainly(ctx_t *ctx, const struct packet *packet,
 						      const struct decision *decision,
 						      void *frame, bool ipv6)
@@ -36,10 +34,10 @@ static __always_inline enum outcome translate_plainly(ctx_t *ctx, const struct p
 								      OUTCOME_DROPPED_MALFORMED;
 }
 
-/* send_here sends a plain packet of a service that sends_plainly() to a backend on the link that
- * the packet came in on, and counts it: OUTCOME_NONE, and nothing is written, where it needs more.
- * `frame` is where the packet begins, of which an IP header has been read. Without `marks`, which
- * is a constant, it knows nothing of mode dscp, and is shorter. */
+/* send_here sends a plain packet of a service that sends_plainly() to a backend on the link that the packet came in on,
+ * and counts it: OUTCOME_NONE, and nothing is written, where it needs more. `frame` is where the packet begins, of
+ * which an IP header has been read. Without `marks`, which is a constant, it has no code for mode dscp, and is
+ * shorter. */
 static __always_inline enum outcome send_here(ctx_t *ctx, const struct packet *packet,
 					      const struct decision *decision, void *frame,
 					      bool ipv6, bool marks)

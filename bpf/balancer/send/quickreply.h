@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Replies on the fast path: plain ones in midstream, whose way is mirrored or known. What cannot be
- * told of one at a glance is left to the slow path: OUTCOME_NONE. Include after one of the ctx_*.h
- * headers. */
+/* Replies on the fast path: plain ones in midstream, whose way is mirrored or known. Others are left to the slow path:
+ * OUTCOME_NONE. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "../count.h"
@@ -9,8 +8,8 @@
 #include "returns.h"
 #include "route.h"
 
-/* leave_to_host ends what a backend's endpoint answers a program of this host: it has no known way.
- * So that is asked where the shortest way ends for a reply, which then pays nothing for it. */
+/* leave_to_host leaves a backend's answer to a program of this host to the kernel. Such a packet has no known way: so
+ * this is asked only where the fast path ends for a reply, and costs the others nothing. */
 static __always_inline enum outcome leave_to_host(void *generation,
 						  const struct endpoint *endpoint,
 						  const struct packet *packet)
@@ -19,7 +18,7 @@ static __always_inline enum outcome leave_to_host(void *generation,
 							    OUTCOME_NONE;
 }
 
-/* reply_by_way sends a reply by a way, unless it must take the longer one: OUTCOME_NONE. */
+/* reply_by_way sends a reply by a way, unless it must take the slow path: OUTCOME_NONE. */
 static __always_inline enum outcome reply_by_way(ctx_t *ctx, const struct packet *packet, bool ipv6,
 						 const struct endpoint *endpoint,
 						 const struct translation *to, const void *macs,

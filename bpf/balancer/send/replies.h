@@ -7,9 +7,8 @@
 #include "../choose/select.h"
 #include "../choose/slot.h"
 
-/* has_flow says whether an entry of the key's is the backend's, in one of the tables. With
- * `notes` it is kept from being forgotten, unless it is half open: that one's time is the
- * client's to use. */
+/* has_flow says whether the entry of a key, in one of the tables, is the backend's. With `notes` the entry's time is
+ * refreshed, unless the flow is half open: the backend's packets do not prolong that. */
 static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool proven,
 				     const struct backend *owner, bool notes)
 {
@@ -43,8 +42,8 @@ static __always_inline bool names(void *generation, __u64 block, __u32 slot,
 	return member && member->index == owner->index && member->generation == owner->generation;
 }
 
-/* is_named says whether a client's packets go, or went before the last changes, to a backend
- * by the hash alone. */
+/* is_named says whether the hash alone leads a client's packets to a backend, or led them there before the last
+ * changes. */
 static __always_inline bool is_named(void *generation, const struct service *service,
 				     const struct flow *client, bool ipv6,
 				     const struct backend *owner)
@@ -65,11 +64,10 @@ static __always_inline bool is_named(void *generation, const struct service *ser
 	return names(generation, pair(&service->base), hash_scale(hash, service->base_size), owner);
 }
 
-/* may_be_forgotten says whether a packet may be part of a flow of its endpoint's that is not
- * remembered, though all are to be: of before the service remembered, or that found no room,
- * or was silent for too long. Such flows go by the hash; but not those of before their backend
- * left and came back, or that are being moved, of which nothing is known. A reply of theirs that
- * reached its client as it is would be answered by a reset. */
+/* may_be_forgotten says whether a packet may be part of a flow of its endpoint that has no entry, though its service
+ * tracks all flows: one from before the service tracked them, one that found no room, or one that was silent for too
+ * long. Such flows go by the hash; but not those from before their backend left and came back, or that are being moved,
+ * of which nothing is known. A reply of theirs that reached its client untranslated would be answered by a reset. */
 static __always_inline bool may_be_forgotten(void *generation, const struct packet *reply,
 					     const struct endpoint *endpoint,
 					     const struct flow *client,
@@ -89,9 +87,9 @@ static __always_inline bool may_be_forgotten(void *generation, const struct pack
 	return service && is_named(generation, service, client, reply->ipv6, owner);
 }
 
-/* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service;
- * of one that remembers nothing, each is taken for that. `notes`: the packet shows that the
- * flow lives. Scratch: takes ends; tracking.flow is its own. */
+/* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
+ * entries, each is taken for that. `notes`: the packet shows that the flow lives. Scratch: takes ends; tracking.flow is
+ * its own. */
 __noinline int is_reply(const struct packet *reply, __u32 notes)
 {
 	void *generation = current_generation();

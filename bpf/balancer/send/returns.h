@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which packets are replies of backends that come back through us, and what they
- * become. */
+/* Recognises the replies of backends that come back through us, and translates them. */
 #pragma once
 
 #include "translate.h"
@@ -8,7 +7,7 @@
 #include "../flow/returntable.h"
 #include "../flow/track.h"
 
-/* from_vip makes a reply's source what its client has sent to. */
+/* from_vip translates a reply's source to the VIP and port that its client has sent to. */
 static __always_inline void from_vip(const struct endpoint *endpoint, struct translation *to)
 {
 	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
@@ -17,8 +16,7 @@ static __always_inline void from_vip(const struct endpoint *endpoint, struct tra
 	to->asked_of = endpoint->service == NO_SERVICE ? 0 : endpoint->backend + 1;
 }
 
-/* return_nat: the source was looked for among the backends' endpoints, and becomes
- * the VIP's. */
+/* return_nat: the source was looked up among the backends' endpoints, and is translated to the VIP. */
 static __always_inline bool return_nat(void *generation, struct endpoint *endpoint,
 				       struct decision *decision, struct translation *to)
 {
@@ -31,8 +29,7 @@ static __always_inline bool return_nat(void *generation, struct endpoint *endpoi
 	return decision->backend;
 }
 
-/* return_fullnat: both ends were looked for among the flows'; `place` is where. What the
- * reply becomes is in *to. */
+/* return_fullnat: the 5-tuple was looked up among the flows'; `place` is the flow's. The translation is left in *to. */
 static __always_inline bool return_fullnat(void *generation, __u32 place,
 					   struct decision *decision, struct translation *to)
 {
@@ -107,9 +104,8 @@ static __always_inline bool is_to_us(void *generation, const struct endpoint *en
 	return backend && same_address(backend->local, packet->destination);
 }
 
-/* answers_host says whether a packet from a backend's endpoint is for a program of this host's,
- * which its socket knows what to do with: to look for its flow, or for a way on, would be in
- * vain. */
+/* answers_host says whether a packet from a backend's endpoint is for a program of this host, whose socket is connected
+ * to the backend itself: the packet has no flow entry to look up, and no way on. */
 static __always_inline bool answers_host(void *generation, const struct endpoint *endpoint,
 					 const struct packet *packet)
 {
@@ -124,8 +120,8 @@ static __always_inline bool is_from_hairpin(void *generation, const struct endpo
 	return endpoint && has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
-/* return_hairpin: a flow of a hairpin has both ends. Where none has, the packet is this host's own
- * business, for the address is its own. */
+/* return_hairpin: the 5-tuple is a hairpin flow's. Where it is none's, the packet is left to this host, for the address
+ * is its own. */
 static __always_inline bool return_hairpin(void *generation, const struct packet *packet,
 					   const struct endpoint *endpoint,
 					   struct decision *decision, struct translation *to,
@@ -157,7 +153,7 @@ static __always_inline enum outcome select_return(void *generation, const struct
 		if (!at || !return_fullnat(generation, at, decision, to))
 			return flows_move(generation) ? OUTCOME_DROPPED_FLOWS_MOVING :
 							OUTCOME_DROPPED_NO_FLOW;
-		/* What is dropped because it is cut short must not end a flow. */
+		/* A packet that is dropped because it is cut short must not end a flow. */
 		if (whole)
 			note_fullnat(generation, at, packet);
 		return OUTCOME_NONE;
@@ -176,8 +172,8 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	return OUTCOME_PASSED_NO_SERVICE;
 }
 
-/* is_ours says whether a packet's destination is a VIP or the pool's, or its source
- * a backend's: what cannot be read of it must not slip through. */
+/* is_ours says whether a packet's destination is a VIP or the pool's, or its source a backend's: such a packet is not
+ * passed where the rest of it cannot be read. */
 static __always_inline bool is_ours(void *generation, const struct packet *packet)
 {
 	return kind_of(packet) != KIND_NONE ||

@@ -11,7 +11,7 @@
 #include "../trace.h"
 #include "translate.h"
 
-/* What find_route says besides an outcome. */
+/* Results of find_route. */
 enum way {
 	WAY_FOUND,
 	/* The kernel must find it, or knows what to do with the packet. */
@@ -63,8 +63,8 @@ static __always_inline bool takes(__u32 interface)
 	return false;
 }
 
-/* way_owner tells ways to the same client apart: by the address that the packet's source
- * becomes; or, where each flow has to be looked up, by the backend and the client's port. */
+/* way_owner tells ways to the same client apart: by the address that the packet's source is translated to; or, where
+ * each flow has to be looked up, by the backend and the client's port. */
 static __always_inline __u64 way_owner(const struct packet *packet, const struct translation *to)
 {
 	if (to->asked_of)
@@ -72,8 +72,8 @@ static __always_inline __u64 way_owner(const struct packet *packet, const struct
 	return packet->ipv6 ? (__u64)to->source[1] << 32 | to->source[0] : to->source[0];
 }
 
-/* way_of returns the place of the route that packets with these ends take, if it is known; or
- * NULL. It does not say where an answer to a mere question would be. */
+/* way_of returns the place of the route that packets with these ends take, if it is known; or NULL. On a dry run it
+ * returns NULL, so that no answer is stored. */
 static __always_inline struct known_way *way_of(const struct packet *packet,
 						const struct translation *to)
 {
@@ -90,9 +90,9 @@ static __always_inline struct known_way *way_of(const struct packet *packet,
 	return bpf_map_lookup_elem(&ways, &at);
 }
 
-/* way_stamp is what a way is marked with that is learned now: the tick of the clock, and the changes
- * of routes that the control plane has heard of. It is taken before the kernel is asked: what changes
- * after that makes the answer an old one. */
+/* way_stamp is the age mark of a way that is learned now: the tick of the clock plus the number of route changes that
+ * the control plane has heard of. It is taken before the kernel is asked, so that a change after that makes the answer
+ * stale. */
 static __always_inline __u32 way_stamp(__u32 now)
 {
 	struct mirror *routes = reply_routes_of();
@@ -107,10 +107,10 @@ static __always_inline __u32 way_kind(const struct packet *packet, const struct 
 	return to->exceptions << 8 | !!to->asked_of << 1 | packet->ipv6;
 }
 
-/* knows says whether a way is that of a packet, still counts, and is wide enough. One that
- * was asked for in another tick of the clock does not count. Should the clock stand still,
- * since the control plane does, the number of packets is what bounds it: routes and
- * neighbours may change at any time. A route or neighbour that changed is another stamp. */
+/* knows says whether a way is that of a packet, is still valid, and has an MTU that is large enough. One that was asked
+ * for in another tick of the clock is not valid. Should the clock stand still, since the control plane does, the number
+ * of packets bounds its use: routes and neighbours may change at any time. A change of a route or neighbour changes the
+ * stamp. */
 static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 				  const struct packet *packet, const struct translation *to,
 				  __u32 stamp)
@@ -130,7 +130,7 @@ static __always_inline bool knows(ctx_t *ctx, const struct known_way *known,
 		       known->mtu;
 }
 
-/* learn keeps an answer. Of a GSO packet the kernel did not look at the route's own MTU. */
+/* learn stores the kernel's answer. Of a GSO packet the kernel did not look at the route's own MTU. */
 static __always_inline void learn(ctx_t *ctx, struct known_way *known,
 				  const struct packet *packet, const struct translation *to,
 				  __u16 mtu, const struct route *route, __u32 stamp)
@@ -258,8 +258,8 @@ static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packe
 	return WAY_FOUND;
 }
 
-/* find_route is the same off the common ways, for ICMP errors of what is known to be a flow, whose
- * replies have their next hop noted. Scratch: fib and prefix_key are its own. */
+/* find_route is the same off the fast path, for ICMP errors of known flows, whose replies have their next hop noted.
+ * Scratch: fib and prefix_key are its own. */
 __noinline int find_route(ctx_t *ctx, const struct packet *packet, const struct translation *to,
 			  struct route *route)
 {

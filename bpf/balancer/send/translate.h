@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Addresses and ports that become others, and the checksums that go with them. */
+/* Translation of addresses and ports, and of the checksums that cover them. */
 #pragma once
 
 #include "../link.h"
@@ -25,7 +25,7 @@ static __always_inline __u64 address_changes(const struct packet *packet,
 	       checksum_change_address(packet->destination, to->destination, ipv6);
 }
 
-/* write_ip4 and write_ip6 write what has changed of an IP header. */
+/* write_ip4 and write_ip6 write the changed fields of an IP header. */
 static __always_inline void write_ip4(struct iphdr *ip, const struct packet *packet,
 				      const struct translation *to, __u64 change)
 {
@@ -107,7 +107,7 @@ static __always_inline enum outcome translate_as(ctx_t *ctx, const struct packet
 	return OUTCOME_NONE;
 }
 
-/* translate_inline writes the new ends of a packet; OUTCOME_NONE unless it cannot. */
+/* translate_inline writes the new addresses and ports of a packet; OUTCOME_NONE unless it cannot. */
 static __always_inline enum outcome translate_inline(ctx_t *ctx, const struct packet *packet,
 						     const struct translation *to)
 {

@@ -50,8 +50,7 @@ static __always_inline void write_outer6(void *header, const struct packet *pack
 	__builtin_memcpy(word + 6, backend->address, sizeof(backend->address));
 }
 
-/* write_udp leaves the checksum 0: what is inside has its own, and RFC 6935
- * allows it for tunnels over IPv6 too. */
+/* write_udp leaves the checksum 0: the inner packet has its own, and RFC 6935 allows it for tunnels over IPv6 too. */
 static __always_inline void write_udp(void *header, __u32 hash, __u32 length)
 {
 	__be32 *word = header;

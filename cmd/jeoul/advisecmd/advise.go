@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package advisecmd is the command jeoul advise: its flags, its questions, and what it prints and writes.
+// Package advisecmd is the command jeoul advise: its flags, its questions, and its output.
 package advisecmd
 
 import (
@@ -22,7 +22,7 @@ import (
 
 // Cmd advises. An answer that no flag gives is asked for at the terminal.
 type Cmd struct {
-	Speaks        string   `enum:",http,https,tcp,udp,dns" default:"" placeholder:"PROTOCOL" help:"What clients speak: http, https, tcp, udp or dns."`
+	Speaks        string   `enum:",http,https,tcp,udp,dns" default:"" placeholder:"PROTOCOL" help:"The protocol of clients: http, https, tcp, udp or dns."`
 	Layer7        bool     `name:"layer7" help:"The balancer must end TLS, choose by host or path, or write headers."`
 	Requests      float64  `default:"0" placeholder:"N" help:"Requests a second, of all clients."`
 	Size          float64  `default:"0" placeholder:"BYTES" help:"Bytes of a reply."`
@@ -30,7 +30,7 @@ type Cmd struct {
 	Open          float64  `default:"0" placeholder:"N" help:"Connections that are open at once, where that is much."`
 	ClientAddress string   `name:"client-address" enum:",none,header,packet" default:"" placeholder:"WHERE" help:"Where backends must find the client's address: none, header or packet."`
 	Network       string   `enum:",segment,routed" default:"" placeholder:"segment|routed" help:"Whether backends are on the balancer's segment."`
-	Permits       []string `placeholder:"WHAT,…" help:"What the network permits: tunnels, backends (may be changed), bypass (of the balancer by replies), or none."`
+	Permits       []string `placeholder:"WHAT,…" help:"Permissions of the network: tunnels, backends (may be changed), bypass (of the balancer by replies), or none."`
 	Failures      int      `default:"-1" placeholder:"N" help:"How many balancers may fail at once."`
 
 	Cores float64 `default:"1" placeholder:"N" help:"Cores of a balancer that packets are spread over (${default})."`
@@ -46,13 +46,13 @@ type Cmd struct {
 	Output    string       `name:"output" short:"o" enum:"text,json,yaml" default:"text" placeholder:"FORMAT" help:"Output format: text, json or yaml (${default})."`
 }
 
-// Help says what it rests on.
+// Help lists the output of the command.
 func (Cmd) Help() string {
 	return `Goes from six answers to the mode, the scheduler, the number of balancers and what one of them runs out of first, with the
 measured figure that each statement rests on, a configuration, and the suite that would prove it. What no flag answers is asked for at a terminal.`
 }
 
-// output is what a program reads.
+// output is the advice for programs, with the configuration and the suite.
 type output struct {
 	*advise.Advice `yaml:",inline"`
 	Configuration  string `json:"configuration,omitempty" yaml:"configuration,omitempty"`
@@ -77,7 +77,7 @@ func (c *Cmd) Run(context.Context) error {
 	return out.print(os.Stdout, c.Output, c.To)
 }
 
-// advise decides, and checks what it hands out as the commands that take it do.
+// advise decides, and checks its output as the commands that take it do.
 func (c *Cmd) advise(answers advise.Answers) (*output, error) {
 	evidence, err := c.evidence()
 	if err != nil {
@@ -101,7 +101,7 @@ func (c *Cmd) advise(answers advise.Answers) (*output, error) {
 	return &output{advice, string(configuration), string(suite)}, nil
 }
 
-// evidence returns what is embedded, behind the results that are named.
+// evidence returns the embedded results, behind the results that are named.
 func (c *Cmd) evidence() (*advise.Evidence, error) {
 	evidence, err := advise.Embedded()
 	if err != nil {
@@ -122,7 +122,7 @@ func (c *Cmd) evidence() (*advise.Evidence, error) {
 	return evidence.Before(sources...), nil
 }
 
-// place returns what the configuration names.
+// place returns the interface and the addresses of the configuration, by flags or by default.
 func (c *Cmd) place(n advise.Network) advise.Place {
 	p := advise.DefaultPlace(n)
 	if c.Interface != "" {

@@ -19,7 +19,7 @@ import (
 // errUnanswered: flags leave questions unanswered, and standard input is no terminal to ask at.
 var errUnanswered = errors.New("answers are missing, and there is no terminal to ask at")
 
-// question is one that is asked where no flag answers it.
+// question is a question that is asked where no flag answers it.
 type question struct {
 	flag, text string
 	// answered says whether a flag has answered, take takes an answer.
@@ -70,7 +70,7 @@ func (c *Cmd) fail(answer string) (err error) {
 	return nil
 }
 
-// answers returns what the flags answer, and asks for the rest if a person is there.
+// answers returns the flags' answers, and asks for the rest if a person is there.
 func (c *Cmd) answers(from *os.File, to io.Writer) (advise.Answers, error) {
 	var missing []question
 	var flags []string

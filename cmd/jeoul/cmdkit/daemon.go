@@ -15,8 +15,8 @@ import (
 // host could read it.
 const tokenVariable = "JEOUL_TOKEN"
 
-// DaemonFlags are what cli.Connection groups; they say where the balancer is: on a unix socket of this host, or
-// over TCP.
+// DaemonFlags are the flags of cli.Connection; they say where the balancer is: on a unix socket of this host, or over
+// TCP.
 type DaemonFlags struct {
 	Socket      string `name:"socket" type:"path" group:"connection" placeholder:"PATH" help:"Unix socket of the daemon (${socket})."`
 	Server      string `name:"server" group:"connection" env:"JEOUL_SERVER" placeholder:"URL" help:"A balancer over TCP, as https://HOST:PORT, in place of the socket; JEOUL_TOKEN may have the token."`
@@ -30,7 +30,7 @@ type DaemonFlags struct {
 // environment.
 func (f DaemonFlags) Remote() bool { return f.Server != "" && f.Socket == "" }
 
-// NewClient returns what talks to the balancer.
+// NewClient returns a client of the balancer's API.
 func (f DaemonFlags) NewClient() (*api.Client, error) {
 	if !f.Remote() {
 		if f.Socket == "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// WriteInForce prints what differs from the configuration.
+// WriteInForce prints the operations in force, which the configuration does not have.
 func WriteInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := NewTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
@@ -33,7 +33,7 @@ func WriteInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t.Render()
 }
 
-// absentOr returns what is left on a backend, or since when it is absent.
+// absentOr returns the text of the flows left on a backend, or since when it is absent.
 func absentOr(o *ops.Overlay, left string) string {
 	if o.Absent.IsZero() {
 		return left
@@ -52,7 +52,7 @@ func deadlineText(d *ops.Drained, now time.Time) string {
 	return "in " + max(d.Deadline.Sub(now), 0).Round(time.Second).String()
 }
 
-// leftText says what a drained backend has left, or had at its deadline.
+// leftText counts the flows of a drained backend, now or at its deadline.
 func leftText(d *ops.Drained, left ops.Left) string {
 	switch {
 	case !d.On:
@@ -65,7 +65,7 @@ func leftText(d *ops.Drained, left ops.Left) string {
 	return FlowsText(left)
 }
 
-// FlowsText counts what is known to be left.
+// FlowsText counts the flows left, as far as they are known.
 func FlowsText(left ops.Left) string {
 	if left.Tracked {
 		// The flows are counted now and then only.

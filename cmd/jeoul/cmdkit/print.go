@@ -19,10 +19,10 @@ type OutputFlag struct {
 	Output string `name:"output" short:"o" enum:"text,json" default:"text" placeholder:"FORMAT" help:"Output format: text or json (${default})."`
 }
 
-// JSON says whether a program reads what is printed.
+// JSON says whether the output is for a program.
 func (o OutputFlag) JSON() bool { return o.Output == "json" }
 
-// IsTerminal says whether a person reads what is written to a file.
+// IsTerminal says whether a file is a terminal, which a person reads.
 func IsTerminal(file *os.File) bool {
 	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
 	return err == nil

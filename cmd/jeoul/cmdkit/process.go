@@ -35,7 +35,7 @@ func Build() (version, commit string) {
 // Interrupted is how a run that was interrupted ends, for a shell.
 type Interrupted struct{ Err error }
 
-// Error returns the text of what was interrupted.
+// Error returns the text of the error that the interruption caused.
 func (i Interrupted) Error() string { return i.Err.Error() }
 
 // ExitCode is 128 and the number of SIGINT, as shells have it.

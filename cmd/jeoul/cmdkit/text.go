@@ -18,7 +18,7 @@ func TimeText(at time.Time) string {
 	return at.Local().Format(time.DateTime)
 }
 
-// OneLine keeps what others have written, such as a backend's answer, in its row, and from the terminal's controls.
+// OneLine keeps text from elsewhere, such as a backend's answer, in its row, and from the terminal's controls.
 func OneLine(cell string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -50,7 +50,7 @@ func SecondsText(seconds float64) string {
 	return time.Duration(seconds * float64(time.Second)).String()
 }
 
-// Joined lists texts with commas between them.
+// Joined lists texts, separated by commas.
 func Joined[T fmt.Stringer](list []T) string {
 	var texts []string
 	for _, item := range list {

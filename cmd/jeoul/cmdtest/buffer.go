@@ -20,7 +20,7 @@ func (b *SyncBuffer) Write(p []byte) (int, error) {
 	return b.buffer.Write(p)
 }
 
-// String returns what was written so far.
+// String returns the text written so far.
 func (b *SyncBuffer) String() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -35,7 +35,7 @@ func (s *Shown) Change(change func(*ops.Status)) {
 	change(s.status)
 }
 
-// ServeShown serves a status, and returns what ends that.
+// ServeShown serves a status, and returns a function that ends that.
 func ServeShown(t *testing.T, socket string, status *ops.Status) (s *Shown, stop func()) {
 	t.Helper()
 	happened := events.NewLog(64, time.Unix(1, 0))

@@ -21,12 +21,11 @@ import (
 )
 
 const (
-	// captureBytes is how much of a packet is looked at: the headers, and what
-	// an ICMP error quotes.
+	// captureBytes is how much of a packet is looked at: the headers, and the packet that an ICMP error quotes.
 	captureBytes = 512
-	// captureBuffer is what may wait to be looked at, in bytes of the kernel's
-	// memory: more than a test moves at a time, so that nothing is missed where
-	// the reader gets little of a busy CPU. Only what waits is taken.
+	// captureBuffer is the size of the capture's socket buffer, in bytes of the kernel's memory: more than a test moves
+	// at a time, so that nothing is missed where the reader gets little of a busy CPU. Memory is taken only for packets
+	// that wait.
 	captureBuffer = 1 << 30
 )
 
@@ -87,7 +86,7 @@ func (c *Capture) read() {
 	}
 }
 
-// captureLag is how many bytes may wait before AwaitReader holds traffic back. What is on its way then must still fit
+// captureLag is how many bytes may wait before AwaitReader holds traffic back. Packets in flight then must still fit
 // the buffer.
 const captureLag = captureBuffer / 16
 

@@ -40,7 +40,7 @@ const (
 // Answer is a kind of answer.
 type Answer string
 
-// maxUDPSize is what a client takes, in bytes of a DNS message (RFC 6891).
+// maxUDPSize is the client's UDP payload size of EDNS, in bytes of a DNS message (RFC 6891).
 const maxUDPSize = 4096
 
 // A client asks again if no answer has come for a while, and in the end gives up.
@@ -134,10 +134,10 @@ func (d *DNS) Start(tb testing.TB) {
 	})
 }
 
-// loggedQuery is a line of named's log: who asked, for what, and where.
+// loggedQuery is a line of named's log: the client, the name, and the server's address.
 var loggedQuery = regexp.MustCompile(`client @\S+ (\S+)#(\d+) \((\S+)\): query: .* \((\S+)\)`)
 
-// Seen returns what named has logged of a query.
+// Seen returns the ends of a query, by named's log.
 func (d *DNS) Seen(query *dns.Msg) (Seen, error) {
 	log, err := os.ReadFile(filepath.Join(d.dir, "queries.log"))
 	if err != nil {
@@ -231,7 +231,7 @@ func (a *Asker) once(query *dns.Msg, kind Answer, bound time.Duration) (server s
 	}
 }
 
-// check returns who answered, or what is wrong with the answer.
+// check returns the server that answered, or an error where the answer is wrong.
 func check(answer *dns.Msg, kind Answer) (server string, err error) {
 	if answer.Rcode != dns.RcodeSuccess || answer.Truncated || len(answer.Answer) != 1 {
 		return "", fmt.Errorf("the answer is not the zone's: %v", answer)

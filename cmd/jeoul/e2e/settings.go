@@ -20,12 +20,12 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Settings are what a program could leave on a host, a line each: its links,
-// addresses, routes, rules, queueing disciplines, filters, eBPF programs and
-// sysctls. Neighbours are not among them: the kernel learns and forgets those.
+// Settings are the settings of a host that a program could leave, a line each: its links, addresses, routes, rules,
+// queueing disciplines, filters, eBPF programs and sysctls. Neighbours are not among them: the kernel learns and
+// forgets those.
 type Settings map[string]bool
 
-// ReadSettings reads those of a network namespace.
+// ReadSettings reads the settings of a network namespace.
 func ReadSettings(tb testing.TB, where Inside) Settings {
 	tb.Helper()
 	s := Settings{}
@@ -43,7 +43,7 @@ func ReadSettings(tb testing.TB, where Inside) Settings {
 	return s
 }
 
-// Difference lists what is there now and was not before, and the reverse.
+// Difference lists the settings of now that were not before, and the reverse.
 func (s Settings) Difference(before Settings) (lines []string) {
 	for line := range s {
 		if !before[line] {
@@ -61,7 +61,7 @@ func (s Settings) Difference(before Settings) (lines []string) {
 
 func (s Settings) add(format string, values ...any) { s[fmt.Sprintf(format, values...)] = true }
 
-// link notes a link and what is on it.
+// link notes a link with its addresses, queueing disciplines and filters.
 func (s Settings) link(l netlink.Link) error {
 	a := l.Attrs()
 	program := a.Xdp != nil && a.Xdp.Attached
@@ -97,7 +97,7 @@ func (s Settings) filters(l netlink.Link) error {
 	return nil
 }
 
-// programs notes those that are attached by TCX.
+// programs notes the programs that are attached by TCX.
 func (s Settings) programs(l netlink.Link) error {
 	for _, at := range []ebpf.AttachType{ebpf.AttachTCXIngress, ebpf.AttachTCXEgress} {
 		found, err := link.QueryPrograms(link.QueryOptions{Target: l.Attrs().Index, Attach: at})

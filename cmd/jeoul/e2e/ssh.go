@@ -29,7 +29,7 @@ type SSH struct {
 // privilegeDir is where sshd wants to be able to lock itself in.
 const privilegeDir = "/run/sshd"
 
-// NewSSH makes the keys. What it makes goes with the test.
+// NewSSH makes the keys. They go with the test.
 func NewSSH(tb testing.TB) *SSH {
 	tb.Helper()
 	s := &SSH{dir: tb.TempDir(), sshd: testenv.Program(tb, "sshd")}
@@ -52,8 +52,10 @@ func NewSSH(tb testing.TB) *SSH {
 
 func (s *SSH) path(name string) string { return filepath.Join(s.dir, name) }
 
-// Key is the private key that the hosts accept, WrongKey one that they do not.
-func (s *SSH) Key() string      { return s.path("root") }
+// Key is the private key that the hosts accept.
+func (s *SSH) Key() string { return s.path("root") }
+
+// WrongKey is a private key that the hosts refuse.
 func (s *SSH) WrongKey() string { return s.path("wrong") }
 
 // Start starts sshd on hosts, at port 22, and waits until it answers. It ends with

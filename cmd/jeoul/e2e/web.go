@@ -25,10 +25,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Hash is what contents are compared by.
+// Hash is the digest by which contents are compared.
 type Hash = [sha256.Size]byte
 
-// Files are what web servers serve: a file for each size, which is its name.
+// Files are the files of web servers: one for each size, which is its name.
 type Files struct {
 	dir    string
 	hashes map[int64]Hash
@@ -59,7 +59,7 @@ func MakeFiles(tb testing.TB, dir string, sizes ...int64) *Files {
 
 func (f *Files) path(size int64) string { return filepath.Join(f.dir, strconv.FormatInt(size, 10)) }
 
-// Hash returns that of the file of a size.
+// Hash returns the hash of the file of a size.
 func (f *Files) Hash(size int64) Hash { return f.hashes[size] }
 
 //go:embed nginx.conf.tmpl
@@ -120,7 +120,7 @@ func (w *Web) Uploaded(name string) (Hash, error) {
 	return Hash(hash.Sum(nil)), errors.Join(err, os.Remove(path))
 }
 
-// Seen is what a server says of a connection.
+// Seen is a connection as a server sees it.
 type Seen struct {
 	// Server is the name of the host that answered.
 	Server string
@@ -185,7 +185,7 @@ func endpoint(address, port string) (netip.AddrPort, error) {
 
 func url(to netip.AddrPort, path string) string { return "http://" + to.String() + path }
 
-// Who asks a server for nothing but what it sees.
+// Who asks a server for its name and the connection's ends alone.
 func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url(to, "/who"), nil)
 	if err != nil {
@@ -200,8 +200,8 @@ func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 // errStalled ends a transfer of which nothing comes any more.
 var errStalled = errors.New("nothing has moved for " + Patience.String())
 
-// transfer bounds what moves many bytes by its progress, and not by their number: slow machines take their time.
-// The context ends when moved was not called for Patience, with the error errStalled.
+// transfer bounds a transfer of many bytes by its progress, and not by their number: slow machines take their time. The
+// context ends when moved was not called for Patience, with the error errStalled.
 func transfer(ctx context.Context) (moving context.Context, moved, end func()) {
 	moving, cancel := context.WithCancelCause(ctx)
 	timer := time.AfterFunc(Patience, func() { cancel(errStalled) })
@@ -242,8 +242,8 @@ func (b *Browser) Download(ctx context.Context, to netip.AddrPort, files *Files,
 	return seen, err
 }
 
-// Upload sends the file of that size under a name, and compares the hash of what
-// the server has got; servers are those that may have got it. It may take as long as something goes.
+// Upload sends the file of that size under a name, and compares its hash with that of the server's file; servers are
+// those that may have got it. It may take as long as something goes.
 func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, size int64, name string,
 	servers map[string]*Web) (Seen, error) {
 	file, err := os.Open(files.path(size))

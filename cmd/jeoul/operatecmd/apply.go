@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// applied says what a file is to become.
+// applied has the flags that name a file, and the source that it becomes.
 type applied struct {
 	cmdkit.DaemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
@@ -22,7 +22,7 @@ type ApplyCmd struct {
 	DryRun bool `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
 }
 
-// Help says when it returns.
+// Help says when the command returns.
 func (ApplyCmd) Help() string {
 	return `Returns when the data plane has the services, or with the reason why it does not.`
 }

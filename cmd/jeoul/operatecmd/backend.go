@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// BackendCmd changes backends of a running balancer. What it does is laid over the
-// configuration, and ends with the process.
+// BackendCmd changes backends of a running balancer. Its changes are laid over the configuration, and end with the
+// process.
 type BackendCmd struct {
 	Drain   drainCmd   `cmd:"" help:"Give a backend no new flow, and let it finish those that it has."`
 	Disable disableCmd `cmd:"" help:"Take a backend out of its service at once; the flows that it has end."`
@@ -27,7 +27,7 @@ type BackendCmd struct {
 	List    listCmd    `cmd:"" help:"List operations in force, what is left on drained backends, and what undo takes back."`
 }
 
-// Help says how long it holds.
+// Help says how long an operation holds.
 func (BackendCmd) Help() string {
 	return `An operation is laid over the configuration. It outlives restarts of the daemon, and ends when the daemon is stopped.`
 }
@@ -49,7 +49,7 @@ type drainCmd struct {
 	Wait     bool          `name:"wait" help:"Show what is left, and return when nothing is (status 0) or at the deadline (status 3)."`
 }
 
-// Validate checks what the command line says against itself.
+// Validate refuses flags that contradict each other.
 func (c *drainCmd) Validate() error {
 	if c.Deadline < 0 {
 		return fmt.Errorf("--deadline %s has passed before it begins", c.Deadline)
@@ -57,7 +57,7 @@ func (c *drainCmd) Validate() error {
 	return nil
 }
 
-// Run drains, and waits if it is to.
+// Run drains the backend, and waits if --wait says so.
 func (c *drainCmd) Run(ctx context.Context) error {
 	order := c.order(ops.Drain)
 	order.Deadline = c.Deadline
@@ -106,7 +106,7 @@ type weightCmd struct {
 	Weight int64 `arg:"" name:"weight" help:"0 to 65535; 0 takes no new flow."`
 }
 
-// Validate refuses what the daemon would refuse anyway.
+// Validate refuses weights that the daemon would refuse anyway.
 func (c *weightCmd) Validate() error {
 	if c.Weight < 0 || c.Weight > 1<<16-1 {
 		return fmt.Errorf("the weight %d is out of range: 0 to 65535", c.Weight)
@@ -193,7 +193,7 @@ func operationText(o *ops.Operation) string {
 	return text
 }
 
-// writeOperation says what was done.
+// writeOperation prints an operation that was carried out.
 func writeOperation(w io.Writer, o *ops.Operation) {
 	names := namesOf(o.Targets)
 	switch o.Verb {
@@ -221,7 +221,7 @@ func writeOperation(w io.Writer, o *ops.Operation) {
 	}
 }
 
-// writeOperations prints what operations have changed.
+// writeOperations prints the operations in force.
 func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 	if len(operations.InForce) == 0 {
 		fmt.Fprintln(w, "everything is as the configuration has it")
@@ -232,7 +232,7 @@ func writeOperations(w io.Writer, operations *ops.Operations, now time.Time) {
 	writeHistory(w, operations.History)
 }
 
-// writeHistory says what can be taken back, the next first.
+// writeHistory lists the operations that can be taken back, the next first.
 func writeHistory(w io.Writer, history []ops.Operation) {
 	for i, o := range history {
 		if i == 0 {

@@ -24,7 +24,7 @@ type failingError struct{ text string }
 func (e failingError) Error() string { return e.text }
 func (failingError) ExitCode() int   { return exitFailing }
 
-// checkCmd asks a backend now. It changes nothing of what the balancer thinks of it.
+// checkCmd asks a backend now. It does not change the balancer's verdict.
 type checkCmd struct {
 	cmdkit.DaemonFlags
 	Target  cmdkit.Target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
@@ -32,7 +32,7 @@ type checkCmd struct {
 	cmdkit.OutputFlag
 }
 
-// Run asks, and fails where the backend does.
+// Run asks the backend, and fails where its checks do.
 func (c *checkCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {
@@ -65,7 +65,7 @@ func (c *checkCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// writeChecked prints what came of each check.
+// writeChecked prints the result of each check.
 func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 	for i, r := range c.Results {
 		fmt.Fprintf(w, "%s  %s via %s: %s, %s\n", c.Target, c.Checks[i].Check, c.Checks[i].Via,
@@ -85,7 +85,7 @@ func writeChecked(w io.Writer, c *ops.Checked, verbose bool) {
 	}
 }
 
-// resultText says what came of a check.
+// resultText is the result of a check in words.
 func resultText(r ops.CheckResult, c ops.Check) string {
 	switch r.State {
 	case lb.Healthy:

@@ -62,7 +62,7 @@ func TestWriteOperation(t *testing.T) {
 	}
 }
 
-// TestAwaitDrain: each script is what is left second by second; its last line stays.
+// TestAwaitDrain: each script has the flows left second by second; its last line stays.
 func TestAwaitDrain(t *testing.T) {
 	tracked := func(active uint32, packets uint64) ops.Left {
 		return ops.Left{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}
@@ -74,7 +74,7 @@ func TestAwaitDrain(t *testing.T) {
 		late time.Duration
 		// set is by how much the daemon's wall clock differs.
 		set time.Duration
-		// atDeadline is what the daemon counts then.
+		// atDeadline is the daemon's count at the deadline.
 		atDeadline *ops.Left
 		person     bool
 		want       string

@@ -17,24 +17,24 @@ import (
 
 // How a drain is waited for.
 const (
-	// askEvery is how often what is left is looked at.
+	// askEvery is how often the daemon is asked for the flows left.
 	askEvery = time.Second
 	// quietTracked and quietUntracked are for how long a backend must get no packet
 	// before nothing is left on it. Where flows are not tracked it takes longer: one
 	// is remembered from its next packet on, and counted some seconds later.
 	quietTracked   = 3 * time.Second
 	quietUntracked = 15 * time.Second
-	// reportEvery is how often what is left is written where no person sees a line change.
+	// reportEvery is how often the flows left are printed where no person sees a line change.
 	reportEvery = 10 * time.Second
 )
 
 // ExitLeft is the exit status where something was left at the deadline.
 const ExitLeft = 3
 
-// leftError says what was left.
+// leftError says how many flows were left at a drain's deadline.
 type leftError struct{ text string }
 
-// Error returns what was left.
+// Error returns the text with the flows left.
 func (e leftError) Error() string { return e.text }
 func (leftError) ExitCode() int   { return ExitLeft }
 
@@ -49,8 +49,8 @@ type drainWait struct {
 	deadline time.Time
 }
 
-// awaitDrain says what is left on backends that were drained after began, until nothing is, or until
-// their deadline has passed, which is a leftError if something was left.
+// awaitDrain reports the flows left on backends that were drained after began, until none is, or until their deadline
+// has passed, which is a leftError if some were left.
 func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*ops.Operations, error),
 	drain *ops.Operation, began time.Time, person bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
@@ -88,7 +88,7 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 	}
 }
 
-// look takes up what operations say about the backend.
+// look takes up the backend's drain from the operations in force.
 func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 	var found *ops.Overlay
 	for i, o := range operations.InForce {
@@ -143,8 +143,8 @@ func (d *drainWait) over(now time.Time) bool {
 	case d.overlay.Drain.Out:
 		return true
 	case !d.deadline.IsZero() && !now.Before(d.deadline):
-		// It is being taken out: that nothing is left then is the daemon's doing. What was left
-		// the daemon says when that is done.
+		// It is being taken out: that nothing is left then is the daemon's doing. The daemon reports the flows left
+		// when that is done.
 		return false
 	case left.Tracked:
 		return left.Active == 0 && quiet >= quietTracked
@@ -153,7 +153,7 @@ func (d *drainWait) over(now time.Time) bool {
 	}
 }
 
-// leftLine is what is left on all of them.
+// leftLine is the number of flows left on all of them, in a line.
 func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	var all ops.Left
 	var rate float64
@@ -173,7 +173,7 @@ func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	return line
 }
 
-// conclude says how it ended.
+// conclude reports the end of the drain.
 func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
 	var left []string
 	for _, d := range waits {
@@ -205,7 +205,7 @@ func outWhen(d *ops.Drained) string {
 	return " at its deadline"
 }
 
-// silentText says what cannot be known of a service that tracks no flows.
+// silentText says that silent connections of a service that tracks no flows cannot be counted.
 func silentText(left ops.Left) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
@@ -215,8 +215,7 @@ func silentText(left ops.Left) string {
 		left.Until.Local().Format(time.DateTime))
 }
 
-// reporter says what is left: a person sees one line change, a file gets one now
-// and then.
+// reporter prints the flows left: a person sees one line change, a file gets one now and then.
 type reporter struct {
 	w      io.Writer
 	person bool

@@ -19,7 +19,7 @@ type BalancerCmd struct {
 	Undrain balancerUndrainCmd `cmd:"" help:"Announce the VIPs again, and take part in VRRP."`
 }
 
-// Help says what becomes of the VIPs.
+// Help says how the VIPs leave this balancer.
 func (balancerDrainCmd) Help() string {
 	return `Routers have this balancer as the last choice (GRACEFUL_SHUTDOWN) at first, and later not at all. By VRRP another balancer
 takes the VIPs over at once. A drain outlives restarts.`
@@ -30,7 +30,7 @@ type balancerDrainCmd struct {
 	Wait bool `name:"wait" help:"Return when the VIPs are withdrawn."`
 }
 
-// Run drains, and waits if it is to.
+// Run drains the balancer, and waits if --wait says so.
 func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {
@@ -58,7 +58,7 @@ func (c *balancerDrainCmd) Run(ctx context.Context) error {
 	return awaitWithdrawn(ctx, client)
 }
 
-// errUndrained is what ends waiting for a drain that was taken back.
+// errUndrained ends waiting for a drain that was taken back.
 var errUndrained = errors.New("the balancer is drained no more")
 
 // awaitWithdrawn returns when no VIP is announced.

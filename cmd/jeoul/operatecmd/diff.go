@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// DiffCmd shows what applying a file would change.
+// DiffCmd shows the changes that applying a file would make.
 type DiffCmd struct{ applied }
 
-// Run prints what is different; it changes nothing.
+// Run prints the differences; it changes nothing.
 func (c *DiffCmd) Run(ctx context.Context) error {
 	return (&ApplyCmd{c.applied, true}).Run(ctx)
 }
@@ -47,5 +47,5 @@ func colourOf(line string) text.Colors {
 	return nil
 }
 
-// coloured says whether what is printed is to be in colours (https://no-color.org).
+// coloured says whether the output is to be in colours (https://no-color.org).
 func coloured() bool { return cmdkit.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "" }

@@ -33,7 +33,7 @@ type describeServiceCmd struct {
 	Name string `arg:"" name:"service" predictor:"service" help:"The service, such as web."`
 }
 
-// Run describes it.
+// Run describes a service.
 func (c *describeServiceCmd) Run(ctx context.Context) error {
 	d, err := askAbout(ctx, c.DaemonFlags, c.Name, "")
 	if err == nil {
@@ -47,7 +47,7 @@ type describeBackendCmd struct {
 	Target cmdkit.Target `arg:"" name:"service/backend" predictor:"backend" help:"The backend, such as web/web01."`
 }
 
-// Run describes it.
+// Run describes a backend.
 func (c *describeBackendCmd) Run(ctx context.Context) error {
 	d, err := askAbout(ctx, c.DaemonFlags, c.Target.Service, c.Target.Backend)
 	if err == nil {
@@ -59,12 +59,12 @@ func (c *describeBackendCmd) Run(ctx context.Context) error {
 // mostEvents is how many of the latest events a description has.
 const mostEvents = 10
 
-// description is what the API has about a service, or a backend of it.
+// description is the API's view of a service, or of a backend of it.
 type description struct {
 	service ops.Service
-	// backend is the one that is described; of a service as a whole, it has no name.
+	// backend is the described backend; of a service as a whole, it has no name.
 	backend ops.Backend
-	// source and configured are where its configuration stands, and what that is, in YAML.
+	// source is where its configuration stands, and configured is that configuration, in YAML.
 	source, configured string
 	operations         []ops.Overlay
 	// events are the latest, and earlier how many more are kept.
@@ -120,7 +120,7 @@ func (d *description) askConfiguration(ctx context.Context, client *api.Client) 
 	return err
 }
 
-// askEvents reads the latest events about it.
+// askEvents reads the latest events about the service or the backend.
 func (d *description) askEvents(ctx context.Context, client *api.Client) error {
 	err := client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
 		if event != nil && event.Service == d.service.Name &&
@@ -245,7 +245,7 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	d.writeRest(w, now)
 }
 
-// stateText says what part the backend takes, and why.
+// stateText is the backend's state, and the reason.
 func (d *description) stateText() string {
 	b := d.backend
 	text := string(b.State)
@@ -255,7 +255,7 @@ func (d *description) stateText() string {
 	return text
 }
 
-// writeHealth prints what the checks say of a backend, and the last answer to each.
+// writeHealth prints the verdict of a backend's checks, and the last answer to each.
 func (d *description) writeHealth(w io.Writer) {
 	h := d.backend.Health
 	if h == nil {
@@ -272,7 +272,7 @@ func (d *description) writeHealth(w io.Writer) {
 	_ = out.table(own)
 }
 
-// writeRest prints what a service and a backend have alike.
+// writeRest prints the parts that a service and a backend have alike.
 func (d *description) writeRest(w io.Writer, now time.Time) {
 	if len(d.operations) > 0 {
 		fmt.Fprintln(w, "\nOperations:")
@@ -331,7 +331,7 @@ func schedulerText(s ops.Service) string {
 	return text
 }
 
-// weightText is the weight in force, and what the configuration has where that is another.
+// weightText is the weight in force, and the configured one where that is another.
 func weightText(b ops.Backend) string {
 	if b.ConfiguredWeight == nil {
 		return fmt.Sprint(b.Weight)

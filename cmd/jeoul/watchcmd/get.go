@@ -36,7 +36,7 @@ type getOutput struct {
 	Output string `name:"output" short:"o" enum:"text,wide,json,yaml,name" default:"text" placeholder:"FORMAT" help:"Output format: text, wide (with more columns), json, yaml (both as the API's schemas have it) or name (${default})."`
 }
 
-// getFlags are those of each kind that can be watched.
+// getFlags are the flags of each kind that can be watched.
 type getFlags struct {
 	cmdkit.DaemonFlags
 	getOutput
@@ -49,7 +49,7 @@ type getServicesCmd struct {
 	Owner string   `name:"owner" placeholder:"SOURCE" help:"Only services of this source of the configuration, such as file or api."`
 }
 
-// Run prints them.
+// Run prints services.
 func (c *getServicesCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, serviceKind, query[ops.Service]{c.Names, func(s ops.Service) bool {
 		return c.Owner == "" || s.Owner == c.Owner
@@ -62,7 +62,7 @@ type getBackendsCmd struct {
 	States []lb.BackendState `name:"state" enum:"${backendStates}" placeholder:"STATE" help:"Only backends in these states, such as draining,unhealthy."`
 }
 
-// Run prints them.
+// Run prints backends.
 func (c *getBackendsCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, backendKind,
 		query[ops.ServiceBackend]{c.Names, func(b ops.ServiceBackend) bool {
@@ -76,7 +76,7 @@ type getChecksCmd struct {
 	States []lb.Health `name:"state" enum:"unknown,healthy,failing" placeholder:"STATE" help:"Only checks in these states: ${enum}."`
 }
 
-// Run prints them.
+// Run prints checks.
 func (c *getChecksCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, checkKind, query[ops.BackendCheck]{c.Names, func(b ops.BackendCheck) bool {
 		return len(c.States) == 0 || slices.Contains(c.States, b.State)
@@ -88,7 +88,7 @@ type getSourcesCmd struct {
 	Names []string `arg:"" optional:"" name:"source" predictor:"source" help:"Sources by name; all where none is named."`
 }
 
-// Run prints them.
+// Run prints sources.
 func (c *getSourcesCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, sourceKind, query[api.Source]{c.Names, func(api.Source) bool {
 		return true
@@ -102,7 +102,7 @@ type getEventsCmd struct {
 	After string        `name:"after" placeholder:"ID" help:"Only events after that of this id, which -o wide and json show."`
 }
 
-// Run prints them.
+// Run prints events.
 func (c *getEventsCmd) Run(ctx context.Context) error {
 	q := query[events.Event]{c.Names, func(e events.Event) bool {
 		return len(c.Kinds) == 0 || slices.Contains(c.Kinds, e.Kind)
@@ -123,20 +123,20 @@ func (c *getEventsCmd) Run(ctx context.Context) error {
 // kind is a kind of thing that the API lists.
 type kind[T any] struct {
 	noun string
-	// list asks for it, of these services or of all.
+	// list asks for things of the kind, of these services or of all.
 	list func(client *api.Client, ctx context.Context, services ...string) ([]T, error)
-	// name is what a person calls one by, and matches says whether an argument means it.
+	// name is the name that a person calls one by, and matches says whether an argument means it.
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
-	// settled is a thing without what changes all the time, such as counters: watching prints it again when the rest
-	// changes.
+	// settled is a thing without the fields that change all the time, such as counters: watching prints it again when
+	// the rest changes.
 	settled func(T) T
 	// absent: a name that fits none is no mistake.
 	absent bool
 }
 
-// getColumn is one of a table of things.
+// getColumn is a column of a table of things.
 type getColumn[T any] struct {
 	name  string
 	value func(T) any
@@ -149,7 +149,7 @@ type getColumn[T any] struct {
 // query says which things of a kind are meant.
 type query[T any] struct {
 	names []string
-	// fits says whether one is shown whose name is right.
+	// fits says whether a thing is shown whose name is right.
 	fits func(T) bool
 }
 

@@ -28,13 +28,13 @@ type getFlowsCmd struct {
 // clientNetwork is a network of clients, or the address of one.
 type clientNetwork struct{ netip.Prefix }
 
-// UnmarshalText reads it.
+// UnmarshalText reads a network or an address.
 func (n *clientNetwork) UnmarshalText(text []byte) (err error) {
 	n.Prefix, err = api.ParseClients(string(text))
 	return err
 }
 
-// Validate refuses what the daemon would refuse anyway.
+// Validate refuses flags that the daemon would refuse anyway.
 func (c *getFlowsCmd) Validate() error {
 	if c.Limit < 1 || c.Limit > ops.MaxFlows {
 		return fmt.Errorf("--limit %d is out of range: 1 to %d", c.Limit, ops.MaxFlows)
@@ -42,7 +42,7 @@ func (c *getFlowsCmd) Validate() error {
 	return nil
 }
 
-// Run prints them.
+// Run prints flows.
 func (c *getFlowsCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {

@@ -140,7 +140,7 @@ var eventKind = kind[events.Event]{
 	},
 }
 
-// settledService leaves out what changes with each packet and each check.
+// settledService leaves out the fields that change with each packet and each check.
 func settledService(s ops.Service) ops.Service {
 	s.Active, s.Flows, s.Proxy = 0, 0, nil
 	s.Discovered = slices.Clone(s.Discovered)
@@ -171,7 +171,7 @@ func settledBackend(b ops.Backend) ops.Backend {
 	return b
 }
 
-// settledResult leaves out what is another with each check.
+// settledResult leaves out the fields that change with each check.
 func settledResult(r ops.CheckResult) ops.CheckResult {
 	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
@@ -210,7 +210,7 @@ func servingText(s ops.Service) any {
 	return s.Serving
 }
 
-// sumOf adds up what the backends of a service count.
+// sumOf sums a counter over the backends of a service.
 func sumOf(of func(ops.Backend) uint64) func(ops.Service) any {
 	return func(s ops.Service) any {
 		var sum uint64
@@ -221,7 +221,7 @@ func sumOf(of func(ops.Backend) uint64) func(ops.Service) any {
 	}
 }
 
-// aboutText names what an event is about.
+// aboutText names the service or the backend of an event.
 func aboutText(e events.Event) string {
 	if e.Backend == "" {
 		return cmdkit.OrDash(e.Service)

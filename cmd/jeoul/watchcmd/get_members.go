@@ -22,7 +22,7 @@ type getMembersCmd struct {
 	States []ops.MemberState `name:"state" enum:"${memberStates}" placeholder:"STATE" help:"Only members in these states: ${enum}."`
 }
 
-// Run prints them.
+// Run prints members.
 func (c *getMembersCmd) Run(ctx context.Context) error {
 	return show(ctx, os.Stdout, c.getFlags, memberKind, query[ops.Member]{c.Names, func(m ops.Member) bool {
 		return len(c.States) == 0 || slices.Contains(c.States, m.State)
@@ -62,7 +62,7 @@ var memberKind = kind[ops.Member]{
 	},
 }
 
-// settledMember leaves out what changes with each flow.
+// settledMember leaves out the fields that change with each flow.
 func settledMember(m ops.Member) ops.Member {
 	if f := m.Flows; f != nil {
 		m.Flows = &ops.MemberFlows{Telling: f.Telling, Reason: f.Reason, Heard: f.Heard, Whole: f.Whole}
@@ -70,7 +70,7 @@ func settledMember(m ops.Member) ops.Member {
 	return m
 }
 
-// ofFlows is a count of what is handed over; a dash where nothing is.
+// ofFlows is a count of handed-over flows; a dash where none are handed over.
 func ofFlows(m ops.Member, count func(*ops.MemberFlows) uint64) any {
 	if m.Flows == nil {
 		return "-"

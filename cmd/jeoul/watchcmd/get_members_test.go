@@ -29,7 +29,7 @@ func acquainted() *ops.Status {
 	return status
 }
 
-// TestGetMembers: what a person sees of the members, all or some.
+// TestGetMembers: the table of the members, all or some.
 func TestGetMembers(t *testing.T) {
 	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), acquainted())
 	defer stop()

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
-// got prints what a query means.
+// got returns the output of a query.
 func got[T any](t *testing.T, s *cmdtest.Shown, format string, k kind[T], names ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -25,7 +25,7 @@ func got[T any](t *testing.T, s *cmdtest.Shown, format string, k kind[T], names 
 	return out.String(), err
 }
 
-// TestGetTables: what a person sees of each kind.
+// TestGetTables: the table of each kind.
 func TestGetTables(t *testing.T) {
 	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
@@ -53,7 +53,7 @@ func TestGetTables(t *testing.T) {
 	}
 }
 
-// TestGetForPrograms: JSON and YAML are what the API answers with; one that is named is not in a list.
+// TestGetForPrograms: JSON and YAML are the API's answers; one that is named is not in a list.
 func TestGetForPrograms(t *testing.T) {
 	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
@@ -104,7 +104,7 @@ func TestGetForPrograms(t *testing.T) {
 	}
 }
 
-// TestGetMissing: what is there is printed, and the error names what is not.
+// TestGetMissing: the things that are there are printed, and the error names those that are not.
 func TestGetMissing(t *testing.T) {
 	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()

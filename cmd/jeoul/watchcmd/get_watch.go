@@ -33,14 +33,14 @@ type follower[T any] struct {
 	out    *getWriter[T]
 	// says is where a person reads of interruptions.
 	says io.Writer
-	// before are those that were printed, by name, as they were then.
+	// before are the things that were printed, by name, as they were then.
 	before map[string]T
 	// retry and again are watchRetry and watchAgain, but in tests.
 	retry, again time.Duration
 }
 
-// watch prints what there is and then what changes, until the context ends (no error) or the daemon has gone
-// and does not come back.
+// watch prints all things and then the changes, until the context ends (no error) or the daemon has gone and does not
+// come back.
 func (w *follower[T]) watch(ctx context.Context) error {
 	found, err := choose(ctx, w.client, w.out.kind, w.query)
 	if err != nil {
@@ -64,7 +64,7 @@ func (w *follower[T]) watch(ctx context.Context) error {
 	}
 }
 
-// begin prints what there is.
+// begin prints all things.
 func (w *follower[T]) begin(found []T) error {
 	w.before = map[string]T{}
 	for _, one := range found {
@@ -123,7 +123,7 @@ func (w *follower[T]) reach(ctx context.Context) error {
 	}
 }
 
-// read prints what has changed since the last reading.
+// read prints the changes since the last reading.
 func (w *follower[T]) read(ctx context.Context) error {
 	found, err := choose(ctx, w.client, w.out.kind, w.query)
 	if err != nil {

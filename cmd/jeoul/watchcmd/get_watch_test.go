@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// watching is a follower that runs, with what it has printed and said.
+// watching is a follower that runs, with its output and its messages.
 type watching struct {
 	out, says cmdtest.SyncBuffer
 	done      chan error

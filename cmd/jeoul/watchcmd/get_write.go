@@ -24,7 +24,8 @@ type getWriter[T any] struct {
 	widths []int
 }
 
-// list prints what was found. For a program that is a list, but what one argument names is printed alone.
+// list prints the things found. For a program they are a list, but a thing that the only argument names is printed
+// alone.
 func (w *getWriter[T]) list(found []T, arguments []string) error {
 	var all any = found
 	if len(arguments) == 1 && len(found) == 1 && w.kind.name(found[0]) == arguments[0] {
@@ -96,7 +97,7 @@ func (w *getWriter[T]) fit(row []string) {
 	}
 }
 
-// row prints one; the last cell of text is not padded.
+// row prints a row; the last cell of text is not padded.
 func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	var line strings.Builder
 	w.fit(cells) // one that came later may be wider

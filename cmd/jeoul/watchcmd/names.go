@@ -16,7 +16,7 @@ import (
 // with a finger on the key.
 const completionBound = 500 * time.Millisecond
 
-// These complete the names of backends, services and sources, by what the running balancer has.
+// These complete the names of backends, services and sources, by those of the running balancer.
 var (
 	PredictBackends = liveNames(backendKind)
 	PredictServices = liveNames(serviceKind)

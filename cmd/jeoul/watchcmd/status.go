@@ -27,12 +27,12 @@ import (
 // StatusCmd shows a running balancer as a whole.
 type StatusCmd struct {
 	cmdkit.DaemonFlags
-	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Where a daemon that ended has left what is known of its data plane (${default})."`
+	StateDir string `name:"state-dir" default:"/run/jeoul" type:"path" placeholder:"DIR" help:"Directory in which a daemon that ended has left the state of its data plane (${default})."`
 	Output   string `name:"output" short:"o" enum:"text,wide,json" default:"text" placeholder:"FORMAT" help:"Output format: text (in 120 columns), wide (with more columns) or json (${default})."`
 	Verbose  bool   `name:"verbose" short:"v" help:"Show outcomes that no packet had, too."`
 }
 
-// Run asks the daemon and prints what it says.
+// Run asks the daemon for its status and prints it.
 func (c *StatusCmd) Run(ctx context.Context) error {
 	client, err := c.NewClient()
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *StatusCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// statusForm is what a person asked for.
+// statusForm is the form that a person asked for.
 type statusForm struct {
 	// verbose shows outcomes that no packet had, wide every column of the backends.
 	verbose, wide bool
@@ -81,7 +81,7 @@ func writeStatus(w io.Writer, status *ops.Status, form statusForm, now time.Time
 	writeOutcomes(w, status.Outcomes, form.verbose)
 }
 
-// writeTables says what is remembered, and in which generation.
+// writeTables prints the sizes of the tables, and the generation.
 func writeTables(w io.Writer, status *ops.Status, now time.Time) {
 	fmt.Fprintln(w)
 	if f := status.Flows; f != nil {
@@ -107,7 +107,7 @@ func writeTables(w io.Writer, status *ops.Status, now time.Time) {
 	writeMembers(w, status.Members)
 }
 
-// localText says what became of clients on the balancer's own host.
+// localText counts the connections of clients on the balancer's own host.
 func localText(l *ops.Local) string {
 	text := fmt.Sprintf("%s, sockets with a backend: %s", l.Cgroup, cmdkit.Count(l.Sockets))
 	for _, e := range l.Events {
@@ -121,7 +121,7 @@ func localText(l *ops.Local) string {
 	return text
 }
 
-// furtherMemory says what is taken only where it is used.
+// furtherMemory lists the memory that is taken only where it is used.
 func furtherMemory(m *ops.Memory) (text string) {
 	if m.Ways > 0 {
 		text += ", ways of replies " + kibibytes(m.Ways)
@@ -211,7 +211,7 @@ func ownerText(s ops.Service) string {
 	return "  of " + s.Owner
 }
 
-// memoryText says what a service remembers, and what it refuses.
+// memoryText is the flows, the persistence and the limits of a service.
 func memoryText(s ops.Service) string {
 	text := "stateless"
 	if s.Tracked {
@@ -244,7 +244,7 @@ func memoryText(s ops.Service) string {
 	return text
 }
 
-// transitionText says what a change of backends has left to do.
+// transitionText says how far a change of backends has come.
 func transitionText(t *ops.Transition, flows uint64, now time.Time) string {
 	text := fmt.Sprintf("transition since %s: %s of %s slots moved, %s flows remembered",
 		t.Since.Local().Format(time.DateTime), cmdkit.Count(uint64(t.MovedSlots)), cmdkit.Count(uint64(t.Slots)),
@@ -274,14 +274,14 @@ func writeReasons(w io.Writer, s ops.Service) {
 	}
 }
 
-// column is one of a table of backends.
+// column is a column of a table of backends.
 type column struct {
 	name  string
 	right bool
 	value func(ops.Backend) any
 }
 
-// columnsOf returns what is worth showing of a service's backends.
+// columnsOf returns the columns that are worth showing of a service's backends.
 func columnsOf(s ops.Service, several bool) []column {
 	columns := []column{
 		{"backend", false, func(b ops.Backend) any { return b.Name }},
@@ -339,8 +339,7 @@ func columnsOf(s ops.Service, several bool) []column {
 	return append(columns, refusalColumns(s)...)
 }
 
-// proxiedColumns are those of a service of mode proxy: what was counted of connections and requests, and not of
-// packets.
+// proxiedColumns are the columns of a service of mode proxy: counts of connections and requests, and not of packets.
 func proxiedColumns(s ops.Service) []column {
 	of := func(value func(*ops.Proxied) uint64) func(ops.Backend) any {
 		return func(b ops.Backend) any {
@@ -365,7 +364,7 @@ func proxiedColumns(s ops.Service) []column {
 		column{"bytes returned", true, func(b ops.Backend) any { return cmdkit.Count(b.ReturnedBytes) }})
 }
 
-// proxyText says what a service of mode proxy does, and has done.
+// proxyText is the protocol and the counters of a service of mode proxy.
 func proxyText(p *ops.ProxiedService) string {
 	text := string(p.Speaks)
 	if p.TLS {
@@ -388,7 +387,7 @@ func proxyText(p *ops.ProxiedService) string {
 	return text
 }
 
-// engineText says how the proxy engine is.
+// engineText is the state of the proxy engine.
 func engineText(e *ops.ProxyEngine) string {
 	if e.PID == 0 {
 		return "HAProxy does not run"
@@ -400,7 +399,7 @@ func engineText(e *ops.ProxyEngine) string {
 	return text + fmt.Sprintf(", reloads: %d, workers: %d", e.Reloads, e.Workers)
 }
 
-// refusalColumns count what backends have refused, where they have.
+// refusalColumns count the refusals of backends, where they have any.
 func refusalColumns(s ops.Service) (columns []column) {
 	for _, c := range []struct {
 		name string

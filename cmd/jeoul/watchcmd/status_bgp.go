@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeBGP says what routers are told of the VIPs, and how the sessions with them are.
+// writeBGP prints the announcements of the VIPs, and the sessions with routers.
 func writeBGP(w io.Writer, bgp *ops.BGP) {
 	if bgp == nil {
 		return
@@ -55,7 +55,7 @@ func writeBGP(w io.Writer, bgp *ops.BGP) {
 	}
 }
 
-// bfdText says how the way to a router is.
+// bfdText is the state of the path to a router.
 func bfdText(b ops.BFD) string {
 	text := b.State
 	switch {

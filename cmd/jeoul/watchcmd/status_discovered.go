@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeDiscovered says where further backends of a service are found, how old that is, and what of it
-// cannot be a backend.
+// writeDiscovered prints the origins of a service's further backends, how old their answers are, and which entries
+// cannot be backends.
 func writeDiscovered(w io.Writer, s ops.Service, now time.Time) {
 	for _, d := range s.Discovered {
 		fmt.Fprintf(w, "  discovered: %s\n", discoveredText(d, now))
@@ -23,7 +23,7 @@ func writeDiscovered(w io.Writer, s ops.Service, now time.Time) {
 	}
 }
 
-// discoveredText says what an origin has found.
+// discoveredText is the result of an origin in a line.
 func discoveredText(d ops.Discovered, now time.Time) string {
 	if d.Taken.IsZero() && d.Problem == "" {
 		return d.From + ": not answered yet"

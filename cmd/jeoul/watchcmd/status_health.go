@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// writeChecks says what the backends of a service are asked.
+// writeChecks prints the health checks of a service.
 func writeChecks(w io.Writer, s ops.Service) {
 	for _, c := range s.Checks {
 		fmt.Fprintf(w, "  check %s via %s every %s, within %s, rise %d, fall %d: %s\n", c.Check, c.Via,
@@ -54,7 +54,7 @@ func ejectionText(e *ops.Ejection) string {
 	return text + cmdkit.SinceText(e.Since)
 }
 
-// healthText is what the checks say of a backend, in a word or two.
+// healthText is the verdict of the checks on a backend, in a word or two.
 func healthText(b ops.Backend) any {
 	switch h := b.Health; {
 	case h == nil:
@@ -70,8 +70,7 @@ func healthText(b ops.Backend) any {
 	}
 }
 
-// writeFailing says why a backend fails its checks, or may soon: since when, what came last and
-// what was expected.
+// writeFailing says why a backend fails its checks, or may soon: since when, the last answer and the expected one.
 func writeFailing(w io.Writer, s ops.Service, b ops.Backend) {
 	reason := b.Health.Reason
 	if reason == "" {

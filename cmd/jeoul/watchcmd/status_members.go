@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// handedText says what is handed over.
+// handedText counts the flows that are handed over.
 func handedText(f *ops.MemberFlows) string {
 	switch {
 	case f == nil:
@@ -25,7 +25,7 @@ func handedText(f *ops.MemberFlows) string {
 	return ""
 }
 
-// writeMembers says who the other balancers are, and what they balance in another way.
+// writeMembers lists the other balancers, and the services that they balance in another way.
 func writeMembers(w io.Writer, all *ops.Members) {
 	if all == nil {
 		return

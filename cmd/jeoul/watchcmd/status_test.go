@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// modes is a balancer with what the other modes and several interfaces show.
+// modes is a balancer with the parts of a status that other modes and several interfaces have.
 func modes() *ops.Status {
 	status := cmdtest.Sample()
 	hook := ops.Hook{Name: lb.HookTC, Driver: "ixgbe", Reason: "as configured"}
@@ -116,7 +116,7 @@ func TestWriteStatus(t *testing.T) {
 	}
 }
 
-// TestStatusFits: no table of a mode is wider than a terminal, and what is left out is named and can be had.
+// TestStatusFits: no table of a mode is wider than a terminal, and columns that are left out are named and can be had.
 func TestStatusFits(t *testing.T) {
 	status := modes()
 	for i, s := range status.Services {
@@ -166,7 +166,7 @@ func TestDiscoveredUntil(t *testing.T) {
 	}
 }
 
-// TestStatusHealth: what is asked, who is healthy, and of a backend that is not, why.
+// TestStatusHealth: the checks, the healthy backends, and the reasons of the others.
 func TestStatusHealth(t *testing.T) {
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.Local)
 	backend := func(name string, state lb.BackendState, h *ops.Health) ops.Backend {

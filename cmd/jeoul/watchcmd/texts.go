@@ -20,7 +20,7 @@ func differsText(m ops.Member) string {
 	return fmt.Sprintf("%s and %d more", m.Differs[0].Service, len(m.Differs)-1)
 }
 
-// activeText counts the flows that have not ended, against what is the most.
+// activeText counts the flows that have not ended, against the upper limit.
 func activeText(b ops.Backend) any {
 	if b.Upper == 0 {
 		return cmdkit.Count(uint64(b.Active))

@@ -29,14 +29,14 @@ type TopCmd struct {
 	Once     bool          `name:"once" help:"Read twice, an interval apart, print the table once, and end."`
 }
 
-// Help says what the line has no room for.
+// Help lists the keys.
 func (TopCmd) Help() string {
 	return `Keys 1 to 6 show services, backends, drops, balancers, limits and operations; ? lists the others. Drain, enable, disable and ` +
 		`weight ask before they do anything. Rates come from the counters of the API, and nothing else needs to run. ` +
 		`On a terminal that cannot place text (TERM=dumb) the table is printed again every five seconds.`
 }
 
-// Validate checks what the command line says against itself.
+// Validate refuses flags that contradict each other.
 func (c *TopCmd) Validate() error {
 	if c.Interval < top.LeastInterval {
 		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.LeastInterval)

@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// TraceCmd explains what becomes of a packet, or follows real ones.
+// TraceCmd explains a packet's path, or follows real ones.
 type TraceCmd struct {
 	cmdkit.DaemonFlags
 	cmdkit.OutputFlag
@@ -43,7 +43,7 @@ type TraceCmd struct {
 	Sample uint32        `name:"sample" placeholder:"N" help:"With --live: one packet in N, at random."`
 }
 
-// Validate checks what the command line says against itself.
+// Validate refuses flags that contradict each other.
 func (c *TraceCmd) Validate() error {
 	for _, misplaced := range []struct {
 		name        string
@@ -69,7 +69,7 @@ func (c *TraceCmd) Validate() error {
 	return nil
 }
 
-// Run asks the daemon and prints what it says.
+// Run asks the daemon about a packet and prints the explanation, or follows real ones.
 func (c *TraceCmd) Run(ctx context.Context) error {
 	if c.Live {
 		return c.follow(ctx)
@@ -206,7 +206,7 @@ func parsePrefix(text string) (netip.Prefix, error) {
 	return netip.PrefixFrom(address, address.BitLen()), nil
 }
 
-// printEvent prints an event; what is not about a packet is no output.
+// printEvent prints an event: packets to standard output, and notices for a person to standard error.
 func (c *TraceCmd) printEvent(event trace.Event) error {
 	if c.JSON() {
 		return json.NewEncoder(os.Stdout).Encode(event)
@@ -226,7 +226,7 @@ func (c *TraceCmd) printEvent(event trace.Event) error {
 	return nil
 }
 
-// writeExplanation prints what would become of a packet.
+// writeExplanation prints the outcome that a packet would have.
 func writeExplanation(w io.Writer, p *trace.Packet) {
 	fmt.Fprintf(w, "%s, in on %s (%s)\n\n", p.Came.Text(), cmdkit.OrDash(p.Interface), p.Hook)
 	line := func(label, text string) {
@@ -307,7 +307,7 @@ func slotText(p *trace.Packet) string {
 	return slot
 }
 
-// CaptureCmd captures real packets, with what became of each.
+// CaptureCmd captures real packets, with the outcome of each.
 type CaptureCmd struct {
 	cmdkit.DaemonFlags
 	cmdkit.OutputFlag
@@ -333,7 +333,7 @@ type CaptureCmd struct {
 	Bytes uint64        `name:"bytes" default:"1073741824" placeholder:"N" help:"End after so many bytes of frames (${default})."`
 }
 
-// Validate checks what the command line says against itself.
+// Validate refuses flags that contradict each other.
 func (c *CaptureCmd) Validate() error {
 	switch {
 	case c.For <= 0:

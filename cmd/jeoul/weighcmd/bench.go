@@ -31,7 +31,7 @@ type BenchCmd struct {
 	Distribution benchDistributionCmd `cmd:"" help:"Count which backends new flows get with each scheduler, without a network."`
 	Memory       benchMemoryCmd       `cmd:"" help:"Measure the kernel memory that a remembered flow takes, without a network."`
 	Scale        benchScaleCmd        `cmd:"" help:"Measure what 100,000 backends cost to load, change and forward to."`
-	// What a run starts on the laboratory's hosts.
+	// The programs that a run starts on the laboratory's hosts.
 	LiveServer benchLiveServerCmd `cmd:"" hidden:""`
 	LiveClient benchLiveClientCmd `cmd:"" hidden:""`
 	Steady     benchSteadyCmd     `cmd:"" hidden:""`
@@ -78,7 +78,7 @@ func (c *benchRunCmd) Validate() error {
 	return c.benchVM.Validate()
 }
 
-// Run runs the suite, reports what it measured, and says where that is.
+// Run runs the suite, reports its results, and says where they are.
 func (c *benchRunCmd) Run(ctx context.Context) error {
 	suite, err := bench.LoadSuite(c.Suite)
 	if err != nil {
@@ -97,7 +97,7 @@ func (c *benchRunCmd) Run(ctx context.Context) error {
 	if run == nil || len(run.Trials) == 0 || c.Guest != nil {
 		return interrupted(err)
 	}
-	// What was measured is shown whatever ended the run.
+	// The results so far are shown whatever ended the run.
 	return interrupted(errors.Join(err, writeReports(dir, run, report.Language(c.Lang))))
 }
 
@@ -133,7 +133,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 	})
 }
 
-// margin is a part of one, read as per cent.
+// margin is a fraction, read as per cent.
 type margin float64
 
 // UnmarshalText reads "5%" or "5".
@@ -149,7 +149,8 @@ func (m *margin) UnmarshalText(text []byte) error {
 // mostUntil is how often --until repeats where --repeats says nothing.
 const mostUntil = 100
 
-// until returns how often every point is measured at most, and what ends the run before; nil without --until.
+// until returns how often every point is measured at most, and a function that ends the run before; nil without
+// --until.
 func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 	if c.Until <= 0 {
 		return c.Repeats, nil
@@ -160,7 +161,7 @@ func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 	}
 }
 
-// interrupted gives an interrupted run the exit status of one.
+// interrupted gives an interrupted run the exit status of an interruption.
 func interrupted(err error) error {
 	if errors.Is(err, bench.ErrInterrupted) {
 		return cmdkit.Interrupted{Err: err}

@@ -10,10 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 )
 
-// benchLiveServerCmd is what `bench run` starts on servers that answer with
-// their name.
+// benchLiveServerCmd is the program that `bench run` starts on servers that answer with their name.
 type benchLiveServerCmd struct {
-	Name string `required:"" help:"What it answers with."`
+	Name string `required:"" help:"Name to answer with."`
 	Port uint16 `required:"" help:"The TCP and UDP port."`
 	// Health is 0 for none.
 	Health uint16 `help:"The TCP port for health checks over HTTP."`
@@ -34,12 +33,12 @@ func (c *benchLiveServerCmd) Run(ctx context.Context) error {
 	return server.Serve(ctx)
 }
 
-// benchLiveClientCmd is what `bench run` starts on clients that hold connections.
+// benchLiveClientCmd is the program that `bench run` starts on clients that hold connections.
 type benchLiveClientCmd struct {
 	Socket string `required:"" type:"path" help:"Where the bench listens."`
 }
 
-// Run does what the bench says until that is done.
+// Run follows the bench's orders until they end.
 func (c *benchLiveClientCmd) Run(ctx context.Context) error {
 	return live.Hold(ctx, c.Socket)
 }

@@ -16,13 +16,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// benchOutput is what the measurements without a laboratory have in common: as JSON, results.json is printed.
+// benchOutput has the output flags of the measurements without a laboratory: as JSON, results.json is printed.
 type benchOutput struct {
 	cmdkit.OutputFlag
 }
 
-// run measures and prints what was measured, also where something ended it early. The
-// run has its suite, title and notes.
+// run measures and prints the results, also where something ended it early. The run has its suite, title and notes.
 func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, error)) error {
 	version, commit := cmdkit.Build()
 	notes := run.Environment.Notes
@@ -48,7 +47,7 @@ func (o benchOutput) run(run *results.Run, measure func() ([]results.Trial, erro
 	return errors.Join(err, o.print(run))
 }
 
-// print prints what was measured.
+// print prints the results.
 func (o benchOutput) print(run *results.Run) error {
 	if o.JSON() {
 		return run.Write(os.Stdout)
@@ -56,7 +55,7 @@ func (o benchOutput) print(run *results.Run) error {
 	return report.Terminal(os.Stdout, run)
 }
 
-// progressLine tells on a terminal what is being done; nil elsewhere.
+// progressLine prints the current step on a terminal; nil elsewhere.
 func progressLine() func(what string) {
 	if !cmdkit.IsTerminal(os.Stderr) {
 		return nil

@@ -9,19 +9,19 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// benchMemoryCmd measures what remembering a flow takes.
+// benchMemoryCmd measures the memory of a flow.
 type benchMemoryCmd struct {
 	benchOutput
 	Flows []uint32 `default:"1000000,10000000" placeholder:"N" help:"How many flows are remembered, a figure each (${default})."`
 }
 
-// memoryNotes are what a reader of the figures must know.
+// memoryNotes are the conditions that a reader of the figures must know.
 var memoryNotes = []string{
 	"flows are opened by SYNs, and proven by an ACK each, through BPF_PROG_TEST_RUN; those that are remembered are counted in the kernel's maps",
 	"memlock is what the kernel says of each map in /proc/self/fdinfo; MemAvailable is the whole machine's, and others use it too",
 }
 
-// Run measures, and prints what it measured.
+// Run measures, and prints the results.
 func (c *benchMemoryCmd) Run(ctx context.Context) error {
 	run := &results.Run{Suite: "memory", Title: "What remembering a flow takes",
 		Environment: results.Environment{Notes: memoryNotes}}

@@ -10,10 +10,10 @@ import (
 
 // benchPacedClientCmd is a client of an open loop, which `bench run` starts.
 type benchPacedClientCmd struct {
-	Options string `arg:"" help:"What to do, as JSON."`
+	Options string `arg:"" help:"The load, as JSON."`
 }
 
-// Run asks at the times that are due, and prints what became of it.
+// Run asks at the times that are due, and prints the outcomes.
 func (c *benchPacedClientCmd) Run(ctx context.Context) error {
 	return runClient[paced.Options](ctx, c.Options)
 }

@@ -26,7 +26,7 @@ type benchPacketsCmd struct {
 	Only    string    `name:"match" placeholder:"PATTERN" help:"Measure only the cases that match a regular expression, such as 'l2dsr.*scheduler=rr', and the empty program."`
 	List    bool      `help:"Print the cases that --match chooses from, and measure nothing."`
 	Object  string    `type:"existingfile" placeholder:"FILE" help:"Measure the program of this eBPF object (ELF), such as another balancer's, beside ours."`
-	Setup   string    `type:"existingfile" placeholder:"FILE" help:"What to put into the maps of --object, which packets to send it and what it counts (YAML): see docs/weigh/packets.md."`
+	Setup   string    `type:"existingfile" placeholder:"FILE" help:"Contents for the maps of --object, packets to send to it and its counters (YAML): see docs/weigh/packets.md."`
 	benchLab
 	Build string `type:"existingfile" placeholder:"FILE" help:"Measure the data plane of this jeoul, such as another commit's, instead of this one's; in a virtual machine only."`
 
@@ -34,10 +34,10 @@ type benchPacketsCmd struct {
 	object *packets.Object
 }
 
-// packetsNotes are what a reader of the figures must know.
+// packetsNotes are the conditions that a reader of the figures must know.
 func packetsNotes() []string { return slices.Concat(packets.Notes, packets.TimingNotes) }
 
-// Validate refuses what would measure nothing.
+// Validate refuses to measure nothing.
 func (c *benchPacketsCmd) Validate() error {
 	if c.Repeats < 1 || c.Rounds < 1 || c.Packets < 1 {
 		return errors.New("--repeats, --rounds and --packets must be 1 or more")
@@ -82,7 +82,7 @@ func (c *benchPacketsCmd) readSetup() error {
 	return nil
 }
 
-// Run measures, and prints what it measured.
+// Run measures, and prints the results.
 func (c *benchPacketsCmd) Run(ctx context.Context) error {
 	if c.List {
 		return c.list()
@@ -107,7 +107,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 	})
 }
 
-// list prints what can be measured, as far as it is chosen.
+// list prints the cases that can be measured, as far as they are chosen.
 func (c *benchPacketsCmd) list() error {
 	for _, hook := range c.Hook {
 		for _, name := range packets.Cases(hook) {

@@ -21,11 +21,11 @@ import (
 type packetsVM struct {
 	vmLab
 	Command *benchPacketsCmd
-	// run is what came of it, once the machine has told.
+	// run is the results, once the machine has sent them.
 	Run *results.Run
 }
 
-// inVM measures in a virtual machine, and prints what it measured.
+// inVM measures in a virtual machine, and prints the results.
 func (c *benchPacketsCmd) inVM(ctx context.Context) error {
 	executable, err := os.Executable()
 	if err != nil {
@@ -76,7 +76,7 @@ func (v *packetsVM) Job() vm.Job {
 	return vm.Job{Args: args, Result: vmResults, Prints: true}
 }
 
-// Result takes what the machine has measured: nothing, where it could not.
+// Result takes the machine's results: nothing, where it could not measure.
 func (v *packetsVM) Result(text []byte) error {
 	if len(text) == 0 {
 		return nil
@@ -93,7 +93,7 @@ func (v *packetsVM) Result(text []byte) error {
 	return nil
 }
 
-// Outcome turns the machine's end into that of a measurement.
+// Outcome turns the machine's end into the end of a measurement.
 func (v *packetsVM) Outcome(end vm.End, err error) error {
 	switch {
 	case errors.Is(err, context.Canceled), errors.Is(err, vm.ErrLimit):

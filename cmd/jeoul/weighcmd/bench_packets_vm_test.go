@@ -18,8 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/vm"
 )
 
-// TestPacketsInAMachine checks what a virtual machine is asked to measure, and what is made of
-// what it tells, without one.
+// TestPacketsInAMachine checks the command for a virtual machine, and how its output is read, without one.
 func TestPacketsInAMachine(t *testing.T) {
 	command := &benchPacketsCmd{Repeats: 2, Rounds: 1, Packets: 20_000, Hook: []lb.Hook{lb.HookXDP, lb.HookTC},
 		Only: "l2dsr.*=rr$"}

@@ -17,11 +17,11 @@ import (
 // benchSteadyCmd is the client of a flood's experiment, which a run starts in its
 // laboratory.
 type benchSteadyCmd struct {
-	Steady string `arg:"" help:"What to do, as JSON."`
+	Steady string `arg:"" help:"The load, as JSON."`
 }
 
-// Run asks until it has been told so often by SIGUSR1 that its last phase is over, prints a line for each that is, and
-// then what it saw.
+// Run asks until SIGUSR1 has told it so often that its last phase is over, prints a line for each phase that is, and
+// then its results.
 func (c *benchSteadyCmd) Run(ctx context.Context) error {
 	var steady load.Steady
 	if err := json.Unmarshal([]byte(c.Steady), &steady); err != nil {

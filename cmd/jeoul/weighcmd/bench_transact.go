@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/transact"
 )
 
-// benchTransactServerCmd is what `bench run` starts on servers that answer bytes.
+// benchTransactServerCmd is the program that `bench run` starts on servers that answer bytes.
 type benchTransactServerCmd struct {
 	Closing netip.AddrPort `required:"" help:"Where a connection is closed behind the first answer."`
 	Keeping netip.AddrPort `required:"" help:"Where it is kept."`
@@ -22,10 +22,10 @@ func (c *benchTransactServerCmd) Run(ctx context.Context) error {
 
 // benchTransactClientCmd is a client of TCP_CRR or TCP_RR.
 type benchTransactClientCmd struct {
-	Options string `arg:"" help:"What to do, as JSON."`
+	Options string `arg:"" help:"The load, as JSON."`
 }
 
-// Run makes transactions and prints what became of them.
+// Run makes transactions and prints their outcomes.
 func (c *benchTransactClientCmd) Run(ctx context.Context) error {
 	return runClient[transact.Options](ctx, c.Options)
 }

@@ -56,7 +56,7 @@ func (v benchVM) virtual() *results.Virtual {
 	return &v.Guest.Virtual
 }
 
-// Validate refuses what cannot be.
+// Validate refuses flags that no virtual machine can have.
 func (l benchLab) Validate() error {
 	if l.Limit <= 0 {
 		return errors.New("--time-limit must be more than 0")
@@ -74,7 +74,7 @@ func (l benchLab) Validate() error {
 const (
 	vmSuite   = "suite.yaml"
 	vmResults = "/tmp/results"
-	// vmBefore is the directory of what an earlier run left.
+	// vmBefore is the directory of an earlier run's results.
 	vmBefore = "before"
 )
 
@@ -84,7 +84,7 @@ func (c *benchRunCmd) inVM(ctx context.Context, suite *bench.Suite, dir, executa
 	if c.Quick {
 		form = suite.Quick
 	}
-	// What the machine would refuse is refused before it is started.
+	// A suite that the machine would refuse is refused before it is started.
 	if _, err := form.Only(c.Only, c.Loads); err != nil {
 		return nil, err
 	}
@@ -104,12 +104,11 @@ type vmRun struct {
 	vmLab
 	Command *benchRunCmd
 	dir     string
-	// run is what came of it, as of the last trial.
+	// run is the results, as of the last trial.
 	run *results.Run
 }
 
-// weigh runs the suite in a virtual machine and writes down what it measures, trial by trial.
-// It returns what bench.Run does.
+// weigh runs the suite in a virtual machine and writes down its results, trial by trial. It returns as bench.Run does.
 func (v *vmRun) weigh(ctx context.Context, executable string) (*results.Run, error) {
 	kernel, accelerator, err := v.prepare(ctx)
 	if err != nil {
@@ -190,7 +189,7 @@ func (l *vmLab) program(own string) (string, error) {
 	return path, l.Arch.CheckProgram(path)
 }
 
-// files are what the run in the machine reads: the suite, and what an earlier run left.
+// files are the files that the run in the machine reads: the suite, and an earlier run's results.
 func (v *vmRun) files() (map[string][]byte, error) {
 	suite, err := os.ReadFile(v.Command.Suite)
 	if err != nil {
@@ -284,7 +283,7 @@ func (v *vmRun) result(text []byte) error {
 	return run.Save(filepath.Join(v.dir, bench.ResultsFile))
 }
 
-// outcome turns the machine's end into that of a run.
+// outcome turns the machine's end into the end of a run.
 func (v *vmRun) outcome(ctx context.Context, end vm.End, err error) error {
 	switch {
 	case ctx.Err() != nil, errors.Is(err, vm.ErrLimit):

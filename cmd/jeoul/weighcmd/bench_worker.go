@@ -32,8 +32,7 @@ func buildName() string {
 	return version + " " + commit
 }
 
-// runClient reads what a client that `bench run` starts is to do, does it, and prints what
-// became of it: both as JSON.
+// runClient reads the options of a client that `bench run` starts, runs it, and prints its report: both as JSON.
 func runClient[Options interface {
 	Run(context.Context) (Report, error)
 }, Report any](ctx context.Context, text string) error {

@@ -32,7 +32,7 @@ type reportShowCmd struct {
 	reportLanguage
 }
 
-// reportLanguage is that of what is written for people.
+// reportLanguage is the language of reports for people.
 type reportLanguage struct {
 	Lang string `enum:"en,ko" default:"en" placeholder:"en|ko" help:"Language of reports (${default})."`
 }
@@ -145,8 +145,8 @@ func writeForm(path string, run *results.Run, write formFunc) error {
 	return nil
 }
 
-// Replace puts data at path in one step. What is there and not a file, such as
-// /dev/stdout or a pipe, is written to and not replaced.
+// Replace puts data at path in one step. An existing path that is no regular file, such as /dev/stdout or a pipe, is
+// written to and not replaced.
 func Replace(path string, data []byte) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return os.WriteFile(path, data, 0o644)

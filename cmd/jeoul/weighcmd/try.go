@@ -13,13 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// TryCmd shows a newcomer what there is.
+// TryCmd runs a sandbox for a newcomer.
 type TryCmd struct {
 	Demo    bool     `name:"demo" help:"Show each step by itself, and leave: ask, kill a web server, drain one, change a weight, trace a packet."`
 	Command []string `arg:"" optional:"" passthrough:"partial" help:"A command to be run in the client's place (a shell)."`
 }
 
-// Help says what a sandbox is.
+// Help describes the sandbox.
 func (TryCmd) Help() string {
 	return `A balancer, three web servers behind it and a client are built in network namespaces of this machine, and a shell in the
 client's place says what can be done. Nothing outside is touched; with the shell, all of it goes. Needs root.

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sandbox"
 )
 
-// SandboxCmd has what runs inside of `jeoul try`: its web servers, and commands in the client's place,
-// which find them by shorter names.
+// SandboxCmd has the programs inside of `jeoul try`: its web servers, and commands in the client's place, which find
+// them by shorter names.
 type SandboxCmd struct {
 	Serve   sandboxServeCmd   `cmd:"" help:"Answer with a name."`
 	Ask     sandboxAskCmd     `cmd:"" help:"Ask through the balancer, each time on a new connection, and count who answers."`
@@ -23,7 +23,7 @@ type SandboxCmd struct {
 }
 
 type sandboxServeCmd struct {
-	Name string `arg:"" help:"What it answers with."`
+	Name string `arg:"" help:"Name to answer with."`
 }
 
 // Run serves until it is told to stop.
@@ -45,14 +45,14 @@ type sandboxCrashCmd struct {
 	Name string `arg:"" help:"Which: web01, web02 or web03."`
 }
 
-// Run kills it.
+// Run kills a web server.
 func (c *sandboxCrashCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "crash", c.Name) }
 
 type sandboxReviveCmd struct {
 	Name string `arg:"" help:"Which: web01, web02 or web03."`
 }
 
-// Run starts it.
+// Run starts a web server again.
 func (c *sandboxReviveCmd) Run(ctx context.Context) error { return orderSandbox(ctx, "revive", c.Name) }
 
 func orderSandbox(ctx context.Context, verb, name string) error {
@@ -67,7 +67,7 @@ type sandboxMetricsCmd struct {
 	Prefix string `arg:"" optional:"" help:"Only those whose names begin so."`
 }
 
-// Run shows them.
+// Run prints the metrics.
 func (c *sandboxMetricsCmd) Run(ctx context.Context) error {
 	if _, err := sandboxDir(); err != nil {
 		return err

@@ -24,15 +24,15 @@ type WireCmd struct {
 	Pass  wirePassCmd  `cmd:"" help:"Let a veth take what the port at its other end sends."`
 }
 
-// wireServerFlags say what server ports are.
+// wireServerFlags describe server ports.
 type wireServerFlags struct {
 	Server     []wirePort     `name:"server-interface" placeholder:"IF[@NETNS][=ADDRESS]" help:"A server port: an interface (in a namespace of ip netns), and its own address, for modes in which that is asked; may be repeated."`
 	VIP        netip.AddrPort `name:"vip" placeholder:"ADDRESS:PORT" help:"The VIP (198.18.0.100:80 with --self-test)."`
 	Reply      wire.Reply     `enum:"direct,sender" default:"sender" placeholder:"direct|sender" help:"Where server ports answer to: direct (to the client port that has the address: direct server return) or sender (to the MAC address that the packet came from) (${default})."`
 	ServerPort uint16         `placeholder:"PORT" help:"Port of the server ports' own addresses (the VIP's)."`
 	DSCP       []wireMark     `name:"dscp" placeholder:"N=ADDRESS" help:"Mode dscp: the code point that stands for a VIP; may be repeated. Tunnels (ipip, gue) need nothing."`
-	Response   int            `placeholder:"BYTES" help:"What a server port answers a request with; 0: it closes."`
-	Seed       uint64         `default:"1" placeholder:"N" help:"What sequence numbers and a flood's sources are made from (${default})."`
+	Response   int            `placeholder:"BYTES" help:"Length of a server port's answer to a request; 0: it closes."`
+	Seed       uint64         `default:"1" placeholder:"N" help:"Seed of sequence numbers and of a flood's sources (${default})."`
 }
 
 // wireSendCmd offers a load.
@@ -49,12 +49,12 @@ type wireSendCmd struct {
 	CPU     int        `default:"-1" placeholder:"N" help:"The core that sends (whichever)."`
 	Polite  bool       `help:"Let the sender take its turn among the machine's processes, such as a server on the same cores; it may then be late."`
 	Batch   int        `default:"64" placeholder:"N" help:"Frames that are made at a time (${default}); more overflow a veth that is answered."`
-	Subject string     `default:"target" placeholder:"NAME" help:"What the results call who is tested (${default})."`
+	Subject string     `default:"target" placeholder:"NAME" help:"Name of the tested balancer in the results (${default})."`
 	Yes     []string   `name:"yes-send-traffic" placeholder:"IF" help:"Do send on this interface; each client port is to be named. Only --self-test needs no consent."`
 	Ceiling *bool      `negatable:"" default:"true" help:"Measure first, on a plain wire in namespaces, what the tester itself can do."`
 }
 
-// Validate refuses what cannot be sent before anything is touched.
+// Validate refuses loads that cannot be sent before anything is touched.
 func (c *wireSendCmd) Validate() error {
 	if err := c.wireLoadFlags.Validate(); err != nil {
 		return err
@@ -88,7 +88,7 @@ func (c *wireSendCmd) Validate() error {
 	return nil
 }
 
-// wireNotes are what a reader of the figures must know.
+// wireNotes are the conditions that a reader of the figures must know.
 var wireNotes = []string{
 	"clients and servers are eBPF programs without sockets: packets are answered where they arrive, in native XDP",
 	"direct is the tester's own ceiling: the same load on plain wires in namespaces, with nothing between",
@@ -160,7 +160,7 @@ func (c *wireSendCmd) test(ctx context.Context, spec wire.Spec, load wire.Load, 
 	return wireTrials(spec, load, subject, steps), err
 }
 
-// spec is the arrangement, and what is to be done when it is no longer needed.
+// spec is the arrangement, and a function that takes it down.
 func (c *wireSendCmd) spec(load wire.Load) (spec wire.Spec, done func(), err error) {
 	done = func() {}
 	if c.Lab != 0 {

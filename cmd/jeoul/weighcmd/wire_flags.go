@@ -79,7 +79,7 @@ type wireMark struct {
 	vip   netip.Addr
 }
 
-// UnmarshalText reads one.
+// UnmarshalText reads a mark.
 func (m *wireMark) UnmarshalText(text []byte) error {
 	point, vip, _ := strings.Cut(string(text), "=")
 	n, err := strconv.ParseUint(point, 10, 6)
@@ -96,7 +96,7 @@ func (m *wireMark) UnmarshalText(text []byte) error {
 // wireMAC is a MAC address.
 type wireMAC net.HardwareAddr
 
-// UnmarshalText reads one.
+// UnmarshalText reads a MAC address.
 func (m *wireMAC) UnmarshalText(text []byte) error {
 	mac, err := net.ParseMAC(string(text))
 	if err != nil || len(mac) != 6 {
@@ -109,7 +109,7 @@ func (m *wireMAC) UnmarshalText(text []byte) error {
 // wirePorts are a first and a last port: FIRST-LAST.
 type wirePorts [2]uint16
 
-// UnmarshalText reads them.
+// UnmarshalText reads a range of ports.
 func (p *wirePorts) UnmarshalText(text []byte) error {
 	first, last, _ := strings.Cut(string(text), "-")
 	for i, s := range []string{first, last} {
@@ -122,13 +122,13 @@ func (p *wirePorts) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// wireLoadFlags say what is offered.
+// wireLoadFlags describe the offered load.
 type wireLoadFlags struct {
-	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"What connections do: ${enum} (${default})."`
+	Load        string        `enum:"setup,session,capacity,udp,dns,flood,mix" default:"setup" placeholder:"LOAD" help:"The kind of connections: ${enum} (${default})."`
 	Rate        float64       `xor:"offered" placeholder:"N" help:"Begin N a second. Without --rate, --ladder and --search: as many as can be, with --outstanding at a time."`
 	Ladder      string        `xor:"offered" placeholder:"FROM:TO:STEP" help:"A step for each rate, such as 2800:21000:1400."`
 	Search      string        `xor:"offered" placeholder:"FROM:TO" help:"Search the highest rate with no more than --loss (RFC 2544, RFC 9411)."`
-	Loss        float64       `placeholder:"SHARE" help:"What a rate may lose in a search: failed, or in need of a packet sent again (0)."`
+	Loss        float64       `placeholder:"SHARE" help:"Share that a rate may lose in a search: failed, or in need of a packet sent again (0)."`
 	Connections uint64        `placeholder:"N" help:"Begin N in each step (queries, packets); by default as many as --duration holds."`
 	Duration    time.Duration `placeholder:"DURATION" help:"How long a step lasts (1s)."`
 	Outstanding int           `placeholder:"N" help:"Begin no more while N wait for an answer (without a rate 256)."`
@@ -146,13 +146,13 @@ type wireLoadFlags struct {
 	FloodRate   float64       `placeholder:"N" help:"SYNs of the flood a second (as many as can be)."`
 }
 
-// Validate reads what kong does not.
+// Validate reads the values that kong does not.
 func (f *wireLoadFlags) Validate() error {
 	_, err := f.Read()
 	return err
 }
 
-// load is what the flags of one command mean together.
+// load is the load that the flags of one command describe together.
 func (c *wireSendCmd) load() (wire.Load, error) {
 	l, err := c.wireLoadFlags.Read()
 	l.Response = c.Response
@@ -208,7 +208,7 @@ func (f *wireLoadFlags) Read() (wire.Load, error) {
 	return l, l.Validate()
 }
 
-// numbers reads so many, with colons between.
+// numbers reads n numbers, with colons between.
 func numbers(flag, text, form string, n int) ([]float64, error) {
 	parts := strings.Split(text, ":")
 	var all []float64

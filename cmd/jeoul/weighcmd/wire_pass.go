@@ -15,7 +15,7 @@ type wirePassCmd struct {
 	Interface []wirePort `arg:"" placeholder:"IF[@NETNS]" help:"The other end of a port that is a veth."`
 }
 
-// Help says what it attaches.
+// Help says which program the command attaches.
 func (wirePassCmd) Help() string {
 	return `Attaches an XDP program that lets everything pass, until SIGINT or SIGTERM: without one, frames that the port redirects are lost.`
 }

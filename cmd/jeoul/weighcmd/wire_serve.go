@@ -18,7 +18,7 @@ import (
 // wireServeCmd has server ports only.
 type wireServeCmd struct {
 	wireServerFlags `embed:""`
-	Protocol        string `enum:"tcp,udp,dns" default:"tcp" placeholder:"tcp|udp|dns" help:"What is served: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
+	Protocol        string `enum:"tcp,udp,dns" default:"tcp" placeholder:"tcp|udp|dns" help:"The service: ${enum} (${default}). udp only counts; dns answers every query with the VIP's address."`
 }
 
 // Validate refuses a command line that serves nothing.
@@ -32,7 +32,7 @@ func (c *wireServeCmd) Validate() error {
 	return nil
 }
 
-// Run serves until ctx ends, and says what was served.
+// Run serves until ctx ends, and prints the counts.
 func (c *wireServeCmd) Run(ctx context.Context) (err error) {
 	spec, done, err := c.spec()
 	defer done()

@@ -37,7 +37,7 @@ func wireLine(subject string, s wire.Step) string {
 	return strings.Join(words, ", ")
 }
 
-// wireNoun is what a load's main metric counts.
+// wireNoun is the unit of a load's main metric.
 func wireNoun(k wire.Kind) string { return strings.ReplaceAll(k.Metric(), "_per_second", "/s") }
 
 // wireLoss is the share of failures from which a part was the limit.
@@ -111,7 +111,7 @@ func wireAddress(p wire.Port) string {
 	return ""
 }
 
-// wireOffered is what a step was offered, as the suites' loads have it.
+// wireOffered is the offered rate of a step, as the suites' loads have it.
 func wireOffered(load wire.Load, s wire.Step) any {
 	switch {
 	case load.Search != nil:

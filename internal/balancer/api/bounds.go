@@ -54,8 +54,8 @@ func bounded(next http.Handler) http.Handler {
 	})
 }
 
-// tooLarge answers to a body that is beyond every bound. The answer goes first; what the client sends nevertheless is
-// thrown away, for many clients read no answer before they have sent everything.
+// tooLarge answers to a body that is beyond every bound. The answer goes first; the body is read and discarded all the
+// same, for many clients read no answer before they have sent everything.
 func tooLarge(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex()
@@ -130,7 +130,7 @@ func (l *limited) enter() bool {
 	return true
 }
 
-// note keeps account of what connections do.
+// note keeps account of the states of connections.
 func (l *limited) note(conn net.Conn, state http.ConnState) {
 	secured, isTLS := conn.(*tls.Conn)
 	if isTLS {
@@ -170,11 +170,11 @@ func (l *limited) Close() error {
 type slot struct {
 	net.Conn
 	of *limited
-	// place is that among the idle ones; nil: it has a request in hand, or is closed.
+	// place is its place among the idle ones; nil: it has a request in hand, or is closed.
 	place  *list.Element
 	closed bool
-	// greeted: what it reads is requests. Of TLS, that is so after the first answer: before, it may be a handshake,
-	// which must not keep a place.
+	// greeted: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may be a
+	// handshake, which must not keep a place.
 	greeted bool
 }
 

@@ -40,7 +40,8 @@ func TestRoomIsMadeBetweenRequests(t *testing.T) {
 	if n, err := began.Read(make([]byte, 1)); n != 1 || err != nil {
 		t.Fatalf("a request begins: %d, %v", n, err)
 	}
-	// The longest without a request but for what it has just read, which the server has not yet told of.
+	// The first one is the longest without a request, but for the bytes just read, which the server has not reported
+	// yet.
 	_, third := accept()
 	if began.closed || !idle.closed || third.closed {
 		t.Errorf("room is made: the asking one %t, the idle one %t, the new one %t", began.closed, idle.closed,

@@ -21,12 +21,12 @@ import (
 
 // caller is who asks.
 type caller struct {
-	// user is that of a process on this host; nil: client says who it is.
+	// user is the user of a process on this host; nil: client says who it is.
 	user   *unix.Ucred
 	client access.Client
 }
 
-// callerKey is that of the caller in a context.
+// callerKey is the key of the caller in a context.
 type callerKey struct{}
 
 // withCaller notes whom the kernel says to be at the other end of a unix socket (unix(7),
@@ -68,8 +68,7 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// guarded lets in clients that the guard knows, and has what they may do noted; denied (nil: nothing) is told of
-// others.
+// guarded lets in clients that the guard knows, and notes their roles; denied (nil: nothing) is called for others.
 func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -126,7 +125,7 @@ func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Con
 	}
 }
 
-// What the document says of credentials: the unix socket needs none of these.
+// The credentials in the API's description: the unix socket needs none of these.
 var (
 	credentials     = []map[string][]string{{"token": {}}, {"certificate": {}}}
 	securitySchemes = map[string]*huma.SecurityScheme{

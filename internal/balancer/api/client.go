@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
-// maxAnswer bounds what a client reads, in bytes.
+// maxAnswer bounds the answer that a client reads, in bytes.
 const maxAnswer = 256 << 20
 
 // Client talks to one daemon.
@@ -69,15 +69,14 @@ func (c *Client) Status(ctx context.Context) (*ops.Status, error) {
 	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
 }
 
-// Explain asks what would become of a packet. Errors: ErrNotRunning,
-// ErrNoRights, or the daemon's.
+// Explain asks for the outcome that a packet would have. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.Packet, error) {
 	packet := &trace.Packet{}
 	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
 }
 
-// Trace follows real packets, and calls tell for each event, until the request's
-// time is up, the context ends (both no error) or tell returns an error, which
+// Trace follows real packets, and calls notify for each event, until the request's
+// time is up, the context ends (both no error) or notify returns an error, which
 // it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(trace.Event) error) error {
 	return follow(ctx, c, tracePath, request, func(event trace.Event) error {
@@ -88,8 +87,9 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(tr
 	})
 }
 
-// Capture follows real packets, with their bytes, and calls tell for each event, until the capture ends, the context
-// ends (both no error) or tell returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
+// Capture follows real packets, with their bytes, and calls notify for each event, until the capture ends, the context
+// ends (both no error) or notify returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the
+// daemon's.
 func (c *Client) Capture(ctx context.Context, request capture.Request, notify func(capture.Event) error) error {
 	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
@@ -99,8 +99,8 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 	})
 }
 
-// follow asks for events, and calls tell for each, until there are no more, the context ends (both no error) or tell
-// returns an error, which it returns.
+// follow asks for events, and calls notify for each, until there are no more, the context ends (both no error) or
+// notify returns an error, which it returns.
 func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
 	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.
 	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
@@ -198,7 +198,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, path str
 	return nil, refusal
 }
 
-// explain turns a failure to connect into what a person can do about it.
+// explain adds the remedy to a failure to connect.
 func (c *Client) explain(err error) error {
 	if c.base == c.at {
 		return explainRemote(err)
@@ -224,9 +224,8 @@ func (c *Client) Report(ctx context.Context, source string, report ops.FeedRepor
 	return body.Close()
 }
 
-// Apply makes a text in YAML all that a source says, and returns when that is in force and stored;
-// with dry, it only says what would be different. Errors: ErrNotRunning, ErrNoRights, or a Problem: then
-// nothing was changed.
+// Apply makes a text in YAML the whole content of a source, and returns when that is in force and stored; with dry, it
+// only returns the differences. Errors: ErrNotRunning, ErrNoRights, or a Problem: then nothing was changed.
 func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool) (*Change, error) {
 	path := sourcesPath + "/" + url.PathEscape(source)
 	if dry {
@@ -250,7 +249,7 @@ func (c *Client) Amend(ctx context.Context, source string, generation uint64, te
 	return c.readChange(body)
 }
 
-// readChange reads what has come of a change.
+// readChange reads the result of a change.
 func (c *Client) readChange(body io.ReadCloser) (*Change, error) {
 	defer body.Close()
 	change := &Change{}

@@ -36,23 +36,24 @@ type Source struct {
 	Services   int       `json:"services"`
 	By         string    `json:"by,omitempty"`
 	At         time.Time `json:"at,omitzero"`
-	// Backends and Problem are of a place where backends of a service are found: how many it has
-	// found, and why it says nothing newer than At. Its name is the service's, a slash and its kind. The Problem of
-	// another source is the worst of what the program says that keeps it.
+	// Backends and Problem are set for an origin of backends of a service: how many it has found, and why there is no
+	// answer newer than At. Its name is the service's, a slash and its kind. The Problem of another source is the worst
+	// fault that the program reports which keeps it.
 	Backends int    `json:"backends,omitempty"`
 	Problem  string `json:"problem,omitempty"`
-	// Follows is what a program keeps the source as, and AsOf of when that was last known, if that is not now.
+	// Follows names the system that a program keeps the source in step with, and AsOf when its state was last known, if
+	// that is not now.
 	Follows string    `json:"follows,omitempty"`
 	AsOf    time.Time `json:"as_of,omitzero"`
 }
 
-// Change is what came of a change of the configuration, or would.
+// Change is the result of a change of the configuration, or the one that it would have.
 type Change struct {
 	Source     string `json:"source" doc:"The source that was changed"`
 	Generation uint64 `json:"generation" doc:"Its generation now"`
 	Changed    bool   `json:"changed" doc:"False where the source had that already"`
 	DryRun     bool   `json:"dry_run" doc:"True where nothing was changed, for that was asked"`
-	Difference string `json:"difference" doc:"What is different, as a unified diff of YAML"`
+	Difference string `json:"difference" doc:"The differences, as a unified diff of YAML"`
 }
 
 // OfSource is the source that a request is about. It, OfService, OfPart and Conditions are
@@ -77,7 +78,7 @@ type OfPart struct {
 type Conditions struct {
 	IfMatch     string `header:"If-Match" doc:"The ETag that the part must have"`
 	IfNoneMatch string `header:"If-None-Match" doc:"* lets a part only be added, not replaced"`
-	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and say what would be different"`
+	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and return the differences"`
 }
 
 // placed says which part of the configuration a request is about.
@@ -89,12 +90,13 @@ func (o OfPart) place() sources.Place {
 	return sources.Place{Source: o.Owner, Service: o.Service, Backend: o.Backend}
 }
 
-// changing is a request for a change, and bringing one that has a body.
 type (
+	// changing is a request for a change.
 	changing interface {
 		placed
 		Terms() Conditions
 	}
+	// bringing is a request for a change that has a body.
 	bringing interface {
 		changing
 		Content() Sent
@@ -175,7 +177,7 @@ func value(contentType string, body []byte) (sources.Request, error) {
 	return sources.Request{Value: node}, err
 }
 
-// handleConfiguration adds what configures a balancer.
+// handleConfiguration adds the endpoints of the configuration.
 func (b Balancer) handleConfiguration(a huma.API) {
 	schemas := configSchemas(a)
 	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config",
@@ -188,7 +190,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			return &answer[[]Source]{list}, err
 		})
 	add(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
-		summary: "Say how the program fares that keeps a source: what it follows, of when that is, and what does not work. It is forgotten when the daemon ends",
+		summary: "Report the state of the program that keeps a source: the system that it follows, the age of its picture, and its faults. The report is forgotten when the daemon ends",
 		body:    schemaOf[ops.FeedReport](a), required: true, role: ops.RoleConfigure},
 		func(_ context.Context, in *struct {
 			OfSource
@@ -227,7 +229,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 	}](b, a, configPath+"/services/{service}/backends/{backend}", "backend", schemas.backend)
 }
 
-// handlePart adds what reads, takes away and brings one kind of part.
+// handlePart adds the endpoints that read, remove and write one kind of part.
 func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, noun string, schema *huma.Schema) {
 	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun +
 		" of the configuration", answer: schema},
@@ -267,10 +269,10 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 	}
 }
 
-// handleDifference adds what changes a source by the services that are others.
+// handleDifference adds the endpoint that changes a source by the services that differ.
 func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
 	add(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services", id: "patch-source-services",
-		summary: "Change a source by services that are new or others, and names of those that go; what it costs goes by these. If-Match is the source's ETag. Answers when the data plane has it",
+		summary: "Change a source by services that are new or others, and names of those that go; its cost grows with these. If-Match is the source's ETag. Answers when the data plane has it",
 		body:    schemas.difference, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true,
 		slow: true},
 		func(ctx context.Context, in *struct {
@@ -309,7 +311,7 @@ func (b Balancer) inForce() (*content, error) {
 	return contentOf(sources.Part{Value: root, Tag: fmt.Sprintf("%x", sha256.Sum256(text))[:24]})
 }
 
-// listSources lists what configures the balancer, and where backends are found.
+// listSources lists the sources of the configuration, and the origins of backends.
 func (b Balancer) listSources() ([]Source, error) {
 	cfg := b.Sources.Config()
 	counts := map[string]int{}
@@ -335,7 +337,7 @@ func (b Balancer) listSources() ([]Source, error) {
 	return list, err
 }
 
-// withFeeds adds what programs say of the sources that they keep.
+// withFeeds adds the reports of programs on the sources that they keep.
 func withFeeds(list []Source, feeds []ops.Feed) []Source {
 	for i := range feeds {
 		f := &feeds[i]

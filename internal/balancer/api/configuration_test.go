@@ -29,7 +29,7 @@ services:
       - {name: web01, address: 192.0.2.1}
 `
 
-// serveConfiguration serves the sources of a file, and puts nothing in force but what refuses lets.
+// serveConfiguration serves the sources of a file; configurations are taken unless refuses has an error.
 func serveConfiguration(t *testing.T, refuses *error) (client *Client, s *sources.Sources) {
 	t.Helper()
 	dir := t.TempDir()
@@ -53,7 +53,7 @@ func serveConfiguration(t *testing.T, refuses *error) (client *Client, s *source
 	return NewClient(socket), s
 }
 
-// request is one, with its answer.
+// request is a request, with its answer.
 type request struct {
 	method, path, body string
 	header             map[string]string
@@ -95,8 +95,8 @@ const (
 	shopBody = `{"vip": "192.0.2.101", "port": 80, "backends": [{"name": "b1", "address": "192.0.2.1"}]}`
 )
 
-// TestConfiguration: parts of the configuration are read and changed, and what cannot be is refused
-// with its source, key and cure.
+// TestConfiguration: parts of the configuration are read and changed, and a wrong one is refused with its source, key
+// and cure.
 func TestConfiguration(t *testing.T) {
 	var refuses error
 	client, s := serveConfiguration(t, &refuses)
@@ -159,7 +159,7 @@ func TestConfiguration(t *testing.T) {
 	}
 }
 
-// TestApply: what a client applies is all that its source says.
+// TestApply: the services that a client applies are all that its source has.
 func TestApply(t *testing.T) {
 	client, s := serveConfiguration(t, new(error))
 	const text = "services:\n  - name: shop\n    vip: 192.0.2.101\n    port: 80\n    backends:\n      - {name: b1, address: 192.0.2.1}\n"

@@ -26,8 +26,8 @@ import (
 const (
 	eventsPath = "/v1/events"
 	eventsType = "text/event-stream"
-	// heartbeat is how often a stream without events says that it is there: proxies close what is
-	// silent, and a client that is gone shows itself.
+	// heartbeat is how often a stream without events says that it is there: proxies close silent connections, and a
+	// client that is gone shows itself.
 	heartbeat = 15 * time.Second
 	// maxStreams bounds the streams of events at a time, for they last.
 	maxStreams = 64
@@ -42,7 +42,7 @@ type EventsAfter struct {
 	Follow bool   `query:"follow" default:"true" doc:"False ends the stream after the events that there are"`
 }
 
-// handleEvents adds what tells of changes.
+// handleEvents adds the stream of events.
 func (b Balancer) handleEvents(a huma.API) {
 	schemaOf[events.Event](a)
 	streams := make(chan struct{}, maxStreams)
@@ -50,7 +50,7 @@ func (b Balancer) handleEvents(a huma.API) {
 		Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
 	schemaOf[events.Lost](a)
 	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events",
-		summary: "What becomes of the balancer, as server-sent events", kind: eventsType, answer: stream},
+		summary: "The balancer's events, as server-sent events", kind: eventsType, answer: stream},
 		func(_ context.Context, in *EventsAfter) (*huma.StreamResponse, error) {
 			select {
 			case streams <- struct{}{}:
@@ -96,7 +96,7 @@ const (
 	recentEvents = 200
 )
 
-// Watch says what a watcher wants; exported, for huma to find it.
+// Watch has the parameters of a watcher's request; exported, for huma to find it.
 type Watch struct {
 	Last     string   `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: the latest 200 are sent first"`
 	Services []string `query:"service,explode" doc:"The services whose backends are sent; of all others, totals are"`
@@ -106,13 +106,13 @@ type Watch struct {
 // session is who the API takes a client for, and which balancer answers.
 type session struct {
 	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
-	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"What the client may do; each role includes those before it"`
+	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"The client's permissions; each role includes those before it"`
 	Host   string   `json:"host" doc:"The name of the balancer's machine"`
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string `json:"version"`
 }
 
-// handleWatches adds what sends the status again and again.
+// handleWatches adds the stream of statuses.
 func (b Balancer) handleWatches(a huma.API) {
 	schemaOf[ops.Watched](a)
 	add(a, endpoint{method: http.MethodGet, path: sessionPath, id: "get-session",
@@ -205,8 +205,8 @@ func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 	return err
 }
 
-// Events tells of events after that of an id (empty: of all that are kept), and of what was lost, until
-// the context ends (no error), the daemon has sent all that there are and is not to be followed, or tell returns an
+// Events passes events after that of an id (empty: all that are kept) to notify, and how many were lost, until the
+// context ends (no error), the daemon has sent all that there are and is not to be followed, or notify returns an
 // error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Events(ctx context.Context, after string, follow bool,
 	notify func(*events.Event, *events.Lost) error) error {

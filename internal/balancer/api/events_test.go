@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
-// serveEvents serves a log of so many events, and returns what writes to it.
+// serveEvents serves a log of so many events, and returns a logger that writes to it.
 func serveEvents(t *testing.T, kept int) (*Client, *slog.Logger) {
 	t.Helper()
 	happened := events.NewLog(kept, time.Unix(1, 0))
@@ -24,7 +24,7 @@ func serveEvents(t *testing.T, kept int) (*Client, *slog.Logger) {
 	return NewClient(socket), slog.New(happened.Handler(slog.DiscardHandler))
 }
 
-// told collects what a client is told; enough ends it after so many, with an error.
+// told collects the events that a client gets; enough ends it after so many, with an error.
 type told struct {
 	messages []string
 	last     string
@@ -45,7 +45,7 @@ func (c *told) notify(e *events.Event, l *events.Lost) error {
 	return nil
 }
 
-// TestEvents: what is kept, what comes, where a client goes on, and what it has missed.
+// TestEvents: the events kept, those to come, where a client goes on, and those it has missed.
 func TestEvents(t *testing.T) {
 	client, log := serveEvents(t, 3)
 	log.Info("a")

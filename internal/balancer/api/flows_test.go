@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestFlows: what a client asks for is what the balancer is asked, and what it answers comes back.
+// TestFlows: a client's query reaches the balancer, and its answer comes back.
 func TestFlows(t *testing.T) {
 	var asked ops.FlowQuery
 	source := netip.MustParseAddrPort("198.51.100.1:20000")

@@ -22,7 +22,7 @@ const (
 	backendPath    = "/v1/services/{service}/backends/{backend}"
 )
 
-// orderBody is what the body of a request may say; it may be empty.
+// orderBody has the fields that the body of a request may have; it may be empty.
 type orderBody struct {
 	DeadlineSeconds float64 `json:"deadline_seconds,omitempty"`
 	Weight          *int64  `json:"weight,omitempty"`
@@ -66,7 +66,7 @@ type OfBackend struct {
 	Backend string `path:"backend"`
 }
 
-// handleOperations adds what changes a balancer beside its configuration.
+// handleOperations adds the endpoints of operations, which change a balancer beside its configuration.
 func (b Balancer) handleOperations(a huma.API) {
 	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations",
 		summary: "What operations have changed, and which can be taken back"},
@@ -113,7 +113,7 @@ func (b Balancer) handleOperations(a huma.API) {
 	}
 }
 
-// operate reads what is asked for, and does it.
+// operate reads the order in a request, and carries it out.
 func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation],
 	error) {
 	var body orderBody
@@ -130,15 +130,14 @@ func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text
 	return &answer[ops.Operation]{done}, err
 }
 
-// Operations asks what operations have changed. Errors: ErrNotRunning,
-// ErrNoRights, or the daemon's.
+// Operations asks for the changes by operations. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 	operations := &ops.Operations{}
 	return operations, c.ask(ctx, http.MethodGet, operationsPath, nil, operations)
 }
 
-// Operate asks for an operation; who asks is what the socket says. Errors:
-// ErrNotRunning, ErrNoRights, or the daemon's: then nothing was changed.
+// Operate asks for an operation; the daemon takes the caller's name from the socket. Errors: ErrNotRunning,
+// ErrNoRights, or the daemon's: then nothing was changed.
 func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, error) {
 	path, body := undoPath, orderBody{DeadlineSeconds: o.Deadline.Seconds(), AllServices: o.AllServices, Force: o.Force}
 	if o.Verb != ops.Undo {
@@ -162,7 +161,7 @@ func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 	return come, c.ask(ctx, http.MethodPost, path, nil, come)
 }
 
-// pathOf is that of a backend.
+// pathOf is the path of a backend's endpoint.
 func pathOf(service, backend string) string {
 	return "/v1/services/" + url.PathEscape(service) + "/backends/" + url.PathEscape(backend)
 }

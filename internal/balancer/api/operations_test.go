@@ -22,7 +22,7 @@ import (
 
 var sameAddresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// serveOperations runs a server that gives this answer, and notes what it was asked.
+// serveOperations runs a server that gives this answer, and notes its request.
 func serveOperations(t *testing.T, done ops.Operation, err error) (path string, asked *ops.Order, stop func()) {
 	t.Helper()
 	asked = &ops.Order{}
@@ -38,8 +38,7 @@ func serveOperations(t *testing.T, done ops.Operation, err error) (path string, 
 	return path, asked, stop
 }
 
-// TestOperate: what a client asks for arrives, with who asks, and the answer comes
-// back.
+// TestOperate: a client's order arrives, with the caller's name, and the answer comes back.
 func TestOperate(t *testing.T) {
 	me, err := user.Current()
 	if err != nil {
@@ -57,7 +56,7 @@ func TestOperate(t *testing.T) {
 		{Verb: ops.Drain, Service: "저울:_-.", Backend: "a%2F?#b"},
 		{Verb: ops.Enable, Service: "web", Backend: "web01", AllServices: true},
 		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 0},
-		// the balancer says what is right
+		// the balancer decides whether it is right
 		{Verb: ops.Weight, Service: "web", Backend: "web01", Weight: 70000, AllServices: true},
 		{Verb: ops.Undo},
 	} {
@@ -120,7 +119,7 @@ func post(t *testing.T, client *Client, target, body string, code int, says stri
 	}
 }
 
-// TestBodies: what a program may write by itself.
+// TestBodies: bodies of requests that programs may write by themselves.
 func TestBodies(t *testing.T) {
 	path, asked, stop := serveOperations(t, ops.Operation{Verb: ops.Drain}, nil)
 	defer stop()
@@ -150,8 +149,7 @@ func TestBodies(t *testing.T) {
 	}
 }
 
-// TestCheck: a check that is asked for arrives, and what came of it comes back; an error keeps its
-// words.
+// TestCheck: a check that is asked for arrives, and its result comes back; an error keeps its words.
 func TestCheck(t *testing.T) {
 	want := ops.Checked{Target: ops.Target{Service: "web", Backend: "web 01", Address: netip.MustParseAddr("192.0.2.1"),
 		Port: 80},

@@ -27,7 +27,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// overTCP is a server over TCP, and what its clients need.
+// overTCP is a server over TCP, and the credentials of its clients.
 type overTCP struct {
 	url, dir string
 	ca       *testcert.Authority
@@ -141,7 +141,7 @@ func TestNothingWithoutCredentials(t *testing.T) {
 	}
 }
 
-// TestReaderTries: a reader may ask what a change would make different, and not make it.
+// TestReaderTries: a reader may ask for the result that a change would have, and not make it.
 func TestReaderTries(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "jeoul.yaml")
 	if err := os.WriteFile(path, []byte(configured), 0o600); err != nil {
@@ -178,7 +178,7 @@ func TestReaderTries(t *testing.T) {
 	}
 }
 
-// TestRoles: each role may do what those before it may, and no more; who asks is told on.
+// TestRoles: each role has the permissions of those before it, and its own; the caller's name is passed on.
 func TestRoles(t *testing.T) {
 	asked := ""
 	var denied []error // in the order of the requests, which come one by one
@@ -243,7 +243,7 @@ func TestRoles(t *testing.T) {
 	}
 }
 
-// TestPlainTextOverTCP: what is no TLS gets no answer of the API.
+// TestPlainTextOverTCP: a connection without TLS gets no answer of the API.
 func TestPlainTextOverTCP(t *testing.T) {
 	s := serveOverTCP(t, Balancer{Status: func() (ops.Status, error) { return running, nil }})
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, strings.Replace(s.url, "https", "http", 1)+
@@ -319,7 +319,7 @@ func TestManyConnections(t *testing.T) {
 	}
 }
 
-// TestRemoteMistakes: what a person gets wrong is named.
+// TestRemoteMistakes: a person's mistakes are named.
 func TestRemoteMistakes(t *testing.T) {
 	for _, server := range []string{"lb1:9540", "http://lb1:9540", "https://", "https://lb1/v1", "https://a:b@lb1"} {
 		if _, err := NewRemoteClient(Remote{Server: server}); err == nil ||

@@ -22,9 +22,9 @@ import (
 
 // Problem is the body of an answer that is not a success (RFC 9457).
 type Problem struct {
-	Title  string `json:"title" doc:"What the status code stands for"`
+	Title  string `json:"title" doc:"The meaning of the status code"`
 	Status int    `json:"status"`
-	Detail string `json:"detail" doc:"What went wrong, with what, and what to do"`
+	Detail string `json:"detail" doc:"The fault, its object, and the remedy"`
 	// Errors are the parts of a configuration that cannot be used as they stand.
 	Errors []Fault `json:"errors,omitempty"`
 }
@@ -34,23 +34,26 @@ type Fault struct {
 	Source  string `json:"source,omitempty" doc:"The source of configuration: the path of the file, or the name of a fragment"`
 	Line    int    `json:"line,omitempty" doc:"The line in the source, where that has lines of who asked"`
 	Field   string `json:"field,omitempty" doc:"The path to the value, as services[0].backends[2].weight"`
-	Message string `json:"message" doc:"What is wrong, and what to write instead"`
+	Message string `json:"message" doc:"The fault and the remedy"`
 }
 
-func (p *Problem) Error() string  { return p.Detail }
+// Error returns the detail.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus returns the status code of the answer, for huma.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// ContentType is that of problems.
+// ContentType returns the media type of problems.
 func (p *Problem) ContentType(string) string { return problemType }
 
-// newProblem returns one of a kind.
+// newProblem returns a problem with a status code and a detail.
 func newProblem(code int, detail string) *Problem {
 	return &Problem{Title: http.StatusText(code), Status: code, Detail: detail}
 }
 
 const problemType = "application/problem+json"
 
-// The router's own refusals have the same form as the API's.
+// init gives the router's own refusals the form of the API's.
 func init() {
 	huma.NewError = func(status int, message string, errs ...error) huma.StatusError {
 		p := newProblem(status, message)

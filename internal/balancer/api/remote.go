@@ -23,7 +23,7 @@ import (
 type Remote struct {
 	// Server is its URL, as in https://lb1.example.com:9540.
 	Server string
-	// Token is what it knows the client by; empty: there is none.
+	// Token is the secret that identifies the client to it; empty: there is none.
 	Token string
 	// CA is the path of the authorities that vouch for it, as PEM; empty: those of this host.
 	CA string
@@ -31,8 +31,8 @@ type Remote struct {
 	Certificate, Key string
 }
 
-// NewRemoteClient returns a client for a daemon over TCP. It connects at each call. Errors: what cannot
-// be used of the remote's description.
+// NewRemoteClient returns a client for a daemon over TCP. It connects at each call. Errors: the part of the remote's
+// description that cannot be used.
 func NewRemoteClient(r Remote) (*Client, error) {
 	at, err := url.Parse(r.Server)
 	if err != nil || at.Scheme != "https" || at.Host == "" || strings.Trim(at.Path, "/") != "" || at.RawQuery != "" ||
@@ -92,7 +92,7 @@ func (c *Client) Proxy() (http.Handler, error) {
 	}, nil
 }
 
-// explainRemote turns a failure to reach a daemon over TCP into what a person can do about it.
+// explainRemote adds the remedy to a failure to reach a daemon over TCP.
 func explainRemote(err error) error {
 	var authority x509.UnknownAuthorityError
 	var invalid x509.CertificateInvalidError

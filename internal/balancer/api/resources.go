@@ -23,7 +23,7 @@ const (
 
 // OfServices chooses services by name; exported, for huma to find it.
 type OfServices struct {
-	Services []string `query:"service,explode" doc:"Only what is of these services; all where none is named"`
+	Services []string `query:"service,explode" doc:"Only parts of these services; all where none is named"`
 }
 
 // OneService is the service that a request is about; exported, for huma to find it.
@@ -57,7 +57,7 @@ func (b Balancer) showResources(a huma.API) {
 		})
 }
 
-// addList adds what lists one kind of part of services.
+// addList adds the endpoint that lists one kind of part of services.
 func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) []T) {
 	e.method = http.MethodGet
 	add(a, e, func(_ context.Context, in *OfServices) (*answer[[]T], error) {
@@ -115,13 +115,13 @@ func (c *Client) Service(ctx context.Context, name string) (*ops.Service, error)
 
 // Configured is a part of the configuration.
 type Configured struct {
-	// Source is the one that has it, and ETag identifies what it says.
+	// Source is the one that has it, and ETag identifies its content.
 	Source, ETag string
 	// Value is its JSON.
 	Value json.RawMessage
 }
 
-// Configuration asks for what is configured of a service or, where it is named, a backend of it. Errors: as those of
+// Configuration asks for the configuration of a service or, where it is named, of a backend of it. Errors: as those of
 // Services.
 func (c *Client) Configuration(ctx context.Context, service, backend string) (*Configured, error) {
 	path := configPath + "/services/" + url.PathEscape(service)

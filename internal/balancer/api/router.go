@@ -37,7 +37,7 @@ type endpoint struct {
 	answer *huma.Schema
 	// kind is the media type of the answer; empty: JSON.
 	kind string
-	// role is what the client needs; empty: RoleRead.
+	// role is the role that the client needs; empty: RoleRead.
 	role ops.Role
 	// tries: with dry_run, which changes nothing, RoleRead is enough.
 	tries bool
@@ -54,7 +54,7 @@ type Sent struct {
 // none is a request of which everything is in its path.
 type none struct{}
 
-// answer is that of a request.
+// answer is the answer to a request.
 type answer[T any] struct{ Body T }
 
 // changeBound is how long an answer to a change may take: programs are verified, and backends that
@@ -87,7 +87,7 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 	e.describe(a)
 }
 
-// roleFor is what the client of a request needs.
+// roleFor is the role that the client of a request needs.
 func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 	if e.tries {
 		// As huma reads the parameter.
@@ -98,8 +98,8 @@ func (e endpoint) roleFor(ctx huma.Context) ops.Role {
 	return cmp.Or(e.role, ops.RoleRead)
 }
 
-// describe completes what the document says of an endpoint. Bodies are read by the API's own rules,
-// whose messages name the key and the cure.
+// describe completes the description of an endpoint. Bodies are read by the API's own rules, whose messages name the
+// key and the cure.
 func (e endpoint) describe(a huma.API) {
 	item := a.OpenAPI().Paths[e.path]
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
@@ -123,7 +123,7 @@ func (e endpoint) describe(a huma.API) {
 	}
 }
 
-// newRouter returns what answers requests, and its description.
+// newRouter returns the handler of requests, and its description.
 func newRouter(b Balancer) (http.Handler, huma.API) {
 	mux := http.NewServeMux()
 	described := huma.DefaultConfig("Jeoul", "1")
@@ -202,7 +202,7 @@ func (b Balancer) showStatus(a huma.API) {
 
 const versionPath = "/v1/version"
 
-// version is that of the program and of what it speaks.
+// version is the version of the program and of its API.
 type version struct {
 	Version string `json:"version"`
 	API     string `json:"api"`

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package api is how other processes look at a running balancer: HTTP over a
-// unix socket and, with TLS and credentials, over TCP. GET /v1/status answers with a ops.Status as JSON, POST
-// /v1/explain with what would become of a packet, POST /v1/trace with real packets, a line each, and POST /v1/capture
-// with their bytes, too.
+// Package api is how other processes look at a running balancer: HTTP over a unix socket and, with TLS and credentials,
+// over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would
+// have, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
 //
 // POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
 // backend, POST /v1/operations/undo takes the latest change back, and GET
@@ -57,17 +56,16 @@ const (
 	reloadPath  = "/v1/reload"
 )
 
-// Balancer is what the API shows of a running balancer.
+// Balancer is the interface of a running balancer to the API.
 type Balancer struct {
 	Status func() (ops.Status, error)
-	// Explain says what would become of a packet. Errors: trace.ErrBadQuestion,
-	// trace.ErrNoService.
+	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
 	// Trace tells of real packets, first that it has started, until the context
-	// ends or tell returns an error, which it returns. Error: trace.ErrBusy.
+	// ends or notify returns an error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, notify func(trace.Event) error) error
 	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of
-	// the request is reached, the context ends or tell returns an error, which it returns. Errors:
+	// the request is reached, the context ends or notify returns an error, which it returns. Errors:
 	// capture.ErrBadRequest, capture.ErrNoService, capture.ErrBusy.
 	Capture func(ctx context.Context, request capture.Request, by string, notify func(capture.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
@@ -76,9 +74,9 @@ type Balancer struct {
 	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
 	// ErrStopping, the context's.
 	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
-	// Operations are those in force, and those that can be taken back.
+	// Operations returns the operations in force, and those that can be undone.
 	Operations func() (ops.Operations, error)
-	// Flows lists remembered flows. Errors: ErrNotFound, ErrBadRequest.
+	// Flows lists remembered flows that match a query. Errors: ErrNotFound, ErrBadRequest.
 	Flows func(ops.FlowQuery) (ops.FlowList, error)
 	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
 	// ErrRefused, the context's.
@@ -86,9 +84,9 @@ type Balancer struct {
 	// Reload has the daemon read its configuration file again, as by asks, and returns when the
 	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
 	Reload func(by string) (ops.Reloaded, error)
-	// Events are what has become of the balancer lately.
+	// Events are the latest events of the balancer.
 	Events *events.Log
-	// Sources are those of the configuration.
+	// Sources are the sources of the configuration.
 	Sources *sources.Sources
 	// Configured is told of each change of the configuration that was made, and who asked for it;
 	// nil: none is.
@@ -96,7 +94,7 @@ type Balancer struct {
 	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
 	// why; nil: none is.
 	Denied func(from string, why error)
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
 	// Metrics answers scrapes; nil where there are none.
 	Metrics http.Handler
@@ -109,9 +107,8 @@ const farewell = 15 * time.Second
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660
 
-// Listen opens the unix socket at path. What a dead process left there is
-// removed; a socket on which a process answers (ErrInUse), and a file that is
-// not a socket, are left alone. Closing the listener removes the socket. Errors:
+// Listen opens the unix socket at path. A socket of a dead process is removed; a socket on which a process answers
+// (ErrInUse), and a file that is not a socket, are left alone. Closing the listener removes the socket. Errors:
 // ErrInUse, ErrNoRights.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
 	doing := func(err error) error {
@@ -181,7 +178,7 @@ func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 }
 
 // ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the
-// same on every balancer: what it shows, it asks the API for, with its user's credentials.
+// same on every balancer: it asks the API for all data, with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
 	limited := limit(listener, maxConnections)
@@ -210,8 +207,8 @@ func answerOn(ctx context.Context, limited *limited, listener net.Listener, hand
 	return nil
 }
 
-// panics passes on what a server logs of faults of ours, and nothing of clients that hang up in a handshake, or
-// speak something else.
+// panics passes on a server's log lines about faults of ours, and none about clients that hang up in a handshake, or
+// speak another protocol.
 type panics struct{ to io.Writer }
 
 func (p panics) Write(line []byte) (int, error) {

@@ -25,16 +25,16 @@ type TraceRequest struct {
 
 // How much of a client is waited for.
 const (
-	// maxQuestion bounds what is read of a request, in bytes.
+	// maxQuestion bounds the body of a request, in bytes.
 	maxQuestion = 64 << 10
 	// readerTimeout bounds how long a client may take to read a line of a trace: one
 	// that does not read at all would keep the balancer tracing.
 	readerTimeout = 10 * time.Second
 )
 
-// handleTraces adds what explains packets.
+// handleTraces adds the endpoints that explain, trace and capture packets.
 func (b Balancer) handleTraces(a huma.API) {
-	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "What would become of a packet",
+	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "The outcome that a packet would have",
 		body: schemaOf[trace.Question](a), required: true, slow: true},
 		func(_ context.Context, in *Sent) (*answer[*trace.Packet], error) {
 			var question trace.Question
@@ -84,8 +84,8 @@ func (b Balancer) streamTrace(stream huma.Context, request TraceRequest) {
 	}, func(err error) trace.Event { return trace.Event{Error: err.Error()} })
 }
 
-// streamLines sends what run tells, a line of JSON each, until run returns; its context ends when the client hangs up,
-// or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
+// streamLines sends the events of run, a line of JSON each, until run returns; its context ends when the client hangs
+// up, or the server stops. An error of run is a problem before the first line, and a line that failed makes after it.
 func streamLines[E any](stream huma.Context, run func(ctx context.Context, notify func(E) error) error,
 	failed func(error) E) {
 	r, w := humago.Unwrap(stream)
@@ -113,5 +113,5 @@ func streamLines[E any](stream huma.Context, run func(ctx context.Context, notif
 	}
 }
 
-// traceType is that of lines of JSON.
+// traceType is the media type of lines of JSON.
 const traceType = "application/x-ndjson"

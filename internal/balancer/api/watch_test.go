@@ -72,7 +72,7 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// watch opens a stream and returns what reads the next event.
+// watch opens a stream and returns a function that reads the next event.
 func watch(t *testing.T, path, query string) func() (kind, data string) {
 	t.Helper()
 	client := NewClient(path)

@@ -19,8 +19,8 @@ import (
 type Peer struct {
 	// Address has the zone of a link-local one.
 	Address netip.Addr
-	// Local is what packets are sent from, invalid: as the routes say; Interface is where they leave, if it is not
-	// empty.
+	// Local is the source address of packets, invalid: the one by the routing table; Interface is the one that they
+	// leave by, if it is not empty.
 	Local     netip.Addr
 	Interface string
 	Timing    Timing
@@ -34,8 +34,8 @@ type Status struct {
 	// Diagnostic says why it went down last, and RemoteDiagnostic why the neighbour's end did.
 	Diagnostic, RemoteDiagnostic Diagnostic
 	RemoteState                  State
-	// Interval is how often packets are sent, and Detection after what silence the neighbour is lost; 0 before it was
-	// heard.
+	// Interval is how often packets are sent, and Detection the time of silence after which the neighbour is lost; 0
+	// before it was heard.
 	Interval, Detection time.Duration
 	// Ups and Failures count how often the session came Up and the neighbour was lost.
 	Ups, Failures uint64
@@ -50,7 +50,7 @@ type Status struct {
 type Engine struct {
 	changed func(netip.Addr, Change, Status)
 
-	// mu guards what follows; the thread has it whenever it does not wait.
+	// mu guards the fields below; the thread has it whenever it does not wait.
 	mu       sync.Mutex
 	sessions map[netip.Addr]*running
 	sockets  [2]receiver // IPv4 and IPv6
@@ -61,7 +61,8 @@ type Engine struct {
 	// news are changes that changed has not heard of; told has something when there are some.
 	news []news
 	told chan struct{}
-	// dropped counts what the kernel has dropped: packets of none of the peers, and those that were forwarded.
+	// dropped counts the packets that the kernel has dropped: packets of none of the peers, and those that were
+	// forwarded.
 	dropped uint64
 	looked  time.Time
 }
@@ -168,7 +169,7 @@ func (e *Engine) listen(peers []Peer) error {
 	return errors.Join(errs...)
 }
 
-// start starts the thread, or has it look at what is new.
+// start starts the thread, or wakes it for a change.
 func (e *Engine) start() error {
 	if e.started {
 		e.awake()
@@ -249,7 +250,7 @@ func (e *Engine) notify() {
 	}
 }
 
-// seen completes the status with what the session knows.
+// seen completes the status with the session's state.
 func (r *running) seen() Status {
 	s, now := r.session, r.status
 	now.State, now.RemoteState, now.Diagnostic, now.RemoteDiagnostic = s.state, s.remoteState, s.diag, s.remoteDiag

@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// queue is what the kernel has received of a neighbour, and when.
+// queue is the packets that the kernel has received of a neighbour, with their times.
 type queue []datagram
 
 func (q *queue) read() (datagram, bool) {
@@ -23,8 +23,8 @@ func (q *queue) read() (datagram, bool) {
 
 func (q *queue) empty(time.Time) {}
 
-// TestLateReader: a process that comes late to its socket takes a neighbour for what it was: alive where packets have
-// come all the while, with the state that the last of them has, and lost at once where none has for the detection time.
+// TestLateReader: a process that comes late to its socket judges a neighbour as it was: alive where packets have come
+// all the while, with the state that the last of them has, and lost at once where none has for the detection time.
 func TestLateReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const interval, late = 50 * time.Millisecond, 2 * time.Second
@@ -48,7 +48,7 @@ func TestLateReader(t *testing.T) {
 		}
 		expect := func(when string, state State, failures uint64) {
 			t.Helper()
-			time.Sleep(time.Millisecond) // what comes with the turn is left for the next one
+			time.Sleep(time.Millisecond) // packets of that moment are left for the next turn
 			e.turn(&q)
 			if r.session.State() != state || r.status.Failures != failures {
 				t.Errorf("%s, the session is %s after %d failures, want %s after %d", when, r.session.State(),

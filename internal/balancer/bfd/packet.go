@@ -30,7 +30,7 @@ var (
 	ErrStranger      = errors.New("is of another session: its discriminator is not ours")
 )
 
-// State is of a session (RFC 5880 section 4.1).
+// State is the state of a session (RFC 5880 section 4.1).
 type State uint8
 
 // The states, as they are in packets.
@@ -102,8 +102,8 @@ const (
 // version is in the upper three bits of the first byte.
 const version = 1
 
-// Parse reads a UDP payload, with all checks of RFC 5880 section 6.8.6 that need no session. What is behind the length
-// that the packet says is ignored, as there.
+// Parse reads a UDP payload, with all checks of RFC 5880 section 6.8.6 that need no session. Bytes behind the length in
+// the packet are ignored, as there.
 func Parse(b []byte) (Packet, error) {
 	if len(b) < packetLength {
 		return Packet{}, fmt.Errorf("a packet of %d bytes %w", len(b), ErrShort)

@@ -28,7 +28,7 @@ func TestPacket(t *testing.T) {
 	}
 }
 
-// TestRefused: what RFC 5880 section 6.8.6 has discarded is, with the reason.
+// TestRefused: packets that RFC 5880 section 6.8.6 has discarded are, with the reason.
 func TestRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -61,7 +61,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever comes, what is taken is written and read again as it was, and a session takes it without harm.
+// FuzzParse: whatever comes, an accepted packet is written and read again as it was, and a session takes it without
+// harm.
 func FuzzParse(f *testing.F) {
 	f.Add(exampleBytes)
 	f.Add([]byte{0x20, 0x40, 1, 24})

@@ -18,7 +18,7 @@ const (
 	idle = time.Second
 	// farewells is how often a neighbour is told that the session is taken down, for a packet may be lost.
 	farewells = 3
-	// flood bounds what is read at once: more than the kernel keeps for a socket.
+	// flood bounds the packets read at once: more than the kernel keeps for a socket.
 	flood = 1 << 14
 )
 
@@ -68,8 +68,8 @@ func (e *Engine) until(now time.Time) time.Duration {
 	return wait
 }
 
-// turn does all that is due. A neighbour is lost by what had come when the turn began, and not by when this process
-// came to look: all that the kernel has received until then is taken up first, with the time of that.
+// turn does all that is due. A neighbour is lost by the packets that had come when the turn began, and not by when this
+// process came to look: all that the kernel has received until then is taken up first, with the time of that.
 func (e *Engine) turn(sources ...source) {
 	began := time.Now()
 	read := true
@@ -87,7 +87,7 @@ func (e *Engine) turn(sources ...source) {
 	}
 }
 
-// drain takes up what has come until a time; false where there is more.
+// drain takes up the packets that have come until a time; false where there are more.
 func (e *Engine) drain(from source, until time.Time) bool {
 	for range flood {
 		got, there := from.read()
@@ -147,7 +147,7 @@ func (e *Engine) note(r *running, c Change, at time.Time) {
 	}
 }
 
-// send sends what is due.
+// send sends the packets that are due.
 func (r *running) send(now time.Time) {
 	due := r.session.next
 	regular := r.session.interval()
@@ -156,7 +156,8 @@ func (r *running) send(now time.Time) {
 		r.sender.send(r.peer, p)
 		r.status.Sent++
 	}
-	// The jitter leaves a quarter of the interval: what is later comes later than the neighbour was told.
+	// The jitter leaves a quarter of the interval: a packet that is later than that comes later than the neighbour was
+	// told.
 	if len(packets) > 0 && regular > 0 && now.Sub(due) > regular/4 {
 		r.status.Late++
 	}
@@ -179,7 +180,7 @@ type source interface {
 	empty(time.Time)
 }
 
-// datagram is what was received.
+// datagram is a received datagram.
 type datagram struct {
 	payload []byte
 	// from has the zone of a link-local address, by the interface's name.

@@ -10,7 +10,7 @@ import (
 // slowest is how often a session sends at most that is not Up (RFC 5880 section 6.8.3).
 const slowest = time.Second
 
-// Timing is what a session wants.
+// Timing has the intervals that a session asks for.
 type Timing struct {
 	// Interval is how often packets are sent and taken, once the session is Up.
 	Interval time.Duration
@@ -34,7 +34,8 @@ type Session struct {
 	remoteMinTx        time.Duration
 	remoteMinRx        time.Duration
 
-	// desiredTx and requiredRx are what packets say; sentTx and heardRx are what holds until a poll sequence has ended.
+	// desiredTx and requiredRx are the intervals in packets; sentTx and heardRx those in use until a poll sequence has
+	// ended.
 	desiredTx, requiredRx time.Duration
 	sentTx, heardRx       time.Duration
 	polling               bool
@@ -49,7 +50,7 @@ type Session struct {
 	now bool
 }
 
-// Change is what became of a session's state.
+// Change is a change of a session's state.
 type Change struct {
 	From, To State
 	// Failed: the neighbour was lost. It was not where the neighbour's administrator took its session down (RFC 5882
@@ -68,7 +69,7 @@ func New(timing Timing, discriminator uint32, random func() float64, now time.Ti
 // State is the session's own.
 func (s *Session) State() State { return s.state }
 
-// Retime has the session want another timing. While it is Up, what makes it slower holds when the neighbour knows of it
+// Retime has the session want another timing. While it is Up, a longer interval holds when the neighbour knows of it
 // (RFC 5880 section 6.8.3).
 func (s *Session) Retime(timing Timing, now time.Time) {
 	s.timing = timing
@@ -118,7 +119,7 @@ func (s *Session) Receive(p Packet, at time.Time) (Change, error) {
 	if at.After(s.heard) {
 		s.heard = at
 	}
-	if s.interval() < before { // or the neighbour waits for what was planned more slowly
+	if s.interval() < before { // or the neighbour waits for a packet that was planned later
 		s.plan(at)
 	}
 	if s.state == AdminDown {
@@ -158,7 +159,7 @@ func (s *Session) interval() time.Duration {
 	return max(s.sentTx, s.remoteMinRx)
 }
 
-// Detection is after what silence the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was heard.
+// Detection is the time of silence after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was heard.
 func (s *Session) Detection() time.Duration {
 	return time.Duration(s.remoteMultiplier) * max(s.heardRx, s.remoteMinTx)
 }
@@ -222,7 +223,7 @@ func (s *Session) Send(now time.Time) (due []Packet) {
 	return due
 }
 
-// packet is what the session has to say.
+// packet is the session's next packet.
 func (s *Session) packet() Packet {
 	return Packet{Diagnostic: s.diag, State: s.state, Poll: s.polling, Multiplier: s.timing.Multiplier, Mine: s.local,
 		Yours:        s.remote,

@@ -15,7 +15,7 @@ type end struct {
 	*Session
 	packets chan Packet
 	other   *end
-	// deaf loses what comes.
+	// deaf loses the packets that come.
 	deaf     bool
 	changes  []Change
 	sent     []time.Time

@@ -23,13 +23,13 @@ const (
 	// 4).
 	port                    = 3784
 	firstSource, lastSource = 49152, 65535
-	// maxTTL is what a packet has that no router has forwarded (RFC 5881 section 5).
+	// maxTTL is the TTL of a packet that no router has forwarded (RFC 5881 section 5).
 	maxTTL = 255
-	// precedence is CS6, as routers mark what is theirs, in the former TOS byte.
+	// precedence is CS6, as routers mark their own packets, in the former TOS byte.
 	precedence = 0xc0
 	// sourcesTried is how many source ports are tried that are in use.
 	sourcesTried = 64
-	// longest is what is read of a packet: those with authentication are not taken, but recognized.
+	// longest is how many bytes are read of a packet: those with authentication are not taken, but recognized.
 	longest = 256
 )
 
@@ -37,7 +37,7 @@ const (
 type receiver struct {
 	six bool
 	fd  int
-	// emptied is when the socket was last found to be empty: what comes later was received later.
+	// emptied is when the socket was last found to be empty: packets read later were received later.
 	emptied time.Time
 	payload [longest]byte
 	control [256]byte
@@ -139,7 +139,7 @@ func (r *receiver) readControls(got *datagram, controls []byte) {
 	}
 }
 
-// drops counts what the kernel has dropped of what came to the socket.
+// drops counts the packets to the socket that the kernel has dropped.
 func (r *receiver) drops() uint32 {
 	if r.fd < 0 {
 		return 0
@@ -171,7 +171,7 @@ func accept(peers []netip.Addr) []bpf.Instruction {
 	for _, peer := range peers {
 		bytes := peer.AsSlice()
 		for w := range words {
-			// A word that is another skips what is left of this neighbour's.
+			// A word that differs skips the rest of this neighbour's.
 			left := uint8(2*(words-1-w) + 1)
 			program = append(program, bpf.LoadAbsolute{Off: source + uint32(4*w), Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(bytes[4*w:]), SkipFalse: left})
@@ -191,7 +191,7 @@ type sender struct {
 	buffer  []byte
 }
 
-// send sends a packet. What fails is tried again with the next one.
+// send sends a packet. After an error, the next packet is another attempt.
 func (s *sender) send(to Peer, p Packet) {
 	if s.fd < 0 {
 		if err := s.open(to); err != nil {

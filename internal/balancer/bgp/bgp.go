@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bgp is what a balancer and its BGP speaker say to each other, and the balancer's half of that: it
-// starts the speaker's process, finds one that runs, tells it what to announce, and hears how its peers are.
-// The speaker decides nothing; it is a process of its own, so that a balancer that restarts closes no
-// session. It is in the package speaker, and nothing here reaches it but over its socket.
+// Package bgp has the protocol between a balancer and its BGP speaker, and the balancer's half of it: it starts the
+// speaker's process, finds one that runs, sends it the routes to announce, and reads the state of its peers. The
+// speaker decides nothing; it is a process of its own, so that a balancer that restarts closes no session. It is in the
+// package speaker, and nothing here reaches it but over its socket.
 package bgp
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Protocol is the version of what is spoken on the socket. Balancers of all versions can ask for State, and
-// End; a speaker that speaks another one is replaced.
+// Protocol is the version of the protocol on the socket. Balancers of all versions can ask for State, and End; a
+// speaker that speaks another one is replaced.
 const Protocol = 2
 
 // The paths that a speaker answers on its unix socket by HTTP.
@@ -29,10 +29,10 @@ const (
 // outlives a speaker that has died.
 func RoutesJournal(socket string) string { return socket + ".routes" }
 
-// Wanted is all that a speaker is to do.
+// Wanted is the desired state of a speaker, as a whole.
 type Wanted struct {
 	BGP lb.BGP `json:"bgp"`
-	// VIPs are what is announced, each as a route of one address.
+	// VIPs are the addresses announced, each as a route of one address.
 	VIPs []netip.Addr `json:"vips"`
 	// Draining has them announced as the last choice (RFC 8326).
 	Draining bool `json:"draining"`
@@ -44,7 +44,7 @@ type Wanted struct {
 	Orphan time.Duration `json:"orphan"`
 }
 
-// State is what a speaker is, and how its peers are.
+// State is the state of a speaker, with its process and its peers.
 type State struct {
 	Protocol int `json:"protocol"`
 	// Build is the program that it runs, and PID and Start its process: Start is in clock ticks since
@@ -54,7 +54,7 @@ type State struct {
 	Start uint64 `json:"start"`
 	// Number is another one whenever the state is.
 	Number uint64 `json:"number"`
-	// Told is false until the speaker has heard what is wanted.
+	// Told is false until the speaker has got its desired state.
 	Told bool         `json:"told"`
 	VIPs []netip.Addr `json:"vips"`
 	// Orphaned: it has heard of no balancer for too long, and has withdrawn the VIPs.

@@ -29,10 +29,10 @@ var (
 	ErrStranger = errors.New("the process that answers is not a speaker of this balancer")
 )
 
-// answerBound is how long a speaker may take to answer: many times what it waits for another state itself.
+// answerBound is how long a speaker may take to answer: many times as long as it waits for another state itself.
 const answerBound = 15 * time.Second
 
-// maxAnswer bounds what is read of a speaker, in bytes.
+// maxAnswer bounds an answer of a speaker, in bytes.
 const maxAnswer = 16 << 20
 
 // Client asks the speaker on a socket.
@@ -41,7 +41,7 @@ type Client struct {
 	http   *http.Client
 }
 
-// NewClient returns one that connects at each call.
+// NewClient returns a client that connects at each call.
 func NewClient(socket string) *Client {
 	c := &Client{socket: socket}
 	c.http = &http.Client{Transport: &http.Transport{DisableKeepAlives: true,
@@ -59,7 +59,7 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// trusted refuses what is another user's: what the speaker is told may have passwords.
+// trusted refuses a socket of another user's process: requests to the speaker may have passwords.
 func trusted(conn net.Conn) error {
 	cred, err := credentials(conn)
 	if err != nil {
@@ -82,10 +82,10 @@ func credentials(conn net.Conn) (cred *unix.Ucred, err error) {
 	return cred, errors.Join(controlErr, err)
 }
 
-// State asks how the speaker is; after is the number of the state that is known: the answer waits for
-// another one, for a second at most. Errors: ErrNoSpeaker, ErrStranger.
+// State asks for the speaker's state; after is the number of the state that is known: the answer waits for another one,
+// for a second at most. Errors: ErrNoSpeaker, ErrStranger.
 //
-// Of a speaker of another protocol, it is what is the same in all of them: Protocol, Build, PID and Start.
+// Of a speaker of another protocol, it has the fields that are the same in all of them: Protocol, Build, PID and Start.
 func (c *Client) State(ctx context.Context, after uint64) (State, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerBound)
 	defer cancel()
@@ -103,7 +103,7 @@ func (c *Client) State(ctx context.Context, after uint64) (State, error) {
 	return state, nil
 }
 
-// readState reads first who answers, for what else it says may be of another form.
+// readState reads the speaker's identity first, for the other fields may be of another form.
 func readState(text []byte) (state State, err error) {
 	var who struct {
 		Protocol int    `json:"protocol"`
@@ -121,7 +121,7 @@ func readState(text []byte) (state State, err error) {
 	return state, nil
 }
 
-// Want tells the speaker what to do; it has told its peers, or knows that it cannot yet, when this returns.
+// Want sends the speaker its desired state; it has told its peers, or knows that it cannot yet, when this returns.
 func (c *Client) Want(ctx context.Context, wanted Wanted) error {
 	return c.ask(ctx, http.MethodPut, wantedPath, wanted, nil)
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// KeeperOptions are what a Keeper works with.
+// KeeperOptions are the settings and parts of a Keeper.
 type KeeperOptions struct {
 	// Socket is the speaker's.
 	Socket string
@@ -40,22 +40,22 @@ const (
 	// is to end.
 	startBound = 5 * time.Second
 	endBound   = 5 * time.Second
-	// What failed is tried again after retryFirst, then twice as long each time up to retryMost.
+	// retryFirst is the pause before the first retry after a failure. Each later one is twice as long, up to retryMost.
 	retryFirst = 250 * time.Millisecond
 	retryMost  = 30 * time.Second
 	// lookAgain is how often it is looked whether a process has begun, or ended.
 	lookAgain = 20 * time.Millisecond
 )
 
-// Keeper keeps a speaker running while one is wanted, and tells it what is.
+// Keeper keeps a speaker running while one is wanted, and sends it the desired state.
 type Keeper struct {
 	opt      KeeperOptions
 	client   *Client
 	sessions sessionLog
 
 	mu sync.Mutex
-	// wanted is nil until something is. version counts what was wanted, and sent is the one that the
-	// speaker has; told is closed when that is another.
+	// wanted is the desired state; nil until there is one. version is its number, and sent the number of the one that
+	// the speaker has; told is closed when sent changes.
 	wanted        *Wanted
 	version, sent uint64
 	told          chan struct{}
@@ -66,14 +66,14 @@ type Keeper struct {
 	changes chan struct{}
 }
 
-// NewKeeper returns one that does nothing before Run.
+// NewKeeper returns a keeper that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
 	return &Keeper{opt: opt, client: NewClient(opt.Socket),
 		sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
 		told:     make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 
-// Found returns what a speaker that another process has left announces; none where there is none.
+// Found returns the VIPs that a speaker of another process announces; none where there is no such speaker.
 func (k *Keeper) Found(ctx context.Context) []netip.Addr {
 	state, err := k.client.State(ctx, 0)
 	if err != nil || !state.Told {
@@ -82,7 +82,7 @@ func (k *Keeper) Found(ctx context.Context) []netip.Addr {
 	return state.VIPs
 }
 
-// Want says what the speaker is to do from now on. It does not wait for that.
+// Want sets the speaker's desired state. It does not wait for the speaker.
 func (k *Keeper) Want(wanted Wanted) {
 	k.mu.Lock()
 	k.wanted = &wanted
@@ -94,7 +94,7 @@ func (k *Keeper) Want(wanted Wanted) {
 	}
 }
 
-// Await waits until the speaker does what is wanted, or ctx ends.
+// Await waits until the speaker has the desired state, or ctx ends.
 func (k *Keeper) Await(ctx context.Context) {
 	for {
 		k.mu.Lock()
@@ -151,7 +151,7 @@ func (k *Keeper) pause(ctx context.Context, wait time.Duration) {
 	}
 }
 
-// note keeps what is wrong, and logs it once.
+// note keeps an error, and logs it once.
 func (k *Keeper) note(err error) {
 	k.mu.Lock()
 	before := k.problem
@@ -172,7 +172,7 @@ func (k *Keeper) signal() {
 	}
 }
 
-// turn looks at the speaker once, and has it do what is wanted.
+// turn reads the speaker's state once, and sends it the desired one where it lacks that.
 func (k *Keeper) turn(ctx context.Context) error {
 	k.mu.Lock()
 	wanted, version := k.wanted, k.version
@@ -229,7 +229,7 @@ func (k *Keeper) ask(ctx context.Context, after uint64) (State, error) {
 	return k.client.State(ctx, after)
 }
 
-// delivered notes that the speaker has what is wanted.
+// delivered notes that the speaker has the desired state.
 func (k *Keeper) delivered(version uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -377,6 +377,6 @@ func (k *Keeper) Stop(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("stop the BGP speaker: %w", err)
 	}
-	// What one has left that died, or could not take away.
+	// Routes that a speaker left which died, or could not remove them.
 	return hosttable.Clean(RoutesJournal(k.opt.Socket))
 }

@@ -20,11 +20,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/standin"
 )
 
-// Speaker is what a balancer asks over the socket.
+// Speaker has the requests that a balancer makes over the socket.
 type Speaker interface {
-	// Want makes another picture of what is wanted hold.
+	// Want puts another desired state in force.
 	Want(Wanted) error
-	// State is how the speaker is, without what only its process knows.
+	// State is the speaker's state, without the fields that only its process knows.
 	State() State
 	// Changed is closed when the state may be another.
 	Changed() <-chan struct{}
@@ -37,13 +37,13 @@ type Speaker interface {
 const (
 	// longestAnswer is how long a question for another state waits for one.
 	longestAnswer = time.Second
-	// maxQuestion bounds what is wanted: room for 65,536 VIPs, in bytes.
+	// maxQuestion bounds a desired state: room for 65,536 VIPs, in bytes.
 	maxQuestion = 16 << 20
 	farewell    = time.Second
 )
 
-// Listen opens the socket of a speaker, for the owner alone. One that answers there already is an error; what
-// a dead one has left is removed. Where no file can be made, another socket stands in for it, which clients find.
+// Listen opens the socket of a speaker, for the owner alone. One that answers there already is an error; a dead one's
+// socket is removed. Where no file can be made, another socket stands in for it, which clients find.
 func Listen(ctx context.Context, socket string) (net.Listener, error) {
 	if conn, err := standin.Dial(ctx, socket); err == nil {
 		conn.Close()
@@ -127,7 +127,7 @@ func (s *server) hear() {
 // orphanEvery is how often it is looked at whether a balancer was heard.
 const orphanEvery = 500 * time.Millisecond
 
-// longestUseless is how long a speaker waits for the balancer that has started it to say what is wanted.
+// longestUseless is how long a speaker waits for a desired state from the balancer that has started it.
 const longestUseless = time.Minute
 
 // watchOrphan withdraws everything where no balancer is heard for too long.

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// about marks what is logged of routers.
+// about marks log lines about routers.
 func about() slog.Attr { return events.About{Kind: events.KindRoutes}.Attr() }
 
 // sessionLog logs how the sessions with the peers change.
@@ -24,7 +24,7 @@ type sessionLog struct {
 // loggedPeer is a peer as it was logged last.
 type loggedPeer struct {
 	peer ops.BGPPeer
-	// reasons are those that were logged since the last session.
+	// reasons are the reasons that were logged since the last session.
 	reasons map[string]bool
 	floods  bool
 }
@@ -36,7 +36,7 @@ func (l *sessionLog) speakerReplaced() {
 	}
 }
 
-// logPeers logs what has changed since the last call.
+// logPeers logs changes since the last call.
 func (l *sessionLog) logPeers(peers []ops.BGPPeer) {
 	there := map[string]bool{}
 	for _, p := range peers {
@@ -82,7 +82,7 @@ func (l *sessionLog) logPeer(h *loggedPeer, p ops.BGPPeer) {
 	}
 }
 
-// logBFD logs what BFD has found since.
+// logBFD logs BFD's findings since then.
 func (l *sessionLog) logBFD(h *loggedPeer, p ops.BGPPeer) {
 	if p.BFD == nil {
 		return

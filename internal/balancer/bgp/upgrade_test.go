@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// foreignSpeaker is a process that is a speaker of another build on a socket: says is what State answers behind who it
-// is, and ends says whether it ends when it is to. Its answers to the end are sent to ended.
+// foreignSpeaker is a process that is a speaker of another build on a socket: says is State's answer behind the
+// speaker's identity, and ends says whether it ends when it is to. Its answers to the end are sent to ended.
 func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bool, ended chan<- string) (pid int) {
 	t.Helper()
 	// A program that does nothing stands for the process.

@@ -13,7 +13,7 @@ import (
 )
 
 // Blocks and options of a pcapng file (draft-ietf-opsawg-pcapng, sections 3.5 and 4). A library's writer would bring
-// its tables of all protocols into the program, 3 MB; tests read what is written here by that library.
+// its tables of all protocols into the program, 3 MB; tests read these files by that library.
 const (
 	sectionBlock   = 0x0A0D0D0A
 	interfaceBlock = 1
@@ -37,7 +37,7 @@ const (
 	directionOut = 2
 )
 
-// option is one of a block; without a value it is left out.
+// option is an option of a block; without a value it is left out.
 type option struct {
 	code  uint16
 	value []byte

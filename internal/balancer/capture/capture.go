@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capture holds the words of a packet capture: which real packets a client asks for, what it
-// gets of each, and how both are written as a pcapng file. It does no I/O of its own.
+// Package capture holds the words of a packet capture: which real packets a client asks for, which parts of each it
+// gets, and how both are written as a pcapng file. It does no I/O of its own.
 package capture
 
 import (
@@ -24,7 +24,7 @@ var (
 	ErrBusy = errors.New("too many captures")
 )
 
-// Bounds of a request, and what it has where it does not say.
+// Bounds of a request, and its defaults.
 const (
 	// MaxSnap is the most bytes of a frame that a capture gets.
 	MaxSnap = 9216
@@ -138,8 +138,7 @@ type Event struct {
 	// Started is the first: from here on packets are captured.
 	Started *Started `json:"started,omitempty"`
 	Packet  *Packet  `json:"packet,omitempty"`
-	// Counts are those so far, at least once a second while they rise, and those of the whole capture at
-	// its end.
+	// Counts are the counts so far, at least once a second while they rise, and those of the whole capture at its end.
 	Counts *Counts `json:"counts,omitempty"`
 	// Ended is why the capture has ended: the last event, unless the client hangs up.
 	Ended Reason `json:"ended,omitempty"`
@@ -160,7 +159,7 @@ const (
 	EndClosed Reason = "closed"
 )
 
-// Started is what a capture begins with.
+// Started describes a capture that has begun: the first object of its stream.
 type Started struct {
 	// ID is the number of the capture, unique for a daemon's start.
 	ID uint32 `json:"id"`
@@ -168,7 +167,7 @@ type Started struct {
 	Request Request `json:"request"`
 	// Hooks are the interfaces that packets come in on, with the hook of each.
 	Hooks []Point `json:"hooks"`
-	// Notes say what the capture cannot show.
+	// Notes name the packets that the capture cannot show.
 	Notes []string `json:"notes,omitempty"`
 }
 
@@ -178,7 +177,7 @@ type Point struct {
 	Hook      lb.Hook `json:"hook"`
 }
 
-// Counts are of packets whose filter matched. A GSO packet of TC is one.
+// Counts are the counts of packets that the filter matched. A GSO packet of TC is one.
 type Counts struct {
 	// Matched is Taken + Limited + Lost + those beyond a bound.
 	Matched uint64 `json:"matched"`
@@ -190,7 +189,7 @@ type Counts struct {
 	Bytes uint64 `json:"bytes"`
 }
 
-// Packet is a captured packet: what became of it, and its bytes.
+// Packet is a captured packet: its outcome, and its bytes.
 type Packet struct {
 	trace.Packet
 	// Count is how many packets of the wire it is: more than one for a GSO packet in TC.
@@ -203,7 +202,7 @@ type Packet struct {
 
 // Frame is a frame, or its beginning.
 type Frame struct {
-	// Length is that of the whole frame, in bytes.
+	// Length is the length of the whole frame, in bytes.
 	Length int `json:"length"`
 	// Bytes are its first ones.
 	Bytes []byte `json:"bytes"`

@@ -20,10 +20,10 @@ func Cut(frame []byte, length, snap int) Frame {
 	return Frame{Length: length, Bytes: frame[:min(snap, len(frame))]}
 }
 
-// HeaderLength returns how many bytes of a frame are headers: Ethernet, tags, IP with options and extension headers,
-// of tunnels (IP in IP, GUE) both, TCP with options, UDP, ICMP, and of an ICMP error the headers that it quotes. What
-// follows is payload. Of a header that is malformed or cut off, the first bytes count (malformedHeader), unless another
-// packet bears it: then it may be anything.
+// HeaderLength returns how many bytes of a frame are headers: Ethernet, tags, IP with options and extension headers, of
+// tunnels (IP in IP, GUE) both, TCP with options, UDP, ICMP, and of an ICMP error the headers that it quotes. The rest
+// is payload. Of a header that is malformed or cut off, the first bytes count (malformedHeader), unless another packet
+// carries it: then it may be anything.
 func HeaderLength(frame []byte) int {
 	_, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {
@@ -52,7 +52,7 @@ const mostNested = 4
 // malformedHeader is how many bytes of a packet that cannot be read are shown as its header.
 const malformedHeader = 40
 
-// malformed returns what follows a header that cannot be read.
+// malformed returns the bytes that count as payload behind a header that cannot be read.
 func malformed(b []byte, depth int) []byte {
 	if depth > 0 {
 		return b
@@ -60,7 +60,7 @@ func malformed(b []byte, depth int) []byte {
 	return b[min(malformedHeader, len(b)):]
 }
 
-// afterIP returns what follows the headers of an IP packet.
+// afterIP returns the bytes behind the headers of an IP packet.
 func afterIP(b []byte, depth int) []byte {
 	if len(b) == 0 || depth > mostNested {
 		return b
@@ -106,7 +106,7 @@ func afterIPv6(b []byte, depth int) []byte {
 	}
 }
 
-// afterTransport returns what follows the header of a protocol, and those of what it bears.
+// afterTransport returns the bytes behind the header of a protocol and those of the packet that it carries.
 func afterTransport(protocol uint8, b []byte, depth int) []byte {
 	switch protocol {
 	case unix.IPPROTO_TCP:

@@ -72,7 +72,7 @@ func FuzzHeaderLength(f *testing.F) {
 	})
 }
 
-// TestRequestComplete has defaults, and refuses what cannot be.
+// TestRequestComplete: a request gets its defaults, and a wrong one is refused.
 func TestRequestComplete(t *testing.T) {
 	r, err := Request{}.Complete()
 	if err != nil || r.For() != DefaultFor || r.Rate != DefaultRate || r.Bytes != DefaultBytes ||

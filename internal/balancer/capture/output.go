@@ -20,7 +20,7 @@ type Output struct {
 	JSON  bool
 	// Messages are for a person.
 	Messages io.Writer
-	// Frames and Application are those of a Writer.
+	// Frames and Application are the Writer's.
 	Frames      Frames
 	Application string
 
@@ -85,7 +85,7 @@ func (o *Output) mark() {
 // packet writes one.
 func (o *Output) packet(p *Packet) error {
 	if o.writer != nil {
-		// What was captured is in the file also if this process is killed, and a reader of a pipe sees it at once.
+		// A packet captured before this process is killed is in the file, and a reader of a pipe sees it at once.
 		err := o.writer.Write(p)
 		if err == nil {
 			err = o.writer.Flush()
@@ -105,7 +105,7 @@ func (o *Output) packet(p *Packet) error {
 	return nil
 }
 
-// count says what was left out since the last counts.
+// count reports how many packets were left out since the last counts.
 func (o *Output) count(c Counts, ended Reason) {
 	if n := c.Limited - o.counts.Limited; n > 0 {
 		fmt.Fprintf(o.Messages, "jeoul: %d packets were left out, for they are more than --rate allows\n", n)
@@ -117,7 +117,7 @@ func (o *Output) count(c Counts, ended Reason) {
 	o.counts, o.ended = c, ended
 }
 
-// Summary says in a sentence what was captured, and why it ended.
+// Summary says in a sentence how many packets were captured, and why the capture ended.
 func (o *Output) Summary() string {
 	why := map[Reason]string{EndPackets: "--count is reached", EndBytes: "--bytes is reached", EndTime: "--for is over",
 		EndClosed: "the daemon stops", "": "it was ended"}[o.ended]
@@ -129,7 +129,7 @@ func (o *Output) Summary() string {
 	return text
 }
 
-// Text says what a request asks for, for a log.
+// Text describes a request, for a log.
 func (r Request) Text() string {
 	var words []string
 	add := func(name, value string) {

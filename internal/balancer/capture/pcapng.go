@@ -33,7 +33,7 @@ type Writer struct {
 	interfaces map[block]int
 }
 
-// block is what an interface block stands for.
+// block identifies an interface block: interface, hook and direction.
 type block struct {
 	name string
 	hook lb.Hook
@@ -125,14 +125,14 @@ func (w *Writer) frame(p *Packet, f Frame, out bool) error {
 	if out {
 		direction = directionOut
 	}
-	// What is captured is no longer than the frame, whatever the daemon says.
+	// The captured bytes are no longer than the frame, whatever the daemon says.
 	if err := w.to.packet(id, p.Time, f.Bytes, max(f.Length, len(f.Bytes)), direction, p.Comments()); err != nil {
 		return fmt.Errorf("writing a packet of the capture file: %w", err)
 	}
 	return nil
 }
 
-// Flush writes what is held back.
+// Flush writes the bytes that are held back.
 func (w *Writer) Flush() error {
 	if err := w.to.to.Flush(); err != nil {
 		return fmt.Errorf("writing the capture file: %w", err)

@@ -167,7 +167,7 @@ func FuzzWriter(f *testing.F) {
 	})
 }
 
-// TestProgress ends captures at their bounds, and tells what was left out.
+// TestProgress ends captures at their bounds, and tells how many packets were left out.
 func TestProgress(t *testing.T) {
 	for name, test := range map[string]struct {
 		request  Request
@@ -258,7 +258,7 @@ func TestNamesAreNoControl(t *testing.T) {
 	}
 }
 
-// smallDisk takes so many bytes, and of a write what fits.
+// smallDisk takes so many bytes, and of a write those that fit.
 type smallDisk struct {
 	bytes.Buffer
 	room int
@@ -277,7 +277,7 @@ func (d *smallDisk) Truncate(size int64) error {
 	return nil
 }
 
-// TestFileEndsWithAWholePacket fills disks of many sizes: what is there can be read to its end.
+// TestFileEndsWithAWholePacket fills disks of many sizes: the file can be read to its end.
 func TestFileEndsWithAWholePacket(t *testing.T) {
 	for room := 1000; room < 2500; room += 7 {
 		disk := &smallDisk{room: room}

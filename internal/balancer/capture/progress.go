@@ -2,7 +2,7 @@
 
 package capture
 
-// Progress makes events of what a capture reads, and ends it at its bounds.
+// Progress makes events of a capture's packets and counts, and ends it at its bounds.
 type Progress struct {
 	request Request
 	notify  func(Event) error
@@ -12,7 +12,8 @@ type Progress struct {
 	ended   Reason
 }
 
-// NewProgress returns that of a complete request, which calls end, maybe more than once, when a bound is reached.
+// NewProgress returns the progress of a complete request, which calls end, maybe more than once, when a bound is
+// reached.
 func NewProgress(request Request, notify func(Event) error, end func()) *Progress {
 	return &Progress{request: request, notify: notify, end: end}
 }

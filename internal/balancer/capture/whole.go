@@ -7,17 +7,17 @@ import (
 	"io"
 )
 
-// File is what a capture is written to, as an *os.File.
+// File is the destination of a capture, as an *os.File.
 type File interface {
 	io.Writer
 	Truncate(size int64) error
 }
 
-// WholePackets keeps a file whole where there is no room for more: what was written since Mark is taken away again, for
+// WholePackets keeps a file whole where there is no room for more: bytes written since Mark are cut off again, for
 // readers refuse a file that ends within a packet.
 type WholePackets struct {
 	File File
-	// size is what was written, and whole what of it is to stay.
+	// size is the number of bytes written, and whole how many of them are to stay.
 	size, whole int64
 }
 
@@ -30,5 +30,5 @@ func (w *WholePackets) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// Mark says that what was written is whole.
+// Mark says that the file is whole as it is now.
 func (w *WholePackets) Mark() { w.whole = w.size }

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	// deviceName is that of the end among the sockets, and hostPattern what the kernel numbers for
-	// the end in the host's namespace.
+	// deviceName is the name of the end among the sockets, and hostPattern the pattern by which the kernel numbers the
+	// end in the host's namespace.
 	deviceName, hostPattern = "check", "jeoul-check%d"
 	// The sockets send from these addresses, which no network has (RFC 7600, RFC 6666); the data
 	// plane puts the host's in their place.
@@ -111,8 +111,8 @@ func (n *Net) makeDevice() error {
 	if err := errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link)); err != nil {
 		return fmt.Errorf("raising %s: %w", deviceName, err)
 	}
-	// What ends at the VIP of another backend may have the ports of before after a second; where
-	// the host refuses, ports wait for a minute, and there are enough for most.
+	// A check by the VIP to another backend may reuse the ports of an ended one after a second; where the kernel
+	// refuses that, ports stay in TIME-WAIT for a minute, and there are enough for most.
 	quiet(sysctl.Write("net/ipv4/tcp_tw_reuse", "1"))
 	quiet(sysctl.Write("net/ipv4/tcp_max_tw_buckets", "16384"))
 	if err := n.address(link, net.ParseIP(source4).To4(), unix.AF_INET); err != nil {
@@ -159,7 +159,7 @@ func (n *Net) raiseOuter() error {
 	return netlink.LinkSetUp(link)
 }
 
-// quiet is for what is better done, and not needed.
+// quiet drops the error of a step that is better done, and not needed.
 func quiet(error) {}
 
 // socket opens a socket among the others, whose packets go to a target; it does not block.

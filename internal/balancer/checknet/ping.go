@@ -104,7 +104,7 @@ func ping(c net.Conn, protocol, id int) error {
 // errUnreachable: a router or the backend's host says so.
 var errUnreachable = errors.New("destination unreachable")
 
-// payload returns what follows the IP header, which only IPv4 gives.
+// payload returns the bytes behind the IP header, which the kernel includes with IPv4 only.
 func payload(packet []byte, protocol int) []byte {
 	if protocol != unix.IPPROTO_ICMP || len(packet) == 0 {
 		return packet

@@ -17,14 +17,14 @@ const (
 	lastPort        = 65535
 )
 
-// portKey is what an answer bears: two checks at a time must differ in it.
+// portKey is the key by which an answer is matched to its check: two checks at a time must differ in it.
 type portKey struct {
 	from     netip.AddrPort
 	protocol int
 	port     uint16
 }
 
-// ports are those that checks have at the moment.
+// ports are the ports that checks have at the moment.
 type ports struct {
 	mu    sync.Mutex
 	taken map[portKey]bool

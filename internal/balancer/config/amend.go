@@ -25,7 +25,7 @@ type Amendment struct {
 	Removed []string
 }
 
-// amendment is one as it is read.
+// amendment is a difference as it is read.
 type amendment struct {
 	services []lb.Service
 	remove   []string
@@ -104,7 +104,7 @@ type amending struct {
 	gone map[string]bool
 }
 
-// see notes what the text names.
+// see notes the names in the text.
 func (a *amending) see(f *yamlfile.File) {
 	for k, s := range a.read.services {
 		claim(a.put, s.Name, k)
@@ -230,7 +230,7 @@ func (a *amending) lay(c *Config, count int) {
 	}
 }
 
-// warnings returns those of the services that stay, and those that were found now.
+// warnings returns the warnings about the services that stay, and those found now.
 func (a *amending) warnings(p *parser, list []lb.Service) yamlfile.Problems {
 	if len(a.before.Warnings)+len(p.cfg.Warnings) == 0 {
 		return nil
@@ -283,8 +283,8 @@ func (p *parser) checkOld(fresh map[netip.Addr]int) {
 	}
 }
 
-// WriteService returns the text of a service as WriteFragment has it among those of its owner, without what stands
-// before them.
+// WriteService returns the text of a service as WriteFragment has it among those of its owner, without FragmentHead
+// before it.
 func WriteService(c *Config, s lb.Service) ([]byte, error) {
 	only := Config{Services: []lb.Service{shortened(c, s)}}
 	text, err := encode(keytable.Write(fragmentKeys, &only))

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// amendedFile has what services of other sources depend on.
+// amendedFile has the settings that services of other sources depend on.
 const amendedFile = `interface: eth0
 table_size: 1021
 flows: {limit: 2000}
@@ -115,7 +115,7 @@ func written(t *testing.T, c *Config, difference Amendment) []byte {
 	return text
 }
 
-// compareWhole compares a configuration with what the text of the source api makes.
+// compareWhole compares a configuration with the one that the whole text of the source api makes.
 func compareWhole(t *testing.T, got *Config, file, other Source) {
 	t.Helper()
 	text, err := WriteFragment(got, "api")
@@ -215,8 +215,7 @@ func TestAmendUses(t *testing.T) {
 	}
 }
 
-// FuzzAmend: whatever a difference says, Amend returns, names what is wrong with it, and leaves the configuration as it
-// was.
+// FuzzAmend: whatever a difference says, Amend returns, names its faults, and leaves the configuration as it was.
 func FuzzAmend(f *testing.F) {
 	random := rand.New(rand.NewPCG(3, 4))
 	for _, seed := range []string{"services:\n" + anyService(random, "shop", 7), "remove: [shop]", "remove: [shop, shop, x]",

@@ -29,7 +29,7 @@ var subject = keytable.Scalar[Subject]{
 	Schema: map[string]any{"type": "string", "pattern": "^(CN|OU)=.+$"},
 }
 
-// checkAPI refuses what would let no client in.
+// checkAPI refuses settings that would let no client in.
 func (p *parser) checkAPI() {
 	a := p.cfg.API
 	switch {

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Bounds of what is said to routers.
+// Bounds of the keys of bgp.
 const (
 	maxPeers       = 64
 	maxCommunities = 32
@@ -169,7 +169,7 @@ var password = keytable.Scalar[string]{
 	Schema: map[string]any{"type": "string", "minLength": 1, "maxLength": maxPassword},
 }
 
-// optionalNumber is one that may be absent although 0 means something.
+// optionalNumber is the value of a number that may be absent although 0 means something.
 func optionalNumber(at func(*lb.BGPPeer) **uint32, least uint64, fallback string) keytable.Value[lb.BGPPeer] {
 	return keytable.Computed(func(p *lb.BGPPeer) (uint32, bool) {
 		if n := *at(p); n != nil {
@@ -179,7 +179,7 @@ func optionalNumber(at func(*lb.BGPPeer) **uint32, least uint64, fallback string
 	}, func(p *lb.BGPPeer, n uint32) { *at(p) = &n }, keytable.Number[uint32](least, 1<<32-1), 0, fallback)
 }
 
-// bgpKeys are those of `bgp`.
+// bgpKeys are the keys of `bgp`.
 var bgpKeys = keytable.Table[lb.BGP]{
 	{Name: "speaker",
 		What:    "Leaves the sessions with routers to a routing daemon of this host, such as BIRD: it finds the VIPs as routes in a `table` of the kernel, [as follows](../guides/bgp.md#a-routing-daemon-on-the-host).",
@@ -303,7 +303,7 @@ func PeerField(i int, name string) string {
 	return yamlfile.Join(yamlfile.Element("bgp.peers", i), name)
 }
 
-// checkBGP looks at each peer's fields among themselves, and at what services have announced.
+// checkBGP looks at each peer's fields among themselves, and at the services that are announced.
 func (p *parser) checkBGP(vips map[netip.Addr]string) {
 	p.checkSpeaker()
 	if !p.cfg.BGP.On() { // not there, or reported before
@@ -334,7 +334,7 @@ func (p *parser) checkBGP(vips map[netip.Addr]string) {
 	}
 }
 
-// checkSpeaker refuses what is another speaker's to have.
+// checkSpeaker refuses keys that belong to another speaker than the chosen one.
 func (p *parser) checkSpeaker() {
 	b := &p.cfg.BGP
 	if b.Speaker != lb.SpeakerLocal {
@@ -371,7 +371,7 @@ func optional(n *uint32) string {
 	return strconv.FormatUint(uint64(*n), 10)
 }
 
-// checkPeer refuses what cannot be said to a peer.
+// checkPeer refuses settings of a peer that contradict one another, or with which no session could come about.
 func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
 	peer, own := p.cfg.BGP.Peers[i], p.cfg.BGP.ASN
 	if vip, is := vips[peer.Address]; is {

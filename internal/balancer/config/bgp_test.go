@@ -81,7 +81,8 @@ func TestLocalSpeaker(t *testing.T) {
 	}
 }
 
-// TestWithoutSecrets: what is shown has no secret, what serves keeps it, and what was shown is no configuration.
+// TestWithoutSecrets: a configuration that is shown has no secret, the one in force keeps it, and a shown one is
+// refused as a configuration.
 func TestWithoutSecrets(t *testing.T) {
 	cfg, err := Load(everyKey)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// errNoAuthorities is what a file of authorities without any has.
+// errNoAuthorities is the error of a file of authorities that has none.
 var errNoAuthorities = errors.New("there is no certificate in it; write the authorities' as PEM")
 
 // CheckCertificates finds the files of the services' certificates and authorities that a proxy cannot use: those
@@ -52,13 +52,13 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 	return problems, warnings
 }
 
-// judgement is what is wrong with the content of a file, or odd about it.
+// judgement is the error in a file's content, or a warning about it.
 type judgement struct {
 	err     error
 	warning string
 }
 
-// judgeCertificate says what is wrong with the content of a file that is to have a certificate, its chain and its key.
+// judgeCertificate checks the content of a file that is to have a certificate, its chain and its key.
 func judgeCertificate(data []byte, now time.Time) judgement {
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
@@ -78,7 +78,7 @@ func judgeCertificate(data []byte, now time.Time) judgement {
 	return judgement{}
 }
 
-// nameOf is what a certificate is for, to a person.
+// nameOf is the name by which a person knows a certificate.
 func nameOf(leaf *x509.Certificate) string {
 	if len(leaf.DNSNames) > 0 {
 		return leaf.DNSNames[0]

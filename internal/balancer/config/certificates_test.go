@@ -15,8 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// TestCheckCertificates: what keeps a file from being served is found at its field, and one that has expired is warned
-// of.
+// TestCheckCertificates: a file that cannot be served is reported at its field, and one that has expired is warned of.
 func TestCheckCertificates(t *testing.T) {
 	ca, dir := testcert.NewAuthority(t), t.TempDir()
 	made := func(left time.Duration) (certificate, key []byte) {

@@ -8,8 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// check looks at what only several fields together can tell. Values that were
-// refused before are zero by now, and left out.
+// check checks fields against one another. Values that were refused before are zero by now, and left out.
 func (p *parser) check() {
 	p.fillPorts()
 	p.checkAPI()
@@ -17,7 +16,7 @@ func (p *parser) check() {
 	p.assignDSCP()
 	p.checkFlows()
 	for i := p.old; i < len(p.cfg.Services); i++ {
-		if !p.Bad(ServiceField(i, "mode")) { // what is right depends on it
+		if !p.Bad(ServiceField(i, "mode")) { // the rules depend on it
 			p.checkBackends(i, vips)
 		}
 		p.checkDiscovery(i)

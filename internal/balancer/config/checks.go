@@ -14,8 +14,8 @@ import (
 
 func checksOf(s *lb.Service) *[]lb.Check { return &s.Checks.List }
 
-// httpOf and those below return the part of a check that a type has, with what holds where
-// nothing is written. Parts that the check's type does not have are dropped when all is read.
+// httpOf and those below return the part of a check that a type has, with its defaults. Parts that the check's type
+// does not have are dropped when all is read.
 func httpOf(c *lb.Check) *lb.HTTPCheck {
 	if c.HTTP == nil {
 		c.HTTP = &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath}
@@ -131,8 +131,8 @@ func (p *parser) checkChecks(i int) {
 	p.checkBackups(i)
 }
 
-// checkOnDown looks at what becomes of the flows of a backend that fails. The connections of one that
-// is ejected go on in any case, so that without a check the key says nothing of TCP.
+// checkOnDown checks the policy for flows of a failing backend. The connections of one that is ejected go on in any
+// case, so that without a check the key has no effect on TCP.
 func (p *parser) checkOnDown(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "on_down")
 	switch {
@@ -173,7 +173,7 @@ func (p *parser) checkSlowStart(i int) {
 			lb.LeastConnections: lb.WeightedLeastConnections, lb.Failover: lb.Maglev}[s.Scheduler])
 }
 
-// checkCheck looks at check k of service i, and drops what its type does not have.
+// checkCheck looks at check k of service i, and drops the parts that its type does not have.
 func (p *parser) checkCheck(i, k int) {
 	s := p.cfg.Services[i]
 	c, field := &s.Checks.List[k], p.cfg.CheckField(i, k)
@@ -239,7 +239,7 @@ func usualTimeout(c lb.Check) time.Duration {
 	return timeout
 }
 
-// checkTimes sets what is not written, and refuses checks that would overtake each other.
+// checkTimes sets the defaults of times, and refuses checks that would overtake each other.
 func (p *parser) checkTimes(c *lb.Check, field string) {
 	at := func(name string) string { return yamlfile.Join(field, name) }
 	if p.Bad(at("interval")) || p.Bad(at("fast")) || p.Bad(at("timeout")) {
@@ -303,7 +303,7 @@ func (p *parser) checkPort(s lb.Service, c lb.Check, field string) {
 	}
 }
 
-// checkContent looks at what a check says and expects.
+// checkContent checks the request of a check and the answer that it expects.
 func (p *parser) checkContent(c lb.Check, field string) {
 	at := func(name string) string { return yamlfile.Join(field, name) }
 	switch {

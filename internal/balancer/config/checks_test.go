@@ -65,7 +65,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestCheckRefused: what a check cannot be is refused with its line and field, and what to write.
+// TestCheckRefused: a check that cannot be is refused with its line and field, and with the remedy.
 func TestCheckRefused(t *testing.T) {
 	for lines, want := range map[string]string{
 		"check: ping":                         `f:6: services[0].check.type: unknown check "ping": use one of tcp, tls,`,

@@ -32,7 +32,7 @@ const (
 	maxHeaders       = 32
 	maxStatus        = 16
 	maxArguments     = 64
-	// In bytes.
+	// maxPath and the constants below it are in bytes.
 	maxPath     = 2048
 	maxHost     = 253
 	maxHeader   = 1024
@@ -43,13 +43,13 @@ const (
 	maxPayload = 1200
 )
 
-// What several checks require.
+// The values of a service's require.
 const (
 	requireAll = "all"
 	requireAny = "any"
 )
 
-// oneOf is one of some words.
+// oneOf is a scalar that is one of some words.
 func oneOf(words ...string) keytable.Scalar[string] {
 	return keytable.Scalar[string]{
 		Parse: func(text string) (string, string) {
@@ -68,7 +68,7 @@ func oneOf(words ...string) keytable.Scalar[string] {
 // percent is a share from 0% to most.
 func percent(most uint64) keytable.Scalar[uint8] { return share(0, most) }
 
-// share is one in per cent, from least to most.
+// share is a scalar in per cent, from least to most.
 func share(least, most uint64) keytable.Scalar[uint8] {
 	return keytable.Scalar[uint8]{
 		Parse: func(text string) (uint8, string) {
@@ -86,7 +86,7 @@ func share(least, most uint64) keytable.Scalar[uint8] {
 	}
 }
 
-// text is what fits a pattern, of up to so many bytes.
+// text is a scalar of text that fits a pattern, of up to so many bytes.
 func text(kind, pattern, advice string, most int) keytable.Scalar[string] {
 	fits := regexp.MustCompile(pattern)
 	return keytable.Scalar[string]{
@@ -134,7 +134,7 @@ func plainText(most int) keytable.Scalar[string] {
 	}
 }
 
-// absolutePath is that of a file.
+// absolutePath is a scalar with the absolute path of a file.
 var absolutePath = keytable.Scalar[string]{
 	Parse: func(path string) (string, string) {
 		if !filepath.IsAbs(path) || strings.ContainsFunc(path, unicode.IsControl) || len(path) > maxArgument {
@@ -213,7 +213,7 @@ var httpStatus = keytable.Scalar[lb.StatusRange]{
 		"pattern": "^[1-5][0-9]{2}(-[1-5][0-9]{2})?$"},
 }
 
-// payload is what a datagram holds: text, in which a backslash begins an escape of Go's.
+// payload is the content of a datagram: text, in which a backslash begins an escape of Go's.
 var payload = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		bytes, err := strconv.Unquote(`"` + strings.ReplaceAll(text, `"`, `\"`) + `"`)
@@ -314,18 +314,18 @@ var checkKeys = keytable.Table[lb.Check]{
 		Value: keytable.Field(func(c *lb.Check) *string {
 			return &dnsOf(c).Code
 		}, oneOf("NOERROR", "NXDOMAIN", "SERVFAIL", "REFUSED"), lb.DefaultCheckCode)},
-	{Name: "answer", What: "`dns`: what a record of the answer must have as data, such as `192.0.2.1`.",
+	{Name: "answer", What: "`dns`: the data that a record of the answer must have, such as `192.0.2.1`.",
 		Value: keytable.Optional(func(c *lb.Check) *string { return &dnsOf(c).Answer }, plainText(maxAnswer),
 			"any or none")},
 	{Name: "tcp", What: "`dns`: asks over TCP.",
 		Value: keytable.Field(func(c *lb.Check) *bool { return &dnsOf(c).TCP }, keytable.Bool, false)},
-	{Name: "send", What: "`udp`: what the datagram holds.",
+	{Name: "send", What: "`udp`: the content of the datagram.",
 		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
 			return string(udpOf(c).Send), len(udpOf(c).Send) > 0
 		},
 			func(c *lb.Check, text string) { udpOf(c).Send = []byte(text) }, payload, "", "nothing")},
 	{Name: "expect",
-		What: "`udp`: what the answer begins with. Without it any answer passes where `send` is written, and otherwise a backend passes that sends no ICMP error.",
+		What: "`udp`: the beginning of the answer. Without it any answer passes where `send` is written, and otherwise a backend passes that sends no ICMP error.",
 		Value: keytable.Computed(func(c *lb.Check) (string, bool) {
 			return string(udpOf(c).Expect), len(udpOf(c).Expect) > 0
 		},

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package config reads the YAML that a person writes and checks it into the
-// desired state of a balancer. What it returns can be used as it stands, as far
-// as the file alone can tell; what needs a look at the machine (is there such
-// an interface, is the backend on its subnet) is checked by others, who can
-// point at the same lines through Config.At.
+// Package config reads the YAML that a person writes and checks it into the desired state of a balancer. The result can
+// be used as it stands, as far as the file alone can tell; properties of the machine (is there such an interface, is
+// the backend on its subnet) are checked by others, who can point at the same lines through Config.At.
 package config
 
 import (
@@ -35,9 +33,8 @@ type Config struct {
 	Survive Survive
 	// Orphan is how long the data plane forwards without a process; 0 is for ever.
 	Orphan time.Duration
-	// TableSize is the number of slots, a prime, of the hash tables of services that
-	// do not say; 0: by the number of each one's backends. Each service's own field
-	// says what holds for it.
+	// TableSize is the number of slots, a prime, of the hash tables of services that do not say; 0: by the number of
+	// each one's backends. The size in force is in each service's own field.
 	TableSize  uint32
 	Metrics    Metrics
 	API        API
@@ -46,7 +43,7 @@ type Config struct {
 	// FullNAT has no addresses where no service has that mode.
 	FullNAT FullNAT
 	Local   Local
-	// Proxy is what the services of mode proxy share.
+	// Proxy has the settings that all services of mode proxy share.
 	Proxy lb.ProxyEngine
 	// BGP has no ASN where no router is told of the VIPs.
 	BGP lb.BGP
@@ -55,11 +52,11 @@ type Config struct {
 	// Members has no address to listen on where there are none.
 	Members  lb.MembersConfig
 	Services []lb.Service
-	// Warnings are what works but is hardly meant.
+	// Warnings name settings that work and are hardly meant.
 	Warnings yamlfile.Problems
 
 	file *yamlfile.File
-	// spareFullNAT is what the file says of full NAT where no service uses it.
+	// spareFullNAT is the file's pool of full NAT where no service uses it.
 	spareFullNAT FullNAT
 	// fragments are in the order of their services, which follow those of the file.
 	fragments []fragment
@@ -86,8 +83,8 @@ type Metrics struct {
 // a page of some five megabytes.
 const DefaultMetricsBackends = 5000
 
-// DefaultOrphan is long enough for a person to be called and to start the daemon again. Until then
-// only what goes to backends that die meanwhile is lost; after it, everything is.
+// DefaultOrphan is long enough for a person to be called and to start the daemon again. Until then only packets to
+// backends that die meanwhile are lost; after it, all are.
 const DefaultOrphan = time.Hour
 
 // shortestOrphan is longer than a busy machine holds a daemon up.
@@ -128,7 +125,7 @@ type API struct {
 	Clients []APIClient
 }
 
-// APIClient is a subject of client certificates, and what it may do.
+// APIClient is a subject of client certificates, and its role.
 type APIClient struct {
 	Subject Subject
 	Role    ops.Role
@@ -140,7 +137,7 @@ type Subject struct{ Attribute, Value string }
 // String returns "CN=ci".
 func (s Subject) String() string { return s.Attribute + "=" + s.Value }
 
-// Flows bounds what is remembered of flows.
+// Flows bounds the tables of flows.
 type Flows struct {
 	// Limit is how many proven flows are remembered at a time: those whose client
 	// has shown that it is where it says. 0, where the file does not say, leaves it to
@@ -192,9 +189,8 @@ type FullNAT struct {
 	FirstPort, LastPort uint16
 }
 
-// What a file that does not say gets: ports above those of services, some of
-// them in the range that Linux gives its own connections (which matters only
-// for addresses that the host itself sends from).
+// The default pool of ports: above those of services, some of them in the range that Linux gives its own connections
+// (which matters only for addresses that the host itself sends from).
 const (
 	DefaultFirstPort = 20000
 	DefaultLastPort  = 59999
@@ -220,8 +216,8 @@ func (c *Config) InterfaceField() string {
 	return "interface"
 }
 
-// At returns a problem at a field; the line is that of the field or, where the
-// file leaves it out, of what it would stand in.
+// At returns a problem at a field; the line is that of the field or, where the file leaves it out, of the mapping that
+// it would stand in.
 func (c *Config) At(field, format string, args ...any) yamlfile.Problem {
 	return c.file.At(field, format, args...)
 }
@@ -243,12 +239,12 @@ func (c *Config) Owner(i int) string {
 	return owner
 }
 
-// parser checks what was read, across fields.
+// parser checks the fields that were read, and one against another.
 type parser struct {
 	*yamlfile.File
 	cfg *Config
-	// The services before old are known to be right among themselves, and have what is filled in; those in the places
-	// of which nothing is any more have no name.
+	// The services before old are known to be right among themselves, and have their defaults; those that were removed
+	// have no name.
 	old int
 	// oldVIPs are the VIPs of those that were there, which are known to be no backend's address before old.
 	oldVIPs map[netip.Addr]bool
@@ -276,7 +272,7 @@ func family(addr netip.Addr) string {
 	return "IPv6"
 }
 
-// warn reports what works but is hardly meant.
+// warn reports a setting that works but is hardly meant.
 func (p *parser) warn(field, format string, args ...any) {
 	p.cfg.Warnings = append(p.cfg.Warnings, p.At(field, format, args...))
 }

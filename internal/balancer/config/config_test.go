@@ -101,7 +101,7 @@ func service(lines ...string) string {
 // head are the fields of a good service without backends: lines 3 to 5.
 var head = []string{"name: web", "vip: 192.0.2.100", "port: 80"}
 
-// good are those and a good backend, lines 6 and 7.
+// good are the fields of head and a good backend, lines 6 and 7.
 var good = append(head[:3:3], "backends:", "  - {name: web01, address: 192.0.2.1}")
 
 func with(base []string, more ...string) string {
@@ -396,8 +396,8 @@ func TestLoad(t *testing.T) {
 	}
 }
 
-// FuzzParse: whatever the file, Parse returns; either problems that each name
-// the file, or a configuration that holds what Parse promises.
+// FuzzParse: whatever the file, Parse returns; either problems that each name the file, or a configuration with the
+// properties that Parse promises.
 func FuzzParse(f *testing.F) {
 	for _, seed := range []string{
 		with(good), "a: &a [*a]", "? {}\n: x", "<<: {a: b}", "services: [{backends: [null, {}, [], x]}]",
@@ -460,7 +460,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// holds fails where a service has what Parse promises to refuse.
+// holds fails where a service has a property that Parse promises to refuse.
 func holds(t *testing.T, s lb.Service) {
 	t.Helper()
 	takers := 0

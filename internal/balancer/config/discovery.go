@@ -21,7 +21,7 @@ const (
 	maxDomainName  = 254
 )
 
-// unlessEmpty is a key whose value stays zero where what holds anyway is written, or nothing is.
+// unlessEmpty is a key whose value stays zero where the default is written, or nothing is.
 func unlessEmpty[T any, V comparable](at func(*T) *V, scalar keytable.Scalar[V], usual V) keytable.Value[T] {
 	return keytable.Computed(func(t *T) (V, bool) { return *at(t), *at(t) != *new(V) },
 		func(t *T, value V) {
@@ -87,10 +87,10 @@ type Refused struct {
 	Why string
 }
 
-// WithDiscovered returns the configuration with the backends that were found for its services behind
-// their own, in the order of the origins, and those of them that cannot be, each with the cause.
-// Nothing that a file has is refused for what was found. unfit, which may be nil, says of a backend
-// what else keeps it from its service; "" if nothing does.
+// WithDiscovered returns the configuration with the backends that were found for its services behind their own, in the
+// order of the origins, and those of them that cannot be, each with the cause. Nothing that a file has is refused
+// because of discovered backends. unfit, which may be nil, returns a further reason for which a backend cannot be one
+// of its service; "" if there is none.
 func (c *Config) WithDiscovered(found []lb.Discovered, unsupported func(lb.Service, lb.Backend) string) (
 	*Config, []Refused,
 ) {
@@ -118,13 +118,12 @@ type gathering struct {
 	cfg         Config
 	refused     []Refused
 	unsupported func(lb.Service, lb.Backend) string
-	// vips are those of the services, by their names, and endpoints the backends to which mode nat
-	// translates.
+	// vips are the VIPs with the names of their services, and endpoints the backends to which mode nat translates.
 	vips      map[netip.Addr]string
 	endpoints map[endpoint]string
 }
 
-// see notes what the configuration has.
+// see notes the VIPs and endpoints of the configuration.
 func (g *gathering) see(c *Config) {
 	for _, s := range c.Services {
 		claim(g.vips, s.VIP, s.Name)
@@ -140,8 +139,8 @@ func endpointOf(s lb.Service, b lb.Backend) endpoint {
 	return endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 }
 
-// placeOf is what a backend of a service must have for itself there: where ports need not be the service's, two
-// on one host differ by theirs, but in a group of persistence.
+// placeOf is the key that no two backends of a service may share: where ports need not be the service's, two on one
+// host differ by theirs, but in a group of persistence.
 func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
 	if !s.Mode.KeepsPort() && s.Persistence.Group == "" {
 		return netip.AddrPortFrom(b.Address, b.Port)
@@ -171,7 +170,7 @@ func (g *gathering) gather(s *lb.Service, sets []lb.Discovered) {
 	}
 }
 
-// take puts a set behind what a service has.
+// take puts a set behind the backends of a service.
 func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.Backend,
 	places map[netip.AddrPort]lb.Backend) {
 	for _, b := range set.Backends {
@@ -210,8 +209,8 @@ func byText(b lb.Backend) string {
 	return fmt.Sprintf(" (%s)", b.Origin)
 }
 
-// why says what keeps a backend from being one of a service, whatever else the service has; "" if
-// nothing does.
+// why returns the reason for which a backend cannot be one of a service, whatever other backends it has; "" if there is
+// none.
 func (g *gathering) why(s *lb.Service, b lb.Backend) string {
 	vip, isVIP := g.vips[b.Address]
 	of, claimed := g.endpoints[endpointOf(*s, b)]

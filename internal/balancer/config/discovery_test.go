@@ -48,8 +48,8 @@ func foundAt(service string, origin lb.Origin, at ...string) lb.Discovered {
 	return set
 }
 
-// TestWithDiscovered: what was found stands behind what the file has, in the origins' order, and what
-// cannot be is left out under its cause.
+// TestWithDiscovered: backends found stand behind those of the file, in the origins' order, and one that cannot be is
+// left out under its cause.
 func TestWithDiscovered(t *testing.T) {
 	cfg, err := Parse("f", []byte(discoverFile))
 	if err != nil {

@@ -96,7 +96,7 @@ func checkBlock(t *testing.T, text string) {
 	}
 }
 
-// TestDocumentedProblem: what a page shows of a wrong file is what Parse reports.
+// TestDocumentedProblem: the errors that a page shows for a wrong file are those that Parse reports.
 func TestDocumentedProblem(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guides/limits.md")
 	if err != nil {

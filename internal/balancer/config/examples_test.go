@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestExamples: what we tell people to start from is correct, and without a
-// warning.
+// TestExamples: the examples that people start from are correct, and without a warning.
 func TestExamples(t *testing.T) {
 	files, err := filepath.Glob("../../../examples/*.yaml")
 	if err != nil || len(files) == 0 {

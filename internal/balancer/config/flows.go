@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/keytable"
 )
 
-// Bounds of what is remembered. The longest time leaves room in a clock of 32
-// bits that counts milliseconds.
+// The bounds of the tables of flows and of their timeouts. The longest time leaves room in a clock of 32 bits that
+// counts milliseconds.
 const (
 	minFlowLimit   = 1 << 10
 	maxFlowLimit   = 1 << 28

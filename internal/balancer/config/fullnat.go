@@ -39,12 +39,12 @@ var poolKeys = keytable.Table[PoolAddress]{
 		Value:   keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Address }, hostAddress, "")},
 	{Name: "member",
 		What:    "The member that gives out the address' ports: its address, as in `members.peers`. Either all addresses have one, or none; the list is the same at all members.",
-		Refused: "What is neither in `members.peers` nor the address of `members.listen`; `members.hand_over: false`.",
+		Refused: "An address that is neither in `members.peers` nor that of `members.listen`; `members.hand_over: false`.",
 		Value: keytable.Optional(func(a *PoolAddress) *netip.Addr { return &a.Member }, hostAddress,
 			"this balancer")},
 }
 
-// Pool is what full NAT sends from here; empty where no service has that mode.
+// Pool is the pool of addresses and ports from which full NAT sends here; empty where no service has that mode.
 func (c *Config) Pool() lb.Pool {
 	pool := lb.Pool{FirstPort: c.FullNAT.FirstPort, LastPort: c.FullNAT.LastPort}
 	for _, a := range c.FullNAT.Addresses {

@@ -55,7 +55,7 @@ func (p *parser) badPersistence(i int) bool {
 		p.cfg.Services[i].Persistence == lb.Persistence{}
 }
 
-// prefixField is where a service's prefix is written, or what it is missing from.
+// prefixField is the field of a service's prefix, or the one that it is missing from.
 func (p *parser) prefixField(i int) string {
 	if field := ServiceField(i, "persistence.prefix"); p.Written(field) {
 		return field

@@ -20,8 +20,8 @@ const (
 	MaxBackends = 32767
 )
 
-// What an MSS option may be set to: every IPv4 host takes segments of 536 bytes
-// (RFC 9293 section 3.7.1), and the largest IPv4 packet has room for 65,495.
+// The bounds of an MSS option: every IPv4 host takes segments of 536 bytes (RFC 9293 section 3.7.1), and the largest
+// IPv4 packet has room for 65,495.
 const (
 	minMSS = 536
 	maxMSS = 65495
@@ -85,7 +85,7 @@ var rootKeys = keytable.Table[Config]{
 		Value: keytable.Optional(func(c *Config) *uint32 { return &c.TableSize }, tableSize,
 			"by the number of backends: 1021, 8191, 65537 or 1048573")},
 	{Name: "flows",
-		What:  "Bounds of what is remembered of flows.",
+		What:  "Bounds of the tables of flows.",
 		Value: keytable.Mapping(func(c *Config) *Flows { return &c.Flows }, flowKeys)},
 	{Name: "transition",
 		What:  "How long, after the last change of a service's backends, flows that are not remembered go where they went before.",
@@ -176,7 +176,7 @@ var localKeys = keytable.Table[Local]{
 var apiClientKeys = keytable.Table[APIClient]{
 	{Name: "subject", Required: true, What: "The certificate's common name or one of its organizational units.",
 		Value: keytable.Optional(func(c *APIClient) *Subject { return &c.Subject }, subject, "")},
-	{Name: "role", Required: true, What: "What the client may do: [roles](../guides/api.md#roles).",
+	{Name: "role", Required: true, What: "The client's role: [roles](../guides/api.md#roles).",
 		Value: keytable.Optional(func(c *APIClient) *ops.Role { return &c.Role }, keytable.Word(ops.Roles...), "")},
 }
 
@@ -298,7 +298,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			"as the file's `table_size`")},
 	{Name: "persistence", What: "Sends all flows of a client to the backend of its first one.",
 		Value: keytable.Mapping(func(s *lb.Service) *lb.Persistence { return &s.Persistence }, persistenceKeys)},
-	{Name: "limits", What: "Bounds what the service takes: [limits](../guides/limits.md).",
+	{Name: "limits", What: "Bounds of the service's packets and connections: [limits](../guides/limits.md).",
 		Value: keytable.Mapping(func(s *lb.Service) *lb.Limits { return &s.Limits }, limitKeys)},
 	{Name: "check",
 		What:    "How the service finds which of its backends serve; one that fails takes no new flow: [health checks](../guides/health.md).",
@@ -344,7 +344,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 			return &s.SlowStart
 		}, keytable.Duration(shortestSlowStart, longestSlowStart), "the whole share at once")},
 	{Name: "on_empty",
-		What: "What becomes of the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../guides/health.md#when-no-backend-serves).",
+		What: "The policy for the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../guides/health.md#when-no-backend-serves).",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnEmpty, bool) {
 			does := cmp.Or(s.OnEmpty, lb.KeepVIP)
 			return does, does != lb.KeepVIP
@@ -382,7 +382,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 					TooMany: "that a service can have; split them between two services"}))},
 }
 
-// checkKeys are those of all types of checks; typesOf has which type has which.
+// persistenceKeys are the keys of a service's persistence.
 var persistenceKeys = keytable.Table[lb.Persistence]{
 	{Name: "timeout", Required: true, What: "How long a client is remembered after its last flow began.",
 		Value: keytable.Optional(func(p *lb.Persistence) *time.Duration {
@@ -401,7 +401,7 @@ var persistenceKeys = keytable.Table[lb.Persistence]{
 
 var outlierKeys = keytable.Table[lb.Outliers]{
 	{Name: "failures", Required: true,
-		What:  "The share of failures in an interval that ejects a backend: of TCP, new connections that it does not answer by SYN and ACK; of UDP, ICMP errors among what comes back.",
+		What:  "The share of failures in an interval that ejects a backend: of TCP, new connections that it does not answer by SYN and ACK; of UDP, ICMP errors among the packets that come back.",
 		Value: keytable.Optional(func(o *lb.Outliers) *uint8 { return &o.Failures }, share(1, 100), "")},
 	{Name: "connections",
 		What: "How many new connections a backend must have got in an interval, of UDP how many datagrams, to be judged by it.",
@@ -444,16 +444,16 @@ var limitKeys = keytable.Table[lb.Limits]{
 			return &l.Connections
 		}, keytable.Bound[uint32](maxConnections), "no bound")},
 	{Name: "refuse",
-		What: "What becomes of packets that a limit refuses, or that cannot be sent on for want of a backend, a flow, a port or room: dropped, or answered (TCP by a reset, UDP by ICMP port unreachable).",
+		What: "The treatment of packets that a limit refuses, or that cannot be sent on for want of a backend, a flow, a port or room: dropped, or answered (TCP by a reset, UDP by ICMP port unreachable).",
 		Value: keytable.Optional(func(l *lb.Limits) *lb.Refusal {
 			return &l.Refuse
 		}, keytable.Word(lb.RefuseByDrop, lb.RefuseByReset), fmt.Sprintf("`%s`", lb.RefuseByDrop))},
 }
 
-// proxyKeys are those of a service of mode proxy; proxyNeeds has which of them need HTTP.
+// proxyKeys are the keys of `proxy` of a service; proxyNeeds has which of them need HTTP.
 var proxyKeys = keytable.Table[lb.Proxy]{
 	{Name: "speaks",
-		What: "What the proxy understands of a connection's content: nothing (`tcp`), or requests (`http`: HTTP/1.1, and HTTP/2 over TLS).",
+		What: "The application protocol that the proxy parses: none (`tcp`) or HTTP (`http`: HTTP/1.1, and HTTP/2 over TLS).",
 		Value: keytable.Optional(func(p *lb.Proxy) *lb.Speaks {
 			return &p.Speaks
 		}, keytable.Word(lb.SpeaksTCP, lb.SpeaksHTTP), fmt.Sprintf("`%s`", lb.SpeaksTCP))},
@@ -637,7 +637,7 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 			"the only one of each container")},
 }, keepingKeys(func(d *lb.DockerOrigin) *lb.Keeping { return &d.Keeping })...)
 
-// keepingKeys are those that bound what is taken of an origin.
+// keepingKeys are the keys that bound the sets that are taken of an origin.
 func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",

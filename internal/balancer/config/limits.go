@@ -20,7 +20,7 @@ const (
 	burstTime = 10
 )
 
-// checkLimits looks at what bounds a service and its backends.
+// checkLimits checks the limits of a service and of its backends.
 func (p *parser) checkLimits(i int) {
 	s := &p.cfg.Services[i]
 	for j := range s.Backends {
@@ -65,7 +65,7 @@ func (p *parser) checkRoom(field string, flows uint32) {
 // usualBurst is the burst, in flows, of a rate for which the file does not say.
 func usualBurst(rate uint32) uint32 { return (rate + burstTime - 1) / burstTime }
 
-// checkRate refuses a burst of nothing, and sets what is not written.
+// checkRate refuses a burst without a rate, and sets the default burst.
 func (p *parser) checkRate(i int) {
 	limits, field := &p.cfg.Services[i].Limits, ServiceField(i, "limits.burst")
 	written := p.Written(field)

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// everything has each field of schedulers, limits and what is remembered.
+// everything has each field of schedulers, limits and tables of flows.
 const everything = `
 interface: eth0
 table_size: 8191
@@ -87,7 +87,7 @@ func TestEverything(t *testing.T) {
 	}
 }
 
-// TestLeftOut: what depends on the rest of a file where it is not written.
+// TestLeftOut: defaults that depend on other keys of the file.
 func TestLeftOut(t *testing.T) {
 	got, err := Parse("f", []byte("flows: {limit: 2000}\n"+services(
 		line("a", "192.0.2.100", 80, "persistence: {timeout: 5m}"),
@@ -131,7 +131,7 @@ func TestFullNAT(t *testing.T) {
 	}
 }
 
-// TestRefusalWithoutLimits: it is also about what no backend can take, and UDP has an answer.
+// TestRefusalWithoutLimits: it holds for packets that no backend can take, too, and UDP has an answer.
 func TestRefusalWithoutLimits(t *testing.T) {
 	for _, more := range []string{"limits: {refuse: reset}", "protocol: udp, limits: {refuse: reset}",
 		"protocol: udp, limits: {rate: 5, refuse: reset}"} {
@@ -234,7 +234,7 @@ func TestLimitProblems(t *testing.T) {
 		"drained or wrong": {backends("mode: gue", "drain: true", "weight: x"),
 			[]string{`f:3: services[0].backends[1].weight: "x" is not a whole number from 0 to 65535`}},
 
-		// What is remembered.
+		// The tables of flows.
 		"flows few": {"flows: {limit: 1023}\n" + limited("mode: gue"),
 			[]string{`f:1: flows.limit: "1023" is not a whole number from 1024 to 268435456`}},
 		"flows many": {"flows: {limit: 268435457, unproven: 0}\n" + limited("mode: gue"),

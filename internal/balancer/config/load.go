@@ -22,8 +22,8 @@ import (
 // harm.
 const MaxBytes = 32 << 20
 
-// New returns what a file that says nothing stands for: a configuration without
-// interfaces and services, for a program to fill in and Write.
+// New returns the configuration of an empty file: one without interfaces and services, for a program to fill in and
+// Write.
 func New() *Config {
 	c := &Config{file: yamlfile.NewFile("")}
 	keytable.Reset(rootKeys, c)
@@ -50,7 +50,7 @@ func Load(path string) (*Config, error) {
 // error is a yamlfile.Problems with everything that is wrong, not only the first.
 func Parse(name string, data []byte) (*Config, error) { return Merge(Source{name, data}) }
 
-// fileKind is what a configuration is, to messages about a file as a whole.
+// fileKind is the kind of a configuration, for messages about a file as a whole.
 var fileKind = yamlfile.Kind{Noun: "a configuration", Needs: "at least interface and services", MaxBytes: MaxBytes}
 
 // Source is a text of configuration: the file, under its path, or a fragment, under its name.
@@ -59,7 +59,7 @@ type Source struct {
 	Data []byte
 }
 
-// fragmentKeys are the keys of a fragment: what is not a service is the file's to say.
+// fragmentKeys are the keys of a fragment: only the file may have anything but services.
 var fragmentKeys = fragmentTable()
 
 func fragmentTable() keytable.Table[Config] {
@@ -79,7 +79,7 @@ func fragmentTable() keytable.Table[Config] {
 
 var fragmentKind = yamlfile.Kind{Noun: "a fragment of configuration", Needs: "services", MaxBytes: MaxBytes}
 
-// fragmentName is what a fragment can be called: it becomes the name of a file.
+// fragmentName matches the names that a fragment can have: they become names of files.
 var fragmentName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // CheckFragmentName says why a fragment cannot have a name; nil if it can.
@@ -93,9 +93,9 @@ func CheckFragmentName(name string) error {
 	return nil
 }
 
-// Merge checks a file and fragments together into one configuration: what holds among the services
-// of a file holds among those of all. A fragment without content has no services. The
-// error is a yamlfile.Problems with everything that is wrong, each under the name of its source.
+// Merge checks a file and fragments together into one configuration: the rules among the services of a file hold among
+// those of all. A fragment without content has no services. The error is a yamlfile.Problems with everything that is
+// wrong, each under the name of its source.
 func Merge(file Source, fragments ...Source) (*Config, error) {
 	p := &parser{File: yamlfile.NewFile(file.Name), cfg: New()}
 	p.cfg.File, p.cfg.file = file.Name, p.File
@@ -190,7 +190,7 @@ func ReadBackends(name string, data []byte, most int) ([]lb.Backend, error) {
 	return list.backends, file.Problems.Err()
 }
 
-// checkList looks at what only several values of a list can tell.
+// checkList checks values of a list against one another.
 func checkList(f *yamlfile.File, list []lb.Backend) {
 	names, places := map[string]int{}, map[netip.AddrPort]int{}
 	for j, b := range list {

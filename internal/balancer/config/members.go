@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// maxMembers bounds the members: each tells each other what it has.
+	// maxMembers bounds the members: each sends its state to each other.
 	maxMembers = 32
 	// maxMemberName bounds a member's name.
 	maxMemberName = 64
@@ -42,7 +42,7 @@ var membersKeys = keytable.Table[lb.MembersConfig]{
 		Refused: "The address of every interface (`0.0.0.0`, `::`); a VIP.",
 		Value:   keytable.Optional(func(m *lb.MembersConfig) *netip.AddrPort { return &m.Listen }, listenAddress, "")},
 	{Name: "peers", Required: true,
-		What: "The addresses of the others. What comes from other addresses is refused. This balancer's may be among them, so that all files have the same list.",
+		What: "The addresses of the others. Packets from other addresses are refused. This balancer's may be among them, so that all files have the same list.",
 		Value: keytable.Several(func(m *lb.MembersConfig) *[]netip.Addr { return &m.Peers }, hostAddress, "address",
 			keytable.Length{Max: maxMembers, Empty: "name the address of another balancer",
 				TooMany: "that there can be"})},
@@ -66,7 +66,7 @@ var membersKeys = keytable.Table[lb.MembersConfig]{
 // checkMembers looks at the fields among themselves.
 func (p *parser) checkMembers(vips map[netip.Addr]string) {
 	m := p.cfg.Members
-	if !m.Listen.IsValid() { // without the defaults of what is not there
+	if !m.Listen.IsValid() { // absent members have no defaults
 		p.cfg.Members = lb.MembersConfig{}
 		return
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lastDSCP is the greatest of the 63 values that can stand for a VIP: six bits (RFC
-// 2474 section 3), and 0 is what packets have anyway.
+// lastDSCP is the greatest of the 63 values that can stand for a VIP: six bits (RFC 2474 section 3), and packets have 0
+// anyway.
 const lastDSCP = 63
 
 // codePoints are the values that stand for VIPs.
@@ -95,7 +95,7 @@ func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 		s.VIP, lastDSCP, lb.GUE)
 }
 
-// checkMSS refuses what has nothing to act on.
+// checkMSS refuses an MSS that would have no effect.
 func (p *parser) checkMSS(i int) {
 	s := p.cfg.Services[i]
 	if field := ServiceField(i, "mss"); s.MSS != 0 && s.Protocol != lb.TCP && !p.Bad(ServiceField(i, "protocol")) {
@@ -103,8 +103,8 @@ func (p *parser) checkMSS(i int) {
 	}
 }
 
-// checkUntranslated refuses exceptions to what is not done, and those of the other family,
-// which no backend sends to.
+// checkUntranslated refuses exceptions from a translation that is not made, and those of the other family, to which no
+// backend sends.
 func (p *parser) checkUntranslated(i int) {
 	s := p.cfg.Services[i]
 	field := ServiceField(i, "untranslated")
@@ -119,8 +119,8 @@ func (p *parser) checkUntranslated(i int) {
 	p.checkFamilies(field, s.VIP, s.Untranslated)
 }
 
-// checkHairpin refuses to say what becomes of clients whose backends answer them directly in modes
-// in which that is no trouble: the backends have the VIP, or know no client.
+// checkHairpin refuses a policy for clients whose backends answer them directly in modes in which that is no trouble:
+// the backends have the VIP, or know no client.
 func (p *parser) checkHairpin(i int) {
 	s, field := p.cfg.Services[i], ServiceField(i, "hairpin")
 	if !s.Mode.RepliesByEndpoint() && p.Written(field) && !p.Bad(ServiceField(i, "mode")) && !p.Bad(field) {
@@ -157,7 +157,7 @@ func (p *parser) checkClients(i int) {
 	}
 }
 
-// endpoint is what tells the replies of backends apart.
+// endpoint is the key by which replies of backends are told apart.
 type endpoint struct {
 	address  netip.AddrPort
 	protocol lb.Protocol

@@ -281,7 +281,7 @@ func TestModeProblems(t *testing.T) {
 	}
 }
 
-// TestModesThatFit: what looks like a refused configuration and is none.
+// TestModesThatFit: configurations that look like refused ones, and are right.
 func TestModesThatFit(t *testing.T) {
 	tests := map[string]string{
 		"nat endpoint of another protocol": services(line("a", "192.0.2.100", 53, "mode: nat"),

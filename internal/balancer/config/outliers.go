@@ -11,15 +11,15 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// What is remembered of a backend is a tenth of an interval apart, so that a long one costs no
-// more than a short one; one that is longer than this finds nothing in time.
+// The bounds of times. Samples of a backend's counters are a tenth of an interval apart, so that a long one costs no
+// more than a short one; a longer one than this would find nothing in time.
 const (
 	longestOutlierInterval = 10 * time.Minute
 	longestOutlierPause    = 24 * time.Hour
 )
 
-// unlessUsual is a key of a part of a service that may not be there: what holds where the part
-// is, and not the key, is set when all is read.
+// unlessUsual is a key of an optional part of a service: the default of the key, where the part is there, is set when
+// all is read.
 func unlessUsual[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V],
 	usual V) keytable.Value[lb.Outliers] {
 	return keytable.Computed(func(o *lb.Outliers) (V, bool) { return *at(o), *at(o) != usual },
@@ -30,7 +30,7 @@ func usualLongestPause(o lb.Outliers) time.Duration {
 	return max(lb.DefaultOutlierLongestPause, o.Pause)
 }
 
-// checkOutliers sets what is not written, and refuses what cannot be judged.
+// checkOutliers sets the defaults, and refuses settings by which nothing can be judged.
 func (p *parser) checkOutliers(i int) {
 	s, field := &p.cfg.Services[i], ServiceField(i, "outliers")
 	o := &s.Outliers

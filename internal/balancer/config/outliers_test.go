@@ -49,7 +49,8 @@ func TestOutliers(t *testing.T) {
 	}
 }
 
-// TestOutliersRefused: what cannot be judged is refused with its line and field, and what to write.
+// TestOutliersRefused: settings by which nothing can be judged are refused with their line and field, and with the
+// remedy.
 func TestOutliersRefused(t *testing.T) {
 	for lines, want := range map[string]string{
 		"outliers: {failures: 50%}":                                                       "f:6: services[0].outliers: in the mode l2dsr the backends' answers do not come back through the balancer, which would judge by them; write a check, or use mode nat or fullnat",

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// usualScheduler is that of a service that names none. The proxy has no Maglev.
+// usualScheduler is the scheduler of a service that names none. The proxy has no Maglev.
 func usualScheduler(m lb.Mode) lb.Scheduler {
 	if m.Proxied() {
 		return lb.WeightedRoundRobin
@@ -19,7 +19,7 @@ func usualScheduler(m lb.Mode) lb.Scheduler {
 	return lb.Maglev
 }
 
-// checkProxy looks at a service of mode proxy, and refuses what is a proxy's in other modes.
+// checkProxy looks at a service of mode proxy, and refuses a proxy's keys in other modes.
 func (p *parser) checkProxy(i int) {
 	s := &p.cfg.Services[i]
 	if p.Bad(ServiceField(i, "mode")) {
@@ -85,7 +85,7 @@ func proxyField(i int, name string) string {
 	return yamlfile.Join(ServiceField(i, "proxy"), name)
 }
 
-// checkProxyTLS looks at what only TLS gives a meaning.
+// checkProxyTLS refuses keys that only TLS gives a meaning, where there is none.
 func (p *parser) checkProxyTLS(i int) {
 	proxy, field := p.cfg.Services[i].Proxy, func(name string) string { return proxyField(i, name) }
 	if p.Bad(field("certificates")) {
@@ -198,5 +198,5 @@ func coversPath(have, want string) bool {
 	return have == "" || have == "/" || have == want || strings.HasPrefix(want, have+"/")
 }
 
-// String says what requests these are.
+// String describes the requests that match.
 func (h pair) String() string { return cmp.Or(h.host, "any host") + cmp.Or(h.path, "/") }

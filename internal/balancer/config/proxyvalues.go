@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Bounds of what a proxy is asked.
+// The bounds of a proxy's values.
 const (
 	maxCertificates = 1000
 	maxRoutes       = 1000
@@ -31,7 +31,7 @@ const (
 	longestProxied  = 24 * time.Hour
 )
 
-// cookieName is that of a cookie (RFC 6265 section 4.1.1).
+// cookieName is a scalar with the name of a cookie (RFC 6265 section 4.1.1).
 var cookieName = keytable.Scalar[string]{
 	Parse: func(text string) (string, string) {
 		if !fieldName.MatchString(text) || len(text) > maxName {

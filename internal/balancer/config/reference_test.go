@@ -20,7 +20,7 @@ const (
 	schemaFile    = "../../../docs/reference/configuration.schema.json"
 )
 
-// TestReferenceIsCurrent: the committed page and schema are what the table says.
+// TestReferenceIsCurrent: the committed page and schema are those made of the table.
 func TestReferenceIsCurrent(t *testing.T) {
 	var page bytes.Buffer
 	if err := Reference(&page); err != nil {

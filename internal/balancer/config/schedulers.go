@@ -22,7 +22,7 @@ const (
 	maxTurns = 1<<17 - 1
 )
 
-// checkScheduler looks at the scheduler of a service beside what it goes by.
+// checkScheduler checks the scheduler of a service against the settings that it goes by.
 func (p *parser) checkScheduler(i int) {
 	s := &p.cfg.Services[i]
 	if !p.Bad(ServiceField(i, "scheduler")) {
@@ -111,8 +111,8 @@ func (p *parser) checkWeights(i int) {
 	}
 }
 
-// insteadOfWeights says what schedulers go by that have no use for weights, and
-// what to do about it.
+// insteadOfWeights names, for the schedulers that have no use for weights, the criterion that they go by, and the
+// remedy.
 var insteadOfWeights = map[lb.Scheduler]string{
 	lb.RoundRobin: fmt.Sprintf("gives each backend the same share (only 0 counts); use %s for weights",
 		lb.WeightedRoundRobin),
@@ -146,7 +146,7 @@ func (p *parser) checkTable(i int, field string) {
 	shares := sharesOf(s)
 	switch {
 	case !s.Scheduler.Weighted() || s.Scheduler == lb.WeightedLeastConnections:
-		// slots are for what cannot be remembered
+		// slots are for flows that cannot be remembered
 	case s.Scheduler == lb.WeightedRoundRobin:
 		if shares.sum > maxTurns*shares.common {
 			p.checkLightest(i, shares, maxTurns, "turns of a round", noRemedy)
@@ -160,10 +160,10 @@ func (p *parser) checkTable(i int, field string) {
 	}
 }
 
-// shares is what tells whether the weights of a service can be told apart.
+// shares are the sums by which to decide whether a table can represent the weights of a service.
 type shares struct {
-	// sum is of the weights of the backends that take new flows, common their
-	// greatest common divisor, and least the lightest, which is backend number lightest.
+	// sum is the sum of the weights of the backends that take new flows, common their greatest common divisor, and
+	// least the lightest, which is backend number lightest.
 	sum, common, least uint64
 	lightest           int
 }

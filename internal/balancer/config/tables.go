@@ -9,12 +9,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What tables take, in bytes: a slot, and a row for each backend that shares them.
+// The sizes of tables, in bytes: of a slot, and of a row for each backend that shares the slots.
 const (
 	slotBytes   = 2
 	memberBytes = 64
-	// maxTables is half of what a program of the kernel's can address at once
-	// (BPF_MAX_VAR_OFF of Linux): while a service changes, its table is there twice.
+	// maxTables is half of the memory that an eBPF program can address at once (BPF_MAX_VAR_OFF of Linux): while a
+	// service changes, its table is there twice.
 	maxTables = 1 << 28
 )
 

@@ -27,8 +27,8 @@ func tabled(top string, fields ...string) string {
 
 func repeated(n int, field string) []string { return slices.Repeat([]string{field}, n) }
 
-// TestTablesTogether: what each service may have, all together may not; and what the
-// error offers fits.
+// TestTablesTogether: tables that each service may have may be too large together; and the size that the error offers
+// fits.
 func TestTablesTogether(t *testing.T) {
 	const large = "table_size: 16777213"
 	most := append(repeated(7, large), "table_size: 16776989") // 256 bytes are left for the backends' rows

@@ -16,8 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// What the kernel leaves room for, without the closing zero: IFNAMSIZ in
-// <linux/if.h>, sun_path in <linux/un.h>.
+// The kernel's bounds of names, without the closing zero: IFNAMSIZ in <linux/if.h>, sun_path in <linux/un.h>.
 const (
 	maxInterfaceName = 15
 	maxSocketPath    = 107
@@ -69,7 +68,7 @@ var socketPath = keytable.Scalar[string]{
 	Schema: map[string]any{"type": "string", "pattern": "^/", "maxLength": maxSocketPath},
 }
 
-// label is what a service or a backend can be called.
+// label is the name of a service or a backend.
 var label = keytable.Scalar[string]{
 	Parse: func(name string) (string, string) {
 		switch {
@@ -146,8 +145,7 @@ var network = keytable.Scalar[netip.Prefix]{
 	Schema: map[string]any{"type": "string", "pattern": `^[0-9A-Fa-f.:]+/[0-9]{1,3}$`},
 }
 
-// badAddress says why an address cannot be that of a service or a backend, and
-// what to write instead; "" if it can.
+// badAddress says why an address cannot be that of a service or a backend, and names the remedy; "" if it can.
 func badAddress(text string, addr netip.Addr, err error) string {
 	if prefix, prefixErr := netip.ParsePrefix(text); prefixErr == nil {
 		return "is a prefix; write the address alone, " + prefix.Addr().String()
@@ -201,7 +199,7 @@ const (
 // portRange is the ports of full NAT, both included.
 type portRange struct{ first, last uint16 }
 
-// usualPorts are those of full NAT where the file does not say.
+// usualPorts are the default ports of full NAT.
 var usualPorts = portRange{DefaultFirstPort, DefaultLastPort}
 
 // ports is a range of ports, as FIRST-LAST.

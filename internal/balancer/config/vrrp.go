@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/keytable"
 )
 
-// Bounds of what VRRP can say (RFC 9568 section 5.2).
+// The bounds of the fields of VRRP (RFC 9568 section 5.2).
 const (
 	maxVRID         = 255
 	maxVRRPPriority = 254 // 255 is an owner's, and balancers own no VIP
@@ -23,7 +23,7 @@ const (
 	maxVIPs4, maxVIPs6 = 255, 90
 )
 
-// vrrpKeys are those of `vrrp`.
+// vrrpKeys are the keys of `vrrp`.
 var vrrpKeys = keytable.Table[lb.VRRP]{
 	{Name: "id", Required: true,
 		What:  "The number of the virtual router (VRID). Balancers that share the VIPs have the same; others of the segment have another.",

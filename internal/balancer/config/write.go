@@ -27,8 +27,7 @@ func Write(c *Config) ([]byte, error) {
 	return text.Bytes(), nil
 }
 
-// withoutDerived returns a copy without what Parse fills in from other values: what it
-// would fill in again.
+// withoutDerived returns a copy without the values that Parse derives from others, and would derive again.
 func withoutDerived(c *Config) *Config {
 	short := *c
 	short.Services = slices.Clone(c.Services)
@@ -41,7 +40,7 @@ func withoutDerived(c *Config) *Config {
 	return &short
 }
 
-// shortened returns a service without what Parse fills in from other values.
+// shortened returns a service without the values that Parse derives from others.
 func shortened(c *Config, s lb.Service) lb.Service {
 	s.Backends, s.Checks.List = slices.Clone(s.Backends), slices.Clone(s.Checks.List)
 	for j := range s.Backends {

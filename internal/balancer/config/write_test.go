@@ -26,7 +26,7 @@ func checkRoundTrip(t *testing.T, cfg *Config) {
 	if err != nil {
 		t.Fatalf("what was written is refused:\n%v\nof:\n%s", err, text)
 	}
-	// Warnings name lines, and what nothing uses is not written.
+	// Warnings name lines, and unused settings are not written.
 	cfg.Warnings, again.Warnings = nil, nil
 	if diff := cmp.Diff(cfg, again, compare); diff != "" {
 		t.Errorf("written and read again (-before +after):\n%s\nof:\n%s", diff, text)
@@ -74,8 +74,8 @@ func TestWriteLeavesOut(t *testing.T) {
 	}
 }
 
-// TestSwitch: what switches something on is written as short as it can be, and means the same when it is
-// read again.
+// TestSwitch: a key that switches something on is written as short as it can be, and means the same when it is read
+// again.
 func TestSwitch(t *testing.T) {
 	for text, want := range map[string]struct {
 		local   Local

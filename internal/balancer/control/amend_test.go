@@ -15,7 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
-// difference returns a difference of a source that has services of the names of there, and notes what it makes of them.
+// difference returns a difference of a source that has services of the names of there, and notes in there which
+// services are there afterwards.
 func difference(random *rand.Rand, there map[int]bool) string {
 	var text strings.Builder
 	text.WriteString("services:\n")
@@ -45,8 +46,8 @@ func difference(random *rand.Rand, there map[int]bool) string {
 	return text.String()
 }
 
-// TestDifferencesMakeTheWhole: however a configuration has come about by differences, the data plane has what it would
-// have of the whole.
+// TestDifferencesMakeTheWhole: however a configuration has come about by differences, the data plane has the same state
+// as of the whole text.
 func TestDifferencesMakeTheWhole(t *testing.T) {
 	for seed := range uint64(5) {
 		synctest.Test(t, func(t *testing.T) {

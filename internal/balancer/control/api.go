@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Operate does what is asked for, or nothing. It reaches the data plane before it
-// returns. Errors: api.ErrNotFound, api.ErrRefused, api.ErrBadRequest,
-// api.ErrStopping, the context's (then it may still be done), those of the data plane.
+// Operate carries out the whole order, or nothing of it. It reaches the data plane before it returns. Errors:
+// api.ErrNotFound, api.ErrRefused, api.ErrBadRequest, api.ErrStopping, the context's (then it may still be done), those
+// of the data plane.
 func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
 	done, err := loop.Ask(ctx, c.loop, func() (ops.Operation, error) { return c.operator.operate(order) })
 	if errors.Is(err, ErrStopped) {
@@ -48,7 +48,7 @@ func (c *Controller) Drained() bool {
 
 // flowLister is a DataPlane that shows which flows it remembers.
 type flowLister interface {
-	// Flows returns those that are wanted, as many as limit at most, and how many there are.
+	// Flows returns the wanted flows, limit of them at most, and how many there are.
 	Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error)
 }
 
@@ -132,8 +132,8 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	return checked, nil
 }
 
-// Operations returns what operations have changed, and which can be taken back. It
-// may be called from any goroutine, after Start.
+// Operations returns the changes that operations have made, and the operations that can be undone. It may be called
+// from any goroutine, after Start.
 func (c *Controller) Operations() (ops.Operations, error) {
 	c.mu.Lock()
 	v, history := c.view, c.operator.history

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// carried is what becomes of the operations with another configuration.
+// carried is the result of carrying the operations over to another configuration.
 type carried struct {
 	overlays map[view.BackendName]view.Overlay
 	history  []operation
@@ -62,7 +62,7 @@ func (r *operator) carry(l *view.Layout, now time.Time) carried {
 	return result
 }
 
-// keep returns what stays of an overlay where the configuration had its backend as former, and has it at.
+// keep returns the part of an overlay that outlives a change of its backend's configuration, from previous to at.
 func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backend, at *view.Found) view.Overlay {
 	if o.Drain != nil && previous.Draining != at.Backend.Draining {
 		o.Drain = nil
@@ -84,7 +84,7 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backen
 	return o
 }
 
-// leave decides what becomes of an overlay whose backend the configuration has no more.
+// leave keeps or ends an overlay whose backend the configuration has no more.
 func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, previous *view.Absence) {
 	at, taken := previous.Was, ""
 	if heir := l.Holder(name.Service, at); heir != nil {
@@ -104,7 +104,7 @@ func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, p
 	r.overlays[name] = o
 }
 
-// carryHistory marks what cannot be taken back after a change of the configuration at a time.
+// carryHistory marks the operations that cannot be undone after a change of the configuration at a time.
 func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 	history := slices.Clone(r.history)
 	names := map[view.BackendName]bool{}
@@ -156,7 +156,7 @@ func whereFrom(b lb.Backend) string {
 	return fmt.Sprintf("found (%s)", b.Origin)
 }
 
-// settleOperations is called when what was carried is in force.
+// settleOperations is called when the carried operations are in force.
 func (r *operator) settleOperations(by carried) {
 	r.mu.Lock()
 	r.history = by.history
@@ -221,7 +221,7 @@ func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
 	return &out
 }
 
-// endText says what ends with a backend that is taken out.
+// endText says how many flows end with a backend that is taken out.
 func endText(left *ops.Left) string {
 	switch {
 	case left == nil:

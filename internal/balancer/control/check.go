@@ -20,10 +20,9 @@ import (
 // hostChecks checks configurations against the machine.
 type hostChecks struct{ *core }
 
-// check checks a configuration against the machine. The error is a yamlfile.Problems
-// if something in the file cannot be used on this host; the warnings are what works
-// but is hardly meant, and backends that get no packets for now: those that can serve
-// do, and Run brings the others in when routes and addresses allow it.
+// check checks a configuration against the machine. The error is a yamlfile.Problems if something in the file cannot be
+// used on this host; the warnings name settings that work but are hardly meant, and backends that get no packets for
+// now: those that can serve do, and Run brings the others in when routes and addresses allow it.
 func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.Config
 	routes, err := m.opt.Paths.Routes(l.Watched)
@@ -99,8 +98,8 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 	return mistakes, unreached
 }
 
-// reaching returns what says of a service that it reaches every backend by these routes, without a look at each; false:
-// it may not. There are many backends, and few addresses and modes.
+// reaching returns a predicate: true if a service reaches every backend by these routes, which it knows without a look
+// at each; false if it may not. There are many backends, and few addresses and modes.
 func reaching(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
 	asks, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
 	for _, r := range routes {
@@ -127,8 +126,8 @@ const ownVIP = "%[1]s is the address from which this host sends its ARP requests
 
 	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
 
-// unreachable says of a backend's address why a service's packets do not reach it, and
-// what to do; "" if they do.
+// unreachable returns the reason for which a service's packets do not reach a backend's address, and the remedy; "" if
+// they do.
 func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
 	wrong := view.Misfit(s, addr, r)
 	switch {
@@ -163,8 +162,8 @@ func listSubnets(links []iface.State, addr netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// leastMTU is what every IPv6 link carries (RFC 8200 section 5): senders need
-// not go below it, however often they are told that a packet is too big.
+// leastMTU is the MTU that every IPv6 link has at least (RFC 8200 section 5): senders need not go below it, however
+// often they are told that a packet is too big.
 const leastMTU = 1280
 
 // checkMTUs warns of tunnels too narrow for IPv6.
@@ -231,7 +230,7 @@ func orNone(at netip.AddrPort) string {
 	return at.String()
 }
 
-// checkReload reports what only a restart can change.
+// checkReload refuses changes of keys that need a restart.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
 	was, is := before.Flows.Timeouts, after.Flows.Timeouts
@@ -259,13 +258,13 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 	return problems
 }
 
-// reloadField is one that only a restart can change, and what it has before and after a reload.
+// reloadField is a field that only a restart can change, with its values before and after a reload.
 type reloadField struct {
 	name          string
 	before, after any
 }
 
-// membersFields are those of members: all but the peers and the key, which others than this balancer see.
+// membersFields are the fields of members that only a restart can change: all but the peers and the key.
 func membersFields(before, after lb.MembersConfig) []reloadField {
 	if !before.Listen.IsValid() || !after.Listen.IsValid() {
 		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control keeps a balancer as its configuration wants it: it puts the
-// VIPs on the first interface and announces them, makes the host forward where a
-// mode needs that, learns the paths to the backends, and gives the data plane a
-// new state when either the configuration or what is known about the backends
-// and the interfaces changes.
+// Package control keeps a balancer as its configuration wants it: it puts the VIPs on the first interface and announces
+// them, makes the host forward where a mode needs that, learns the paths to the backends, and gives the data plane a
+// new state when the configuration changes, or the observed state of the backends or the interfaces.
 package control
 
 import (
@@ -55,17 +53,16 @@ type Controller struct {
 	election *election
 	proxies  *proxies
 
-	// What follows is written by Reload, and read by Status too, under mu.
+	// Reload writes the fields below and Status reads them, under mu.
 	refused   error // of the last reload
 	refusedAt time.Time
 
-	// What follows is the loop's own.
-	// atStart are the sources that are read at the start: of the paths and the backends' health nothing is known before
-	// they are watched.
+	// Only the loop uses the fields below. atStart are the sources that are read at the start: paths and the backends'
+	// health are unknown until they are watched.
 	atStart     []*loop.Source
 	pending     *reload
 	pendingTask *loop.Task
-	news        map[int]*paths.Entry         // what was read of the paths, and is not in the view
+	news        map[int]*paths.Entry         // read, and not in the view yet
 	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
 	memory      lb.MemoryPlan                // as it was logged last
 }
@@ -142,7 +139,7 @@ func (c *Controller) addActuators() {
 		c.proxies, &plane{c.core}}
 }
 
-// addSources has the loop follow what changes by itself.
+// addSources has the loop follow paths, verdicts and the other sources that change by themselves.
 func (c *Controller) addSources() {
 	l, opt := c.loop, &c.opt
 	c.interfaces = l.Follow("the interfaces", opt.Links.Changes(), c.linkWatch.takeLinks, c.schedule)
@@ -167,18 +164,16 @@ func (c *Controller) addSources() {
 	}
 }
 
-// settleIfFailed has what failed tried again.
+// settleIfFailed arms a retry if err is not nil.
 func (c *Controller) settleIfFailed(err error) {
 	if err != nil {
 		c.settleFailure(err)
 	}
 }
 
-// Start checks the configuration against the machine, attaches the data plane
-// and puts the VIPs on the interface. Backends are found later, in Run, whether or
-// not there is a route to them yet; until one is found, its service drops packets
-// under a name of its own. After an error,
-// close the parts in order to take back what was done.
+// Start checks the configuration against the machine, attaches the data plane and puts the VIPs on the interface.
+// Backends are found later, in Run, whether or not there is a route to them yet; until one is found, its service drops
+// packets under a name of its own. After an error, close the parts, which undoes the steps taken so far.
 func (c *Controller) Start() error {
 	for _, s := range c.atStart {
 		s.MarkStale()
@@ -223,8 +218,8 @@ func (c *Controller) Start() error {
 	return nil
 }
 
-// begin puts the first desired state in force. What was done before an error is taken back when
-// the parts are closed.
+// begin puts the first desired state in force. After an error, the steps done so far are undone when the parts are
+// closed.
 //
 // The data plane comes before the VIPs: a packet of a connection that has
 // outlived our last run would otherwise reach the kernel, which knows the
@@ -243,7 +238,7 @@ func (c *Controller) begin(first *view.View) error {
 	return nil
 }
 
-// welcome says what was started, and arms what Run needs first.
+// welcome logs the configuration that the balancer starts with, and arms the tasks that Run needs first.
 func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.logAttachments(nil)
 	c.pathLog.describe(nil, warnings)
@@ -265,8 +260,8 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.schedule()
 }
 
-// logAttachments says where packets are taken now, and what may be lost by it, unless that
-// is as it was.
+// logAttachments logs the interfaces and hooks at which packets are taken, and which packets may be lost there, if that
+// has changed.
 func (c *Controller) logAttachments(before []lb.Attachment) {
 	now := c.opt.DataPlane.Attachments()
 	if slices.Equal(before, now) {
@@ -281,8 +276,8 @@ func (c *Controller) logAttachments(before []lb.Attachment) {
 	}
 }
 
-// logMemory says what memory is taken, where that is new: it is planned from the
-// configuration, and flows that come and go change nothing.
+// logMemory logs the memory in use if it has changed: it is planned from the configuration, and flows that come and go
+// change nothing.
 func (c *Controller) logMemory() {
 	plane, ok := c.opt.DataPlane.(planner)
 	if !ok {
@@ -299,8 +294,8 @@ func (c *Controller) Run(ctx context.Context) error {
 	return c.loop.Run(ctx, func() { c.finish(ctx) })
 }
 
-// Responds returns when the loop has come by: what hangs in it stops every change. Errors:
-// ErrStopped, the context's.
+// Responds returns when the loop has run a call: a call that hangs stops every change. Errors: ErrStopped, the
+// context's.
 func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ctx, func() {}) }
 
 // reconcile reads the sources that may have changed, and puts the desired state in force that
@@ -316,7 +311,7 @@ func (c *Controller) reconcile() error {
 	return nil
 }
 
-// takePaths reads what is new about the paths to the backends of the view.
+// takePaths reads changes of the paths to the backends of the view.
 func (c *Controller) takePaths() error {
 	entries, all := c.opt.Paths.Changed()
 	if all || c.relearn {
@@ -326,8 +321,7 @@ func (c *Controller) takePaths() error {
 	return nil
 }
 
-// converge puts the desired state in force that follows from what the sources say, if it is
-// another than the one that is.
+// converge puts the desired state in force that follows from the sources, if it differs from the present one.
 func (c *Controller) converge() error {
 	before, now := c.view, time.Now()
 	next, judged := before.WithVerdicts(c.verdicts, now)
@@ -339,7 +333,7 @@ func (c *Controller) converge() error {
 	next.Links = c.currentLinks()
 	next.Passive, next.Joining = c.passive, c.gate.joining
 	if err := c.become(next); err != nil {
-		// What is new will not be told again.
+		// The source reports a change only once.
 		c.relearn = true
 		c.paths.MarkStale()
 		c.recheck = true
@@ -375,10 +369,10 @@ func (c *Controller) verdictsFor(l *view.Layout) [][]view.Verdict {
 	return verdicts
 }
 
-// takeVerdicts reads what is new of the verdicts.
+// takeVerdicts reads changes of the verdicts.
 func (c *Controller) takeVerdicts() error {
 	if c.recheck {
-		c.opt.Checks.Changed() // all of it is in what follows
+		c.opt.Checks.Changed() // the verdicts read below have all changes
 		c.verdicts = c.opt.Checks.Verdicts()
 		return nil
 	}
@@ -406,8 +400,8 @@ func (c *Controller) takeRole() error {
 	return nil
 }
 
-// known returns what is known of the paths to a configuration's backends, by their
-// numbers. Entries that say nothing new are the former ones.
+// known returns the known paths to a configuration's backends, by the backends' numbers. Entries that have not changed
+// are those of the previous view.
 func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.View) []*paths.Entry {
 	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.Backends))
 	for n, addr := range l.Backends {
@@ -419,10 +413,10 @@ func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.V
 	return known
 }
 
-// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where what arrives at
-// once may have begun before this process: a data plane forwards already and goes on with what it knows until then,
-// or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside others
-// would begin a transition with each backend that it finds, and take flows of theirs for older than that.
+// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where packets that arrive at
+// once may be of flows that are older than this process: a data plane forwards already, and goes on with its old state
+// until then, or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside
+// others would begin a transition with each backend that it finds, and take flows of theirs for older than that.
 func (c *Controller) awaitPaths(l *view.Layout) {
 	if !c.opt.TakesOver && !l.BesideOthers() {
 		return
@@ -439,8 +433,8 @@ func (c *Controller) awaitPaths(l *view.Layout) {
 	}
 }
 
-// dropAddresses takes away what the process before had put on its first interface and the
-// balancer is to hold no more, or on another one.
+// dropAddresses removes addresses that the previous process had put on its first interface and that the balancer is to
+// hold no more, or to hold on another one.
 func (c *Controller) dropAddresses(first *view.View) {
 	if !c.opt.TakesOver {
 		return

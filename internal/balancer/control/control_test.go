@@ -45,7 +45,7 @@ const dns = `
       - {name: dns01, address: 2001:db8::1}
 `
 
-// started is what running web does at first.
+// started is the list of steps by which a balancer starts with the configuration web.
 var started = []string{
 	"watch 192.0.2.1 192.0.2.2",
 	"apply web: web01=- web02=-",
@@ -157,8 +157,7 @@ func TestPathsCome(t *testing.T) {
 	})
 }
 
-// TestFlapping: a backend that changes all the time does not put off what is
-// known of another.
+// TestFlapping: a backend that changes all the time does not delay changes of another one.
 func TestFlapping(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, stop := running(t, web)
@@ -221,7 +220,7 @@ func TestLinkDownAndUp(t *testing.T) {
 	})
 }
 
-// planned is a data plane that says what memory it has.
+// planned is a data plane that reports the memory it has taken.
 type planned struct {
 	*world
 	plan *lb.MemoryPlan
@@ -367,7 +366,7 @@ func TestStatus(t *testing.T) {
 	})
 }
 
-// Of thousands of addresses some are named, and the others counted.
+// TestManyVIPs: of thousands of addresses some are named, and the others counted.
 func TestManyVIPs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -20,13 +20,13 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// core is what the components of a controller share: its options and its loop, what is in force, and the one way to put
-// something else in force. It knows none of them.
+// core is the state that the components of a controller share: its options and its loop, the view in force, and the one
+// way to put another one in force. It knows none of them.
 type core struct {
 	opt  Options
 	loop *loop.Loop
 
-	// What follows is written by Start and the loop only, and read by Status under mu.
+	// Only Start and the loop write the fields below; Status reads them under mu.
 	mu         sync.Mutex
 	view       *view.View // before Start, without paths
 	links      []iface.State
@@ -34,11 +34,11 @@ type core struct {
 	generation uint64
 	failed     error // of the last attempt to bring things in order
 
-	// What follows is the loop's own.
+	// Only the loop uses the fields below.
 	interfaces *loop.Source
 	paths      *loop.Source
 	checks     *loop.Source
-	actuators  []actuator // in the order in which they bring in what is new
+	actuators  []actuator // in the order in which they bring in new parts
 	// followers are called with a view that is about to be in force, and the one before.
 	followers     []func(before, now *view.View)
 	reconcileTask *loop.Task
@@ -49,7 +49,7 @@ type core struct {
 	stale         bool          // the data plane needs its state again, even if it is the same
 	recheck       bool          // the verdicts may be others, whatever Checks.Changed says
 	relearn       bool          // the paths may have changed, whatever Changed says
-	wait          time.Duration // until what failed is tried again
+	wait          time.Duration // until a failed change is tried again
 }
 
 // announceView tells the followers of a view that is about to be in force.
@@ -81,9 +81,9 @@ func (c *core) schedule() {
 	c.reconcileTask.Within(settle)
 }
 
-// scheduleNow arms a reconcile at once, or as late as lets what comes within settle of the last one
-// be applied together. It is for what is whole as it comes: a verdict is, and each millisecond
-// sends new flows to a backend that fails; the kernel tells of a route in pieces.
+// scheduleNow arms a reconcile at once, or so late that changes within settle of the last one are applied together. It
+// is for changes that are whole as they come: a verdict is, and each millisecond sends new flows to a backend that
+// fails; the kernel reports a route in pieces.
 func (c *core) scheduleNow() {
 	c.reconcileTask.Within(max(0, time.Until(c.reconciled.Add(settle))))
 }
@@ -94,8 +94,7 @@ func (c *core) markStale() {
 	c.schedule()
 }
 
-// settleFailure notes what is wrong now, says what is new in that, and arms
-// another try.
+// settleFailure notes the present error, logs it where it is new, and arms another try.
 func (c *core) settleFailure(err error) {
 	before := c.failed
 	c.mu.Lock()
@@ -140,14 +139,14 @@ func (c *core) currentLinks() []iface.State {
 	return c.view.Links
 }
 
-// linkIsGone says whether an interface is gone, or what is known of its settings is of the one before.
+// linkIsGone says whether an interface is gone, or its known settings are those of the deleted one of that name.
 func (c *core) linkIsGone(name string) bool {
 	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool {
 		return l.Gone && l.Name == name
 	})
 }
 
-// requestEarly has others tell of what begins there while packets of that come to be sent here.
+// requestEarly asks other members to send new flows early, while packets of these come to be routed here.
 func (c *core) requestEarly() {
 	if c.opt.RequestEarly != nil {
 		c.opt.RequestEarly()
@@ -172,7 +171,7 @@ func (c *core) install(v *view.View) error {
 	return nil
 }
 
-// show puts a view in force for which the data plane has what it needs.
+// show puts a view in force whose state the data plane has.
 func (c *core) show(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
@@ -195,16 +194,15 @@ func (c *core) place(s lb.Service, e *paths.Entry) string {
 	return place
 }
 
-// excused says whether an interface that is down, which was reported, is the reason
-// for what is missing.
+// excused says whether an interface that is down, which was reported, is the reason for a missing path.
 func (c *core) excused(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {
 		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
 	})
 }
 
-// become puts another desired state in force, whole or not at all. What cannot be retired is
-// logged, and taken back at the end with the rest.
+// become puts another desired state in force, whole or not at all. A step that cannot be retired is logged, and undone
+// at the end with the rest.
 func (c *core) become(next *view.View) error {
 	before := c.view
 	var bring, retire []steps.Step
@@ -233,25 +231,25 @@ const (
 	resolveBound = 3 * time.Second
 	// silence is how long a backend may stay without a path before that is logged.
 	silence = 3 * time.Second
-	// What failed is tried again after retryFirst, then twice as long each time
-	// up to retryMost.
+	// retryFirst is the pause before the first retry of a failed change. Each later one is twice as long, up to
+	// retryMost.
 	retryFirst = time.Second
 	retryMost  = 30 * time.Second
 )
 
-// actuator makes a part of what is there as the desired state has it.
+// actuator brings one part of the host or the data plane to the desired state.
 type actuator interface {
-	// Change says how to get from one desired state to another: bring is what the next one
-	// needs before it is in force, beside what the one before needs, and retire what
-	// can go once it is, which the last actuator retires first.
+	// Change returns the steps from one desired state to another: those of bring run before the next one is in force,
+	// and leave the one before whole; those of retire run afterwards, the last actuator's first, and remove what only
+	// the one before needed.
 	Change(before, next *view.View) (bring, retire []steps.Step)
 }
 
 // reload is a configuration on its way into the loop.
 type reload struct {
 	new *view.Layout
-	// wanting is the configuration as it was handed in, and refused what was discovered for it and
-	// cannot be. discovered: nothing else is new than what was discovered.
+	// wanting is the configuration as it was handed in, and refused the backends discovered for it that cannot be.
+	// discovered: only discovered backends have changed.
 	wanting    *config.Config
 	refused    []config.Refused
 	discovered bool
@@ -263,8 +261,7 @@ type reload struct {
 	done       chan error   // buffered: the loop never waits for who asked
 }
 
-// plane is the data plane. It comes last of what is brought: what is before it may fail, and
-// then it was not touched.
+// plane is the data plane. It is brought last: an earlier step may fail, and then the data plane was not touched.
 type plane struct{ *core }
 
 func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {

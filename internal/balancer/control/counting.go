@@ -16,7 +16,7 @@ import (
 )
 
 // retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
-// it; where they cannot be read, such names go on with what their endpoints have counted.
+// it; where they cannot be read, such names go on with the counts of their endpoints.
 func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	before := n.view
 	all, moves := next.Moves(before)
@@ -39,7 +39,7 @@ func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	return all
 }
 
-// counting reads what the data plane and the proxy have counted.
+// counting reads the counters of the data plane and the proxy.
 type counting struct {
 	*core
 	proxies *proxies
@@ -48,7 +48,7 @@ type counting struct {
 	lossesTask *loop.Task
 }
 
-// counters reads what was counted, of backends by their names: see tally.
+// counters reads the counters, those of backends by their names: see tally.
 func (n *counting) counters(v *view.View) (view.Counted, error) {
 	all, err := n.endpointCounters(v)
 	if err != nil {
@@ -57,8 +57,8 @@ func (n *counting) counters(v *view.View) (view.Counted, error) {
 	return v.Tallied(all), nil
 }
 
-// endpointCounters reads what was counted. What the proxy has counted of backends stands among the counters of the data
-// plane, too, so that what goes by these knows no difference. Where it cannot be asked, what it has said last counts.
+// endpointCounters reads the counters. The proxy's counters of backends are merged into those of the data plane, so
+// that their readers need not tell the two apart. Where the proxy does not answer, its last answer counts.
 func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	from, err := n.opt.DataPlane.Counters()
 	if err != nil {
@@ -92,15 +92,14 @@ func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 // capped is a number of connections in 32 bits.
 func capped(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// lossCounter are Links that know what was lost of the frames that XDP sent, by interface.
+// losing are Links that know how many of the frames that XDP sent were lost, by interface.
 type losing interface{ XDPLost() []uint64 }
 
 // lossEvery is how often the losses are looked at.
 const lossEvery = 10 * time.Second
 
-// lossMessages says what is lost, or may be, by the hook that is in use: a frame that a
-// driver does not take was counted as forwarded before. One for each interface, empty if
-// there is nothing to say.
+// lossMessages warns of packets that are lost, or may be, by the hook in use: a frame that a driver does not take was
+// counted as forwarded before. One for each interface, empty if there is nothing to say.
 func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
 	messages := make([]string, len(attachments))
 	for i, a := range attachments {
@@ -129,7 +128,7 @@ func lossOf(lost []uint64, i int) uint64 {
 	return 0
 }
 
-// xdpLost returns what was lost by each interface; nil if that is not known.
+// xdpLost returns the number of packets that XDP lost on each interface; nil if that is unknown.
 func (n *counting) xdpLost() []uint64 {
 	if links, ok := n.opt.Links.(losing); ok {
 		return links.XDPLost()
@@ -137,8 +136,7 @@ func (n *counting) xdpLost() []uint64 {
 	return nil
 }
 
-// logLosses logs what is lost, where that is ten times what was logged, and looks again
-// later.
+// logLosses logs lost packets, where there are ten times as many as were logged last, and looks again later.
 func (n *counting) logLosses() {
 	attachments, lost := n.opt.DataPlane.Attachments(), n.xdpLost()
 	messages := lossMessages(attachments, lost)
@@ -151,7 +149,7 @@ func (n *counting) logLosses() {
 	n.lossesTask.In(lossEvery)
 }
 
-// leftOf returns what the backends still have to do, as far as that can be told.
+// leftOf returns the flows that the backends still have, as far as they are known.
 func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
 	counters, err := n.counters(n.view)
 	if err != nil {
@@ -165,7 +163,7 @@ func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Le
 	return left
 }
 
-// leftOf returns what a backend still has to do.
+// leftOf returns the flows that a backend still has.
 func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
 	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}

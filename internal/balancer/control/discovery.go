@@ -31,34 +31,35 @@ func (noDiscovery) Sets([]lb.Service) []lb.Discovered { return nil }
 func (noDiscovery) Changes() <-chan struct{} { return nil }
 
 const (
-	// discoverySettle lets what an origin tells in pieces be applied together: an engine starts
-	// containers one by one.
+	// discoverySettle lets changes that an origin reports in pieces be applied together: an engine starts containers
+	// one by one.
 	discoverySettle = 100 * time.Millisecond
-	// discoveryEvery is how long changes of what is discovered are apart, from the end of one to the
-	// beginning of the next: each is a change of the configuration as a whole.
+	// discoveryEvery is how long changes of discovered backends are apart, from the end of one to the beginning of the
+	// next: each is a change of the configuration as a whole.
 	discoveryEvery = time.Second
 )
 
-// discovering is what the loop knows of what is discovered.
+// discovering is the part of the loop that follows discovered backends.
 type discovering struct {
 	*core
 	// wanted is the configuration as it was handed in.
 	wanted *config.Config
-	// sets are those that were read last, and refused what of them cannot be.
+	// sets are those that were read last, and refused those of their backends that cannot be.
 	sets    []lb.Discovered
 	refused []config.Refused
-	// told has what was logged of each origin, and what was logged as refused.
+	// told has the text logged last of each origin, and of each refused backend.
 	told map[string]string
 	// next is when the next change may be, and wait until one that failed is tried again.
 	next time.Time
 	wait time.Duration
-	// undiscovered is why what was discovered is not in force. Status reads it, and sets and refused, under the lock.
+	// undiscovered is why the discovered backends are not in force. Status reads it, and sets and refused, under the
+	// lock.
 	undiscovered error
 	discovery    *loop.Source
 	discoverTask *loop.Task
 }
 
-// takeDiscovered reads what the origins have found.
+// takeDiscovered reads the sets of the origins.
 func (d *discovering) takeDiscovered() error {
 	sets := d.opt.Discovery.Sets(d.wanted.Services)
 	d.mu.Lock()
@@ -68,14 +69,14 @@ func (d *discovering) takeDiscovered() error {
 	return nil
 }
 
-// scheduleDiscovery arms a change to what is discovered.
+// scheduleDiscovery arms a change to the discovered backends.
 func (d *discovering) scheduleDiscovery() {
 	if !d.discoverTask.On() { // one that failed is tried again no sooner
 		d.discoverTask.In(max(discoverySettle, time.Until(d.next)))
 	}
 }
 
-// resolve lays a reload out with what is discovered for it.
+// resolve lays a reload out with the backends discovered for it.
 func (d *discovering) resolve(r *reload) error {
 	if r.wanting == nil {
 		return nil
@@ -116,10 +117,10 @@ func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route)
 	return why
 }
 
-// errUnchanged is for what was discovered where that is in force.
+// errUnchanged is the result where the discovered backends are in force already.
 var errUnchanged = errors.New("nothing is new")
 
-// settleDiscovery is called with what became of a change to what was discovered.
+// settleDiscovery is called with the result of a change to the discovered backends.
 func (d *discovering) settleDiscovery(err error) {
 	d.mu.Lock()
 	failed := d.undiscovered
@@ -150,7 +151,7 @@ func (d *discovering) settleWanted(r *reload) {
 	d.logOrigins()
 }
 
-// logOrigins logs what is new of origins that fail, and of backends that cannot be, once each.
+// logOrigins logs origins that fail or work again, and backends that cannot be, once each.
 func (d *discovering) logOrigins() {
 	now, about := map[string]string{}, map[string]events.About{}
 	note := func(key, service, text string) {
@@ -186,7 +187,7 @@ func (d *discovering) logOrigins() {
 	d.told = now
 }
 
-// textOf names an origin with what is asked there.
+// textOf names an origin and the query that is sent to it.
 func (d *discovering) textOf(set lb.Discovered) string {
 	i := slices.IndexFunc(d.wanted.Services, func(s lb.Service) bool { return s.Name == set.Service })
 	if i < 0 {
@@ -195,7 +196,7 @@ func (d *discovering) textOf(set lb.Discovered) string {
 	return d.wanted.Services[i].Discovery.Text(set.Origin)
 }
 
-// meanwhile says what holds while an origin gives no newer set.
+// meanwhile names the set that is in force while an origin gives no newer one.
 func meanwhile(set lb.Discovered) string {
 	switch n := len(set.Backends); {
 	case set.Taken.IsZero():
@@ -221,7 +222,7 @@ func sortedKeys(of map[string]string) []string {
 	return keys
 }
 
-// logDiscovered logs which backends came and went with a change of what was discovered.
+// logDiscovered logs which backends came and went with a change of the discovered backends.
 func (d *discovering) logDiscovered(before *view.View) {
 	lines := loglines.To(d.opt.Log.Info)
 	for _, s := range d.view.Config.Services {
@@ -264,7 +265,7 @@ func someText(word string, names []string) string {
 	return fmt.Sprintf("; %s: %s", word, strings.Join(names, ", "))
 }
 
-// discoveredStatus shows what the origins of service i have found; sets and refused are those of the loop.
+// discoveredStatus returns the status of the origins of service i; sets and refused are those of the loop.
 func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []config.Refused,
 	now time.Time) (all []ops.Discovered) {
 	s := v.Config.Services[i]
@@ -302,7 +303,7 @@ func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []confi
 // mostRefused is how many backends that cannot be any are shown of an origin.
 const mostRefused = 20
 
-// discoveryProblems lists the origins that give no newer set, and counts what cannot be a backend.
+// discoveryProblems lists the origins that give no newer set, and counts the entries that cannot be a backend.
 func discoveryProblems(services []ops.Service) (list []string) {
 	for _, s := range services {
 		for _, d := range s.Discovered {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 )
 
-// finds is a Discovery that finds what a test says.
+// finds is a Discovery whose sets a test gives.
 type finds struct {
 	mu      sync.Mutex
 	sets    []lb.Discovered
@@ -104,8 +104,7 @@ func TestNotReady(t *testing.T) {
 
 func newFinds() *finds { return &finds{changes: make(chan struct{}, 1)} }
 
-// TestDiscovered: what is found comes in beside the configuration's own, and goes, and operations on
-// it go with it.
+// TestDiscovered: discovered backends come beside the configured ones, and go, and their operations go with them.
 func TestDiscovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -165,8 +164,8 @@ func TestDiscoveredCoalesced(t *testing.T) {
 	})
 }
 
-// TestDiscoveredStart: what was found before is there from the start on, also for a service that has
-// no backend of its own.
+// TestDiscoveredStart: backends found before are there from the start on, also for a service that has no backend of its
+// own.
 func TestDiscoveredStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -191,7 +190,7 @@ func TestDiscoveredStart(t *testing.T) {
 	})
 }
 
-// TestDiscoveredUnsupported: what cannot be a backend is left out under its cause, which is said once.
+// TestDiscoveredUnsupported: an answer that cannot be a backend is left out, and its cause is logged once.
 func TestDiscoveredUnsupported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -218,7 +217,7 @@ func TestDiscoveredUnsupported(t *testing.T) {
 	})
 }
 
-// TestDiscoveredFails: a change that the data plane refuses leaves what was, shows, and is tried again.
+// TestDiscoveredFails: a change that the data plane refuses leaves the former backends, is shown, and is tried again.
 func TestDiscoveredFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -238,8 +237,8 @@ func TestDiscoveredFails(t *testing.T) {
 	})
 }
 
-// TestDiscoveredReload: a reload takes what is found along, whether a change of that waits or not, and
-// is answered.
+// TestDiscoveredReload: a reload takes discovered backends along, whether a change of them waits or not, and is
+// answered.
 func TestDiscoveredReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -269,7 +268,7 @@ func TestDiscoveredReload(t *testing.T) {
 	})
 }
 
-// mustReloadScheduled reloads what is not to be refused, and may have to wait for paths.
+// mustReloadScheduled reloads a file that must not be refused, and may have to wait for paths.
 func (w *world) mustReloadScheduled(c *Controller, file string) {
 	w.t.Helper()
 	result := w.reload(c, file)

@@ -24,7 +24,7 @@ type ejector struct {
 	outliers *outliers.Engine
 	// spared says why backends that fail are not ejected. Status reads it under the lock.
 	spared map[lb.BackendKey]string
-	// kept is what was saved last.
+	// kept are the ejections saved last.
 	kept         []outliers.Remembered
 	outliersTask *loop.Task
 }
@@ -39,7 +39,7 @@ func (e *ejector) armOutliers() {
 	}
 }
 
-// judgeOutliers looks at the counters, and puts in force what follows.
+// judgeOutliers judges backends by their counters, and puts the ejections in force.
 func (e *ejector) judgeOutliers() {
 	e.outliersTask.In(outliers.Every)
 	services := map[lb.ServiceKey]bool{}
@@ -99,7 +99,7 @@ func (e *ejector) readmit(targets []view.Use) error {
 	return e.takeEjections()
 }
 
-// staleOutliers is how old what was saved may be of how often backends were ejected.
+// staleOutliers is how old a saved count of ejections may be.
 const staleOutliers = time.Hour
 
 // savedOutliers is the form in which ejections are saved. Its times are those of the wall clock of Clock.
@@ -108,7 +108,7 @@ type savedOutliers struct {
 	Backends []outliers.Remembered `json:"backends"`
 }
 
-// timed returns what is remembered with other times: those of a file, or those of this process.
+// timed returns the remembered outliers with their times converted: to those of a file, or to those of this process.
 func timed(all []outliers.Remembered, other func(time.Time) time.Time) []outliers.Remembered {
 	all = slices.Clone(all)
 	for i := range all {
@@ -117,8 +117,8 @@ func timed(all []outliers.Remembered, other func(time.Time) time.Time) []outlier
 	return all
 }
 
-// keepOutliers saves what the engine remembers, where it is something else than the last time.
-// Where it cannot be saved, it is in force all the same.
+// keepOutliers saves the engine's state, if it has changed since the last time. Where it cannot be saved, it is in
+// force all the same.
 func (e *ejector) keepOutliers() {
 	all := e.outliers.Save()
 	if e.opt.Ejections == nil || slices.Equal(all, e.kept) {
@@ -133,7 +133,7 @@ func (e *ejector) keepOutliers() {
 	_ = e.storage.noteUnsaved("saving which backends are ejected", err)
 }
 
-// recallOutliers goes on with what a process before has saved.
+// recallOutliers goes on with the state that the previous process saved.
 func (e *ejector) recallOutliers() {
 	if e.opt.Ejections == nil {
 		return

@@ -57,7 +57,7 @@ func (w *world) clients(seconds int, dead ...string) {
 	synctest.Wait()
 }
 
-// judged is a controller whose backends are judged by what they answer.
+// judged is a controller whose backends are judged by their answers.
 func judged(t *testing.T, file string) (w *world, c *Controller, asked *checks, kept *noted, stop func() error) {
 	t.Helper()
 	kept = &noted{}
@@ -65,7 +65,7 @@ func judged(t *testing.T, file string) (w *world, c *Controller, asked *checks, 
 	return w, c, asked, kept, stop
 }
 
-// judgedInto is judged with a place where ejections are kept, and files that report what cannot be written.
+// judgedInto is judged with a place where ejections are kept, and files that report what content they cannot write.
 func judgedInto(t *testing.T, file string, kept Memory, files *durable.Files) (
 	w *world, c *Controller, asked *checks, stop func() error) {
 	t.Helper()
@@ -79,8 +79,8 @@ func judgedInto(t *testing.T, file string, kept Memory, files *durable.Files) (
 	return w, c, asked, stop
 }
 
-// TestOutliers: a backend that refuses what others answer gets no new flow for a while, comes back,
-// and is away for longer the next time.
+// TestOutliers: a backend that refuses connections, while others answer, gets no new flow for a while, comes back, and
+// is away for longer the next time.
 func TestOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, kept, stop := judged(t, natWeb)
@@ -145,7 +145,7 @@ func TestOutliersOverRestart(t *testing.T) {
 		w.clients(11, "web01")
 		w.expectLog("INFO", "web01", "is let back, after 10s")
 		stop()
-		// What cannot be read, and what is old, is no evidence.
+		// An unreadable file and an old one are no evidence.
 		for _, data := range []string{"{",
 			fmt.Sprintf(`{"clock":{"wall":%q},"backends":[{"backend":{"Service":{"VIP":"192.0.2.100","Port":80,"Protocol":"tcp"},"Address":"192.0.2.1","Port":80},"times":7}]}`,
 				time.Now().Add(-2*time.Hour).Format(time.RFC3339))} {
@@ -163,8 +163,8 @@ func TestOutliersOverRestart(t *testing.T) {
 	})
 }
 
-// TestOutliersAndChecks: the checks' verdict is the one that counts where there is one, and both leave
-// the panic threshold and the backups what they are.
+// TestOutliersAndChecks: the checks' verdict is the one that counts where there is one, and both leave the panic
+// threshold and the backups as they are.
 func TestOutliersAndChecks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := strings.Replace(natWeb, "    backends:", "    check: tcp\n    backends:", 1) +
@@ -173,7 +173,7 @@ func TestOutliersAndChecks(t *testing.T) {
 		asked.say(t, c, healthy(), "web01", "web02", "web03", "web04")
 		w.clients(8, "web01")
 		w.done()
-		// What the checks find as well is theirs to say.
+		// The checks, and not the ejector, report a fault that both find.
 		asked.say(t, c, failing("refuses connections"), "web01")
 		time.Sleep(settle)
 		w.expect("apply web: web01=1! web02=2 web03=3 web04=4^")
@@ -207,7 +207,7 @@ func TestOutliersAndBackups(t *testing.T) {
 		w.expect("apply web: web01=1!e web02=2")
 		w.expectLog("service web: its backups take new flows, for no other backend does")
 		w.clients(8, "web01", "web02")
-		w.expect("apply web: web01=1 web02=2!e^") // by what it failed while it served
+		w.expect("apply web: web01=1 web02=2!e^") // by its failures while it served
 		w.clients(10)
 		w.expect("apply web: web01=1 web02=2^")
 		// The last that serves is not ejected, whatever it answers, and one is told.
@@ -282,7 +282,7 @@ func TestOutliersUnread(t *testing.T) {
 	})
 }
 
-// TestSavedOutliers: what is saved is what a process of another build reads.
+// TestSavedOutliers: a process of another build can read the saved outliers.
 func TestSavedOutliers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, _, kept, stop := judged(t, natWeb)

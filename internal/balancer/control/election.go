@@ -17,9 +17,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// election has this balancer take part as a view says. It comes before what is brought, and asks at the end: a balancer
-// takes the VIPs with all that serves them in force. What still arrives when they have gone to another one is served
-// for a while (standby): the data plane is ready all the time, so a planned change of the role loses no packet.
+// election has this balancer take part as a view says. It is the first actuator, and stands for election at the end: a
+// balancer takes the VIPs when all that serves them is in force. Packets that still arrive after the VIPs have gone to
+// another balancer are served for a while (standby): the data plane is ready all the time, so a planned change of the
+// role loses no packet.
 type election struct {
 	*core
 	routes *routes
@@ -31,7 +32,7 @@ func (e *election) Change(_, next *view.View) (bring, retire []steps.Step) {
 	return nil, []steps.Step{{Do: func() error { e.follow(next); return nil }}}
 }
 
-// electionOf is what is asked for by a view.
+// electionOf returns the election that a view asks for.
 func electionOf(v *view.View, drained bool) ops.Election {
 	cfg := v.Config.VRRP
 	if cfg.ID == 0 {
@@ -60,7 +61,7 @@ func electionOf(v *view.View, drained bool) ops.Election {
 	return wanted
 }
 
-// follow asks for what follows from a view. It is not before the data plane has it.
+// follow asks for the election of a view, once the data plane has that view.
 func (e *election) follow(v *view.View) {
 	if e.opt.Election == nil {
 		return
@@ -120,9 +121,9 @@ func (e *election) giveUp() {
 	e.vips.GiveUp()
 }
 
-// balancesOn is for how long a balancer whose VIPs another one has taken over balances what still arrives: until that
-// one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a backup
-// that went on for it would hide that until it is switched off.
+// balancesOn is for how long a balancer whose VIPs another one has taken over balances packets that still arrive: until
+// that one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a
+// backup that went on for it would hide that until it is switched off.
 var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
@@ -136,7 +137,7 @@ type standby struct {
 // standbyPlane is a DataPlane that can leave packets for the VIPs to the kernel.
 type standbyPlane interface{ Standby(on bool) }
 
-// change comes before the VIPs: the kernel that has them and gets a packet would reset its connection.
+// Change comes before the VIPs' steps: the kernel that has them and gets a packet would reset its connection.
 func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	switch {
 	case s.plane == nil || before.Passive == next.Passive:
@@ -162,8 +163,8 @@ func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	}}, nil
 }
 
-// begin has a balancer that starts as the backup leave packets to the kernel. What a process before has left may be
-// what the VIPs' packets come to yet.
+// begin has a balancer that starts as the backup leave packets to the kernel. A data plane that the previous process
+// left may still get the VIPs' packets.
 func (s *standby) begin(first *view.View) {
 	switch {
 	case s.plane == nil || !first.Passive:

@@ -64,7 +64,7 @@ func votes(w *world, file string, keeping bool) (*Controller, *ballot) {
 
 const voted = "vrrp: {id: 51}\n" + web
 
-// renewals counts and forgets what was noted, all of which must be renewals for a time.
+// renewals counts and forgets the noted steps, all of which must be renewals for a time.
 func (w *world) renewals(of string) (n int) {
 	w.t.Helper()
 	synctest.Wait()
@@ -202,8 +202,8 @@ func TestAnnouncedAgain(t *testing.T) {
 	})
 }
 
-// TestKeptAddressesAreQuiet: what a killed process has left is held, and announced only when it is known to be
-// this balancer's.
+// TestKeptAddressesAreQuiet: addresses that a killed process left are held, and announced only once they are known to
+// be this balancer's.
 func TestKeptAddressesAreQuiet(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, holds := range []bool{true, false} {
@@ -241,8 +241,8 @@ func (b bystander) Standby(on bool) {
 }
 
 // TestBackupBalancesForAWhile: packets for the VIPs are balanced before these are held, and after another balancer has
-// taken them for as long as that one announces it; from the start, a backup balances none, unless a process before has
-// left a data plane that packets may come to.
+// taken them for as long as that one announces it; from the start, a backup balances none, unless the previous process
+// has left a data plane that packets may come to.
 func TestBackupBalancesForAWhile(t *testing.T) {
 	for _, takesOver := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -26,8 +26,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 )
 
-// world stands for everything around a controller, and notes what is done to it
-// in one list, so that tests can see the order.
+// world stands for everything around a controller, and notes the steps taken on it in one list, so that tests can see
+// the order.
 type world struct {
 	t   *testing.T
 	mu  sync.Mutex
@@ -41,20 +41,20 @@ type world struct {
 	forwardErr error
 	followErr  map[string]error // by the first interface
 
-	// routes are those that are not on the link of eth9.
+	// routes are the routes to addresses that are not on the link of eth9.
 	routes      map[netip.Addr]paths.Route
 	entries     map[netip.Addr]paths.Entry
 	changed     map[netip.Addr]paths.Entry // since the controller asked
 	pathChanges chan struct{}
 
-	// links has eth9, and after it what a test adds.
+	// links has eth9, and after it the interfaces that a test adds.
 	links       []iface.State
 	others      []iface.State // that are not followed
 	linkErr     error
 	linkChanges chan struct{}
 
 	events []hostnet.Event // that the controller has not asked for
-	// forwards is what the host forwards: "IPv4", "IPv6", both or nothing.
+	// forwards names the families that the host forwards: "IPv4", "IPv6", both or none.
 	forwards   string
 	forwarding []string // the interfaces
 	attached   []string
@@ -63,11 +63,11 @@ type world struct {
 
 	counters lb.Counters
 	countErr error // of BackendCounts
-	// countersErr is of Counters.
+	// countersErr is the error of Counters.
 	countersErr error
-	// attachment is another than that of eth9 in TC, and xdpLost what its driver counts.
+	// attachment is another than that of eth9 in TC, and xdpLost the losses that its driver counts.
 	attachment *lb.Attachment
-	// moves are what the attachment becomes when the data plane is asked for a hook.
+	// moves are the attachments that result when the data plane is asked for a hook.
 	moves   map[lb.Hook]lb.Attachment
 	xdpLost uint64
 	counted chan struct{}
@@ -107,7 +107,7 @@ func (w *world) note(format string, args ...any) {
 	w.did = append(w.did, fmt.Sprintf(format, args...))
 }
 
-// done returns what was done since the last call.
+// done returns the steps taken since the last call.
 func (w *world) done() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -389,7 +389,7 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return nil
 }
 
-// KeepAddresses takes what is on the link for addresses of ours.
+// KeepAddresses counts the addresses on the link as ours.
 func (h host) KeepAddresses(link string, addrs []netip.Addr) error {
 	h.mu.Lock()
 	var have []netip.Addr
@@ -459,7 +459,7 @@ func (l links) XDPLost() []uint64 {
 	return []uint64{l.xdpLost}
 }
 
-// lose sets what the driver has counted.
+// lose sets the driver's count of lost frames.
 func (w *world) lose(frames uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -159,7 +159,7 @@ services:
       - {name: web02, address: 192.0.2.2}
 `
 
-// stateOf returns what the status shows of a backend.
+// stateOf returns a backend as the status shows it.
 func stateOf(t *testing.T, c *Controller, service, backend string) ops.Backend {
 	t.Helper()
 	for _, s := range statusOf(t, c).Services {
@@ -188,7 +188,7 @@ func TestVerdicts(t *testing.T) {
 			b.Health.State != lb.Failing || !b.Health.Since.Equal(since) {
 			t.Errorf("status %+v, health %+v", b, b.Health)
 		}
-		// What only the answer has changed is shown, and changes nothing.
+		// A new answer with the same verdict is shown, and changes nothing.
 		v := failing("answers with status 503")
 		v.Since = since
 		asked.say(t, c, v, "web01")
@@ -261,7 +261,7 @@ func TestPanic(t *testing.T) {
 		w.expect("apply web: web01=1! web02=2!")
 		synctest.Wait()
 		expectProblems(t, c, "no backend that takes new flows")
-		// A reload is not refused for what health checks say.
+		// Verdicts are no reason to refuse a reload.
 		if err := finished(t, w.reload(c, never)); err != nil {
 			t.Error(err)
 		}
@@ -315,7 +315,7 @@ func TestOperationsOutrankChecks(t *testing.T) {
 				"web/web01 refuses connections: it takes no new flow until its health checks pass") {
 			t.Errorf("%v, notes %q", err, done.Notes)
 		}
-		// The last healthy one is not drained: what is left fails.
+		// The last healthy one is not drained: all others fail.
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(settle)
 		synctest.Wait()
@@ -420,7 +420,7 @@ func TestAgent(t *testing.T) {
 	})
 }
 
-// TestChecksOverReload: verdicts go on over a reload, and what is asked follows the configuration.
+// TestChecksOverReload: verdicts outlive a reload, and the checks follow the configuration.
 func TestChecksOverReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
@@ -453,8 +453,7 @@ func TestChecksOverReload(t *testing.T) {
 	})
 }
 
-// TestVerdictsOfTheStart: what is known of the backends' health at the start holds from the first
-// state on.
+// TestVerdictsOfTheStart: the verdicts known at the start hold from the first state on.
 func TestVerdictsOfTheStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -469,7 +468,7 @@ func TestVerdictsOfTheStart(t *testing.T) {
 	})
 }
 
-// TestVerdictsAreRetried: what the data plane did not take is tried again.
+// TestVerdictsAreRetried: verdicts that the data plane did not take are handed to it again.
 func TestVerdictsAreRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
@@ -485,8 +484,8 @@ func TestVerdictsAreRetried(t *testing.T) {
 	})
 }
 
-// TestManyVerdicts: the log is bounded, however many backends change their health, and what was
-// not logged is counted; one backend of many services is one line.
+// TestManyVerdicts: the log is bounded, however many backends change their health, and those that were not logged are
+// counted; one backend of many services is one line.
 func TestManyVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file, names := "interface: eth9\nservices:\n", []string{}

@@ -15,17 +15,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 )
 
-// What health checks find is logged line by line, up to loglines.Most lines each healthLogEvery; beyond
-// that it is counted. Checks are spread over time, and so are their verdicts: a tale for each
-// batch would not bound what 10,000 backends have to say that are lost at once.
+// healthLogEvery is the period in which verdicts are logged line by line, at most loglines.Most of them; more are
+// counted. Checks are spread over time, and so are their verdicts: a bound for each batch would not bound the lines
+// about 10,000 backends that are lost at once.
 const healthLogEvery = 10 * time.Second
 
-// healthLog logs what is new of the backends' health.
+// healthLog logs changes of the backends' health.
 type healthLog struct {
 	*core
 	// told lines were logged in this while, and untold were not.
 	told, untold int
-	// selected are those that were logged, but for primaries, which are usual.
+	// selected are the sets of serving backends that were logged, but for primaries, which are usual.
 	selected      map[lb.ServiceKey]view.Serving
 	uncountedTask *loop.Task
 }
@@ -54,14 +54,13 @@ func (h *healthLog) logUncounted() {
 	h.told, h.untold = 0, 0
 }
 
-// diagnosis is what is logged of a backend, once for all services for which it is the same.
+// diagnosis is a logged verdict on a backend, one for all services that have the same verdict on it.
 type diagnosis struct {
 	view.Endpoint
 	now view.Verdict
 }
 
-// logVerdicts says what is new about the health of some backends, and which backends of their
-// services take new flows now.
+// logVerdicts logs changes of the health of some backends, and which backends of their services take new flows now.
 func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
 	uses, order := map[diagnosis][]view.Use{}, []diagnosis{}
 	for _, at := range judged {
@@ -84,7 +83,7 @@ func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
 	}
 }
 
-// logVerdict says what is new about the health of a backend that these uses are of.
+// logVerdict logs a change of the health of the backend whose uses these are.
 func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	at := uses[0]
 	was, now := before.Verdict(at), h.view.Verdict(at)
@@ -158,7 +157,7 @@ func (h *healthLog) logStarts(before, now *view.View) {
 	}
 }
 
-// logEjections logs what is new of ejections.
+// logEjections logs changes of ejections.
 func (h *healthLog) logEjections(changes []outliers.Change) {
 	for _, change := range changes {
 		at := h.view.Find(change.Key)

@@ -9,9 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
-// identities are the interfaces that the balancer works on: which ones are watched, where paths lead,
-// and what the process is known by. What is new is there before anything else is brought, and
-// what was before goes when everything else is retired.
+// identities are the interfaces that the balancer works on: which ones are watched, where paths lead, and by which
+// names the process is known. New ones are there before anything else is brought, and old ones go after everything else
+// is retired.
 type identities struct{ *core }
 
 func (n *identities) Change(before, next *view.View) (bring, retire []steps.Step) {

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// known is what the process goes by.
+// known is the interfaces by which other balancers of the host know the process.
 type known struct {
 	*world
 	err error

@@ -37,7 +37,7 @@ func (k *keeper) warnings(what string) int {
 	return strings.Count(k.log.String(), what)
 }
 
-// TestKeptAgain logs what is lost once, and that it is there again.
+// TestKeptAgain: a pin that is lost is logged once, and so is that it is there again.
 func TestKeptAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

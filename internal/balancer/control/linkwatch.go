@@ -14,9 +14,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// An interface may be deleted and made anew: by hand, with a virtual machine's card, a driver that is loaded again,
-// or a bond that is configured again. What was attached to it, its addresses and its settings are gone then, and the
-// new one has another index. The balancer waits for it, and serves by the others meanwhile.
+// An interface may be deleted and made anew: by hand, with a virtual machine's card, a driver that is loaded again, or
+// a bond that is configured again. Its programs, addresses and settings are gone then, and the new one has another
+// index. The balancer waits for it, and serves by the others meanwhile.
 
 // linkWatch follows the interfaces, and has the host forward on them.
 type linkWatch struct {
@@ -64,15 +64,15 @@ func goneMessage(name string) string {
 	return fmt.Sprintf("interface %s was deleted: no packets by it until there is one of that name again", name)
 }
 
-// settleLinks does what follows from interfaces that went or came back: the host forwards on those that are there,
-// paths lead by them, and the data plane is attached to them. What fails is tried again.
+// settleLinks adapts to interfaces that went or came back: the host forwards on those that are there, paths lead by
+// them, and the data plane is attached to them. A failed step is tried again.
 func (w *linkWatch) settleLinks() error {
 	if !w.unsettled || w.view == nil || len(w.view.Links) == 0 {
 		return nil
 	}
 	w.stale, w.relearn = true, true
 	w.paths.MarkStale()
-	// What was set of the interface that is gone is given up first: the new one has settings of its own.
+	// The settings of the deleted interface are given up first: the new one has settings of its own.
 	err := w.forward(w.view)
 	if remade := w.remade; len(remade) > 0 && err == nil {
 		w.remade = nil
@@ -85,7 +85,7 @@ func (w *linkWatch) settleLinks() error {
 	return err
 }
 
-// settings are those of the host: it forwards what the services need, and nothing else.
+// settings are the host's settings: it forwards the packets that the services need, and no others.
 type settings struct{ linkWatch *linkWatch }
 
 func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {
@@ -117,7 +117,7 @@ func (w *linkWatch) takeLinks() error {
 	return w.settleLinks()
 }
 
-// followLink says what is new about an interface.
+// followLink logs a change of an interface.
 func (w *linkWatch) followLink(before, now iface.State) {
 	switch {
 	case now.Gone || before.Gone || !view.SameLink(before, now):
@@ -153,8 +153,8 @@ func downMessage(name string) string {
 	return fmt.Sprintf("interface %s is down: no packets until it is up", name)
 }
 
-// forward makes the host forward what the views' services need, on their interfaces, and
-// nothing else. The VIPs are on the first one's first.
+// forward makes the host forward the packets that the views' services need, on their interfaces, and no others. The
+// VIPs are on the first one's first.
 func (w *linkWatch) forward(views ...*view.View) error {
 	var four, six bool
 	var names []string

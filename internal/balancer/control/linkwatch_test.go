@@ -87,7 +87,8 @@ func TestInterfaceIsMadeAnew(t *testing.T) {
 	}
 }
 
-// TestOneOfSeveralIsGone: what goes by the others goes on, and changes; what fails when it is back is tried again.
+// TestOneOfSeveralIsGone: traffic by the others goes on, and can be changed; a step that fails when the interface is
+// back is tried again.
 func TestOneOfSeveralIsGone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _ := ported(t, lb.NAT)

@@ -30,12 +30,12 @@ type savedOverlay struct {
 	Weight *ops.Weighted `json:"weight,omitempty"`
 	Forced *ops.Forced   `json:"forced,omitempty"`
 	Clock  clock.Reading `json:"clock,omitzero"`
-	// Tally is there where what was counted of the name is not what was counted of Backend.
+	// Tally is there where the name's count is not that of Backend.
 	Tally *view.Tally `json:"tally,omitempty"`
 }
 
-// recall returns what operations had changed when the process before ended, as far as the
-// configuration has the backends, and by what their counts differ from those of their endpoints.
+// recall returns the overlays of operations as the previous process left them, as far as the configuration has the
+// backends, and the tallies, by which backends' counts differ from those of their endpoints.
 func (r *operator) recall(l *view.Layout) (map[view.BackendName]view.Overlay, map[view.BackendName]view.Tally) {
 	if !r.opt.TakesOver || r.opt.Memory == nil {
 		return nil, nil
@@ -71,7 +71,7 @@ func (r *operator) recall(l *view.Layout) (map[view.BackendName]view.Overlay, ma
 	return overlays, tallies
 }
 
-// savedNames are the names in what was saved.
+// savedNames are the names of the saved overlays.
 func savedNames(saved []savedOverlay) iter.Seq[view.BackendName] {
 	return func(yield func(view.BackendName) bool) {
 		for _, s := range saved {
@@ -107,8 +107,8 @@ func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overl
 	return name, o.At(func(t time.Time) time.Time { return s.Clock.Told(t, now) })
 }
 
-// remind saves what operations have changed, where a view has other operations than the last.
-// Where it cannot be saved, it is in force all the same.
+// remind saves the overlays of operations, where a view has others than the last. Where it cannot be saved, it is in
+// force all the same.
 func (r *operator) remind(now *view.View) {
 	if r.opt.Memory == nil || maps.Equal(r.view.Overlays, now.Overlays) && maps.Equal(r.view.Tallies, now.Tallies) {
 		return
@@ -120,7 +120,7 @@ func (r *operator) remind(now *view.View) {
 	r.unsaved = r.storage.noteUnsaved("saving what operations have changed of backends", err)
 }
 
-// savedOverlays returns what operations have changed as it is saved at a time.
+// savedOverlays returns the overlays of operations in the form in which they are saved, with times by this clock.
 func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
 	names := map[view.BackendName]bool{}
 	for name := range v.Overlays {

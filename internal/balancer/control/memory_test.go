@@ -31,9 +31,8 @@ func (w *world) follows(file string, memory *noted) *Controller {
 	return c
 }
 
-// TestTakeOver: a data plane that forwards gets its first state when the backends were looked
-// for, with what operations had changed of them, and the VIPs that are no more in the
-// configuration go.
+// TestTakeOver: a data plane that forwards gets its first state when the backends were looked for, with the operations
+// on them, and the VIPs that are no more in the configuration go.
 func TestTakeOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{}

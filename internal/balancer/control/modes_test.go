@@ -239,8 +239,8 @@ func TestRouteComesLater(t *testing.T) {
 	})
 }
 
-// TestReloadWithoutARoute: a backend without a route does not keep a reload from what
-// else it brings, nor an outage of another from reloads.
+// TestReloadWithoutARoute: a backend without a route does not keep a reload from its other changes, nor an outage of
+// another from reloads.
 func TestReloadWithoutARoute(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
@@ -264,7 +264,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 		w.found("198.51.100.3", 3)
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=- web03=3 dns: dns01=4")
-		// What has left is not out any more: it begins anew if it comes again.
+		// A backend that has left the configuration is not taken out any more: it begins anew if it comes back.
 		w.mustReload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))
 		time.Sleep(time.Hour)
 		again := time.Now()
@@ -280,7 +280,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 	})
 }
 
-// TestRoutesComeWithTheLink: what cannot be known yet is not refused.
+// TestRoutesComeWithTheLink: a route that cannot be known yet is no reason to refuse.
 func TestRoutesComeWithTheLink(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -383,7 +383,7 @@ func TestPool(t *testing.T) {
 		if w.logged("fullnat.addresses[0]") {
 			t.Error("a warning for an address that is the pool's alone")
 		}
-		// What is ours by now is no reason to warn, and a mode less is a pool less.
+		// Addresses that are ours by now are no reason to warn, and a mode less is a pool less.
 		w.mu.Lock()
 		w.log.Reset()
 		w.mu.Unlock()
@@ -444,8 +444,8 @@ func TestSecondLink(t *testing.T) {
 	})
 }
 
-// TestRouteMoves: what was checked at the start need not stay, and what one mode
-// cannot do another can.
+// TestRouteMoves: a route that was checked at the start need not stay, and one mode may reach a backend that another
+// cannot.
 func TestRouteMoves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -43,7 +43,7 @@ func (w *world) expectApplied(want string) {
 	}
 }
 
-// TestReaddressed: what operations have changed stays with the name, and an event says that it has another address.
+// TestReaddressed: changes by operations stay with the name, and an event says that it has another address.
 func TestReaddressed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -62,8 +62,8 @@ func TestReaddressed(t *testing.T) {
 	})
 }
 
-// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among what
-// is discovered, and the log says whose it is.
+// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among
+// discovered backends, and the log says whose it is.
 func TestAddressOfDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -90,7 +90,7 @@ func TestAddressOfDrained(t *testing.T) {
 	})
 }
 
-// discoverySpan is how long a change of what is discovered takes at most.
+// discoverySpan is how long a change of discovered backends takes at most.
 const discoverySpan = 2 * discoveryEvery
 
 // discover has web's backends be these, and waits until they are in force.
@@ -101,7 +101,7 @@ func (w *world) discover(f *finds, at ...string) {
 }
 
 // TestDiscoveredSwap: backends that are discovered exchange their addresses in one change, or one after the other with
-// a gap of any length: what operations have changed stays with the names.
+// a gap of any length: changes by operations stay with the names.
 func TestDiscoveredSwap(t *testing.T) {
 	a, b := "a=192.0.2.2", "b=192.0.2.3"
 	for name, steps := range map[string][][]string{
@@ -136,8 +136,8 @@ func TestDiscoveredSwap(t *testing.T) {
 	}
 }
 
-// TestAbsent: what is in force on a backend that is absent is listed, can be changed and taken back meanwhile, and
-// is said when the backend is found again.
+// TestAbsent: an operation on an absent backend is listed, can be changed and undone meanwhile, and is logged when the
+// backend is found again.
 func TestAbsent(t *testing.T) {
 	for do, test := range map[string]struct {
 		want string
@@ -201,7 +201,8 @@ func TestUndoOfAbsent(t *testing.T) {
 	})
 }
 
-// TestAbsentForLong: what operations have changed ends with a warning, and with it what could be taken back.
+// TestAbsentForLong: an operation on a backend that is absent for too long ends with a warning, and cannot be undone
+// any more.
 func TestAbsentForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFinds()
@@ -222,8 +223,8 @@ func TestAbsentForLong(t *testing.T) {
 	})
 }
 
-// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends what operations
-// have changed of it.
+// TestTakenOut: whoever takes a backend, or the place where it is found, out of the configuration ends the operations
+// on it.
 func TestTakenOut(t *testing.T) {
 	for name, file := range map[string]string{
 		"discover":    strings.Replace(discovered, "    discover:\n      file: {path: /etc/web.yaml}\n", "", 1),
@@ -294,7 +295,7 @@ func TestForcedFollowsName(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.mustReload(c, swapped(checkedWeb, "192.0.2.1}", "192.0.2.2}"))
-		// The verdict is on what answers at the address.
+		// The verdict is on the host that answers at the address.
 		for name, want := range map[string]lb.BackendState{"web01": lb.Up, "web02": lb.Unhealthy} {
 			if b := stateOf(t, c, "web", name); b.State != want || (b.Forced != nil) != (name == "web01") {
 				t.Errorf("%s: %+v", name, b)

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// savedBefore is what version 0.4.0 (27c6e1a) has saved after "drain web/web01 1h", "weight web/web01 9" and
+// savedBefore is the file that version 0.4.0 (27c6e1a) saved after "drain web/web01 1h", "weight web/web01 9" and
 // "weight web/web02 7".
 const savedBefore = `[{"backend":` + savedKey1 + `,` +
 	`"drain":{"on":true,"by":"kim","at":"2000-01-01T00:00:00Z","deadline":"2000-01-01T01:00:00Z","out":false},` +
@@ -28,8 +28,8 @@ const (
 	savedClock   = `"clock":{"wall":"2000-01-01T00:00:00Z","boot":"00000000-0000-4000-8000-000000000000","up_ns":2907431070121}`
 )
 
-// TestSavedByAddress: what an older version has saved by addresses is of the names that have these at the start, and
-// stays with them from there on.
+// TestSavedByAddress: operations that an older version saved by address go to the names that have these addresses at
+// the start, and stay with them from there on.
 func TestSavedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{data: []byte(savedBefore)}
@@ -45,7 +45,8 @@ func TestSavedByAddress(t *testing.T) {
 	})
 }
 
-// TestSavedForBefore: an older version finds what this one saves by the addresses, so that a way back keeps it.
+// TestSavedForBefore: an older version finds operations that this one saves by the addresses, so that a downgrade keeps
+// them.
 func TestSavedForBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{}

@@ -28,14 +28,14 @@ type operator struct {
 	ejector  *ejector
 	storage  *storage
 	counting *counting
-	// history has what can be taken back, the latest last. Status reads it under the lock.
+	// history has the operations that can be undone, the latest last. Status reads it under the lock.
 	history []operation
 	// unsaved is why the operations in force may end with the process; nil: they do not.
 	unsaved      error
 	deadlineTask *loop.Task
 }
 
-// operation is one that was done, and how to take it back.
+// operation is an operation that was done, and how to undo it.
 type operation struct {
 	verb     ops.Verb
 	by       string
@@ -46,7 +46,7 @@ type operation struct {
 	changes  []change
 }
 
-// about is what an event of the operation is about, which by has asked for.
+// about returns the subject of an event of the operation; by has asked for it.
 func (o operation) about(by string) events.About {
 	about := events.About{Kind: events.KindOperation, By: by}
 	if len(o.changes) == 1 {
@@ -55,8 +55,8 @@ func (o operation) about(by string) events.About {
 	return about
 }
 
-// change is what an operation did to one backend. Only the part that the operation
-// is about counts: drain or weight.
+// change is the effect of an operation on one backend. Only the part that the operation is about counts: drain or
+// weight.
 type change struct {
 	name   view.BackendName
 	target ops.Target // as it was then
@@ -215,8 +215,8 @@ func newOperation(order ops.Order) operation {
 	return op
 }
 
-// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes what holds
-// when the backend is found again.
+// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes the overlay
+// that holds when the backend is found again.
 func (r *operator) changeAbsent(op operation, name view.BackendName, before view.Overlay) (ops.Operation, error) {
 	s, was := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
 	after, err := op.laidOver(s, was, before)
@@ -256,8 +256,8 @@ func (r *operator) endEjections(op operation, ejected []view.Use) (ops.Operation
 	return ended, nil
 }
 
-// notesOn says of an operation what health checks make of it: a drain outranks them, and what
-// fails takes no new flow however it is enabled.
+// notesOn names the effect of health checks on an operation: a drain outranks them, and a failing backend takes no new
+// flow however it is enabled.
 func notesOn(v *view.View, op operation) (notes []string) {
 	for _, change := range op.changes {
 		at := v.ByName(change.name)
@@ -293,8 +293,7 @@ func untilText(deadline time.Time) string {
 // errNothing is for an operation that has nothing to change on a backend.
 var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
-// laidOver returns what the operation makes of the overlay of a backend of the
-// configuration.
+// laidOver returns the overlay of a configured backend after the operation.
 func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
 	after, now := before, before.Over(b)
 	switch o.verb {
@@ -325,7 +324,7 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (vi
 	return after, nil
 }
 
-// enabled returns what Enable makes of an overlay.
+// enabled returns an overlay after Enable.
 func (o operation) enabled(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
 	after, now := before, before.Over(b)
 	held := now.Draining || before.Out()
@@ -397,7 +396,7 @@ func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []cha
 	return nil
 }
 
-// remember adds an operation to what can be taken back.
+// remember adds an operation to those that can be undone.
 func (r *operator) remember(op operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -458,7 +457,7 @@ func (r *operator) forget() {
 	r.history = slices.Clone(r.history[:len(r.history)-1])
 }
 
-// nextUndo says what another undo would take back.
+// nextUndo describes the operation that the next undo would take back.
 func (r *operator) nextUndo() string {
 	if len(r.history) == 0 {
 		return "; there is no other"
@@ -466,7 +465,7 @@ func (r *operator) nextUndo() string {
 	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
 }
 
-// lapse ends what operations have changed of backends that have been absent for too long.
+// lapse ends the overlays of backends that have been absent for too long.
 func (r *operator) lapse() error {
 	overlays, now := maps.Clone(r.view.Overlays), time.Now()
 	var lapsed []view.BackendName

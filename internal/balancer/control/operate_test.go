@@ -67,7 +67,7 @@ func must(t *testing.T, c *Controller, lines ...string) {
 	}
 }
 
-// operations are those in force and those that can be undone, a line each.
+// operations lists the operations in force and those that can be undone, a line each.
 func operations(t *testing.T, c *Controller) (lines []string) {
 	t.Helper()
 	got, err := c.Operations()
@@ -356,7 +356,7 @@ func TestOperationFails(t *testing.T) {
 	})
 }
 
-// TestOperationsOfTheConfiguration: what the file drains can be enabled.
+// TestOperationsOfTheConfiguration: a backend that the file drains can be enabled.
 func TestOperationsOfTheConfiguration(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, strings.ReplaceAll(shop, "weight: 5", "drain: true"))
@@ -396,8 +396,7 @@ func TestUndoIsBounded(t *testing.T) {
 	})
 }
 
-// TestPathsOfOverlaidServices: what is learned reaches services of which a backend
-// is out.
+// TestPathsOfOverlaidServices: new paths reach services of which a backend is taken out.
 func TestPathsOfOverlaidServices(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, shop)

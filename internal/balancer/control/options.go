@@ -21,21 +21,22 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// ErrLeaving is the cause of a context that ends Run where another process is to go on with
-// what this one has made.
+// ErrLeaving is the cause of a context that ends Run where another process is to go on with the work of this one.
 var ErrLeaving = errors.New("the process ends, and its work goes on")
 
 // DataPlane forwards packets.
 type DataPlane interface {
 	// Apply puts a state in place of the one before, whole or not at all.
 	Apply(lb.State) error
+	// Attachments returns the hooks in use, an entry for each interface.
 	Attachments() []lb.Attachment
+	// Counters returns all counters since the data plane was opened.
 	Counters() (lb.Counters, error)
-	// BackendCounts has what Counters has of packets of some services' backends.
+	// BackendCounts returns the part of Counters that is of packets of these services' backends.
 	BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKey]lb.BackendCount, error)
 }
 
-// planner is a DataPlane that knows what memory it has taken.
+// planner is a DataPlane that knows its memory.
 type planner interface{ Memory() lb.MemoryPlan }
 
 // portCounter is a DataPlane that counts how much of full NAT's pool is in use.
@@ -53,23 +54,25 @@ type Paths interface {
 	Use([]string) error
 	// Routes looks addresses up without watching them.
 	Routes([]netip.Addr) (map[netip.Addr]paths.Route, error)
+	// Entries returns the known path to each watched address.
 	Entries() map[netip.Addr]paths.Entry
-	// Changed returns what is new since the last call; all says that this may be
-	// anything, and Entries has it.
+	// Changed returns the entries that have changed since the last call; all says that any may have, and Entries has
+	// them.
 	Changed() (entries map[netip.Addr]paths.Entry, all bool)
+	// Changes is signalled when Changed has something.
 	Changes() <-chan struct{}
 }
 
-// Host changes the network settings of the host, and remembers what it changed
-// in order to take it back.
+// Host changes the network settings of the host, and remembers its changes in order to undo them.
 type Host interface {
 	vips.Host
 	// KeepAddresses takes all of ours off all links, but these on this one.
 	KeepAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
+	// Sysctl reads a setting of the kernel.
 	Sysctl(name string) (string, error)
-	// Events are what was done since the last call.
+	// Events returns the changes made since the last call.
 	Events() []hostnet.Event
 }
 
@@ -81,6 +84,7 @@ type Links interface {
 	Look(names []string) ([]iface.State, error)
 	// Follow replaces the interfaces.
 	Follow(names []string) error
+	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
 }
 
@@ -129,15 +133,15 @@ type Options struct {
 	RequestEarly func()
 	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
 	ReplyHops ReplyHops
-	// TakesOver: the data plane forwards already, as a process before has left it.
+	// TakesOver: the data plane forwards already, as the previous process has left it.
 	TakesOver bool
-	// Memory keeps what operations have changed; nil: it ends with the process.
+	// Memory keeps the overlays of operations; nil: they end with the process.
 	Memory Memory
 	// Ejections keeps which backends are ejected; nil: it ends with the process.
 	Ejections Memory
 	// Drained keeps that the balancer is drained; nil: it ends with the process.
 	Drained Memory
-	// Clock reads the machine's clocks, by which what is in a Memory is timed; nil: clock.Read.
+	// Clock reads the machine's clocks, by which times in a Memory are converted; nil: clock.Read.
 	Clock func() clock.Reading
 	// Files are told of files that cannot be written, and write them again; nil: there are none.
 	Files *durable.Files
@@ -147,9 +151,9 @@ type Options struct {
 
 // Checks ask backends whether they serve.
 type Checks interface {
-	// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
+	// Unsupported returns the reason for which a check cannot be made on this host, and the remedy; "" if it can.
 	Unsupported(lb.Check) string
-	// Watch replaces what is asked. What stays keeps its verdict.
+	// Watch replaces the checks. A check that stays keeps its verdict.
 	Watch([]lb.Checking)
 	// Offline says why this host reaches no backend, or with "" that it does. Until then no check that
 	// fails is evidence.
@@ -158,22 +162,23 @@ type Checks interface {
 	Changes() <-chan struct{}
 	// Changed returns the verdicts that say something else than at the last call.
 	Changed() map[lb.BackendKey]lb.Verdict
-	// Verdicts returns all, and Verdict that of one backend, if it is watched.
+	// Verdicts returns all verdicts.
 	Verdicts() map[lb.BackendKey]lb.Verdict
+	// Verdict returns the verdict on one backend, if it is watched.
 	Verdict(lb.BackendKey) (lb.Verdict, bool)
 	// Ask checks a backend now, without consequence for its verdict, and reports every step.
 	// The error is the context's.
 	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
 }
 
-// What is discovered enters as the configuration does, by a reload that the loop itself asks for. Such a change waits
-// for one that is under way, and is never refused for what was found: backends that cannot be are left out, and named.
+// Discovered backends enter as the configuration does, by a reload that the loop itself asks for. Such a change waits
+// for one that is under way, and is never refused for a discovered backend: unusable ones are left out, and named.
 
 // Discovery finds backends of services.
 type Discovery interface {
-	// Watch replaces the services for which backends are looked for. What stays keeps its sets.
+	// Watch replaces the services for which backends are looked for. A service that stays keeps its sets.
 	Watch([]lb.Service)
-	// Sets returns what is known of the origins of services, watched or not.
+	// Sets returns the discovered sets of the origins of services, watched or not.
 	Sets([]lb.Service) []lb.Discovered
 	// Changes is signalled when Sets may return something else.
 	Changes() <-chan struct{}
@@ -181,11 +186,11 @@ type Discovery interface {
 
 // Routes tells routers of the VIPs.
 type Routes interface {
-	// Found are the VIPs that routers know of by a process before this one.
+	// Found are the VIPs that routers know of by the previous process.
 	Found() []netip.Addr
-	// Want says what is announced from now on. It does not wait for that, but Await does, for so long at
-	// most.
+	// Want sets the routes to announce from now on, and does not wait for that.
 	Want(ops.Routes)
+	// Await waits until the wanted routes are announced, for so long at most.
 	Await(time.Duration)
 	// Show fills in how the routers are.
 	Show(*ops.BGP)
@@ -193,6 +198,7 @@ type Routes interface {
 
 // Role says whether this balancer holds its VIPs, where several balancers share them.
 type Role interface {
+	// Holds says whether this balancer holds its VIPs now.
 	Holds() (bool, error)
 	// Changes is signalled after Holds may have changed.
 	Changes() <-chan struct{}
@@ -201,24 +207,24 @@ type Role interface {
 // Election is a Role that balancers of a segment agree on.
 type Election interface {
 	Role
-	// Keeping says that the VIPs are held as a process before has left them, or as before there was an election.
+	// Keeping says that the VIPs are held as the previous process has left them, or as before there was an election.
 	// Another balancer may have them: they are not announced.
 	Keeping() bool
 	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
 	// Changes is signalled after each.
 	Announcements() uint64
-	// Want says how this balancer takes part from now on. It does not wait for what comes of it.
+	// Want sets how this balancer takes part from now on. It does not wait for the result.
 	Want(ops.Election)
 	// Show fills in how the election is.
 	Show(*ops.VRRP)
 }
 
-// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and
-// the panic threshold decide about their backends. What becomes of that is the proxy engine's to do, and not the
-// data plane's, which leaves packets for them to the kernel.
+// Services of mode proxy are a part of every view as others are: operations, checks, backups, slow start and the panic
+// threshold decide about their backends. The proxy engine carries that out, and not the data plane, which leaves
+// packets for them to the kernel.
 
-// Proxy runs the services of mode proxy; see proxy.Engine. The rest of that, to leave and to stop it, is for
-// its owner.
+// Proxy runs the services of mode proxy: the part of proxy.Engine that a controller needs, whose methods are
+// documented there. To leave and to stop the engine is for its owner.
 type Proxy interface {
 	Check(ctx context.Context, d proxy.Desired) error
 	Apply(ctx context.Context, d proxy.Desired) error
@@ -228,8 +234,8 @@ type Proxy interface {
 	Renewed(ctx context.Context) error
 }
 
-// Identity is what the process is known by among the balancers of a host, to those that are
-// started later: the interface that carries its VIPs.
+// Identity makes the process known to other balancers of the host that start later: by the interface that carries its
+// VIPs.
 type Identity interface {
 	// Take has it known by another interface, too. On an error nothing has changed.
 	Take(link string) error
@@ -237,12 +243,13 @@ type Identity interface {
 	Release(link string) error
 }
 
-// Memory keeps what operations have changed for the process that follows this one.
+// Memory keeps data, such as the overlays of operations, for the next process.
 type Memory interface {
-	// Load returns what was saved last; nothing where nothing was.
+	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)
+	// Save replaces the data saved last.
 	Save([]byte) error
 }
 
-// ErrStopped is what Reload returns when the controller does not run.
+// ErrStopped is Reload's error when the controller does not run.
 var ErrStopped = loop.ErrStopped

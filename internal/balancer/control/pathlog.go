@@ -27,7 +27,7 @@ type outage struct {
 	told  bool // in the log
 }
 
-// outages are those under way. The loop writes them, and Status reads them.
+// outages are the outages under way. The loop writes them, and Status reads them.
 type outages struct {
 	mu sync.Mutex
 	of map[told]outage
@@ -62,7 +62,7 @@ func (o *outages) say(t told) bool {
 	return true
 }
 
-// keep ends the outages of what is in no configuration any more.
+// keep ends the outages of backends that are in no configuration any more.
 func (o *outages) keep(l *view.Layout) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -106,7 +106,7 @@ func (p *pathLog) warned() {
 	})
 }
 
-// logWarnings says what is odd about a configuration.
+// logWarnings logs the warnings of a configuration.
 func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
 	lines := loglines.To(p.opt.Log.Warn)
 	for _, warning := range warnings {
@@ -181,8 +181,8 @@ func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
 	lines.End("%d more backends have another address")
 }
 
-// describe says what a configuration asks for that the former view, nil at the
-// start, had not, and what is odd about it here.
+// describe logs the new services of a configuration, compared with the previous view, nil at the start, and its
+// warnings on this host.
 func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
 	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
 	for _, s := range cfg.Services {

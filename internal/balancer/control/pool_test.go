@@ -74,7 +74,7 @@ func (w *world) shortages(c *Controller) (lines, problems []string) {
 	return lines, problems
 }
 
-// portsOf returns what the status says of a backend's ports.
+// portsOf returns a backend's ports as the status shows them.
 func portsOf(t *testing.T, c *Controller, service, backend int) *ops.Ports {
 	t.Helper()
 	status, err := c.Status()
@@ -84,8 +84,8 @@ func portsOf(t *testing.T, c *Controller, service, backend int) *ops.Ports {
 	return status.Services[service].Backends[backend].Ports
 }
 
-// counts holds ports and compares what is new in the log and what the status shows; each
-// want stands for a line, by the words that it must have.
+// counts holds ports and compares the new lines of the log and the problems in the status; each want stands for a line,
+// by the words that it must have.
 func (w *world) counts(c *Controller, ports map[lb.BackendKey]uint32, wantLog, wantProblems []string) {
 	w.t.Helper()
 	w.hold(ports)

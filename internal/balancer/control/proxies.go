@@ -27,18 +27,19 @@ import (
 // before its packets are left to the kernel, and one that loses it until they are not any more.
 type proxies struct {
 	*core
-	// stale: the engine is to be brought to what is wanted, even if that is the same, as at the start: a process before
-	// may have left one that serves, which is gone on with, or has no service any more, and ends.
+	// stale: the engine has to be brought to the desired state, even if that has not changed. So it is at the start:
+	// the previous process may have left an engine that serves, which this one takes over, or one that has no service
+	// any more, which ends.
 	stale bool
 	// told is its state as it was logged last.
 	told proxy.State
 	// certificates are the hashes of the files that it has read, and bad those that it was not told of since they
 	// are of no use.
 	certificates, bad map[string]digest
-	// judged is when the files were looked at last, and troubles what was wrong with them then.
+	// judged is when the files were looked at last, and troubles their faults then.
 	judged   time.Time
 	troubles []string
-	// stats are what it has counted, as it said last; Status writes them.
+	// stats are the engine's counters as it reported them last; Status writes them.
 	stats     proxy.Stats
 	renewTask *loop.Task
 }
@@ -70,7 +71,7 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	read := p.readCertificates(of.Config) // before the engine reads them: what changes meanwhile is taken again
+	read := p.readCertificates(of.Config) // before the engine reads them: a change meanwhile is taken again
 	first := p.certificates == nil
 	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
 		p.stale = true
@@ -117,7 +118,7 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 	return warnings, proxyError(l, p.opt.Proxy.Check(ctx, d))
 }
 
-// logState logs what is new about the engine's process.
+// logState logs changes of the engine's process.
 func (p *proxies) logState() {
 	was, is := p.told, p.opt.Proxy.State()
 	p.told = is
@@ -147,7 +148,7 @@ const (
 // digest is the hash of a file's content; zero: it could not be read.
 type digest [sha256.Size]byte
 
-// certificateFiles are those of a configuration's services, each once.
+// certificateFiles are the certificate files of a configuration's services, each once.
 func certificateFiles(cfg *config.Config) []string {
 	files := map[string]bool{}
 	for _, s := range cfg.Services {
@@ -186,7 +187,7 @@ func (p *proxies) armRenewal(cfg *config.Config) {
 	}
 }
 
-// judgeCertificates looks at what the files have, and notes for the status what is wrong with it.
+// judgeCertificates checks the content of the files, and notes its faults for the status.
 func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
 	now := time.Now()
 	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
@@ -203,8 +204,8 @@ func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yaml
 	return problems, warnings
 }
 
-// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and what
-// it has goes on: a file may be half written.
+// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and the
+// former ones stay: a file may be half written.
 func (p *proxies) renew() {
 	cfg := p.view.Config
 	defer p.armRenewal(cfg)
@@ -240,7 +241,7 @@ func (p *proxies) renew() {
 	}
 }
 
-// askProxy returns what the proxy has counted, or where it does not say, what it has said last.
+// askProxy returns the proxy's counters, or if it does not answer, those of its last answer.
 func (p *proxies) askProxy() (proxy.Stats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsBound)
 	defer cancel()
@@ -264,7 +265,7 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Trouble}
 }
 
-// engineProblems says what is wrong with the proxy.
+// engineProblems lists the faults of the proxy engine.
 func (p *proxies) engineProblems(v *view.View) (list []string) {
 	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
 		list = append(list, "the proxy: "+is.Trouble)
@@ -277,11 +278,11 @@ func (p *proxies) engineProblems(v *view.View) (list []string) {
 const (
 	// proxyBound is how long the proxy engine may take for a change: it starts a process, and waits for it.
 	proxyBound = 30 * time.Second
-	// statsBound is how long a status waits for what it has counted.
+	// statsBound is how long a status waits for the engine's counters.
 	statsBound = 2 * time.Second
 )
 
-// errNoProxy is for a configuration that needs what this program is without.
+// errNoProxy is the error of a configuration that needs a proxy engine where this program has none.
 var errNoProxy = errors.New("this program has no proxy engine; use another mode")
 
 // proxyError names the place in the configuration where the engine does.
@@ -292,7 +293,7 @@ func proxyError(l *view.Layout, err error) error {
 	return err
 }
 
-// ProxyProblem returns the place in a configuration of what a proxy engine refuses, if its error names one.
+// ProxyProblem returns the place in a configuration that a proxy engine refuses, if its error names one.
 func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok bool) {
 	var at *proxy.FieldError
 	if !errors.As(err, &at) {

@@ -23,7 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// haproxy stands for the proxy engine, and notes what is asked of it.
+// haproxy stands for the proxy engine, and records the calls that it gets.
 type haproxy struct {
 	w        *world
 	mu       sync.Mutex
@@ -35,7 +35,7 @@ type haproxy struct {
 	changes  chan struct{}
 }
 
-// shown writes what is desired as world.Apply does.
+// shown writes a desired state as world.Apply does.
 func shown(d proxy.Desired) string {
 	var b strings.Builder
 	for _, s := range d.Services {
@@ -125,7 +125,7 @@ const shopProxied = `
       - {name: s7, address: 198.51.100.7}
 `
 
-// proxying is running, with a proxy engine and health checks.
+// runningProxied is running, with a proxy engine and health checks.
 func runningProxied(t *testing.T, file string) (w *world, c *Controller, h *haproxy, asked *checks, stop func() error) {
 	t.Helper()
 	w = newWorld(t)
@@ -194,8 +194,7 @@ func TestProxyFollows(t *testing.T) {
 	})
 }
 
-// TestProxyFails: where the engine or the data plane fails, what was is in force in both.
-// TestProxyAlone: what the health checks say of proxied backends is nothing to a data plane that has no service.
+// TestProxyAlone: verdicts on proxied backends do not concern a data plane that has no service.
 func TestProxyAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
@@ -212,6 +211,7 @@ func TestProxyAlone(t *testing.T) {
 	})
 }
 
+// TestProxyFails: where the engine or the data plane fails, the previous state is in force in both.
 func TestProxyFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
@@ -234,7 +234,7 @@ func TestProxyFails(t *testing.T) {
 	})
 }
 
-// TestProxyRefusal: what HAProxy refuses is shown where it stands in the file.
+// TestProxyRefusal: a refusal by HAProxy is shown at its place in the file.
 func TestProxyRefusal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
@@ -281,8 +281,7 @@ func TestProxyMoves(t *testing.T) {
 	})
 }
 
-// TestProxyCounts: what the engine counts stands in the status, what it has said last where it says nothing, and its
-// trouble.
+// TestProxyCounts: the status shows the engine's counters, the last ones where it does not answer, and its fault.
 func TestProxyCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, h, _, stop := runningProxied(t, web+shopProxied)
@@ -374,7 +373,7 @@ func TestProxyCertificates(t *testing.T) {
 	})
 }
 
-// files are those that a controller reads.
+// files are the files that a controller reads.
 type files struct {
 	mu sync.Mutex
 	at map[string][]byte

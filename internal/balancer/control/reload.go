@@ -34,8 +34,8 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 	return err
 }
 
-// Replace is Reload for what is not the configuration file: a refusal concerns only who asked, and
-// is not shown in the status. It announces the VIPs only where there are others than before.
+// Replace is Reload for sources other than the configuration file: a refusal concerns only the caller, and is not shown
+// in the status. It announces the VIPs only where there are others than before.
 func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, error)) error {
 	return c.reload(ctx, load, false)
 }
@@ -149,7 +149,7 @@ func (c *Controller) commit() {
 	c.answer(r, c.replace(r))
 }
 
-// answer says what has become of a reload.
+// answer reports the result of a reload.
 func (c *Controller) answer(r *reload, err error) {
 	r.done <- err
 	if r.discovered {
@@ -167,7 +167,7 @@ func (c *Controller) replace(r *reload) error {
 		before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
-	if !r.discovered { // what is there, is there, whatever operations have changed
+	if !r.discovered { // backends that are there stay, whatever operations have changed
 		err = next.CheckTakers()
 	}
 	if err == nil {
@@ -209,7 +209,7 @@ func (c *Controller) replace(r *reload) error {
 	if r.announce {
 		c.vips.AnnounceAll()
 	}
-	c.pathLog.silenceTask.In(0) // what has not answered by now was waited for
+	c.pathLog.silenceTask.In(0) // a path that is still missing was waited for
 	return nil
 }
 
@@ -222,15 +222,15 @@ func interfaceError(before, next *view.View, err error) error {
 	return next.Config.At(next.Config.InterfaceField(), "%v; %s goes on serving", err, view.ListLinks(before.Links))
 }
 
-// watch narrows what is looked for; a failure costs needless probes.
+// watch drops addresses from those that are looked for; a failure costs needless probes.
 func (c *Controller) watch(l *view.Layout) {
 	if err := c.opt.Paths.Watch(l.Watched); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
-// finish answers the reload that the end of the loop cut short, and says what ends
-// with it, unless another process is to go on.
+// finish answers the reload that the end of the loop cut short, and logs that the overlays of operations end with it,
+// unless another process is to go on.
 func (c *Controller) finish(ctx context.Context) {
 	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
 	if n := len(c.view.Overlays); n > 0 && !leaving {
@@ -285,8 +285,7 @@ func (c *Controller) stopLooking(r *reload) {
 	}
 }
 
-// layAtStart returns the layout that the balancer starts with: what was discovered by the process
-// before is in it.
+// layAtStart returns the layout that the balancer starts with, backends that the previous process discovered included.
 func (c *Controller) layAtStart() (*view.Layout, error) {
 	r := &reload{new: c.view.Layout, wanting: c.discovering.wanted, links: c.links}
 	if err := c.discovering.resolve(r); err != nil {
@@ -298,7 +297,7 @@ func (c *Controller) layAtStart() (*view.Layout, error) {
 	return r.new, nil
 }
 
-// discover puts in force what the origins have found, as a reload of the configuration.
+// discover puts discovered backends in force, as a reload of the configuration does.
 func (c *Controller) discover() {
 	if c.pending != nil { // which may be refused yet
 		c.discovering.discoverTask.In(discoverySettle)

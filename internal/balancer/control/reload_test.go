@@ -69,7 +69,7 @@ func TestReloadWaits(t *testing.T) {
 	})
 }
 
-// TestReloadWaitsNoLonger: what does not answer does not hold a reload up.
+// TestReloadWaitsNoLonger: a backend that does not answer does not hold a reload up.
 func TestReloadWaitsNoLonger(t *testing.T) {
 	tests := map[string]func(*world){
 		"silent": func(*world) { time.Sleep(resolveBound) },
@@ -98,8 +98,8 @@ func TestReloadWaitsNoLonger(t *testing.T) {
 // members is a section that all members have alike.
 const members = "members: {listen: '192.0.2.10:7946', peers: [192.0.2.11], key_file: /etc/key}"
 
-// TestReloadOfMembers: peers and the key's file change while the balancer runs; what other members know this one by,
-// and where it listens, only with a restart.
+// TestReloadOfMembers: peers and the key's file change while the balancer runs; the name by which other members know
+// this one, and the address on which it listens, only with a restart.
 func TestReloadOfMembers(t *testing.T) {
 	read := func(section string) *config.Config {
 		t.Helper()
@@ -286,7 +286,7 @@ func TestReloadHook(t *testing.T) {
 			t.Errorf("a hook that is refused: %v", err)
 		}
 		w.failApply(nil)
-		// What changes next is for the hook that is in use.
+		// Later changes are for the hook that is in use.
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
 		synctest.Wait()
@@ -310,7 +310,7 @@ func TestReloadLocal(t *testing.T) {
 			if w.state.Local != local.want {
 				t.Errorf("%s: the data plane was given the control group %q", local.written, w.state.Local)
 			}
-			// What changes next is for the same sockets.
+			// Later changes are for the same sockets.
 			w.found("192.0.2.1", 1+byte(len(local.want)))
 			time.Sleep(settle)
 			synctest.Wait()

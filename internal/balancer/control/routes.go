@@ -23,24 +23,24 @@ import (
 )
 
 const (
-	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not
-	// all of it is known again that the process before knew of paths and health.
+	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not all of it is
+	// known again that the previous process knew of paths and health.
 	trust = 5 * time.Second
 	// awaitRoutes is how long a change waits for routers to be told that a VIP goes.
 	awaitRoutes = time.Second
 )
 
-// routes has routers know of the VIPs that this balancer serves. It comes first of the actuators: what is
-// withdrawn is withdrawn before anything else is taken away, and what is announced comes last.
+// routes has routers know of the VIPs that this balancer serves. It comes first of the actuators: routes are withdrawn
+// before anything else is taken away, and announced after all else is in force.
 type routes struct {
 	*core
 	election   *election
 	routesTask *loop.Task
-	// wanted is what was asked for last.
+	// wanted are the routes asked for last.
 	wanted ops.Routes
-	// told is what was logged last.
+	// told are the routes logged last.
 	told ops.Routes
-	// left are the VIPs that a process before was found to announce.
+	// left are the VIPs that the previous process was found to announce.
 	left []netip.Addr
 	// found are VIPs that are not withdrawn before trusted.
 	found   map[netip.Addr]bool
@@ -91,7 +91,7 @@ func both(some, others []netip.Addr) []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(some), func(a netip.Addr) bool { return !slices.Contains(others, a) })
 }
 
-// of is what routers are to know by a view, as of now.
+// of returns the routes that routers are to have by a view, as of now.
 func (r *routes) of(v *view.View) ops.Routes {
 	wanted := ops.Routes{BGP: v.Config.BGP, VIPs: v.Announces(), Orphan: v.Config.Orphan}
 	if !wanted.BGP.On() {
@@ -120,7 +120,7 @@ func (r *routes) waits(v *view.View) bool {
 	return r.opt.TakesOver && v.Joining != "" && v.Config.VRRP.ID == 0
 }
 
-// follow asks for what follows from a view, and logs what is new.
+// follow asks for the routes of a view, and logs changes.
 func (r *routes) follow(v *view.View) {
 	if r.opt.Routes == nil || r.waits(v) {
 		return
@@ -129,7 +129,7 @@ func (r *routes) follow(v *view.View) {
 	r.logChanges(v)
 }
 
-// logChanges logs what is new since it was logged last.
+// logChanges logs changes since the last line about routes.
 func (r *routes) logChanges(v *view.View) {
 	was := r.told
 	r.told = r.wanted
@@ -162,7 +162,7 @@ func (r *routes) want(wanted ops.Routes) {
 	r.opt.Routes.Want(wanted)
 }
 
-// begin goes on with what a process before has told routers, and with its drain.
+// begin goes on with the routes that the previous process has announced, and with its drain.
 func (r *routes) begin(v *view.View) {
 	if err := r.recall(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
@@ -235,7 +235,7 @@ func (r *routes) save(drained *savedDrain) error {
 		}
 		data = text
 	}
-	// In force, it is a fault that files tell of; what else goes wrong refuses it.
+	// A drain that is in force but not written is a fault that the durable files report; any other error refuses it.
 	if err := r.opt.Drained.Save(data); err != nil && !errors.Is(err, durable.ErrNotWritten) {
 		return fmt.Errorf("save that the balancer is drained: %w", err)
 	}
@@ -283,12 +283,12 @@ func (r *routes) drain(drain bool, by string) error {
 	return nil
 }
 
-// tells says whether routers are told of VIPs, and shares whether others of the segment may hold them.
+// announces says whether routers are told of VIPs, and shares whether others of the segment may hold them.
 func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
 func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
 
-// bgpStatus is what routers are told by a view, nil where there is none.
+// bgpStatus returns the BGP status of a view; nil where routers are told nothing.
 func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	status := ops.BGP{Speaker: v.Config.BGP.Speaker, Table: v.Config.BGP.Table, ASN: v.Config.BGP.ASN,
 		RouterID: v.Config.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
@@ -324,7 +324,7 @@ func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	return status
 }
 
-// showRoutes adds what routers are told to a status.
+// showRoutes adds the announced routes to a status.
 func (r *routes) showRoutes(v *view.View, status *ops.Status) {
 	if r.opt.Routes == nil || !v.Config.BGP.On() {
 		return

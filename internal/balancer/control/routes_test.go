@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// announcer keeps what routers are to know.
+// announcer keeps the routes that routers are to have.
 type announcer struct {
 	w     *world
 	found []netip.Addr
@@ -211,8 +211,8 @@ func TestBalancerIsDrained(t *testing.T) {
 	})
 }
 
-// TestRoutesAreTakenOver: what a process before has announced is withdrawn only when there was time to find the
-// backends again.
+// TestRoutesAreTakenOver: routes that the previous process announced are withdrawn only after there was time to find
+// the backends again.
 func TestRoutesAreTakenOver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)
@@ -235,8 +235,8 @@ func TestRoutesAreTakenOver(t *testing.T) {
 	})
 }
 
-// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that
-// goes on with the data plane of a process before at once, if routers send to it. If none knows of it, because the
+// TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that goes
+// on with the data plane of the previous process at once, if routers send to it. If none knows of it, because the
 // speaker has ended, too, others had its packets meanwhile; then its routers are told nothing before, for they may have
 // kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {
@@ -377,7 +377,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 }
 
 // TestOthersRequestEarly: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a
-// drain is over, and not when a process goes on with what is announced.
+// drain is over, and not when a process goes on with the announced routes.
 func TestOthersRequestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked := 0 // by the controller's loop alone

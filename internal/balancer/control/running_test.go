@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// controller returns one that acts on the world.
+// controller returns a controller that acts on the world.
 func (w *world) controller(file string) *Controller {
 	return New(Options{
 		DataPlane: w, Paths: ways{w}, Host: host{w}, Links: links{w},
@@ -91,7 +91,7 @@ func (w *world) reload(c *Controller, file string) <-chan error {
 	return result
 }
 
-// mustReload reloads what is not to be refused.
+// mustReload reloads a file that must not be refused.
 func (w *world) mustReload(c *Controller, file string) {
 	w.t.Helper()
 	if err := finished(w.t, w.reload(c, file)); err != nil {

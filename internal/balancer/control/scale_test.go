@@ -102,8 +102,8 @@ func (s still) answer(addr netip.Addr, last byte) {
 	s.entries[addr] = s.changed[addr]
 }
 
-// BenchmarkChange measures what the controller itself takes for one change, without
-// the data plane, the kernel's tables and the settle time.
+// BenchmarkChange measures the time that the controller itself takes for one change, without the data plane, the
+// kernel's tables and the settle time.
 func BenchmarkChange(b *testing.B) {
 	for _, size := range []struct{ services, backends int }{{10000, 10}, {10, 10000}} {
 		c, world := large(b, size.services, size.backends)

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// role is one of several balancers'.
+// role is the role of one of several balancers.
 type role struct {
 	mu      sync.Mutex
 	holds   bool
@@ -105,7 +105,7 @@ func (s slow) Apply(state lb.State) error {
 	return s.world.Apply(state)
 }
 
-// TestStatusDuringApply: what only looks is answered while a change is being applied.
+// TestStatusDuringApply: read-only requests are answered while a change is being applied.
 func TestStatusDuringApply(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

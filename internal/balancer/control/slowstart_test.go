@@ -16,7 +16,7 @@ import (
 
 var slowWeb = strings.Replace(checkedWeb, "    check:", "    slow_start: 10s\n    check:", 1)
 
-// weights are what the data plane has of web's first backends.
+// weights returns the data plane's weights of web's first n backends.
 func (w *world) weights(n int) string {
 	synctest.Wait()
 	w.mu.Lock()
@@ -107,7 +107,7 @@ func TestSlowStartBeside(t *testing.T) {
 	})
 }
 
-// TestSlowStartBegins: what else begins slowly, and what does not.
+// TestSlowStartBegins: other causes of a slow start, and cases that have none.
 func TestSlowStartBegins(t *testing.T) {
 	operate := func(t *testing.T, c *Controller, verb ops.Verb) {
 		t.Helper()
@@ -172,8 +172,8 @@ func TestSlowStartBegins(t *testing.T) {
 	}
 }
 
-// TestSlowStartFirstFound: what answers ARP a while after the start of the daemon does not begin,
-// and what its checks have found to be gone by then does.
+// TestSlowStartFirstFound: a backend that answers ARP a while after the daemon's start has no slow start; one that its
+// checks have found to be down by then has one.
 func TestSlowStartFirstFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

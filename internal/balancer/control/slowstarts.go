@@ -30,7 +30,7 @@ func (t *slowStarts) advance() error {
 	return nil
 }
 
-// armSteps arms the timer for the next step, and logs what begins with a view.
+// armSteps arms the timer for the next step, and logs the slow starts that begin with a view.
 func (t *slowStarts) armSteps(before, now *view.View) {
 	t.health.logStarts(before, now)
 	due, in := now.NextStep(time.Now())

@@ -11,11 +11,11 @@ import (
 )
 
 // startupGate leaves the VIPs to others until a balancer that starts beside them knows the flows that they remember,
-// and what its health checks say, so that its first table is theirs.
+// and its health checks' verdicts, so that its first table is theirs.
 type startupGate struct {
 	*core
 	routes *routes
-	// flows and verdicts say what is waited for.
+	// flows and verdicts: the gate waits for the other members' flows, or for the first verdicts.
 	flows, verdicts bool
 	// joining says why the VIPs are left to others yet; empty if they are not.
 	joining    string
@@ -31,7 +31,7 @@ const (
 	notJudged = "the health checks have no verdict on all backends yet"
 )
 
-// why says what is waited for.
+// why names the reason for which the gate is shut; "" if it is open.
 func (g *startupGate) why() string {
 	switch {
 	case g.flows:
@@ -42,8 +42,8 @@ func (g *startupGate) why() string {
 	return ""
 }
 
-// awaitFlows has this balancer leave the VIPs to others until it knows what they remember. What a process before has
-// left, and to which packets come all the time, goes on: it knows its flows, and its verdicts.
+// awaitFlows has this balancer leave the VIPs to others until it knows the flows that they remember. A data plane that
+// is taken over, to which packets come all the time, goes on: its flows and verdicts are known.
 func (g *startupGate) awaitFlows() {
 	if g.flows = g.opt.Joined != nil && !g.opt.TakesOver; g.opt.Joined != nil {
 		g.loop.On(g.opt.Joined, func() {
@@ -62,8 +62,8 @@ func (g *startupGate) packetsWentElsewhere(first *view.View) bool {
 	return g.opt.Routes != nil && first.Config.BGP.On() && len(g.routes.left) == 0
 }
 
-// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the process
-// before ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
+// begin returns why the first view's VIPs are to be left to others yet. Where packets went to others since the previous
+// process ended, nothing is known here of the flows that began there, nor of backends that have died, as when the
 // balancer had never been.
 func (g *startupGate) begin(first *view.View) string {
 	if g.opt.TakesOver && g.opt.Routes != nil {

@@ -26,8 +26,8 @@ services:
 `
 
 // TestAddressesWait: where nothing but addresses on the interface brings packets, a balancer that starts beside members
-// has no VIP there before it knows their flows and what its checks say, and no transition begins by that; one that goes
-// on with a data plane has all at once.
+// has no VIP there before it knows their flows and has its checks' verdicts, and no transition begins by that; one that
+// goes on with a data plane has all at once.
 func TestAddressesWait(t *testing.T) {
 	for _, takesOver := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -90,7 +90,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	return status, nil
 }
 
-// localStatus says what became of this host's own sockets; nil where they are not served.
+// localStatus returns the status of local sockets of this host; nil where they are not served.
 func localStatus(counts *lb.LocalCounts) *ops.Local {
 	if counts == nil {
 		return nil
@@ -122,8 +122,8 @@ func hookOf(a lb.Attachment) ops.Hook {
 	return ops.Hook{Name: a.Hook, Generic: a.Generic, Driver: a.Driver, Reason: a.Reason, Warning: a.Warning}
 }
 
-// interfaceStatus puts together what is known of each interface, which the configuration calls
-// by these names: while they change, the attachments may be those of before or after.
+// interfaceStatus joins link state and attachment of each interface that the configuration names: during a change, the
+// attachments may be those before or after it.
 func interfaceStatus(names []string, links []iface.State, missing []string, attachments []lb.Attachment,
 	lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))
@@ -145,7 +145,7 @@ func interfaceStatus(names []string, links []iface.State, missing []string, atta
 	return list
 }
 
-// problems lists what is wrong now, but for the services; the caller holds the lock.
+// problems lists the present faults, but for those of services; the caller holds the lock.
 func (c *Controller) problems() []string {
 	list := []string{}
 	for _, link := range c.links {
@@ -169,8 +169,7 @@ func (c *Controller) problems() []string {
 	return list
 }
 
-// operationsOf lists what is in force, in the configuration's order, and what can be
-// taken back.
+// operationsOf lists the operations in force, in the configuration's order, and those that can be undone.
 func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.Operations {
 	list := ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}}
 	for i, s := range v.Config.Services {
@@ -190,8 +189,7 @@ func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.O
 	return list
 }
 
-// addHealth writes into the status of service i what the checks say of its backends, and what
-// follows for them.
+// addHealth writes into the status of service i the results of its backends' checks, and the consequences for them.
 func (c *Controller) addHealth(v *view.View, i int, spared map[lb.BackendKey]string, status *ops.Service) {
 	s := v.Config.Services[i]
 	status.Checks, status.Require = view.ChecksStatus(s)

@@ -59,8 +59,8 @@ func (s *storage) showStorage(status *ops.Status) {
 	status.WriteFailures = s.opt.Files.Failures()
 }
 
-// noteUnsaved logs why something could not be saved, unless files tell of it, and returns what a person who asked
-// for it should know.
+// noteUnsaved logs why something could not be saved, unless files tell of it, and returns the error, for the person who
+// asked for it.
 func (s *storage) noteUnsaved(saving string, err error) error {
 	if err != nil && !errors.Is(err, durable.ErrNotWritten) {
 		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, loglines.OneLine(err)))
@@ -68,16 +68,16 @@ func (s *storage) noteUnsaved(saving string, err error) error {
 	return err
 }
 
-// keeping is a DataPlane that outlives its process by what may be taken away meanwhile.
+// keeping is a DataPlane that outlives its process by pins, which others may remove meanwhile.
 type keeping interface {
-	// KeepAgain looks for that, puts right what it can, and says what there is to say.
+	// KeepAgain looks for missing pins, makes those anew that it can, and returns a line about the result.
 	KeepAgain() (note string, err error)
 }
 
 // keepEvery is how often that is looked at: for so long the process may die and its data plane with it.
 const keepEvery = 10 * time.Second
 
-// keepAgain logs what is new of it, and looks again later.
+// keepAgain logs changes of that line, and looks again later.
 func (s *storage) keepAgain() {
 	s.opt.Files.Retry()
 	defer func() {

@@ -69,7 +69,7 @@ func TestUnwritableOperations(t *testing.T) {
 }
 
 // TestUnwritableEjections: a backend is ejected, and let back, though that cannot be written; the status says so until
-// the next attempt, and the file has what is in force then.
+// the next attempt, and the file has the ejections in force then.
 func TestUnwritableEjections(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		synctest.Test(t, func(t *testing.T) {

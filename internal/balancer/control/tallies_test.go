@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// count adds packets to what the data plane has counted of the endpoint with this address, in any service.
+// count adds packets to the data plane's counters of the endpoint with this address, in any service.
 func (w *world) count(address string, packets uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -31,7 +31,7 @@ func (w *world) count(address string, packets uint64) {
 	w.counters.Backends = backends
 }
 
-// countedOf is what is shown as counted of web's backends.
+// countedOf returns the counters of web's backends as the status shows them.
 func countedOf(t *testing.T, c *Controller) string {
 	t.Helper()
 	var all []string
@@ -82,7 +82,7 @@ func TestCountersFollowNames(t *testing.T) {
 		w.mustReload(c, strings.ReplaceAll(web, "web01", "new"))
 		w.count("192.0.2.1", 3)
 		expect("new=3 web02=57")
-		// What is taken out has no counters, and the data plane begins anew when it is back.
+		// A backend that is taken out has no counters, and the data plane begins anew when it is back.
 		must(t, c, "disable web/new")
 		w.count("192.0.2.2", 0) // forgets the other
 		must(t, c, "enable web/new")

@@ -48,7 +48,7 @@ func withdrawnServices(t *testing.T, c *Controller) (names string) {
 	return strings.TrimSpace(names)
 }
 
-// addressesDone leaves, of what was done, what concerns addresses.
+// addressesDone returns the steps since the last call that concern addresses.
 func addressesDone(w *world) (did []string) {
 	synctest.Wait()
 	for _, one := range w.done() {
@@ -78,7 +78,7 @@ func TestVIPIsWithdrawn(t *testing.T) {
 		if names := withdrawnServices(t, c); names != "web tls" {
 			t.Errorf("withdrawn by the status: %q", names)
 		}
-		// What the kernel tells of the interface puts nothing back.
+		// A kernel event about the interface does not put a withdrawn VIP back.
 		w.changeLink(func() {})
 		time.Sleep(time.Minute)
 		expectDone("a minute later")

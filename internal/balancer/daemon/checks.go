@@ -34,7 +34,7 @@ type healthChecks struct {
 	unsaved atomic.Bool
 }
 
-// checks makes the health checks, with the verdicts that the process before has left.
+// checks makes the health checks, with the verdicts that the previous process has left.
 func (r *resources) checks(log *slog.Logger) *healthChecks {
 	c := &healthChecks{checker: checker.New(&checksVIP{open: r.datapath.OpenChecks, log: log}), log: log}
 	c.Engine = health.New(health.Options{Checker: c.checker, Log: log})
@@ -56,13 +56,13 @@ func (r *resources) checks(log *slog.Logger) *healthChecks {
 // Unsupported says why a check cannot be made here.
 func (c *healthChecks) Unsupported(check lb.Check) string { return c.checker.Unsupported(check) }
 
-// Changed passes on what has changed, which is then to be saved.
+// Changed passes changed verdicts on, which are then to be saved.
 func (c *healthChecks) Changed() map[lb.BackendKey]lb.Verdict {
 	c.unsaved.Store(true)
 	return c.Engine.Changed()
 }
 
-// run asks until the context ends, and saves what comes of it.
+// run makes checks until the context ends, and saves their verdicts.
 func (c *healthChecks) run(ctx context.Context) error {
 	done := make(chan struct{})
 	go func() {
@@ -84,7 +84,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 	}
 	tick := time.NewTicker(saveChanges)
 	defer tick.Stop()
-	c.save() // by what is unconfirmed yet of the process before, should this one end soon
+	c.save() // with the previous process' unconfirmed verdicts, should this one end soon
 	saved := time.Now()
 	for {
 		select {

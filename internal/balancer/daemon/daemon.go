@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package daemon is a running balancer: it opens what one consists of on this host, puts the controller, its sources
-// and its actuators together, has reloads reach all of them or none, and takes everything back at the end, or leaves it
-// for the next process. It knows no command line.
+// Package daemon is a running balancer: it opens its resources on this host, puts the controller, its sources and its
+// actuators together, has reloads reach all of them or none, and undoes everything at the end, or leaves it for the
+// next process. It knows no command line.
 package daemon
 
 import (
@@ -37,20 +37,20 @@ import (
 	"github.com/jeoul/jeoul/internal/host/systemd"
 )
 
-// Options are what a balancer is run with.
+// Options are the settings of a running balancer.
 type Options struct {
 	// Path is the configuration file.
 	Path string
-	// StateDir has what another process needs to go on with the data plane of one that was killed, and StoreDir what
-	// the API has configured, which outlives a reboot.
+	// StateDir has the state by which another process goes on with the data plane of one that was killed, and StoreDir
+	// the configuration by the API, which outlives a reboot.
 	StateDir, StoreDir string
-	// Version is that of the program, and Build tells it from any other build.
+	// Version is the version of the program, and Build tells it from any other build.
 	Version, Build string
 	// StartSpeaker starts a process that speaks BGP, outlives this one, and is told of routes at a unix socket.
 	// Restarting: routers may have kept the routes of a speaker before it.
 	StartSpeaker func(socket string, restarting bool) error
 	Log          *slog.Logger
-	// Events has what is logged, for programs.
+	// Events has the logged events, for programs.
 	Events *events.Log
 }
 
@@ -149,7 +149,7 @@ func explainRights(err error) error {
 	return capabilities.Explain(err, capabilities.BPF, capabilities.NetAdmin, capabilities.NetRaw, capabilities.Perfmon)
 }
 
-// parts are what a reload reaches beside the controller, in order.
+// parts returns the parts that a reload reaches beside the controller, in order.
 func (b *balancer) parts() (all []part) {
 	if b.member != nil {
 		all = append(all, b.member)
@@ -169,7 +169,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 		return err
 	}
 	b.checks = r.checks(b.Log)
-	// What was discovered outlives the data plane: an origin may be away when the next process starts.
+	// The discovered backends outlive the data plane: an origin may be away when the next process starts.
 	b.discovery = discover.New(discover.Options{Memory: r.instance.noted(kindDiscovered), Log: b.Log})
 	left, err := r.changes.Held(b.cfg.Interfaces[0])
 	if err != nil {
@@ -266,7 +266,7 @@ func (b *balancer) configured(change sources.Change, by string) {
 		events.About{Kind: events.KindConfiguration, By: by}.Attr())
 }
 
-// openSources opens the file, and what the API and other programs have configured before.
+// openSources opens the file, and the stored configuration of the API and of other programs.
 func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
 	previous, err := PreviousSources(cfg.Interfaces[0], b.StateDir)
 	if err != nil {
@@ -287,9 +287,9 @@ func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
 	return sources.Open(b.Path, dir)
 }
 
-// untilLeaving returns a context that ends with the other or by the signal by which another
-// process is to go on (SIGUSR2), and what says, once it has ended or is no more needed, whether
-// that signal has come. Of two signals it counts: a service manager sends its own besides.
+// untilLeaving returns a context that ends with the other or by the signal by which another process is to go on
+// (SIGUSR2), and a function that says, once it has ended or is no more needed, whether that signal has come. Of two
+// signals it counts: a service manager sends its own besides.
 func untilLeaving(ctx context.Context) (running context.Context, leaving func() bool) {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR2)

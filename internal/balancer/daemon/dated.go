@@ -7,7 +7,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// dated returns what makes a status with the time that it is of, and all times in it by the clock as it is set then.
+// dated wraps a source of statuses: it adds the time of the status, and converts all times in it to the clock as it is
+// set then.
 func dated(status func() (ops.Status, error), read func() clock.Reading) func() (ops.Status, error) {
 	present := clock.NewPresent(read())
 	return func() (ops.Status, error) {

@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestDenials: each is counted, by what was lacking, and the log has a line each ten seconds at most, with the number
-// of those that have none.
+// TestDenials: each is counted, by the credential or role that was lacking, and the log has a line each ten seconds at
+// most, with the number of those that have none.
 func TestDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

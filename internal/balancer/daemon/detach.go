@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Detach takes away what the process of a balancer has left whose interfaces are links, the first one first. What was
-// done is written to out, a line each.
+// Detach removes the programs, pins and network changes that the process of a balancer has left whose interfaces are
+// links, its first one first. It writes a line about each to out.
 func Detach(out io.Writer, links []string, stateDir string) error {
 	at, err := instanceOn(links[0], stateDir)
 	if err != nil {
@@ -28,15 +28,14 @@ func Detach(out io.Writer, links []string, stateDir string) error {
 	return at.detach(out, links)
 }
 
-// DetachAll takes away what any process of this network namespace has left, as Detach does.
+// DetachAll does as Detach for each process of this network namespace.
 func DetachAll(out io.Writer, stateDir string) error {
 	all, err := leftBehind(stateDir)
 	if err == nil && len(all) == 0 {
 		fmt.Fprintln(out, "no data plane was left")
 	}
 	for _, at := range all {
-		// What an interface was called is in its journal's name, but for characters that no
-		// usual name has.
+		// The journal's name has the interface's name at that time, but for characters that no usual name has.
 		err = errors.Join(err, at.detach(out, []string{strings.TrimPrefix(at.journal, journalPrefix)}))
 	}
 	return err
@@ -68,7 +67,7 @@ func leftBehind(stateDir string) (all []instance, err error) {
 	return all, nil
 }
 
-// detach takes away what an instance's process has left on these interfaces. The VIPs go before
+// detach removes the programs and addresses that an instance's process has left on these interfaces. The VIPs go before
 // the data plane, as in a stop.
 func (i instance) detach(out io.Writer, links []string) error {
 	store, err := pins.Find(i.stateDir, i.name)
@@ -95,7 +94,7 @@ func (i instance) detach(out io.Writer, links []string) error {
 		done = "detached: " + store.Dir()
 	}
 	err = errors.Join(err, keeper.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
-	// Last: until then they lead the next start, or `jeoul detach`, to what is left.
+	// Last: until then they lead the next start, or `jeoul detach`, to the rest.
 	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
 		fmt.Fprintln(out, done)
 	}

@@ -21,8 +21,8 @@ import (
 // election is VRRP's, as the controller sees it.
 type election struct{ *vrrp.Elector }
 
-// newElection returns one that takes no part before the controller says so; left are the addresses that a process
-// before has left on the interface.
+// newElection returns an election in which this balancer takes no part before the controller says so; left are the
+// addresses that the previous process has left on the interface.
 func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) election {
 	first := vrrp.Wanted{}
 	if cfg.VRRP.ID != 0 {

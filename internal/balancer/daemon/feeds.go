@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// withFeeds returns what makes a status that has the sources which programs keep, and a line for each that is old or in
-// trouble.
+// withFeeds wraps a source of statuses: it adds the configuration sources that programs keep, and a line for each that
+// is old or in trouble.
 func (b *balancer) withFeeds(status func() (ops.Status, error)) func() (ops.Status, error) {
 	return func() (ops.Status, error) {
 		s, err := status()

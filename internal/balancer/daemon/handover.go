@@ -34,7 +34,7 @@ func (g flowGroup) Peers() (peers []lb.Peer) {
 	return peers
 }
 
-// flowKeys are those by which members with some keys hand flows over.
+// flowKeys are the keys by which members with these keys hand flows over.
 func flowKeys(of members.Keys) ([][]byte, error) {
 	keys, err := of.Derive(handover.Purpose)
 	if err != nil {
@@ -86,7 +86,8 @@ func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, 
 	return free.Listen(ctx, "tcp", at.String())
 }
 
-// flushBound is for how long a stop, a drain or a withdrawal waits until other members know what this one remembers.
+// flushBound is for how long a stop, a drain or a withdrawal waits until other members know the flows that this one
+// remembers.
 const flushBound = time.Second
 
 // flush has members know all flows that are proven here, as far as they are reached: packets are about to go to them.
@@ -118,7 +119,7 @@ func (m *member) notifyJoined(ctx context.Context) {
 	}
 }
 
-// showFlows adds what is handed over to members of a status.
+// showFlows adds the state of the handover to members of a status.
 func (m *member) showFlows(all []ops.Member) {
 	if m.exchange == nil {
 		return

@@ -32,8 +32,8 @@ func (i instance) alias(link string) alias {
 	return alias{filepath.Join(i.stateDir, fmt.Sprintf("%s-%d%s", journalName(link), i.inode, aliasSuffix)), i.cookie}
 }
 
-// read returns the name that an interface stands for; "" if it has none but its own. What is
-// left of a network namespace that is gone counts for nothing.
+// read returns the name that an interface stands for; "" if it has none but its own. A file that was left of a network
+// namespace that is gone counts for nothing.
 func (a alias) read() (journal string, err error) {
 	data, err := os.ReadFile(a.path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -61,7 +61,7 @@ func (a alias) write(journal string) error {
 	return nil
 }
 
-// forget removes the files of all interfaces that stand for the instance, but one.
+// forgetAliases removes the files of all interfaces that stand for the instance, but one.
 func (i instance) forgetAliases(but string) (err error) {
 	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s*", i.inode, aliasSuffix)))
 	for _, path := range paths {
@@ -75,7 +75,7 @@ func (i instance) forgetAliases(but string) (err error) {
 	return err
 }
 
-// identity is what a running balancer is known by: see control.Identity.
+// identity is the interfaces by which a running balancer is known: see control.Identity.
 type identity struct{ instance instance }
 
 // Take has the balancer known by an interface that no other one has.

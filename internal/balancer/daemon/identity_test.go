@@ -76,7 +76,7 @@ func TestIdentity(t *testing.T) {
 func TestAliasIsRefused(t *testing.T) {
 	dir := t.TempDir()
 	at := alias{filepath.Join(dir, "run-eth1-1"+aliasSuffix), 1}
-	// What another puts in its way.
+	// Another program's directory is in its place.
 	if err := os.MkdirAll(filepath.Join(at.path, "below"), 0o700); err != nil {
 		t.Fatal(err)
 	}

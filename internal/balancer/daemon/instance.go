@@ -18,15 +18,14 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// instance is a balancer's name among those of a host, and where it keeps what is to outlive
-// its process.
+// instance is a balancer's name among those of a host, and the directory of the files that are to outlive its process.
 type instance struct {
 	stateDir string
 	// journal is the name of its network changes, and name of everything else: of the
 	// interface that carried its VIPs when it was first started, and of its network namespace.
 	journal, name string
 	cookie, inode uint64
-	// files write what is kept; nil before it is known where else its content can be.
+	// files write the kept files; nil before it is known where else their content can be.
 	files *durable.Files
 }
 
@@ -68,12 +67,12 @@ func PreviousSources(link, stateDir string) (string, error) {
 // The kinds of an instance's files, besides the journal of network changes; there are several snapshots.
 const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "operations", "health", "ejections"
 
-// kindDiscovered is that of a file which outlives a balancer that has ended, too: the next one serves
-// what was discovered before while the origins are away.
+// kindDiscovered is the kind of a file that outlives a balancer that has ended, too: the next one serves the backends
+// discovered before while the origins are away.
 const kindDiscovered = "discovered"
 
-// forgetFiles removes those files, also what a process has left of them that was killed while it wrote
-// one, and those of another boot.
+// forgetFiles removes those files, also unfinished ones of a process that was killed while it wrote one, and those of
+// another boot.
 func (i instance) forgetFiles() error {
 	entries, err := os.ReadDir(i.stateDir)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -26,7 +26,7 @@ type listeners struct {
 	tcp     *tcpServer
 }
 
-// open opens them; what is open after an error is for close.
+// open opens them; those that are open after an error are for close.
 func (l *listeners) open(ctx context.Context, cfg *config.Config, log *slog.Logger) (err error) {
 	// First, for it says at once whether another balancer runs.
 	socket, err := api.Listen(ctx, cfg.Socket)

@@ -31,7 +31,7 @@ type member struct {
 	log      *slog.Logger
 }
 
-// awaited is what has a value when this balancer may take VIPs; nil where there is nothing to wait for.
+// awaited returns a channel that has a value when this balancer may take VIPs; nil where there is nothing to wait for.
 func (m *member) awaited() <-chan struct{} {
 	if m == nil {
 		return nil
@@ -39,7 +39,7 @@ func (m *member) awaited() <-chan struct{} {
 	return m.joined
 }
 
-// newMember reads what a member needs, and tells nothing yet.
+// newMember reads the keys and settings of a member, and sends nothing yet.
 func newMember(ctx context.Context, cfg *config.Config, configured func() *config.Config, plane *datapath.Datapath,
 	version string, log *slog.Logger) (*member, error) {
 	if !cfg.Members.Listen.IsValid() {
@@ -134,7 +134,8 @@ func (m *member) Show(to *ops.Status) {
 	to.Problems = append(to.Problems, members.Problems(all)...)
 }
 
-// configurationDigests are of the services as they are configured, made anew where the configuration is another.
+// configurationDigests are the digests of the services as they are configured, made anew when the configuration
+// changes.
 type configurationDigests struct {
 	last   *config.Config
 	digest string

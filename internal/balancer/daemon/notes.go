@@ -10,11 +10,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// noted is a file that keeps what operations have changed, what health checks have found, or which
-// backends are ejected.
+// noted is a file that keeps the overlays of operations, the verdicts of health checks, or the ejected backends.
 type noted struct{ content *durable.Content }
 
-// whatNoted says what is in the files, for a fault.
+// whatNoted describes the content of the files, for a fault.
 var whatNoted = map[string]string{
 	kindOperations: "the drains and weights of backends",
 	kindHealth:     "the verdicts of health checks",

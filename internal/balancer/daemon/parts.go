@@ -12,17 +12,17 @@ import (
 
 // part is a piece of a running balancer beside its controller.
 type part interface {
-	// Prepare reads and checks all that the part needs of a configuration, and changes nothing. What it returns puts
-	// that in force, and cannot fail. An error refuses the whole configuration: yamlfile.Problems.
+	// Prepare reads and checks all that the part needs of a configuration, and changes nothing. commit puts that in
+	// force, and cannot fail. An error refuses the whole configuration: yamlfile.Problems.
 	Prepare(cfg *config.Config) (commit func(), err error)
 	// Show adds the part to a status of the balancer. Lists of the status are not this part's to write into.
 	Show(to *ops.Status)
 }
 
-// reloadAll returns an Apply that has parts take part in what apply does: it prepares them in their order, once the
+// reloadAll returns an Apply that has parts take part in apply's change: it prepares them in their order, once the
 // configuration is read and before apply puts it in force, and commits them in that order after. If the configuration
 // cannot be read, or a part or apply refuses it, no part is committed. So apply is the only step that can fail halfway,
-// and takes back itself what it has done.
+// and undoes its own steps itself.
 func reloadAll(apply sources.Apply, parts []part) sources.Apply {
 	return func(ctx context.Context, load func() (*config.Config, error)) error {
 		var commits []func()
@@ -57,7 +57,7 @@ func prepareAll(cfg *config.Config, parts []part) ([]func(), error) {
 	return commits, nil
 }
 
-// showAll returns what makes a status with all parts in it.
+// showAll wraps a source of statuses: it adds the states of all parts.
 func showAll(status func() (ops.Status, error), parts []part) func() (ops.Status, error) {
 	return func() (ops.Status, error) {
 		s, err := status()

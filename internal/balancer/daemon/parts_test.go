@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// steps are what a reload has done, in order.
+// steps are the steps of a reload, in order.
 type steps []string
 
 func (s *steps) add(step string) { *s = append(*s, step) }
@@ -78,7 +78,8 @@ func TestReloadAll(t *testing.T) {
 	}
 }
 
-// TestShowAll: a status has what each part adds, in the order of parts, and the list that others read stays as it is.
+// TestShowAll: a status has the state that each part adds, in the order of parts, and the list that others read stays
+// as it is.
 func TestShowAll(t *testing.T) {
 	t.Parallel()
 	shared := append(make([]string, 0, 8), "problem of the controller")

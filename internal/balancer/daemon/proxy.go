@@ -47,9 +47,9 @@ func (i instance) endProxy() error {
 	return stopProxy(engine)
 }
 
-// CheckProxied checks what of a configuration only the machine can tell for services of mode proxy, as far as the
-// caller's rights reach: their certificates, and what HAProxy says to it. Warnings say what could not be checked, too.
-// Errors: yamlfile.Problems.
+// CheckProxied makes the checks of services of mode proxy that need the machine, as far as the caller's rights reach:
+// of their certificates, and HAProxy's own. Warnings name checks that could not be made, too. Errors:
+// yamlfile.Problems.
 func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, err error) {
 	d := proxy.Desired{Engine: cfg.Proxy}
 	for _, s := range cfg.Services {

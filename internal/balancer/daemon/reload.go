@@ -30,8 +30,8 @@ type reloader struct {
 	log     *slog.Logger
 }
 
-// reload logs and counts what comes of it, too, and who has asked for it. Errors: ops.ErrNotReloaded, ops.ErrStopping,
-// the context's.
+// reload also logs and counts the result, with the name of the one who has asked for it. Errors: ops.ErrNotReloaded,
+// ops.ErrStopping, the context's.
 func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) {
 	path, about := r.sources.Path(), events.About{Kind: events.KindReload, By: by}.Attr()
 	r.log.Info("reading "+path+" again", "by", by, about)
@@ -57,7 +57,7 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	return ops.Reloaded{}, fmt.Errorf("%v\n%w", err, ops.ErrNotReloaded)
 }
 
-// notDurable says what a next process may not know of what is in force now.
+// notDurable names the parts of the state in force that the next process may not know.
 func (r *reloader) notDurable() (warnings []string) {
 	for _, fault := range r.files.Faults() {
 		warnings = append(warnings, "in force, and not durable yet: "+fault.String())

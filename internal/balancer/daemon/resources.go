@@ -20,16 +20,16 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// resources are what a balancer opens on its host, in the order in which they are opened.
+// resources are the parts that a balancer opens on its host, in the order in which they are opened.
 type resources struct {
 	instance instance
 	// takesOver: another process has left the data plane and the network changes.
 	takesOver bool
-	// started: what was taken over is this process's to take back.
+	// started: this process has to undo the changes that it took over.
 	started bool
 	// store is nil where nothing outlives the process.
 	store *pins.Store
-	// warning says what of that is not to be had; it is logged when the balancer has started.
+	// warning names the part of that which is not to be had; it is logged when the balancer has started.
 	warning  string
 	datapath *datapath.Datapath
 	changes  *hostnet.Changes
@@ -40,7 +40,7 @@ type resources struct {
 	routers routers
 }
 
-// goesOn adds to the error of a start what is left as it was.
+// goesOn adds to the error of a start that the data plane of the previous process goes on.
 func (r *resources) goesOn(err error) error {
 	if !r.takesOver {
 		return err
@@ -48,8 +48,7 @@ func (r *resources) goesOn(err error) error {
 	return fmt.Errorf("%w\nthe data plane of the process before goes on; `jeoul detach` takes it away", err)
 }
 
-// memory returns what keeps operations, or another kind of what is known, nil where that ends with
-// the process.
+// memory returns the file that keeps operations, or another kind of state; nil where that ends with the process.
 func (r *resources) memory(kind string) control.Memory {
 	if r.store == nil {
 		return nil
@@ -57,7 +56,7 @@ func (r *resources) memory(kind string) control.Memory {
 	return r.instance.noted(kind)
 }
 
-// open opens the resources; what is open after an error is for close.
+// open opens the resources; those that are open after an error are for close.
 func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir string, log *slog.Logger) (err error) {
 	if r.instance, err = instanceOn(cfg.Interfaces[0], stateDir); err != nil {
 		return err
@@ -91,7 +90,7 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 	return err
 }
 
-// openDataPlane opens the data plane, that of a process before where there is one.
+// openDataPlane opens the data plane, that of the previous process where there is one.
 func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err error) {
 	var keep *keeper.Keep
 	var kept durable.Options
@@ -168,7 +167,7 @@ func (r *resources) leave() error {
 // takeBack takes everything back.
 func (r *resources) takeBack() error {
 	var errs []error
-	if r.routers.keeper != nil { // before anything goes that serves what routers send
+	if r.routers.keeper != nil { // before the parts go that serve the routers' packets
 		errs = append(errs, r.routers.stop())
 	}
 	if r.proxy != nil { // while its clients can be told
@@ -181,7 +180,7 @@ func (r *resources) takeBack() error {
 	case r.datapath != nil:
 		errs = append(errs, r.datapath.Close())
 	case r.store != nil:
-		// What is there could not be taken over, and goes on.
+		// The data plane that is there could not be taken over, and goes on.
 		return errors.Join(append(errs, r.store.Abandon())...)
 	}
 	if r.changes != nil {

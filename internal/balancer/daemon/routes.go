@@ -26,7 +26,7 @@ type routers struct {
 	flush func(context.Context)
 }
 
-// routersOptions are what routers are made with.
+// routersOptions are the settings and parts of routers.
 type routersOptions struct {
 	// build tells this program from another build of it: a speaker of another one is replaced.
 	build string
@@ -47,17 +47,17 @@ func newRouters(i instance, opt routersOptions) routers {
 	return routers{keeper, opt.flush}
 }
 
-// askBound is how long a speaker may take to say what it announces.
+// askBound is how long a speaker may take to list the VIPs that it announces.
 const askBound = 2 * time.Second
 
-// Found are the VIPs that a process before this one has announced.
+// Found are the VIPs that the previous process has announced.
 func (r routers) Found() []netip.Addr {
 	ctx, cancel := context.WithTimeout(context.Background(), askBound)
 	defer cancel()
 	return r.keeper.Found(ctx)
 }
 
-// Want says what is announced from now on.
+// Want sets the routes to announce from now on.
 func (r routers) Want(w ops.Routes) {
 	if w.Draining && len(w.VIPs) == 0 {
 		r.flush(context.Background())

@@ -42,8 +42,8 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 	return store, warning, err
 }
 
-// sweep removes what killed balancers have left whose interfaces, or network namespaces, are gone. What
-// cannot be removed is tried again with the next start; it costs memory, and harms nothing.
+// sweep removes the pins and files that killed balancers have left whose interfaces, or network namespaces, are gone.
+// Those that cannot be removed are tried again with the next start; they cost memory, and harm nothing.
 func (i instance) sweep() {
 	for _, name := range pins.Instances(i.stateDir) {
 		if name == i.name {
@@ -75,7 +75,7 @@ func (i instance) renamed(link string) error {
 			continue
 		}
 		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
-		// What cannot be read is not of this network namespace, or of no use to anyone.
+		// An unreadable one is not of this network namespace, or of no use to anyone.
 		if index, previous, err := keeper.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
 			previous != link {
 			return fmt.Errorf(

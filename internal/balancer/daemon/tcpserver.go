@@ -19,7 +19,7 @@ type tcpServer struct {
 	guard    *access.Guard
 }
 
-// listenOverTCP opens the address of the API, and reads what its clients are known by; nil where the configuration has
+// listenOverTCP opens the address of the API, and reads the credentials of its clients; nil where the configuration has
 // no such address.
 func listenOverTCP(ctx context.Context, cfg *config.Config, log *slog.Logger) (*tcpServer, error) {
 	if !cfg.API.Listen.IsValid() {

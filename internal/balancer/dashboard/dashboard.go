@@ -34,14 +34,14 @@ const Folder = "/dashboard/"
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
-// file is one of the page, as it is sent.
+// file is a file of the page, as it is sent.
 type file struct {
 	kind        string
 	tag         string
 	plain, zipd []byte
 }
 
-// files are those of the page by their path. They are compressed when the first one is asked for.
+// files are the files of the page by their path. They are compressed when the first one is asked for.
 var files = sync.OnceValues(func() (map[string]file, error) {
 	found := map[string]file{}
 	err := fs.WalkDir(embedded, "page", func(name string, entry fs.DirEntry, err error) error {

@@ -16,7 +16,7 @@ import (
 // mostBytes is how large the page may be with all of its files, compressed.
 const mostBytes = 300 << 10
 
-// behind answers what is not the page's.
+// behind answers all requests but those for the page.
 var behind = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "behind "+r.URL.Path)
 })

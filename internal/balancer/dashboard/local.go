@@ -22,8 +22,8 @@ import (
 // farewell is how long requests in hand have at the end; a stream of statuses goes on until then.
 const farewell = 200 * time.Millisecond
 
-// ServeLocal serves the page on a port of 127.0.0.1 (0: a free one) until the context ends, and prints the link to
-// it, which has a random token. api answers what the page asks.
+// ServeLocal serves the page on a port of 127.0.0.1 (0: a free one) until the context ends, and prints the link to it,
+// which has a random token. api answers the page's requests.
 func ServeLocal(ctx context.Context, port uint16, out io.Writer, api http.Handler) error {
 	at := net.JoinHostPort("127.0.0.1", strconv.Itoa(int(port)))
 	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", at)
@@ -39,10 +39,10 @@ func ServeLocal(ctx context.Context, port uint16, out io.Writer, api http.Handle
 }
 
 // Local returns a handler that serves the page at an address of this host to one user: the page itself to everybody,
-// and what next answers (the API) only to requests that bear the token. Programs of other users reach the address,
-// too, and so do pages of other sites in the user's browser, by any name that they make resolve to it (DNS
-// rebinding): requests for another host name, from another origin or without the token are refused, and no cookie
-// stands for the token.
+// and the answers of next (the API) only to requests that bear the token. Programs of other users reach the address,
+// too, and so do pages of other sites in the user's browser, by any name that they make resolve to it (DNS rebinding):
+// requests for another host name, from another origin or without the token are refused, and no cookie stands for the
+// token.
 func Local(address net.Addr, token string, next http.Handler) http.Handler {
 	wanted := sha256.Sum256([]byte(token))
 	_, port, _ := net.SplitHostPort(address.String())

@@ -15,12 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Apply makes state what the data plane does, whole or not at all. The first
-// call attaches; later ones change what differs in the memory that packets go by, each
-// service in one step. Where that is not enough (there is no room, or the program
-// itself must be another), a new generation is loaded aside, and the program of each
-// interface is swapped in one step; for another hook and on other interfaces it is attached
-// there before the old one is detached. On an error, what was in use goes on.
+// Apply brings the data plane to a state, whole or not at all. The first call attaches; later ones change what differs
+// in the memory that packets go by, each service in one step. Where that is not enough (there is no room, or the
+// program itself must be another), a new generation is loaded beside the present one, and the program of each interface
+// is swapped in one step; for another hook and on other interfaces it is attached there before the old one is detached.
+// On an error, the present generation stays in use.
 func (d *Datapath) Apply(state lb.State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -43,7 +42,7 @@ func (d *Datapath) Apply(state lb.State) error {
 	return nil
 }
 
-// change does it.
+// change is Apply with the lock held, on these interfaces.
 func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	c, err := d.register.Plan(state.WithHairpins(), d.options.TableSize, d.now())
 	if err != nil {
@@ -69,7 +68,7 @@ func (d *Datapath) giveUp(ports []attach.Port) error {
 	return attach.RemoveFilters(ports)
 }
 
-// fits says whether the program that is loaded would do for what is to be.
+// fits says whether the loaded program can serve the state after a change.
 func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.Maps() ||
 		d.current.Answers != d.checks.Answers() || d.sockets.Cgroup() != c.State.Local ||
@@ -90,8 +89,7 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	}
 	d.writeSnapshot(c, d.current.Ports)
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
-	// Until the janitor knows which backends are new, it would take their flows for those of
-	// backends that have left.
+	// Until the janitor knows the new backends, it would take their flows for those of backends that have left.
 	d.janitor.Freeze(true)
 	d.keeper.Show(m)
 	p.Publish()
@@ -172,7 +170,7 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		last.Close()
 		last.Memory.Close()
 	}
-	// What is measured or tested is not to forget by itself.
+	// A detached data plane, which is measured or tested, does not expire flows by itself.
 	if !d.detached && !d.expiring {
 		d.expiring = true
 		go d.runJanitor()
@@ -199,7 +197,7 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 	return made, nil
 }
 
-// committed takes note of a change that was made. Old are the shared maps of before.
+// committed takes note of a change that was made. Old are the shared maps before it.
 func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
 	d.ledger.Settle(old, d.shared, c.Places)
 	d.register.Commit(c)
@@ -209,7 +207,7 @@ func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
 	d.janitor.Use(d.janitorInput())
 }
 
-// growShared returns shared maps that hold at least what is to be.
+// growShared returns shared maps that are large enough for a change.
 func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) {
 	want := d.sizesToMake(c)
 	if want.Within(d.shared) {

@@ -26,11 +26,11 @@ const (
 	liveRing = 1 << 20
 )
 
-// Trace tells of real packets until the context ends, which is no error, or tell
-// returns one, which it returns. Meanwhile the program that tells of them is in
-// the place of the plain one; both decide the same. The first event says that it
-// is. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy, ErrClosed.
-func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(trace.Event) error) error {
+// Trace calls send for real packets until the context ends, which is no error, or send returns an error, which Trace
+// returns. Meanwhile the traced program is in the place of the plain one; both decide the same. The first event says
+// that it is in place. A live trace is a capture without frames. Errors: trace.ErrBadQuestion, trace.ErrBusy,
+// ErrClosed.
+func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(trace.Event) error) error {
 	if err := filter.Check(); err != nil {
 		return err
 	}
@@ -43,24 +43,24 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, tell func(tra
 	}
 	zero := flowtable.MonotonicZero()
 	var lost uint64
-	return d.follow(ctx, live, func() error { return tell(trace.Event{Started: true}) },
-		func(record *traced.Record) error { return tell(trace.Event{Packet: d.describe(record, zero)}) },
+	return d.follow(ctx, live, func() error { return send(trace.Event{Started: true}) },
+		func(record *traced.Record) error { return send(trace.Event{Packet: d.describe(record, zero)}) },
 		func(counts traced.XdpCaptureState) error {
 			event := trace.Event{Lost: counts.Lost - lost}
 			if event.Lost == 0 {
 				return nil
 			}
 			lost = counts.Lost
-			return tell(event)
+			return send(event)
 		})
 }
 
-// Capture tells of the real packets that a request asks for, and copies them, until a bound of the request is
-// reached, the context ends (both no error), or tell returns an error, which it returns. Meanwhile the program that
-// tells of packets is in the place of the plain one; both decide the same. The first event says that it is. A tell
-// that blocks holds up no packet: what finds no room is counted. Errors: capture.ErrBadRequest, capture.ErrNoService,
-// capture.ErrBusy, ErrClosed.
-func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell func(capture.Event) error) error {
+// Capture calls send for the real packets that a request asks for, with copies of them, until a bound of the request is
+// reached, the context ends (both no error), or send returns an error, which Capture returns. Meanwhile the traced
+// program is in the place of the plain one; both decide the same. The first event says that it is in place. A send that
+// blocks holds up no packet: records that find no room are counted. Errors: capture.ErrBadRequest,
+// capture.ErrNoService, capture.ErrBusy, ErrClosed.
+func (d *Datapath) Capture(ctx context.Context, request capture.Request, send func(capture.Event) error) error {
 	request, err := request.Complete()
 	if err != nil {
 		return err
@@ -73,8 +73,8 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, tell fu
 	ctx, cancel := context.WithTimeout(ctx, request.For())
 	defer cancel()
 	zero := flowtable.MonotonicZero()
-	progress := capture.NewProgress(request, tell, cancel)
-	err = d.follow(ctx, live, func() error { return tell(capture.Event{Started: d.started(live)}) },
+	progress := capture.NewProgress(request, send, cancel)
+	err = d.follow(ctx, live, func() error { return send(capture.Event{Started: d.started(live)}) },
 		func(record *traced.Record) error {
 			p := &capture.Packet{Packet: *d.describe(record, zero), Count: record.Packets}
 			p.CameFrame, p.LeavesFrame = record.Split(request.Snap)
@@ -105,10 +105,10 @@ func (d *Datapath) words() *tracing.Words {
 	return d.recordWords
 }
 
-// localNote says what no capture has.
+// localNote names the packets that no capture has.
 const localNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
 
-// started is what a capture begins with.
+// started returns the header of a capture: its request, and the interfaces and programs that it covers.
 func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -123,7 +123,7 @@ func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 	return s
 }
 
-// startCapture puts the program that tells of packets in the place of the plain one, unless it is there.
+// startCapture puts the traced program in the place of the plain one, unless it is there already.
 func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -216,9 +216,8 @@ func (d *Datapath) follow(ctx context.Context, live *tracing.Capture, started fu
 	return errors.Join(err, stop())
 }
 
-// Explain says what would become of a packet that came in now. It asks the
-// program itself, in a copy that is attached nowhere, counts nothing and leaves
-// no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
+// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
+// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService, ErrClosed.
 func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -228,7 +227,7 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	return tracing.Explain(d.questioned(), question)
 }
 
-// questioned returns what packets go by, to be asked.
+// questioned returns the programs, maps and configuration that packets go by, for Explain.
 func (d *Datapath) questioned() tracing.Questioned {
 	return tracing.Questioned{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
 		Words: d.words(), State: d.register.State}

@@ -100,12 +100,12 @@ func TestTagsOfCards(t *testing.T) {
 					balanceOn(t, w, hook, service)
 					// The receiving kernel takes the outer tag out of the frame, and says so.
 					for _, tags := range [][]layers.EthernetType{{layers.EthernetTypeDot1Q}, nil} {
-						sendUntil(t, w, arrival{0, 14 + 40 + 100, len(tags) == 1}, taggedFrame(t, w, 100, tags...))
+						sendUntil(t, w, delivered{0, 14 + 40 + 100, len(tags) == 1}, taggedFrame(t, w, 100, tags...))
 					}
 					for _, outer := range []layers.EthernetType{layers.EthernetTypeDot1Q, layers.EthernetTypeQinQ} {
 						w.wire[0].Send(taggedFrame(t, w, 200, outer, layers.EthernetTypeDot1Q)...)
 						w.wire[0].Send(taggedFrame(t, w, 100)...)
-						expectAlone(t, w, arrival{0, 14 + 40 + 100, false})
+						expectAlone(t, w, delivered{0, 14 + 40 + 100, false})
 					}
 				})
 			}
@@ -115,9 +115,9 @@ func TestTagsOfCards(t *testing.T) {
 
 // sendUntil sends a frame until one comes that is as wanted: a card that was reset, which some
 // are by a change of their features, loses frames until it has negotiated with its peer.
-func sendUntil(t *testing.T, w *wires, want arrival, frame []gopacket.SerializableLayer) {
+func sendUntil(t *testing.T, w *wires, want delivered, frame []gopacket.SerializableLayer) {
 	t.Helper()
-	var seen []arrival
+	var seen []delivered
 	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
 		w.wire[0].Send(frame...)
 		for {
@@ -136,7 +136,7 @@ func sendUntil(t *testing.T, w *wires, want arrival, frame []gopacket.Serializab
 }
 
 // expectAlone fails the test unless the frame comes, and no longer one before it.
-func expectAlone(t *testing.T, w *wires, want arrival) {
+func expectAlone(t *testing.T, w *wires, want delivered) {
 	t.Helper()
 	for deadline := time.Now().Add(5 * time.Second); time.Now().Before(deadline); {
 		got, ok := w.receive(t, 0)

@@ -9,10 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/checkpath"
 )
 
-// OpenChecks makes the way for health checks, which lasts as long as the datapath; nothing of it
-// outlives the process. Where packets are balanced already, the programs that take them are
-// loaded anew, to know answers to checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed,
-// lb.ErrTooLarge.
+// OpenChecks sets up the path for health checks, which lasts as long as the datapath; nothing of it outlives the
+// process. Where packets are balanced already, their programs are loaded anew, so that they recognise answers to
+// checks. Errors: checknet.ErrNoRights, ErrUnsupported, ErrClosed, lb.ErrTooLarge.
 func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -31,7 +30,7 @@ func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 		return nil, fmt.Errorf("making the way for health checks through the data plane: %w", err)
 	}
 	d.checks = c
-	// What another process has loaded is replaced by the first Apply.
+	// Programs that another process has loaded are replaced by the first Apply.
 	if d.current == nil || d.current.Adopted {
 		return c, nil
 	}

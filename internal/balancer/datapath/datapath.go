@@ -25,7 +25,7 @@ type Options struct {
 	// Interfaces are names in the caller's network namespace, at least one: those to attach
 	// to until a State says. Packets for a VIP are taken on each of them, all by the same hook.
 	Interfaces []string
-	// Hook is what to attach to until a State says.
+	// Hook is the hook to attach to until a State names one.
 	Hook lb.Hook
 	// TableSize is the number of slots of the hash tables of services that do not
 	// say, a prime; 0 means by the number of backends: lb.DefaultTableSize.
@@ -35,7 +35,7 @@ type Options struct {
 	// tracks its flows: DefaultPinLimit) and DefaultUnprovenLimit. Each takes 64 bytes
 	// of kernel memory, whether there is such a flow or not.
 	FlowLimit, UnprovenLimit uint32
-	// Timeouts are how long flows are remembered that say nothing.
+	// Timeouts are how long silent flows keep their entries.
 	Timeouts lb.Timeouts
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
@@ -44,15 +44,15 @@ type Options struct {
 	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
 	// tags from XDP. Nil where nothing is to be changed on the host.
 	SwitchOff, SwitchBack func(name, feature, why string) error
-	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach, which is
-	// told whether the balancer brought it and attaches a filter that says so. Until attach has returned
-	// it is noted outside of this process that clsact is the balancer's. Nil: it is not noted.
+	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach with whether the
+	// balancer added it; attach attaches a filter whose name says so. Until attach has returned, a note outside of this
+	// process says that clsact is the balancer's. Nil: there is no note.
 	Clsact func(name string, attach func(ours bool) error) error
-	// Keep has the data plane outlive its process, and takes over one that has; nil: it
-	// ends with the process. Open's caller closes the store if Open fails.
+	// Keep makes the data plane outlive its process, and takes over one that has; nil: it ends with the process. Open's
+	// caller closes the store if Open fails.
 	Keep *keeper.Keep
-	// Orphan is how long what is kept forwards without a process; 0 is for ever. After it,
-	// packets for the VIPs are left to the kernel.
+	// Orphan is how long a kept data plane forwards without a process; 0 is for ever. After it, packets for the VIPs
+	// are left to the kernel.
 	Orphan time.Duration
 }
 
@@ -74,7 +74,7 @@ func (o Options) withDefaults() Options {
 // Datapath forwards on its interfaces. Its methods may be called from several
 // goroutines; those that touch the interfaces must run in their namespace.
 type Datapath struct {
-	// What only reads does not wait for a change under way.
+	// Reading methods do not wait for a change under way.
 	*picture.Reader
 	*flowsync.Exchange
 
@@ -83,7 +83,7 @@ type Datapath struct {
 	findPorts func(names []string) ([]attach.Port, error)
 	// attempts lists the ways to attach; tests have others than attempts.
 	attempts func(lb.Hook, []attach.Port) []attach.Attempt
-	// programs says what is loaded for a hook; tests that only attach load a short program.
+	// programs returns the kind of programs to load for a hook; tests that only attach load a short program.
 	programs func(lb.Hook) loader.Kind
 	kernel   loader.Kernel
 	// detached: programs are loaded and never attached.
@@ -99,26 +99,26 @@ type Datapath struct {
 	register *generation.Register
 	ledger   sharedmaps.Ledger
 	janitor  *flowtable.Janitor
-	// previous are tables of flows that were found besides, until the first change.
+	// previous are further tables of flows that were found at the start; they are kept until the first change.
 	previous *sharedmaps.PreviousFlows
-	// plan is what memory is in use.
+	// plan is the kernel memory in use.
 	plan lb.MemoryPlan
 	// holds[i] keeps the program on the i-th interface; none before the first
 	// Apply, and none of a detached datapath.
 	holds       []attach.Hold
 	attachments []lb.Attachment
-	// hook is what was asked for, and way what it came to; zero before the first Apply.
+	// hook is the requested hook, and method the way in which programs are attached; zero before the first Apply.
 	hook   lb.Hook
 	method attach.Method
-	// tags are what devices hide of frames, and what is switched off so that XDP sees it.
+	// tags are the VLAN tags that devices strip from frames, and the offloads switched off so that XDP sees them.
 	tags attach.Tags
-	// shown is what is in use, for readers.
+	// shown is the picture of the data plane in use, for readers.
 	shown *picture.Shown
 	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
 	standby uint16
-	// tracing is what programs are loaded with while packets are traced or captured.
+	// tracing has the maps that programs are loaded with while packets are traced or captured.
 	tracing *tracing.Loaded
-	// recordWords has the names for what the programs record while packets are traced; nil until then.
+	// recordWords has the names of the values in trace records; nil until packets are traced.
 	recordWords *tracing.Words
 	// checks sends health checks, if that is open.
 	checks *checkpath.Checks
@@ -131,14 +131,14 @@ type Datapath struct {
 	keeper *keeper.Keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
 	leftovers []attach.Leftover
-	// notBack is what was said last of a program that is out of libxdp's dispatcher.
+	// notBack is the last message about a program that is out of libxdp's dispatcher.
 	notBack string
-	// notes are what there is to say of what was found, and absent for how long there had been no process.
+	// notes are messages about the data plane that was taken over, and absent how long it had been without a process.
 	notes  []string
 	absent time.Duration
 	// counted tells that flows of full NAT have been counted anew.
 	counted chan struct{}
-	// stop ends what goes on beside; expiring says that something does.
+	// stop ends the goroutine that expires flows; expiring says that it runs.
 	stop     chan struct{}
 	expiring bool
 }

@@ -62,7 +62,8 @@ func chain() (names []string, ids map[string]uint32) {
 	return names, ids
 }
 
-// runsInTurn says what is wrong if the dispatcher on veth0 does not run these. Its pins are the only ones.
+// runsInTurn returns an error unless the dispatcher on veth0 runs these programs in this order, and its pins are the
+// only ones.
 func runsInTurn(when string, want ...string) error {
 	names, _ := chain()
 	if !slices.Equal(names, want) {

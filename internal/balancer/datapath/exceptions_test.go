@@ -162,9 +162,9 @@ func TestExceptionsOfFragmentsAndErrors(t *testing.T) {
 	})
 }
 
-// TestExceptionsOfFormerBackends: a backend that has left the configuration goes on to serve
+// TestExceptionsOfPreviousBackends: a backend that has left the configuration goes on to serve
 // those who reach it by its own address.
-func TestExceptionsOfFormerBackends(t *testing.T) {
+func TestExceptionsOfPreviousBackends(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := exceptOf("198.18.1.0/24")
 		r := newRig(t, hook, state)

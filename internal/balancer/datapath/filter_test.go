@@ -159,7 +159,7 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 	for _, test := range []struct {
 		name          string
 		before, while func() error
-		// What is there after Close.
+		// The qdisc and the filters that are there after Close.
 		qdisc string
 		left  []string
 	}{

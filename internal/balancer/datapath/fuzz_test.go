@@ -34,8 +34,7 @@ const (
 	epochLasts = 20 * time.Second
 )
 
-// event is what happens in an epoch: a change of the configuration, some time
-// that passes, or a frame.
+// event is a step of an epoch: a change of the configuration, some time that passes, or a frame.
 type event struct {
 	state  *lb.State
 	passed time.Duration
@@ -278,7 +277,7 @@ func notReached(t *testing.T, ends map[string]uint64, packets uint64) []string {
 	return missing
 }
 
-// report says what of an epoch's events is needed for its failure.
+// report names the events of an epoch without which it would not fail.
 func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
 	bound := time.Now().Add(shrinkFor)
 	needed := shrink(events, func(events []event) bool {
@@ -300,8 +299,8 @@ func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
 	return text.String()
 }
 
-// kindOf is what two reports of the same failure have in common: their first
-// line, and the names of the counters that differ.
+// kindOf is the part of a report that two of the same failure share: the first line, and the names of the counters that
+// differ.
 func kindOf(problem string) string {
 	lines := strings.Split(problem, "\n")
 	kind := lines[0]

@@ -44,7 +44,7 @@ var (
 // groundRoute is a route, and how the kernel answers for it.
 type groundRoute struct {
 	prefix netip.Prefix
-	// kind is what it leads to: unix.RTN_UNICAST and so on.
+	// kind is the route's type: unix.RTN_UNICAST and so on.
 	kind int
 	link groundLink
 	// gateway is not set where the subnet is on the link.

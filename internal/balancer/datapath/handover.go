@@ -12,17 +12,16 @@ import (
 
 // Errors of TakeBase.
 var (
-	// ErrNotHere: the service is not configured here, or computes from other things.
+	// ErrNotHere: the service is not configured here, or its table is computed from other inputs.
 	ErrNotHere = errors.New("the service of the base is not configured here so")
 	// ErrOwnBase: the service is in a transition of its own here.
 	ErrOwnBase = errors.New("the service has a base of its own")
 )
 
-// TakeBase has a service that is in no transition here go by the base that another balancer has, for as long as it is
-// to be there and no longer than this balancer's own window; where its present table is the same, packets of the
-// service look for their flow until none is left. It waits for a
-// change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why there cannot be such a table; then nothing has
-// changed.
+// TakeBase gives a service that is in no transition here the base that another balancer has, for as long as that has it
+// and no longer than this balancer's own window; where its present table is the same, packets of the service look for
+// their flow until none is left. It waits for a change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why
+// there cannot be such a table; then nothing has changed.
 func (d *Datapath) TakeBase(b lb.Base) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -66,7 +65,7 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	return flowsync.Take(d.Exchange, d.here(), flows), nil
 }
 
-// here returns what flows are taken into.
+// here returns the tables and the configuration that other balancers' flows are taken into.
 func (d *Datapath) here() flowsync.Here {
 	h := flowsync.Here{Register: d.register, Shared: d.shared, Secret: d.secret}
 	if d.current != nil {

@@ -110,7 +110,7 @@ func startHearing(tb testing.TB, telling net.Addr) (*hearingEnd, netip.AddrPort)
 	return h, netip.MustParseAddrPort(at)
 }
 
-// ask returns what it has used of the CPUs, how many flows it has, and whether it was told all that there was.
+// ask returns its CPU time, the number of its flows, and whether it was told all of the other's.
 func (h *hearingEnd) ask() (used time.Duration, taken uint64, whole bool) {
 	h.tb.Helper()
 	fmt.Fprintln(h.in)
@@ -131,15 +131,16 @@ func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 	}
 }
 
-// ofThread is what this thread has used of the CPUs.
+// ofThread is the CPU time of this thread.
 func ofThread() time.Duration {
 	var usage unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_THREAD, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkHandoverEnds measures what each of two balancers uses of a core, of which one tells the other of new flows:
-// without what puts them into the table, and beyond what both use while there are none, which is shown beside it.
+// BenchmarkHandoverEnds measures the CPU time of two balancers of which one tells the other of new flows. The time that
+// putting the flows into the table takes is left out, and so is the time of both while there are none, which is shown
+// beside it.
 func BenchmarkHandoverEnds(b *testing.B) {
 	testenv.Root(b)
 	const seconds, steps = 5, 50

@@ -121,14 +121,14 @@ func manyFlows(s *lb.RoutedService, n int) []lb.Flow {
 	return flows
 }
 
-// cpu is what the process has used of the CPUs.
+// cpu is the CPU time of the process.
 func cpu() time.Duration {
 	var usage unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &usage)
 	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }
 
-// BenchmarkHandover measures what balancers use that hand over much at once: both ends of it, over loopback.
+// BenchmarkHandover measures the cost of a large hand-over: both ends of it, over loopback.
 func BenchmarkHandover(b *testing.B) {
 	testenv.Root(b)
 	const million = costPlaces

@@ -287,9 +287,9 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	b.take([]lb.Flow{again}, known)
 }
 
-// TestTellerThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so
+// TestSenderThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so
 // that they take no place from connections that have begun elsewhere meanwhile; and takes those.
-func TestTellerThatWasHeldUp(t *testing.T) {
+func TestSenderThatWasHeldUp(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
 	now := time.Hour
@@ -368,7 +368,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	}
 }
 
-// backendOf is what has the flow of a client's port.
+// backendOf is the backend of the flow from a client's port.
 func (m peer) backendOf(port uint16) (key lb.BackendKey) {
 	m.t.Helper()
 	flows, _, err := m.Flows(func(f *lb.Flow) bool { return f.Client.Port() == port }, 1)
@@ -546,9 +546,9 @@ func TestTransitionElsewhere(t *testing.T) {
 	}
 }
 
-// TestFormerOwnerComesBack: a flow began at a balancer that was killed before it told of it, by a slot whose owner had
-// left. Another one sends it to the same backend, as its table is the same, and goes on to when that owner is back.
-func TestFormerOwnerComesBack(t *testing.T) {
+// TestPreviousOwnerComesBack: a flow began at a balancer that was killed before it sent the flow, by a slot whose owner
+// had left. Another one sends it to the same backend, as its table is the same, and goes on to when that owner is back.
+func TestPreviousOwnerComesBack(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	without := s
 	without.Backends, without.Paths = slices.Delete(slices.Clone(s.Backends), 1, 2),
@@ -793,18 +793,18 @@ func TestFlowsOfALaterChange(t *testing.T) {
 	fewer.Backends, fewer.Paths = s.Backends[:2], s.Paths[:2]
 	for name, b := range map[string]peer{"a service": newPeer(t), "a backend": newPeer(t, fewer),
 		"what remembers": newPeer(t, computing)} {
-		regains := func(when string, want bool) {
+		retries := func(when string, want bool) {
 			t.Helper()
-			if got, err := b.Regains(); got != want || err != nil {
+			if got, err := b.RetryMissed(); got != want || err != nil {
 				t.Errorf("%s, %s: flows are to be told again: %v, %v", name, when, got, err)
 			}
 		}
-		regains("at first", false)
+		retries("at first", false)
 		done, err := b.TakeFlows(flows)
 		if err != nil || done.Missed == 0 || done.Missed+done.Taken != handedFlows {
 			t.Fatalf("%s: %+v, %v", name, done, err)
 		}
-		regains("before the change", false)
+		retries("before the change", false)
 		unrelated := testService(vip4, 81, lb.TCP, lb.RoundRobin, 3)
 		switch name {
 		case "a service":
@@ -814,12 +814,12 @@ func TestFlowsOfALaterChange(t *testing.T) {
 		default:
 			b.apply(computing, unrelated)
 		}
-		regains("after another change", false)
+		retries("after another change", false)
 		b.apply(s)
-		regains("after the change", true)
+		retries("after the change", true)
 		b.take(flows, FlowsTaken{Taken: done.Missed, Followed: done.Taken})
 		b.apply(s, unrelated)
-		regains("after the next", false)
+		retries("after the next", false)
 	}
 }
 
@@ -979,7 +979,7 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 				s.Mode = mode
 				a, b := newPeer(t, s), newPeer(t, s)
-				tell := func(from lb.Flow, state lb.FlowState, silent time.Duration, want FlowsTaken) {
+				receive := func(from lb.Flow, state lb.FlowState, silent time.Duration, want FlowsTaken) {
 					t.Helper()
 					from.State, from.Silent = state, silent
 					b.take([]lb.Flow{from}, want)
@@ -994,25 +994,25 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				if other.SYN = previous.SYN + 1; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				tell(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
+				receive(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
 				if before == lb.FlowClosed {
-					tell(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
-					tell(other, lb.FlowClosed, time.Second, FlowsTaken{Followed: 1})
+					receive(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
+					receive(other, lb.FlowClosed, time.Second, FlowsTaken{Followed: 1})
 				} else {
-					tell(other, lb.FlowClosed, 11*time.Second, refused)
+					receive(other, lb.FlowClosed, 11*time.Second, refused)
 					if got := b.activeOf(&s); got != 1 {
 						t.Errorf("after the end of an earlier one %d flows are active, want 1", got)
 					}
-					tell(other, lb.FlowClosed, time.Second, refused)
+					receive(other, lb.FlowClosed, time.Second, refused)
 				}
-				tell(other, lb.FlowEstablished, 2*time.Second, refused)
+				receive(other, lb.FlowEstablished, 2*time.Second, refused)
 				if got := b.activeOf(&s); got != 0 {
 					t.Errorf("%d flows are active, want none", got)
 				}
 				if other.SYN++; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				tell(other, lb.FlowEstablished, 0, FlowsTaken{Taken: 1})
+				receive(other, lb.FlowEstablished, 0, FlowsTaken{Taken: 1})
 			})
 		}
 	}

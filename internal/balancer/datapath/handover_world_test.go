@@ -26,8 +26,8 @@ import (
 const (
 	worldTick     = 100 * time.Millisecond
 	worldBackends = 5
-	// tellBound is how long after its proof a flow is known to all that are reached: a walk, and the longest delay.
-	tellBound = time.Second
+	// spreadBound is how long after its proof a flow is known to all that are reached: a walk, and the longest delay.
+	spreadBound = time.Second
 	// leastPause is how long a client's port rests.
 	leastPause = 600 * time.Millisecond
 	// worldRound is how long a walk over all flows takes, and the least time between two words of a base.
@@ -36,7 +36,7 @@ const (
 	longestDelay, longestVerdict = 300 * time.Millisecond, 800 * time.Millisecond
 )
 
-// serverState is what is to be known of a backend.
+// serverState is the state of a backend: health, drain, or removal.
 type serverState int
 
 const (
@@ -46,7 +46,7 @@ const (
 	serverRemoved
 )
 
-// delivery is what a balancer is told at a time.
+// delivery is a message to a balancer, and the time of its arrival.
 type delivery struct {
 	at    time.Duration
 	bases []lb.Base
@@ -55,10 +55,10 @@ type delivery struct {
 	whole bool
 }
 
-// session is what one balancer tells another one.
+// session is the stream of flows and bases from one balancer to another.
 type session struct {
 	up, whole bool
-	// missed: something of what was told is to be told again.
+	// missed: a message was lost, and is to be sent again.
 	missed bool
 	queue  []delivery
 	bases  map[lb.ServiceKey]toldBase
@@ -251,14 +251,14 @@ func (w *world) sessionsStep() {
 				}
 			case !s.up:
 				s.up = true
-				w.tellAllOf(from, s)
+				w.sendAllOf(from, s)
 			}
 		}
 	}
 }
 
-// tellAllOf has one told all that another one knows.
-func (w *world) tellAllOf(from *worldMember, s *session) {
+// sendAllOf sends one member all flows and bases of another one.
+func (w *world) sendAllOf(from *worldMember, s *session) {
 	clear(s.bases)
 	bases, err := from.Bases()
 	if err != nil {
@@ -269,19 +269,19 @@ func (w *world) tellAllOf(from *worldMember, s *session) {
 	w.send(s, delivery{whole: true})
 }
 
-// regain has those who told of flows that were refused tell all again, once a member knows what it did not.
+// regain has those that sent refused flows send all again, once a member can take flows that it could not.
 func (w *world) regain(m *worldMember) {
-	regains, err := m.Regains()
+	retry, err := m.RetryMissed()
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	if !regains {
+	if !retry {
 		return
 	}
 	for i, s := range m.sessions {
 		if s.up && s.missed && i != m.number {
 			s.missed = false
-			w.tellAllOf(w.members[i], s)
+			w.sendAllOf(w.members[i], s)
 		}
 	}
 }
@@ -294,8 +294,8 @@ func (w *world) send(s *session, d delivery) {
 	s.queue = append(s.queue, d)
 }
 
-// tell tells others what has changed at a member.
-func (w *world) tell(m *worldMember, all bool) {
+// sendChanges sends others the changes at a member.
+func (w *world) sendChanges(m *worldMember, all bool) {
 	bases, err := m.Bases()
 	if err != nil {
 		w.t.Fatal(err)
@@ -352,7 +352,7 @@ func (w *world) deliver(m *worldMember) {
 				s.missed = s.missed || taken.Missed > 0
 				f := &d.flows[i]
 				if c := w.byPort[f.Client.Port()]; c != nil {
-					c.tell(w, "%d is told of one to %v by %v, %s, silent for %.1f s: %+v", m.number, f.Backend.Address,
+					c.note(w, "%d is told of one to %v by %v, %s, silent for %.1f s: %+v", m.number, f.Backend.Address,
 						f.Source, f.State, f.Silent.Seconds(), taken)
 				}
 			}
@@ -405,7 +405,7 @@ func (w *world) fail(m *worldMember) {
 	m.failed = w.now
 	defer func() {
 		for _, c := range w.conns {
-			c.untold = c.untold || c.open && c.by == m && m.failed-c.begun < tellBound
+			c.untold = c.untold || c.open && c.by == m && m.failed-c.begun < spreadBound
 		}
 	}()
 	unroute := func() { m.routed = false }
@@ -422,8 +422,8 @@ func (w *world) fail(m *worldMember) {
 		w.after(away, func() { w.restart(m) })
 	case 2:
 		w.note("%d is stopped", m.number)
-		w.tell(m, true)
-		m.failed = w.now - tellBound
+		w.sendChanges(m, true)
+		m.failed = w.now - spreadBound
 		for i, to := range w.members {
 			if s := to.sessions[m.number]; i != m.number {
 				for j := range s.queue {
@@ -513,7 +513,7 @@ func (w *world) tick() {
 		if w.now%flowtable.StepEvery == 0 && m.janitor.Step(w.now) {
 			m.endTransitions(m.now(), m.janitor.FlowsOf())
 		}
-		w.tell(m, false)
+		w.sendChanges(m, false)
 	}
 	for _, c := range w.conns {
 		w.act(c)

@@ -25,7 +25,7 @@ type worldConn struct {
 	// by is where it was proven, and lastAt where its packets came last.
 	by  *worldMember
 	seq uint32
-	// story is what became of it, for a failure.
+	// story is its history, for the message of a failure.
 	story  []string
 	lastAt *worldMember
 	// untold: what others knew of it at its last move is accident.
@@ -84,7 +84,7 @@ func (w *world) agree() bool {
 	return true
 }
 
-func (c *worldConn) tell(w *world, format string, args ...any) {
+func (c *worldConn) note(w *world, format string, args ...any) {
 	c.story = append(c.story, fmt.Sprintf("%.1f %s", w.now.Seconds(), fmt.Sprintf(format, args...)))
 	if len(c.story) > 24 {
 		c.story = c.story[1:]
@@ -96,7 +96,7 @@ func (w *world) serves(b int) bool { return w.truth[b] == serverUp || w.truth[b]
 
 func (w *world) act(c *worldConn) {
 	if c.open && !w.serves(c.backend) {
-		c.tell(w, "its backend has gone")
+		c.note(w, "its backend has gone")
 		c.open, c.next = false, w.now+4*time.Second+w.upTo(3*time.Second)
 		return
 	}
@@ -129,7 +129,7 @@ func (w *world) begin(c *worldConn) {
 	c.open, c.backend, c.source, c.begun, c.by, c.untold = true, backend, source, w.now, nil, false
 	c.story = c.story[max(len(c.story)-8, 0):]
 	c.lastAt = m
-	c.tell(w, "SYN at %d to %d from %v", m.number, backend, source)
+	c.note(w, "SYN at %d to %d from %v", m.number, backend, source)
 	c.next = w.now + worldTick
 	if w.rand.IntN(10) > 0 {
 		w.data(c)
@@ -144,13 +144,13 @@ func (w *world) data(c *worldConn) {
 	}
 	if c.by == nil && backend == c.backend {
 		c.by, c.begun, c.untold = m, w.now, !m.alive || m != c.lastAt
-		c.tell(w, "proven at %d", m.number)
+		c.note(w, "proven at %d", m.number)
 	}
 	if m != c.lastAt {
 		// An entry of the one before may lead it there yet.
-		c.untold = c.untold || c.by != nil && c.by != m && w.now-c.begun < tellBound
+		c.untold = c.untold || c.by != nil && c.by != m && w.now-c.begun < spreadBound
 		c.lastAt = m
-		c.tell(w, "packets come to %d", m.number)
+		c.note(w, "packets come to %d", m.number)
 	}
 	if backend == c.backend && source == c.source {
 		return
@@ -163,7 +163,7 @@ func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.Add
 	s := &w.services[c.service]
 	why := ""
 	switch {
-	case c.by == nil || w.now-c.begun < tellBound:
+	case c.by == nil || w.now-c.begun < spreadBound:
 		why = "young"
 	case c.untold:
 		why = "untold"
@@ -174,7 +174,7 @@ func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.Add
 		}
 	}
 	c.open, c.next = false, w.now+w.upTo(3*time.Second)
-	c.tell(w, "at %d to %d from %v", m.number, backend, source)
+	c.note(w, "at %d to %d from %v", m.number, backend, source)
 	if why != "" {
 		// What balancers have remembered of it goes with its port.
 		delete(w.byPort, c.port)
@@ -205,7 +205,7 @@ func (w *world) end(c *worldConn) {
 		w.pass(c, "R")
 	case 3: // neither says anything, or it does not come by here
 	}
-	c.tell(w, "end %d", how)
+	c.note(w, "end %d", how)
 	// In full NAT, the end of the one before is told from the next connection only once it was told.
 	c.open, c.next = false, w.now+leastPause+w.upTo(4*time.Second)
 	if how == 3 {

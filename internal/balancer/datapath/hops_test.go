@@ -110,7 +110,7 @@ func TestHopsOfReplies(t *testing.T) {
 	})
 }
 
-// backOf is what the receiver of a frame without IP options sends back.
+// backOf is the reply of the receiver of a frame without IP options.
 func backOf(frame []byte) []byte {
 	back := slices.Clone(frame)
 	copy(back, balancerMAC)

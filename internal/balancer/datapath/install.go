@@ -17,17 +17,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// loadFunc makes a generation of one of the programs.
+// loadFunc loads a generation of one kind of programs.
 type loadFunc func(loader.Kind) (*loader.Programs, error)
 
-// kindOf returns the program for a way.
+// kindOf returns the kind of programs for a method.
 func (d *Datapath) kindOf(w attach.Method) loader.Kind {
 	kind := d.programs(w.Hook)
 	kind.Dispatched = w.Dispatched
 	return kind
 }
 
-// install loads a generation and puts it in the place of the current one.
+// install loads a generation and replaces the current one by it.
 func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	switch {
 	case d.detached:
@@ -41,8 +41,8 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc
 	return made, err
 }
 
-// renew loads a generation and puts it to work by the way that is in use. The lack that it
-// returns with an error says why another way may do.
+// renew loads a generation and attaches it by the method in use. The lack that it returns with an error says why
+// another method may work.
 func (d *Datapath) renew(ports []attach.Port, load loadFunc) (made *loader.Programs, lack string, err error) {
 	kind := d.kindOf(d.method)
 	kind.Unspecific = d.unspecific
@@ -74,8 +74,8 @@ func (d *Datapath) loadAndReach(kind loader.Kind, ports []attach.Port, load load
 	return made, "", nil
 }
 
-// installFirst attaches, and removes what a killed balancer left, unless its
-// place was taken: until then the packets of its connections are in good hands.
+// installFirst attaches, and removes the programs that a killed balancer left, unless ours took their place: until then
+// those serve its connections.
 func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	made, used, err := d.attachFirst(ports, requested, load)
 	if used == attach.TCFilter {
@@ -92,8 +92,7 @@ func (d *Datapath) installFirst(ports []attach.Port, requested lb.Hook, load loa
 	return made, nil
 }
 
-// attachFirst tries the ways to attach in turn, and returns the one that it took,
-// if any. One way serves all interfaces.
+// attachFirst tries the methods in turn, and returns the one that it took, if any. One method serves all interfaces.
 func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, attach.Method,
 	error) {
 	var lacks []string
@@ -149,8 +148,8 @@ func (d *Datapath) attachAll(programs []*ebpf.Program, ports []attach.Port, w at
 	return holds, attach.Port{}, nil
 }
 
-// attach hooks a program onto an interface, and keeps it there. It takes the place of what
-// another process has left there.
+// attach hooks a program onto an interface, and keeps it there. It replaces a program that another process has left
+// there.
 func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method) (attach.Hold, error) {
 	if i := slices.IndexFunc(d.leftovers, func(l attach.Leftover) bool {
 		return l.Method == w &&

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// janitorInput is what the janitor is to know after a change.
+// janitorInput returns the tables and rules that the janitor works with after a change.
 func (d *Datapath) janitorInput() flowtable.JanitorInput {
 	r := d.register
 	return flowtable.JanitorInput{

@@ -34,7 +34,7 @@ type kept struct {
 	dir  string
 	hook lb.Hook
 	ways func(lb.Hook, []attach.Port) []attach.Attempt
-	// programs are what is loaded, where that is not what is embedded.
+	// programs returns the kind of programs to load instead of the embedded ones; nil for those.
 	programs func(lb.Hook) loader.Kind
 	limit    uint32
 	// orphan is Options.Orphan.

@@ -10,11 +10,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 )
 
-// KeepAgain looks whether what is kept is still where the next process looks for it: it is not once a bpf file
-// system was unmounted, or another one mounted over it. Then it is pinned anew, without a packet noticing, and the
-// note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
+// KeepAgain checks whether the pins are still where the next process looks for them: they are not once a bpf file
+// system was unmounted, or another one mounted over it. Then everything is pinned anew, without a packet noticing, and
+// the note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
 // back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds,
-// which every change begins with. What could not be written or pinned is tried again.
+// which every change begins with. Writes and pins that failed are tried again.
 func (d *Datapath) KeepAgain() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -48,7 +48,7 @@ func (d *Datapath) keepAgain() error {
 		k.Lost = lost
 		err = fmt.Errorf(
 			"what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
-		k.Files.Note(keeper.WhatPins, before, err, false)
+		k.Files.Note(keeper.PinsSubject, before, err, false)
 		return err
 	}
 	if lost {
@@ -56,12 +56,12 @@ func (d *Datapath) keepAgain() error {
 			"what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
 			before, k.Store.Dir())
 		k.Lost = false
-		k.Files.Note(keeper.WhatPins, before, nil, false)
+		k.Files.Note(keeper.PinsSubject, before, nil, false)
 	}
 	return nil
 }
 
-// noteLost has the next note say for how many flows there was no room in the tables that a change has made.
+// noteLost makes the next note say for how many flows there was no room in the tables that a change has made.
 func (d *Datapath) noteLost(flows int) {
 	if flows > 0 && d.keeper != nil {
 		d.keeper.Note = fmt.Sprintf(
@@ -69,15 +69,15 @@ func (d *Datapath) noteLost(flows int) {
 	}
 }
 
-// noteSockets has the next note say why a program is still attached to sockets that should not be.
+// noteSockets makes the next note say why a program is still attached to sockets that should not be.
 func (d *Datapath) noteSockets(err error) {
 	if err != nil && d.keeper != nil {
 		d.keeper.Note = err.Error()
 	}
 }
 
-// pinAgain pins what is attached in a directory that has nothing. What a process before has loaded only
-// its links keep: the change that comes at once pins what takes its place.
+// pinAgain pins the attached programs in an empty directory. Programs that an earlier process has loaded are kept by
+// their links only: the change that follows at once pins their successors.
 func (d *Datapath) pinAgain() error {
 	for i, h := range d.holds {
 		l, is := h.(attach.PinnedLink)
@@ -109,7 +109,7 @@ func (d *Datapath) pinAgain() error {
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
 
 // rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`,
-// and returns what is new of it.
+// and returns the news of it.
 func (d *Datapath) rejoin() (note string) {
 	if !d.method.Dispatched || d.current == nil {
 		return ""
@@ -123,7 +123,7 @@ func (d *Datapath) rejoin() (note string) {
 			note = fmt.Sprintf(
 				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
 			if note == d.notBack {
-				return "" // that was told when it was new
+				return "" // that was reported when it was new
 			}
 			d.notBack = note
 			return note

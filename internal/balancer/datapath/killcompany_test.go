@@ -187,7 +187,7 @@ func (c *company) end() error {
 	return nil
 }
 
-// stays says what is wrong unless each interface's dispatcher runs all of them, in their order: with ours among them or
+// stays returns an error unless each interface's dispatcher runs all of them in their order, with ours among them or
 // not.
 func (c *company) stays(when string) error {
 	if c == nil {
@@ -211,7 +211,7 @@ func (c *company) stays(when string) error {
 	return nil
 }
 
-// pinnedFor says what is wrong unless an interface has the pins of so many dispatchers.
+// pinnedFor returns an error unless an interface has the pins of so many dispatchers.
 func pinnedFor(name string, want int) error {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {

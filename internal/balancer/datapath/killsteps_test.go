@@ -67,7 +67,7 @@ func TestConnectionsGoOnAfterAKill(t *testing.T) {
 	}
 }
 
-// seeded returns what a test chooses by.
+// seeded returns a test's source of random numbers, and logs its seed.
 func seeded(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := rand.Uint64()
@@ -138,14 +138,14 @@ func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
 	w.all(t, random)
 }
 
-// deadly is what a process does that is killed meanwhile.
+// deadly is a change during which a process is killed.
 type deadly struct {
 	name string
-	// before is what the balancer does, and after what it is to do.
+	// before is the balancer's state, and after the one that it is to reach.
 	before, after lb.State
 	// grows: its tables of flows are larger after it.
 	grows bool
-	// adopts: a process has left what there is before, and this one begins with taking it over.
+	// adopts: an earlier process has left the state before, and this one begins with taking it over.
 	adopts bool
 	// starts: there is nothing before, and stops: there is nothing after. Neither has packets.
 	starts, stops bool
@@ -448,7 +448,7 @@ func (w *walk) nothingLeft() error {
 	return err
 }
 
-// unattached says what is wrong unless interfaces have no programs but those of others.
+// unattached returns an error unless interfaces have no programs but those of others.
 func (w *walk) unattached(names ...string) error {
 	for _, name := range names {
 		ids, err := programsOn(name)

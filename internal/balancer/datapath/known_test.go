@@ -14,7 +14,7 @@ import (
 // Whether a flow has proven itself, for tables.
 const proven, unproven = true, false
 
-// remembrance is what the ends of a flow send, and what is remembered of it then.
+// remembrance is a script of packets from both ends of a flow, and the entry that it leaves.
 type remembrance struct {
 	name, script string
 	state        flowState
@@ -27,7 +27,7 @@ type remembrance struct {
 func follow(t *testing.T, port uint16, all []remembrance) {
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
-			tell(t, modeService(vip4, port, lb.TCP, lb.RoundRobin), func(y *story) {
+			runStory(t, modeService(vip4, port, lb.TCP, lb.RoundRobin), func(y *story) {
 				y.play(1000, c.script)
 				y.expectEntry(1000, c.state, c.proven)
 				if got := y.r.model.standings[y.s.Key()].active; got != c.active {
@@ -115,7 +115,7 @@ func (y *story) expectEntry(port int, state flowState, proven bool) {
 
 // TestStatesOfDatagrams: the second one proves that there is more than one.
 func TestStatesOfDatagrams(t *testing.T) {
-	tell(t, modeService(vip6, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
+	runStory(t, modeService(vip6, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
 		first := y.to(9, "")
 		y.expectEntry(9, stateFirst, false)
 		if again := y.to(9, ""); again != first {
@@ -141,7 +141,7 @@ func TestForgotten(t *testing.T) {
 		{"closed", "S A R", testTimeouts.Closed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+			runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 				y.play(1, test.script)
 				y.pass(test.silence - 2*time.Second)
 				if y.entry(1) == nil {
@@ -155,7 +155,7 @@ func TestForgotten(t *testing.T) {
 		})
 	}
 	t.Run("a flow that goes on", func(t *testing.T) {
-		tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+		runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 			backend := y.to(1, "S")
 			for range 5 {
 				if got := y.to(1, "A"); got != backend {
@@ -166,7 +166,7 @@ func TestForgotten(t *testing.T) {
 		})
 	})
 	t.Run("datagrams", func(t *testing.T) {
-		tell(t, modeService(vip4, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
+		runStory(t, modeService(vip4, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
 			y.play(1, "-")
 			y.play(2, "- -")
 			y.pass(testTimeouts.First + time.Second)
@@ -186,7 +186,7 @@ func TestForgotten(t *testing.T) {
 func TestKnownFlowsStay(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.RoundRobin, lb.LeastConnections, lb.TwoChoices} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			tell(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
+			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
 				at := map[int]int{}
 				for port := 1; port <= 40; port++ {
 					at[port] = y.to(port, "S")
@@ -220,7 +220,7 @@ func TestKnownFlowsStay(t *testing.T) {
 // TestBackendOutOfSight: packets of its flows are lost while its MAC address is unknown, but
 // for what they say of a flow's end, and the flows go on after.
 func TestBackendOutOfSight(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
 		backend := y.to(1, "S")
 		y.to(1, "A")
 		y.lose(backend)
@@ -237,7 +237,7 @@ func TestBackendOutOfSight(t *testing.T) {
 
 // TestFlowsOfABackendThatLeft begin anew with another, or go by the hash.
 func TestFlowsOfABackendThatLeft(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
 		y.play(1, "S A")
 		y.play(2, "S A")
 		left := y.entry(1).backend
@@ -272,7 +272,7 @@ func TestFloodOfSYNs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 			test.with(&s)
-			tellWith(t, tiny, s, func(y *story) {
+			runStoryWith(t, tiny, s, func(y *story) {
 				backend := y.to(60000, "S")
 				y.to(60000, "A")
 				for port := 1; port <= 600; port++ {
@@ -310,7 +310,7 @@ func TestProvenFlowsStay(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 50 }
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	s.Limits.Connections = 1 << 20
-	tellWith(t, tiny, s, func(y *story) {
+	runStoryWith(t, tiny, s, func(y *story) {
 		at := map[int]int{}
 		for port := 1; port <= 300; port++ {
 			if v := y.send(port, "S"); v.outcome == "forwarded" {
@@ -332,7 +332,7 @@ func TestProvenFlowsStay(t *testing.T) {
 // TestNoRoomForProvenFlows: they stay where they are, and go on.
 func TestNoRoomForProvenFlows(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 10, 1000 }
-	tellWith(t, tiny, testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runStoryWith(t, tiny, testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
 		at := map[int]int{}
 		proven := 0
 		for port := 1; port <= 60; port++ {
@@ -355,7 +355,7 @@ func TestNoRoomForProvenFlows(t *testing.T) {
 
 // TestServicesThatBeginToRemember: and those that end it, while flows go on.
 func TestServicesThatBeginToRemember(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 4), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 4), func(y *story) {
 		at := map[int]int{}
 		for port := 1; port <= 40; port++ {
 			at[port] = y.to(port, "S")

@@ -26,8 +26,8 @@ type lender struct {
 	slots []*slot
 }
 
-// slot is what one data plane at a time is lent. Each has its number for the secret, so that programs that are loaded
-// alike in a slot are the same.
+// slot has maps and programs that are lent to one data plane at a time. The slot's number is its data planes' secret,
+// so that programs that are loaded with the same constants in a slot are the same.
 type slot struct {
 	mu   sync.Mutex
 	user *Datapath

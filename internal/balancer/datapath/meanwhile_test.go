@@ -37,7 +37,7 @@ type frames struct {
 
 func newFrames(d *Datapath) *frames { return &frames{d.Program(), make([]byte, 2048)} }
 
-// run returns what the program returns, and what became of the frame until the next call.
+// run returns the program's verdict and the frame as it is afterwards, which is valid until the next call.
 func (f *frames) run(frame []byte) (action uint32, out []byte, err error) {
 	options := ebpf.RunOptions{Data: frame, DataOut: f.buffer, Repeat: 1}
 	action, err = f.program.Run(&options)
@@ -118,7 +118,7 @@ func revisedPath(revision uint16, backend netip.Addr) lb.Path {
 		Local:  netip.AddrFrom4([4]byte{198, 19, high, low})}
 }
 
-// tornPath says what is wrong with a tunnel's packet, of which all addresses must be of one path.
+// tornPath returns an error unless all addresses of a tunnel's packet are of one path.
 func tornPath(out []byte) error {
 	outer := out[14:]
 	if len(out) < 34 || outer[9] != 4 {
@@ -275,7 +275,8 @@ type heldRoutes struct {
 	byMirror, byKernel atomic.Uint64
 }
 
-// check says what is wrong with the way of a reply that was sent when that was held.
+// check returns an error where a reply mixes the next hops of several changes, or takes one that was replaced before
+// the reply was sent.
 func (h *heldRoutes) check(out []byte, before uint64) error {
 	number := out[1]
 	switch {

@@ -147,8 +147,8 @@ func (c *churn) thread(number int) error {
 	return nil
 }
 
-// control is what the control plane does meanwhile: it takes flows, reads all of them, and forgets those that have
-// ended. A flow ends once it was read with all of its packets sent, so that each is read at least once.
+// control plays the control plane: it takes flows, reads all of them, and forgets those that have ended. A flow ends
+// once it was read with all of its packets sent, so that each is read at least once.
 func (c *churn) control() error {
 	f := newFrames(c.Datapath)
 	for c.ended < churnFlows && !c.run.stop.Load() {

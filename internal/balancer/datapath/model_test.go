@@ -64,9 +64,9 @@ type model struct {
 	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
 	// were of is another, or none; it may believe it until the clock moves.
 	stale bool
-	// aside is how packets for VIPs end while the control plane has been away for too long, or another balancer holds
-	// the VIPs.
-	aside string
+	// failOpen is the outcome of packets for VIPs while the control plane has been away for too long, or another
+	// balancer holds the VIPs.
+	failOpen string
 	// moving: flows are being moved into other tables.
 	moving bool
 
@@ -80,7 +80,7 @@ type endpoint struct {
 	protocol byte
 }
 
-// origin is what the source of an endpoint's packets becomes.
+// origin is the source that an endpoint's packets are translated to.
 type origin struct {
 	at  netip.AddrPort
 	mss uint16
@@ -92,7 +92,7 @@ type origin struct {
 	until time.Time
 }
 
-// returnKey is what a backend's reply to a translated flow bears.
+// returnKey is the 5-tuple of a backend's reply to a translated flow.
 type returnKey struct {
 	backend, pool netip.AddrPort
 	protocol      byte
@@ -105,7 +105,7 @@ type fragmentKey struct {
 	id       uint32
 }
 
-// treatment is what all fragments of a datagram get.
+// treatment is the decision that all fragments of a datagram share.
 type treatment struct {
 	// pass: they are the kernel's. Otherwise back: they come from the backend.
 	pass, back bool
@@ -114,7 +114,7 @@ type treatment struct {
 	mode lb.Mode
 	dscp uint8
 	hash uint32
-	// vip is what a backend's address becomes, and from the endpoint it was for NAT.
+	// vip is the address that a backend's is translated to, and from the endpoint that it was, for NAT.
 	vip  netip.Addr
 	from endpoint
 	// client and pool are those of the flow, for full NAT.
@@ -123,7 +123,7 @@ type treatment struct {
 	gone bool
 }
 
-// verdict is what became of a packet.
+// verdict is the outcome of a packet, with the packet as it leaves.
 type verdict struct {
 	outcome string
 	// rewritten is the packet afterwards; without meaning if it is dropped.
@@ -134,19 +134,16 @@ type verdict struct {
 	// has left; so is opens.
 	backend lb.BackendKey
 	opens   bool
-	// sign is what the packet says of its backend, if it answers a SYN, or says that the backend
-	// cannot be reached.
+	// sign is the packet's evidence of its backend's health: it answers a SYN, or reports the backend unreachable.
 	sign sign
 	// ipLength is the length of the IP packet in bytes.
 	ipLength uint64
-	// complaint says what is wrong with the choice that the program made, where
-	// it had one.
+	// complaint is the fault in the choice that the program made, where it had one.
 	complaint string
 	treatment *treatment
 }
 
-// seen is what the program did with the packet. The model asks it only for what it
-// cannot know.
+// seen is the program's treatment of the packet. The model asks it only for values that no rule gives.
 type seen struct {
 	// pool is the pool's address and port of a new flow, from the program's own table:
 	// the flow's first packets may all be too big to be sent.
@@ -160,8 +157,8 @@ type seen struct {
 	from, until uint64
 }
 
-// insight is what the model takes from the program's side, for it follows from no
-// rule: numbers, the secret of the tables, and the sequence of wrr.
+// insight has the values that the model takes from the program's side, for they follow from no rule: numbers, the
+// secret of the tables, and the sequence of wrr.
 type insight struct {
 	secret       uint64
 	serviceID    func(lb.ServiceKey) uint32
@@ -230,7 +227,7 @@ func (m *model) apply(state lb.State) error {
 			m.standings[service.Key()].cameBack = m.clock | 1
 		}
 	}
-	m.keepFormer(before)
+	m.keepPrevious(before)
 	for at := range m.endpoints {
 		m.hosts[at.Addr()] = true
 	}
@@ -292,12 +289,12 @@ func (m *model) applyService(s *lb.RoutedService, at *standing) error {
 	return nil
 }
 
-// formerFor is how long what backends still send is taken for a reply after they left.
-const formerFor = 15 * time.Minute
+// previousFor is how long what backends still send is taken for a reply after they left.
+const previousFor = 15 * time.Minute
 
-// keepFormer keeps the endpoints that a state does not have any more. Their packets
+// keepPrevious keeps the endpoints that a state does not have any more. Their packets
 // count for no backend, unless only the mode of the backend's service has changed.
-func (m *model) keepFormer(before map[endpoint]origin) {
+func (m *model) keepPrevious(before map[endpoint]origin) {
 	for at, origin := range before {
 		if _, claimed := m.endpoints[at]; claimed {
 			continue
@@ -306,7 +303,7 @@ func (m *model) keepFormer(before map[endpoint]origin) {
 			origin.backend = lb.BackendKey{}
 		}
 		if origin.until.IsZero() {
-			origin.until = m.now.Add(formerFor)
+			origin.until = m.now.Add(previousFor)
 		}
 		if !m.now.After(origin.until) {
 			m.endpoints[at] = origin
@@ -349,8 +346,8 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	if outcome != "" {
 		return p.untouched(outcome)
 	}
-	if m.aside != "" && m.vips[p.destination] {
-		return p.untouched(m.aside)
+	if m.failOpen != "" && m.vips[p.destination] {
+		return p.untouched(m.failOpen)
 	}
 	v := m.place(&p, seen)
 	v.ipLength = uint64(p.length)
@@ -572,7 +569,7 @@ func mtuTo(s *lb.RoutedService, i int) int {
 	return 1500
 }
 
-// treatment is what a packet gets that goes to a backend.
+// treatmentOf is the treatment of a packet that goes to a backend.
 func treatmentOf(s *lb.RoutedService, backend lb.Backend, hash uint32) treatment {
 	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
 }
@@ -619,7 +616,7 @@ func (m *model) translatedBack(p *packet) verdict {
 	}
 	if p.complete() {
 		m.refreshBy(e, p.flags&^flagSYN)
-		m.tell(e, p.flags)
+		m.noteFlags(e, p.flags)
 	}
 	s, _ := m.find(e.backend)
 	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS},
@@ -686,7 +683,7 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	return v
 }
 
-// sign is what a backend's packet says about whether it serves.
+// sign is the evidence in a backend's packet of whether it serves.
 type sign int
 
 const (

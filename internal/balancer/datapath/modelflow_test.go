@@ -128,11 +128,11 @@ type remembered struct {
 // modelLife is a backend for as long as it is configured.
 type modelLife struct{ load *modelLoad }
 
-// modelLoad is what backends bear that have the same index, one after the other.
+// modelLoad is the load of an index, which backends have one after the other.
 type modelLoad struct {
 	active uint32
 	full   bool
-	// penalty and quiet are what refused connections weigh, and the seconds since the last.
+	// penalty is the weight of refused connections, and quiet the seconds since the last.
 	penalty, quiet uint64
 }
 
@@ -242,7 +242,8 @@ func (n *flowName) hash(secret uint64) uint64 {
 		(port<<32|service)*multiplier3)
 }
 
-// tag is what the table says of an entry without naming it.
+// tag has 16 bits of an entry's hash, by which a bucket's places are compared first; 0 is a free place, and 1 one that
+// is being written.
 func (n *flowName) tag(secret uint64) uint16 {
 	tag := uint16(n.hash(secret))
 	if tag < 2 {
@@ -414,13 +415,13 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 	default:
 		m.met["told by a reply"]++
 		m.refreshBy(e, flagFIN)
-		m.tell(e, p.flags)
+		m.noteFlags(e, p.flags)
 	}
 	return true
 }
 
-// tell keeps what a backend's packet says of a flow: that it ends, or is refused.
-func (m *model) tell(e *remembered, flags byte) {
+// noteFlags keeps the state of a flow after a packet of its backend, which may end or refuse it.
+func (m *model) noteFlags(e *remembered, flags byte) {
 	before := e.state
 	m.become(e, before.afterReply(flags))
 	if s, i := m.find(e.backend); e.state == stateRefused && before != stateRefused && s != nil {
@@ -506,11 +507,10 @@ func ofFamily(all []netip.Addr, other netip.Addr) (some []netip.Addr) {
 	return some
 }
 
-// triedBy says what a new flow of full NAT may get of the pool: what is free, of the 32
-// that it tries in turn; and whom it may take it from instead: the one that has been silent
-// for longest of those before it stops looking. After four it may do that, or eight if
-// none of them has been silent at all, if the program's last one found nothing, which the model
-// does not know.
+// triedBy returns the port of the pool that a new flow of full NAT gets: the first free one of the 32 that it tries in
+// turn; and the flows that it may take a port from instead: of those before it stops looking, the one that has been
+// silent for longest. It may stop after four, or after eight if none of them has been silent at all, if the program's
+// last flow found no port, which the model does not know.
 func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
 	pool := m.poolOf(e.client)
 	if len(pool) == 0 {

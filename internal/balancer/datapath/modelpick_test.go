@@ -19,12 +19,12 @@ type choice struct {
 	backend int
 	// opens: this packet begins a connection.
 	opens bool
-	// pool is what the packet is sent from, by full NAT.
+	// pool is the source that the packet gets, by full NAT.
 	pool netip.AddrPort
 	// contested is the flow that the packet's connection may take the place of, once it has
 	// proven itself.
 	contested *remembered
-	// complaint says what is wrong with what the program decided by itself.
+	// complaint is the fault in a decision that is the program's own.
 	complaint string
 }
 
@@ -173,7 +173,7 @@ func (m *model) rivalOr(c *choice, e *remembered, a asker) *remembered {
 	return e
 }
 
-// beginning is what a packet makes of the entry of its flow: the table of docs/internals/state.md.
+// beginning is the effect of a packet on the entry of its flow: the table of docs/internals/state.md.
 type beginning int
 
 const (
@@ -185,7 +185,7 @@ const (
 	rival
 )
 
-// isn is what is remembered of a packet that opens a connection.
+// isn is the sequence number that is kept of a packet that opens a connection.
 func (a asker) isn(s *lb.RoutedService) uint32 {
 	if !a.opens() || s.Mode == lb.FullNAT {
 		return 0
@@ -193,7 +193,7 @@ func (a asker) isn(s *lb.RoutedService) uint32 {
 	return a.seq
 }
 
-// begins says what a packet begins, and counts why.
+// begins tells whether a packet begins another flow, and counts the reasons.
 func (m *model) begins(s *lb.RoutedService, e *remembered, a asker) beginning {
 	if !m.valid(e) {
 		m.met["forgotten: of a backend that left"]++

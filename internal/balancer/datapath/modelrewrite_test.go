@@ -14,7 +14,7 @@ import (
 // What the model does to packets. It knows nothing of differences: every sum is
 // taken over all that it covers, before and after.
 
-// change says what is rewritten; what is zero stays.
+// change has the new values of a packet's fields; zero leaves a field.
 type change struct {
 	// A port of 0 stays.
 	source, destination netip.AddrPort
@@ -52,8 +52,8 @@ func sum(parts ...[]byte) uint16 {
 	return uint16(total % 0xffff)
 }
 
-// pseudo is what a transport checksum covers of the IP header. The length and
-// the protocol are in it too, but no change touches those.
+// pseudo is the part of the pseudo header that a change may touch: the addresses. It has the length and the protocol,
+// too, which none does.
 func pseudo(ip []byte, six bool) []byte {
 	if six {
 		return ip[8:40]
@@ -219,7 +219,7 @@ const (
 	guePort                     = 6080
 )
 
-// overhead is what a mode adds to a packet, in bytes.
+// overhead is the length of the headers that a mode adds to a packet, in bytes.
 func overhead(mode lb.Mode, backend netip.Addr) int {
 	size := ipv4Size
 	if backend.Is6() {

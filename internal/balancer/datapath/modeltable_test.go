@@ -14,20 +14,19 @@ import (
 
 // The model's tables, and what it keeps of them while they change.
 
-// standing is what the model keeps of a service beside its configuration.
+// standing is the model's state of a service beside its configuration.
 type standing struct {
 	// id is the number that the program has for it.
 	id uint32
-	// tracked and bySource are what the service was when it was last applied, and
-	// recipe what its table was made of.
+	// tracked and bySource are properties of the service as it was last applied, and recipe the description of its
+	// table.
 	tracked, bySource bool
 	recipe            string
 	// owners are those of the slots now, and last those of when there were any.
 	owners, last []lb.BackendKey
 	// sequence is that of rr and wrr.
 	sequence []int
-	// base are the owners of before the changes that have not ended yet; nil if
-	// there is none.
+	// base are the slots' owners before the transitions that have not ended yet; nil if there is none.
 	base []lb.BackendKey
 	// until is when they have.
 	until time.Time
@@ -126,7 +125,7 @@ func (at *standing) rehash(owners []lb.BackendKey, recipe string) {
 	}
 }
 
-// recipeFor says what a table is made of.
+// recipeFor returns the inputs of a service's table: scheduler, size, and the backends with their weights.
 func (m *model) recipeFor(s *lb.RoutedService) string {
 	recipe := fmt.Sprint(s.Scheduler, m.tableSize(s))
 	for _, i := range takersOf(s) {
@@ -135,8 +134,8 @@ func (m *model) recipeFor(s *lb.RoutedService) string {
 	return recipe
 }
 
-// tableName is what decides on a backend's slots: its address and port; where the hash is of
-// the client's address alone, its address alone, unless two backends share it.
+// tableName is the name by which a table hashes a backend: its address and port; where the hash is of the client's
+// address alone, its address alone, unless two backends share it.
 func tableName(s *lb.RoutedService, i int) string {
 	b := s.Backends[i]
 	sharers := 0

@@ -13,7 +13,7 @@ import (
 
 // TestSteadyServicesRememberNothing: not even where flows are of all kinds.
 func TestSteadyServicesRememberNothing(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
 		for port := 1; port < 50; port++ {
 			y.play(port, "S A PA FA R")
 		}
@@ -53,7 +53,7 @@ func TestMovedSlots(t *testing.T) {
 		{"a handshake's answer is the middle of a flow", "SA", true, stateSeen, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+			runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 				port := y.portsTo(old, 1)[0]
 				y.drain(old)
 				v := y.play(port, test.script)
@@ -66,7 +66,7 @@ func TestMovedSlots(t *testing.T) {
 		})
 	}
 	t.Run("datagrams go to the old backend, and are remembered", func(t *testing.T) {
-		tell(t, testService(vip6, 53, lb.UDP, lb.Maglev, 5), func(y *story) {
+		runStory(t, testService(vip6, 53, lb.UDP, lb.Maglev, 5), func(y *story) {
 			port := y.portsTo(old, 1)[0]
 			y.drain(old)
 			if got := y.to(port, ""); got != old {
@@ -78,7 +78,7 @@ func TestMovedSlots(t *testing.T) {
 		})
 	})
 	t.Run("slots that have not moved remember nothing", func(t *testing.T) {
-		tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+		runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 			ports := y.portsTo(2, 20)
 			y.drain(old)
 			moved := 0
@@ -107,7 +107,7 @@ func (y *story) expectUncounted() {
 // TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows. One that has a packet meanwhile began
 // there by another balancer, or is reset there.
 func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 20)
 		before := y.s
 		y.change(func(s *lb.RoutedService) { *s = withoutBackend(*s, 1) })
@@ -151,7 +151,7 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 	} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			t.Run(name+", "+protocol.String(), func(t *testing.T) {
-				tell(t, testService(vip4, 80, protocol, lb.Maglev, 5), func(y *story) {
+				runStory(t, testService(vip4, 80, protocol, lb.Maglev, 5), func(y *story) {
 					ports, before, at := y.portsTo(1, 30), y.s, map[int]lb.BackendKey{}
 					away.goes(y, before)
 					for _, port := range ports {
@@ -184,7 +184,7 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 // TestChangesSettle: after the window the new table is the only one; flows that are
 // remembered stay.
 func TestChangesSettle(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
 		ports := y.portsTo(1, 3)
 		y.drain(1)
 		y.play(ports[0], "A A")
@@ -224,7 +224,7 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 		t.Run(string(scheduler), func(t *testing.T) {
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 4)
 			service.Transition.Window = time.Minute
-			tell(t, service, func(y *story) {
+			runStory(t, service, func(y *story) {
 				at := map[int]int{}
 				for port := 1; port <= 12; port++ {
 					v := y.play(port, "S A A")
@@ -271,7 +271,7 @@ func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 		s     lb.RoutedService
 		lasts time.Duration
 	}{{told, 40 * time.Second}, {testService(vip4, 53, lb.UDP, lb.Maglev, 5), 30 * time.Second}} {
-		tell(t, test.s, func(y *story) {
+		runStory(t, test.s, func(y *story) {
 			ports := y.portsTo(1, 2)
 			y.drain(1)
 			y.pass(test.lasts - 2*time.Second)
@@ -293,7 +293,7 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 	for scheduler, flaps := range map[lb.Scheduler]int{lb.Maglev: 100, lb.SourceHash: 10, lb.RoundRobin: 20,
 		lb.LeastConnections: 10} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			tell(t, testService(vip4, 80, lb.TCP, scheduler, 5), func(y *story) {
+			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 5), func(y *story) {
 				at := map[int]int{}
 				begin := func(first, last int) {
 					for port := first; port <= last; port++ {
@@ -328,7 +328,7 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 // TestLastBackendDrains: its flows go on, and new ones have nowhere to go.
 func TestLastBackendDrains(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.Failover} {
-		tell(t, testService(vip4, 80, lb.TCP, scheduler, 2), func(y *story) {
+		runStory(t, testService(vip4, 80, lb.TCP, scheduler, 2), func(y *story) {
 			at := map[int]int{}
 			for port := 1; port < 20; port++ {
 				at[port] = y.to(port, "S")
@@ -361,7 +361,7 @@ func TestLastBackendDrains(t *testing.T) {
 // where packets in the middle of an unknown flow go, too.
 func TestNoRoomInATransition(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 5 }
-	tellWith(t, tiny, testService(vip4, 80, lb.TCP, lb.Maglev, 3), func(y *story) {
+	runStoryWith(t, tiny, testService(vip4, 80, lb.TCP, lb.Maglev, 3), func(y *story) {
 		ports := y.portsTo(1, 60)
 		y.drain(1)
 		beyond := 0
@@ -385,7 +385,7 @@ func TestNoRoomInATransition(t *testing.T) {
 
 // TestAnotherTableSize moves every slot: flows go on all the same.
 func TestAnotherTableSize(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
 		at := map[int]int{}
 		for port := 1; port < 40; port++ {
 			at[port] = y.to(port, "S")
@@ -402,7 +402,7 @@ func TestAnotherTableSize(t *testing.T) {
 // TestWeightsMoveSlots: a backend that gets more weight gets new flows, and the old
 // ones stay where they are.
 func TestWeightsMoveSlots(t *testing.T) {
-	tell(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
 		at := map[int]int{}
 		for port := 1; port < 60; port++ {
 			at[port] = y.to(port, "S")
@@ -421,7 +421,7 @@ func TestWeightsMoveSlots(t *testing.T) {
 
 // TestErrorsAndFragmentsNoteNothing: they follow a flow and leave it as it is.
 func TestErrorsAndFragmentsNoteNothing(t *testing.T) {
-	tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+	runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 		sent := y.play(1, "S")
 		about := packetSpec{from: y.s.VIP, at: y.from, sport: y.s.Port, dport: 1, flags: "A"}.build(y.t)
 		v := y.r.check(y.t, icmpError(y.t, hostOnTheWay(false), about, 60))

@@ -104,8 +104,8 @@ func TestNeighboursInTC(t *testing.T) {
 // markedType is an EtherType for experiments.
 const markedType layers.EthernetType = 0x88b5
 
-// What a neighbour counts: packets of IPv4, all of which are for the VIP, marked ones, and those that the kernel
-// of the other end sends by itself.
+// The counters of a neighbour: packets of IPv4, all of which are for the VIP, marked ones, and those that the kernel of
+// the other end sends by itself.
 const (
 	seenIPv4 uint32 = iota
 	seenMarked

@@ -45,7 +45,7 @@ func eachOnDown(t *testing.T, protocol lb.Protocol, onDown lb.OnDown, test func(
 			for _, scheduler := range []lb.Scheduler{lb.LeastConnections, lb.Maglev, lb.SourceHash} {
 				s := onDownService(vip, mode, protocol, scheduler, onDown)
 				t.Run(string(mode)+"/"+map[bool]string{true: "IPv6", false: "IPv4"}[vip.Is6()]+"/"+string(scheduler),
-					func(t *testing.T) { tell(t, s, test) })
+					func(t *testing.T) { runStory(t, s, test) })
 			}
 		}
 	}
@@ -109,7 +109,7 @@ func TestOnDownReset(t *testing.T) {
 
 // TestOnDownResetsWithoutPath: a backend that packets do not reach is down, too.
 func TestOnDownResetsWithoutPath(t *testing.T) {
-	tell(t, onDownService(vip4, lb.L2DSR, lb.TCP, lb.RoundRobin, lb.ResetFlows), func(y *story) {
+	runStory(t, onDownService(vip4, lb.L2DSR, lb.TCP, lb.RoundRobin, lb.ResetFlows), func(y *story) {
 		lost := y.to(1, "S")
 		y.to(1, "A")
 		y.lose(lost)
@@ -119,7 +119,7 @@ func TestOnDownResetsWithoutPath(t *testing.T) {
 
 // TestOnDownResetOfMoved: a flow that is remembered since its slot moved is reset, too.
 func TestOnDownResetOfMoved(t *testing.T) {
-	tell(t, onDownService(vip4, lb.L2DSR, lb.TCP, lb.Maglev, lb.ResetFlows), func(y *story) {
+	runStory(t, onDownService(vip4, lb.L2DSR, lb.TCP, lb.Maglev, lb.ResetFlows), func(y *story) {
 		port := y.portsTo(1, 1)[0]
 		y.to(port, "S")
 		y.to(port, "A")

@@ -22,10 +22,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// onNew is called for a new data plane before it is used. Tests give it another kernel.
+// onNew is called for a new data plane before it is used; tests set another kernel by it.
 var onNew = func(*Datapath) {}
 
-// newDatapath returns one that has nothing yet.
+// newDatapath returns a data plane without programs, maps or configuration.
 func newDatapath(options Options) *Datapath {
 	d := &Datapath{options: options, programs: loader.KindFor, kernel: loader.ThisKernel, shown: &picture.Shown{},
 		stop: make(chan struct{}), counted: make(chan struct{}, 1), now: time.Now, secret: rand.Uint64(),

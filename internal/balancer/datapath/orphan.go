@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
-// tryWatch gives the bound up where the kernel has no such timers (Linux 5.15 brought them), and
-// says so.
+// tryWatch drops Options.Orphan where the kernel has no timers for eBPF programs (Linux 5.15 brought them), and notes
+// that.
 func (d *Datapath) tryWatch() {
 	if d.keeper == nil || d.options.Orphan == 0 {
 		return
@@ -35,8 +35,8 @@ func (d *Datapath) tryWatch() {
 	}
 }
 
-// Standby has packets for the VIPs left to the kernel, at once and for all services, or has them balanced again. It
-// holds for programs that are loaded later, too.
+// Standby leaves packets for the VIPs to the kernel, at once and for all services, or balances them again. It holds for
+// programs that are loaded later, too.
 func (d *Datapath) Standby(on bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -44,7 +44,7 @@ func (d *Datapath) Standby(on bool) {
 	if on {
 		d.standby = 1
 	}
-	// What another build has left may have something else there, and is replaced by the first change.
+	// The memory of another build may have another field there, and is replaced by the first change.
 	if !d.closed && d.current != nil && !d.current.Adopted {
 		d.current.Memory.Head().Standby = d.standby
 	}

@@ -19,30 +19,30 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestStandsAside compares program and model while the program stands aside, and before and after:
+// TestFailsOpen compares program and model while the program stands aside, and before and after:
 // what is for a VIP is left to the kernel, and replies go on.
-func TestStandsAside(t *testing.T) {
+func TestFailsOpen(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := allKinds()
 		r := newRig(t, hook, state)
 		g := &generator{Rand: rand.New(rand.NewPCG(1, 2)), tb: t, model: r.model, ids: 1, first: state.Services}
 		ends := r.feedRandom(t, hook, g, func(part int) {
-			r.model.aside = ""
+			r.model.failOpen = ""
 			head := r.datapath.current.Memory.Head()
 			head.Orphaned = uint16(part % 2)
 			r.datapath.Standby(part%3 == 2)
 			switch {
 			case head.Orphaned != 0:
-				r.model.aside = "passed_orphaned"
+				r.model.failOpen = "passed_orphaned"
 			case head.Standby != 0:
-				r.model.aside = "passed_backup"
+				r.model.failOpen = "passed_backup"
 			}
-		}, func() bool { return r.model.aside != "" })
-		aside, not := ends[true], ends[false]
-		if aside["passed_orphaned"] == 0 || aside["passed_backup"] == 0 || aside["returned"] == 0 ||
-			aside["forwarded"] != 0 ||
+		}, func() bool { return r.model.failOpen != "" })
+		failOpen, not := ends[true], ends[false]
+		if failOpen["passed_orphaned"] == 0 || failOpen["passed_backup"] == 0 || failOpen["returned"] == 0 ||
+			failOpen["forwarded"] != 0 ||
 			not["forwarded"] == 0 || not["passed_orphaned"]+not["passed_backup"] != 0 {
-			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", not, aside)
+			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", not, failOpen)
 		}
 	})
 }
@@ -68,9 +68,9 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 	})
 }
 
-// TestOrphanStepsAside lets a kept data plane go: after its time it stands aside, by the kernel
+// TestOrphanFailsOpen lets a kept data plane go: after its time it stands aside, by the kernel
 // alone, and no more once another process moves its clock or has taken it over.
-func TestOrphanStepsAside(t *testing.T) {
+func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
 		k := newKept(t)
@@ -93,8 +93,8 @@ func TestOrphanStepsAside(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		aside := func() bool { return m.Head().Orphaned != 0 }
-		testenv.Eventually(t, 30*time.Second, "it stands aside", aside)
+		failOpen := func() bool { return m.Head().Orphaned != 0 }
+		testenv.Eventually(t, 30*time.Second, "it stands aside", failOpen)
 		store, err := k.store()
 		if err != nil {
 			return err
@@ -108,9 +108,9 @@ func TestOrphanStepsAside(t *testing.T) {
 		// As a process that was only held up does.
 		testenv.Eventually(t, 30*time.Second, "it balances again", func() bool {
 			atomic.AddUint32(&m.Head().Clock, 50)
-			return !aside()
+			return !failOpen()
 		})
-		testenv.Eventually(t, 30*time.Second, "it stands aside again", aside)
+		testenv.Eventually(t, 30*time.Second, "it stands aside again", failOpen)
 		m.Storage.Unmap()
 		m.Map.Close()
 

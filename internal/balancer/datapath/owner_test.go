@@ -15,7 +15,7 @@ import (
 // Flows whose backend cannot take another one, and clients that use a port again: the table
 // of docs/internals/state.md, row by row.
 
-// plight is what has happened to the backend of a flow.
+// plight is an event that befalls the backend of a flow.
 type plight struct {
 	name string
 	// strike lets it happen to a backend, and there is nothing to undo.
@@ -40,7 +40,7 @@ var plights = []plight{
 var counting = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections,
 	lb.TwoChoices}
 
-// where says what of a SYN's fate a row of the table names.
+// where is the backend that a SYN goes to, and whether the entry that it met remains.
 type where int
 
 const (
@@ -54,11 +54,11 @@ const (
 // TestSYNs is the table of docs/internals/state.md for a service whose flows are all remembered.
 func TestSYNs(t *testing.T) {
 	for _, row := range []struct {
-		// state is what the script leads to.
+		// state is the state at the end of the script.
 		state  flowState
 		script string
-		// What becomes of the same SYN while the backend takes flows, and while it takes no
-		// new ones; and of another connection's.
+		// Where the same SYN goes while the backend takes flows, and while it takes no new ones; and where another
+		// connection's goes.
 		again, againDrained   where
 		another, otherDrained where
 	}{
@@ -69,7 +69,7 @@ func TestSYNs(t *testing.T) {
 		{stateClosed, "S A R", toAnother, toAnother, toAnother, toAnother},
 	} {
 		t.Run(fmt.Sprintf("state %d", row.state), func(t *testing.T) {
-			tell(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+			runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 				port := 1000
 				try := func(what, flags string, strike func(*story, int), want where) {
 					y.t.Helper()
@@ -141,7 +141,7 @@ func TestContestedFlows(t *testing.T) {
 			t.Run(plight.name+", "+string(mode), func(t *testing.T) {
 				s := testService(vip6, 80, lb.TCP, lb.LeastConnections, 3)
 				s.Mode, s.DSCP = mode, 5
-				tell(t, s, func(y *story) { y.contests(plight) })
+				runStory(t, s, func(y *story) { y.contests(plight) })
 			})
 		}
 	}
@@ -226,7 +226,7 @@ func TestDeadHost(t *testing.T) {
 				t.Run(fmt.Sprint(scheduler, ", ", mode, ", ", protocol), func(t *testing.T) {
 					s := testService(vip4, 80, protocol, scheduler, 4)
 					s.Mode = mode
-					tell(t, s, (*story).dies)
+					runStory(t, s, (*story).dies)
 				})
 			}
 		}
@@ -267,7 +267,7 @@ func (y *story) dies() {
 func TestMovedFlowsBeginAnew(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.Failover, lb.SourceHash} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			tell(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
+			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
 				drained := y.to(1, "S")
 				y.drain(drained)
 				// The one is met once since, and the other has proven itself.

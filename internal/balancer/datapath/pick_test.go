@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 		{lb.WeightedRoundRobin, []uint16{100, 200, 0, 300}, 60, []int{10, 20, 0, 30}},
 		{lb.WeightedRoundRobin, []uint16{1, 300}, 301, []int{1, 300}},
 	} {
-		tell(t, scheduled(test.scheduler, test.weights...), func(y *story) {
+		runStory(t, scheduled(test.scheduler, test.weights...), func(y *story) {
 			if got := y.spread(1, test.flows); !slices.Equal(got, test.want) {
 				y.t.Errorf("%s with weights %v: %v, want %v", test.scheduler, test.weights, got, test.want)
 			}
@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 // TestTurnsAreSpread: the turns of a heavy backend do not come all at once; where a
 // round ends and the next begins, two may meet.
 func TestTurnsAreSpread(t *testing.T) {
-	tell(t, scheduled(lb.WeightedRoundRobin, 4, 1, 1, 2), func(y *story) {
+	runStory(t, scheduled(lb.WeightedRoundRobin, 4, 1, 1, 2), func(y *story) {
 		last, row := -1, 0
 		for port := 1; port <= 64; port++ {
 			backend := y.to(port, "S")
@@ -62,7 +62,7 @@ func TestTurnsAreSpread(t *testing.T) {
 
 // TestPortUsedAgainTakesATurn: only after the end of its flow.
 func TestPortUsedAgainTakesATurn(t *testing.T) {
-	tell(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runStory(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
 		first := y.to(1000, "S")
 		for _, flags := range []string{"S", "A", "S", "PA"} {
 			if v := y.expect(1000, flags, "forwarded"); v.opens || indexOfBackend(&y.s, v.backend) != first {
@@ -79,7 +79,7 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 // TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash
 // and leaves nothing.
 func TestStrangersTakeNoTurn(t *testing.T) {
-	tell(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runStory(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
 		first := y.to(1, "S")
 		for port := 100; port < 150; port++ {
 			if v := y.expect(port, "A", "forwarded"); v.opens || y.entry(port) != nil {
@@ -94,7 +94,7 @@ func TestStrangersTakeNoTurn(t *testing.T) {
 
 // TestFewestFlows: lc levels what is uneven, wlc to the weights.
 func TestFewestFlows(t *testing.T) {
-	tell(t, scheduled(lb.LeastConnections, 5, 1, 1), func(y *story) {
+	runStory(t, scheduled(lb.LeastConnections, 5, 1, 1), func(y *story) {
 		if got := y.spread(1, 30); !slices.Equal(got, []int{10, 10, 10}) {
 			y.t.Errorf("lc: %v", got)
 		}
@@ -109,12 +109,12 @@ func TestFewestFlows(t *testing.T) {
 			y.t.Errorf("after six of its flows have ended, it has %d of six new ones", got[1])
 		}
 	})
-	tell(t, scheduled(lb.WeightedLeastConnections, 1, 2, 4), func(y *story) {
+	runStory(t, scheduled(lb.WeightedLeastConnections, 1, 2, 4), func(y *story) {
 		if got := y.spread(1, 70); !slices.Equal(got, []int{10, 20, 40}) {
 			y.t.Errorf("wlc with weights 1, 2, 4: %v", got)
 		}
 	})
-	tell(t, testService(vip6, 80, lb.TCP, lb.LeastConnections, 100), func(y *story) {
+	runStory(t, testService(vip6, 80, lb.TCP, lb.LeastConnections, 100), func(y *story) {
 		if got := y.spread(1, 400); slices.Max(got) > 8 || slices.Min(got) == 0 {
 			y.t.Errorf("lc of 100, through a window: %v", got)
 		}
@@ -163,7 +163,7 @@ func TestFewestFlowsAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tell(t, testService(vip4, 80, lb.TCP, lb.LeastConnections, 4), func(y *story) {
+			runStory(t, testService(vip4, 80, lb.TCP, lb.LeastConnections, 4), func(y *story) {
 				y.spread(201, 200+flows)
 				backend := fewer(y)
 				least := int(y.active((backend+1)%4)) - int(y.active(backend))
@@ -181,7 +181,7 @@ func TestFewestFlowsAgain(t *testing.T) {
 
 // TestTwoChoicesLevel: flows spread about as the weights say.
 func TestTwoChoicesLevel(t *testing.T) {
-	tell(t, scheduled(lb.TwoChoices, 1, 1, 1, 1, 1), func(y *story) {
+	runStory(t, scheduled(lb.TwoChoices, 1, 1, 1, 1, 1), func(y *story) {
 		if got := y.spread(1, 500); slices.Max(got) > 110 || slices.Min(got) < 90 {
 			y.t.Errorf("500 flows to 5 backends: %v", got)
 		}
@@ -194,7 +194,7 @@ func TestBySource(t *testing.T) {
 	hashed := scheduled(lb.Maglev, 1, 1, 1, 1)
 	hashed.Hash = lb.HashSource
 	for _, s := range []lb.RoutedService{scheduled(lb.SourceHash, 1, 1, 1, 1), hashed} {
-		tell(t, s, func(y *story) {
+		runStory(t, s, func(y *story) {
 			met := map[int]bool{}
 			for number := range byte(neighbours) {
 				y.from = clientOf(0, false, number)
@@ -215,7 +215,7 @@ func TestBySource(t *testing.T) {
 
 // TestFailover: the first that is there has all, and gets them again when it is back.
 func TestFailover(t *testing.T) {
-	tell(t, scheduled(lb.Failover, 1, 1, 1), func(y *story) {
+	runStory(t, scheduled(lb.Failover, 1, 1, 1), func(y *story) {
 		y.spreadTo(0, 1, 20)
 		y.lose(0)
 		y.spreadTo(1, 21, 40)
@@ -226,7 +226,7 @@ func TestFailover(t *testing.T) {
 	})
 	bounded := scheduled(lb.Failover, 1, 1, 1)
 	bound(&bounded, 5, 0)
-	tell(t, bounded, func(y *story) {
+	runStory(t, bounded, func(y *story) {
 		y.spreadTo(0, 1, 5)
 		y.spreadTo(1, 6, 10)
 		y.spreadTo(2, 11, 15)
@@ -248,7 +248,7 @@ func (y *story) spreadTo(backend, first, last int) {
 func TestThresholds(t *testing.T) {
 	bounded := scheduled(lb.RoundRobin, 1, 1)
 	bounded.Backends[0].Upper, bounded.Backends[0].Lower = 4, 2
-	tell(t, bounded, func(y *story) {
+	runStory(t, bounded, func(y *story) {
 		if got := y.spread(1, 12); !slices.Equal(got, []int{4, 8}) {
 			y.t.Errorf("12 flows: %v, want 4 for the first", got)
 		}
@@ -262,7 +262,7 @@ func TestThresholds(t *testing.T) {
 	all := scheduled(lb.Maglev, 1, 1)
 	bound(&all, 3, 0)
 	all.Limits.Refuse = lb.RefuseByReset
-	tell(t, all, func(y *story) {
+	runStory(t, all, func(y *story) {
 		if got := y.spread(1, 6); !slices.Equal(got, []int{3, 3}) {
 			y.t.Errorf("6 flows: %v, want 3 each", got)
 		}
@@ -299,7 +299,7 @@ func TestCap(t *testing.T) {
 			if refuse == lb.RefuseByReset {
 				refused = map[bool]string{false: "reset_connection_limit", true: "unreachable_connection_limit"}[udp]
 			}
-			tell(t, s, func(y *story) {
+			runStory(t, s, func(y *story) {
 				y.spread(1, 5)
 				y.expect(6, "S", refused)
 				y.expect(5, "S", "forwarded")
@@ -317,7 +317,7 @@ func TestRate(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
 		s := scheduled(scheduler, 1, 1)
 		s.Limits = slow
-		tell(t, s, func(y *story) {
+		runStory(t, s, func(y *story) {
 			y.spread(1, 5)
 			y.expect(6, "S", "reset_rate_limit")
 			y.expect(7, "A", "forwarded")
@@ -326,7 +326,7 @@ func TestRate(t *testing.T) {
 	}
 	datagrams := testService(vip4, 53, lb.UDP, lb.Maglev, 2)
 	datagrams.Limits = lb.Limits{Rate: 1, Refuse: lb.RefuseByReset}
-	tell(t, datagrams, func(y *story) {
+	runStory(t, datagrams, func(y *story) {
 		y.expect(1, "", "forwarded")
 		y.expect(2, "", "unreachable_rate_limit")
 		y.expect(1, "", "forwarded")
@@ -337,7 +337,7 @@ func TestRate(t *testing.T) {
 func TestPersistence(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
 	persist(&s, 24, 0)
-	tell(t, s, func(y *story) {
+	runStory(t, s, func(y *story) {
 		backend := y.to(1, "S")
 		y.to(1, "A")
 		y.spreadTo(backend, 2, 10)
@@ -371,7 +371,7 @@ func TestPersistence(t *testing.T) {
 func TestPersistenceOutlivesItsProof(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
 	persist(&s, 32, 128)
-	tell(t, s, func(y *story) {
+	runStory(t, s, func(y *story) {
 		affinity := func() *remembered {
 			m := y.r.model
 			return m.lookUp(flowName{client: y.from, service: m.standings[y.s.Key()].id, affinity: true})

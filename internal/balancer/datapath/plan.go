@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// flowLimit returns how many proven flows there is to be room for.
+// flowLimit returns the number of proven flows that there is to be room for.
 func (d *Datapath) flowLimit(c *generation.Revision) uint32 {
 	switch {
 	case d.options.FlowLimit != 0:
@@ -35,8 +35,8 @@ func (d *Datapath) requestedHook(state lb.State) lb.Hook {
 	return cmp.Or(state.Hook, d.hook, d.options.Hook)
 }
 
-// planMemory says what a change is going to take, and refuses what would not fit into the
-// memory that is left.
+// planMemory returns the kernel memory that a change needs, and refuses one that would not fit into the memory that is
+// left.
 func (d *Datapath) planMemory(c *generation.Revision) error {
 	capacity, err := generation.CapacityFor(c)
 	if err != nil {
@@ -51,7 +51,7 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 	return sharedmaps.FitPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
 }
 
-// noteMemory keeps what was taken.
+// noteMemory notes the memory plan after a change.
 func (d *Datapath) noteMemory(c *generation.Revision) {
 	have := sharedmaps.SizesOf(d.shared)
 	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.Memory.Storage)*8))
@@ -63,8 +63,8 @@ func (d *Datapath) noteMemory(c *generation.Revision) {
 	d.plan = plan
 }
 
-// putFlowLimits says how many flows were asked for, where the tables are made for just
-// those: they are of whole buckets, and of as many as ever were needed.
+// putFlowLimits puts the configured limits of flows into a plan, where the tables were made for just those: tables have
+// whole buckets, and as many as were ever needed.
 func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *generation.Revision) {
 	if limit := d.flowLimit(c); flowtable.BucketsFor(limit) == of.Flows {
 		plan.ProvenLimit = limit
@@ -74,8 +74,8 @@ func (d *Datapath) putFlowLimits(plan *lb.MemoryPlan, of sharedmaps.Sizes, c *ge
 	}
 }
 
-// makeMemory makes the map of a generation for a configuration, and puts that there.
-// It returns where the services are, in the order of the change's records.
+// makeMemory makes the map of a generation, and puts a configuration there. It returns the services' placements, in the
+// order of the change's records.
 func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	*generation.Memory, []generation.Placement, error,
 ) {
@@ -89,7 +89,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	}
 	mapSpec := spec.Maps[objects.GenerationSection].Copy()
 	mapSpec.Name, mapSpec.ValueSize, mapSpec.Flags = "generation", plan.Bytes(), unix.BPF_F_MMAPABLE
-	// Those are of the few bytes that the object file has in its place.
+	// Those describe the few bytes that the object file has in its place.
 	mapSpec.Contents, mapSpec.Key, mapSpec.Value = nil, nil, nil
 	made, err := d.kernel.NewMap(mapSpec)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	return m, homes, nil
 }
 
-// sizesToMake says what those maps are to hold that are not enough for it.
+// sizesToMake returns the sizes of shared maps for a change: with room to grow where those in use are too small.
 func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
 	want := d.sizesFor(c)
 	if !want.Within(d.shared) {
@@ -121,7 +121,7 @@ func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
 	return want
 }
 
-// sizesFor says what the shared maps must hold.
+// sizesFor returns the sizes that the shared maps must have at least.
 func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
 	want := sharedmaps.Sizes{Backends: max(c.Places.Indices, 1), Services: max(c.Places.IDs, 1), Returns: 1, Ways: 1,
 		Flows: flowtable.BucketsFor(d.flowLimit(c)), Newcomers: flowtable.BucketsFor(d.options.UnprovenLimit)}

@@ -9,8 +9,8 @@ import "github.com/jeoul/jeoul/internal/balancer/lb"
 // receiver.
 func (d *Datapath) Counted() <-chan struct{} { return d.counted }
 
-// PortsHeld returns how many ports of full NAT's pool the flows of each of these backends keep,
-// as BackendCount has it; 0 for one that there is not. It costs much less than Counters.
+// PortsHeld returns how many ports of full NAT's pool the flows of each of these backends keep, as BackendCount has it;
+// 0 for an unknown backend. It costs much less than Counters.
 func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,8 +23,8 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	})
 }
 
-// tellCounted says that flows were counted, while a service is of full NAT.
-func (d *Datapath) tellCounted() {
+// notifyCounted notifies the receiver of Counted that flows were counted, while a service is of full NAT.
+func (d *Datapath) notifyCounted() {
 	if !d.janitor.Pooled() {
 		return
 	}

@@ -33,7 +33,7 @@ func TestPortsHeld(t *testing.T) {
 		}
 	}
 	apply(plain)
-	d.tellCounted()
+	d.notifyCounted()
 	if len(d.counted) != 0 {
 		t.Error("counts are told without full NAT")
 	}
@@ -72,7 +72,7 @@ func TestPortsHeld(t *testing.T) {
 		}
 	}
 	for range 2 { // the second does not wait for a receiver
-		d.tellCounted()
+		d.notifyCounted()
 	}
 	select {
 	case <-d.Counted():

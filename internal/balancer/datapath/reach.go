@@ -14,13 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// The interfaces can change while packets arrive. The new programs are attached to the
-// interfaces that come before any program sends packets by those, then exchanged on those that
-// stay, one step an interface, and taken off those that leave once no program sends packets
-// there. What all of them remember and count is the same.
+// The interfaces can change while packets arrive. The new programs are attached to the interfaces that come before any
+// program sends packets by those, then exchanged on those that stay, one step an interface, and taken off those that
+// leave once no program sends packets there. All of them share the maps of flows and counters.
 
 // portsOf returns the interfaces of these names. One in use that was deleted is left out until there is one of its name
-// again. If all of them were, those in use stay: no packet arrives, and what is to be done with packets can change in
+// again. If all of them were deleted, those in use stay: no packet arrives, and the configuration can still change in
 // memory.
 func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	ports, err := d.findPorts(names)
@@ -41,7 +40,7 @@ func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	return d.findPorts(present)
 }
 
-// leaving are the interfaces in use that are none of these.
+// leaving are the interfaces in use that are not among these.
 func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 	if d.current == nil {
 		return nil
@@ -50,8 +49,8 @@ func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 		func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
 }
 
-// reach puts the programs of a new generation to work by the way in use, on these interfaces
-// and no others. The lack that it returns with an error says why another way may do.
+// reach attaches the programs of a new generation by the method in use, to these interfaces and no others. The lack
+// that it returns with an error says why another method may work.
 func (d *Datapath) reach(ports []attach.Port, made *loader.Programs) (lack string, err error) {
 	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: d.method}
 	if err := h.reach(); err != nil {
@@ -85,7 +84,7 @@ func (h *hookChange) reach() error {
 	if err := h.release(leaving, h.d.current.Programs); err != nil {
 		return err
 	}
-	// What stays off harms nothing: it is tried again by the next change, and at the end.
+	// Features that stay off do no harm: they are tried again by the next change, and at the end.
 	_ = h.d.tags.Hide(h.ports)
 	return nil
 }

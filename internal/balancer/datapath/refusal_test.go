@@ -64,7 +64,7 @@ func TestRefusalsWeigh(t *testing.T) {
 			{lb.TwoChoices, []uint16{1, 1, 1}, 20},
 		} {
 			t.Run(string(mode)+"/"+string(test.scheduler), func(t *testing.T) {
-				tell(t, seenService(mode, test.scheduler, test.weights...), func(y *story) {
+				runStory(t, seenService(mode, test.scheduler, test.weights...), func(y *story) {
 					if n := y.holdAndRefuse(0, 20, 100); n > test.most {
 						y.t.Errorf("%d of 100 connections go to a backend that refuses them, want at most %d",
 							n, test.most)
@@ -79,7 +79,7 @@ func TestRefusalsWeigh(t *testing.T) {
 // them than the others, though they hold some and it none.
 func TestRefusalsAreNoMerit(t *testing.T) {
 	for _, mode := range modesThatSee {
-		tell(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
 			y.holdAndRefuse(0, 20, 10)
 			refused := 0
 			for port := 1001; port <= 1030; port++ {
@@ -103,7 +103,7 @@ func TestRefusalsAreNoMerit(t *testing.T) {
 // soon what it lacks.
 func TestRefusalsAreForgiven(t *testing.T) {
 	for _, mode := range modesThatSee {
-		tell(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
 			y.holdAndRefuse(0, 20, 100)
 			y.pass(10 * time.Second)
 			counts := make([]int, 3)
@@ -123,7 +123,7 @@ func TestRefusalsAreForgiven(t *testing.T) {
 // TestRefusalsPass: without a new connection that comes about, too, and whatever the others
 // hold.
 func TestRefusalsPass(t *testing.T) {
-	tell(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
+	runStory(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
 		y.holdAndRefuse(0, 20, 100)
 		y.pass((refusalLasts + 10) * time.Second)
 		y.spreadTo(0, 1001, 1010)
@@ -137,7 +137,7 @@ func TestRefusedTakesNoPlace(t *testing.T) {
 		bounded := seenService(mode, lb.LeastConnections, 1, 1)
 		bound(&bounded, 3, 0)
 		bounded.Limits = lb.Limits{Connections: 4}
-		tell(t, bounded, func(y *story) {
+		runStory(t, bounded, func(y *story) {
 			// The first is idle again and again, for it refuses.
 			for port := 1; port <= 40; port++ {
 				for y.to(port, "S") == 0 {
@@ -160,7 +160,7 @@ func TestRefusedTakesNoPlace(t *testing.T) {
 
 // TestRefusalsDoNotTurn: rr gives each its turn, as it is defined.
 func TestRefusalsDoNotTurn(t *testing.T) {
-	tell(t, seenService(lb.NAT, lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runStory(t, seenService(lb.NAT, lb.RoundRobin, 1, 1, 1), func(y *story) {
 		if n := y.holdAndRefuse(0, 20, 99); n != 33 {
 			y.t.Errorf("%d of 99 connections go to a backend that refuses them, want a third", n)
 		}
@@ -169,7 +169,7 @@ func TestRefusalsDoNotTurn(t *testing.T) {
 
 // TestRefusalsOfOneThatLeft: a backend that has the index next begins without a penalty.
 func TestRefusalsOfOneThatLeft(t *testing.T) {
-	tell(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
+	runStory(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
 		y.holdAndRefuse(0, 20, 100)
 		all := y.s
 		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = s.Backends[1:], s.Paths[1:] })
@@ -182,7 +182,7 @@ func TestRefusalsOfOneThatLeft(t *testing.T) {
 // TestOthersResets: RST in the middle of a connection, or the client's, is no refusal.
 func TestOthersResets(t *testing.T) {
 	for _, mode := range modesThatSee {
-		tell(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
 			y.spread(1, 9)
 			for port := 1; port <= 3; port++ {
 				y.play(port, "<SA A <R")

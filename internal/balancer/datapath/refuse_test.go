@@ -238,7 +238,7 @@ func TestUsedUpIsAnswered(t *testing.T) {
 		tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 50 }
 		s := testService(vip4, 80, protocol, lb.RoundRobin, 3)
 		s.Limits = lb.Limits{Connections: 1 << 20, Refuse: lb.RefuseByReset}
-		tellWith(t, tiny, s, func(y *story) {
+		runStoryWith(t, tiny, s, func(y *story) {
 			ends := map[string]int{}
 			for port := 1; port <= 300; port++ {
 				v := y.send(port, "S")

@@ -17,27 +17,25 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// The hook can change while packets arrive. XDP runs before TC, and what it sends or drops
-// never reaches TC. So TC is there for as long as XDP comes or goes, and XDP comes and goes
-// with a program that passes everything: on every interface, for a frame that XDP redirects
-// to one without XDP may be lost there. What decides is exchanged in one step per interface,
-// and a packet meets the old program or the new one. A packet that XDP leaves to the kernel
-// while both decide is left by TC, too: it bears nothing that is ours any more. It is counted
-// twice.
+// The hook can change while packets arrive. XDP runs before TC, and frames that it sends or drops never reach TC. So
+// our TC programs are attached while XDP is attached or detached, and XDP is attached and detached with a program that
+// passes everything: on every interface, for a frame that XDP redirects to one without XDP may be lost there. The
+// deciding program is exchanged in one step per interface, and a packet meets the old program or the new one. A packet
+// that XDP leaves to the kernel while both decide is left to it by TC, too, for it has no address by which TC would
+// decide otherwise; it is counted twice.
 
 // queued is how long packets that XDP has passed may be on their way to TC, in a queue of
 // another CPU (RPS) or waiting to be merged (GRO).
 const queued = 50 * time.Millisecond
 
-// rehook attaches the programs of a new generation as a requested wants it, on interfaces that may
-// be others than before, and then takes the current ones off. On an error these go on.
+// rehook attaches the programs of a new generation to the requested hook, on interfaces that may be others than before,
+// and then takes the current ones off. On an error these go on.
 func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc) (*loader.Programs, error) {
 	last := fmt.Errorf("hook: %s: %w on these interfaces", requested, attach.ErrUnsupported)
 	var lacks []string
 	for _, a := range d.attempts(requested, ports) {
 		if a.Method != d.method && a.Method.Hook == d.method.Hook {
-			// An interface has one program of a hook at a time, so there is no step from
-			// one of its ways to the other.
+			// An interface has one program of a hook at a time, so there is no step from one of its methods to another.
 			lacks = append(lacks, d.passedOver(a.Method, ports))
 			continue
 		}
@@ -56,7 +54,7 @@ func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc)
 	return nil, last
 }
 
-// passedOver says why a way of the hook in use is not taken.
+// passedOver returns the reason why a method of the hook in use is not taken.
 func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface) {
 		return w.Lack(ports[0]) // it was tried before the one that is in use
@@ -64,9 +62,8 @@ func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
 	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
 }
 
-// take loads a generation and puts it to work by a way, which may be the one in use. The lack
-// that it returns with an error says why another way may do; without one, what is not as it
-// should be.
+// take loads a generation and attaches it by a method, which may be the one in use. The lack that it returns with an
+// error says why another method may work; without an error, the lack is the deficiency of this one.
 func (d *Datapath) take(ports []attach.Port, w attach.Method, load loadFunc) (
 	made *loader.Programs, lack string, err error,
 ) {
@@ -86,7 +83,7 @@ func (d *Datapath) take(ports []attach.Port, w attach.Method, load loadFunc) (
 	return made, lack, nil
 }
 
-// moveTo puts the programs of a new generation to work by another hook.
+// moveTo attaches the programs of a new generation to another hook.
 func (d *Datapath) moveTo(ports []attach.Port, made *loader.Programs, w attach.Method) (lack string, err error) {
 	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
@@ -123,11 +120,11 @@ type hookChange struct {
 	// holds keep the new programs.
 	holds []attach.Hold
 	lack  string
-	// done is how to take back what was done so far.
+	// done are the functions that undo the steps made so far.
 	done []func() error
 }
 
-// undo takes back what was done, the last step first.
+// undo undoes the steps, the last one first.
 func (h *hookChange) undo() (err error) {
 	for _, back := range slices.Backward(h.done) {
 		err = errors.Join(err, back())
@@ -149,7 +146,7 @@ func (h *hookChange) toXDP() error {
 	if err := h.exchange(h.holds, h.ports, h.made.Programs, pass); err != nil {
 		return err
 	}
-	// What was passed before is decided on in TC.
+	// TC decides on packets that XDP has passed before.
 	rcu.Wait()
 	<-time.After(queued)
 	return h.release(h.before, h.d.current.Programs)
@@ -175,7 +172,7 @@ func (h *hookChange) toTC() error {
 	return nil
 }
 
-// attach hooks programs onto the interfaces by the new way.
+// attach hooks programs onto the interfaces by the new method.
 func (h *hookChange) attach(programs []*ebpf.Program) error {
 	holds, refused, err := h.d.attachAll(programs, h.ports, h.method)
 	if err != nil {
@@ -208,7 +205,7 @@ func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) er
 			continue
 		}
 		err = fmt.Errorf("detaching from %s in %s (it goes on there): %w", p.Name, h.d.method.Name, err)
-		// The last one, too: it is not ours to exchange any more.
+		// The last one, too: its link cannot be exchanged any more.
 		for _, p := range leaving[:at+1] {
 			back := h.d.current.PortAt(p)
 			again, failed := h.d.attach(programs[back], p, h.d.method)

@@ -369,7 +369,7 @@ func TestPacketsWhileTheHookChanges(t *testing.T) {
 				w.drain(t, 1)
 				move(hook)
 				send(100 + i)
-				w.expect(t, 1, "frame after a change to "+string(hook), arrival{1, 14 + 40 + 100 + i, false})
+				w.expect(t, 1, "frame after a change to "+string(hook), delivered{1, 14 + 40 + 100 + i, false})
 			}
 			testenv.In(t, w.balancer, func() error {
 				n, err := received()

@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 )
 
-// reload loads the program again, as d.tracing wants it now, and puts that in place of
-// what forwards. Its memory stays. On an error, what forwards goes on.
+// reload loads the programs anew, traced or plain as d.tracing is now, and puts them in the place of the present ones.
+// The memory stays. On an error, the present ones go on.
 func (d *Datapath) reload() error {
 	last := d.current
 	made, err := d.install(last.Ports, d.hook, func(kind loader.Kind) (*loader.Programs, error) {
@@ -24,7 +24,7 @@ func (d *Datapath) reload() error {
 	return nil
 }
 
-// ready says why there is nothing to trace yet, or no more.
+// ready returns an error where there is nothing to trace: no Apply yet, or closed.
 func (d *Datapath) ready() error {
 	if d.closed {
 		return ErrClosed

@@ -41,14 +41,14 @@ func (k *talk) says(port uint16, flags string) verdict {
 	return expectOutcome(k.T, k.rig, p.build(k.T), "forwarded")
 }
 
-// from is what a backend sends to a port of the client.
+// from is a packet of a backend to a port of the client.
 func (k *talk) from(b lb.Backend, port uint16, flags string) packetSpec {
 	return packetSpec{from: b.Address, at: k.client, sport: b.Port, dport: port, flags: flags,
 		udp: k.service.Protocol == lb.UDP, payload: 10}
 }
 
-// hears expects an outcome of that.
-func (k *talk) hears(b lb.Backend, port uint16, flags, want string) {
+// expect expects an outcome of such a packet.
+func (k *talk) expect(b lb.Backend, port uint16, flags, want string) {
 	k.Helper()
 	expectOutcome(k.T, k.rig, k.from(b, port, flags).build(k.T), want)
 }
@@ -69,63 +69,63 @@ func TestPacketsOfNoFlow(t *testing.T) {
 		alone bool
 	}{
 		"of a connection, and of none": {protocol: lb.TCP, run: func(k *talk) {
-			k.hears(k.service.Backends[0], 1000, "A", unknown)
+			k.expect(k.service.Backends[0], 1000, "A", unknown)
 			its, other := k.ofVerdict(k.says(1000, "S"))
-			k.hears(its, 1000, "SA", "returned")
-			k.hears(other, 1000, "SA", unknown)
-			k.hears(its, 1001, "SA", unknown)
+			k.expect(its, 1000, "SA", "returned")
+			k.expect(other, 1000, "SA", unknown)
+			k.expect(its, 1001, "SA", unknown)
 			k.says(1000, "A")
-			k.hears(its, 1000, "PA", "returned")
-			k.hears(its, 1000, "PA", "returned")
-			k.hears(its, 1001, "PA", unknown)
-			k.hears(other, 1000, "R", unknown)
-			k.hears(its, 1000, "R", "returned")
+			k.expect(its, 1000, "PA", "returned")
+			k.expect(its, 1000, "PA", "returned")
+			k.expect(its, 1001, "PA", unknown)
+			k.expect(other, 1000, "R", unknown)
+			k.expect(its, 1000, "R", "returned")
 		}},
 		"by UDP, as long as one of the two speaks": {protocol: lb.UDP, run: func(k *talk) {
 			its, other := k.ofVerdict(k.says(1000, ""))
 			k.says(1000, "")
 			for range 3 {
 				k.pass(k.T, testTimeouts.UDP-time.Second)
-				k.hears(other, 1000, "", unknown)
-				k.hears(its, 1000, "", "returned")
+				k.expect(other, 1000, "", unknown)
+				k.expect(its, 1000, "", "returned")
 			}
 			k.pass(k.T, testTimeouts.UDP)
-			k.hears(its, 1000, "", unknown)
+			k.expect(its, 1000, "", unknown)
 		}},
 		"a stream that answers one datagram": {protocol: lb.UDP, run: func(k *talk) {
 			its, _ := k.ofVerdict(k.says(1000, ""))
 			for range 3 {
 				k.pass(k.T, testTimeouts.First-time.Second)
-				k.hears(its, 1000, "", "returned")
+				k.expect(its, 1000, "", "returned")
 			}
 			k.pass(k.T, testTimeouts.First)
-			k.hears(its, 1000, "", unknown)
+			k.expect(its, 1000, "", unknown)
 		}},
 		"a half-open connection does not live by what its backend sends": {protocol: lb.TCP, run: func(k *talk) {
 			its, _ := k.ofVerdict(k.says(1000, "S"))
 			k.pass(k.T, testTimeouts.Opening-time.Second)
-			k.hears(its, 1000, "SA", "returned")
+			k.expect(its, 1000, "SA", "returned")
 			k.pass(k.T, time.Second)
-			k.hears(its, 1000, "SA", unknown)
+			k.expect(its, 1000, "SA", unknown)
 		}},
 		"of a client's packet in the middle of a flow that is not known": {protocol: lb.TCP, run: func(k *talk) {
 			its, other := k.ofVerdict(k.says(1000, "A"))
-			k.hears(its, 1000, "R", "returned")
-			k.hears(other, 1000, "R", unknown)
+			k.expect(its, 1000, "R", "returned")
+			k.expect(other, 1000, "R", unknown)
 			k.pass(k.T, settlesAfter(&k.service))
-			k.hears(its, 1000, "R", unknown)
+			k.expect(its, 1000, "R", unknown)
 			k.says(1000, "R")
-			k.hears(its, 1000, "R", unknown)
+			k.expect(its, 1000, "R", unknown)
 		}},
 		"late, of a connection that was silent for too long": {protocol: lb.TCP, run: func(k *talk) {
 			only := k.service.Backends[0]
 			k.says(1000, "S")
-			k.hears(only, 1000, "SA", "returned")
+			k.expect(only, 1000, "SA", "returned")
 			k.says(1000, "A")
 			k.pass(k.T, testTimeouts.Established)
-			k.hears(only, 1000, "PA", "returned")
+			k.expect(only, 1000, "PA", "returned")
 			k.pass(k.T, settlesAfter(&k.service))
-			k.hears(only, 1000, "PA", unknown)
+			k.expect(only, 1000, "PA", unknown)
 		}, alone: true},
 		"fragments": {protocol: lb.UDP, run: func(k *talk) {
 			its, other := k.ofVerdict(k.says(1000, ""))
@@ -160,14 +160,14 @@ func TestPacketsOfNoFlow(t *testing.T) {
 			}
 			k.apply(k.T, state(lb.Maglev))
 			its, other := k.ofVerdict(k.says(1000, "S"))
-			k.hears(other, 1000, "A", "returned")
+			k.expect(other, 1000, "A", "returned")
 			k.apply(k.T, state(lb.RoundRobin))
-			k.hears(its, 1000, "A", "returned")
-			k.hears(other, 1000, "A", unknown)
+			k.expect(its, 1000, "A", "returned")
+			k.expect(other, 1000, "A", unknown)
 			k.pass(k.T, settlesAfter(&k.service))
-			k.hears(its, 1000, "A", unknown)
+			k.expect(its, 1000, "A", unknown)
 			k.says(1000, "A")
-			k.hears(its, 1000, "A", "returned")
+			k.expect(its, 1000, "A", "returned")
 		}},
 		"of a backend that leaves, and comes back": {protocol: lb.TCP, run: func(k *talk) {
 			its, other := k.ofVerdict(k.says(1000, "S"))
@@ -179,13 +179,13 @@ func TestPacketsOfNoFlow(t *testing.T) {
 				}
 			}
 			k.apply(k.T, lb.State{Services: []lb.RoutedService{fewer}})
-			k.hears(its, 1000, "PA", "returned")
-			k.hears(its, 1001, "PA", "returned")
-			k.hears(other, 1001, "PA", unknown)
+			k.expect(its, 1000, "PA", "returned")
+			k.expect(its, 1001, "PA", "returned")
+			k.expect(other, 1001, "PA", unknown)
 			k.apply(k.T, all)
 			// Now by the hash alone, which names one of them.
 			named, _ := k.ofVerdict(k.says(1002, "A"))
-			k.hears(named, 1002, "PA", "returned")
+			k.expect(named, 1002, "PA", "returned")
 		}},
 	}
 	oneHook(t, func(t *testing.T, hook lb.Hook) {

@@ -23,8 +23,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/takeover"
 )
 
-// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps
-// (keeper) and writes a snapshot of what only the process knows (snapshotwrite.go).
+// The story of a restart, from top to bottom. Each change that a process makes pins a set of programs and maps (keeper)
+// and writes a snapshot of the state that only the process has (snapshotwrite.go).
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
 //  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins
@@ -40,8 +40,8 @@ import (
 //
 // Detach ends it: without a process, it takes all of this away.
 
-// Leave ends the process's part: what is kept goes on, and the next process takes it over. A
-// datapath that keeps nothing is closed.
+// Leave ends the process's part: the kept data plane goes on, and the next process takes it over. A datapath that keeps
+// nothing is closed.
 func (d *Datapath) Leave() error {
 	if d.keeper == nil {
 		return d.Close()
@@ -58,11 +58,10 @@ func (d *Datapath) Leave() error {
 	})
 }
 
-// cure ends an error of what was found and is of no use.
+// cure is the remedy at the end of an error about a data plane that was found and cannot be used.
 const cure = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
 
-// takeOver looks for a data plane that was kept, and takes it over. One that cannot be, since
-// its interfaces are gone, it takes away.
+// takeOver looks for a data plane that was kept, and takes it over. One whose interfaces are gone it removes.
 func (d *Datapath) takeOver() error {
 	k := d.keeper
 	if k == nil {
@@ -95,7 +94,7 @@ func (d *Datapath) takeOver() error {
 	return nil
 }
 
-// startAfresh removes what is kept, and with it what it has attached.
+// startAfresh removes a kept data plane, and detaches its programs.
 func (d *Datapath) startAfresh(because string) error {
 	k := d.keeper
 	if because != "" {
@@ -116,11 +115,11 @@ func (d *Datapath) startAfresh(because string) error {
 	return err
 }
 
-// staleNote says what an older snapshot than the one that packets go by means.
+// staleNote explains the effect of a snapshot that is older than the generation that packets go by.
 const staleNote = "the last changes before the process ended could be written down nowhere: " +
 	"connections of backends that came with them are balanced anew"
 
-// adopt goes on with what was found.
+// adopt takes over the data plane that was found.
 func (d *Datapath) adopt(f *takeover.Found) error {
 	s := f.Snapshot
 	if s.IDs > f.Shared.Turns.MaxEntries() || len(s.Generations) > int(f.Shared.Counts.MaxEntries()) ||
@@ -163,20 +162,20 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 		Collections: []*ebpf.Collection{{Programs: programs}}}
 	d.keeper.Number = d.keeper.Latest(max(s.Number, f.Memory.Head().Snapshot))
 	head := f.Memory.Head()
-	var stood time.Duration
+	var gap time.Duration
 	if moved := atomic.LoadUint64(&head.Moved); moved != 0 { // a build that does not note it has left the data plane
-		stood = max(flowtable.Monotonic()-time.Duration(moved), 0)
-		d.absent = min(stood, LongAbsence)
+		gap = max(flowtable.Monotonic()-time.Duration(moved), 0)
+		d.absent = min(gap, LongAbsence)
 	}
-	d.janitor.Begin(atomic.LoadUint32(&head.Clock), stood)
+	d.janitor.Begin(atomic.LoadUint32(&head.Clock), gap)
 	d.notes = append(d.notes,
 		fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 			d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
 	return nil
 }
 
-// finishAdoption does what is left to do once a generation of ours has taken the place of one
-// before. Old are the shared maps of before.
+// finishAdoption completes the take-over once a generation of ours has replaced the adopted one. Old are the shared
+// maps before that.
 func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	if d.keeper == nil {
 		return
@@ -199,8 +198,8 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	d.keeper.RemoveOld(d.current)
 }
 
-// noteLedger writes down what maps of counters had counted that were replaced: until the last
-// packet had gone by them, that was not known. Without it, a snapshot is less exact.
+// noteLedger writes down the final counts of maps that were replaced, which are known only once the last packet has
+// used them. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
 	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.Ports)
 	d.keeper.Show(d.current.Memory)
@@ -214,7 +213,7 @@ func (d *Datapath) Close() error {
 	})
 }
 
-// end closes the datapath: release lets go of what is attached.
+// end closes the datapath; release detaches the programs, or leaves them attached.
 func (d *Datapath) end(release func() error) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -247,12 +246,12 @@ func (d *Datapath) Adopted() bool {
 	return d.current != nil && d.current.Adopted
 }
 
-// LongAbsence is what Absent returns at most.
+// LongAbsence is the longest time that Absent returns.
 const LongAbsence = 365 * 24 * time.Hour
 
 // Absent returns for how long there was no process when Open took a data plane over; LongAbsence where it took none
-// over, or a build has left that which does not note it.
+// over, or where the build that has left it does not note the time.
 func (d *Datapath) Absent() time.Duration { return d.absent }
 
-// Notes returns what there is to say of what Open found, a line each.
+// Notes returns messages about the data plane that Open took over, a line each.
 func (d *Datapath) Notes() []string { return d.notes }

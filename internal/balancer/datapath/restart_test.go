@@ -91,8 +91,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	return d.Close()
 }
 
-// processTime is what the process has used of the processors: on a busy machine, it says more than the time
-// that went by.
+// processTime is the CPU time of the process: on a busy machine, it says more than the time that went by.
 func processTime() time.Duration {
 	var used unix.Rusage
 	_ = unix.Getrusage(unix.RUSAGE_SELF, &used)

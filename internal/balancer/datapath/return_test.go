@@ -105,7 +105,7 @@ func modelOf(tb testing.TB, state lb.State) *model {
 	return m
 }
 
-// natReply is what a backend of NAT sends to a client.
+// natReply is a packet of a backend of NAT to a client.
 func natReply(m *model, vip netip.Addr, udp bool, client netip.Addr) packetSpec {
 	backend := m.service(vip, portNAT, udp).Backends[1]
 	return packetSpec{from: backend.Address, at: client, sport: backend.Port, dport: 40000, udp: udp, flags: "SA",
@@ -155,7 +155,7 @@ func TestReturnEndpoints(t *testing.T) {
 type flow struct {
 	r      *rig
 	client packetSpec
-	// pool is what the backend sees as its client.
+	// pool is the address and port that the backend sees as its client's.
 	pool    netip.AddrPort
 	backend lb.BackendKey
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// What a program returns for an outcome, by hook: XDP_DROP, XDP_PASS, XDP_TX,
-// XDP_REDIRECT; TC_ACT_SHOT, TC_ACT_UNSPEC, TC_ACT_REDIRECT.
+// actions are the return codes of a program, by hook: XDP_DROP, XDP_PASS, XDP_TX, XDP_REDIRECT; TC_ACT_SHOT,
+// TC_ACT_UNSPEC, TC_ACT_REDIRECT.
 var actions = map[lb.Hook]struct{ drop, pass, transmit, redirect uint32 }{
 	lb.HookXDP: {1, 2, 3, 4},
 	lb.HookTC:  {2, 0xffffffff, 7, 7},
@@ -37,7 +37,7 @@ type rig struct {
 	model    *model
 	// context makes what the program is told beside the frame; nil is nothing.
 	context func(length int) []byte
-	// want is what the counters must be; last is what they were.
+	// want has the counters' expected values; last has their previous ones.
 	want, last lb.Counters
 	out        []byte
 	// owners are the backends by their places.
@@ -376,8 +376,8 @@ func equalCounters(c lb.Counters, o lb.Counters) bool {
 	return slices.Equal(c.Outcomes, o.Outcomes) && maps.Equal(c.Backends, o.Backends)
 }
 
-// contextFrom is what the kernel tells a program about a frame that came in on
-// an interface: struct xdp_md or struct __sk_buff of <linux/bpf.h>.
+// contextFrom is the context of a program for a frame that came in on an interface: struct xdp_md or struct __sk_buff
+// of <linux/bpf.h>.
 func contextFrom(hook lb.Hook, ifindex, length int) []byte {
 	order := binary.NativeEndian
 	if hook == lb.HookXDP {

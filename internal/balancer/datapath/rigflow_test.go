@@ -105,7 +105,7 @@ func (r *rig) compareBucket(table int, number uint32, got *objects.XDPFlowBucket
 	return problem.String()
 }
 
-// placeContents is what one place of a table holds.
+// placeContents is the entry in one place of a table.
 type placeContents struct {
 	tag     uint16
 	state   flowState
@@ -116,7 +116,7 @@ type placeContents struct {
 	// backend is zero where the flow's has left.
 	backend lb.BackendKey
 	pool    netip.AddrPort
-	// host is what a group's affinity has of a host's address.
+	// host is the number by which a group's affinity knows a host's address.
 	host uint64
 	isn  uint32
 }
@@ -188,7 +188,7 @@ func (r *rig) poolIn(flow *objects.XDPFlow, backend lb.BackendKey) netip.AddrPor
 	return netip.AddrPortFrom(pool[flow.Source.Address], mapmem.NetworkOrder(flow.Source.Port))
 }
 
-// describe says what a place should hold.
+// describe returns the contents that a place should have.
 func (m *model) describe(e *remembered) (contents placeContents) {
 	if e == nil {
 		return contents
@@ -209,8 +209,8 @@ func (m *model) describe(e *remembered) (contents placeContents) {
 	return contents
 }
 
-// hostOf is what a group remembers of a host: an IPv4 address as its bytes are in a packet, or
-// 47 bits of a hash of an IPv6 one, above which the 48th is set.
+// hostOf is the number by which a group's affinity knows a host: an IPv4 address as its bytes are in a packet, or 47
+// bits of a hash of an IPv6 one, above which the 48th is set.
 func hostOf(a netip.Addr) uint64 {
 	b := a.AsSlice()
 	if a.Is4() {
@@ -219,7 +219,7 @@ func hostOf(a netip.Addr) uint64 {
 	return mix(binary.LittleEndian.Uint64(b)*multiplier+binary.LittleEndian.Uint64(b[8:])*multiplier2)>>17 | 1<<47
 }
 
-// nameOf says what an entry is, for a person.
+// nameOf describes an entry to a person.
 func (m *model) nameOf(e *remembered) string {
 	if e == nil {
 		return "free"

@@ -30,7 +30,7 @@ func (d *Datapath) runJanitor() {
 	}
 }
 
-// followRounds does what is to be done after a round of the janitor.
+// followRounds does the work that follows a round of the janitor.
 func (d *Datapath) followRounds(rounds <-chan struct{}) {
 	for {
 		select {
@@ -38,7 +38,7 @@ func (d *Datapath) followRounds(rounds <-chan struct{}) {
 			return
 		case <-rounds:
 			d.endTransitions(d.now(), d.janitor.FlowsOf())
-			d.tellCounted()
+			d.notifyCounted()
 			d.endStrandedSockets()
 		}
 	}

@@ -15,9 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// writeSnapshot writes down what will be known after a change. It comes before the first word
-// that packets read of it. The ports are those of then. What cannot be written is a fault, and
-// the change is made all the same.
+// writeSnapshot writes the snapshot of the state after a change, before the first word of the change that packets read.
+// The ports are those after the change. A failure is noted as a fault, and the change is made all the same.
 func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	k := d.keeper
 	if k == nil {
@@ -58,14 +57,14 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 	return data, lines, err
 }
 
-// nextHead returns what is not about one service.
+// nextHead returns the part of a snapshot that is about no single service.
 func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.Places.Saved()
 	head.Pool = c.Numbers().Saved()
 	head.Number, head.Written = d.keeper.Number+1, time.Now()
 	head.Secret, head.Cookie, head.Hook = d.secret, d.keeper.Cookie, d.requestedHook(c.State)
-	// Of maps that the change replaces, this is what they have counted so far: the rest is written down after
-	// it (noteLedger).
+	// Of maps that the change replaces, these are the counts so far: the rest is written down after the change
+	// (noteLedger).
 	carried, outcomes, err := d.ledger.Counted()
 	if err != nil {
 		return head, err

@@ -48,7 +48,7 @@ func TestStackOfOldKernels(t *testing.T) {
 	}
 }
 
-// frame is what a function needs of the stack, in bytes, and whom it calls.
+// frame is a function's stack frame, in bytes, and the functions that it calls.
 type frame struct {
 	size  int
 	calls map[string]bool

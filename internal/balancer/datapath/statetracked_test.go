@@ -14,7 +14,7 @@ import (
 // firstTracked is the port of the first of trackedServices.
 const firstTracked = 5001
 
-// trackedKinds are what a service can be told to remember, and how it chooses.
+// trackedKinds are kinds of services all of whose flows have entries, by scheduler, weights and bounds.
 var trackedKinds = []struct {
 	name     string
 	backends int

@@ -26,8 +26,8 @@ type story struct {
 	isns map[int]uint32
 }
 
-// tell runs a test in both hooks, with a service of which nothing is known yet.
-func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
+// runStory runs a test in both hooks, with a service of which nothing is known yet.
+func runStory(t *testing.T, s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
@@ -36,8 +36,8 @@ func tell(t *testing.T, s lb.RoutedService, test func(*story)) {
 	})
 }
 
-// tellWith is tell with other options.
-func tellWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
+// runStoryWith is runStory with other options.
+func runStoryWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
@@ -82,7 +82,7 @@ func storyRig(t *testing.T, hook lb.Hook, s, beside lb.RoutedService) *rig {
 	return r
 }
 
-// storyPool is what a story's service of full NAT sends from; of others nothing.
+// storyPool is the pool of a story's service of full NAT; of others nothing.
 func storyPool(s lb.RoutedService) (pool lb.Pool) {
 	if s.Mode == lb.FullNAT {
 		pool = lb.Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
@@ -164,7 +164,7 @@ func (y *story) play(port int, script string) (last verdict) {
 	return last
 }
 
-// entry is what is remembered of the flow from a port; nil is nothing.
+// entry is the entry of the flow from a port; nil where there is none.
 func (y *story) entry(port int) *remembered {
 	m := y.r.model
 	return m.lookUp(flowName{client: y.from, port: uint16(port), service: m.standings[y.s.Key()].id})

@@ -88,7 +88,7 @@ func TestTagsFromOutside(t *testing.T) {
 			_, ip := p.lower(layers.IPProtocolTCP)
 			link := &layers.Ethernet{SrcMAC: routerMAC, DstMAC: w.mac[0], EthernetType: layers.EthernetTypeIPv4}
 			w.wire[0].Send(link, ip, p.transport(t, ip), gopacket.Payload(make([]byte, 100)))
-			w.expect(t, 0, "tagged frame", arrival{0, 14 + 40 + 100, true})
+			w.expect(t, 0, "tagged frame", delivered{0, 14 + 40 + 100, true})
 		}
 	})
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/generation"
 )
 
-// endTransitions ends what need not go on of the transitions, after a full round of
-// the janitor that found so many flows of each service, by its id.
+// endTransitions ends transitions, or their parts, that are over, after a full round of the janitor that found so many
+// flows of each service, by its id.
 func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -23,8 +23,8 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	}
 }
 
-// publishViews shows a change of services' views alone. It returns false, and has changed nothing, where
-// there is no room; the caller holds the lock.
+// publishViews publishes a change of services' views alone. It returns false, and has changed nothing, where there is
+// no room; the caller holds the lock.
 func (d *Datapath) publishViews(c *generation.Revision) bool {
 	p := d.current.Memory.PrepareOrWait(c)
 	if p == nil {

@@ -123,13 +123,13 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 		for turn, what := range []string{"backend on the same interface", "backend on the other interface"} {
 			p := with(web4(), func(p *packetSpec) { p.sport = uint16(1 + turn) })
 			send(p, layers.EthernetTypeIPv4)
-			w.expect(t, turn, "frame to the "+what, arrival{backend: byte(turn), length: 14 + 40 + 100})
+			w.expect(t, turn, "frame to the "+what, delivered{backend: byte(turn), length: 14 + 40 + 100})
 			send(p, layers.EthernetTypeDot1Q, tag)
-			w.expect(t, turn, "frame that came with a tag, to the "+what, arrival{byte(turn), 14 + 40 + 100, turn == 0})
+			w.expect(t, turn, "frame that came with a tag, to the "+what, delivered{byte(turn), 14 + 40 + 100, turn == 0})
 		}
 		tag.Type = layers.EthernetTypeIPv6
 		send(modePacket(vip6, portGUE, true), layers.EthernetTypeDot1Q, tag)
-		w.expect(t, 1, "tunnel packet that came with a tag", arrival{1, 14 + 40 + 8 + 40 + 8 + 100, false})
+		w.expect(t, 1, "tunnel packet that came with a tag", delivered{1, 14 + 40 + 8 + 40 + 8 + 100, false})
 	})
 }
 
@@ -166,26 +166,26 @@ func TestRepliesLeaveByTheirWay(t *testing.T) {
 		for range 3 {
 			link.EthernetType = layers.EthernetTypeIPv4
 			w.wire[0].Send(append([]gopacket.SerializableLayer{link}, behind...)...)
-			w.expect(t, 1, "reply", arrival{1, 14 + 40 + 100, false})
+			w.expect(t, 1, "reply", delivered{1, 14 + 40 + 100, false})
 			link.EthernetType = layers.EthernetTypeDot1Q
 			w.wire[0].Send(append([]gopacket.SerializableLayer{link, tag}, behind...)...)
-			w.expect(t, 1, "reply that came with a tag", arrival{1, 14 + 40 + 100, false})
+			w.expect(t, 1, "reply that came with a tag", delivered{1, 14 + 40 + 100, false})
 		}
 	})
 }
 
-// arrival is what is seen of a frame that the balancer sent to a backend of the
-// test. The kernel has taken its tag off, and does not count it in the length.
-type arrival struct {
+// delivered is a frame from the balancer, as a backend of the test receives it. The kernel has taken its tag off, and
+// does not count it in the length.
+type delivered struct {
 	backend byte
 	length  int
 	tagged  bool
 }
 
 // expect fails the test unless such a frame comes.
-func (w *wires) expect(t *testing.T, wire int, what string, want arrival) {
+func (w *wires) expect(t *testing.T, wire int, what string, want delivered) {
 	t.Helper()
-	var seen []arrival
+	var seen []delivered
 	deadline := time.Now().Add(5 * time.Second)
 	for time.Now().Before(deadline) {
 		got, ok := w.receive(t, wire)
@@ -200,12 +200,12 @@ func (w *wires) expect(t *testing.T, wire int, what string, want arrival) {
 }
 
 // ready waits for as many milliseconds for a frame, or for none at all.
-func (w *wires) ready(t *testing.T, wire, patience int) bool {
+func (w *wires) ready(t *testing.T, wire, timeout int) bool {
 	t.Helper()
 	poll := []unix.PollFd{{Fd: int32(w.sockets[wire]), Events: unix.POLLIN}}
 	for {
 		// The runtime interrupts system calls to schedule goroutines.
-		n, err := unix.Poll(poll, patience)
+		n, err := unix.Poll(poll, timeout)
 		if err == nil {
 			return n > 0
 		}
@@ -223,8 +223,8 @@ func (w *wires) drain(t *testing.T, wire int) {
 	}
 }
 
-// receive returns what came of a frame to a backend of the test, if one came soon.
-func (w *wires) receive(t *testing.T, wire int) (a arrival, ok bool) {
+// receive returns the next frame to a backend of the test, if one comes soon.
+func (w *wires) receive(t *testing.T, wire int) (a delivered, ok bool) {
 	t.Helper()
 	if !w.ready(t, wire, 100) {
 		return a, false
@@ -239,5 +239,5 @@ func (w *wires) receive(t *testing.T, wire int) (a arrival, ok bool) {
 		t.Fatalf("a frame without what the kernel knows of it: %v", err)
 	}
 	status := binary.NativeEndian.Uint32(messages[0].Data)
-	return arrival{frame[5], n, status&unix.TP_STATUS_VLAN_VALID != 0}, frame[4] == 7
+	return delivered{frame[5], n, status&unix.TP_STATUS_VLAN_VALID != 0}, frame[4] == 7
 }

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discover finds backends that a configuration does not name: in files that other programs
-// write, in the DNS, among containers. A [Provider] follows one origin, and an [Engine] keeps what
-// they say: the last good set of an origin that fails, for as long as the configuration bounds it,
-// and over the end of the process. Who uses the sets decides what of them can be a backend.
+// Package discover finds backends that a configuration does not name: in files that other programs write, in the DNS,
+// among containers. A [Provider] follows one origin, and an [Engine] keeps what they say: the last good set of an
+// origin that fails, for as long as the configuration bounds it, and over the end of the process. The caller decides
+// which of the entries can be a backend.
 package discover
 
 import (
@@ -19,13 +19,12 @@ import (
 
 // Provider follows an origin of backends.
 type Provider interface {
-	// Follow tells what the origin says until the context ends: for the first time as soon as it
-	// can, and then whenever it may say something else, or fails. It bounds what it reads, and how
-	// often it asks.
+	// Follow passes the origin's answers to notify until the context ends: the first as soon as it can, and then one
+	// whenever the answer may have changed, or the origin fails. It bounds the size of answers, and how often it asks.
 	Follow(ctx context.Context, notify func(Answer))
 }
 
-// Answer is what an origin says at one time.
+// Answer is the answer of an origin at one time.
 type Answer struct {
 	// Found is the whole set.
 	Found []Found
@@ -35,12 +34,11 @@ type Answer struct {
 	Why string
 	// Sure: an empty set is no mistake of who fills the origin, and counts at once.
 	Sure bool
-	// Notes are what the origin names and could not be read, each with its cause. They stand beside
-	// Found.
+	// Notes are entries of the origin that could not be read, each with its cause. They stand beside Found.
 	Notes []Note
 }
 
-// Note is about what an origin names.
+// Note is a remark on an entry of an origin.
 type Note struct {
 	// Service is the one that it is for; empty: all that have the origin.
 	Service, Text string
@@ -56,8 +54,8 @@ type Found struct {
 // maxName is how many characters the name of a backend has (internal/balancer/config).
 const maxName = 64
 
-// nameOf makes the name of a backend of what an origin calls it: with other characters replaced, and
-// the end of a long one by a hash, so that it stays the same and its own.
+// nameOf makes the name of a backend of the origin's name for it: with other characters replaced, and the end of a long
+// one by a hash, so that it stays the same and its own.
 func nameOf(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:", r) {
@@ -72,7 +70,7 @@ func nameOf(text string) string {
 	return string([]rune(name)[:min(maxName-9, utf8.RuneCountInString(name))]) + "-" + hash
 }
 
-// key identifies what is asked: services that have the same share the answers.
+// key identifies a query: services that have the same one share the answers.
 func key(s lb.Service, of lb.Origin) string {
 	d, most := s.Discovery, s.Discovery.Keeping(of).Most
 	switch of {
@@ -84,7 +82,7 @@ func key(s lb.Service, of lb.Origin) string {
 	return fmt.Sprintf("docker %v %s %s", addressTypes(s), d.Docker.Socket, d.Docker.Network)
 }
 
-// Of returns what follows an origin of a service.
+// Of returns the provider for an origin of a service.
 func Of(s lb.Service, of lb.Origin) Provider {
 	switch of {
 	case lb.FromDNS:

@@ -18,19 +18,20 @@ import (
 )
 
 const (
-	// A name is asked for when its answer's TTL has passed, within these: one of TTL 0 must not
-	// be asked for all the time, and one of a week is looked at before.
+	// shortestTTL and longestTTL are the bounds of the time after which a name is asked for again, which is its
+	// answer's TTL otherwise: one of TTL 0 must not be asked for all the time, and one of a week is looked at before.
 	shortestTTL = time.Second
 	longestTTL  = time.Hour
 	// longestNegative bounds how long an answer without records counts.
 	longestNegative = time.Minute
-	// What fails is tried again after dnsRetry, then twice as long each time up to dnsRetryMost.
+	// dnsRetry is the pause before the first retry of a failed query. Each later one is twice as long, up to
+	// dnsRetryMost.
 	dnsRetry     = time.Second
 	dnsRetryMost = 30 * time.Second
 	// dnsTimeout bounds an exchange with a server, and dnsBound all those of one answer.
 	dnsTimeout = 2 * time.Second
 	dnsBound   = 30 * time.Second
-	// dnsPayload is what answers over UDP may have, in bytes (DNS flag day 2020).
+	// dnsPayload is the largest answer over UDP that is asked for, in bytes (DNS flag day 2020).
 	dnsPayload = 1232
 	// mostReadings is how often SRV records are read for one answer, of a zone that changes meanwhile.
 	mostReadings = 4
@@ -45,7 +46,7 @@ var errNoServers = errors.New("no name server is configured")
 // name follows a name of the DNS.
 type name struct {
 	lb.DNSOrigin
-	// types are those of the addresses that are asked for: dns.TypeA, dns.TypeAAAA.
+	// types are the types of records that are asked for: dns.TypeA, dns.TypeAAAA.
 	types []uint16
 	// exchange asks a server; nil: over the network.
 	exchange func(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error)
@@ -53,7 +54,7 @@ type name struct {
 	conf string
 }
 
-// dnsName returns what follows the name of a service.
+// dnsName returns the provider that follows a service's name in the DNS.
 func dnsName(s lb.Service) name {
 	return name{DNSOrigin: s.Discovery.DNS, types: addressTypes(s), conf: resolvConf}
 }
@@ -73,7 +74,7 @@ func addressTypes(s lb.Service) (types []uint16) {
 	return types
 }
 
-// records is what a name has.
+// records are the backends that a name has in the DNS.
 type records struct {
 	found []Found
 	// ttl is how long that counts.
@@ -106,8 +107,8 @@ func (n name) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// ask returns what the name has: of the names that it may stand for with the resolver's search domains,
-// the first that has anything.
+// ask returns the records of the name: of the names that it may stand for with the resolver's search domains, those of
+// the first that has any.
 func (n name) ask(ctx context.Context) (got records, err error) {
 	names, servers, err := n.resolver()
 	if err != nil {
@@ -241,7 +242,7 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 	most := int(lb.Discovery{DNS: q.DNSOrigin}.Keeping(lb.FromDNS).Most)
 	known := map[string][]netip.Addr{}
 	for i, record := range list {
-		if i > most { // what is beyond is cut off, and said to be, by who takes the set
+		if i > most { // the caller cuts the surplus off, and reports that
 			break
 		}
 		target := strings.ToLower(record.Target)

@@ -91,7 +91,7 @@ func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg)
 
 func newZone() *zone { return &zone{records: map[string][]string{}, fails: map[string]error{}} }
 
-// of returns what follows a name of the zone, for a service of an IPv4 VIP.
+// of returns the provider that follows a name of the zone, for a service of an IPv4 VIP.
 func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
 	t.Helper()
 	n := dnsName(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{DNS: d}})
@@ -104,7 +104,7 @@ func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
 	return n
 }
 
-// asks returns what a name has, as "name@address:port*weight" each.
+// asks returns the records of a name, as "name@address:port*weight" each.
 func asks(t *testing.T, n name) (string, records, error) {
 	t.Helper()
 	got, err := n.ask(t.Context())
@@ -120,7 +120,7 @@ func asks(t *testing.T, n name) (string, records, error) {
 	return strings.Join(words, " "), got, err
 }
 
-// TestDNS: what is made of the answers to a name.
+// TestDNS: the backends and errors that follow from the answers to a name.
 func TestDNS(t *testing.T) {
 	tests := map[string]struct {
 		origin lb.DNSOrigin
@@ -243,7 +243,7 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 	}
 }
 
-// TestDNSFails: what is no answer is an error with its cause, and names the server.
+// TestDNSFails: an answer that is none is an error with its cause, and names the server.
 func TestDNSFails(t *testing.T) {
 	z := newZone()
 	z.set("web. A", "web. 30 IN A 192.0.2.2")
@@ -278,7 +278,7 @@ func TestDNSFails(t *testing.T) {
 	}
 }
 
-// TestDNSTimes: a name is asked for by its TTL, within bounds, and what fails ever more seldom.
+// TestDNSTimes: a name is asked for by its TTL, within bounds, and after failures ever more seldom.
 func TestDNSTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newZone()

@@ -34,14 +34,14 @@ const (
 )
 
 const (
-	// engineSettle lets what an engine tells in one go be listed once.
+	// engineSettle lets events that come in one go be followed by one list.
 	engineSettle = 100 * time.Millisecond
 	// engineList is how often containers are listed though the engine has told nothing: it tells
 	// nothing of networks that come and go under a container, and nothing when it hangs.
 	engineList = 30 * time.Second
 	// engineTimeout bounds a list, and the answer to a request for events.
 	engineTimeout = 10 * time.Second
-	// What fails is tried again after engineRetry, then twice as long each time up to
+	// engineRetry is the pause before the first retry after a failure. Each later one is twice as long, up to
 	// engineRetryMost.
 	engineRetry     = 250 * time.Millisecond
 	engineRetryMost = 30 * time.Second
@@ -59,7 +59,7 @@ type containers struct {
 	client    *http.Client
 }
 
-// engineOf returns what follows the containers for a service.
+// engineOf returns the provider that follows the containers for a service.
 func engineOf(s lb.Service) containers {
 	types := addressTypes(s)
 	socket := s.Discovery.Docker.Socket
@@ -93,8 +93,8 @@ func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// session follows the engine until something fails. Events are asked for before the first list: what
-// happens between the two is told.
+// session follows the engine until something fails. Events are subscribed to before the first list, so that changes
+// between the two are noticed.
 func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -129,8 +129,8 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	}
 }
 
-// listen notes that there were events of containers with the label, which each has among its attributes.
-// What they say is not read: the list has it, whatever was lost.
+// listen notes that there were events of containers with the label, which each has among its attributes. The events
+// themselves are not read: the list has the result, even if events were lost.
 func listen(body io.Reader, told chan<- struct{}, ended chan<- error) {
 	buffer, kept := make([]byte, 4096), 0
 	for {
@@ -162,7 +162,7 @@ func filters(of map[string][]string) string {
 	return string(text)
 }
 
-// get asks the engine. The API's version is left to it: what is read here has been there since the first.
+// get sends a request to the engine. It names no version of the API: the fields that are read here are in all of them.
 func (c containers) get(ctx context.Context, path string, query url.Values) (io.ReadCloser, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://engine"+path+"?"+query.Encode(), nil)
 	if err != nil {
@@ -209,7 +209,7 @@ func (c containers) list(ctx context.Context) (Answer, error) {
 	return answer, nil
 }
 
-// container is what is read of one.
+// container has the fields of a container that are read.
 type container struct {
 	ID     string `json:"Id"`
 	Names  []string
@@ -223,7 +223,7 @@ type container struct {
 	}
 }
 
-// answer reads a list. It is sure of one without backends: the engine itself says what runs.
+// answer reads a list. It is sure of one without backends: the engine itself lists the containers that run.
 func (c containers) answer(text []byte) (Answer, error) {
 	var all []container
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -318,7 +318,7 @@ func (of *container) unhealthy() string {
 	return ""
 }
 
-// addresses returns those of the container on its network, IPv4 first, or says of it why there is none.
+// addresses returns the addresses of the container on its network, IPv4 first, or the reason for which it has none.
 func (c containers) addresses(of *container) (addrs []netip.Addr, why string) {
 	networks := of.NetworkSettings.Networks
 	names := slices.Sorted(maps.Keys(networks))

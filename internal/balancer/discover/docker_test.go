@@ -26,7 +26,7 @@ import (
 type engine struct {
 	path string
 	mu   sync.Mutex
-	// list is what it says of containers; nil: what answers says.
+	// list is its list of containers; nil: answers replies instead.
 	list    []map[string]any
 	answers http.HandlerFunc
 	events  []chan string
@@ -215,7 +215,7 @@ func TestDockerStalls(t *testing.T) {
 	expect(t, follow(t, c), "timeout awaiting response headers")
 }
 
-// TestContainers: what is made of the containers that an engine lists.
+// TestContainers: the backends that follow from the containers that an engine lists.
 func TestContainers(t *testing.T) {
 	e := &engine{path: "/s"}
 	networks := func(names ...string) map[string]any {
@@ -286,8 +286,8 @@ func TestContainers(t *testing.T) {
 	}
 }
 
-// TestDockerMany: 500 containers that start one after the other are known within some lists, and ten
-// thousand are cut to what is taken.
+// TestDockerMany: 500 containers that start one after the other are known within some lists, and ten thousand are cut
+// to the number that is taken.
 func TestDockerMany(t *testing.T) {
 	t.Parallel()
 	e := newEngine(t)

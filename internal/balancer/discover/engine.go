@@ -16,22 +16,23 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// saveEvery is how often what is known is saved though nothing has changed: of a process that is
-// killed, the next one knows how old the sets are.
+// saveEvery is how often the known sets are saved though nothing has changed: of a process that is killed, the next one
+// knows how old the sets are.
 const saveEvery = time.Minute
 
-// Memory keeps what is known for the process that follows this one.
+// Memory keeps the known sets for the next process.
 type Memory interface {
-	// Load returns what was saved last; nothing where nothing was.
+	// Load returns the data saved last; nothing if nothing was saved.
 	Load() ([]byte, error)
+	// Save replaces the data saved last.
 	Save([]byte) error
 }
 
-// Options are what an engine works with.
+// Options are the parts of an engine.
 type Options struct {
-	// Provider returns what follows an origin of a service; nil: [Of].
+	// Provider returns the provider for an origin of a service; nil: [Of].
 	Provider func(lb.Service, lb.Origin) Provider
-	// Memory is nil where what is known ends with the process.
+	// Memory is nil where the known sets end with the process.
 	Memory Memory
 	// Clock reads the machine's clocks; nil: clock.Read.
 	Clock func() clock.Reading
@@ -57,7 +58,7 @@ type Engine struct {
 	lost    string
 }
 
-// origin is one that is followed.
+// origin is an origin that is followed.
 type origin struct {
 	known
 	key      string
@@ -65,7 +66,7 @@ type origin struct {
 	cancel   context.CancelFunc
 }
 
-// known is what an origin has said.
+// known is the answers of an origin so far.
 type known struct {
 	// found is the last set that counts, of the time taken; zero: there was none.
 	found []Found
@@ -80,7 +81,7 @@ type known struct {
 	empty bool
 }
 
-// New returns an engine with what the process before has left in the memory.
+// New returns an engine with the sets that the previous process has left in the memory.
 func New(opt Options) *Engine {
 	if opt.Provider == nil {
 		opt.Provider = Of
@@ -105,7 +106,7 @@ func (e *Engine) signal() {
 	}
 }
 
-// Watch replaces the services whose origins are followed. An origin that stays keeps what it has said.
+// Watch replaces the services whose origins are followed. An origin that stays keeps its answers.
 func (e *Engine) Watch(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -175,7 +176,7 @@ func (e *Engine) Run(ctx context.Context) {
 	e.due.Stop()
 }
 
-// take notes what an origin says, saves it, and then lets it be known: what is in force was saved.
+// take stores an origin's answer, saves it, and only then announces it: a set in force is always a saved one.
 func (e *Engine) take(ctx context.Context, o *origin, a Answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -227,7 +228,7 @@ func sorted(found []Found) []Found {
 	return found
 }
 
-// Sets returns what is known of the origins of services.
+// Sets returns the known sets of the origins of services.
 func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -244,7 +245,7 @@ func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	return sets
 }
 
-// known returns what an origin has said; nil if nothing.
+// known returns the answers of an origin so far; nil if there is none.
 func (e *Engine) known(k string) *known {
 	if o := e.origins[k]; o != nil {
 		return &o.known

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// says is an origin that says what a test has it say.
+// says is an origin whose answers a test gives.
 type says chan Answer
 
 func (s says) Follow(ctx context.Context, notify func(Answer)) {
@@ -167,7 +167,7 @@ func TestEmpty(t *testing.T) {
 		s.expect("a ! names no backend")
 		time.Sleep(time.Hour)
 		s.expect("! names no backend")
-		s.fail("away") // and what it had said first still counts for the failure's bound, which has passed
+		s.fail("away") // and its first set still counts for the failure's bound, which has passed
 		s.expect("a ? ! away")
 		s.say("b")
 		s.origin <- Answer{Sure: true}
@@ -197,7 +197,7 @@ func TestKept(t *testing.T) {
 		s := newStage(t, memory)
 		s.say("a", "b")
 		synctest.Wait()
-		memory.err = errors.New("no room") // a kill: what was in force was saved before
+		memory.err = errors.New("no room") // a kill: the set in force was saved before
 		s.stop()
 		if !strings.Contains(s.log.String(), "no room") {
 			t.Errorf("the log has %s", s.log.String())
@@ -221,7 +221,7 @@ func TestKept(t *testing.T) {
 	})
 }
 
-// TestForgotten: what is not followed any more is not kept.
+// TestForgotten: the sets of an origin that is not followed any more are not kept.
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &kept{}
@@ -257,7 +257,7 @@ func TestNameOf(t *testing.T) {
 	}
 }
 
-// FuzzKept: what a file holds is restored, or is an error.
+// FuzzKept: the content of a file is restored, or is an error.
 func FuzzKept(f *testing.F) {
 	f.Add([]byte(
 		`{"version":1,"clock":{"wall":"2026-01-02T03:04:05Z","boot":"b","up_ns":5},"origins":{"dns web":{"found":[{"name":"a","address":"192.0.2.1","port":0,"weight":1}],"taken":"2026-01-02T03:04:05Z"}}}`))

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// fileSettle lets what a program does to a file in one go be read once.
+	// fileSettle lets several writes of a program in one go be read once.
 	fileSettle = 50 * time.Millisecond
 	// filePoll is how often a file is looked at of which the kernel has told nothing: a network's
 	// file system tells of nothing that others change, and a folder may have to be made first.
@@ -60,7 +60,7 @@ func (f file) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// reading is what a file had when it was read last.
+// reading is the state of a file as it was read last.
 type reading struct {
 	file
 	notify func(Answer)
@@ -104,8 +104,8 @@ func (r *reading) later(err error) time.Duration {
 	return r.wait
 }
 
-// folders are those in which a file stands. nil has none: the kernel allows no more of them, and the
-// file is looked at now and then.
+// folders are the watched folders in which a file stands. nil has none: the kernel allows no more of them, and the file
+// is looked at now and then.
 type folders struct {
 	*fsnotify.Watcher
 	watched []string
@@ -125,8 +125,7 @@ func (w *folders) close() {
 	}
 }
 
-// await returns after an event and what follows it at once, or after a while; false: the context has
-// ended.
+// await returns after an event and those that follow it at once, or after a while; false: the context has ended.
 func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 	var events chan fsnotify.Event
 	var lost chan error
@@ -141,7 +140,7 @@ func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 			return false
 		case <-timer.C:
 			return true
-		case <-lost: // events, and what they told is read now
+		case <-lost: // lost events: the file is read now
 		case <-events:
 		}
 		if !settling && wait > fileSettle {
@@ -150,7 +149,7 @@ func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 	}
 }
 
-// follow watches the folders in which a path and what it leads to stand.
+// follow watches the folders in which a path and the targets of its symbolic links stand.
 func (w *folders) follow(path string) {
 	if w == nil {
 		return
@@ -182,8 +181,9 @@ func (f file) read() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the list of backends %s: %w", f.path, err)
 	}
-	// A lease is had only while no one has the file open for writing, and a program that opens it then
-	// waits until it is read. Where the file system has none, what is seen of it must not change.
+	// The kernel grants a lease only while no one has the file open for writing, and a program that opens it then waits
+	// until it is read. Where the file system has no leases, the file's size and times must be the same before and
+	// after.
 	if _, err := unix.FcntlInt(opened.Fd(), unix.F_SETLEASE, unix.F_RDLCK); errors.Is(err, unix.EAGAIN) {
 		return nil, errWriting
 	}
@@ -197,7 +197,7 @@ func (f file) read() ([]byte, error) {
 	return data, nil
 }
 
-// seen is by what an open file is known to have changed.
+// seen is the properties by which an open file is known to have changed.
 type seen struct {
 	size int64
 	mod  unix.Timespec

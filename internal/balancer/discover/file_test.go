@@ -31,7 +31,7 @@ func follow(t *testing.T, p Provider) <-chan Answer {
 	return answers
 }
 
-// expect waits for an answer that has what is wanted: the names of its backends, or words of its error.
+// expect waits for an answer that has the wanted words: the names of its backends, or words of its error.
 func expect(t *testing.T, answers <-chan Answer, want string) {
 	t.Helper()
 	var got []string
@@ -122,8 +122,8 @@ func TestFile(t *testing.T) {
 	expect(t, answers, "")
 }
 
-// TestFileHalfWritten: while a program has the list open for writing, nothing of it is taken, though
-// what is there could be read.
+// TestFileHalfWritten: while a program has the list open for writing, nothing of it is taken, though its present
+// content could be read.
 func TestFileHalfWritten(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "list.yaml")
@@ -151,7 +151,7 @@ func TestFileHalfWritten(t *testing.T) {
 	expect(t, answers, "a b c d")
 }
 
-// TestFileRefused: what is no list is refused with its line, and the next right one is taken.
+// TestFileRefused: a file that is no list is refused with its line, and the next right one is taken.
 func TestFileRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "list.yaml")

@@ -25,7 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// inContainer is set where this test's program is what a container runs.
+// inContainer is set where a container runs this test's program.
 const inContainer = "JEOUL_TEST_IN_CONTAINER"
 
 func init() {

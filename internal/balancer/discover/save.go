@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// version is that of what is saved.
+// version is the version of the saved file.
 const version = 1
 
-// saved is what is known, as a file. Its times are those of the wall clock of Clock.
+// saved is the file of the known sets. Its times are those of the wall clock of Clock.
 type saved struct {
 	Version int                    `json:"version"`
 	Clock   clock.Reading          `json:"clock"`
@@ -31,7 +31,7 @@ type savedOrigin struct {
 	Empty   bool      `json:"empty,omitempty"`
 }
 
-// save saves what is known of the origins that have said something. The lock is held.
+// save writes the known sets of the origins that have answered. The lock is held.
 func (e *Engine) save() {
 	if e.opt.Memory == nil || len(e.origins) == 0 && !e.unsaved {
 		return
@@ -56,8 +56,8 @@ func (e *Engine) save() {
 	e.lost, e.unsaved = why, err != nil
 }
 
-// restore takes over what the process before has saved. Of each set it counts from then on how long
-// it is used: for that long no one has asked.
+// restore takes over the sets that the previous process has saved. Of each set it counts from then on how long it is
+// used: for that long no one has asked.
 func (e *Engine) restore() {
 	if e.opt.Memory == nil {
 		return
@@ -72,7 +72,7 @@ func (e *Engine) restore() {
 	}
 }
 
-// decode reads what was saved.
+// decode parses the saved sets.
 func decode(text []byte, now clock.Reading) (map[string]*known, error) {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {

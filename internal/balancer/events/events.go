@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events keeps what has become of a balancer lately: every line of its log from level info on is
-// an event, with an id, so that what is logged and what programs are told never differ. It knows no HTTP.
+// Package events keeps the latest events of a balancer: every line of its log from level info on is an event, with an
+// id, so that the log and the events that programs get never differ. It knows no HTTP.
 package events
 
 import (
@@ -20,7 +20,7 @@ const Kept = 4096
 // maxMessage bounds the text of an event, in bytes.
 const maxMessage = 4096
 
-// Kind says what an event is about.
+// Kind names the subject of an event.
 type Kind string
 
 // The kinds.
@@ -57,7 +57,7 @@ const (
 var Kinds = []Kind{KindHealth, KindPath, KindOperation, KindReload, KindConfiguration, KindDiscovery, KindProxy,
 	KindRoutes, KindRole, KindMembers, KindStorage, KindCapture, KindNotice}
 
-// Event is one thing that has happened.
+// Event is an event of the balancer.
 type Event struct {
 	// ID is unique among the events of all starts of the daemon, and of those of one start its
 	// number decides the order.
@@ -65,12 +65,12 @@ type Event struct {
 	At    time.Time `json:"at"`
 	Level string    `json:"level" enum:"info,warning,error"`
 	Kind  Kind      `json:"kind" enum:"health,path,operation,reload,configuration,discovery,proxy,routes,role,members,storage,capture,notice"`
-	// Service and Backend are the names of what it is about; empty: of nothing alone.
+	// Service and Backend are the names of its subject; empty: it is about no single one.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`
 	// By is who asked for it; empty: no client did.
 	By string `json:"by,omitempty"`
-	// Message says what has happened, and why, as the log does.
+	// Message names the occurrence and its cause, in the log's words.
 	Message string `json:"message"`
 }
 
@@ -86,7 +86,7 @@ type Log struct {
 	more chan struct{}
 }
 
-// NewLog returns one that keeps so many events; start tells this start of the daemon from others.
+// NewLog returns a log that keeps so many events; start identifies this start of the daemon.
 func NewLog(kept int, start time.Time) *Log {
 	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept),
 		more: make(chan struct{})}
@@ -144,7 +144,7 @@ func (l *Log) Latest(n int) *Reader {
 	return &Reader{log: l, next: l.last + 1 - uint64(min(n, len(l.ring)))}
 }
 
-// Lost is what a reader has missed.
+// Lost says that a reader has missed events, and how many.
 type Lost struct {
 	// Events is how many are not kept any more; 0 where that is not known.
 	Events uint64 `json:"events,omitempty"`
@@ -152,7 +152,7 @@ type Lost struct {
 	Why string `json:"why"`
 }
 
-// Read returns the events that there are, up to some hundred, and what was lost before them, if anything.
+// Read returns the events that there are, up to some hundred, and how many were lost before them, if any.
 func (r *Reader) Read() (events []Event, lost *Lost) {
 	const most = 128
 	l := r.log

@@ -31,8 +31,7 @@ func read(r *Reader) (messages []string, lost *Lost) {
 	return messages, lost
 }
 
-// TestReader: each event is read once and in order, from where a client left off, and what it has missed is
-// told.
+// TestReader: each event is read once and in order, from where a client left off, and is told how many it has missed.
 func TestReader(t *testing.T) {
 	l := NewLog(3, time.Unix(1, 0))
 	r := l.After("")
@@ -95,7 +94,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// TestHandler: what is logged is an event, once; what it is about is no part of the line, and what is too much
+// TestHandler: each logged line is an event, once; its subject is no part of the line, and an entry that is too much
 // for the log is an event all the same.
 func TestHandler(t *testing.T) {
 	var text bytes.Buffer
@@ -134,7 +133,7 @@ func TestHandler(t *testing.T) {
 	}
 }
 
-// TestKinds: what the API says of kinds is all of them.
+// TestKinds: the API's list of kinds has all of them.
 func TestKinds(t *testing.T) {
 	field, _ := reflect.TypeFor[Event]().FieldByName("Kind")
 	var names []string

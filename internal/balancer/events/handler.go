@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// About is what an event is about. As a value of a record (Attr), it goes into the event, and not into the
-// line of the log, whose message says it already.
+// About is the subject of an event. As a value of a record (Attr), it goes into the event, and not into the line of the
+// log, whose message says it already.
 type About struct {
 	Kind             Kind
 	Service, Backend string
@@ -22,10 +22,10 @@ type About struct {
 // LogValue makes it nothing to those who write lines.
 func (About) LogValue() slog.Value { return slog.GroupValue() }
 
-// Attr returns it as a value of a record.
+// Attr returns the subject as an attribute of a log record.
 func (a About) Attr() slog.Attr { return slog.Any("about", a) }
 
-// Handler returns one that keeps each record from level info on as an event, and hands it on.
+// Handler returns a handler that keeps each record from level info on as an event, and hands it on.
 func (l *Log) Handler(next slog.Handler) slog.Handler { return &handler{l, next, nil} }
 
 type handler struct {
@@ -66,7 +66,7 @@ func (h *handler) WithAttrs(attrs []slog.Attr) slog.Handler {
 	return &handler{h.log, h.next.WithAttrs(attrs), slices.Concat(h.attrs, attrs)}
 }
 
-// WithGroup groups what is written; an event has one text.
+// WithGroup groups the attributes that are written; an event has one text.
 func (h *handler) WithGroup(name string) slog.Handler {
 	return &handler{h.log, h.next.WithGroup(name), h.attrs}
 }

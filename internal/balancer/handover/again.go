@@ -12,10 +12,10 @@ import (
 // and all are many.
 const askPause = time.Second
 
-// regain has peers tell again whose flows were refused for what a change here has ended.
+// regain asks peers to send their flows again that were refused here, once a change has ended the reason.
 func (e *Exchange) regain() error {
-	regains, err := e.options.DataPlane.Regains()
-	if err != nil || !regains {
+	retry, err := e.options.DataPlane.RetryMissed()
+	if err != nil || !retry {
 		return err
 	}
 	e.mu.Lock()
@@ -30,7 +30,7 @@ func (e *Exchange) regain() error {
 	return nil
 }
 
-// listens has a receiver ask its peer for what it is to be asked while it listens, and returns what ends that.
+// listens starts the sending of a receiver's requests to its peer, and returns a function that ends it.
 func (e *Exchange) listens(r *receiver) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	e.mu.Lock()
@@ -61,7 +61,7 @@ func (r *receiver) ask(ctx context.Context, when <-chan struct{}, k kind) {
 			return
 		}
 		if _, err := r.conn.Write(message(nil, k, nil)); err != nil {
-			return // what is told ends, too
+			return // sending to the peer ends, too
 		}
 		select {
 		case <-ctx.Done():

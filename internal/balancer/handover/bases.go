@@ -14,8 +14,8 @@ import (
 const longer = time.Second
 
 // sendBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told
-// of, not before pause has passed. What a change has taken back is told of, too: flows that began in between are
-// remembered, and looked for where that is known.
+// of, not before pause has passed. A base that a further change has undone is sent, too: flows that began in between
+// are remembered, and are looked up only where the base is known.
 func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	bases, err := e.options.DataPlane.Bases()
 	if err != nil {

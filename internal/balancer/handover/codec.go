@@ -16,7 +16,7 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrDamaged: what is read is no message of this version.
+	// ErrDamaged: the bytes read are no message of this version.
 	ErrDamaged = errors.New("the message is damaged")
 	// ErrStranger: who is at the other end has not the members' key.
 	ErrStranger = errors.New("not a member: it has another key")
@@ -122,7 +122,7 @@ func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
 	return f, nil
 }
 
-// kind is that of a message.
+// kind is the kind of a message.
 type kind uint8
 
 const (
@@ -137,19 +137,19 @@ const (
 	kindWhole
 	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
 	kindTaken
-	// kindAgain answers: tell all again, for what was refused would be taken by now. A member of a version before it
-	// ends the connection at that, and tells all by the next one.
+	// kindAgain answers: send all again, for flows that were refused would be taken by now. A member of a version
+	// before it ends the connection at that, and sends all by the next one.
 	kindAgain
-	// kindRequestEarly answers: packets are about to come here, so tell of what begins as soon as may be, for a while.
-	// A member of a version before it ends the connection as at kindAgain.
+	// kindRequestEarly answers: packets are about to come here, so send new flows as soon as may be, for a while. A
+	// member of a version before it ends the connection as at kindAgain.
 	kindRequestEarly
 	kinds
 )
 
-// version is that of the protocol; it is in each message, and in the first one a word of its own.
+// version is the version of the protocol; it is in each message, and the first message has it in a word of its own.
 const version = 1
 
-// headerBytes are before each message: version, kind, 2 bytes of 0, and the length of what follows.
+// headerBytes are before each message: version, kind, 2 bytes of 0, and the length of the body.
 const headerBytes = 8
 
 // batchBytes is how long a message of flows is at most: with TLS's and TCP's own it fits a packet.
@@ -174,7 +174,7 @@ func message(b []byte, k kind, body []byte) []byte {
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(body))), body...)
 }
 
-// parseHeader says of what kind a message is and how much follows.
+// parseHeader returns the kind of a message and the length of its body.
 func parseHeader(b []byte) (k kind, length int, err error) {
 	if len(b) < headerBytes {
 		return 0, 0, fmt.Errorf("%w: it is cut short", ErrDamaged)

@@ -32,7 +32,8 @@ func testFlow(n int, six bool) lb.Flow {
 	return f
 }
 
-// TestFlowsCoded: what is written is read, and an IPv4 flow takes no more than 48 bytes with all that is sent with it.
+// TestFlowsCoded: encoded flows are decoded, and an IPv4 flow takes no more than 48 bytes, its share of the message's
+// head included.
 func TestFlowsCoded(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		var body []byte

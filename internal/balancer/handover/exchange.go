@@ -18,21 +18,23 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// DataPlane is what flows are read from and written to.
+// DataPlane has the flows that are sent to peers, and takes those of peers.
 type DataPlane interface {
-	// ChangedFlows goes on over the proven flows for so many places, and visits what has changed; true at the end of a
-	// walk.
+	// ChangedFlows continues a walk over the table of proven flows by so many places, and visits flows that have
+	// changed; it returns true at the end of a walk.
 	ChangedFlows(places int, visit func(*lb.Flow)) (bool, error)
 	// FlowPlaces is how many places such a walk goes by.
 	FlowPlaces() int
 	// SnapshotFlows returns a walk over all proven flows.
 	SnapshotFlows() lb.FlowWalk
+	// Bases returns the bases of the transitions in progress.
 	Bases() ([]lb.Base, error)
+	// TakeBase takes a base of another balancer.
 	TakeBase(lb.Base) error
 	// TakeFlows writes flows of another balancer.
 	TakeFlows([]lb.Flow) (lb.FlowsTaken, error)
-	// Regains says, once, that flows which TakeFlows has missed would be taken by now.
-	Regains() (bool, error)
+	// RetryMissed says, once, that flows which TakeFlows has counted as missed would be taken by now.
+	RetryMissed() (bool, error)
 }
 
 // Group is who the members are.
@@ -47,8 +49,8 @@ type Group interface {
 type Options struct {
 	// Name is this member's.
 	Name string
-	// Keys are what all members have in common for this: 32 bytes each, derived for Purpose. The first is proven to
-	// others, and each is accepted.
+	// Keys are the secrets that all members share for handover: 32 bytes each, derived for Purpose. The first is proven
+	// to others, and each is accepted.
 	Keys [][]byte
 	// Listener takes the connections of peers; Run closes it.
 	Listener  net.Listener
@@ -58,7 +60,8 @@ type Options struct {
 	// IsPeer says whether connections from an address are listened to; nil: from all. Others are closed before anything
 	// is read, so that a flood of theirs leaves peers their places.
 	IsPeer func(from netip.Addr) bool
-	// Refused is told of what is refused, and why; nil: nothing is. It may be called often.
+	// Refused is called for each refused connection or message, with the reason; nil: it is not. It may be called
+	// often.
 	Refused func(from netip.Addr, why error)
 	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
 	// DefaultEvery and DefaultRound.
@@ -67,7 +70,7 @@ type Options struct {
 	Queue int
 	// SnapshotRate bounds the flows a second by which a peer is told all; 0 means DefaultSnapshotRate.
 	SnapshotRate int
-	// JoinTimeout bounds the wait for what peers know already: see Joined. 0 means DefaultJoinTimeout.
+	// JoinTimeout bounds the wait for the flows that peers know already: see Joined. 0 means DefaultJoinTimeout.
 	JoinTimeout time.Duration
 	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
 	stalled time.Duration
@@ -111,14 +114,14 @@ type Exchange struct {
 	shaken  map[net.Conn]tls.ConnectionState
 	senders map[string]*sender
 	heard   map[string]*Heard
-	// conns are those of peers that tell us, and receivers what listens to those that are known by their names.
+	// conns are the connections of peers that send to us, and receivers those of peers that are known by their names.
 	conns     map[net.Conn]struct{}
 	receivers map[*receiver]struct{}
 	bases     map[lb.ServiceKey]known
 	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
 	progress, joined chan struct{}
-	// flushes are those who wait until peers are told all, and hasten has a value when a peer is to be told sooner for
-	// a while.
+	// flushes are the calls of Flush that wait until peers are sent all flows, and hasten has a value when a peer is to
+	// be sent flows sooner for a while.
 	flushes      chan chan struct{}
 	requestEarly chan struct{}
 }
@@ -244,7 +247,7 @@ func (e *Exchange) progressed() {
 	signal(e.progress)
 }
 
-// sendChanges looks for what has changed, and hands it to all senders.
+// sendChanges looks for changed flows, and hands them to all senders.
 func (e *Exchange) sendChanges(ctx context.Context) {
 	timer := time.NewTimer(e.options.Every)
 	defer timer.Stop()
@@ -294,7 +297,7 @@ func (e *Exchange) sendOnce(now time.Time) error {
 	return e.sendFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
 }
 
-// sendFlows tells of what has changed at the next so many places.
+// sendFlows sends the flows that have changed at the next so many places.
 func (e *Exchange) sendFlows(places int) error {
 	var b batch
 	_, err := e.options.DataPlane.ChangedFlows(places, b.add)
@@ -350,9 +353,9 @@ func (b *batch) messages() []byte {
 	return b.done
 }
 
-// hello is what each end says first.
+// hello is the first message of each end.
 type hello struct {
-	// Name is that of the member that speaks.
+	// Name is the name of the member that sends this.
 	Name string `json:"name"`
 }
 

@@ -125,15 +125,15 @@ func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
 	return t, nil
 }
 
-func (m *memory) Regains() (bool, error) {
+func (m *memory) RetryMissed() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	regains := m.missed && !m.lacks
+	retry := m.missed && !m.lacks
 	m.missed = m.missed && m.lacks
-	return regains, nil
+	return retry, nil
 }
 
-// lack has it lack what flows of others need, or not any more.
+// lack has it lack the services that flows of others need, or not any more.
 func (m *memory) lack(lacks bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -232,7 +232,7 @@ func meet(all ...*balancer) {
 	}
 }
 
-// eventually waits for what must come.
+// eventually waits until a condition holds.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
@@ -256,8 +256,8 @@ func provenFlows(from, n int) (flows []lb.Flow) {
 	return flows
 }
 
-// TestMembersSendEachOther: what two of them prove, all know; and one that comes later, what there was, before it
-// joins.
+// TestMembersSendEachOther: flows that two of them prove, all know; and one that comes later knows the earlier ones
+// before it joins.
 func TestMembersSendEachOther(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	a.memory.prove(provenFlows(0, 100)...)
@@ -304,8 +304,8 @@ func TestMembersSendEachOther(t *testing.T) {
 	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
 }
 
-// TestFlush: what is proven just before is known to all peers that are connected when a flush returns, and one that
-// does not answer holds it up for no longer than its context.
+// TestFlush: a flow that was proven just before is known to all peers that are connected when a flush returns, and one
+// that does not answer holds it up for no longer than its context.
 func TestFlush(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
@@ -333,7 +333,7 @@ func TestFlush(t *testing.T) {
 	}
 }
 
-// TestRequestEarly: peers that are asked to hasten tell of what is proven at once, for a while, and other ones at their
+// TestRequestEarly: peers that are asked to send proven flows at once, do so for a while, and others send at their
 // times.
 func TestRequestEarly(t *testing.T) {
 	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
@@ -393,7 +393,7 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 	})
 }
 
-// TestPeerThatIsSlow: beyond what may wait, it is told all.
+// TestPeerThatIsSlow: once more is queued than may be, it is sent all flows.
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
 	meet(a, b)
@@ -567,8 +567,8 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestMissedFlowsAreToldAgain: what a member has refused for want of a change that is yet to come there, it knows after
-// that.
+// TestMissedFlowsAreToldAgain: flows that a member has refused, because a change had not reached it yet, it knows after
+// that change.
 func TestMissedFlowsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)

@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What may come from those who are no members, from members that are broken, and from networks that cut, change and
-// repeat.
+// Hostile input: from hosts that are no members, from broken members, and from networks that cut, change and repeat
+// messages.
 
-// refusals are what a member has refused, by the address.
+// refusals are the errors for which a member has refused connections, by the peer's address.
 type refusals struct {
 	mu   sync.Mutex
 	from map[netip.Addr][]error
@@ -277,13 +277,13 @@ func TestCutFromEachOther(t *testing.T) {
 	})
 }
 
-// relay is a network between a member and its peer, which may change or record what goes by it.
+// relay is a network between a member and its peer, which may change or record the bytes that pass.
 type relay struct {
 	peer lb.Peer
 	mu   sync.Mutex
-	// forge changes what comes from the member on a connection, of its number.
+	// forge changes bytes from the member, on the connection of that number.
 	forge func(connection int, data []byte)
-	// recorded is what came from the member, by connection.
+	// recorded are the bytes that came from the member, by connection.
 	recorded []*bytes.Buffer
 }
 
@@ -368,7 +368,7 @@ func TestChangedOnTheWay(t *testing.T) {
 	}
 }
 
-// TestRepeatedAndCutShort: what was recorded of a connection says nothing in another one, whole or in part.
+// TestRepeatedAndCutShort: bytes recorded from a connection mean nothing in another one, whole or in part.
 func TestRepeatedAndCutShort(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	between := &relay{}

@@ -17,12 +17,12 @@ import (
 	"time"
 )
 
-// Purpose is what the key of Options is derived for.
+// Purpose is the purpose for which the keys of Options are derived.
 const Purpose = "handover"
 
-// identity returns what both ends of a connection prove to be: the holder of a key of the members, by a key pair that
-// follows from a key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each. TLS 1.3 has
-// fresh secrets for each connection, so that nothing can be replayed or read later by who comes by the key.
+// identity returns the TLS configuration by which both ends of a connection prove that they hold a key of the members:
+// by a key pair derived from a key of ed25519.SeedSize bytes. Of several keys, it proves the first and accepts each.
+// TLS 1.3 has fresh secrets for each connection, so that nothing can be replayed or read later by who comes by the key.
 // Certificates carry the public key only: names and times mean nothing, for members' clocks may be apart.
 func identity(keys ...[]byte) (*tls.Config, error) {
 	if len(keys) == 0 {
@@ -71,9 +71,9 @@ func proven(state tls.ConnectionState) ed25519.PublicKey {
 	return their
 }
 
-// PrepareKeys returns what has the exchange prove the first of other keys, and accept each of them, from then on.
-// Connections go on unless the other end has proven a key that is not accepted any more: that one connects again, and
-// is told all. Error: that the keys cannot be used.
+// PrepareKeys returns a function by which the exchange changes to other keys: it proves the first of them, and accepts
+// each. Connections go on unless the other end has proven a key that is not accepted any more: that one connects again,
+// and is sent all flows. The error says that the keys cannot be used.
 func (e *Exchange) PrepareKeys(keys [][]byte) (use func(), err error) {
 	config, err := identity(keys...)
 	if err != nil {
@@ -91,15 +91,15 @@ func (e *Exchange) PrepareKeys(keys [][]byte) (use func(), err error) {
 	}, nil
 }
 
-// identity is what connections are made by from now on.
+// identity is the TLS configuration of new connections.
 func (e *Exchange) identity() *tls.Config {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.tls
 }
 
-// prove notes what the other end of a connection has proven; false where that is not accepted any more. The connection
-// is forgotten by forget.
+// prove notes the key that the other end of a connection has proven to have; false where that is not accepted any more.
+// The connection is forgotten by forget.
 func (e *Exchange) prove(conn *tls.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Heard is what a peer has told us.
+// Heard is the state of the flows that a peer sends to this balancer.
 type Heard struct {
 	Name string
 	// Connected: it tells us now, and Whole: it has told all that there was when it connected.
@@ -77,7 +77,7 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// addressOf is that of the other end of a connection.
+// addressOf is the address of the other end of a connection.
 func addressOf(end net.Addr) netip.Addr {
 	at, _ := netip.ParseAddrPort(end.String())
 	return at.Addr().Unmap().WithZone("")
@@ -86,7 +86,7 @@ func addressOf(end net.Addr) netip.Addr {
 // isEnd says whether a connection has only ended, or broken.
 func isEnd(err error) bool {
 	var broken *net.OpError
-	// TLS has what either end refuses as such an error, too.
+	// A refusal by either end is such an error of TLS, too.
 	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" &&
 		broken.Op != "local error"
 }
@@ -113,7 +113,7 @@ func (e *Exchange) leave(conn net.Conn) {
 	delete(e.shaken, conn)
 }
 
-// receiver takes what one peer tells.
+// receiver takes the flows that one peer sends.
 type receiver struct {
 	exchange *Exchange
 	conn     *tls.Conn
@@ -125,11 +125,11 @@ type receiver struct {
 	// guarded by the exchange. again has a value when it is to be asked.
 	missed bool
 	again  chan struct{}
-	// requestEarly has a value when it is to be asked to tell of what begins sooner.
+	// requestEarly has a value when the peer is to be asked to send new flows early.
 	requestEarly chan struct{}
 }
 
-// receive takes what a connection says until it ends.
+// receive takes the messages of a connection until it ends.
 func (e *Exchange) receive(conn *tls.Conn) error {
 	name, err := e.shake(conn)
 	if err != nil {
@@ -149,7 +149,7 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	}
 }
 
-// checkName refuses what has the name of a member that is elsewhere: ErrName.
+// checkName refuses a connection under the name of a member that is elsewhere: ErrName.
 func (e *Exchange) checkName(name string, from netip.Addr) error {
 	for _, peer := range e.options.Group.Peers() {
 		if peer.Name == name && peer.Address.Addr() != from {
@@ -159,8 +159,8 @@ func (e *Exchange) checkName(name string, from netip.Addr) error {
 	return nil
 }
 
-// peerConnected returns what is known of a peer's telling; a connection begins. A peer that connects is there to be
-// told, too.
+// peerConnected returns the state of a peer whose connection begins. A peer that connects can be connected to as well,
+// so its sender tries at once.
 func (e *Exchange) peerConnected(name string) *Heard {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -172,8 +172,8 @@ func (e *Exchange) peerConnected(name string) *Heard {
 	return h
 }
 
-// peerDisconnected notes that a peer's connection has ended. What one tells that is no member is forgotten with it, for
-// it can have another name each time.
+// peerDisconnected notes that a peer's connection has ended. The state of one that is no member is forgotten with it,
+// for it can have another name each time.
 func (e *Exchange) peerDisconnected(h *Heard) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -310,7 +310,7 @@ func readMessage(from io.Reader) (kind, []byte, error) {
 	return k, body, err
 }
 
-// Status returns what each peer was told and has told, by name.
+// Status returns the state of each peer, by name: told of the sending direction, heard of the receiving one.
 func (e *Exchange) Status() (told []Told, heard []Heard) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

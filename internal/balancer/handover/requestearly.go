@@ -4,14 +4,14 @@ package handover
 
 import "time"
 
-// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. What it does
-// not know of them breaks, and peers tell of what begins within half a second, as walks over all flows take that long.
-// So it has them look at all of it at once, and for a while, until routers have changed their ways, each few
-// milliseconds.
+// A balancer that begins to announce VIPs gets packets of connections that others have begun just before. Those that it
+// does not know break, and peers report new flows only within half a second, for a walk over all flows takes that long.
+// So it asks them to walk over all flows at once, and then every few milliseconds for a while, until routers have
+// changed their routes.
 
 const (
-	// hastened is for how long peers that are asked to tell of what begins sooner do so: routers take some seconds to
-	// go by what is announced.
+	// hastened is for how long peers that are asked to send new flows early do so: routers take some seconds to follow
+	// an announcement.
 	hastened = 10 * time.Second
 	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
 	// how often that has the time that a look takes.

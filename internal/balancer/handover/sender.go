@@ -23,10 +23,10 @@ type sender struct {
 	cancel   context.CancelFunc
 
 	mu sync.Mutex
-	// queue is what waits, of so many flows.
+	// queue has the encoded flows that wait, queuedFlows of them.
 	queue       []byte
 	queuedFlows uint64
-	// whole: the peer is to be told all; what waits is not needed.
+	// whole: the peer is to be sent all flows; the queue is not needed.
 	whole bool
 	// telling: it is being told all.
 	telling bool
@@ -36,12 +36,12 @@ type sender struct {
 	told Told
 }
 
-// Told is what a peer was told.
+// Told is the state of the flows that this balancer sends to a peer.
 type Told struct {
 	Peer lb.Peer
 	// Connected: it hears us now.
 	Connected bool
-	// Flows were sent, and Bytes with all else but what TLS and TCP add; both are of the present connection.
+	// Flows were sent, and Bytes with everything but the headers of TLS and TCP; both are of the present connection.
 	Flows, Bytes uint64
 	// Behind is how many flows wait or were sent and have not been looked at there.
 	Behind uint64
@@ -54,12 +54,12 @@ type Told struct {
 }
 
 const (
-	// firstPause and longestPause are between two attempts to connect. What lasted longer, as a connection does, or an
-	// attempt that had no answer, is followed by the first one again.
+	// firstPause and longestPause are between two attempts to connect. A connection or an unanswered attempt that
+	// lasted longer than the pause is followed by firstPause again.
 	firstPause, longestPause = 200 * time.Millisecond, 2 * time.Second
 	// writeTimeout is how long a peer may take nothing.
 	writeTimeout = 10 * time.Second
-	// writeAtOnce bytes are what a peer has that time for.
+	// writeAtOnce is how many bytes a peer has that time for.
 	writeAtOnce = 64 << 10
 	// snapshotPlaces are looked at, at a time, while a peer is told all.
 	snapshotPlaces = 16384
@@ -86,7 +86,7 @@ func (s *sender) enqueue(messages []byte, flows uint64) {
 	signal(s.more)
 }
 
-// signal has what receives from a channel, which holds one value, go on; it does not wait for that.
+// signal wakes the receiver of a channel, which buffers one value; it does not wait for that.
 func signal(to chan<- struct{}) {
 	select {
 	case to <- struct{}{}:
@@ -127,7 +127,7 @@ func (s *sender) run(ctx context.Context) {
 	}
 }
 
-// connect tells the peer all, and then what changes, until the connection ends.
+// connect sends the peer all flows, and then changes, until the connection ends.
 func (s *sender) connect(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -161,7 +161,7 @@ func (s *sender) connect(ctx context.Context) error {
 	return s.send(ctx, conn)
 }
 
-// send sends what there is until the connection ends.
+// send sends the queue until the connection ends.
 func (s *sender) send(ctx context.Context, conn net.Conn) error {
 	for {
 		s.mu.Lock()
@@ -186,7 +186,7 @@ func (s *sender) send(ctx context.Context, conn net.Conn) error {
 	}
 }
 
-// sendAll tells the peer all. What changes meanwhile waits.
+// sendAll sends the peer all flows. Changes meanwhile are queued.
 func (s *sender) sendAll(ctx context.Context, conn net.Conn) error {
 	bases, err := s.exchange.options.DataPlane.Bases()
 	if err != nil {
@@ -276,7 +276,7 @@ func (s *sender) hear(conn net.Conn) {
 	}
 }
 
-// status returns what the peer was told.
+// status returns the state of sending to the peer.
 func (s *sender) status() Told {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -290,7 +290,7 @@ func (s *sender) waiting() uint64 {
 	return s.queuedFlows + s.told.Flows - min(s.told.looked, s.told.Flows)
 }
 
-// behind says whether a peer that is connected has yet to look at what there is for it.
+// behind says whether a peer that is connected has yet to be sent flows, or to take them.
 func (s *sender) behind() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

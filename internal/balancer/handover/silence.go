@@ -15,7 +15,7 @@ import (
 // connection shows it. TCP by itself sends again for a quarter of an hour, more and more seldom, and goes on up to two
 // minutes after the network does.
 const (
-	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for what waits, until its
+	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait, until its
 	// connection is given up.
 	silentFor = 5 * time.Second
 	// askedAfter is after how long without a word a peer's kernel is asked whether it is there, and askedEvery how
@@ -26,7 +26,7 @@ const (
 )
 
 // endSilence has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section 1),
-// which also bounds for how long what asks whether the peer is there goes unanswered. What is no TCP is left as it is.
+// which also bounds for how long keepalive probes may go unanswered. A connection that is not TCP is left as it is.
 func endSilence(conn net.Conn) error {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {

@@ -59,7 +59,7 @@ func onLoopback(_, _ string, c syscall.RawConn) (err error) {
 	return err
 }
 
-// What a server started with asServer accepts connections on.
+// The addresses on which a server started with asServer accepts connections.
 const (
 	toLoopback = "loopback" // all addresses of the loopback interface
 	toAll      = "all"      // all addresses
@@ -175,9 +175,9 @@ func (o *observer) ends(answer health.Answer) {
 	}
 }
 
-// BenchmarkEngine runs checks of type tcp over loopback for some intervals, against a server in
-// another process: what a core does for them (the kernel's part of both ends' packets included, for
-// loopback delivers in the sender's time), memory, lateness, and the busiest 100 ms.
+// BenchmarkEngine runs checks of type tcp over loopback for some intervals, against a server in another process: it
+// measures the CPU time that they take (the kernel's part of both ends' packets included, for loopback delivers in the
+// sender's time), memory, lateness, and the busiest 100 ms.
 func BenchmarkEngine(b *testing.B) {
 	testenv.Root(b)
 	for _, c := range []struct {
@@ -206,8 +206,8 @@ func BenchmarkEngine(b *testing.B) {
 	}
 }
 
-// BenchmarkDialer is what to hold the engine's figures against: net.Dialer's connections to the same
-// server, one after the other, by the same machine in the same hour.
+// BenchmarkDialer is the baseline for the engine's figures: net.Dialer's connections to the same server, one after the
+// other, by the same machine in the same hour.
 func BenchmarkDialer(b *testing.B) {
 	testenv.Root(b)
 	to := net.JoinHostPort("127.0.0.1", fmt.Sprint(server(b)))
@@ -222,8 +222,8 @@ func BenchmarkDialer(b *testing.B) {
 	b.ReportMetric(float64((used(b)-cpu).Microseconds())/float64(b.N), "us/check")
 }
 
-// BenchmarkSystemCalls is the floor of what 5,000 checks a second can take: socket, connect and close of as many
-// endpoints at the engine's pace, some every 4 ms, and nothing else.
+// BenchmarkSystemCalls is the least cost of 5,000 checks a second: socket, connect and close of as many endpoints at
+// the engine's pace, some every 4 ms, and nothing else.
 func BenchmarkSystemCalls(b *testing.B) {
 	testenv.Root(b)
 	const endpoints, pace, lasts = 5_000, 4 * time.Millisecond, 20 * time.Second

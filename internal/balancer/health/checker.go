@@ -28,7 +28,7 @@ type Starter interface {
 	Start(ctx context.Context, endpoint Endpoint, check *lb.Check, within time.Duration, done func(Answer)) bool
 }
 
-// Endpoint is what a check is sent to.
+// Endpoint is the destination of a check.
 type Endpoint struct {
 	Via lb.Via
 	// Backend is whose way to take, with lb.ViaVIP.
@@ -41,7 +41,7 @@ type Endpoint struct {
 // String returns "192.0.2.1:80".
 func (e Endpoint) String() string { return netip.AddrPortFrom(e.Address, e.Port).String() }
 
-// Outcome is what a check has shown.
+// Outcome is the result of a check.
 type Outcome uint8
 
 // The outcomes.
@@ -52,7 +52,7 @@ const (
 	Failed
 )
 
-// Answer is what came of a check.
+// Answer is the answer to a check, judged.
 type Answer struct {
 	Outcome Outcome
 	// Silent says of a failed check that it only waited in vain: a host that was too busy to
@@ -60,12 +60,12 @@ type Answer struct {
 	Silent bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool
-	// Final ends the count of rise and fall: the endpoint has stated itself what it is.
+	// Final ends the count of rise and fall: the endpoint has reported its state itself.
 	Final bool
-	// Text is what came, in a few words, as in "status 503".
+	// Text is the answer in a few words, as in "status 503".
 	Text string
-	// Reason says of the backend why the check failed, as in "refuses connections"; of a check
-	// that passed, what may soon be wrong.
+	// Reason says of the backend why the check failed, as in "refuses connections"; of a check that passed, why it may
+	// soon fail.
 	Reason string
 	// Weight is the share of its weight that the backend asks for in per cent, where Weighs is
 	// set, and Drain that it asks for no new flow, where Drains is. Else its last statement holds.
@@ -81,8 +81,7 @@ func Pass(text string) Answer { return Answer{Outcome: Passed, Text: text} }
 // Fail returns the answer of a check that failed, for that reason.
 func Fail(text, reason string) Answer { return Answer{Outcome: Failed, Text: text, Reason: reason} }
 
-// Trouble returns the answer of a check that could not be made: what kind of trouble that is, and
-// all that there is to say.
+// Trouble returns the answer of a check that could not be made: kind names the trouble, reason describes it in full.
 func Trouble(kind, reason string) Answer {
 	return Answer{Outcome: NoEvidence, Text: kind, Reason: reason}
 }

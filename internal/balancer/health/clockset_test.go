@@ -127,7 +127,7 @@ func (w *clockedWeb) watching(t *testing.T) *health.Engine {
 	return health.New(health.Options{Checker: checker.New(nil), Log: slog.New(slog.NewTextHandler(t.Output(), nil))})
 }
 
-// watched returns one that asks them.
+// watched returns an engine that checks them.
 func (w *clockedWeb) watched(t *testing.T) *health.Engine {
 	t.Helper()
 	e := w.watching(t)

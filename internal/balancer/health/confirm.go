@@ -4,11 +4,11 @@ package health
 
 import "time"
 
-// A verdict of a process before may be of a backend that has died, or come back, since that process ended. What this
-// one finds by rise or fall checks an interval apart would be right too late: until then the backend gets new flows.
-// So, where no process asked for longer than the interval, the verdict is confirmed: the endpoint is asked soon after
-// the start, and answers that contradict its state are followed by the next check at once. They count as ever (rise,
-// fall), so one probe that was lost takes no backend out, which a first failure that decided would (HAProxy's rule at a
+// A verdict of the previous process may be of a backend that has died, or come back, since that process ended. A
+// verdict by rise or fall checks an interval apart would come too late: until then the backend gets new flows. So,
+// where no process asked for longer than the interval, the verdict is confirmed: the endpoint is asked soon after the
+// start, and answers that contradict its state are followed by the next check at once. They count as ever (rise, fall),
+// so one probe that was lost takes no backend out, which a first failure that decided would (HAProxy's rule at a
 // start). After a shorter absence, as of a restart, nothing was missed, and checks go on as if there had been none.
 
 const (

@@ -18,7 +18,7 @@ func tenSeconds() lb.Check {
 	return check
 }
 
-// leftBy returns what a process has saved that found some backends as they answered.
+// leftBy returns the state saved by a process whose checks got the fake's answers.
 func leftBy(t *testing.T, f *fake, wanted ...Wanted) []byte {
 	t.Helper()
 	before := run(t, f)
@@ -28,7 +28,7 @@ func leftBy(t *testing.T, f *fake, wanted ...Wanted) []byte {
 	return before.Save()
 }
 
-// following runs an engine that goes on with what another has saved, after such an absence.
+// following runs an engine that goes on with the state that another has saved, after such an absence.
 func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted ...Wanted) *Engine {
 	t.Helper()
 	f.mu.Lock()
@@ -48,7 +48,7 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 // confirmed is by when a verdict is confirmed: the first check, and two more.
 const confirmed = firstWithin + 2*hurry + 10*time.Millisecond
 
-// TestConfirms: where no process asked for longer than the interval, what has become of a backend is found soon after
+// TestConfirms: where no process asked for longer than the interval, a backend's change of state is found soon after
 // the start, by as many answers as ever; after a shorter absence at its own times.
 func TestConfirms(t *testing.T) {
 	pass := Pass("connected")

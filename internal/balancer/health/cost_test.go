@@ -38,11 +38,11 @@ const asEngine = "JEOUL_TEST_CHECK"
 var (
 	// onLoopbackFrom are addresses of the loopback interface.
 	onLoopbackFrom = netip.AddrFrom4([4]byte{127, 1, 0, 0})
-	// beyondFrom are of the range for benchmarks (RFC 2544), behind a link.
+	// beyondFrom is the first address of the range for benchmarks (RFC 2544), behind a link.
 	beyondFrom = netip.AddrFrom4([4]byte{198, 18, 0, 0})
 )
 
-// loopbackAddress is that of endpoint i of a server on all addresses of the loopback interface.
+// loopbackAddress is the address of endpoint i of a server on all addresses of the loopback interface.
 func loopbackAddress(i int) netip.Addr { return addressFrom(onLoopbackFrom, i) }
 
 // addressFrom is the address i behind the first, which ends in two zeros.
@@ -51,7 +51,7 @@ func addressFrom(first netip.Addr, i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{a[0], a[1] + byte(i>>16), byte(i >> 8), byte(i)})
 }
 
-// runEngine checks what the text says until its input ends.
+// runEngine makes the checks in the text until its input ends.
 func runEngine(text string) {
 	var endpoints, seconds int
 	var port uint16
@@ -83,7 +83,7 @@ func runEngine(text string) {
 // measuredSeconds is for how long a program's CPU time is read, a sample a second.
 const measuredSeconds = 15
 
-// measureInto is a directory for what is measured, as `make bench-health` does.
+// measureInto is the variable with the directory for measurements, which `make bench-health` sets.
 const measureInto = "JEOUL_MEASURE"
 
 // fewEndpoints is how many endpoints are checked, each every second, in place of many more: in a machine
@@ -105,9 +105,9 @@ func measured(t *testing.T, name string) *os.File {
 	return file
 }
 
-// TestMeasureCost measures what CPU time a process takes for checks that open a TCP connection: ours,
-// HAProxy's and, where the kernel has IPVS, keepalived's, by turns, of the same endpoints: on the loopback
-// interface of a network namespace, and behind a link.
+// TestMeasureCost measures the CPU time that a process takes for checks that open a TCP connection: ours, HAProxy's
+// and, where the kernel has IPVS, keepalived's, by turns, of the same endpoints: on the loopback interface of a network
+// namespace, and behind a link.
 func TestMeasureCost(t *testing.T) {
 	file := measured(t, costFile)
 	haproxy, keepalived := testenv.Program(t, "haproxy"), keepalivedWithIPVS(t)
@@ -128,7 +128,7 @@ func TestMeasureCost(t *testing.T) {
 	beyond.weigh(t, haproxy, keepalived, 100_000, 10, 1)
 }
 
-// measuredHere stands before what a virtual machine has measured.
+// measuredHere stands before the measurements of a virtual machine.
 const measuredHere = "measured:"
 
 // TestMeasureCostInVM is TestMeasureCost of few endpoints in a virtual machine whose kernel has IPVS, without which
@@ -155,7 +155,7 @@ type stand struct {
 	checking, server *namespace.Namespace
 	first            netip.Addr
 	port             uint16
-	// file is where what is measured is written to.
+	// file is the destination of measurements.
 	file io.Writer
 	// With a link between the two, whose end is the device, the meter tells the work of the kernel for the
 	// packets that arrive at each end. Without, all of it is the process's.
@@ -223,7 +223,7 @@ func (s *stand) weigh(t *testing.T, haproxy, keepalived string, endpoints, secon
 	}
 }
 
-// costFile is what TestMeasureCost writes.
+// costFile is the file that TestMeasureCost writes.
 const costFile = "health-cost.txt"
 
 // keepalivedWithIPVS returns the path of keepalived; empty where it is not installed, or the kernel has no
@@ -261,7 +261,7 @@ func (s *stand) keepalived(t *testing.T, program string, endpoints, seconds int)
 		"--pid", filepath.Join(dir, "keepalived.pid"), "--checkers_pid", filepath.Join(dir, "checkers.pid"))
 }
 
-// describe writes where and what is measured.
+// describe writes the machine, and the settings of the measurement.
 func describe(t *testing.T, file io.Writer, haproxy, keepalived string) {
 	t.Helper()
 	versions := firstLine(t, haproxy, "-v")
@@ -324,7 +324,8 @@ func (s *stand) haproxyFile(t *testing.T, endpoints, seconds int) string {
 	return path
 }
 
-// costs runs a program until it has made checks of a tenth of the endpoints, and writes what it takes from then on.
+// costs runs a program until it has made checks of a tenth of the endpoints, and writes the CPU time that it takes from
+// then on.
 func (s *stand) costs(t *testing.T, name string, endpoints, seconds int, command *exec.Cmd) {
 	t.Helper()
 	var output strings.Builder
@@ -390,8 +391,8 @@ func (s *stand) begun(t *testing.T) (opens, resets float64) {
 	return *snmp.ActiveOpens, *snmp.OutRsts
 }
 
-// usage is CPU time in seconds: of a process and its children, and of that and the kernel's work for what arrives for
-// it, without what the kernel did meanwhile for others.
+// usage is CPU time in seconds: of a process and its children, and of that and the kernel's work for its packets,
+// without the kernel's work for others meanwhile.
 type usage struct{ process, own float64 }
 
 // used reads the CPU time of a process, whose network namespace has no other that works.

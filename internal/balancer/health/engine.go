@@ -15,12 +15,12 @@ import (
 	"github.com/jeoul/jeoul/internal/host/openfiles"
 )
 
-// Options are what an engine is made of.
+// Options are the parts and settings of an engine.
 type Options struct {
 	// Checker asks. It must not be nil.
 	Checker Checker
-	// Log is told of this host's own trouble, and of when it is over; nil: slog.Default. What
-	// becomes of backends is for those to log who know the services' names: see Changed.
+	// Log is told of this host's own trouble, and of when it is over; nil: slog.Default. Changes of backends are logged
+	// by the caller, who knows the services' names: see Changed.
 	Log *slog.Logger
 	// Running is how many checks may run at a time; 0: half as many as the process may have open
 	// files, and at most 16,384.
@@ -39,7 +39,7 @@ type Engine struct {
 	clock        func() clock.Reading
 	began        time.Time
 	stallMonitor stallMonitor
-	wake         chan struct{} // what Run waits for is another
+	wake         chan struct{} // the time for which Run waits has changed
 	changes      chan struct{}
 	wait         sync.WaitGroup // checks that run
 
@@ -55,7 +55,7 @@ type Engine struct {
 	watches  map[lb.BackendKey]*watch
 	queue    queue
 	asleep   time.Duration // until when Run sleeps
-	starting []asking      // what Run is to hand to the starter
+	starting []asking      // checks for Run to hand to the starter
 	bucket   bucket
 	running  int
 	full     time.Duration // when a check last had to wait, for as many ran as may
@@ -93,7 +93,7 @@ func New(opt Options) *Engine {
 // now is the time since the engine's start, by a clock that stands while the machine is suspended.
 func (e *Engine) now() time.Duration { return time.Since(e.began) }
 
-// Run asks what is wanted until the context ends, and returns when the last check has.
+// Run makes the wanted checks until the context ends, and returns when the last check has.
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	e.ctx, e.beats = ctx, false
@@ -134,9 +134,9 @@ type asking struct {
 	target   *target
 	endpoint Endpoint
 	began    time.Duration
-	within   time.Duration // what it may take
+	within   time.Duration // the time that it may take
 	late     time.Duration // of the pulse, when it began
-	offline  string        // what held when it began
+	offline  string        // the reason for being offline, when it began
 }
 
 // start begins a check of the target. e.mu is held.

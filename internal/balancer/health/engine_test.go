@@ -72,7 +72,7 @@ func backend(i int) netip.Addr {
 	return netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)})
 }
 
-// backendOf returns what is wanted of backend i of the service with that port.
+// backendOf returns the wanted checks of backend i of the service with that port.
 func backendOf(port uint16, i int, checks ...lb.Check) Wanted {
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.1"), Port: port, Protocol: lb.TCP}
 	return Wanted{Backend: lb.BackendKey{Service: service, Address: backend(i), Port: 80}, Checks: checks, Mode: lb.NAT}
@@ -151,7 +151,8 @@ func TestRisesAndFalls(t *testing.T) {
 	})
 }
 
-// A check of an endpoint is one, however many services have it; by the VIP, it is one for each VIP and mode.
+// TestOneCheckOfAnEndpoint: a check of an endpoint is one, however many services have it; by the VIP, it is one for
+// each VIP and mode.
 func TestOneCheckOfAnEndpoint(t *testing.T) {
 	byVIP := everySecond()
 	byVIP.Via, byVIP.Port = lb.ViaVIP, 8080
@@ -189,7 +190,7 @@ func TestOneCheckOfAnEndpoint(t *testing.T) {
 	}
 }
 
-// Starts are spread from the first second on, whether all pass, fail or hang.
+// TestSpread: starts are spread from the first second on, whether all pass, fail or hang.
 func TestSpread(t *testing.T) {
 	const targets = 2000
 	for _, c := range []struct {
@@ -234,7 +235,7 @@ func TestSpread(t *testing.T) {
 	}
 }
 
-// What is changed in a configuration costs no verdict that it does not concern.
+// TestWatchKeepsVerdicts: a change of the configuration costs no verdict that it does not concern.
 func TestWatchKeepsVerdicts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -31,7 +31,7 @@ func (l *lateChecker) Check(ctx context.Context, e Endpoint, c *lb.Check, report
 	return l.fake.Check(ctx, e, c, report)
 }
 
-// A check that waited in vain while the process was late by more than a quarter of the timeout
+// TestLateIsNoEvidence: a check that waited in vain while the process was late by more than a quarter of the timeout
 // shows nothing, and the next one waits longer; an answer shows something, however late.
 func TestLateIsNoEvidence(t *testing.T) {
 	silence := Silence(500 * time.Millisecond)
@@ -84,9 +84,9 @@ func (h *hung) Check(ctx context.Context, _ Endpoint, c *lb.Check, _ func(Step))
 	return Silence(c.Timeout)
 }
 
-// A backend that hangs is found by a process that is late all the time, too: within two intervals and
-// fall checks of at most four timeouts each, with one more for each time that it is later than ever. One that
-// is hardly ever on time finds nothing, and never waits longer than that.
+// TestHangIsFoundByLateProcess: a backend that hangs is found by a process that is late all the time, too: within two
+// intervals and fall checks of at most four timeouts each, with one more for each time that it is later than ever. One
+// that is hardly ever on time finds nothing, and never waits longer than that.
 func TestHangIsFoundByLateProcess(t *testing.T) {
 	for _, c := range []struct {
 		share []float64
@@ -133,7 +133,7 @@ func TestHangIsFoundByLateProcess(t *testing.T) {
 	}
 }
 
-// What is waited longer ends with the first answer: the process' lateness of then says nothing of now.
+// TestDrainConnEnds: a longer wait ends with the first answer: the process' lateness of then says nothing of now.
 func TestDrainConnEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := &hung{share: []float64{0.5}}
@@ -156,8 +156,8 @@ func TestDrainConnEnds(t *testing.T) {
 	})
 }
 
-// The pulse counts beats that come late, the one that has not come yet, and not what timers are
-// always late by.
+// TestStallMonitor: the monitor counts beats that come late, the one that has not come yet, and not the usual lateness
+// of timers.
 func TestStallMonitor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &stallMonitor{start: time.Now()}
@@ -181,7 +181,7 @@ func TestStallMonitor(t *testing.T) {
 	})
 }
 
-// This host's own trouble leaves every verdict as it is, and is logged once.
+// TestOwnTroubleIsNoEvidence: this host's own trouble leaves every verdict as it is, and is logged once.
 func TestOwnTroubleIsNoEvidence(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -220,7 +220,8 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 	})
 }
 
-// Of what each start brings nothing is logged, and a trouble of the same kind that follows it is.
+// TestPassingTrouble: a trouble that each start brings is not logged, and a trouble of the same kind that follows it
+// is.
 func TestPassingTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -245,8 +246,8 @@ func TestPassingTrouble(t *testing.T) {
 	})
 }
 
-// What fails while this host reaches no backend is no evidence; nor is what began or ended meanwhile,
-// and what passes is.
+// TestOffline: a failed check is no evidence while this host reaches no backend, nor one that began or ended meanwhile;
+// a passed one is.
 func TestOffline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -303,7 +304,7 @@ func TestOfflineMeanwhile(t *testing.T) {
 	})
 }
 
-// A suspended process does not start at once whatever was due meanwhile.
+// TestSuspended: a suspended process does not start at once whatever was due meanwhile.
 func TestSuspended(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const targets = 2000
@@ -348,7 +349,7 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// While an answer is in doubt it is asked for faster, and then at its own times again.
+// TestFast: while an answer is in doubt it is asked for faster, and then at its own times again.
 func TestFast(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -379,7 +380,7 @@ func TestFast(t *testing.T) {
 	})
 }
 
-// Delay keeps a new backend from being asked, and jitter moves checks by no more than its share.
+// TestDelayAndJitter: delay keeps a new backend from being asked, and jitter moves checks by no more than its share.
 func TestDelayAndJitter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()
@@ -408,7 +409,8 @@ func TestDelayAndJitter(t *testing.T) {
 	})
 }
 
-// No more checks run than may, and those that wait are made when others end, each in its turn. It is logged.
+// TestRunning: no more checks run than may, and those that wait are made when others end, each in its turn. It is
+// logged.
 func TestRunning(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -439,7 +441,7 @@ func TestRunning(t *testing.T) {
 	})
 }
 
-// An agent's word holds at once, and what it does not say stays.
+// TestAgentsWord: an agent's word holds at once, and values that it leaves out stay.
 func TestAgentsWord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

@@ -11,10 +11,10 @@ const (
 	longest = 4
 )
 
-// heed says what a silence shows that was heard within a time by which the process was late: nothing, where it
-// was on time for less than three quarters of the timeout, for then an answer may be there that it has not read.
-// From then on, until the target answers, it is given longer, so that a process which is late for a share of its
-// time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
+// heed judges a check that had no answer within a time, for part of which (late) the process did not run. It is no
+// evidence if the process ran for less than three quarters of the timeout, for an answer may be there that it has not
+// read. From then on, until the target answers, checks are given longer, so that a process which is late for a share of
+// its time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
 func (t *target) heed(silence Answer, within, late time.Duration) Answer {
 	timeout := t.key.spec.check.Timeout
 	onTime := within - late

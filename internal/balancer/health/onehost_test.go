@@ -30,8 +30,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asOneHost says to the test's own program, started anew, what of one host it is to check, and asListener
-// that it is to listen on all those ports.
+// asOneHost tells the test's own program, started anew, which ports of one host it is to check, and asListener that it
+// is to listen on all those ports.
 const (
 	asOneHost  = "JEOUL_TEST_CHECK_ONE_HOST"
 	asListener = "JEOUL_TEST_LISTEN"
@@ -43,7 +43,7 @@ const (
 	oneOpenFiles           = 1024
 )
 
-// oneReport is what the process that checks has seen until then.
+// oneReport is the state of the process that checks, as of now.
 type oneReport struct {
 	Healthy, Failing int // of the host's ports
 	Neighbour        lb.Health
@@ -108,8 +108,8 @@ func silence(t *testing.T, ns *namespace.Namespace, address string) {
 	})
 }
 
-// again starts the test's own program anew in a namespace, as what that variable says, and returns what it prints
-// until the test ends.
+// again starts the test's own program anew in a namespace, in the role in that variable, and returns its output until
+// the test ends.
 func again(t *testing.T, ns *namespace.Namespace, as, value string) io.Reader {
 	t.Helper()
 	command := exec.Command(os.Args[0])

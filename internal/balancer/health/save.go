@@ -14,7 +14,7 @@ import (
 // than nothing: a backend is better taken for unknown.
 const stale = time.Hour
 
-// memory is what is kept of a target that is no longer asked, or over a restart.
+// memory is the state of a target that is kept while it is not asked, or over a restart.
 type memory struct {
 	State  State     `json:"state"`
 	Since  time.Time `json:"since"`
@@ -65,10 +65,9 @@ func (e *Engine) Save() []byte {
 	return text
 }
 
-// Restore takes over what Save returned, for targets that Watch names later. They keep those
-// verdicts until their own answers say otherwise, if these are not an hour old. Absent is for how
-// long no process asked: where that is longer than a check's interval, it is asked at once, and
-// what comes of it is found faster (confirm.go).
+// Restore takes over what Save returned, for targets that Watch names later. They keep those verdicts until their own
+// answers say otherwise, if these are not an hour old. Absent is for how long no process asked: where that is longer
+// than a check's interval, it is asked at once, and a change is found faster (confirm.go).
 func (e *Engine) Restore(text []byte, absent time.Duration) error {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
@@ -90,7 +89,7 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 	return nil
 }
 
-// recall gives a new target what is remembered of a former one that asked the same. e.mu is held.
+// recall gives a new target the remembered state of a former one with the same request. e.mu is held.
 func (e *Engine) recall(t *target) {
 	m, ok := e.previous[t.id]
 	if !ok {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// granule is what the schedule waits at least: of thousands of checks a second, those due within
-// it start together, for a wake-up costs as much as a check.
+// granule is the schedule's shortest wait: of thousands of checks a second, those due within it start together, for a
+// wake-up costs as much as a check.
 const granule = 4 * time.Millisecond
 
 // queue has the targets that wait, the next one first (container/heap).
@@ -35,8 +35,8 @@ func (q *queue) Pop() any {
 	return t
 }
 
-// bucket bounds how fast checks start, whatever was kept waiting: in 100 ms, less than twice the mean
-// rate, with what depth lets start at once.
+// bucket bounds how fast checks start, however many were kept waiting: in 100 ms, at less than twice the mean rate,
+// those included that depth lets start at once.
 type bucket struct {
 	rate   float64 // the mean, in checks a second
 	tokens float64
@@ -84,7 +84,7 @@ func (b *bucket) weigh(t *target, present bool) {
 	}
 }
 
-// dispatch starts what is due, and returns how long there is nothing to do. e.mu is held.
+// dispatch starts the checks that are due, and returns the time until the next one. e.mu is held.
 func (e *Engine) dispatch(now time.Duration) time.Duration {
 	for len(e.queue) > 0 {
 		t := e.queue[0]
@@ -92,8 +92,8 @@ func (e *Engine) dispatch(now time.Duration) time.Duration {
 			return max(granule, t.next-now)
 		}
 		if now-t.next >= t.key.spec.check.Interval && t.next > e.full {
-			// The process was suspended, or all was late: what is overdue must not start at once. Where
-			// it waited for others to end it keeps its turn, or the same ones would be left out again and again.
+			// The process was suspended, or all was late: overdue checks must not start at once. Where it waited for
+			// others to end it keeps its turn, or the same ones would be left out again and again.
 			t.due = t.slot(now)
 			t.next = t.due
 			heap.Fix(&e.queue, 0)
@@ -125,8 +125,8 @@ func (e *Engine) await(t *target, began time.Duration) {
 	} else if pace := t.pace(); pace < check.Interval {
 		t.due = max(now, began+pace)
 	} else {
-		// The next of its own times: by that, what was late once is not late for ever. One within
-		// half an interval of a fast check would make two of one.
+		// The next of its own times: by that, a check that was late once is not late for ever. One within half an
+		// interval of a fast check would make two of one.
 		t.due = t.slot(max(now, t.due+check.Interval/2))
 	}
 	t.next = t.due

@@ -47,7 +47,7 @@ func (p *stallMonitor) feel(now time.Duration) {
 	}
 }
 
-// lateness returns by how much this process was ever late, with what is late at this moment.
+// lateness returns by how much this process was ever late, a beat that is late at this moment included.
 func (p *stallMonitor) lateness() time.Duration {
 	overdue := int64(time.Since(p.start)) - p.last.Load() - int64(beat+slack)
 	return time.Duration(p.late.Load() + max(0, overdue))

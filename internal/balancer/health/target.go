@@ -15,7 +15,7 @@ import (
 // spec is a check as configured; equal ones are one spec.
 type spec struct {
 	check lb.Check
-	// ask is the part of the check that says what is asked, not when.
+	// ask is a hash of the check's request, without its times.
 	ask uint64
 }
 
@@ -30,7 +30,7 @@ type interner struct {
 	ways map[way]*way
 }
 
-// newInterner returns one that knows what the targets have.
+// newInterner returns an interner that knows the specs and ways of the targets.
 func newInterner(targets map[targetKey]*target) *interner {
 	in := &interner{seen: map[lb.Check]*spec{}, all: map[string]*spec{}, ways: map[way]*way{}}
 	known := map[*spec]struct{}{}
@@ -55,7 +55,7 @@ func (in *interner) way(w way) *way {
 	return known
 }
 
-// specs returns those of a list of checks.
+// specs returns the specs of a list of checks.
 func (in *interner) specs(list []lb.Check) []*spec {
 	if len(list) == 0 {
 		return nil
@@ -111,7 +111,7 @@ type way struct {
 	mode    lb.Mode
 }
 
-// target is an endpoint that is asked, and what it answered.
+// target is an endpoint that is asked, with its check and its state.
 type target struct {
 	key     targetKey
 	watches []*watch
@@ -125,7 +125,7 @@ type target struct {
 	place   int
 	spacing time.Duration
 	gone    bool
-	// extra is what a check may take beyond its timeout: see heed.
+	// extra is the time that a check may take beyond its timeout: see heed.
 	extra time.Duration
 	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out,
 	// or changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still
@@ -143,7 +143,7 @@ type target struct {
 	drain  bool
 }
 
-// key returns that of a check of a backend.
+// key returns the target's key for a check of a backend.
 func (in *interner) key(wanted *Wanted, check *spec) targetKey {
 	key := targetKey{spec: check, backend: wanted.Backend.Address, port: check.check.Port}
 	if key.port == 0 {
@@ -162,7 +162,7 @@ func (in *interner) key(wanted *Wanted, check *spec) targetKey {
 	return key
 }
 
-// endpoint returns what is asked; by the VIP, backend is one of those that share it.
+// endpoint returns the destination of the check; by the VIP, backend is one of those that share it.
 func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
 	if k.by == nil {
 		return Endpoint{Via: lb.ViaAddress, Address: k.backend, Port: k.port}
@@ -170,10 +170,10 @@ func (k targetKey) endpoint(backend lb.BackendKey) Endpoint {
 	return Endpoint{Via: lb.ViaVIP, Backend: backend, Address: backend.Service.VIP, Port: k.port}
 }
 
-// endpoint returns what is asked. Of the backends that share the target one is as good as any.
+// endpoint returns the destination of the check. Of the backends that share the target one is as good as any.
 func (t *target) endpoint() Endpoint { return t.key.endpoint(t.watches[0].backend) }
 
-// identify returns what names the target over restarts and changes of its schedule.
+// identify returns a key of the target that outlives restarts and changes of its schedule.
 func (k targetKey) identify() uint64 {
 	text := fmt.Sprintf("%x %s %d", k.spec.ask, k.backend, k.port)
 	if k.by != nil {

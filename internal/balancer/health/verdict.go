@@ -4,8 +4,8 @@ package health
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// What is asked, and what comes of it, are words of the domain: the control plane knows them
-// without knowing who asks.
+// The types of checks and their results are those of package lb: the control plane knows them without knowing the
+// engine.
 type (
 	Wanted  = lb.Checking
 	State   = lb.Health

@@ -67,7 +67,7 @@ func (e *Engine) Verdicts() map[lb.BackendKey]Verdict {
 	return verdicts
 }
 
-// Verdict returns that of one backend, and whether it is watched.
+// Verdict returns the verdict on one backend, and whether it is watched.
 func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,9 +78,9 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	return e.verdict(w), true
 }
 
-// judge makes the backend's verdict of what its targets say, and signals if it is another. Targets
-// that are new, for the configuration has another check, overturn no verdict before they have
-// answers enough for one: a dead backend would get traffic by a reload. e.mu is held.
+// judge makes the backend's verdict of its targets' states, and signals if it is another. Targets that are new, for the
+// configuration has another check, overturn no verdict before they have answers enough for one: a dead backend would
+// get traffic by a reload. e.mu is held.
 func (e *Engine) judge(w *watch) {
 	state, weight, drain := w.combine()
 	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })
@@ -102,7 +102,7 @@ func (e *Engine) judge(w *watch) {
 	e.signal()
 }
 
-// combine returns what the targets say together: all must be healthy, or, with any, one.
+// combine returns the joint state of the targets: all must be healthy, or, with any, one.
 func (w *watch) combine() (state State, weight uint16, drain bool) {
 	count := map[State]int{}
 	weight = everything
@@ -132,8 +132,8 @@ func (e *Engine) verdict(w *watch) Verdict {
 	return v
 }
 
-// reason returns that of the target that counts most against the backend: one of the verdict's
-// own state, else any that has something to say.
+// reason returns the reason of the target that counts most against the backend: one of the verdict's own state, else
+// any that has something to say.
 func (w *watch) reason() string {
 	reason := w.previous
 	for _, t := range w.targets {

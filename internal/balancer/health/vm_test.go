@@ -36,7 +36,7 @@ func startsVM() bool {
 	return true
 }
 
-// inVM runs a test of this package in a virtual machine, and returns what it printed.
+// inVM runs a test of this package in a virtual machine, and returns its output.
 func inVM(t *testing.T, test string) string {
 	t.Helper()
 	cache, err := vm.CacheDir()

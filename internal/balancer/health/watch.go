@@ -12,9 +12,9 @@ import (
 // checks start, and verdicts are read.
 const batch = 256
 
-// Watch replaces what is asked. What stays keeps its verdict and its times; a check that differs
-// from a former one only in its times keeps the verdict too. What differs is found aside, and changed
-// batch by batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
+// Watch replaces the checks. One that stays keeps its verdict and its times; a check that differs from a former one
+// only in its times keeps the verdict too. The differences are computed without the engine's lock, and applied batch by
+// batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
 func (e *Engine) Watch(wanted []Wanted) {
 	e.watching.Lock()
 	defer e.watching.Unlock()
@@ -44,7 +44,7 @@ func (e *Engine) Watch(wanted []Wanted) {
 	}
 	e.inTurn(func() {
 		if len(e.targets) == 0 {
-			e.bucket.rate = 0 // what rounding has left
+			e.bucket.rate = 0 // a rest of rounding
 		}
 	})
 	e.rouse()
@@ -57,7 +57,7 @@ func (e *Engine) inTurn(do func()) {
 	do()
 }
 
-// changes is what a call of Watch changes.
+// changes are the differences that a call of Watch applies.
 type changes struct {
 	// others are backends that are new, or of which something else is asked.
 	others []other
@@ -70,15 +70,14 @@ type changes struct {
 	left []*target
 }
 
-// other is a backend, and what is to be asked of it.
+// other is a backend, and its checks.
 type other struct {
 	w       *watch
 	targets []*target
 	any     bool
 }
 
-// compare finds what differs between what is asked and what is wanted. e.watching is held, and
-// e.mu is not.
+// compare finds the differences between present and wanted checks. e.watching is held, and e.mu is not.
 func (e *Engine) compare(wanted []Wanted) *changes {
 	c := &changes{fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
 	in := newInterner(e.targets)
@@ -118,7 +117,7 @@ func (e *Engine) find(c *changes, key targetKey) *target {
 	return t
 }
 
-// comparePrevious finds what is no longer wanted.
+// comparePrevious finds backends that are no longer wanted.
 func (e *Engine) comparePrevious(c *changes) {
 	left := map[*target]struct{}{}
 	for _, o := range c.others {
@@ -180,9 +179,8 @@ func (e *Engine) begin(t *target, c *changes) {
 	heap.Push(&e.queue, t)
 }
 
-// leave takes the backends off a target that have others now, and forgets it when none has it.
-// Where other checks came at the same time, what it knows is kept for them to be taken back:
-// that is how a refused reload ends. e.mu is held.
+// leave takes the backends off a target that have others now, and forgets it when none has it. Where other checks came
+// at the same time, its state is kept in case the old ones come back: that is how a refused reload ends. e.mu is held.
 func (e *Engine) leave(t *target, c *changes) {
 	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
 		return w.seen != e.call || !slices.Contains(w.targets, t)

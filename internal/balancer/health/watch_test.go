@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// wrongs says what of an engine contradicts what it was told last.
+// wrongs returns the contradictions between an engine's state and the checks that it was given last.
 func wrongs(e *Engine, wanted []Wanted) (all []string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

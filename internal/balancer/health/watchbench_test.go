@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// many returns what is wanted of so many backends of one service.
+// many returns the wanted checks of so many backends of one service.
 func many(endpoints int) []health.Wanted {
 	checks := []lb.Check{{Type: lb.CheckTCP, Via: lb.ViaAddress, Port: 80, Interval: 10 * time.Second,
 		Timeout: time.Second, Rise: 2, Fall: 3}}
@@ -51,8 +51,8 @@ func longestWait(e *health.Engine, backend lb.BackendKey, do func()) time.Durati
 	return longest
 }
 
-// BenchmarkWatch: what a change of the configuration costs 100,000 checked backends, and how long
-// who reads a verdict waits meanwhile.
+// BenchmarkWatch: the cost of a change of the configuration with 100,000 checked backends, and how long a reader of a
+// verdict waits meanwhile.
 func BenchmarkWatch(b *testing.B) {
 	const endpoints = 100_000
 	wanted := many(endpoints + 1)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Base is what a service's packets go by during a transition where no flow of theirs is remembered: the table of
-// slots of before its first change. It says what that was made of, so that another balancer makes the same.
+// Base is the hash table that a service had before the first change of a transition. During the transition, packets
+// whose flow is not remembered go by it. Base has the table's inputs, so that another balancer can build the same one.
 type Base struct {
 	Service ServiceKey
 	// BySource: slots are of the client's address alone.
@@ -17,7 +17,7 @@ type Base struct {
 	// Size is how many slots there are, a prime; 0 where the table is gone, and flows of slots that have
 	// changed hands are remembered yet.
 	Size uint32
-	// Backends are those that the table was made of, in their order.
+	// Backends are the backends that the table was made of, in their order.
 	Backends []BaseBackend
 	// Beyond: flows are remembered of other slots, too, than those that differ from the present table.
 	Beyond bool
@@ -30,8 +30,8 @@ type Base struct {
 
 // BaseBackend is one of the backends that a table was made of.
 type BaseBackend struct {
-	// Identity is what the table knows it by, and Endpoint where it is; they differ in the port where slots are
-	// of the client's address alone.
+	// Identity is the backend's key in the table, and Endpoint its address and port; they differ in the port where
+	// slots are of the client's address alone.
 	Identity, Endpoint netip.AddrPort
 	// Share is its share of the table of all, and Weight that of new flows.
 	Share, Weight uint32

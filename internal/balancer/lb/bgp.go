@@ -26,7 +26,7 @@ type BGP struct {
 	Peers      []BGPPeer     `json:"peers"`
 }
 
-// Speaker is what has the sessions with routers.
+// Speaker is the BGP speaker that has the sessions with routers.
 type Speaker string
 
 // SpeakerLocal is a routing daemon of this host, which finds the VIPs as routes in a table of the kernel; the zero
@@ -66,11 +66,11 @@ type BGPPeer struct {
 	BFD BFD `json:"bfd,omitzero"`
 	// HoldTime is after how long a silence the session ends.
 	HoldTime time.Duration `json:"hold_time"`
-	// LocalAddress is what the session is opened from; invalid: as the routes say.
+	// LocalAddress is the source address of the session; invalid: the one by the routing table.
 	LocalAddress netip.Addr `json:"local_address,omitzero"`
 	// GracefulRestart has the router keep the routes while the speaker restarts (RFC 4724).
 	GracefulRestart bool `json:"graceful_restart"`
-	// Families are what is announced; empty: that of Address.
+	// Families are the address families to announce; empty: that of Address.
 	Families []Family `json:"families,omitempty"`
 	// Communities (RFC 1997, RFC 8092) and MED are added to each route; the route's preference in the own AS
 	// is LocalPreference, and the own ASN stands Prepend times more in the path to another.
@@ -113,7 +113,7 @@ func (p BGPPeer) Announces() []Family {
 	return []Family{FamilyOf(p.Address)}
 }
 
-// Family is of addresses.
+// Family is a family of addresses.
 type Family string
 
 // The families.
@@ -144,7 +144,7 @@ func (f *Family) UnmarshalText(text []byte) error {
 // IANA's registry of well-known communities has, in lower case.
 type Community string
 
-// Announcement is what becomes of a service's VIP by BGP.
+// Announcement is the BGP policy of a service's VIP.
 type Announcement struct {
 	// Never: the service does not have its VIP announced.
 	Never bool

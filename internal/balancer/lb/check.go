@@ -51,7 +51,7 @@ const (
 	ViaAddress Via = "address"
 )
 
-// What a check does where the configuration does not say.
+// Defaults of a check.
 const (
 	// DefaultCheckInterval and the counts find a failed backend within DefaultCheckFall
 	// intervals and a timeout, and put a load of half a probe a second on a backend.
@@ -59,8 +59,8 @@ const (
 	DefaultCheckTimeout  = time.Second
 	DefaultCheckFall     = 3
 	DefaultCheckRise     = 2
-	// The request is one that every server of HTTP answers, and the query one that every
-	// name server answers.
+	// DefaultCheckMethod and DefaultCheckPath make a request that every server of HTTP answers, and the two below them
+	// a query that every name server answers.
 	DefaultCheckMethod = "GET"
 	DefaultCheckPath   = "/"
 	DefaultCheckRecord = "A"
@@ -74,14 +74,14 @@ const (
 
 // Checks are how a service finds which of its backends serve.
 type Checks struct {
-	// List is what is asked of each backend; empty: nothing is, and all are taken for healthy.
+	// List has the checks of each backend; empty: there is none, and all are taken for healthy.
 	List []Check `json:"list,omitempty"`
 	// Any: a backend is healthy when one check passes; otherwise all must.
 	Any bool `json:"any,omitempty"`
 	// Panic is below which share of healthy backends, in per cent, all are used; 0: none,
 	// and where no backend is healthy the service has none for new flows.
 	Panic uint8 `json:"panic,omitempty"`
-	// OnDown is what becomes of the flows of a backend that fails; empty stands for KeepFlows.
+	// OnDown is the policy for flows of a backend that fails; empty stands for KeepFlows.
 	OnDown OnDown `json:"on_down,omitempty"`
 }
 
@@ -134,7 +134,7 @@ type Check struct {
 	Rise uint16 `json:"rise"`
 	Fall uint16 `json:"fall"`
 
-	// One of these has what the type needs; the rest are nil.
+	// One of these, that of the type, is set; the rest are nil.
 	HTTP *HTTPCheck `json:"http,omitempty"`
 	TLS  *TLSCheck  `json:"tls,omitempty"` // also with HTTP and GRPC: over TLS
 	DNS  *DNSCheck  `json:"dns,omitempty"`
@@ -145,7 +145,7 @@ type Check struct {
 
 // HTTPCheck is a request, and the responses that pass.
 type HTTPCheck struct {
-	// Method and Path are those of the request, as in "GET" and "/healthz".
+	// Method and Path are the request's, as in "GET" and "/healthz".
 	Method string `json:"method,omitempty"`
 	Path   string `json:"path,omitempty"`
 	// Host is the request's host; empty: the address and port that are asked.
@@ -199,14 +199,14 @@ type DNSCheck struct {
 	Type string `json:"type"`
 	// Code is the response code that passes, as in "NOERROR".
 	Code string `json:"code"`
-	// Answer is what a record of the answer must have as data; empty: any or none.
+	// Answer is the data that a record of the answer must have; empty: any or none.
 	Answer string `json:"answer,omitempty"`
 	// TCP asks over TCP.
 	TCP bool `json:"tcp,omitempty"`
 }
 
-// UDPCheck is a datagram, and what the answer begins with. Where both are empty, the backend
-// passes unless an ICMP error comes back.
+// UDPCheck is a datagram, and the beginning of its answer. Where both are empty, the backend passes unless an ICMP
+// error comes back.
 type UDPCheck struct {
 	Send   []byte `json:"send,omitempty"`
 	Expect []byte `json:"expect,omitempty"`

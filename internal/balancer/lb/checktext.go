@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// String says what is asked, as in "http GET /healthz".
+// String describes the check's request, as in "http GET /healthz".
 func (c Check) String() string {
 	text := string(c.Type)
 	switch {
@@ -29,7 +29,7 @@ func (c Check) String() string {
 	return text
 }
 
-// Expected says what passes the check, as in "status 200-299".
+// Expected describes the answer that passes the check, as in "status 200-299".
 func (c Check) Expected() string {
 	switch c.Type {
 	case CheckTCP:

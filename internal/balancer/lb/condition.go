@@ -4,11 +4,11 @@ package lb
 
 import "slices"
 
-// BackendState says whether a backend takes part, and if not, what keeps it from that.
+// BackendState says whether a backend takes new flows, and if not, for which reason.
 type BackendState string
 
-// The states of a backend. Where several things keep one from its part, the state is the first
-// of them in this order, which is that of what a person did on purpose before what happened.
+// The states of a backend. Where several things keep one from its part, the state is the first of them in this order,
+// in which a person's decisions come before events.
 const (
 	// Out: the deadline of its drain has passed, or it was disabled; it gets no packet.
 	Out BackendState = "out"
@@ -20,8 +20,7 @@ const (
 	NoRoute BackendState = "no-route"
 	// NoMAC: it, or the router to it, does not answer ARP or NDP; it gets no packet.
 	NoMAC BackendState = "no-mac"
-	// Unhealthy: its health checks fail. It takes no new flow; what becomes of those that it
-	// has, Checks.OnDown says.
+	// Unhealthy: its health checks fail. It takes no new flow; Checks.OnDown decides about those that it has.
 	Unhealthy BackendState = "unhealthy"
 	// Ejected: it fails most of the new flows that it gets. It takes none for a while.
 	Ejected BackendState = "ejected"
@@ -35,7 +34,7 @@ const (
 // BackendStates are all of them, in the order in which they decide.
 var BackendStates = []BackendState{Out, Draining, WeightZero, NoRoute, NoMAC, Unhealthy, Ejected, Standby, Up}
 
-// Condition is what part a backend takes, and why.
+// Condition is the state of a backend, and its cause.
 type Condition struct {
 	// State is Up, or the cause that decides.
 	State BackendState
@@ -45,7 +44,7 @@ type Condition struct {
 	Reason string
 }
 
-// Reach is what is known of the way to a backend.
+// Reach is the known path to a backend, as far as it decides about its state.
 type Reach struct {
 	// NoRoute: there is no route, or none that the service's mode could use.
 	NoRoute bool
@@ -55,31 +54,30 @@ type Reach struct {
 	Reason string
 }
 
-// Observed is what the balancer has observed of a backend, beside how it is configured. The zero value is that of one
-// that serves.
+// Observed is the state of a backend that the balancer has observed, in contrast to its configuration. The zero value
+// is that of a backend that serves.
 type Observed struct {
-	// Unhealthy says why health checks want it to take no new flow, of the backend, as in
-	// "answers with status 503"; empty: it is healthy, or not checked. What becomes of its old
-	// flows, Checks.OnDown says.
+	// Unhealthy says why health checks want it to take no new flow, of the backend, as in "answers with status 503";
+	// empty: it is healthy, or not checked. Checks.OnDown decides about its old flows.
 	Unhealthy string
-	// Ejected: it is not health checks that say so, but what it answers to clients. Its connections
-	// go on then, whatever Checks.OnDown says: a backend that takes no new ones may serve those.
+	// Ejected: the reason is not its health checks, but its answers to clients. Its connections go on then, whatever
+	// Checks.OnDown says: a backend that takes no new ones may serve those.
 	Ejected bool
 	// Standby: it is a backup, and a backend that is none takes the new flows. It takes none, and keeps its old ones.
 	Standby bool
 }
 
-// ObservedOf returns what is observed of a backend that nothing but its origin says something about.
+// ObservedOf returns the observed state of a backend that only its origin has reported on.
 func ObservedOf(b Backend) Observed { return Observed{Unhealthy: b.NotReady} }
 
-// TakesFlows says whether what was observed lets the backend take new flows.
+// TakesFlows says whether the backend may take new flows by its observed state.
 func (o Observed) TakesFlows() bool { return o.Unhealthy == "" && !o.Standby }
 
-// Observations are of the backends of a service, in their order. Those that are beyond the end are zero: none at all
-// stand for a service whose backends all serve. They are not changed; With and Without make others.
+// Observations are the observed states of the backends of a service, in their order. Those that are beyond the end are
+// zero: none at all stand for a service whose backends all serve. They are not changed; With and Without make others.
 type Observations []Observed
 
-// ObservationsOf returns what is observed of n backends, each of which is asked for once.
+// ObservationsOf returns the observed states of n backends; it calls of once for each.
 func ObservationsOf(n int, of func(i int) Observed) (all Observations) {
 	for i := range n {
 		o := of(i)
@@ -94,7 +92,7 @@ func ObservationsOf(n int, of func(i int) Observed) (all Observations) {
 	return all
 }
 
-// Of returns what was observed of backend i.
+// Of returns the observed state of backend i.
 func (all Observations) Of(i int) Observed {
 	if i < len(all) {
 		return all[i]
@@ -131,8 +129,8 @@ func (all Observations) Equal(others Observations) bool {
 	return true
 }
 
-// ConditionOf judges a backend by all that bears on it: how it is configured and operated, what was
-// observed of it, whether it was taken out at a deadline, and the way to it.
+// ConditionOf judges a backend by all that bears on it: how it is configured and operated, its observed state, whether
+// it was taken out at a deadline, and the way to it.
 func ConditionOf(b Backend, o Observed, out bool, reach Reach) Condition {
 	c := Condition{State: Up, Reason: reach.Reason}
 	if c.Reason == "" {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Attachment is what is really in use on an interface.
+// Attachment is the hook and driver mode really in use on an interface.
 type Attachment struct {
 	Interface string `json:"interface"`
 	Hook      Hook   `json:"hook"`
@@ -17,7 +17,7 @@ type Attachment struct {
 	Driver  string `json:"driver"`
 	// Reason says why this hook, where the configuration left room.
 	Reason string `json:"reason"`
-	// Warning says what may be lost by it; empty if nothing is known.
+	// Warning names packets that this attachment may lose; empty if none are known.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -32,26 +32,26 @@ func (a Attachment) String() string {
 	return "xdp (native)"
 }
 
-// Counters is what happened to packets since the data plane was opened.
+// Counters are the data plane's counters since it was opened.
 type Counters struct {
 	// Outcomes lists every outcome, those of no packet too. Each packet is in
 	// exactly one.
 	Outcomes []OutcomeCount
 	Backends map[BackendKey]BackendCount
-	// Flows are those that are remembered.
+	// Flows are the numbers of remembered flows.
 	Flows    FlowCounts
 	Services map[ServiceKey]ServiceCount
-	// Local is what became of this host's own sockets; nil where they get no backends.
+	// Local has the counts of this host's own sockets; nil where they get no backends.
 	Local *LocalCounts
 }
 
-// LocalCounts is what became of the sockets of a control group that asked for a VIP.
+// LocalCounts are the counts of a control group's sockets that were opened to a VIP.
 type LocalCounts struct {
 	// Cgroup is the directory of the control group.
 	Cgroup string
-	// Sockets are those that have a backend now.
+	// Sockets is the number of sockets that have a backend now.
 	Sockets uint64
-	// Warning says what the kernel lacks for some of them; empty: nothing.
+	// Warning names the kernel features that some of them lack; empty: none.
 	Warning string
 	// Events lists all that is counted, those that never were too.
 	Events []EventCount
@@ -69,7 +69,7 @@ type OutcomeCount struct {
 	Packets    uint64
 }
 
-// BackendCount is what was sent on to a backend.
+// BackendCount has the counters of a backend.
 type BackendCount struct {
 	// Packets as on the wire: the segments of a GSO packet count one each.
 	Packets uint64
@@ -78,7 +78,7 @@ type BackendCount struct {
 	// Connections are new flows where flows are tracked; otherwise SYNs that
 	// were sent on, retransmitted ones included.
 	Connections uint64
-	// What came back through the balancer, where the mode brings it there.
+	// ReturnedPackets and ReturnedBytes count replies, where the mode brings these through the balancer.
 	ReturnedPackets, ReturnedBytes uint64
 	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
 	// Unreachable the ICMP errors "destination unreachable" of its own, where the mode brings them
@@ -95,8 +95,7 @@ type BackendCount struct {
 	PortsHeld uint32
 }
 
-// Plus returns the sum of what was counted by both. What a backend has now is no sum, and stays
-// that of c.
+// Plus returns the sum of both counts. Gauges, such as Active, have no sum, and stay those of c.
 func (c BackendCount) Plus(o BackendCount) BackendCount {
 	c.Packets += o.Packets
 	c.Bytes += o.Bytes
@@ -109,7 +108,7 @@ func (c BackendCount) Plus(o BackendCount) BackendCount {
 	return c
 }
 
-// Minus likewise returns what c counted beyond o.
+// Minus likewise returns the difference of c and o.
 func (c BackendCount) Minus(o BackendCount) BackendCount {
 	c.Packets -= o.Packets
 	c.Bytes -= o.Bytes
@@ -132,7 +131,7 @@ type FlowCounts struct {
 	Bytes uint64
 }
 
-// ServiceCount is what a service has now.
+// ServiceCount has the gauges of a service.
 type ServiceCount struct {
 	// Active is how many remembered flows have not ended, where it tracks them.
 	Active uint32
@@ -160,8 +159,8 @@ type TransitionProgress struct {
 	Base bool
 }
 
-// MemoryPlan is what kernel memory a configuration takes, in bytes. It is taken when the
-// configuration is applied: none is taken or given back as flows come and go.
+// MemoryPlan is the kernel memory that a configuration takes, in bytes. It is taken when the configuration is applied:
+// none is taken or given back as flows come and go.
 type MemoryPlan struct {
 	// ProvenLimit and UnprovenLimit are how many flows can be remembered.
 	ProvenLimit, UnprovenLimit uint32
@@ -170,8 +169,8 @@ type MemoryPlan struct {
 	Proven, Unproven, Returns uint64
 	// Configuration is for services, their tables and backends, with room for changes.
 	Configuration uint64
-	// Counters is for what services and backends are counted by, Ways for those of
-	// replies, if there are any, and Fragments for the datagrams that come in pieces.
+	// Counters is for the counters of services and backends, Ways for those of replies, if there are any, and Fragments
+	// for the datagrams that come in pieces.
 	Counters, Ways, Fragments uint64
 	// Checks is for health checks by the VIP, if there are any: the answers that they may have, and
 	// the directory of the backends that can be asked. The rows of those that are asked come as they are.
@@ -188,7 +187,7 @@ func (p MemoryPlan) String() string {
 	return fmt.Sprintf("%s of kernel memory: %s", Mebibytes(p.Total()), p.Parts())
 }
 
-// Parts lists what takes some of it.
+// Parts lists the parts of the memory, for a person.
 func (p MemoryPlan) Parts() string {
 	var parts []string
 	for _, part := range []struct {

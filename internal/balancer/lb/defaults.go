@@ -4,7 +4,7 @@ package lb
 
 import "time"
 
-// What a balancer does where neither a file nor a caller says.
+// Defaults of a balancer, where neither a file nor a caller says.
 const (
 	// DefaultFlowLimit and DefaultUnprovenLimit are how many flows can be remembered: those
 	// that are proven, and those that are not yet. Each takes 64 bytes of kernel memory.
@@ -22,10 +22,11 @@ const (
 	// DefaultTooBigRate is how many senders a CPU tells in a second that their packet
 	// was too big.
 	DefaultTooBigRate = 1000
-	// RunPriority is where the program is among others that libxdp's dispatcher runs on an interface: the least
-	// runs first. Filters have 10 (xdp-filter), and are before it; what says nothing has 50, and gets what it passes.
+	// RunPriority is where the program is among others that libxdp's dispatcher runs on an interface: the least runs
+	// first. Filters have 10 (xdp-filter), and run before it; programs without a priority have 50, and get the packets
+	// that it passes.
 	RunPriority = 20
-	// DefaultMTU is that of Ethernet, in bytes.
+	// DefaultMTU is the MTU of Ethernet, in bytes.
 	DefaultMTU = 1500
 )
 
@@ -34,8 +35,7 @@ const (
 // differ).
 const MaxInterfaces = 16
 
-// Timeouts are how long what is remembered of a flow may be silent, by how far the flow
-// has come. 0 means the default.
+// Timeouts are how long a remembered flow may be silent, by its state. 0 means the default.
 type Timeouts struct {
 	// Opening is for connections of which only a SYN was seen, and for those that came
 	// into the middle of a change of the tables; First for UDP flows of one packet. These
@@ -48,10 +48,9 @@ type Timeouts struct {
 	Fin, Closed time.Duration
 }
 
-// DefaultTimeouts are those of RFC 5382 (REQ-5: two hours and four minutes, and four
-// minutes where a connection is not open), of RFC 4787 (REQ-5: two minutes), and of
-// Linux' TIME-WAIT; what may be forged is kept as long as a client sends SYNs again in
-// earnest.
+// DefaultTimeouts are the timeouts of RFC 5382 (REQ-5: two hours and four minutes, and four minutes where a connection
+// is not open), of RFC 4787 (REQ-5: two minutes), and of Linux' TIME-WAIT; an unproven flow, which may be forged, is
+// kept as long as a real client retransmits SYNs.
 var DefaultTimeouts = Timeouts{
 	Opening: 30 * time.Second, First: 30 * time.Second,
 	Established: 7440 * time.Second, UDP: 2 * time.Minute,
@@ -72,16 +71,16 @@ func (t Timeouts) WithDefaults() Timeouts {
 	return t
 }
 
-// What a speaker of BGP does where the configuration does not say.
+// Defaults of a BGP speaker.
 const (
 	// DefaultBGPPort is IANA's.
 	DefaultBGPPort = 179
 	// DefaultHoldTime ends a session after a silence of so long. RFC 4271 suggests 90 s, for routers that
 	// compute whole tables; a balancer that is gone must not attract packets for so long.
 	DefaultHoldTime = 9 * time.Second
-	// MinHoldTime is what RFC 4271 permits, section 4.2.
+	// MinHoldTime is the least hold time that RFC 4271 permits (section 4.2).
 	MinHoldTime = 3 * time.Second
-	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and are what BIRD and FRR bear
+	// DefaultBFDInterval and DefaultBFDMultiplier notice a dead router within a second, and BIRD and FRR bear them
 	// without trouble.
 	DefaultBFDInterval   = 300 * time.Millisecond
 	DefaultBFDMultiplier = 3
@@ -109,9 +108,9 @@ const (
 	DefaultVRRPAnnounceInterval = time.Minute
 )
 
-// What balancers tell each other where the configuration does not say.
+// Defaults of the protocol between balancers.
 const (
-	// DefaultMembersPort is that of the protocol's other users.
+	// DefaultMembersPort is the port of the protocol's other users.
 	DefaultMembersPort = 7946
 	// MembersTolerance is for how long the tables of two balancers may differ before they warn: a change of the
 	// configuration, or the verdict of health checks, does not come to all of them at once.

@@ -36,7 +36,7 @@ type Discovery struct {
 	Docker DockerOrigin `json:"docker,omitzero"`
 }
 
-// Keeping bounds what is taken of an origin.
+// Keeping bounds the sets that are taken of an origin.
 type Keeping struct {
 	// Stale is how long the last set is used after the origin has failed, or has begun to say that
 	// there is no backend. 0 stands for DefaultStale.
@@ -54,7 +54,7 @@ type FileOrigin struct {
 
 // DNSOrigin is a name in the DNS.
 type DNSOrigin struct {
-	// Name is that of A and AAAA records, or of SRV records; empty: there is none.
+	// Name is the name of A and AAAA records, or of SRV records; empty: there is none.
 	Name string `json:"name,omitempty"`
 	// Type is "A", "AAAA", "SRV" or "both" of the first two; empty stands for DefaultRecords.
 	Type string `json:"type,omitempty"`
@@ -77,7 +77,7 @@ type DockerOrigin struct {
 // On says whether backends are found at all.
 func (d Discovery) On() bool { return len(d.Origins()) > 0 }
 
-// Origins are those that the service has, in the order of their backends.
+// Origins returns the origins of the service, in the order of their backends.
 func (d Discovery) Origins() (all []Origin) {
 	for _, o := range []struct {
 		is   bool
@@ -102,7 +102,7 @@ func (d Discovery) Keeping(of Origin) Keeping {
 	return k
 }
 
-// Text names one of the origins with what is asked there, as in "dns web.example.com".
+// Text names one of the origins and its query, as in "dns web.example.com".
 func (d Discovery) Text(of Origin) string {
 	what := map[Origin]string{FromFile: d.File.Path, FromDNS: d.DNS.Name, FromDocker: d.Docker.Socket}[of]
 	return strings.TrimSpace(fmt.Sprintf("%s %s", of, what))
@@ -124,6 +124,6 @@ type Discovered struct {
 	// Overdue: Until has passed. The set is used only where the service had no backend otherwise: an
 	// origin that fails never empties a service.
 	Overdue bool
-	// Notes are what the origin names and cannot be used, each with its cause.
+	// Notes are the origin's entries that cannot be used, each with its cause.
 	Notes []string
 }

@@ -40,15 +40,15 @@ var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, 
 	FlowBackendFIN, FlowClosed,
 	FlowRefused, FlowTimeWait}
 
-// Flow is one that the data plane remembers.
+// Flow is a flow that the data plane remembers.
 type Flow struct {
 	Backend BackendKey
 	// Client is who has begun it.
 	Client netip.AddrPort
-	// Source is what full NAT sends its packets from; zero in other modes.
+	// Source is the address and port from which full NAT sends its packets; zero in other modes.
 	Source netip.AddrPort
 	State  FlowState
-	// Proven: its client has sent what a forger of source addresses would not.
+	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool
 	// Silent is for how long no packet of it was seen, give or take a second.
 	Silent time.Duration

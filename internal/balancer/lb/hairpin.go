@@ -12,7 +12,7 @@ import (
 // backend's own address is none; so it is served through full NAT, from the address that the balancer
 // itself would use towards the backend (Path.Local).
 type Hairpin struct {
-	// Near are those clients.
+	// Near are the clients on a backend's link or host.
 	Near []Near
 	// FirstPort..LastPort are ports of this host's addresses from which its own connections are not
 	// made; 0 where there are none: then near clients are refused. Packets to them that belong to no flow

@@ -8,12 +8,13 @@ type FlowWalk interface {
 	Next(places int, visit func(*Flow)) (whole bool, err error)
 }
 
-// FlowsTaken says what became of flows that another balancer has told of.
+// FlowsTaken counts the flows that another balancer has handed over, by the result.
 type FlowsTaken struct {
 	// Taken are new here, and Followed were known already.
 	Taken, Followed int
 	// Refused are counted by the reason.
 	Refused map[string]int
-	// Missed are those of the refused that a change here may have taken, so that they are to be told again after it.
+	// Missed counts the refused flows that would be taken after a change that is yet to come here, so that they are to
+	// be sent again then.
 	Missed int
 }

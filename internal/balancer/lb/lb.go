@@ -81,8 +81,8 @@ type Backend struct {
 	// Draining takes no new flow, and keeps the old ones, like weight 0; the weight
 	// stays for when it ends.
 	Draining bool `json:"draining,omitempty"`
-	// NotReady says why its origin wants it to take no new flow, of the backend, as in "is paused, as its engine
-	// says"; empty: its origin does not. What the balancer itself has observed is Observed.
+	// NotReady says why its origin wants it to take no new flow, of the backend, as in "is paused, as its engine says";
+	// empty: its origin does not. The balancer's own observations are in Observed.
 	NotReady string `json:"unhealthy,omitempty"`
 	// Backup: it is to take new flows only while no backend does that is none.
 	Backup bool `json:"backup,omitempty"`
@@ -93,7 +93,7 @@ type Backend struct {
 // TakesFlows says whether the backend takes new flows, as it is configured, operated and found.
 func (b Backend) TakesFlows() bool { return b.Weight > 0 && !b.Draining && b.NotReady == "" }
 
-// ServiceKey is what makes a service unique: no two services share it.
+// ServiceKey is the unique key of a service: no two services share it.
 type ServiceKey struct {
 	VIP      netip.Addr
 	Port     uint16
@@ -119,10 +119,9 @@ type Service struct {
 	Protocol  Protocol   `json:"protocol"`
 	Mode      Mode       `json:"mode"`
 	Scheduler Scheduler  `json:"scheduler"`
-	// Hash is what Maglev goes by; SourceHash has HashSource. Empty is HashFlow.
+	// Hash selects the fields of a packet that Maglev hashes; SourceHash has HashSource. Empty is HashFlow.
 	Hash Hash `json:"hash,omitempty"`
-	// TableSize is the number of slots of the service's hash table, a prime;
-	// 0: what DefaultTableSize says.
+	// TableSize is the number of slots of the service's hash table, a prime; 0 stands for DefaultTableSize.
 	TableSize   uint32      `json:"table_size,omitempty"`
 	Persistence Persistence `json:"persistence,omitzero"`
 	Limits      Limits      `json:"limits,omitzero"`
@@ -145,18 +144,18 @@ type Service struct {
 	Allow  []netip.Prefix `json:"allow,omitempty"`
 	Deny   []netip.Prefix `json:"deny,omitempty"`
 	Checks Checks         `json:"checks,omitzero"`
-	// Outliers is how backends are judged by what they answer to clients.
+	// Outliers is how backends are judged by their answers to clients.
 	Outliers Outliers `json:"outliers,omitzero"`
 	// SlowStart is how long the share of new flows of a backend grows that begins to serve; 0: it
 	// has all of its weight at once.
 	SlowStart time.Duration `json:"slow_start_ns,omitempty"`
-	// OnEmpty is what becomes of the VIP while no backend serves; empty stands for KeepVIP.
+	// OnEmpty is the policy for the VIP while no backend serves; empty stands for KeepVIP.
 	OnEmpty OnEmpty `json:"on_empty,omitempty"`
-	// Announcement is what becomes of the VIP by BGP.
+	// Announcement is the BGP policy of the VIP.
 	Announcement Announcement `json:"announcement,omitzero"`
 	// Discovery is where further backends are found.
 	Discovery Discovery `json:"discovery,omitzero"`
-	// Proxy is what the proxy engine does, in ModeProxy; nil stands for the zero value.
+	// Proxy has the proxy engine's settings for the service, in ModeProxy; nil stands for the zero value.
 	Proxy *Proxy `json:"proxy,omitempty"`
 	// AllowEmpty: the configuration may have no backend for the service that takes new flows.
 	AllowEmpty bool      `json:"allow_empty,omitempty"`

@@ -44,7 +44,7 @@ func TestWords(t *testing.T) {
 	}
 }
 
-// TestServiceKey checks what tells services apart, and how they are named.
+// TestServiceKey checks the key that tells services apart, and its text.
 func TestServiceKey(t *testing.T) {
 	s := Service{Name: "web", VIP: netip.MustParseAddr("2001:db8::1"), Port: 80, Protocol: TCP}
 	other := s
@@ -62,8 +62,7 @@ func TestServiceKey(t *testing.T) {
 	}
 }
 
-// TestModes checks what each mode does to a packet, against the table of the
-// architecture.
+// TestModes checks the properties of each mode, against the table of the architecture.
 func TestModes(t *testing.T) {
 	four, six := netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("2001:db8::1")
 	tests := map[Mode]struct {
@@ -95,7 +94,7 @@ func TestModes(t *testing.T) {
 	}
 }
 
-// TestSchedulers checks what each scheduler needs and heeds.
+// TestSchedulers checks the properties of each scheduler.
 func TestSchedulers(t *testing.T) {
 	tests := map[Scheduler]struct{ remembers, weighted, bySource, byLoad bool }{
 		RoundRobin:               {true, false, false, false},
@@ -122,7 +121,7 @@ func TestSchedulers(t *testing.T) {
 	}
 }
 
-// TestTracked: what makes a service of a stateless scheduler remember its flows.
+// TestTracked: the settings that make a service of a stateless scheduler remember its flows.
 func TestTracked(t *testing.T) {
 	stateless := Service{Scheduler: Maglev, Protocol: TCP, Backends: []Backend{{Weight: 1}, {Weight: 1}}}
 	tests := map[string]struct {

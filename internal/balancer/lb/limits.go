@@ -23,8 +23,8 @@ type Persistence struct {
 // On says whether the service has persistence.
 func (p Persistence) On() bool { return p.Timeout > 0 }
 
-// Refusal is what becomes of packets that cannot be sent on: a limit refuses them, or there
-// is no backend, flow, port or room for them.
+// Refusal is the treatment of packets that cannot be sent on: a limit refuses them, or there is no backend, flow, port
+// or room for them.
 type Refusal string
 
 // The refusals.
@@ -48,7 +48,7 @@ func (r *Refusal) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownRefusal, text, RefuseByDrop, RefuseByReset)
 }
 
-// Limits bound what a service takes as a whole.
+// Limits bound the connections and packets of a service as a whole.
 type Limits struct {
 	// Rate is how many new flows a second there may be (TCP: SYNs, those sent again
 	// included where no flow is remembered); 0: any number.
@@ -58,8 +58,8 @@ type Limits struct {
 	// Connections is how many flows there may be that have not ended, half-open
 	// ones included; 0: any number.
 	Connections uint32 `json:"connections,omitempty"`
-	// Refuse is what becomes of the rest, and of whatever else cannot be sent on; empty
-	// stands for RefuseByDrop.
+	// Refuse is the treatment of the rest, and of all other packets that cannot be sent on; empty stands for
+	// RefuseByDrop.
 	Refuse Refusal `json:"refuse,omitempty"`
 }
 

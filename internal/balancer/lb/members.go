@@ -26,11 +26,12 @@ type MembersConfig struct {
 // FlowsAt is the port of members at which they take flows; only for those that have an address to listen on.
 func (m MembersConfig) FlowsAt() uint16 { return cmp.Or(m.FlowsPort, m.Listen.Port()+1) }
 
-// ServiceTable is what decides on the new flows of a service, for balancers to compare.
+// ServiceTable is the table by which a service's new flows get their backends, in the form in which balancers compare
+// it.
 type ServiceTable struct {
 	Key  ServiceKey
 	Name string
-	// Digest is that of ServiceCount.TableDigest.
+	// Digest is ServiceCount.TableDigest.
 	Digest uint64
 	// Takers are the backends that take new flows; nil where there are more than MaxTakers.
 	Takers []Taker

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// ErrUnknownMode is what reading a mode's name returns where there is no such mode.
+// ErrUnknownMode is the error for a name that is no mode's.
 var ErrUnknownMode = errors.New("unknown mode")
 
 // Mode is the way in which packets reach a backend.
@@ -40,7 +40,7 @@ const (
 // Modes lists the modes in the order in which they are explained.
 var Modes = append(slices.Clone(PacketModes), ModeProxy)
 
-// PacketModes are those by which a data plane sends clients' packets on to backends: all but ModeProxy.
+// PacketModes are the modes by which a data plane sends clients' packets on to backends: all but ModeProxy.
 var PacketModes = []Mode{L2DSR, IPIP, GUE, DSCP, NAT, FullNAT}
 
 // UnmarshalText accepts the modes' names; anything else is ErrUnknownMode.

@@ -4,10 +4,10 @@ package lb
 
 import "fmt"
 
-// OnDown is what becomes of the flows of a backend whose health checks fail.
+// OnDown is the policy for flows of a backend whose health checks fail.
 type OnDown string
 
-// What can become of them.
+// The policies for flows of a failed backend.
 const (
 	// KeepFlows leaves them where they are: their packets are sent to the backend as before.
 	KeepFlows OnDown = "keep"
@@ -18,8 +18,8 @@ const (
 	MoveFlows OnDown = "move"
 )
 
-// UsualOnDown returns what is done where the configuration does not say: a connection may
-// outlive what a check has met, and what a datagram asks any backend can answer.
+// UsualOnDown returns the default of a protocol: a connection may outlive the fault that a check has met, and any
+// backend can answer a datagram.
 func UsualOnDown(p Protocol) OnDown {
 	if p == UDP {
 		return MoveFlows

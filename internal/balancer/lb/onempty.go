@@ -4,10 +4,10 @@ package lb
 
 import "fmt"
 
-// OnEmpty is what becomes of a VIP while no backend of its services serves.
+// OnEmpty is the policy for a VIP while no backend of its services serves.
 type OnEmpty string
 
-// What can become of it.
+// The policies for a VIP without a backend.
 const (
 	// KeepVIP leaves it on the balancer: packets are refused as Limits.Refuse says.
 	KeepVIP OnEmpty = "keep"

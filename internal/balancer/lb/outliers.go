@@ -7,13 +7,12 @@ import (
 	"time"
 )
 
-// Outliers is how a service judges its backends by what they answer to clients, and for how long
-// one that fails most of what it is sent gets no new flow. Only modes that bring replies back
-// through the balancer have it.
+// Outliers is how a service judges its backends by their answers to clients, and for how long one that fails most of
+// its new flows gets no more. Only modes that bring replies back through the balancer have it.
 type Outliers struct {
-	// Failures is which share of failures, in per cent, ejects a backend; 0: none is ejected. Of
-	// TCP these are new connections that it has not answered by SYN and ACK; of UDP the ICMP errors
-	// "destination unreachable" among what came back.
+	// Failures is which share of failures, in per cent, ejects a backend; 0: none is ejected. Of TCP these are new
+	// connections that it has not answered by SYN and ACK; of UDP the ICMP errors "destination unreachable" among the
+	// packets that came back.
 	Failures uint8 `json:"failures,omitempty"`
 	// Connections is how many new connections, of UDP how many datagrams, an interval must have
 	// to say anything.
@@ -29,9 +28,8 @@ type Outliers struct {
 	Ejected uint8 `json:"ejected,omitempty"`
 }
 
-// What holds where the configuration does not say. With half of the connections failing, an
-// interval of 5 s and 20 connections in it, a backend that is dead is out after some 6 s, and
-// one that restarts within 2 s stays in.
+// Defaults of the detection of outliers. With half of the connections failing, an interval of 5 s and 20 connections in
+// it, a backend that is dead is out after some 6 s, and one that restarts within 2 s stays in.
 const (
 	DefaultOutlierConnections  = 20
 	DefaultOutlierInterval     = 5 * time.Second
@@ -57,7 +55,7 @@ func (o Outliers) PauseOf(n uint32) time.Duration {
 	return min(pause, o.LongestPause)
 }
 
-// Judged says whether anything judges the service's backends: checks, or what they answer.
+// Judged says whether anything judges the service's backends: checks, or their answers to clients.
 func (s Service) Judged() bool { return s.Checks.On() || s.Outliers.On() }
 
 // OutlierModes are the modes whose replies come back through the balancer.

@@ -32,8 +32,8 @@ func TestPauseOf(t *testing.T) {
 	}
 }
 
-// TestEjectedBackendKeepsConnections: what a backend fails to answer says nothing of the
-// connections that it has; datagrams can be answered by another one.
+// TestEjectedBackendKeepsConnections: unanswered SYNs say nothing about a backend's established connections; datagrams
+// can be answered by another one.
 func TestEjectedBackendKeepsConnections(t *testing.T) {
 	for _, test := range []struct {
 		protocol Protocol

@@ -4,10 +4,10 @@ package lb
 
 import "time"
 
-// Proxy is what a service of mode proxy asks of the proxy engine beyond what every service has. The
-// engine ends clients' connections and opens its own to backends.
+// Proxy has the settings that only services of mode proxy have. The engine ends clients' connections and opens its own
+// to backends.
 type Proxy struct {
-	// Speaks is what the engine understands of a connection's content; empty stands for SpeaksTCP.
+	// Speaks is the application protocol that the engine parses; empty stands for SpeaksTCP.
 	Speaks Speaks `json:"speaks,omitempty"`
 	// Certificates are paths of PEM files, each with a certificate, its chain and its key; which one a client
 	// gets goes by SNI, and the first where none fits. None: the service is without TLS.
@@ -16,8 +16,8 @@ type Proxy struct {
 	NoHTTP2 bool `json:"no_http2,omitempty"`
 	// Routes are tried in order; a request that none fits goes to all backends of the service.
 	Routes []Route `json:"routes,omitempty"`
-	// NoForwardedFor: requests are not given X-Forwarded-For with the client's address, nor X-Forwarded-Proto: what
-	// clients sent of them is passed on.
+	// NoForwardedFor: requests are not given X-Forwarded-For with the client's address, nor X-Forwarded-Proto: those
+	// that clients sent are passed on.
 	NoForwardedFor bool `json:"no_forwarded_for,omitempty"`
 	// SendProxy is the version, 1 or 2, of the PROXY protocol header that backends' connections begin with,
 	// and AcceptProxy says that clients' begin with one; 0: there is none.
@@ -42,7 +42,7 @@ type Proxy struct {
 	Retries *uint8 `json:"retries,omitempty"`
 	// Timeouts of the engine; 0: its defaults.
 	Timeouts ProxyTimeouts `json:"timeouts,omitzero"`
-	// Frontend and Back are lines of the engine's own language for what has no key, put behind ours into the
+	// Frontend and Back are lines of the engine's own language, for settings that have no key, put behind ours into the
 	// section of the service's clients, and into those of its backends.
 	Frontend string `json:"frontend,omitempty"`
 	Back     string `json:"back,omitempty"`
@@ -84,7 +84,7 @@ type Route struct {
 	Backends []string `json:"backends"`
 }
 
-// ProxyEngine is what the services of mode proxy share.
+// ProxyEngine has the settings that all services of mode proxy share.
 type ProxyEngine struct {
 	// Threads is how many the engine has; 0: one for each CPU it may use.
 	Threads uint16 `json:"threads,omitempty"`
@@ -94,7 +94,7 @@ type ProxyEngine struct {
 	Connections uint32 `json:"connections,omitempty"`
 	// HardStop is how long a process that a reload has replaced keeps its connections; 0: DefaultHardStop.
 	HardStop time.Duration `json:"hard_stop_ns,omitempty"`
-	// User and Group are what the engine runs as; empty: DefaultProxyUser.
+	// User and Group are the user and the group of the engine's process; empty: DefaultProxyUser.
 	User  string `json:"user,omitempty"`
 	Group string `json:"group,omitempty"`
 	// Program is the path of the engine's program; empty: haproxy, found by PATH and in /usr/sbin.
@@ -103,7 +103,7 @@ type ProxyEngine struct {
 	Global string `json:"global,omitempty"`
 }
 
-// What the proxy engine does where the configuration does not say.
+// Defaults of the proxy engine.
 const (
 	DefaultHardStop  = 30 * time.Second
 	DefaultProxyUser = "haproxy"
@@ -111,8 +111,8 @@ const (
 	DefaultProxyRetries = 3
 )
 
-// DefaultProxyTimeouts are what the engine has where a service does not say. Those of a client and of a server are
-// for SpeaksHTTP, where they bound a silence within a request; with SpeaksTCP, where a silence says nothing, they
+// DefaultProxyTimeouts are the engine's where a service sets none. Those of a client and of a server are for
+// SpeaksHTTP, where they bound a silence within a request; with SpeaksTCP, where silence is no sign of a fault, they
 // are DefaultTimeouts.Established.
 var DefaultProxyTimeouts = ProxyTimeouts{
 	Connect: 5 * time.Second, Client: time.Minute, Server: time.Minute,
@@ -140,7 +140,7 @@ func (t ProxyTimeouts) WithDefaults(speaks Speaks) ProxyTimeouts {
 // Speaks is a protocol above TCP that the proxy engine understands.
 type Speaks string
 
-// What the proxy engine speaks.
+// The application protocols that the proxy engine speaks.
 const (
 	// SpeaksTCP passes bytes on.
 	SpeaksTCP Speaks = "tcp"

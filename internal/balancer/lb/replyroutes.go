@@ -5,7 +5,7 @@ package lb
 import "net/netip"
 
 // ReplyRoutes are the kernel's routes that replies (modes nat and fullnat) take, as far as the data plane can answer
-// exactly as the kernel would. Of what they do not hold the kernel is asked.
+// exactly as the kernel would. For other destinations the kernel is asked.
 type ReplyRoutes struct {
 	// IPv4 and IPv6 say of which families they hold.
 	IPv4, IPv6 bool

@@ -101,15 +101,14 @@ func (s Scheduler) Hashes() bool { return s.properties().hashes }
 // backend waits for those before it, and the service needs no table.
 func (s Scheduler) InOrder() bool { return s.properties().inOrder }
 
-// Hash is what of a packet a hash is made of.
+// Hash names the fields of a packet that are hashed.
 type Hash string
 
-// What can be hashed.
+// The hashes.
 const (
-	// HashFlow is of the client's address and port, so that the flows of one client
-	// spread over all backends.
+	// HashFlow hashes the client's address and port, so that the flows of one client spread over all backends.
 	HashFlow Hash = "flow"
-	// HashSource is of the client's address alone.
+	// HashSource hashes the client's address alone.
 	HashSource Hash = "source"
 )
 

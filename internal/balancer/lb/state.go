@@ -11,8 +11,7 @@ import (
 	"unsafe"
 )
 
-// ErrTooLarge is what a data plane returns for a State that does not fit into the memory
-// that is left.
+// ErrTooLarge is a data plane's error for a State that does not fit into the memory that is left.
 var ErrTooLarge = errors.New("not enough memory")
 
 // State is everything that a data plane must know. Its slices must not be changed after the
@@ -71,14 +70,14 @@ type RoutedService struct {
 	// Paths[i] leads to Backends[i]. A backend without a usable path gets no
 	// traffic.
 	Paths []Path
-	// Observed is what was observed of Backends.
+	// Observed are the observed states of Backends.
 	Observed Observations
 	// HasHairpin: another service serves its near clients; see State.WithHairpins.
 	HasHairpin bool
 }
 
-// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and
-// health checks find what is wrong with its ways.
+// Reachable says whether packets can be sent to backend i. In mode ModeProxy the kernel sends them, and health checks
+// find the faults of its paths.
 func (s RoutedService) Reachable(i int) bool {
 	return s.Mode.Proxied() || i < len(s.Paths) && s.Paths[i].Usable()
 }

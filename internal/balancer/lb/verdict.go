@@ -4,7 +4,7 @@ package lb
 
 import "time"
 
-// Checking is a backend of a service, and what is to be asked of it.
+// Checking is a backend of a service, and its checks.
 type Checking struct {
 	Backend BackendKey
 	// Mode is how the service's packets reach the backend. Services of one VIP share the checks
@@ -15,7 +15,7 @@ type Checking struct {
 	Any    bool
 }
 
-// Health is what health checks say of a backend in a word.
+// Health is the result of health checks of a backend, in a word.
 type Health string
 
 // The words.
@@ -26,7 +26,7 @@ const (
 	Failing       Health = "failing"
 )
 
-// Verdict is what the checks of a backend say of it.
+// Verdict is the result of all checks of a backend.
 type Verdict struct {
 	State Health
 	// Reason says of the backend why it fails, or why it may soon, as in "answers GET /healthz
@@ -34,29 +34,28 @@ type Verdict struct {
 	Reason string
 	// Since is when the state began.
 	Since time.Time
-	// Weight is what share of its weight the backend asks for, in per cent (checks of type
-	// agent); 100 without one.
+	// Weight is the share of its weight that the backend asks for, in per cent (checks of type agent); 100 without one.
 	Weight uint16
 	// Drain: the backend asks for no new flow (checks of type agent).
 	Drain bool
-	// Former: it is that of a process before, whose checks ended longer ago than their interval, and no answer has
+	// Former: it is that of the previous process, whose checks ended longer ago than their interval, and no answer has
 	// borne it out yet.
 	Former bool
-	// Checks has what each check says, in the order of Checking.Checks.
+	// Checks has the result of each check, in the order of Checking.Checks.
 	Checks []CheckResult
 }
 
-// CheckResult is what one check of an endpoint says.
+// CheckResult is the result of one check of an endpoint.
 type CheckResult struct {
 	State Health
 	// Passed and Failed count the answers of that kind in a row; one of them is 0.
 	Passed, Failed uint32
-	// Last is when the last check ended, Took how long it took, and Answer what came of it, as
-	// in "status 503" or "connection refused".
+	// Last is when the last check ended, Took how long it took, and Answer its answer, as in "status 503" or
+	// "connection refused".
 	Last   time.Time
 	Took   time.Duration
 	Answer string
-	// Reason says of the backend why the check fails, or what may soon be wrong; empty: nothing.
+	// Reason says of the backend why the check fails, or may soon fail; empty: neither is so.
 	Reason string
 	// Next is when the endpoint is asked again; zero while it is asked.
 	Next time.Time
@@ -66,11 +65,11 @@ type CheckResult struct {
 type CheckStep struct {
 	// Check is the place of the check in Checking.Checks.
 	Check int
-	// Name is what was done: connect, tls, request, answer, run.
+	// Name names the step: connect, tls, request, answer, run.
 	Name string
 	// At is when the step ended, counted from the start of the check, and Took its own time.
 	At, Took time.Duration
-	// Text is what came of it.
+	// Text is the step's result, in words.
 	Text string
 	// Failed says that the check ends here.
 	Failed bool

@@ -6,7 +6,7 @@ import "time"
 
 // VRRP is how this balancer shares its VIPs with others of the segment (RFC 9568): one of them holds all.
 type VRRP struct {
-	// Interface is that which is announced on; empty: the first one.
+	// Interface is the one on which advertisements are sent; empty: the first one.
 	Interface string `json:"interface,omitempty"`
 	// ID is the virtual router's (VRID), 1 to 255; 0: this balancer shares nothing, and the rest is empty.
 	ID uint8 `json:"id"`

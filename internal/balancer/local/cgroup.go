@@ -78,5 +78,5 @@ func root(mounts io.Reader) (string, error) {
 	return "", ErrNoCgroup2
 }
 
-// unescape undoes how the kernel writes what would end a field.
+// unescape undoes the kernel's escapes of characters that would end a field.
 var unescape = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)

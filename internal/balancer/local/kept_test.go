@@ -47,7 +47,7 @@ func (r *rig) cgroupFD() int {
 
 const hooks = 9
 
-// TestSwitched: what is attached goes when it is not wanted any more, with what it counts, and comes
+// TestSwitched: programs are detached when they are not wanted any more, with their counters, and can be attached
 // again.
 func TestSwitched(t *testing.T) {
 	r := newRig(t)
@@ -79,8 +79,8 @@ func TestSwitched(t *testing.T) {
 	}
 }
 
-// TestKept: what is attached goes on without its process, and with the next one; sockets from before
-// keep their backends, and are counted off when they are closed.
+// TestKept: attached programs go on without their process, and with the next one; sockets from before keep their
+// backends, and are counted off when they are closed.
 func TestKept(t *testing.T) {
 	r := newRig(t)
 	r.in(r.datapath.Close)

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	// Services of the threads of one socket: more than it remembers.
+	// sharedServices is the number of services that the threads of one socket ask for: more than it remembers.
 	sharedServices = 7
 	sharedThreads  = 4
 	sharedRounds   = 10
@@ -29,7 +29,7 @@ const (
 func sharedPort(service int) uint16        { return uint16(80 + service) }
 func sharedBackendPort(service int) uint16 { return uint16(9000 + service) }
 
-// sharedService is one that only datagrams with its number are for.
+// sharedService is a service that only datagrams with its number are for.
 func (r *rig) sharedService(number int) lb.RoutedService {
 	s := service(false, lb.UDP, lb.RoundRobin)
 	s.Name, s.Port = fmt.Sprint("shared-", number), sharedPort(number)
@@ -40,7 +40,7 @@ func (r *rig) sharedService(number int) lb.RoutedService {
 	return s
 }
 
-// echo answers each datagram with what it says.
+// echo answers each datagram with its content.
 func (r *rig) echo(at netip.AddrPort) {
 	var socket net.PacketConn
 	r.in(func() (err error) {
@@ -106,8 +106,8 @@ func (c *client) askAll(asking *sync.WaitGroup, seed uint64, byVIP *atomic.Uint6
 }
 
 // TestSocketsMeanwhile: threads send to more services on one socket than are remembered of it, while backends come and
-// go. Each datagram gets to its service, each answer comes from where it was sent to, and what the socket was counted
-// for is taken back when it is closed.
+// go. Each datagram gets to its service, each answer comes from the address that was asked, and the counts of the
+// socket are taken back when it is closed.
 func TestSocketsMeanwhile(t *testing.T) {
 	r := newRig(t)
 	var services []lb.RoutedService

@@ -21,11 +21,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// waitTimeout bounds what a test waits for on a busy machine.
+// waitTimeout bounds the waits of a test on a busy machine.
 var waitTimeout = testenv.Slowed(30 * time.Second)
 
-// rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet
-// for them meets no program, so that what is seen is what sockets do.
+// rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet for them meets
+// no program, so that only the programs at sockets show.
 type rig struct {
 	t        *testing.T
 	ns       *namespace.Namespace
@@ -34,7 +34,7 @@ type rig struct {
 	state    lb.State
 }
 
-// Backends have the numbers 1 to backends.
+// backends is how many there are; their numbers begin with 1.
 const backends = 3
 
 var (
@@ -48,7 +48,7 @@ const (
 	backendPort = 8080
 )
 
-// address is that of backend n of a family.
+// address is the address of backend n of a family.
 func address(ipv6 bool, n int) netip.Addr {
 	if ipv6 {
 		return netip.MustParseAddr(fmt.Sprintf("2001:2::%d", n))
@@ -56,7 +56,7 @@ func address(ipv6 bool, n int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, 18, 0, byte(n)})
 }
 
-// name is what a backend answers.
+// name is the answer of backend n.
 func name(n int) string { return fmt.Sprintf("b%d", n) }
 
 func newRig(t *testing.T) *rig {
@@ -146,7 +146,7 @@ func (r *rig) listen(at netip.AddrPort, word string) {
 	}()
 }
 
-// service is one whose backends are all there.
+// service is a service whose backends are all there.
 func service(ipv6 bool, protocol lb.Protocol, scheduler lb.Scheduler) lb.RoutedService {
 	s := lb.RoutedService{Service: lb.Service{Name: fmt.Sprintf("%s-%t", protocol, ipv6), VIP: vip4, Port: port,
 		Protocol: protocol, Mode: lb.NAT, Scheduler: scheduler}}
@@ -295,7 +295,7 @@ func (c *client) hear() (string, netip.AddrPort, error) {
 		n, from, err := unix.Recvfrom(c.fd, buffer, 0)
 		switch {
 		case errors.Is(err, unix.EINTR):
-			continue // Go's own signals: what waits for a time is not restarted by the kernel
+			continue // Go's own signals: the kernel does not restart a call that has a timeout
 		case err != nil:
 			return "", netip.AddrPort{}, err
 		}
@@ -303,7 +303,7 @@ func (c *client) hear() (string, netip.AddrPort, error) {
 	}
 }
 
-// read reads what a stream brings.
+// read reads the bytes of a stream.
 func (c *client) read() (string, error) {
 	buffer := make([]byte, 64)
 	for {
@@ -314,7 +314,7 @@ func (c *client) read() (string, error) {
 	}
 }
 
-// peer is what getpeername says.
+// peer is the address that getpeername returns.
 func (c *client) peer() netip.AddrPort {
 	a, err := unix.Getpeername(c.fd)
 	if err != nil {

@@ -129,8 +129,8 @@ func TestNoBackend(t *testing.T) {
 	}
 }
 
-// TestLeftAlone: other ports of the VIP, sockets that are bound to a VIP, and those of other network
-// namespaces reach what they would without a balancer.
+// TestLeftAlone: other ports of the VIP, sockets that are bound to a VIP, and those of other network namespaces reach
+// the same hosts as without a balancer.
 func TestLeftAlone(t *testing.T) {
 	r := newRig(t)
 	r.apply(service(false, lb.TCP, lb.RoundRobin))
@@ -159,8 +159,8 @@ func TestLeftAlone(t *testing.T) {
 	}
 }
 
-// TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone,
-// is unhealthy, or comes back under another address; what the former still answers comes from the VIP.
+// TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone, is unhealthy,
+// or comes back under another address; late answers of the former come from the VIP.
 func TestMoves(t *testing.T) {
 	r := newRig(t) // verified once, for all of them
 	for _, f := range families {
@@ -230,8 +230,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestLimits: a cap, a rate and a backend's upper threshold hold for sockets, and what they count ends
-// with the socket.
+// TestLimits: a cap, a rate and a backend's upper threshold hold for sockets, and a socket counts until it is closed.
 func TestLimits(t *testing.T) {
 	r := newRig(t)
 	s := service(false, lb.TCP, lb.RoundRobin)
@@ -280,7 +279,7 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestClients: lists of clients go by what a socket is bound to, or else by the VIP, and so does
+// TestClients: lists of clients go by the address that a socket is bound to, or else by the VIP, and so does
 // persistence.
 func TestClients(t *testing.T) {
 	r := newRig(t) // verified once, for both

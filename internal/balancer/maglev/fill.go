@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// filling is a table while backends take its slots. Nearly all of the time goes into
-// looking for free slots, the more the fewer there are; so what is looked at is small
-// (a bit for each slot, eight bytes for each backend), and the last slots are found in
-// another way.
+// filling is a table while backends take its slots. Nearly all of the time goes into looking for free slots, the more
+// the fewer there are; so the data that is looked at is small (a bit for each slot, eight bytes for each backend), and
+// the last slots are found in another way.
 type filling struct {
 	size  uint32
 	table []uint16
 	// taken has a bit for each slot.
 	taken []uint64
-	// paths and owners are those of the candidates, in their order.
+	// paths and owners are the candidates', in their order.
 	paths  []path
 	owners []uint16
 	// left is how many slots are free at first: there are as many turns.
@@ -25,18 +24,18 @@ type filling struct {
 	order []turn
 }
 
-// turn is that of a candidate, by its number.
+// turn is the turn of a candidate, by its number.
 type turn = uint32
 
-// newFilling is of a table whose slots are all free.
+// newFilling fills a table whose slots are all free.
 func newFilling(candidates []candidate, size uint32) *filling {
 	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
 	f.begin(candidates)
 	return f
 }
 
-// newRefilling is of a table in which backends that are absent, by their numbers, have
-// left their slots; the candidates are the others.
+// newRefilling fills a table in which backends that are absent, by their numbers, have left their slots; the candidates
+// are the others.
 func newRefilling(candidates []candidate, table []uint16, absent []bool) *filling {
 	size := uint32(len(table))
 	f := &filling{size: size, table: slices.Clone(table), taken: make([]uint64, (size+63)/64)}
@@ -266,8 +265,8 @@ func (m modulus) times(a, b uint32) uint32 {
 	return uint32(rest)
 }
 
-// inverse returns what a is to be multiplied by for 1: a to the power of the prime less
-// 2, by Fermat's little theorem. (Modulo 2, that is 1.)
+// inverse returns the multiplicative inverse of a: a to the power of the prime less 2, by Fermat's little theorem.
+// (Modulo 2, that is 1.)
 func (m modulus) inverse(a uint32) uint32 {
 	result := uint32(1)
 	for power := m.prime - 2; power > 0; power >>= 1 {

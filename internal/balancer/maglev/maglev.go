@@ -146,13 +146,12 @@ func New(weights []uint32, names []string, size uint32) (*Table, error) {
 	return t, nil
 }
 
-// Without returns the slots of a table that lacks the backends of which absent, by their
-// indices, says so. All others keep every slot that they have, and go on taking turns for
-// those that are free again. So only the flows of the absent move, where to fill
-// a table without them anew would move some of all (the paper's section 5.3 has 2 % and
-// less); and what is done goes by how many slots are free again. Shares are as by New,
-// to within one slot more and twice the N/size. Which slots those who are absent have
-// left to whom depends on who else is absent, and not on who was so first.
+// Without returns the slots of a table that lacks the backends of which absent, by their indices, says so. All others
+// keep every slot that they have, and go on taking turns for those that are free again. So only the flows of the absent
+// move, where to fill a table without them anew would move some of all (the paper's section 5.3 has 2 % and less); and
+// the work grows with the slots that are free again. Shares are as by New, to within one slot more and twice the
+// N/size. Which slots those who are absent have left to whom depends on who else is absent, and not on who was so
+// first.
 //
 // Errors: ErrMismatch; ErrNoBackend, where all are absent.
 func (t *Table) Without(absent []bool) ([]uint16, error) {

@@ -198,8 +198,8 @@ func moved(before, after []uint16, gone uint16) int {
 	return n
 }
 
-// TestWithout takes backends out of a table: no other backend loses a slot, all of
-// theirs go to others, and the shares are what Without documents.
+// TestWithout takes backends out of a table: no other backend loses a slot, all of theirs go to others, and the shares
+// are those that Without documents.
 func TestWithout(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 8))
 	for trial := range 200 {

@@ -12,7 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// compare finds what others balance in another way, and says it when it lasts, and when it is over.
+// compare finds services that others balance in another way, and logs them when the difference lasts, and when it is
+// over.
 func (m *Membership) compare(now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -23,7 +24,8 @@ func (m *Membership) compare(now time.Time) {
 	}
 }
 
-// compareWith compares with a member; what is not known of it any more is as it was.
+// compareWith compares tables with a member's; where its tables are not known any more, the differences stay as they
+// were.
 func (m *Membership) compareWith(n *node, now time.Time) {
 	if n.state == ops.MemberLeft {
 		clear(n.differs)
@@ -65,7 +67,7 @@ func orNothing(before, text string) string {
 	return before + text
 }
 
-// Status is what is known of the members. It may be called from any goroutine.
+// Status returns the state of the members. It may be called from any goroutine.
 func (m *Membership) Status() ops.Members {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -108,7 +110,7 @@ func (m *Membership) member(n *node) ops.Member {
 	return is
 }
 
-// Problems are what a person should look at in a status, a line each.
+// Problems returns the faults in a status that need a person's attention, a line each.
 func Problems(s ops.Members) (problems []string) {
 	if s.Problem != "" {
 		problems = append(problems, s.Problem)

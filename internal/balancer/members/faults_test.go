@@ -18,9 +18,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// What networks do to members, and those who are on them: they cut, repeat, name alike and flood.
+// Faults of networks, and hostile hosts on them: cuts, repeated messages, two hosts of one name, floods.
 
-// link is a transport that records the datagrams that come, and loses what is cut.
+// link is a transport that records the datagrams that come, and loses packets between members that are cut off.
 type link struct {
 	memberlist.NodeAwareTransport
 	packets chan *memberlist.Packet
@@ -42,7 +42,7 @@ func patient(o *Options) {
 	}
 }
 
-// datagram is one that came, from an address.
+// datagram is a datagram that came, with its source.
 type datagram struct {
 	from netip.Addr
 	text []byte
@@ -135,7 +135,7 @@ func (l *link) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, 
 func (l *link) Shutdown() error {
 	close(l.stop)
 	l.group.Wait()
-	// What it still hands over is taken, for it waits for that.
+	// Packets that it still hands over are taken, for it waits for that.
 	done := make(chan struct{})
 	defer close(done)
 	go func() {
@@ -205,7 +205,7 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 	})
 	recorded := wire.recorded(n.address(2))
 	n.send(n.address(2), one, recorded...)
-	// What comes after the recording is heard after it.
+	// A state sent after the recording is heard after it.
 	other.set(func(l *Local) { l.Configuration = "decaf" })
 	eventually(t, "the second is heard", func() bool { return second().Configuration == "decaf" })
 	if is := second(); is.Version != "1.2.4" || is.State != ops.MemberAlive {

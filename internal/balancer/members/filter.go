@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// filter makes of memberlist's log what a person should know: each thing once in a while, for a stranger on the port
-// can cause as many lines as it likes.
+// filter reduces memberlist's log to lines for a person: each of them once in a while, for a stranger on the port can
+// cause as many lines as it likes.
 type filter struct {
 	log *slog.Logger
 
@@ -24,9 +24,9 @@ type filter struct {
 }
 
 const (
-	// pause is after what time a thing is said again.
+	// pause is the time after which a line is logged again.
 	pause = 10 * time.Minute
-	// mostSeen bounds what is remembered of that.
+	// mostSeen bounds the lines that are remembered for that.
 	mostSeen = 256
 )
 
@@ -58,13 +58,13 @@ func (f *filter) Write(line []byte) (int, error) {
 	return len(line), nil // whom it reaches, the events say; the rest is of its inner life
 }
 
-// stranger counts what comes from an address that is no peer's.
+// stranger counts packets and connections from an address that is no peer's.
 func (f *filter) stranger(from netip.Addr) {
 	f.refuse(from.String(),
 		fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
 }
 
-// Refuse counts what was refused at the port where flows are handed over, and says it if that was not lately.
+// Refuse counts a refusal at the port where flows are handed over, and logs it if none was logged lately.
 func (m *Membership) Refuse(from netip.Addr, why error) {
 	m.logs.refuse("flows "+from.String(),
 		fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))

@@ -11,12 +11,13 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// guard is a transport that hears the configured peers only, and talks to no other: what comes from other addresses is
-// not even tried to be decrypted. A peer that is let go would seem alive to memberlist as long as it answers.
+// guard is a transport that hears the configured peers only, and talks to no other: packets from other addresses are
+// dropped before any attempt to decrypt them. A peer that is let go would seem alive to memberlist as long as it
+// answers.
 type guard struct {
 	memberlist.NodeAwareTransport
 	dial dial
-	// local is where connections are opened from: it is what the others know this member by.
+	// local is the address from which connections are opened: the others know this member by it.
 	local   netip.Addr
 	allowed func(netip.Addr) bool
 	refused func(from netip.Addr)
@@ -136,7 +137,7 @@ func (g *guard) DialAddressTimeout(a memberlist.Address, timeout time.Duration) 
 	return g.DialTimeout(a.Addr, timeout)
 }
 
-// Shutdown ends the transport within. What that still hands over meanwhile is taken, for it waits for it.
+// Shutdown ends the transport within. Packets that it still hands over meanwhile are taken, for it waits for that.
 func (g *guard) Shutdown() error {
 	g.once.Do(func() { close(g.stop) })
 	g.group.Wait()

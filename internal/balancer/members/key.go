@@ -15,20 +15,20 @@ import (
 	"slices"
 )
 
-// keyLengths are those of AES-128, AES-192 and AES-256, in bytes.
+// keyLengths are the lengths of the keys of AES-128, AES-192 and AES-256, in bytes.
 var keyLengths = []int{16, 24, 32}
 
 const (
 	// mostKeyFile is more than a file with keys has, in bytes.
 	mostKeyFile = 4096
-	// mostKeys bounds the keys that are accepted at a time: what a stranger sends is tried with each.
+	// mostKeys bounds the keys that are accepted at a time: a stranger's packets are tried with each.
 	mostKeys = 4
 )
 
-// Key is what members know each other by, and encrypt by.
+// Key is a secret by which members authenticate and encrypt their messages.
 type Key []byte
 
-// Keys are what a member accepts; it encrypts by the first. It has one at least.
+// Keys are those that a member accepts; it encrypts by the first. It has one at least.
 type Keys []Key
 
 // NewKey returns a fresh one.
@@ -41,7 +41,7 @@ func NewKey() Key {
 // String is the key as its file has it.
 func (k Key) String() string { return base64.StdEncoding.EncodeToString(k) }
 
-// ParseKey reads what a key's file has. Error: ErrKey.
+// ParseKey parses the content of a key's file. Error: ErrKey.
 func ParseKey(text []byte) (Key, error) {
 	key, err := base64.StdEncoding.DecodeString(string(bytes.TrimSpace(text)))
 	switch {
@@ -53,7 +53,8 @@ func ParseKey(text []byte) (Key, error) {
 	return key, nil
 }
 
-// ParseKeys reads what a file of keys has: a key a line, beside empty lines and those that begin with #. Error: ErrKey.
+// ParseKeys parses the content of a file of keys: a key a line, beside empty lines and those that begin with #. Error:
+// ErrKey.
 func ParseKeys(text []byte) (Keys, error) {
 	var keys Keys
 	number := 0

@@ -14,7 +14,7 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// TestKeyFiles: what is no key, and what others can read, is refused.
+// TestKeyFiles: a file without a key, and one that others can read, is refused.
 func TestKeyFiles(t *testing.T) {
 	key := NewKey()
 	for name, test := range map[string]struct {
@@ -73,7 +73,7 @@ func TestShownKeys(t *testing.T) {
 	}
 }
 
-// TestTurn: from any keys to any others; those that memberlist reads meanwhile stay what they are.
+// TestTurn: from any keys to any others; those that memberlist reads meanwhile do not change.
 func TestTurn(t *testing.T) {
 	all := Keys{NewKey(), NewKey(), NewKey(), NewKey()}
 	choose := func(indexes []int) (keys Keys) {

@@ -62,8 +62,9 @@ func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	return nil
 }
 
-// PrepareKeys checks other keys as CheckKeys does, and returns what has the member accept them, and send by the first,
-// from then on. Nothing that is under way is lost. Errors: ErrCutOff, that a key has a length which cannot be used.
+// PrepareKeys checks other keys as CheckKeys does, and returns a function after which the member accepts them, and
+// sends by the first. Nothing that is under way is lost. Errors: ErrCutOff, that a key has a length which cannot be
+// used.
 func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
 	if len(keys) == 0 {
 		return nil, errors.New("members need a key")
@@ -95,5 +96,5 @@ func (m *Membership) useKeys(keys Keys) {
 		about("")...)
 }
 
-// Keys are those that are accepted; what is sent is encrypted by the first.
+// Keys are those that are accepted; messages are encrypted by the first.
 func (m *Membership) Keys() Keys { return *m.keys.Load() }

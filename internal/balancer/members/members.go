@@ -25,7 +25,7 @@ import (
 const (
 	// look is how often it is looked whether there is something to tell, or to warn of.
 	look = time.Second
-	// repeat is how often what a member has is told again, for what was told may be lost.
+	// repeat is how often a member's state is sent again, for a message may be lost.
 	repeat = 5 * time.Second
 	// rejoin is how often members are asked for that are not reached: that heals a partition.
 	rejoin = 5 * time.Second
@@ -33,28 +33,28 @@ const (
 	farewell = time.Second
 )
 
-// Options are what a member needs.
+// Options are the settings and parts of a member.
 type Options struct {
 	lb.MembersConfig
 	// Keys are accepted; it sends by the first.
 	Keys Keys
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string
-	// Local is what this balancer has now. It must be cheap: it is called each second.
+	// Local returns this balancer's present state. It must be cheap: it is called each second.
 	Local func() Local
 	Log   *slog.Logger
 	// tune lets tests have other times.
 	tune func(*memberlist.Config)
-	// network, unless it is nil, is what tests have in the place of the kernel's: a transport that listens as it is
-	// configured, and connections from an address.
+	// network, unless it is nil, is tests' replacement of the kernel's: a transport that listens as it is configured,
+	// and connections from an address.
 	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
-	// through lets tests record what comes, and lose it.
+	// through lets tests record packets that come, and lose them.
 	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
 	tolerance time.Duration
 }
 
-// Local is what a balancer tells the others of itself.
+// Local is the state of a balancer that it sends to the others.
 type Local struct {
 	// Configuration is a digest of the services as they are configured.
 	Configuration  string
@@ -83,7 +83,7 @@ type Membership struct {
 	// list is nil while the address cannot be listened on, for the reason that problem says.
 	list    *memberlist.Memberlist
 	problem string
-	// own is what was told last.
+	// own is the state that was sent last.
 	own state
 	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses
 	// them.
@@ -104,7 +104,7 @@ type node struct {
 	greeting greeting
 	// ended are processes before this one at the same address, and those that have left: none of them comes back.
 	ended []uint64
-	// said is what it said last; nil: nothing yet that can be listened to, for the reason that problem says.
+	// said is the last state that it sent; nil: there is none that can be accepted yet, for the reason in problem.
 	said    *state
 	problem string
 	differs map[string]*differing
@@ -121,7 +121,7 @@ type differing struct {
 type silence struct {
 	since  time.Time
 	reason string
-	// sameName is that of another member, which this one has, too; then it does answer.
+	// sameName is the name of another member, which this one has, too; then it does answer.
 	sameName string
 }
 
@@ -237,7 +237,7 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	c.Logger = m.logs.logger()
 	// A member may have another address when it comes back.
 	c.DeadNodeReclaimTime = 30 * time.Second
-	// What is compressed may be larger than it looks.
+	// A compressed message may expand to more than its size.
 	c.EnableCompression = false
 	if m.opt.tune != nil {
 		m.opt.tune(c)
@@ -290,7 +290,7 @@ func (m *Membership) join(ctx context.Context) {
 	}
 }
 
-// note looks at what this balancer has, and says whether that is something new.
+// note reads this balancer's state, and says whether it has changed.
 func (m *Membership) note() bool {
 	local := m.opt.Local()
 	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
@@ -312,7 +312,7 @@ func sameState(a, b *state) bool {
 		})
 }
 
-// say returns what there is to say, with a number that is greater than all before.
+// encodeState returns this balancer's state, encoded, with a sequence number greater than all before.
 func (m *Membership) encodeState() []byte {
 	m.mu.Lock()
 	m.own.Sequence++
@@ -354,7 +354,7 @@ func (m *Membership) receiveState(text []byte) {
 	n := m.nodes[s.Name]
 	switch {
 	case n == nil || n.greeting.Instance != s.Instance:
-		// of a process before, or of one that is not known yet: it says it again
+		// of the previous process, or of one that is not known yet: it says it again
 	case n.said != nil && n.said.Sequence >= s.Sequence: // an older one, or a replay
 	default:
 		n.said = s
@@ -383,7 +383,7 @@ func (m *Membership) Changed() <-chan struct{} {
 	return m.changed
 }
 
-// delegate is what memberlist asks what there is to say.
+// delegate gives memberlist this member's messages.
 type delegate Membership
 
 // NodeMeta is the greeting.
@@ -392,19 +392,19 @@ func (d *delegate) NodeMeta(int) []byte {
 	return text
 }
 
-// NotifyMsg hears what another member has.
+// NotifyMsg takes the state of another member.
 func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).receiveState(text) }
 
-// GetBroadcasts returns nothing: what there is to say is told to each member.
+// GetBroadcasts returns nothing: the state is sent to each member by itself.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 
-// LocalState says it where two members compare what they know.
+// LocalState returns the state for the exchange of two members.
 func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).encodeState() }
 
-// MergeRemoteState hears it there.
+// MergeRemoteState takes the other member's state in such an exchange.
 func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).receiveState(text) }
 
-// listener is what memberlist tells who is there. It is called under memberlist's locks.
+// listener gets memberlist's events of members that come and go. It is called under memberlist's locks.
 type listener Membership
 
 // NotifyJoin notes that a member is reached.
@@ -499,7 +499,7 @@ func (m *Membership) part(of *memberlist.Node) {
 	if n == nil || n.state != ops.MemberAlive {
 		return
 	}
-	// What memberlist tells here does not say whether a member has left.
+	// memberlist does not say here whether a member has left.
 	left := n.said != nil && n.said.Leaving
 	if !m.isPeer(n) {
 		delete(m.nodes, of.Name)
@@ -521,7 +521,7 @@ func (m *Membership) signal() {
 	m.changed = make(chan struct{})
 }
 
-// about marks what is logged as an event of members.
+// about marks a logged line as an event of members.
 func about(service string) []any {
 	return []any{events.About{Kind: events.KindMembers, Service: service}.Attr()}
 }

@@ -394,7 +394,7 @@ func testKeysRotate(t *testing.T, n *network) {
 	}
 }
 
-// TestReplayedStates: what was said before, by a process before, or of one that is not there, is not listened to.
+// TestReplayedStates: a state that is older, of an earlier process, or of one that is not there, is not accepted.
 func TestReplayedStates(t *testing.T) {
 	m := New(Options{MembersConfig: lb.MembersConfig{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local {
 		return Local{}

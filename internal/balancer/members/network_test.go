@@ -27,7 +27,7 @@ type paper struct {
 func bubble(t *testing.T, test func(t *testing.T, n *network)) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		// The last of all: what memberlist still waits for when it has ended comes to its end.
+		// The last of all: timers that memberlist still has when it has ended run out.
 		t.Cleanup(func() { time.Sleep(bound) })
 		n := newNetwork(t)
 		n.paper = &paper{there: map[netip.AddrPort]*mailbox{}}
@@ -60,7 +60,7 @@ func (p *paper) send(from netip.AddrPort, to string, text []byte) error {
 		select {
 		case box.packets <- &memberlist.Packet{
 			Buf: bytes.Clone(text), From: net.UDPAddrFromAddrPort(from), Timestamp: time.Now()}:
-		default: // a full queue loses what comes
+		default: // a full queue loses packets
 		}
 	}
 	return nil

@@ -22,8 +22,8 @@ func (m *Membership) IsPeer(from netip.Addr) bool { return (*m.allowed.Load())[f
 func (m *Membership) isPeer(n *node) bool { return m.IsPeer(n.address.Addr()) }
 
 // SetPeers puts other addresses in the place of the peers'. New ones are asked for at once. Those that are missing are
-// let go: they are no Peers any more, and what they send is refused. The others do not hear of it, and each decides on
-// its own peers.
+// let go: they are no Peers any more, and their packets are refused. The others are not told, and each decides on its
+// own peers.
 func (m *Membership) SetPeers(peers []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -94,9 +94,9 @@ func texts(addresses []netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// NotifyAlive refuses what others tell of balancers that are no peers here, for each has its own list; and of processes
-// that have ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten
-// the process.
+// NotifyAlive refuses news of balancers that are no peers here, for each has its own list; and of processes that have
+// ended, for none of them comes back: it is a recording, which memberlist would believe once it has forgotten the
+// process.
 func (l *listener) NotifyAlive(of *memberlist.Node) error {
 	m, at := (*Membership)(l), addressOf(of).Addr()
 	if at != m.opt.Listen.Addr() && !m.IsPeer(at) {

@@ -15,10 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// format is that of what members tell each other. A member of another one is shown, and not compared with.
+// format is the format of members' messages. A member of another one is shown, and not compared with.
 const format = 1
 
-// Bounds of what a member says.
+// The bounds of a member's message.
 const (
 	mostState = 8 << 20 // bytes; 65,536 services take half of it
 	// mostDetail is up to how many bytes backends are told one by one.
@@ -28,20 +28,20 @@ const (
 	mostTold   = 16 // keys
 )
 
-// greeting is what goes with a member's address: memberlist keeps it current, and gives it 512 bytes.
+// greeting is the metadata of a member's address: memberlist keeps it current, and gives it 512 bytes.
 type greeting struct {
 	Format int `json:"format"`
-	// Instance is of a process, so that what was recorded of one before is not taken for its.
+	// Instance identifies a process, so that recorded messages of an earlier one are not taken for its.
 	Instance uint64 `json:"instance"`
 	Version  string `json:"version"`
 }
 
-// state is what a member says of itself.
+// state is the message by which a member reports its own state.
 type state struct {
 	Format   int    `json:"format"`
 	Name     string `json:"name"`
 	Instance uint64 `json:"instance"`
-	// Sequence counts what the instance has said: what is older is not listened to.
+	// Sequence counts the instance's messages: older ones are not accepted.
 	Sequence      uint64 `json:"sequence"`
 	Configuration string `json:"configuration"`
 	Ready         bool   `json:"ready"`
@@ -80,7 +80,7 @@ func tableStates(tables []lb.ServiceTable) []tableState {
 	return list
 }
 
-// bounded shortens a text to what a member may say.
+// bounded shortens a text to the length that a message may have.
 func bounded(text string) string {
 	if len(text) <= mostText {
 		return text
@@ -105,7 +105,7 @@ func (s state) encode() []byte {
 	return text
 }
 
-// decodeState reads what another member says. Error: errState.
+// decodeState parses another member's state. Error: errState.
 func decodeState(text []byte) (*state, error) {
 	if len(text) > mostState {
 		return nil, fmt.Errorf("%w: it has %d bytes", errState, len(text))
@@ -145,7 +145,7 @@ func plain(text string) bool {
 	return true
 }
 
-// decodeGreeting reads what goes with a member's address. Error: errState.
+// decodeGreeting parses the metadata of a member's address. Error: errState.
 func decodeGreeting(text []byte) (greeting, error) {
 	var g greeting
 	if err := json.Unmarshal(text, &g); err != nil || !plain(g.Version) {
@@ -182,7 +182,7 @@ func differences(own []tableState, other *state) []difference {
 	return list
 }
 
-// detail says in what two tables of a service differ, as far as that is known: the first backend.
+// detail describes the difference of two tables of a service, as far as it is known: by the first backend that differs.
 func detail(own, their *tableState, name string) string {
 	if !own.Told || !their.Told {
 		return ""

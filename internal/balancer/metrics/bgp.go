@@ -8,11 +8,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// The families of what routers are told are there where the configuration has some.
+// The families of BGP are there where the configuration has routers to tell of VIPs.
 var (
 	bgpFamilies = []of[*ops.BGP]{
 		{family{"jeoul_bgp_speaker_up",
-			"1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and does what the balancer wants.", gauge, nil},
+			"1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and announces the VIPs that the balancer wants.", gauge, nil},
 			always(func(b *ops.BGP) float64 { return truth(b.SpeakerPID != 0 && b.Problem == "") })},
 		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).",
 			gauge, nil},
@@ -35,7 +35,7 @@ var (
 		{family{"jeoul_bgp_peer_bfd_failures_total", "How often BFD has lost the router since the speaker was started.",
 			counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Failures) })},
-		{family{"jeoul_bgp_peer_bfd_detection_seconds", "After what silence BFD loses the router, as was agreed on.",
+		{family{"jeoul_bgp_peer_bfd_detection_seconds", "The silence after which BFD loses the router, as negotiated.",
 			gauge, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return p.BFD.DetectionSeconds })},
 		{family{"jeoul_bgp_peer_bfd_refused_packets_total",
@@ -50,7 +50,7 @@ var (
 		always(func(v ops.AnnouncedVIP) float64 { return truth(v.Announced) })}
 )
 
-// routers makes the families of what routers are told.
+// routers makes the families of BGP.
 func routers(bgp *ops.BGP) []made {
 	if bgp == nil {
 		return nil

@@ -10,13 +10,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
 )
 
-// What a client of the API lacks that is not let in.
+// The values of the label "lacking": the credentials or role that a denied client lacks.
 const (
 	lackingCredentials = "credentials"
 	lackingRole        = "role"
 )
 
-// newDenials counts clients of the API that are not let in. What is not there yet cannot be alerted on.
+// newDenials counts clients of the API that are not let in. The series exist from the start: one that is not there
+// cannot be alerted on.
 func newDenials() *prometheus.CounterVec {
 	total := prometheus.NewCounterVec(prometheus.CounterOpts(deniedTotal.options()), deniedTotal.labels)
 	for _, lacking := range []string{lackingCredentials, lackingRole} {

@@ -23,7 +23,7 @@ type family struct {
 
 func (f family) options() prometheus.Opts { return prometheus.Opts{Name: f.name, Help: f.help} }
 
-// of is a family with what its series are made of: one for each T of a status.
+// of is a family with the function that makes its series: one for each T of a status.
 type of[T any] struct {
 	family
 	// value returns a series' value; false leaves the series out.
@@ -46,11 +46,11 @@ func truth(b bool) float64 {
 	return 0
 }
 
-// What counts reloads and requests that were refused is kept by itself: a status says nothing of it.
+// The counters of reloads and of denied requests are kept apart: a status does not have them.
 var (
 	deniedTotal = family{"jeoul_api_denied_total",
 		"Requests to the API over TCP that were refused, by what the client lacked: credentials, or a role for its certificate.", counter, []string{"lacking"}}
-	reloadsTotal = family{"jeoul_reloads_total", "Reloads of the configuration, by what became of them.",
+	reloadsTotal = family{"jeoul_reloads_total", "Reloads of the configuration, by result.",
 		counter, []string{"result"}}
 	lastReloadSuccessful = family{"jeoul_last_reload_successful",
 		"1 where the last reload was applied, or there was none; 0 where it was refused and the balancer went on as it was.", gauge, nil}
@@ -64,7 +64,7 @@ var balancerFamilies = []of[*ops.Status]{
 	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.",
 		gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(s.Generation) })},
-	{family{"jeoul_problems", "What a person should look at now: the lines under “problems” in the status.",
+	{family{"jeoul_problems", "Faults that need attention now: the lines under “problems” in the status.",
 		gauge, nil},
 		always(func(s *ops.Status) float64 { return float64(len(s.Problems)) })},
 	{family{"jeoul_operations_in_force",
@@ -83,7 +83,7 @@ var unwrittenFiles = of[part]{
 
 // packetsTotal has a series for each outcome, those of no packet too.
 var packetsTotal = of[ops.Outcome]{
-	family{"jeoul_packets_total", "Packets by what became of them; each is in exactly one outcome.", counter,
+	family{"jeoul_packets_total", "Packets by outcome; each is in exactly one.", counter,
 		[]string{"outcome"}},
 	always(func(o ops.Outcome) float64 { return float64(o.Packets) })}
 
@@ -107,7 +107,7 @@ var (
 		"Sockets of clients on the balancer's own host that have a backend.", gauge, nil},
 		always(func(l *ops.Local) float64 { return float64(l.Sockets) })}
 	localEvents = of[ops.LocalEvent]{family{"jeoul_local_events_total",
-		"What became of sockets of clients on the balancer's own host that asked for a VIP.", counter,
+		"Events of sockets of clients on the balancer's own host that asked for a VIP.", counter,
 		[]string{"event"}},
 		always(func(e ops.LocalEvent) float64 { return float64(e.Count) })}
 )
@@ -124,7 +124,7 @@ var (
 		[]string{"table"}}, partValue}
 	flowsLimit = of[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}},
 		partValue}
-	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by what it is for.", gauge,
+	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by purpose.", gauge,
 		[]string{"part"}}, partValue}
 	// backendsWithoutSeries says that the series of each backend are left out.
 	backendsWithoutSeries = of[part]{family{"jeoul_backends_without_series",
@@ -135,7 +135,7 @@ var (
 var partValue = always(func(p part) float64 { return float64(p.value) })
 
 var serviceFamilies = []of[*ops.Service]{
-	{family{"jeoul_service_info", "1, with what a service is.", gauge, []string{"service", "vip", "port", "protocol",
+	{family{"jeoul_service_info", "1, with the properties of a service.", gauge, []string{"service", "vip", "port", "protocol",
 		"mode", "scheduler"}},
 		always(func(*ops.Service) float64 { return 1 })},
 	{family{"jeoul_service_backends", "Backends that are configured.", gauge, []string{"service"}},
@@ -146,7 +146,7 @@ var serviceFamilies = []of[*ops.Service]{
 		"Backends that do not fail their health checks, of a service that has any.", gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(backendsHealthy(s)), len(s.Checks) > 0 }},
 	{family{"jeoul_service_backends_ejected",
-		"Backends that take no new flow for a while, for they fail what clients send them, of a service with outliers.",
+		"Backends that take no new flow for a while, for they fail most of their new flows, of a service with outliers.",
 		gauge, []string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(backendsEjected(s)), s.Outliers != nil }},
 	{family{"jeoul_service_panic",
@@ -186,7 +186,7 @@ func ofLimits(value func(*ops.Limits) uint32) func(*ops.Service) (float64, bool)
 	}
 }
 
-// tableInfo is of services that have a table.
+// tableInfo is the family of services that have a table.
 var tableInfo = of[*ops.Service]{
 	family{"jeoul_service_table_info",
 		"1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
@@ -198,7 +198,7 @@ type found struct {
 	*ops.Discovered
 }
 
-// discoveredFamilies are those of the origins that services have.
+// discoveredFamilies are the families of the services' origins.
 var discoveredFamilies = []of[found]{
 	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge,
 		[]string{"service", "origin"}},
@@ -241,7 +241,7 @@ func backendsEjected(s *ops.Service) (ejected int) {
 	return ejected
 }
 
-// healths are what health checks say, by their numbers.
+// healths are the results of health checks, by their numbers.
 var healths = []lb.Health{lb.Failing, lb.Healthy, lb.HealthUnknown}
 
 // slowest is the time that the slowest of a backend's last checks took.
@@ -285,7 +285,7 @@ var backendLabels = []string{"service", "backend"}
 var backendFamilies = []of[member]{
 	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},
 		always(func(b member) float64 { return stateNumber(b.State) })},
-	{family{"jeoul_backend_health", "What a backend's health checks say: 0 failing, 1 healthy, 2 unknown.", gauge,
+	{family{"jeoul_backend_health", "The result of a backend's health checks: 0 failing, 1 healthy, 2 unknown.", gauge,
 		backendLabels},
 		ofHealth(func(h *ops.Health) float64 { return float64(slices.Index(healths, h.State)) })},
 	{family{"jeoul_backend_check_duration_seconds", "How long the last health check took; of several, the longest.",

@@ -80,7 +80,7 @@ func unwritten(files []ops.Unwritten) []part {
 
 func partName(p part) []string { return []string{p.name} }
 
-// room makes the families of what there is room for, and what of it is in use.
+// room makes the families of capacities, and of how much of each is in use.
 func room(status *ops.Status) (all []made) {
 	if f := status.Flows; f != nil {
 		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}},

@@ -14,7 +14,7 @@ import (
 // made is a family of a scrape, of at least one series.
 type made struct {
 	family
-	// values are those of its series, and at their rows.
+	// values are the values of its series, and at their rows.
 	values []float64
 	at     []int32
 	rows   *rows
@@ -50,7 +50,7 @@ func series[T any](families []of[T], these []T, labels func(T) []string) []made 
 	return all
 }
 
-// mostLabels returns those of the family that has the most.
+// mostLabels returns the labels of the family that has the most.
 func mostLabels[T any](families []of[T]) (names []string) {
 	for _, f := range families {
 		if len(f.labels) > len(names) {
@@ -97,7 +97,7 @@ func (m *made) appendSamples(b []byte, open bool) []byte {
 	return b
 }
 
-// escapes are those of label values.
+// escapes are the escapes of label values.
 var escapes = strings.NewReplacer(`\`, `\\`, "\n", `\n`, `"`, `\"`)
 
 // text returns the first n labels of each row as text.

@@ -24,7 +24,7 @@ var (
 	}
 )
 
-// What is handed over, of members that flows are handed over with.
+// memberFlowFamilies are the families of the handover, of members that flows are handed over with.
 var memberFlowFamilies = []of[*ops.Member]{
 	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.",
 		counter, []string{"member"}},

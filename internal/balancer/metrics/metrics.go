@@ -23,7 +23,7 @@ import (
 // Path is where the metrics are.
 const Path = "/metrics"
 
-// Metrics are those of one balancer.
+// Metrics are the metrics of one balancer.
 type Metrics struct {
 	gatherer *gatherer
 	reloads  *reloads
@@ -46,8 +46,7 @@ func New(status func() (ops.Status, error), backends int) *Metrics {
 // Reloaded counts a reload of the configuration; a nil error is one that was applied.
 func (m *Metrics) Reloaded(err error) { m.reloads.ended(err, time.Now()) }
 
-// Bounds of scrapes. Prometheus asks every 10 s or less often; what asks faster must not keep
-// the balancer busy.
+// Bounds of scrapes. Prometheus asks every 10 s or less often; a faster client must not keep the balancer busy.
 const (
 	scrapesAtOnce = 3
 	scrapeBound   = 20 * time.Second

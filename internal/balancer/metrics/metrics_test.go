@@ -124,7 +124,7 @@ func TestSeries(t *testing.T) {
 	}
 }
 
-// expose returns what a scrape shows of the balancer itself.
+// expose returns the lines of a scrape that are about the balancer itself.
 func expose(t *testing.T, limit int) string {
 	t.Helper()
 	return scrapeOf(t,
@@ -306,7 +306,7 @@ func TestScrapeIsZipped(t *testing.T) {
 	}
 }
 
-// TestScrapeIsTheLibrarys: what is written of a scrape without the library is what the library would write, in each
+// TestScrapeIsTheLibrarys: a scrape written without the library has the bytes that the library would write, in each
 // format of text, whatever is in it.
 func TestScrapeIsTheLibrarys(t *testing.T) {
 	var values []float64
@@ -355,9 +355,9 @@ func TestScrapeIsTheLibrarys(t *testing.T) {
 	}
 }
 
-// BenchmarkScrape answers a scrape of 10,000 services with 10 backends each, with series for
-// the services alone and for 5,000 backends, and the latter by the library alone. cpu-ms/op is what it takes of
-// processors, with the collector of garbage, whatever else runs on the machine.
+// BenchmarkScrape answers a scrape of 10,000 services with 10 backends each, with series for the services alone and for
+// 5,000 backends, and the latter by the library alone. cpu-ms/op is its CPU time, with that of the garbage collector,
+// whatever else runs on the machine.
 func BenchmarkScrape(b *testing.B) {
 	for _, tc := range []struct {
 		name               string
@@ -398,7 +398,7 @@ func BenchmarkScrape(b *testing.B) {
 	}
 }
 
-// processorTime is what this process has had of processors.
+// processorTime is the CPU time that this process has used.
 func processorTime(b *testing.B) time.Duration {
 	b.Helper()
 	var used unix.Rusage
@@ -408,7 +408,7 @@ func processorTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// discarding does not keep what is answered.
+// discarding drops the answer.
 type discarding struct{ *httptest.ResponseRecorder }
 
 func (discarding) Write(b []byte) (int, error) { return io.Discard.Write(b) }

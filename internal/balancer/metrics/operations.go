@@ -21,7 +21,7 @@ type operated struct {
 
 var operationLabels = []string{"service", "backend", "operation", "by"}
 
-// The families of operations are there while there are some.
+// operationFamilies are the families of operations; they are there while there are some.
 var operationFamilies = []of[operated]{
 	{
 		family{

@@ -39,7 +39,7 @@ var proxyFamilies = []of[*ops.Service]{
 	{family{"jeoul_service_proxy_sent_bytes_total", "Bytes that were sent to clients on them.", counter,
 		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.BytesOut })},
-	{family{"jeoul_service_proxy_denied_total", "What the rules of a service of mode proxy have turned away.", counter,
+	{family{"jeoul_service_proxy_denied_total", "Connections and requests that the rules of a service of mode proxy have turned away.", counter,
 		[]string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Denied })},
 	{family{"jeoul_service_proxy_requests_total", "HTTP requests of clients.", counter, []string{"service"}},

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// reloads counts what became of reloads.
+// reloads counts reloads by their results.
 type reloads struct {
 	total      *prometheus.CounterVec
 	successful prometheus.Gauge
@@ -27,7 +27,7 @@ func newReloads() *reloads {
 		successful: prometheus.NewGauge(prometheus.GaugeOpts(lastReloadSuccessful.options())),
 		applied:    prometheus.NewGauge(prometheus.GaugeOpts(lastReloadSuccess.options())),
 	}
-	// What is not there yet cannot be alerted on: a first refusal would be no increase.
+	// Each series exists from the start: a first refusal would otherwise be no increase, and raise no alert.
 	for _, result := range []string{reloadApplied, reloadRefused} {
 		r.total.WithLabelValues(result)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// BGP is what routers are told of the VIPs, and how the sessions with them are.
+// BGP is the state of BGP: the VIPs that are announced, and the sessions with routers.
 type BGP struct {
 	// Speaker is "local" where a routing daemon of this host speaks to the routers, which finds the VIPs in Table; ASN
 	// and RouterID are absent then, and there are no Peers. Absent: the balancer's own process speaks.
@@ -19,7 +19,7 @@ type BGP struct {
 	RouterID netip.Addr `json:"router_id,omitzero"`
 	// SpeakerPID is the process that speaks to the routers, or has the VIPs in the table; 0: there is none now.
 	SpeakerPID int `json:"speaker_pid"`
-	// Problem says why routers may not be told what is wanted; empty where they are.
+	// Problem says why the announced routes may differ from the wanted ones; empty if they do not.
 	Problem string `json:"problem,omitempty"`
 	// Drained is who has taken this balancer out of every anycast; absent where it is in.
 	Drained *BalancerDrained `json:"drained,omitempty"`
@@ -57,7 +57,7 @@ type BGPPeer struct {
 	// Address has the interface of a link-local one behind a per cent sign.
 	Address string `json:"address"`
 	ASN     uint32 `json:"asn"`
-	// State is that of the session (RFC 4271 section 8.2.2), such as "established".
+	// State is the session's state (RFC 4271 section 8.2.2), such as "established".
 	State string `json:"state"`
 	// Since is when the session was established, or when the last one ended; absent: there was none.
 	Since time.Time `json:"since,omitzero"`
@@ -65,7 +65,7 @@ type BGPPeer struct {
 	Sessions uint64 `json:"sessions"`
 	// Reason says why there is no session.
 	Reason string `json:"reason,omitempty"`
-	// RouterID, HoldSeconds and Restarts are of the session: the router's identifier, after what silence
+	// RouterID, HoldSeconds and Restarts describe the session: the router's identifier, the time of silence after which
 	// it ends, and whether the router keeps routes while the speaker restarts.
 	RouterID    string  `json:"router_id,omitempty"`
 	HoldSeconds float64 `json:"hold_seconds,omitempty"`
@@ -85,8 +85,8 @@ type BFD struct {
 	// Diagnostic says why this end went down last, and RemoteDiagnostic why the router's did (section 4.1).
 	Diagnostic       string `json:"diagnostic"`
 	RemoteDiagnostic string `json:"remote_diagnostic"`
-	// IntervalSeconds is how often packets are sent, and DetectionSeconds after what silence the router is lost; as was
-	// agreed on.
+	// IntervalSeconds is how often packets are sent, and DetectionSeconds the time of silence after which the router is
+	// lost; both as negotiated.
 	IntervalSeconds  float64 `json:"interval_seconds"`
 	DetectionSeconds float64 `json:"detection_seconds"`
 	// Ups and Failures count how often the session came up, and how often the router was lost then, since the speaker
@@ -111,7 +111,7 @@ const BGPEstablished = "established"
 // Established says whether the router is told of the VIPs.
 func (p BGPPeer) Established() bool { return p.State == BGPEstablished }
 
-// Routes are what is to be announced.
+// Routes are the routes to announce.
 type Routes struct {
 	BGP  lb.BGP
 	VIPs []netip.Addr

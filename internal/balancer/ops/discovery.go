@@ -8,10 +8,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Discovered is an origin of backends of a service, and what it has found.
+// Discovered is an origin of backends of a service, and its set.
 type Discovered struct {
 	Origin lb.Origin `json:"origin"`
-	// From names it with what is asked there, as in "dns web.example.com".
+	// From names the origin and its query, as in "dns web.example.com".
 	From string `json:"from"`
 	// Backends is how many of the service's are from there.
 	Backends int `json:"backends"`

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Feed is a source of configuration that a program keeps as something else is, such as a cluster, and what that program
-// says of it. What the source has configured stays in force whatever is said here.
+// Feed is a source of configuration that a program keeps in step with another system, such as a cluster, and the
+// program's report on it. The source's configuration stays in force whatever the report says.
 type Feed struct {
 	Source string `json:"source"`
 	// Services is how many services the source has, and Changed when they last became others.
@@ -22,39 +22,41 @@ type Feed struct {
 	FeedReport
 }
 
-// FeedReport is what a program says of the source that it keeps.
+// FeedReport is the report of a program on the source that it keeps.
 type FeedReport struct {
-	// Follows is what the source is kept as, such as "the Kubernetes cluster at https://10.0.0.1:6443".
+	// Follows names the system that the source is kept in step with, such as "the Kubernetes cluster at
+	// https://10.0.0.1:6443".
 	Follows string `json:"follows,omitempty"`
-	// Platform is what the backends of its services are of; empty: hosts.
+	// Platform is the kind of hosts that the backends of its services are; empty: plain ones.
 	Platform Platform `json:"platform,omitempty"`
-	// AsOf is of when that was last known; zero: it is known as it is now.
+	// AsOf is when the followed system was last known; zero: it is known as it is now.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Troubles are what does not work, the worst first.
+	// Troubles are the faults, the worst first.
 	Troubles []FeedTrouble `json:"troubles,omitempty"`
 }
 
-// Platform is what backends are of.
+// Platform is the kind of hosts that backends are.
 type Platform string
 
 // Kubernetes says that backends are nodes or pods of a cluster. A node takes packets for a Service's address and port,
 // and has the address on no interface.
 const Kubernetes Platform = "kubernetes"
 
-// TroubleKind says which kind of thing does not work; what is unknown here is shown as it is.
+// TroubleKind is the kind of a fault. A kind that is unknown here is shown as it is.
 type TroubleKind string
 
 // The kinds of troubles.
 const (
-	// TroubleUnreached: what the source follows is not reached, or does not say all that there is.
+	// TroubleUnreached: the followed system is not reached, or its answer is incomplete.
 	TroubleUnreached TroubleKind = "unreached"
 	// TroubleRight: the program lacks a right there.
 	TroubleRight TroubleKind = "right"
 	// TroubleUnclaimed: an object waits for a load balancer, and no controller serves its class.
 	TroubleUnclaimed TroubleKind = "unclaimed"
-	// TroubleKept: the source has what is not there any more, for it vanished otherwise than by being deleted.
+	// TroubleKept: the source has an object that is not there any more, for it vanished otherwise than by being
+	// deleted.
 	TroubleKept TroubleKind = "kept"
-	// TroubleOther is what has no kind of its own.
+	// TroubleOther is a fault without a kind of its own.
 	TroubleOther TroubleKind = "other"
 )
 
@@ -65,11 +67,11 @@ type FeedTrouble struct {
 	On      string    `json:"on,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem"`
-	// Remedy says what to do.
+	// Remedy tells a person how to mend it.
 	Remedy string `json:"remedy,omitempty"`
 }
 
-// SourceAge says how old what a feed follows is, at a time; 0: it is as it is now.
+// SourceAge returns the age of the feed's picture of its system, at a time; 0: it is current.
 func (f *Feed) SourceAge(now time.Time) time.Duration {
 	switch {
 	case !f.AsOf.IsZero():
@@ -80,7 +82,7 @@ func (f *Feed) SourceAge(now time.Time) time.Duration {
 	return 0
 }
 
-// Lines say what a person should look at, at a time: how old the source is if it is, and each trouble.
+// Lines returns the lines that need a person's attention, at a time: that the program is silent, and each fault.
 func (f *Feed) Lines(now time.Time) (lines []string) {
 	if f.Silent {
 		lines = append(lines, fmt.Sprintf(
@@ -93,7 +95,7 @@ func (f *Feed) Lines(now time.Time) (lines []string) {
 	return lines
 }
 
-// Text says what the trouble is about, what it is, and what to do.
+// Text names the object, the fault and the remedy.
 func (t FeedTrouble) Text() string {
 	text := t.Problem
 	if t.On != "" {

@@ -21,28 +21,28 @@ type FlowQuery struct {
 	Of []string
 	// Client is a network that the client's address is in; the zero value: any.
 	Client netip.Prefix
-	// States are those that a flow may be in; empty: any.
+	// States are the states that a flow may be in; empty: any.
 	States []lb.FlowState
 	// Limit is how many are listed at most, 1 to MaxFlows; 0 is DefaultFlows.
 	Limit int
 }
 
-// Flow is one that the data plane remembers.
+// Flow is a flow that the data plane remembers.
 type Flow struct {
 	Service string `json:"service"`
 	Backend string `json:"backend"`
 	// Client is the address and port of who has begun it.
 	Client netip.AddrPort `json:"client"`
-	// Source is what full NAT sends its packets from.
+	// Source is the address and port from which full NAT sends the flow's packets.
 	Source *netip.AddrPort `json:"source,omitempty"`
 	State  lb.FlowState    `json:"state"`
-	// Proven: its client has sent what a forger of source addresses would not.
+	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool `json:"proven"`
 	// SilentSeconds is for how long no packet of it was seen, give or take a second.
 	SilentSeconds float64 `json:"silent_seconds"`
 }
 
-// FlowList is what remembered flows a query means.
+// FlowList has the remembered flows that match a query.
 type FlowList struct {
 	Flows []Flow `json:"flows"`
 	// Matching is how many there are; where that is more than are listed, which are is as they lie in the tables.

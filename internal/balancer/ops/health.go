@@ -11,7 +11,7 @@ import (
 // Serving says which backends of a service take new flows.
 type Serving string
 
-// What a service's new flows go to.
+// The sets of backends that a service's new flows can go to.
 const (
 	// ServingHealthy: its healthy backends that are no backups.
 	ServingHealthy Serving = "healthy"
@@ -23,8 +23,8 @@ const (
 
 // Check is a health check of a service's backends.
 type Check struct {
-	// Check says what is asked, as in "http GET /healthz", and Expected what passes, as in
-	// "status 200-399".
+	// Check describes the request, as in "http GET /healthz", and Expected the answer that passes, as in "status
+	// 200-399".
 	Check    string `json:"check"`
 	Expected string `json:"expected"`
 	Via      lb.Via `json:"via"`
@@ -36,7 +36,7 @@ type Check struct {
 	Fall            uint16  `json:"fall"`
 }
 
-// Health is what the checks of a backend say of it.
+// Health is the result of a backend's checks.
 type Health struct {
 	State lb.Health `json:"state"`
 	// Reason says of the backend why it fails, or why it may soon; empty: nothing speaks
@@ -44,22 +44,21 @@ type Health struct {
 	Reason string `json:"reason,omitempty"`
 	// Since is when the state began; absent before there is a verdict.
 	Since time.Time `json:"since,omitzero"`
-	// WeightPercent is what share of its weight the backend's agent asks for, and Drain that it
-	// asks for no new flow.
+	// WeightPercent is the share of its weight the backend's agent asks for, and Drain that it asks for no new flow.
 	WeightPercent uint16 `json:"weight_percent"`
 	Drain         bool   `json:"drain,omitempty"`
 	// Checks are the results of the service's checks, in their order.
 	Checks []CheckResult `json:"checks"`
 }
 
-// CheckResult is what one check says.
+// CheckResult is the result of one check.
 type CheckResult struct {
 	State lb.Health `json:"state"`
 	// Passed and Failed count the last results of that kind in a row; one of them is 0.
 	Passed uint32 `json:"passed"`
 	Failed uint32 `json:"failed"`
-	// Last is when the last check ended, TookSeconds how long it took, Answer what came of it,
-	// and Reason what is wrong with that. Absent before the first one.
+	// Last is when the last check ended, TookSeconds how long it took, Answer its answer, and Reason the fault in that.
+	// Absent before the first one.
 	Last        time.Time `json:"last,omitzero"`
 	TookSeconds float64   `json:"took_seconds"`
 	Answer      string    `json:"answer,omitempty"`
@@ -78,12 +77,12 @@ func ResultOf(r lb.CheckResult) CheckResult {
 type CheckStep struct {
 	// Check is the check's place in the service's list.
 	Check int `json:"check"`
-	// Name is what was done, as in "connect"; AtSeconds is when that ended, counted from the
-	// start of the check, and TookSeconds its own time.
+	// Name is the step, as in "connect"; AtSeconds is when that ended, counted from the start of the check, and
+	// TookSeconds its own time.
 	Name        string  `json:"name"`
 	AtSeconds   float64 `json:"at_seconds"`
 	TookSeconds float64 `json:"took_seconds"`
-	// Text is what came of it, and Failed that the check ends there.
+	// Text is the step's result, in words. Failed: the check ends there.
 	Text   string `json:"text"`
 	Failed bool   `json:"failed,omitempty"`
 }
@@ -97,10 +96,10 @@ func StepOf(s lb.CheckStep) CheckStep {
 // Checked is a backend that was checked on request, without consequence for its verdict.
 type Checked struct {
 	Target
-	// Checks are what was asked, Results and Steps what came of that.
+	// Checks are the checks made, Results and Steps their results.
 	Checks  []Check       `json:"checks"`
 	Results []CheckResult `json:"results"`
 	Steps   []CheckStep   `json:"steps"`
-	// State is that of the backend in the balancer, which this check does not change.
+	// State is the backend's state in the balancer, which this check does not change.
 	State lb.BackendState `json:"state"`
 }

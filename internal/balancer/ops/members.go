@@ -25,7 +25,7 @@ type Members struct {
 	Members []Member `json:"members"`
 }
 
-// MemberState is what is known of a member.
+// MemberState is the state of a member, as this balancer knows it.
 type MemberState string
 
 // The states of a member.
@@ -50,7 +50,7 @@ type Member struct {
 	Address string      `json:"address"`
 	State   MemberState `json:"state"`
 	Since   time.Time   `json:"since"`
-	// Version is that of its program.
+	// Version is the version of the member's program.
 	Version string `json:"version,omitempty"`
 	// Configuration is a digest of its services as they are configured; empty where it has not said.
 	Configuration string `json:"configuration,omitempty"`
@@ -66,13 +66,14 @@ type Member struct {
 	Reason string `json:"reason,omitempty"`
 	// Differs are the services of which it sends new flows to other backends.
 	Differs []Difference `json:"differs,omitempty"`
-	// Flows is what is handed over between this balancer and the member; nil where nothing is.
+	// Flows is the state of the handover of flows between this balancer and the member; nil where there is none.
 	Flows *MemberFlows `json:"flows,omitempty"`
 }
 
-// MemberFlows is what is handed over between this balancer and a member.
+// MemberFlows is the state of the handover of flows between this balancer and a member.
 type MemberFlows struct {
-	// Telling: it hears this balancer now. Told counts flows, and Bytes what was sent without TLS and TCP, since then.
+	// Telling: it hears this balancer now. Told counts flows, and Bytes the bytes sent, without those of TLS and TCP,
+	// since then.
 	Telling bool   `json:"telling"`
 	Told    uint64 `json:"told"`
 	Bytes   uint64 `json:"bytes"`
@@ -95,7 +96,7 @@ type MemberFlows struct {
 // Difference is a service of which two members send new flows to different backends.
 type Difference struct {
 	Service string `json:"service"`
-	// Detail says in what they differ, as far as that is known.
+	// Detail describes the difference, as far as it is known.
 	Detail string    `json:"detail,omitempty"`
 	Since  time.Time `json:"since"`
 	// Lasting: for longer than a change takes.
@@ -116,8 +117,8 @@ func hostOf(address string) string {
 	return at.Addr().String()
 }
 
-// MembersOf returns what is known of members with these names or addresses, in these states; of all where none is
-// named. Where the configuration has no members, it has none either.
+// MembersOf returns the members with these names or addresses, in these states; all where none is named. Where the
+// configuration has no members, it has none either.
 func (s Status) MembersOf(names []string, states []MemberState) Members {
 	if s.Members == nil {
 		return Members{Members: []Member{}}

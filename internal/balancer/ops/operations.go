@@ -25,11 +25,11 @@ var (
 // Reloaded is a reload that was put in force.
 type Reloaded struct {
 	File string `json:"file"`
-	// Warnings say what of it a restart may not know: it is in force all the same.
+	// Warnings name the parts of it that a restart may not know: they are in force all the same.
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Verb is what an operation does.
+// Verb names the kind of an operation.
 type Verb string
 
 // The operations.
@@ -76,7 +76,7 @@ type Target struct {
 // String returns "web/web01", as the command line has it.
 func (t Target) String() string { return t.Service + "/" + t.Backend }
 
-// Operation is one that was done.
+// Operation is an operation that was done.
 type Operation struct {
 	Verb    Verb      `json:"verb"`
 	Targets []Target  `json:"targets"`
@@ -88,16 +88,15 @@ type Operation struct {
 	Weight *uint16 `json:"weight,omitempty"`
 	// Forced: Enable by force.
 	Forced bool `json:"forced,omitempty"`
-	// Notes are what else there is to know about what was done, a line each.
+	// Notes are remarks on the operation, a line each.
 	Notes []string `json:"notes,omitempty"`
 	// Lost says why it cannot be taken back any more; empty if it can.
 	Lost string `json:"lost,omitempty"`
-	// Undone is what Undo took back.
+	// Undone is the operation that Undo took back.
 	Undone *Operation `json:"undone,omitempty"`
 }
 
-// Operations are what was changed beside the configuration, for as long as the
-// process lives.
+// Operations are the changes made beside the configuration, for as long as the process lives.
 type Operations struct {
 	// InForce are the backends that differ from the configuration, in its order, and then those that are absent.
 	InForce []Overlay `json:"in_force"`
@@ -105,8 +104,8 @@ type Operations struct {
 	History []Operation `json:"history"`
 }
 
-// Overlay is what operations have made of one backend. It stays with the service's and the backend's name, whatever
-// address these have.
+// Overlay is the state of one backend that operations have changed. It stays with the names of the service and the
+// backend, whatever addresses these have.
 type Overlay struct {
 	Target
 	// Absent is since when the backend, which was discovered, is not found any more; zero: it is there. Target has
@@ -115,7 +114,7 @@ type Overlay struct {
 	Drain  *Drained  `json:"drain,omitempty"`
 	Weight *Weighted `json:"weight,omitempty"`
 	Forced *Forced   `json:"forced,omitempty"`
-	// Left is what the backend still has.
+	// Left has the flows that the backend still has.
 	Left Left `json:"left"`
 }
 
@@ -128,14 +127,14 @@ type Drained struct {
 	At time.Time `json:"at"`
 	// Deadline is when it is taken out of the service; zero: never.
 	Deadline time.Time `json:"deadline,omitzero"`
-	// Out says that it was, at its deadline or, where it has none, because it was disabled; then
-	// AtDeadline is what was left, if that could be read.
+	// Out says that it was, at its deadline or, where it has none, because it was disabled; then AtDeadline has the
+	// flows that were left then, if they could be read.
 	Out        bool  `json:"out"`
 	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
 
-// Word names what has become of the backend: "drain", "disable", "out" after the deadline of a drain, or "enable" where
-// the configuration drains it.
+// Word names the backend's state: "drain", "disable", "out" after the deadline of a drain, or "enable" where the
+// configuration drains it.
 func (d Drained) Word() string {
 	switch {
 	case d.Out && d.Deadline.IsZero():
@@ -163,10 +162,10 @@ type Forced struct {
 	At time.Time `json:"at"`
 }
 
-// Left is what a backend still has to do.
+// Left has the flows that a backend still has.
 type Left struct {
-	// Flows are those remembered that name it, ended ones included until they are
-	// forgotten; looked through some seconds ago at most.
+	// Flows is the number of remembered flows to it, ended ones included until they are forgotten; looked through some
+	// seconds ago at most.
 	Flows uint64 `json:"flows"`
 	// Tracked says that the service remembers every flow: then Active are those
 	// that have not ended.

@@ -10,7 +10,7 @@ import (
 
 // ProxyEngine is the process behind the services of mode proxy.
 type ProxyEngine struct {
-	// Program is the path of HAProxy, and Version what that is.
+	// Program is the path of HAProxy, and Version its version.
 	Program string `json:"program"`
 	Version string `json:"version"`
 	// PID is the master's; 0: none runs.
@@ -21,13 +21,13 @@ type ProxyEngine struct {
 	// replaced and that still have connections.
 	Reloads int `json:"reloads"`
 	Workers int `json:"workers"`
-	// Trouble says what is wrong, and what to do.
+	// Trouble names the fault and the remedy.
 	Trouble string `json:"trouble,omitempty"`
 }
 
-// ProxiedService is what a service of mode proxy does, and has done.
+// ProxiedService has the settings and counters that only services of mode proxy have.
 type ProxiedService struct {
-	// Speaks is what is understood of a connection's content.
+	// Speaks is the application protocol that the engine parses.
 	Speaks lb.Speaks `json:"speaks" enum:"tcp,http"`
 	// TLS: clients are spoken to by TLS.
 	TLS bool `json:"tls"`
@@ -40,7 +40,7 @@ type ProxiedService struct {
 	Proxied
 }
 
-// Proxied is what the proxy engine has counted of a service, or of a backend.
+// Proxied has the proxy engine's counters of a service, or of a backend.
 type Proxied struct {
 	// Requests were answered, and Responses are those answers by the first digit of their status; with speaks:
 	// http only.

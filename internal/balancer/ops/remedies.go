@@ -4,7 +4,8 @@ package ops
 
 import "strings"
 
-// remedies say what cures the loss of packets, by what comes in an outcome's name behind how it ended.
+// remedies are the cures for the loss of packets, by the reason in an outcome's name: the part behind the prefix that
+// says how the packet ended.
 var remedies = map[string]string{
 	"malformed":         "Nothing here: find the sender (`jeoul trace --live`); it or a device on its way makes broken packets.",
 	"fragment":          "Have senders send smaller packets (path MTU discovery, `mss`); many of them may be an attack.",
@@ -25,7 +26,7 @@ var remedies = map[string]string{
 	"connection_limit":  "Raise `limits.connections` or the backends' thresholds if they can take more; otherwise add backends.",
 }
 
-// RemedyOf returns what cures that packets end in an outcome; "" where they are not lost.
+// RemedyOf returns the cure for the loss of packets that end in an outcome; "" if it is no loss.
 func RemedyOf(outcome string) string {
 	how, why, _ := strings.Cut(outcome, "_")
 	switch how {

@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// Role is what a client of the API may do.
+// Role is the permissions of a client of the API.
 type Role string
 
-// The roles; each may do what those before it may.
+// The roles; each has the permissions of those before it.
 const (
 	// RoleRead sees everything, the configuration included, and changes nothing.
 	RoleRead Role = "read"

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ops is what an operator sees of a running balancer, and can ask of it:
-// the control plane fills and does it, the API carries it as JSON, and the command line,
-// the doctor and the bench read it.
+// Package ops has the status of a running balancer as an operator sees it, and the operations that can be asked of it:
+// the control plane fills and does it, the API carries it as JSON, and the command line, the doctor and the bench read
+// it.
 package ops
 
 import (
@@ -16,7 +16,7 @@ import (
 type Status struct {
 	// At is when it was taken, by the balancer's clock; all other times are by the clock as it was set then.
 	At time.Time `json:"at,omitzero"`
-	// Version is that of the program.
+	// Version is the version of the program.
 	Version string `json:"version"`
 	PID     int    `json:"pid"`
 	// Started is when the daemon started.
@@ -26,12 +26,12 @@ type Status struct {
 	Interface  string      `json:"interface"`
 	Hook       Hook        `json:"hook"`
 	Interfaces []Interface `json:"interfaces"`
-	// TableSize is what the configuration says for services that do not; absent where
-	// it does not: then the number of backends decides.
+	// TableSize is the configured default for services without a table size of their own; absent where there is none:
+	// then the number of backends decides.
 	TableSize uint32 `json:"table_size,omitempty"`
 	// Generation counts the states that the data plane was given, from 1.
 	Generation uint64 `json:"generation"`
-	// Problems are what a person should look at now, a line each.
+	// Problems are the faults that need a person's attention now, a line each.
 	Problems []string  `json:"problems"`
 	Services []Service `json:"services"`
 	// Outcomes say where each packet ended; every outcome is listed.
@@ -40,12 +40,11 @@ type Status struct {
 	Flows *Flows `json:"flows,omitempty"`
 	// Memory is the kernel memory that is taken.
 	Memory *Memory `json:"memory,omitempty"`
-	// Local is what became of the sockets of clients on the balancer's own host; absent where they are
-	// not served.
+	// Local has the counts of sockets of clients on the balancer's own host; absent where they are not served.
 	Local *Local `json:"local,omitempty"`
 	// Proxy is the process behind the services of mode proxy; absent where there is none.
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
-	// BGP is what routers are told of the VIPs; absent where none is told.
+	// BGP is the state of BGP; absent where no router is told of the VIPs.
 	BGP *BGP `json:"bgp,omitempty"`
 	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
 	// balancer's alone.
@@ -54,7 +53,7 @@ type Status struct {
 	Members *Members `json:"members,omitempty"`
 	// Feeds are the sources of configuration that programs keep.
 	Feeds []Feed `json:"feeds,omitempty"`
-	// Operations are what differs from the configuration.
+	// Operations are the differences from the configuration that operations have made.
 	Operations Operations `json:"operations"`
 	// Unwritten are the files that cannot be written now: decisions go on without, and they are written again
 	// until there is room. WriteFailures counts attempts that failed since the start.
@@ -72,7 +71,7 @@ func (s *Status) Taken(came time.Time) time.Time {
 
 // Unwritten is a file that only a restart needs, and that cannot be written.
 type Unwritten struct {
-	// What is in it.
+	// A description of the file's content.
 	What string `json:"what"`
 	Path string `json:"path"`
 	// Since is when writing it failed first, and Error why it did last.
@@ -83,15 +82,15 @@ type Unwritten struct {
 	Kept bool `json:"kept"`
 }
 
-// Local is what became of the sockets of a control group that asked for a VIP.
+// Local has the counts of a control group's sockets that were opened to a VIP.
 type Local struct {
 	// Cgroup is the directory of the control group.
 	Cgroup string `json:"cgroup"`
 	// Sockets have a backend now, until they are closed.
 	Sockets uint64 `json:"sockets"`
-	// Warning says what the kernel lacks for some of them.
+	// Warning names the kernel features that some of them lack.
 	Warning string `json:"warning,omitempty"`
-	// Events say what became of them; every event is listed.
+	// Events count the outcomes of these sockets; every kind of event is listed.
 	Events []LocalEvent `json:"events"`
 }
 
@@ -104,8 +103,8 @@ type LocalEvent struct {
 
 // Flows is the state of the tables of flows.
 type Flows struct {
-	// Proven are those whose client has shown that it is there, by more than its
-	// first packet; Unproven the others, which live apart.
+	// Proven is the number of flows whose client has shown that it is there, by more than its first packet; Unproven
+	// that of the others, which live apart.
 	Proven        uint64 `json:"proven"`
 	ProvenLimit   uint64 `json:"proven_limit"`
 	Unproven      uint64 `json:"unproven"`
@@ -126,15 +125,15 @@ type Memory struct {
 	// Configuration is for services, their tables and their backends.
 	Configuration uint64 `json:"configuration"`
 	Counters      uint64 `json:"counters"`
-	// Ways are those that replies take, kept for a fraction of a second.
+	// Ways is for the routes that replies take, which are kept for a fraction of a second.
 	Ways uint64 `json:"ways"`
-	// Fragments are datagrams that come in pieces.
+	// Fragments is for datagrams that come in pieces.
 	Fragments uint64 `json:"fragments"`
 	// Checks is for health checks by the VIP.
 	Checks uint64 `json:"checks,omitempty"`
 }
 
-// Interface is one that packets arrive on and leave by.
+// Interface is an interface that packets arrive on and leave by.
 type Interface struct {
 	Name string `json:"name"`
 	// Up says that it is switched on and has a carrier.
@@ -154,7 +153,7 @@ type Hook struct {
 	Driver  string `json:"driver"`
 	// Reason says why this hook, where the configuration left room.
 	Reason string `json:"reason"`
-	// Warning says what may be lost by it.
+	// Warning names packets that this attachment may lose.
 	Warning string `json:"warning,omitempty"`
 }
 
@@ -172,7 +171,7 @@ type Service struct {
 	// MSS is the most that a SYN may announce, in bytes; 0: whatever it does.
 	MSS       uint16       `json:"mss,omitempty"`
 	Scheduler lb.Scheduler `json:"scheduler"`
-	// Hash is what the hash is made of.
+	// Hash names the fields of a packet that are hashed.
 	Hash lb.Hash `json:"hash"`
 	// TableSize is the number of slots of the hash table.
 	TableSize uint32 `json:"table_size"`
@@ -191,13 +190,12 @@ type Service struct {
 	Flows  uint64 `json:"flows"`
 	// Serving says which backends take new flows.
 	Serving Serving `json:"serving"`
-	// Checks are what each backend is asked, and Require what of several must pass; absent
-	// where nothing is asked.
+	// Checks are the checks of each backend, and Require how many of several must pass; absent where there is no check.
 	Checks  []Check `json:"checks,omitempty"`
 	Require string  `json:"require,omitempty"`
-	// OnDown is what becomes of the flows of a backend that fails; absent where nothing is asked.
+	// OnDown is the policy for flows of a backend that fails; absent where there is no check.
 	OnDown lb.OnDown `json:"on_down,omitempty"`
-	// Outliers is how backends are judged by what they answer to clients; absent where they are not.
+	// Outliers is how backends are judged by their answers to clients; absent where they are not.
 	Outliers *Outliers `json:"outliers,omitempty"`
 	// SlowStartSeconds is how long a backend's share grows that begins to serve; 0: it does not.
 	SlowStartSeconds float64 `json:"slow_start_seconds,omitempty"`
@@ -206,7 +204,7 @@ type Service struct {
 	// Hairpin is how clients are served whose backends would answer them directly; absent where there
 	// are none, or they are served as others are.
 	Hairpin *Hairpin `json:"hairpin,omitempty"`
-	// Proxy is what the service does and has done in mode proxy; absent in others.
+	// Proxy has the settings and counters of mode proxy; absent in other modes.
 	Proxy *ProxiedService `json:"proxy,omitempty"`
 	// Transition is the one under way, if there is one.
 	Transition *Transition `json:"transition,omitempty"`
@@ -231,7 +229,7 @@ type Hairpin struct {
 
 // SlowStart is how far a backend has come that began to serve a while ago.
 type SlowStart struct {
-	// Percent is what it gets of its weight now.
+	// Percent is the share of its weight that it gets now.
 	Percent uint16 `json:"percent"`
 	// Until is when it gets all of it.
 	Until time.Time `json:"until"`
@@ -251,7 +249,7 @@ type Outliers struct {
 	EjectedPercent uint8 `json:"ejected_percent"`
 }
 
-// Ejection is a time in which a backend takes no new flow, for what it answers to clients.
+// Ejection is a time in which a backend takes no new flow, for its answers to clients.
 type Ejection struct {
 	Since time.Time `json:"since"`
 	Until time.Time `json:"until"`
@@ -277,11 +275,11 @@ type Limits struct {
 	Burst uint32 `json:"burst,omitempty"`
 	// Connections is how many may be active.
 	Connections uint32 `json:"connections,omitempty"`
-	// Refuse is what becomes of others.
+	// Refuse is the treatment of the others.
 	Refuse lb.Refusal `json:"refuse,omitempty"`
 }
 
-// Transition is what a change of backends has left to do.
+// Transition is the rest of a change of backends that is not over.
 type Transition struct {
 	Since time.Time `json:"since"`
 	// Until is when the table before is forgotten; zero where it was already, and
@@ -295,8 +293,7 @@ type Transition struct {
 	Base bool `json:"base"`
 }
 
-// Backend is a backend, what is known about it and what it was sent since it
-// was configured.
+// Backend is a backend, its observed state, and its counters since it was configured.
 type Backend struct {
 	Name    string     `json:"name"`
 	Address netip.Addr `json:"address"`
@@ -326,14 +323,13 @@ type Backend struct {
 	// MTU is the size of the largest IP packet on the way there, in bytes, headers
 	// that the mode adds included; 0 without a route.
 	MTU int `json:"mtu,omitempty"`
-	// Narrow says that MTU is what a router on the path reported of the balancer's own
-	// tunnel packets.
+	// Narrow says that a router on the path has reported the MTU, for the balancer's own tunnel packets.
 	Narrow  bool   `json:"narrow,omitempty"`
 	Packets uint64 `json:"packets"`
-	// Bytes are those of IP packets as they came, without the Ethernet frame.
+	// Bytes are the bytes of IP packets as they came, without the Ethernet frame.
 	Bytes uint64 `json:"bytes"`
-	// ReturnedPackets and ReturnedBytes are those of replies that came back
-	// through the balancer, in the modes nat and fullnat; in mode proxy the content's bytes.
+	// ReturnedPackets and ReturnedBytes count replies that came back through the balancer, in the modes nat and
+	// fullnat; in mode proxy the content's bytes.
 	ReturnedPackets uint64 `json:"returned_packets,omitempty"`
 	ReturnedBytes   uint64 `json:"returned_bytes,omitempty"`
 	// Answered are the SYNs that it has answered by SYN and ACK, Refused those by RST, and
@@ -348,10 +344,10 @@ type Backend struct {
 	Active uint32 `json:"active"`
 	Upper  uint32 `json:"upper,omitempty"`
 	Lower  uint32 `json:"lower,omitempty"`
-	// Flows are those remembered that name it, ended ones until they are forgotten;
-	// looked through some seconds ago at most.
+	// Flows is the number of remembered flows to it, ended ones until they are forgotten; looked through some seconds
+	// ago at most.
 	Flows uint64 `json:"flows"`
-	// Proxied is what else the proxy has counted in mode proxy; absent in others. Connections and Active are those
+	// Proxied has counters that only the proxy keeps, in mode proxy; absent in others. Connections and Active are those
 	// that it has opened to the backend, Bytes went there, and ReturnedBytes came from there.
 	Proxied *Proxied `json:"proxied,omitempty"`
 	// Ports is how far full NAT's pool is used up for this backend; absent in other modes.
@@ -366,15 +362,15 @@ type Backend struct {
 	// empty: it does not fail.
 	Ejection *Ejection `json:"ejection,omitempty"`
 	Spared   string    `json:"spared,omitempty"`
-	// Health is what the checks say; absent where nothing is asked.
+	// Health is the result of the checks; absent where there is none.
 	Health *Health `json:"health,omitempty"`
 }
 
 // Ports are a backend's source ports in full NAT's pool. Each open flow holds one; services
 // with the same backend, port and protocol share them, and each shows the sum.
 type Ports struct {
-	// Held are those that no new flow can get, as of the last count, some seconds ago:
-	// of flows that are proven and not over.
+	// Held is the number of ports that no new flow can get, as of the last count, some seconds ago: those of flows that
+	// are proven and not over.
 	Held uint64 `json:"held"`
 	// Limit is how many there are: the pool's addresses of the backend's family, times
 	// its ports.
@@ -388,6 +384,6 @@ type Outcome struct {
 	Name    string `json:"name"`
 	Packets uint64 `json:"packets"`
 	Help    string `json:"help"`
-	// Remedy says what cures it; absent where no packet is lost by it.
+	// Remedy is the cure; absent where no packet is lost by it.
 	Remedy string `json:"remedy,omitempty"`
 }

@@ -43,7 +43,7 @@ type Watched struct {
 	ClockSeconds float64 `json:"clock_seconds"`
 	// Status has the backends of those services only that were asked for; the other services have none.
 	Status Status `json:"status"`
-	// Totals are of all services, by name.
+	// Totals are the totals of all services, by name.
 	Totals map[string]Totals `json:"totals"`
 }
 

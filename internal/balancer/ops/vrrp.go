@@ -13,13 +13,13 @@ import (
 type VRRP struct {
 	ID        uint8  `json:"id"`
 	Interface string `json:"interface"`
-	// State is that of RFC 9568 section 6.4.
+	// State is the state by RFC 9568 section 6.4.
 	State string `json:"state" enum:"initialize,backup,active"`
-	// Since is when it began, and Why what brought it about.
+	// Since is when it began, and Why the cause.
 	Since time.Time `json:"since"`
 	Why   string    `json:"why"`
-	// Priority is the own one as it is announced now: the configuration's, less what services without a backend
-	// that serves take off.
+	// Priority is the own one as it is announced now: the configuration's, less the decrement of each service without a
+	// backend that serves.
 	Priority           uint8   `json:"priority"`
 	ConfiguredPriority uint8   `json:"configured_priority"`
 	IntervalSeconds    float64 `json:"interval_seconds"`
@@ -43,7 +43,7 @@ type VRRP struct {
 	Announcements uint64 `json:"announcements"`
 	// Reason says why the last packet was rejected.
 	Reason string `json:"reason,omitempty"`
-	// Problem says why this balancer cannot take part, or what is wrong with what it hears.
+	// Problem says why this balancer cannot take part, or names the fault in packets that it hears.
 	Problem string `json:"problem,omitempty"`
 	// Drained is who has this balancer leave the VIPs to others; absent where it takes part.
 	Drained *VRRPDrained `json:"drained,omitempty"`
@@ -52,7 +52,7 @@ type VRRP struct {
 // VRRPPeer is another balancer of the segment.
 type VRRPPeer struct {
 	Address netip.Addr `json:"address"`
-	// Priority and IntervalSeconds are what it said last, at Heard; a priority of 0 says that it leaves.
+	// Priority and IntervalSeconds are those of its last advertisement, at Heard; a priority of 0 says that it leaves.
 	Priority        uint8     `json:"priority"`
 	IntervalSeconds float64   `json:"interval_seconds"`
 	Heard           time.Time `json:"heard"`
@@ -64,7 +64,7 @@ type VRRPForeign struct {
 	VIPs     []netip.Addr `json:"vips"`
 	Priority uint8        `json:"priority"`
 	Heard    time.Time    `json:"heard"`
-	// Reason says in a sentence what is wrong, and what to do.
+	// Reason names the fault and the remedy, in a sentence.
 	Reason string `json:"reason"`
 }
 
@@ -77,14 +77,14 @@ type VRRPDrained struct {
 // Election is how a balancer is to take part.
 type Election struct {
 	VRRP lb.VRRP
-	// Interface and Priority are those that hold, Out says why it takes no part now; empty: it does.
+	// Interface and Priority are the ones in force. Out says why the balancer takes no part now; empty: it does.
 	Interface string
 	Priority  uint8
 	VIPs      []netip.Addr
 	Out       string
 }
 
-// Sharing is what other balancers and routers are told of the VIPs, and how they share them.
+// Sharing is the state of the protocols, BGP and VRRP, by which balancers share the VIPs.
 type Sharing struct {
 	BGP
 	// VRRP is absent where the VIPs are not shared by it.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package outliers judges backends by what they answer to clients: one that fails most of what it
-// is sent, while others do not, is ejected for a while.
+// Package outliers judges backends by their answers to clients: one that fails most of its new flows, while others do
+// not, is ejected for a while.
 package outliers
 
 import (
@@ -13,18 +13,18 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Every is how often counters are to be looked at. It is also how long an answer may take: what
-// was tried later than that is not judged yet.
+// Every is how often counters are to be looked at. It is also how long an answer may take: newer connections and
+// datagrams are not judged yet.
 const Every = time.Second
 
-// Service is one that ejects backends, as it is now.
+// Service is a service that ejects backends, as it is now.
 type Service struct {
 	lb.Outliers
 	Protocol lb.Protocol
 	Backends []Backend
 }
 
-// Backend is one of a service.
+// Backend is a backend of such a service.
 type Backend struct {
 	Key lb.BackendKey
 	// Wanted: nothing but its ejection keeps it from new flows: no operation, no check, and a path
@@ -42,10 +42,10 @@ type Ejection struct {
 	Reason string
 }
 
-// Kind is what has become of a backend.
+// Kind is the kind of a change to a backend's ejection.
 type Kind uint8
 
-// What can become of it.
+// The kinds of changes.
 const (
 	// Ejected: it takes no new flow until Change.Until.
 	Ejected Kind = iota
@@ -60,7 +60,7 @@ const (
 	Spared
 )
 
-// Change is what is new of a backend.
+// Change is a change to the ejection of a backend.
 type Change struct {
 	Key  lb.BackendKey
 	Kind Kind
@@ -70,14 +70,14 @@ type Change struct {
 	Why string
 }
 
-// Engine remembers what was counted. It is for one goroutine.
+// Engine remembers the counters of backends. It is for one goroutine.
 type Engine struct{ backends map[lb.BackendKey]*backend }
 
 // New returns an engine that knows nothing yet.
 func New() *Engine { return &Engine{backends: map[lb.BackendKey]*backend{}} }
 
-// Look takes what was counted until now, by backends of all services that eject any, and returns
-// what is new. It forgets the others.
+// Look takes the present counters of the backends of all services that eject any, and returns the changes. It forgets
+// other backends.
 func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
 	seen := make(map[lb.BackendKey]*backend, len(e.backends))
 	for i := range services {
@@ -95,7 +95,7 @@ func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
 	return changes
 }
 
-// Ejections returns those in force.
+// Ejections returns the ejections in force.
 func (e *Engine) Ejections() map[lb.BackendKey]Ejection {
 	all := map[lb.BackendKey]Ejection{}
 	for key, b := range e.backends {
@@ -127,7 +127,7 @@ func (e *Engine) LetBack(key lb.BackendKey, now time.Time) bool {
 	return true
 }
 
-// service is one with what is remembered of its backends, and what follows for them.
+// service is a service with the remembered state of its backends, and the judgements on them.
 type service struct {
 	*Service
 	backends []*backend
@@ -258,7 +258,7 @@ func (s service) forgive(now time.Time) {
 	}
 }
 
-// Remembered is what Save keeps of a backend.
+// Remembered is the state of a backend that Save returns.
 type Remembered struct {
 	Backend lb.BackendKey `json:"backend"`
 	Since   time.Time     `json:"since,omitzero"`
@@ -267,7 +267,7 @@ type Remembered struct {
 	Reason  string        `json:"reason,omitempty"`
 }
 
-// Save returns what a process that follows is to go on with.
+// Save returns the state for the next process to go on with.
 func (e *Engine) Save() (all []Remembered) {
 	for key, b := range e.backends {
 		r := Remembered{Backend: key, Times: b.times}
@@ -282,7 +282,7 @@ func (e *Engine) Save() (all []Remembered) {
 	return all
 }
 
-// Restore goes on with what a process before has saved.
+// Restore goes on with the state that the previous process saved.
 func (e *Engine) Restore(all []Remembered, now time.Time) {
 	for _, r := range all {
 		b := &backend{times: r.Times, since: now}

@@ -24,7 +24,7 @@ type rig struct {
 	began   time.Time
 }
 
-// usual is what most tests have.
+// usual are the settings of most tests.
 var usual = lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second,
 	LongestPause: 2 * time.Minute, Ejected: 50}
 
@@ -39,7 +39,7 @@ func newRig(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *ri
 	return r
 }
 
-// look is one of the engine's; it returns what is new, as "5s: ejected 0 until 35s".
+// look calls the engine's Look; it returns the changes, as "5s: ejected 0 until 35s".
 func (r *rig) look() (told []string) {
 	now := time.Now()
 	for _, c := range r.engine.Look(now, []Service{r.service}) {
@@ -57,7 +57,7 @@ func (r *rig) look() (told []string) {
 	return told
 }
 
-// answers is what comes of a second's ten new connections, or datagrams, of a backend.
+// answers are a backend's answers to ten new connections, or datagrams, within a second.
 type answers struct{ tried, good, bad uint64 }
 
 // Kinds of backends, by a second's answers.
@@ -84,7 +84,7 @@ func (r *rig) count(i int, a answers) {
 	}
 }
 
-// pass lets seconds pass in which backends answer so, and returns what is new.
+// pass lets seconds pass in which backends answer so, and returns the changes.
 func (r *rig) pass(seconds int, of ...answers) (told []string) {
 	for range seconds {
 		time.Sleep(time.Second)
@@ -103,7 +103,7 @@ func (r *rig) expect(told []string, want ...string) {
 	}
 }
 
-// TestEjection: what backends answer, second by second, and what becomes of it.
+// TestEjection: answers of backends, second by second, and the ejections that follow.
 func TestEjection(t *testing.T) {
 	with := func(change func(*lb.Outliers)) lb.Outliers {
 		o := usual
@@ -177,8 +177,8 @@ func TestPauses(t *testing.T) {
 	})
 }
 
-// TestBlip: a backend that is away for less than half of an interval is not ejected, and neither is
-// one by what was answered late.
+// TestBlip: a backend that is away for less than half of an interval is not ejected, and neither is one whose answers
+// come late.
 func TestBlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 2, usual)
@@ -198,7 +198,7 @@ func TestBlip(t *testing.T) {
 	})
 }
 
-// TestCountersBegin: counters that begin anew, and those of a process before, say nothing.
+// TestCountersBegin: counters that begin anew, and those of the previous process, say nothing.
 func TestCountersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 2, usual)
@@ -228,8 +228,8 @@ func TestFlood(t *testing.T) {
 	})
 }
 
-// TestOutranked: what operations or checks keep from new flows is not ejected besides, and what is
-// needed is let back.
+// TestOutranked: a backend that operations or checks keep from new flows is not ejected besides, and one that is needed
+// is let back.
 func TestOutranked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 3, usual)

@@ -9,10 +9,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// backend is what is remembered of one.
+// backend is the counters of one backend within the last interval.
 type backend struct {
-	// samples are those of the last interval, the oldest first, a tenth of the interval apart or
-	// Every where that is more. last is what was counted last, and before what at the look before.
+	// samples are the samples of the last interval, the oldest first, a tenth of the interval apart or Every where that
+	// is more. last is the latest reading of its counters, and before the one before that.
 	samples      []sample
 	last, before sample
 	ejection     *Ejection
@@ -25,12 +25,11 @@ type backend struct {
 	failed time.Time
 }
 
-// sample is what was counted until then.
+// sample is a reading of a backend's counters.
 type sample struct {
 	at time.Time
-	// tried is what was sent on: new connections, or datagrams. good is what came of it: SYNs that
-	// were answered by SYN and ACK, or packets to clients, ICMP errors included. bad are RSTs, or
-	// ICMP errors.
+	// tried counts new connections, or datagrams, that were sent on. good counts answers: SYNs that were answered by
+	// SYN and ACK, or packets to clients, ICMP errors included. bad are RSTs, or ICMP errors.
 	tried, good, bad uint64
 }
 
@@ -48,8 +47,8 @@ func (b *backend) begin(now time.Time) { b.ejection, b.samples, b.since = nil, n
 // memory than a short one.
 const samplesKept = 10
 
-// note takes what was counted until now. Where a counter has become less, others are counted than
-// before, and nothing is known of this backend: that of a process, or a map, before.
+// note adds the present reading. A counter that has become less belongs to another process or another map than before,
+// so the backend's history is dropped.
 func (b *backend) note(now time.Time, s sample, interval time.Duration) {
 	if s.tried < b.last.tried || s.good < b.last.good || s.bad < b.last.bad {
 		b.samples = nil
@@ -63,7 +62,7 @@ func (b *backend) note(now time.Time, s sample, interval time.Duration) {
 	}
 }
 
-// judgement is what the last interval says of a backend.
+// judgement is the result of a backend's last interval.
 type judgement struct {
 	// known: it says enough, by how much was tried and for how long.
 	known bool
@@ -74,9 +73,8 @@ type judgement struct {
 	text  string
 }
 
-// judge looks at an interval that ended at the look before the last: what was tried since then
-// may still be answered. What has been answered since counts, so that a share is rather too
-// small than too large.
+// judge looks at an interval that ended at the reading before the last: later connections and datagrams may still be
+// answered. Answers since then count, so that the share of failures is rather too small than too large.
 func (b *backend) judge(s *Service) (j judgement) {
 	if len(b.samples) == 0 || b.before.at.Before(b.samples[0].at) {
 		return judgement{}

@@ -17,14 +17,14 @@ import (
 type sender struct {
 	index int
 	local netip.Addr
-	// subnet is that of the address, or of its peer on a point-to-point link.
+	// subnet is the subnet of the address, or of its peer on a point-to-point link.
 	subnet netip.Prefix
 	// elsewhere: other interfaces take it where they have none.
 	elsewhere bool
 }
 
-// senders are those addresses in the kernel's order, and the neighbours that the host
-// does not ask for, since the administrator has configured where they are.
+// senders are the addresses that ARP requests may bear, in the kernel's order, and the neighbours that the host does
+// not ask for, since the administrator has configured where they are.
 type senders struct {
 	list  []sender
 	known map[hop]bool

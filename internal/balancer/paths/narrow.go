@@ -24,10 +24,10 @@ const (
 	// narrowFor is how long an answer counts; then larger packets are tried again
 	// (RFC 1191 section 6.3, RFC 8201 section 4).
 	narrowFor = 10 * time.Minute
-	// No way is narrower: what a host must take over IPv4 (RFC 791), and a link over IPv6.
+	// The least MTU of a path: the packet that every host must take over IPv4 (RFC 791), and every link over IPv6.
 	least4, least6 = 576, 1280
-	// hearEvery and hearAtOnce bound what a flood of errors costs: so many are read at a time,
-	// and the kernel keeps no more than hearBuffer bytes of them meanwhile.
+	// hearEvery and hearAtOnce bound the cost of a flood of errors: so many are read at a time, and the kernel keeps no
+	// more than hearBuffer bytes of them meanwhile.
 	hearEvery  = 200 * time.Millisecond
 	hearAtOnce = 100
 	hearBuffer = 1 << 16
@@ -44,10 +44,10 @@ type narrow struct {
 	until time.Time
 }
 
-// quoted is what an error tells of a packet that was too big.
+// quoted is the content of an ICMP error about a packet that was too big.
 type quoted struct {
 	source, destination netip.Addr
-	// size is that of the packet and mtu what would pass, in bytes.
+	// size is the packet's and mtu the largest that would pass, in bytes.
 	size, mtu int
 }
 
@@ -68,7 +68,7 @@ func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 	return listeners, err
 }
 
-// listenError says what is missing where no raw socket can be had.
+// listenError names the right that is missing where no raw socket can be had.
 func listenError(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf(
@@ -104,8 +104,8 @@ func openListener(family int) (int, error) {
 	return fd, nil
 }
 
-// hearTooBig has a socket of ICMP over IPv4 hear of what was too big only: that a port has no listener has the same
-// type, and comes as often as a program of this host logs to such a port.
+// hearTooBig has a socket of ICMP over IPv4 take only errors about packets that were too big: "port unreachable" has
+// the same type, and comes as often as a program of this host logs to such a port.
 func hearTooBig(fd int) error {
 	return sockfilter.Attach(fd, []bpf.Instruction{
 		bpf.LoadMemShift{Off: 0}, // a raw socket has the IPv4 header, too
@@ -116,7 +116,7 @@ func hearTooBig(fd int) error {
 	})
 }
 
-// hear reads what has come, and reports whether a way has become narrower.
+// hear reads the errors that have come, and reports whether a path's MTU has become smaller.
 func (p *Paths) hear() (changed bool) {
 	buffer := make([]byte, 2048)
 	for _, listener := range p.listeners {
@@ -133,10 +133,10 @@ func (p *Paths) hear() (changed bool) {
 	return changed
 }
 
-// narrowed keeps what an error says, if it tells of a packet as we send it: from where we
-// would, to a watched address, larger than what passes, and not larger than the way was known
-// to take. That leaves who knows both ends of a tunnel the power to make its packets as small
-// as least4 or least6 for a while, as it has over any host's (RFC 5927 section 7).
+// narrowed keeps an error's MTU, if it quotes a packet as we send it: from the address that we would use, to a watched
+// address, larger than that MTU, and not larger than the path was known to take. That leaves who knows both ends of a
+// tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's (RFC 5927
+// section 7).
 func (p *Paths) narrowed(q quoted, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,7 +152,7 @@ func (p *Paths) narrowed(q quoted, now time.Time) bool {
 	return true
 }
 
-// bound applies what routers reported to a route.
+// bound applies the MTU that routers reported to a route.
 func (p *Paths) bound(addr netip.Addr, r *Route, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +198,7 @@ func readQuoted6(b []byte, q quoted) (quoted, bool) {
 	return q, b[0]>>4 == 6 && isTunnel(b[6], b[40:])
 }
 
-// isTunnel says whether that protocol and what follows the header are those of a tunnel.
+// isTunnel says whether that protocol and the bytes behind the header are those of a tunnel.
 func isTunnel(protocol byte, b []byte) bool {
 	switch protocol {
 	case unix.IPPROTO_IPIP, unix.IPPROTO_IPV6:

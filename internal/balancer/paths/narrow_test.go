@@ -104,8 +104,8 @@ func (b *bench) send(message []byte) {
 	})
 }
 
-// TestNarrowWays: an error about a tunnel packet bounds the way to its backend, in each kind
-// of tunnel and family; one that tells of what was not sent changes nothing.
+// TestNarrowWays: an error about a tunnel packet bounds the way to its backend, in each kind of tunnel and family; one
+// about a packet that was not sent changes nothing.
 func TestNarrowWays(t *testing.T) {
 	b := newBench(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
@@ -204,7 +204,8 @@ func TestRefusalsAreNotHeard(t *testing.T) {
 	}
 }
 
-// TestLearned: what the kernel, or a router, makes of the way to an address without telling is found again.
+// TestLearned: a change of the path to an address, by the kernel or a router, that no event reports is found at the
+// next look.
 func TestLearned(t *testing.T) {
 	b := newBench(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
@@ -222,8 +223,8 @@ func TestLearned(t *testing.T) {
 			defer p.mu.Unlock()
 			p.narrow[addr(to)] = narrow{mtu, at}
 		}
-		// A late event of the neighbours has all ways looked up besides, and what is new then is new no more: another
-		// round is without it.
+		// A late event of the neighbours has all ways looked up besides, and finds the change: another round is without
+		// such an event.
 		testenv.Eventually(t, time.Minute, "a round of "+to, func() bool {
 			until(1300, time.Now().Add(time.Hour))
 			narrow, once := p.learned(), p.followOnce() == again

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package paths finds out how packets reach an address: by which interface,
-// through which router or none, to which MAC address, from which address of the
-// host, and how large they may be. It asks the kernel's routing, so that what
-// people set up there holds for balanced packets too, and follows its changes.
+// Package paths finds out how packets reach an address: by which interface, through which router or none, to which MAC
+// address, from which address of the host, and how large they may be. It asks the kernel's routing, so that routes that
+// people set up there hold for balanced packets too, and follows its changes.
 //
 // A lookup for each address, and not one for each packet in the data plane:
 // there the backends are few, known before, and packets many.
@@ -35,7 +34,7 @@ import (
 // errClosed is for a caller's mistake, not for a caller's test.
 var errClosed = errors.New("used after Close")
 
-// Entry is what is known about the way to an address.
+// Entry is the known path to an address.
 type Entry struct {
 	Address netip.Addr
 	Route
@@ -64,7 +63,7 @@ type port struct {
 	name     string
 	index    int
 	resolver *neigh.Resolver
-	hops     []netip.Addr // what the resolver looks for
+	hops     []netip.Addr // those that the resolver looks for
 	err      error        // why it does not look for all of them
 	stop     func()       // ends the passing on of its signals
 }
@@ -73,7 +72,7 @@ type port struct {
 type Paths struct {
 	ns        *namespace.Namespace
 	netlink   *netlink.Handle
-	listeners []int // what routers say of packets that are too big
+	listeners []int // for ICMP errors of routers about packets that are too big
 	events    *nl.NetlinkSocket
 	ports     []*port // replaced as a whole, by who has looking and mu
 	changes   chan struct{}
@@ -88,7 +87,7 @@ type Paths struct {
 
 	mu      sync.Mutex
 	watched []netip.Addr
-	// complete: what is known of the watched addresses was read without an error.
+	// complete: the state of the watched addresses was read without an error.
 	complete bool
 	narrow   map[netip.Addr]narrow
 	routes   map[netip.Addr]Route
@@ -163,16 +162,15 @@ func (p *Paths) openPort(name string) (*port, error) {
 	return &port{name: name, index: nic.Index, resolver: resolver, stop: stop}, nil
 }
 
-// close ends what looks for neighbours.
+// close ends the search for neighbours.
 func (o *port) close() {
 	o.stop()
 	// It has nothing to say at the end.
 	_ = o.resolver.Close()
 }
 
-// Use has paths leave by the interfaces of these names from now on; those that stay keep what
-// is known of their neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink,
-// neigh.ErrNoRights.
+// Use has paths leave by the interfaces of these names from now on; those that stay keep the known state of their
+// neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink, neigh.ErrNoRights.
 func (p *Paths) Use(interfaces []string) error {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -217,7 +215,7 @@ func (p *Paths) Use(interfaces []string) error {
 			port.close()
 		}
 	}
-	// What cannot be looked up now is looked up again later.
+	// A lookup that fails now is tried again later.
 	if _, err := p.refresh(p.watched); err != nil {
 		signal(p.stirred)
 	}
@@ -225,9 +223,8 @@ func (p *Paths) Use(interfaces []string) error {
 	return nil
 }
 
-// Watch replaces the set of addresses. Addresses that stay keep what is known
-// of them. On an error the set may be in part the new one: call it again.
-// Errors: neigh.ErrNoRights, those of reading the routes.
+// Watch replaces the set of addresses. Addresses that stay keep their known paths. On an error the set may be in part
+// the new one: call it again. Errors: neigh.ErrNoRights, those of reading the routes.
 func (p *Paths) Watch(addrs []netip.Addr) error {
 	p.looking.Lock()
 	defer p.looking.Unlock()
@@ -243,8 +240,8 @@ func (p *Paths) Watch(addrs []netip.Addr) error {
 	return p.failed()
 }
 
-// watches says whether these addresses are watched, and nothing has failed or is to be read anew: what changes about
-// them is followed then. The caller is looking.
+// watches says whether these addresses are watched, and nothing has failed or is to be read anew: then their changes
+// are followed. The caller is looking.
 func (p *Paths) watches(addrs []netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -278,9 +275,8 @@ func (p *Paths) closed() bool {
 	return p.over
 }
 
-// refresh watches these addresses: it looks them up and has their next hops
-// resolved. It reports whether a route or an interface's MAC changed; what a
-// resolver finds it signals itself. The caller is looking.
+// refresh watches these addresses: it looks them up and has their next hops resolved. It reports whether a route or an
+// interface's MAC changed; a resolver signals its findings itself. The caller is looking.
 func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
 	routes, devices, err := p.lookUp(addrs)
 	p.mu.Lock()
@@ -332,7 +328,7 @@ func (p *Paths) nextHops(index int) []netip.Addr {
 	return hops
 }
 
-// Entries returns what is known about each watched address.
+// Entries returns the known path to each watched address.
 func (p *Paths) Entries() map[netip.Addr]Entry {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -349,7 +345,7 @@ func (p *Paths) Entries() map[netip.Addr]Entry {
 	return entries
 }
 
-// entry puts together what is known about an address; the caller holds the lock.
+// entry makes the entry of an address; the caller holds the lock.
 func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, failed error) Entry {
 	r := p.routes[addr]
 	e := Entry{Address: addr, Route: r, Source: net.HardwareAddr(p.sources[r.Index]), Neighbour: neigh.Unknown,
@@ -365,7 +361,7 @@ func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, fa
 	return e
 }
 
-// blame says of the address, or of the router before it, what keeps packets from it.
+// blame sets the reason, of the address or of the router before it, for which packets do not reach it.
 func (e *Entry) blame(reason string) {
 	e.Reason = reason
 	if reason != "" && e.Gateway.IsValid() {
@@ -373,8 +369,7 @@ func (e *Entry) blame(reason string) {
 	}
 }
 
-// Changed returns what is known about the addresses of which something may have
-// changed since it was called last; all says that this may be any of them, and
+// Changed returns the entries of addresses that may have changed since the last call; all says that any may have, and
 // then Entries has it. It costs little for addresses of which nothing has changed.
 func (p *Paths) Changed() (entries map[netip.Addr]Entry, all bool) {
 	p.mu.Lock()
@@ -398,7 +393,7 @@ func (p *Paths) Changed() (entries map[netip.Addr]Entry, all bool) {
 	return entries, all
 }
 
-// resolve fills in what is known about the next hop.
+// resolve fills in the state of the next hop.
 func (e *Entry) resolve(neighbours map[netip.Addr]neigh.Entry, failed error) {
 	n, watched := neighbours[e.nextHop(e.Address)]
 	switch {
@@ -484,11 +479,11 @@ func (p *Paths) listen() {
 const (
 	// settle lets changes that come together be followed together.
 	settle = 50 * time.Millisecond
-	// share bounds what following costs where routes change all the time, as on
-	// a router: the time between lookups is this many times what they took.
+	// share bounds the cost of following where routes change all the time, as on a router: the time between lookups is
+	// this many times their own.
 	share = 20
-	// again is for what the kernel does not tell of addresses behind routers: path MTUs that it learned. Of
-	// neighbours there is hardly anything to learn, and there may be thousands.
+	// again is for changes behind routers that the kernel does not report: path MTUs that it learned. Of neighbours
+	// there is hardly anything to learn, and there may be thousands.
 	again, allAgain = 30 * time.Second, 5 * time.Minute
 	// retry is for lookups that failed.
 	retry = time.Second
@@ -532,9 +527,9 @@ func (p *Paths) follow(ctx context.Context) {
 	}
 }
 
-// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another
-// one than it was, or could not be looked up. To look up all addresses each time would be most of what an idle
-// balancer of many backends does.
+// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another one
+// than it was, or could not be looked up. To look up all addresses each time would be most of the work of an idle
+// balancer of many backends.
 func (p *Paths) learned() bool {
 	p.looking.Lock()
 	defer p.looking.Unlock()

@@ -317,7 +317,7 @@ func TestNexthopObject(t *testing.T) {
 	b.until("203.0.113.1", "by eth1", hasMAC(b.far[1]))
 }
 
-// TestIPv6MTU: what a router announces holds for IPv6 alone.
+// TestIPv6MTU: an MTU that a router announces holds for IPv6 alone.
 func TestIPv6MTU(t *testing.T) {
 	b := newBench(t, "eth0")
 	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv6/conf/eth0/mtu", "1400") })
@@ -330,8 +330,7 @@ func TestIPv6MTU(t *testing.T) {
 	}
 }
 
-// TestWatchNarrows: addresses that are no longer watched are forgotten, and
-// those that stay keep what is known.
+// TestWatchNarrows: addresses that are no longer watched are forgotten, and those that stay keep their entries.
 func TestWatchNarrows(t *testing.T) {
 	b := newBench(t, "eth0", "eth1")
 	b.watch("198.18.0.2", "198.18.1.2")
@@ -454,8 +453,7 @@ func TestAsker(t *testing.T) {
 	}
 }
 
-// wantRequestFrom has the host ask for a neighbour that there is not, and looks at what
-// arrives at the other end.
+// wantRequestFrom has the host ask for a neighbour that there is not, and looks at the request at the other end.
 func (b *bench) wantRequestFrom(name string, want netip.Addr) {
 	b.t.Helper()
 	var fd int

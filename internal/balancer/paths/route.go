@@ -55,13 +55,12 @@ type Route struct {
 	// invalid where there are none: neighbour solicitations come from a link-local
 	// address, and a neighbour of the administrator's (nud permanent) is not asked.
 	Asks netip.Addr
-	// MTU is that of the route or of the interface, in bytes, whichever is less.
+	// MTU is the route's or the interface's, in bytes, whichever is less.
 	MTU int
-	// Told says that MTU is what a router on the path reported of our tunnel packets.
+	// Told says that a router on the path has reported the MTU, for our tunnel packets.
 	Told  bool
 	Fault Fault
-	// Reason says what is wrong, of the address: "has no route"; Advice what to
-	// do. Both are empty if there is no fault.
+	// Reason names the fault, of the address: "has no route"; Advice the remedy. Both are empty if there is no fault.
 	Reason, Advice string
 }
 
@@ -84,7 +83,7 @@ func (e Entry) NextHop() netip.Addr {
 	return e.nextHop(e.Address)
 }
 
-// device is what a lookup needs to know of an interface.
+// device has the properties of an interface that a lookup needs.
 type device struct {
 	name       string
 	mac        string // as bytes, which compare
@@ -165,8 +164,8 @@ func (p *Paths) portOf(index int) *port {
 	return nil
 }
 
-// learnMTUs reads what routers have announced (RFC 4861 section 4.6.4): an
-// interface's MTU for IPv6 may be less than that of its frames.
+// learnMTUs reads the MTUs that routers have announced (RFC 4861 section 4.6.4): an interface's MTU for IPv6 may be
+// less than that of its frames.
 func (p *Paths) learnMTUs(devices map[int]device) error {
 	return p.ns.Do(func() error {
 		for _, port := range p.ports {
@@ -282,7 +281,7 @@ func encapName(r netlink.Route) string {
 	return "MPLS"
 }
 
-// routeType names what `ip route` calls a type; RTN_* in <linux/rtnetlink.h>.
+// routeType is the name that `ip route` has for a type; RTN_* in <linux/rtnetlink.h>.
 func routeType(t int) string {
 	names := map[int]string{unix.RTN_BROADCAST: "broadcast", unix.RTN_ANYCAST: "anycast",
 		unix.RTN_MULTICAST: "multicast",

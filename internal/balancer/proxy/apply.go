@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// Apply brings the engine to what is desired; see Engine.
+// Apply brings the engine to the desired state; see Engine.
 func (e *engine) Apply(ctx context.Context, d Desired) error {
 	back, err := e.take(ctx)
 	if err != nil {
@@ -50,7 +50,7 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 	return e.reload(ctx, c)
 }
 
-// begin starts HAProxy with a configuration. If that fails, the one before is what is started next.
+// begin starts HAProxy with a configuration. If that fails, the next start is with the one before.
 func (e *engine) begin(ctx context.Context, c *candidate) error {
 	before := e.kept
 	if err := e.write(c); err != nil {
@@ -70,7 +70,7 @@ func (e *engine) begin(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// restore writes the configuration of before again, or removes what was written where there was none.
+// restore writes the configuration of before again, or removes the written one where there was none.
 func (e *engine) restore(before *kept) error {
 	if before != nil {
 		return e.writeFile(before.Rendering)
@@ -91,8 +91,8 @@ func (c *candidate) served() map[string]served {
 }
 
 // command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
-// file is written first: what starts after a crash has what was asked for. Where it cannot be, the commands are given
-// all the same.
+// file is written first: a HAProxy that starts after a crash has the wanted configuration. Where the file cannot be
+// written, the commands are given all the same.
 func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	commands := s.all()
 	if len(commands) == 0 {
@@ -112,13 +112,13 @@ func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	return e.save()
 }
 
-// finished notes that HAProxy has what steps lead to.
+// finished notes that HAProxy has the configuration that the steps lead to.
 func (e *engine) finished(r *Rendering, s *steps) {
 	e.kept.Rendering, e.kept.Left, e.kept.Whole, e.kept.Next = r, s.left, true, nil
 }
 
-// finish gives the commands of a change again that was cut short, for HAProxy may have had any of them. Without it,
-// what follows would need a reload, and thus a file: a process that was killed while the disk was full could not be
+// finish gives the commands of a change again that was cut short, for HAProxy may have had any of them. Without it, the
+// next change would need a reload, and thus a file: a process that was killed while the disk was full could not be
 // started again.
 func (e *engine) finish(ctx context.Context) {
 	if e.kept.Next == nil {

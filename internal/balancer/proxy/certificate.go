@@ -21,13 +21,13 @@ const largestPEM = 1 << 20
 // certificate is a file with a certificate, its chain and its key.
 type certificate struct {
 	path string
-	// sum is of the file's contents.
+	// sum is a hash of the file's contents.
 	sum  string
 	pem  []byte
 	leaf *x509.Certificate
 }
 
-// readCertificate reads a PEM file as HAProxy is to serve it, and says clearly what keeps it from that.
+// readCertificate reads a PEM file as HAProxy is to serve it, and names the fault clearly where it cannot be served.
 func readCertificate(path string) (*certificate, error) {
 	contents, err := readBounded(path)
 	if err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// writePEM writes what clients are to be shown as a file.
+// writePEM writes a certificate, its chain and its key as a file.
 func writePEM(t *testing.T, path string, config *tls.Config) {
 	t.Helper()
 	if err := os.WriteFile(path, encoded(t, config), 0o600); err != nil {

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// step is a command to a worker, and what it may answer where it succeeds.
+// step is a command to a worker, and the answers by which it may succeed.
 type step struct {
 	command string
 	fine    []string
@@ -100,7 +100,7 @@ func (s Server) same(o Server) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.ID == o.ID && slices.Equal(s.Fixed, o.Fixed)
 }
 
-// What HAProxy answers to commands that succeed, if not nothing.
+// HAProxy's answers to commands that succeed, where they are not empty.
 const (
 	registered = "New server registered."
 	deleted    = "Server deleted."
@@ -133,8 +133,8 @@ func (s *steps) set(name string, was, server Server) {
 	}
 }
 
-// escaped makes a command of words: on the socket, a backslash takes away what a character means (management guide,
-// section 9.3).
+// escaped makes a command of words: on the socket, a backslash takes away the special meaning of a character
+// (management guide, section 9.3).
 func escaped(words []string) string {
 	var command strings.Builder
 	for i, w := range words {

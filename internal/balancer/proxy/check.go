@@ -17,11 +17,11 @@ import (
 type candidate struct {
 	rendering *Rendering
 	program   program
-	// certificates are what was read, by the paths in the configuration.
+	// certificates are those that were read, by the paths in the configuration.
 	certificates map[string]*certificate
 }
 
-// Check has HAProxy judge what is desired; see Engine.
+// Check has HAProxy judge a desired state; see Engine.
 func (e *engine) Check(ctx context.Context, d Desired) error {
 	if len(d.Services) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func (e *engine) Check(ctx context.Context, d Desired) error {
 	return e.judge(ctx, d, c)
 }
 
-// prepare renders what is desired, and judges what HAProxy would judge in words that help less.
+// prepare renders a desired state, and makes those checks itself for which HAProxy's messages would help less.
 func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
 	if e.unsupported != nil {
 		return nil, e.unsupported
@@ -113,8 +113,8 @@ func (e *engine) checkUser(engine lb.ProxyEngine) error {
 	return nil
 }
 
-// readCertificates reads what clients are to be shown. One that has expired is refused, unless it is served already:
-// a change of something else must not wait for a renewal that is late.
+// readCertificates reads the certificates for clients. One that has expired is refused, unless it is served already: a
+// change of something else must not wait for a renewal that is late.
 func (e *engine) readCertificates(d Desired, c *candidate) error {
 	for i := range d.Services {
 		s := &d.Services[i].Service
@@ -143,12 +143,12 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 	return nil
 }
 
-// served returns what is kept of a certificate.
+// served returns the properties of a certificate that are kept.
 func (c *certificate) served() served {
 	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
 }
 
-// trouble says what is wrong with a certificate's time; empty: nothing is.
+// trouble names the fault of a certificate's validity, and the remedy; empty: there is none.
 func (s served) trouble(path string, now time.Time) string {
 	switch {
 	case now.After(s.After):

@@ -15,23 +15,23 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// gauges are of now; all other numbers of HAProxy's only grow, within a worker.
+// gauges are the numbers that rise and fall; all other numbers of HAProxy's only grow, within a worker.
 var gauges = map[string]bool{"qcur": true, "scur": true}
 
-// numbers are what an object has counted, by HAProxy's names.
+// numbers are the counters and gauges of an object, by HAProxy's names.
 type numbers = map[string]uint64
 
-// tally adds up what workers have counted, those that have ended included.
+// tally adds up the workers' counters, those of ended workers included.
 type tally struct {
 	mu sync.Mutex
-	// past is of workers that have ended, and of what an object had counted before it began at 0 again.
+	// past are the counts of workers that have ended, and those of an object from before it began at 0 again.
 	past map[master.Object]numbers
-	// live is what each worker has answered last.
+	// live is the last statistics of each worker.
 	live map[int]master.Statistics
 }
 
-// take notes what the workers have counted; those that are not among them have ended. It says whether HAProxy itself no
-// longer knows something of what was counted.
+// take notes the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
+// forgotten some of the counts.
 func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
 	return settled
 }
 
-// note notes what a worker has counted.
+// note notes the counters of a worker.
 func (t *tally) note(pid int, counted master.Statistics) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -58,14 +58,14 @@ func (t *tally) note(pid int, counted master.Statistics) {
 	t.live[pid] = counted
 }
 
-// last returns what a worker has answered last.
+// last returns the last statistics of a worker.
 func (t *tally) last(pid int) master.Statistics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.live[pid]
 }
 
-// settle keeps what an object had counted, where it has not gone on from there, and says whether that is so.
+// settle keeps the former count of an object that has begun anew, and says whether it has.
 func (t *tally) settle(object master.Object, was, now numbers) bool {
 	again := now == nil
 	for name, n := range now {
@@ -87,7 +87,7 @@ func (t *tally) settle(object master.Object, was, now numbers) bool {
 	return true
 }
 
-// sums returns what all workers have counted, by object.
+// sums returns the sums over all workers, by object.
 func (t *tally) sums() map[master.Object]numbers {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -113,7 +113,7 @@ func (t *tally) sums() map[master.Object]numbers {
 	return all
 }
 
-// forget forgets what is of objects that are configured no more, and that no worker has.
+// forget drops the counts of objects that are no longer configured, and that no worker has.
 func (t *tally) forget(r *Rendering) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -192,7 +192,7 @@ func (t *tally) save(to *durable.Content) error {
 	return nil
 }
 
-// load reads what another process has counted. Without a file, or with one that cannot be read, it is nothing.
+// load reads the counts of another process; there are none without a file, or with one that cannot be read.
 func (t *tally) load(path string) {
 	var file storedCounts
 	contents, err := os.ReadFile(path)
@@ -205,7 +205,7 @@ func (t *tally) load(path string) {
 	}
 }
 
-// gather asks all workers for what they have counted, and keeps that.
+// gather asks all workers for their counters, and saves them.
 func (e *engine) gather(ctx context.Context) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()
@@ -213,11 +213,11 @@ func (e *engine) gather(ctx context.Context) {
 	e.keepCounts()
 }
 
-// askWorkers asks all workers for what they have counted, and says whether one has ended since the last time.
+// askWorkers asks all workers for their counters, and says whether one has ended since the last time.
 func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
-		return false // it is about to end or to start: what it has answered last counts
+		return false // it is about to end or to start: its last answer counts
 	}
 	workers := map[int]master.Statistics{}
 	for pid, session := range e.holds {
@@ -249,14 +249,14 @@ func (e *engine) readCounts(ctx context.Context) {
 	}
 }
 
-// keepCounts has what was counted outlive this process.
+// keepCounts saves the counts for the next process.
 func (e *engine) keepCounts() {
 	if err := e.counts.save(e.counted); err != nil {
 		e.log.Error("the proxy engine's counts could not be kept", "because", err)
 	}
 }
 
-// Stats returns what was counted; see Engine. A service's connections and bytes are its clients'.
+// Stats returns the counters; see Engine. A service's connections and bytes are its clients'.
 func (e *engine) Stats(ctx context.Context) (Stats, error) {
 	if e.State().PID != 0 {
 		e.readCounts(ctx)
@@ -301,7 +301,7 @@ func (s Stats) add(object master.Object, n numbers) {
 	}
 }
 
-// clients adds what was counted of connections to a section of clients, or to a server.
+// clients adds the counters of connections to a section of clients, or to a server.
 func (c *Counts) clients(n numbers) {
 	c.Connections += max(n["conn_tot"], n["connect"])
 	c.Active += n["scur"]
@@ -314,7 +314,7 @@ func (c *Counts) clients(n numbers) {
 	}
 }
 
-// backends adds what was counted of the ways to servers.
+// backends adds the counters of connections that HAProxy opens to servers.
 func (c *Counts) backends(n numbers) {
 	c.Failed += n["econ"]
 	c.Retried += n["wretr"]

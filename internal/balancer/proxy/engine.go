@@ -20,43 +20,44 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// Options are what an engine is made with.
+// Options are the settings and parts of an engine.
 type Options struct {
 	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
 	// be served; no other instance may have it.
 	Dir string
-	// Log gets what happens to HAProxy; nil: nothing does.
+	// Log gets the events of HAProxy; nil: none is logged.
 	Log *slog.Logger
 	// Now is the clock that certificates are judged by; nil: time.Now.
 	Now func() time.Time
-	// Files write what only a restart of this process, or of HAProxy, needs, and are told where that cannot be written.
+	// Files write the files that only a restart of this process, or of HAProxy, needs, and report those that cannot be
+	// written.
 	Files *durable.Files
 }
 
 // engine is HAProxy, as Engine has it.
 type engine struct {
 	host Host
-	// known is what is known of HAProxy, config its configuration, and counted what it has counted, as files.
+	// known is the file of HAProxy's state, config that of its configuration, and counted that of its counts.
 	known, config, counted *durable.Content
-	// unwritten: the configuration's file is older than what was to be written last.
+	// unwritten: the last configuration could not be written, so that the file is older.
 	unwritten bool
-	// filed is what the configuration's file has, as far as this process knows.
+	// filed is the configuration in the file, as far as this process knows.
 	filed *Rendering
 
 	log    *slog.Logger
 	now    func() time.Time
 	socket master.Socket
 
-	// turn is held by whatever changes HAProxy, one at a time: what is below until mu.
+	// turn is held by each change of HAProxy, one at a time; it guards the fields below, up to mu.
 	turn chan struct{}
-	// kept is what runs, or is to; nil: nothing is.
+	// kept is the HAProxy that runs, or is to; nil: none is.
 	kept  *kept
 	ended bool
 	// lived is when HAProxy was started last, and deaths how often it has died since it last lived for long.
 	lived  time.Time
 	deaths int
 
-	// watch ends with Leave and Stop, and watching counts what goes on until then.
+	// watch ends with Leave and Stop, and watching counts the goroutines that run until then.
 	watch    context.Context
 	unwatch  context.CancelFunc
 	watching sync.WaitGroup
@@ -70,11 +71,11 @@ type engine struct {
 	// unsupported says why nothing can be served from the directory; nil: it can.
 	unsupported error
 
-	// mu guards what is below.
+	// mu guards the fields below.
 	mu      sync.Mutex
 	state   State
 	program program
-	// judged is what HAProxy has found good last.
+	// judged is the configuration that HAProxy has accepted last.
 	judged string
 	// shown are the certificates that are served, by path.
 	shown map[string]served
@@ -168,7 +169,7 @@ func (e *engine) note(change func()) {
 	}
 }
 
-// trouble says what is wrong. The caller holds mu.
+// trouble lists the faults. The caller holds mu.
 func (e *engine) trouble() string {
 	var all []string
 	for _, path := range sortedKeys(e.shown) {

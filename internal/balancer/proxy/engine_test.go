@@ -135,7 +135,7 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// asking asks a service again and again, over connections that are kept and new ones, and counts what fails.
+// asking asks a service again and again, over connections that are kept and new ones, and counts failures.
 type asking struct {
 	done   context.CancelFunc
 	wait   sync.WaitGroup
@@ -167,7 +167,7 @@ func startAsking(t *testing.T, ca *testcert.Authority, s lb.Service, url string)
 	return a
 }
 
-// end stops asking, and returns what has failed.
+// end stops asking, and returns the failures.
 func (a *asking) end() []string {
 	a.done()
 	a.wait.Wait()
@@ -331,7 +331,8 @@ func TestKilledWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestTemporaryFilesHaveNoRoom: what HAProxy is to judge is written beside its directory, and does not stay there.
+// TestTemporaryFilesHaveNoRoom: the files that HAProxy is to judge are written beside its directory, and do not stay
+// there.
 func TestTemporaryFilesHaveNoRoom(t *testing.T) {
 	r := newRig(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
@@ -468,7 +469,7 @@ func TestAdoption(t *testing.T) {
 		a.Requests == 0 {
 		t.Errorf("counts went from %+v to %+v, %v", b, a, err)
 	}
-	// A process that is killed notes nothing, and a file that is not what was applied is not trusted.
+	// A process that is killed notes nothing, and a file other than the applied one is not trusted.
 	r.Engine.(*engine).unwatch()
 	if err := os.WriteFile(filepath.Join(r.dir, "haproxy.cfg"), []byte("global\n"), 0o600); err != nil {
 		t.Fatal(err)

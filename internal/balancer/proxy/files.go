@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// Files remember what files were, and tell which have changed. They are not safe for concurrent use.
+// Files remember the state of files, and find those that have changed. They are not safe for concurrent use.
 type Files struct {
 	known map[string]fileState
 }
@@ -24,7 +24,7 @@ type fileState struct {
 
 // Changed returns those of the paths whose contents are others than at the last call that had the path; a path that is
 // new to it has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use
-// says what is wrong. A file is read only where its time, size or inode is another.
+// reports the fault. A file is read only where its time, size or inode is another.
 func (f *Files) Changed(paths []string) (changed []string) {
 	known := make(map[string]fileState, len(paths))
 	for _, path := range paths {
@@ -44,7 +44,7 @@ func (f *Files) Changed(paths []string) (changed []string) {
 	return changed
 }
 
-// look returns what a file is, where was is what it was last.
+// look returns the present state of a file, where was is its last known one.
 func look(path string, was fileState) (fileState, bool) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {

@@ -27,7 +27,7 @@ func (e *engine) remembered(ctx context.Context, worker int) map[string]master.R
 	return all
 }
 
-// remind tells a new worker what remembered has returned, of the sections that there still are.
+// remind gives a new worker the persistence tables that remembered has returned, of the sections that there still are.
 func (e *engine) remind(ctx context.Context, worker int, r *Rendering, all map[string]master.Remembered) {
 	for _, b := range r.Blocks {
 		if !b.Remembers || len(all[b.Pool]) == 0 {

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/journal"
 )
 
-// kept is what is known of a running HAProxy, and kept for the process that follows this one.
+// kept is the state of a running HAProxy, saved for the next process.
 type kept struct {
 	Master  process.ID `json:"master"`
 	Began   time.Time  `json:"began"`
@@ -27,11 +27,12 @@ type kept struct {
 	Version string     `json:"version"`
 	// Workers are the processes that the master has made: those that it leaves when it is killed must be ended.
 	Workers []process.ID `json:"workers,omitempty"`
-	// Rendering is what HAProxy has, if Whole; where a change was not finished, the next one must not build on it.
+	// Rendering is HAProxy's configuration, if Whole; where a change was not finished, the next one must not build on
+	// it.
 	Rendering *Rendering `json:"rendering"`
 	Whole     bool       `json:"whole"`
-	// Next is what commands were bringing HAProxy to when it was not Whole; nil where that was a reload, or is not
-	// known.
+	// Next is the configuration to which commands were bringing HAProxy when it was not Whole; nil where a reload was,
+	// or it is not known.
 	Next *Rendering `json:"next,omitempty"`
 	// Unfiled: the configuration's file is older than Rendering, for it could not be written.
 	Unfiled bool `json:"unfiled,omitempty"`
@@ -49,7 +50,7 @@ type served struct {
 	After   time.Time `json:"not_after"`
 }
 
-// save keeps what is known. A file that cannot be written is a fault, and keeps nothing from being done.
+// save saves HAProxy's state. A file that cannot be written is reported as a fault, and is no error here.
 func (e *engine) save() error {
 	e.kept.Unfiled = e.unwritten
 	contents, err := json.Marshal(e.kept)
@@ -62,7 +63,7 @@ func (e *engine) save() error {
 	return nil
 }
 
-// load returns what was kept, or nil if nothing was.
+// load returns the saved state, or nil if there is none.
 func (e *engine) load() (*kept, error) {
 	contents, err := e.known.Load(os.ReadFile)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -125,7 +126,7 @@ func replaceExtra(path string, contents []byte) error {
 	return journal.Replace(path, contents, 0o600)
 }
 
-// extras writes what the configuration names.
+// extras writes the files that the configuration names.
 func (c *candidate) extras() error {
 	for path, contents := range c.rendering.Files {
 		if err := replaceExtra(path, []byte(contents)); err != nil {

@@ -22,8 +22,8 @@ const (
 	lastMoments = time.Second
 )
 
-// hold keeps one of the workers, the one that answers at their socket, from ending: what it counts after a look would
-// be lost with it. Nil: it cannot be held, which costs those counts alone.
+// hold keeps one of the workers, the one that answers at their socket, from ending: counts from after the last reading
+// would be lost with it. It returns nil if the worker cannot be held, which costs those counts alone.
 func (e *engine) hold(ctx context.Context, workers []int) *master.Session {
 	s, err := master.Open(ctx, e.host.socket())
 	if err != nil || !slices.Contains(workers, s.PID) {
@@ -60,7 +60,7 @@ func (e *engine) release(s *master.Session) {
 	}
 }
 
-// lookLast takes what a held worker has counted when it has nothing left to do, and lets it end.
+// lookLast reads the counts of a held worker once it has no work left, and lets it end.
 func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 	if s == nil {
 		return
@@ -83,7 +83,7 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 	})
 }
 
-// noteLast notes what a held worker has counted.
+// noteLast notes the counters of a held worker.
 func (e *engine) noteLast(s *master.Session) {
 	e.gathering.Lock()
 	defer e.gathering.Unlock()

@@ -104,7 +104,7 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// newNamer makes a TCP server that says its name, and then what it hears.
+// newNamer makes a TCP server that sends its name, and then echoes.
 func newNamer(t *testing.T, name string) lb.Backend {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

@@ -16,7 +16,7 @@ import (
 // program is an installed HAProxy.
 type program struct {
 	path, version string
-	// configured is what it was found by.
+	// configured is the configured path by which it was found.
 	configured string
 	// changed is when the file was, by which another one is noticed.
 	changed time.Time
@@ -48,7 +48,7 @@ func find(ctx context.Context, configured string) (program, error) {
 	return program{}, fmt.Errorf("%w: it is neither in PATH nor in /usr/sbin; %s", ErrNoProgram, install)
 }
 
-// versions finds the version in what "haproxy -v" prints.
+// versions finds the version in the output of "haproxy -v".
 var versions = regexp.MustCompile(`(?i)^HA-?Proxy version (\d+)\.(\d+)(\S*)`)
 
 // ask has the program say its version.
@@ -70,7 +70,7 @@ func ask(ctx context.Context, path string) (program, error) {
 	return program{path: path, version: version, changed: info.ModTime()}, nil
 }
 
-// readVersion reads the version of what "haproxy -v" prints, and refuses one that is too old.
+// readVersion reads the version in the output of "haproxy -v", and refuses one that is too old.
 func readVersion(output []byte) (string, error) {
 	found := versions.FindSubmatch(bytes.TrimSpace(output))
 	if found == nil {
@@ -86,7 +86,7 @@ func readVersion(output []byte) (string, error) {
 	return version, nil
 }
 
-// current says whether the program's file is what it was when it was asked.
+// current says whether the program's file is the one that was asked for its version.
 func (p program) current() bool {
 	info, err := os.Stat(p.path)
 	return err == nil && p.path != "" && info.ModTime().Equal(p.changed)

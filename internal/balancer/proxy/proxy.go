@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Desired is what the engine is to do, as a whole.
+// Desired is the desired state of the engine, as a whole.
 type Desired struct {
 	Engine   lb.ProxyEngine
 	Services []Service
@@ -23,11 +23,11 @@ type Desired struct {
 // was observed that it is Unhealthy gets none, and where lb.Checks.OnDown says so loses those it has.
 type Service struct {
 	lb.Service
-	// Observed is what was observed of Backends.
+	// Observed are the observed states of Backends.
 	Observed lb.Observations
 }
 
-// Counts are of a service or a backend, since the data plane of jeoul began: they do not begin again where
+// Counts are the counters of a service or a backend, since the data plane of jeoul began: they do not begin again where
 // HAProxy does.
 type Counts struct {
 	// Connections were taken, and Active are open now.
@@ -37,18 +37,18 @@ type Counts struct {
 	// Requests were answered; Responses are those by the first digit of their status, 1 to 5, 0 for others.
 	Requests  uint64
 	Responses [6]uint64
-	// Failed are connections to backends that could not be made, Retried and Redispatched those tried again,
-	// there or elsewhere; Denied those of clients, and requests, that were turned away by a rule. By a limit none is:
-	// what is beyond one waits in the kernel's queue, where HAProxy does not see it.
+	// Failed are connections to backends that could not be made, Retried and Redispatched those tried again, there or
+	// elsewhere; Denied those of clients, and requests, that were turned away by a rule. Limits deny none: surplus
+	// connections wait in the kernel's queue, where HAProxy does not see them.
 	Failed, Retried, Redispatched, Denied uint64
 	// Queued wait for a backend that is full.
 	Queued uint64
 }
 
-// Plus returns the sum of what was counted by both. What is now, Active and Queued, is no sum, and stays that of c.
+// Plus returns the sum of both counts. The gauges, Active and Queued, have no sum, and stay those of c.
 func (c Counts) Plus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a + b }) }
 
-// Minus likewise returns what c counted beyond o.
+// Minus likewise returns the difference of c and o.
 func (c Counts) Minus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a - b }) }
 
 // with returns the counts with each number that only grows combined with that of another.
@@ -66,7 +66,7 @@ func (c Counts) with(o Counts, combine func(a, b uint64) uint64) Counts {
 	return c
 }
 
-// Stats are what the engine has counted.
+// Stats are the engine's counters.
 type Stats struct {
 	Services map[lb.ServiceKey]Counts
 	Backends map[lb.BackendKey]Counts
@@ -81,20 +81,19 @@ type State struct {
 	Started time.Time
 	// Reloads since the master began, and Workers that run, those that a reload has replaced included.
 	Reloads, Workers int
-	// Trouble says what is wrong and what to do; empty: nothing is.
+	// Trouble names the fault and the remedy; empty: there is none.
 	Trouble string
 }
 
 // Engine is the running engine.
 type Engine interface {
-	// Check has HAProxy judge what is desired, without changing anything. Its error names the service and the
-	// field of its configuration where it can: see FieldError.
+	// Check has HAProxy judge a desired state, without changing anything. Its error names the service and the field of
+	// its configuration where it can: see FieldError.
 	Check(ctx context.Context, d Desired) error
-	// Apply brings the engine to what is desired: by the runtime socket where that can do it, and by a reload
-	// that loses no connection where not. On an error what was there goes on as it was. Without services
-	// nothing runs.
+	// Apply brings the engine to the desired state: by the runtime socket where that can do it, and by a reload that
+	// loses no connection where not. On an error the engine goes on as it was. Without services nothing runs.
 	Apply(ctx context.Context, d Desired) error
-	// Stats returns what was counted.
+	// Stats returns the counters.
 	Stats(ctx context.Context) (Stats, error)
 	// State returns how the process is.
 	State() State
@@ -118,8 +117,8 @@ type FieldError struct {
 	Err    error
 }
 
-// Error returns what is wrong, without the place.
+// Error returns the text of the error, without the place.
 func (e *FieldError) Error() string { return e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns the error, without the place.
 func (e *FieldError) Unwrap() error { return e.Err }

@@ -26,7 +26,7 @@ const (
 	pause = 10 * time.Millisecond
 )
 
-// What becomes of HAProxy when it does not take a configuration.
+// The errors of a configuration that HAProxy did not take, by its state afterwards.
 var (
 	// errGone: it has ended.
 	errGone = errors.New("HAProxy ended")
@@ -38,8 +38,8 @@ var (
 // their connections. Where they cannot, the old ones serve on, and the file is the old one again.
 func (e *engine) reload(ctx context.Context, c *candidate) error {
 	before, whole, next := e.kept.Rendering, e.kept.Whole, e.kept.Next
-	ctx = context.WithoutCancel(ctx) // what is half done is finished
-	e.gather(ctx)                    // what a worker that ends soon has counted
+	ctx = context.WithoutCancel(ctx) // a change that has begun is finished
+	e.gather(ctx)                    // the counts of a worker that ends soon
 	e.kept.Whole, e.kept.Next = false, nil
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
 		// HAProxy was told nothing: changes of servers alone need no reload still.
@@ -47,8 +47,8 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 		return errors.Join(err, e.writeFile(before))
 	}
 	if err := e.reloaded(ctx, c.rendering); err != nil {
-		// Of one that has ended, the watch starts another, with what was. Of one that does not answer, it is not
-		// known what it has.
+		// If it has ended, the watch starts another, with the former configuration. If it does not answer, its
+		// configuration is not known.
 		if errors.Is(err, errKept) {
 			e.kept.Whole, e.kept.Next = whole, next
 		}
@@ -61,7 +61,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	return e.save()
 }
 
-// reloaded asks for a reload, and waits until new workers serve with what a rendering says.
+// reloaded asks for a reload, and waits until new workers serve with a rendering.
 func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
 	ctx, cancel := context.WithTimeout(ctx, serveBound)
 	defer cancel()
@@ -146,10 +146,10 @@ func (e *engine) listens(ctx context.Context, pid int) bool {
 	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
 }
 
-// forgetMessages empties the file of what HAProxy has said.
+// forgetMessages empties the file of HAProxy's messages.
 func (e *engine) forgetMessages() { os.Truncate(e.host.messages(), 0) }
 
-// said returns what HAProxy has said about why it cannot go on: its alerts.
+// said returns HAProxy's alerts, which say why it cannot go on.
 func (e *engine) said() string {
 	contents, err := os.ReadFile(e.host.messages())
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // Oldest is the oldest HAProxy that can be the engine.
 const Oldest = "2.6"
 
-// Bounds of what reloads leave behind.
+// Bounds of workers that reloads leave behind, and of remembered clients.
 const (
 	// oldWorkers is how many reloads a worker survives whose connections do not end: the next one ends it.
 	oldWorkers = 16
@@ -28,7 +28,7 @@ const (
 	rememberedClients = "1m"
 )
 
-// Host is what of the host the configuration depends on.
+// Host has the properties of the host that the configuration depends on.
 type Host struct {
 	// Dir is the directory of the instance's files: letters, digits and "._/-" only.
 	Dir string
@@ -47,7 +47,7 @@ func (h Host) root() string     { return filepath.Join(h.Dir, "root") }
 func (h Host) state() string    { return filepath.Join(h.Dir, "state.json") }
 func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
 
-// extra is a file beside the configuration, named by what is in it.
+// extra is a file beside the configuration, named by a hash of its content.
 func (h Host) extra(kind, contents string) string { return h.summed(kind, contents) }
 
 // certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload, and when
@@ -60,8 +60,8 @@ func (h Host) summed(kind, text string) string {
 	return filepath.Join(h.Dir, kind+"-"+hex.EncodeToString(sum[:8]))
 }
 
-// Render makes HAProxy's configuration of what is desired. It reads nothing but its arguments, and the same ones
-// make the same text. Its error names the service and the field: see FieldError.
+// Render makes HAProxy's configuration of a desired state. It reads nothing but its arguments, and the same ones make
+// the same text. Its error names the service and the field: see FieldError.
 func Render(d Desired, h Host) (*Rendering, error) {
 	r := &Rendering{Files: map[string]string{}, Certificates: map[string]string{},
 		HardStop: cmp.Or(d.Engine.HardStop, lb.DefaultHardStop)}
@@ -153,7 +153,7 @@ func renderService(r *Rendering, s *Service, h Host, logged bool) error {
 	return c.backends(c.name+allOf, s.Name, all)
 }
 
-// service is one that is rendered.
+// service is a service that is rendered.
 type service struct {
 	*Service
 	p    *lb.Proxy
@@ -177,7 +177,7 @@ func (c *service) chosen(route lb.Route) (indices []int) {
 	return indices
 }
 
-// check refuses what this engine cannot do for a service.
+// check refuses settings that this engine cannot carry out for a service.
 func (c *service) check() error {
 	for _, f := range []struct {
 		field string

@@ -233,7 +233,7 @@ func FuzzValues(f *testing.F) {
 	})
 }
 
-// FuzzSnippet: what is accepted begins no section, however it is written.
+// FuzzSnippet: an accepted snippet begins no section, however it is written.
 func FuzzSnippet(f *testing.F) {
 	for _, v := range []string{"option x", "a\nglobal", "\tfrontend x", `b\ackend x`, "'listen' x", "a \\\n",
 		"x\rglobal", "\u00a0global", "global#x", `#"0`} {

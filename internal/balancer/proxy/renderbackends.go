@@ -99,7 +99,8 @@ func (c *service) persist(t *text) {
 		words = append(words, "secure")
 	}
 	t.add("proxy.cookie", words...)
-	// What a server's cookie is made of beside its address: it keeps addresses of backends from clients' eyes.
+	// The key that is hashed into a server's cookie beside its address: it keeps addresses of backends from clients'
+	// eyes.
 	t.add("proxy.cookie", "dynamic-cookie-key", c.name)
 }
 
@@ -176,7 +177,7 @@ func (c *service) ids(chosen []int) []uint32 {
 // systemAuthorities is where Debian has those that the system trusts.
 const systemAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// fixed returns what all servers of the service have behind their addresses.
+// fixed returns the parameters that all servers of the service have behind their addresses.
 func (c *service) fixed(*text) (words []string) {
 	switch c.p.SendProxy {
 	case 1:

@@ -38,7 +38,7 @@ func (c *service) clients(t *text) {
 	}
 	c.listed(t)
 	if c.Scheduler == lb.Maglev && !c.BySource() {
-		// It is of the connection that HAProxy sees, that of a proxy before it included.
+		// The hash is of the connection that HAProxy sees, which may be that of a proxy before it.
 		t.add("scheduler", "tcp-request", "connection", "set-var-fmt(sess.flow)", "%ci:%cp")
 	}
 	if c.http {
@@ -51,7 +51,7 @@ func (c *service) clients(t *text) {
 	t.add("backends", "default_backend", c.name+allOf)
 }
 
-// mode is what HAProxy calls what it understands of a connection.
+// mode is HAProxy's name of the application protocol.
 func (c *service) mode() string {
 	if c.http {
 		return "http"
@@ -93,8 +93,8 @@ func (c *service) bind(t *text) {
 	t.add(field, words...)
 }
 
-// listed turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer
-// one counts, as everywhere: so it is one map, whose file is named by what is in it.
+// listed turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer one
+// counts, as everywhere: so it is one map, whose file is named by a hash of its content.
 func (c *service) listed(t *text) {
 	if !c.Listed() {
 		return

@@ -13,12 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them what of servers the runtime
-// socket can change. It is kept as JSON, so that the next process knows what the running HAProxy has.
+// Rendering is HAProxy's configuration as Jeoul makes it: lines, and apart from them the parameters of servers that the
+// runtime socket can change. It is kept as JSON, so that the next process knows the configuration of the running
+// HAProxy.
 type Rendering struct {
 	Blocks []Block `json:"blocks"`
-	// Files are what the lines name beside the configuration: contents by path, which says what is in them, so
-	// that an old configuration has its own still.
+	// Files are the files beside the configuration that the lines name: contents by path, which is derived from the
+	// content, so that an old configuration has its own still.
 	Files map[string]string `json:"files,omitempty"`
 	// Certificates are those that clients are shown: the paths in the configuration, by those of the engine's copies.
 	Certificates map[string]string `json:"certificates,omitempty"`
@@ -36,7 +37,7 @@ type Block struct {
 	Servers []Server `json:"servers,omitempty"`
 	// Remembers: it has a table of clients and their servers.
 	Remembers bool `json:"remembers,omitempty"`
-	// CookieKey is what servers' cookies are made of; empty: they have none.
+	// CookieKey is the key of servers' cookies; empty: they have none.
 	CookieKey string `json:"cookie_key,omitempty"`
 }
 
@@ -45,7 +46,8 @@ type Server struct {
 	Name    string `json:"name"`
 	Address string `json:"address"`
 	ID      uint32 `json:"id"`
-	// Fixed is what only another server could have: encryption, the PROXY protocol.
+	// Fixed are the parameters that commands cannot change, so that another server has to replace it: encryption, the
+	// PROXY protocol.
 	Fixed []string `json:"fixed,omitempty"`
 	// Weight is 0 to heaviest; with 0 persistent clients are served. Off serves none.
 	Weight uint32 `json:"weight"`
@@ -65,7 +67,7 @@ func (s Server) words() []string {
 	return words
 }
 
-// settings are what follows the address, but for the id.
+// settings are the words behind the address, without the id.
 func (s Server) settings() []string {
 	words := append(slices.Clone(s.Fixed), "weight", strconv.FormatUint(uint64(s.Weight), 10))
 	if s.Most > 0 {
@@ -127,7 +129,7 @@ func endpoint(address netip.Addr, port uint16) string {
 	return fmt.Sprintf("%s_%d", address.WithZone(""), port)
 }
 
-// parseEndpoint reads what endpoint has written.
+// parseEndpoint parses the text that endpoint has written.
 func parseEndpoint(name string) (address netip.Addr, port uint16, err error) {
 	before, after, _ := strings.Cut(name, "_")
 	if address, err = netip.ParseAddr(before); err != nil {

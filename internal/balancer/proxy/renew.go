@@ -61,7 +61,7 @@ func (e *engine) renew(ctx context.Context, copied, path string) error {
 	return nil
 }
 
-// hand hands a certificate to HAProxy at its socket, or by a reload if it is larger than what that takes.
+// hand hands a certificate to HAProxy at its socket, or by a reload if it is too large for that.
 func (e *engine) hand(ctx context.Context, copied string, c *certificate) error {
 	ctx = context.WithoutCancel(ctx)
 	if !e.kept.Master.Runs() {

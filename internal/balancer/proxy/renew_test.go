@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestRenewsLargeChains: what the socket takes is handed over there, up to its bound, and what is larger by a reload.
+// TestRenewsLargeChains: a chain is handed over by the socket up to its bound, and a larger one by a reload.
 func TestRenewsLargeChains(t *testing.T) {
 	t.Parallel()
 	r, ca := newRig(t), testcert.NewAuthority(t)

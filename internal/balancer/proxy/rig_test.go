@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// rig is an engine with services on this host's loopback, and what it needs.
+// rig is an engine with services on this host's loopback, and its files.
 type rig struct {
 	t   *testing.T
 	dir string
@@ -58,7 +58,7 @@ func (r *rig) open() {
 	r.Engine = engine
 }
 
-// counted returns what was counted when that many requests of a service are among it. HAProxy counts a request when it
+// counted returns the counters once that many requests of a service are among them. HAProxy counts a request when it
 // has ended, which may be after the client has its answer.
 func (r *rig) counted(s lb.Service, requests uint64) (stats Stats) {
 	r.t.Helper()
@@ -98,7 +98,7 @@ func desired(services ...lb.Service) (d Desired) {
 	return d
 }
 
-// service makes a service at an address of this host's that nothing else has, with backends.
+// newService makes a service at an address of this host's that nothing else has, with backends.
 func newService(t *testing.T, p lb.Proxy, backends ...lb.Backend) lb.Service {
 	t.Helper()
 	vip := netip.AddrFrom4([4]byte{127, byte(1 + rand.IntN(250)), byte(rand.IntN(250)), byte(1 + rand.IntN(250))})
@@ -112,7 +112,7 @@ func url(s lb.Service, scheme, path string) string {
 	return fmt.Sprintf("%s://%s%s", scheme, netip.AddrPortFrom(s.VIP, s.Port), path)
 }
 
-// newBackend makes a web server that answers its name and some of what it was asked.
+// newBackend makes a web server that answers with its name and some of the request.
 func newBackend(t *testing.T, name string) lb.Backend {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

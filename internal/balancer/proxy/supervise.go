@@ -34,7 +34,7 @@ func (e *engine) start(ctx context.Context) error {
 		_ = e.writeFile(e.kept.Rendering) // or the file is older: servers have changed since
 	}
 	messages, err := os.OpenFile(e.host.messages(), os.O_CREATE|os.O_TRUNC|os.O_WRONLY|os.O_APPEND, 0o600)
-	if durable.Unwritable(err) { // what it says is lost
+	if durable.Unwritable(err) { // its messages are lost
 		messages, err = os.OpenFile(os.DevNull, os.O_WRONLY, 0)
 	}
 	if err != nil {
@@ -44,7 +44,7 @@ func (e *engine) start(ctx context.Context) error {
 	cmd := exec.Command(e.kept.Program, "-W", "-S", e.host.master()+",mode,600,level,admin", "-f", e.host.file())
 	cmd.Env, cmd.Dir = environment(), "/"
 	cmd.Stdout, cmd.Stderr = messages, messages
-	// It outlives this process, and what is sent to the group of this one's.
+	// It outlives this process, and gets no signals to this one's group.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return fmt.Errorf("starting HAProxy: %v", err)
@@ -64,7 +64,8 @@ func (e *engine) start(ctx context.Context) error {
 	return e.save()
 }
 
-// catchUp brings a HAProxy that was started with an older file to what was asked for since, and says whether it has it.
+// catchUp brings a HAProxy that was started with an older file to the configuration wanted since, and says whether it
+// has it.
 func (e *engine) catchUp(ctx context.Context) bool {
 	return e.filed != nil && e.bring(ctx, e.filed, e.kept.Rendering, nil) == nil
 }
@@ -225,7 +226,7 @@ func (e *engine) end(ctx context.Context, id process.ID) {
 	}
 }
 
-// halt ends HAProxy, and forgets what it had.
+// halt ends HAProxy, and forgets its configuration.
 func (e *engine) halt(ctx context.Context) error {
 	if e.kept == nil {
 		return nil
@@ -236,7 +237,7 @@ func (e *engine) halt(ctx context.Context) error {
 	e.end(ctx, id)
 	e.endWorkers(workers)
 	for _, path := range []string{e.host.file(), e.host.state(), e.host.socket(), e.host.master()} {
-		os.Remove(path) // what is not there need not go, and what stays is replaced
+		os.Remove(path) // a missing file need not go, and one that stays is replaced
 	}
 	e.note(func() {
 		e.state = State{Version: e.state.Version, Program: e.state.Program}

@@ -12,7 +12,7 @@ import (
 const (
 	// tending is how often HAProxy's processes, counts and left servers are looked at.
 	tending = 5 * time.Second
-	// mostSaid bounds the file of what HAProxy says, in bytes.
+	// mostSaid bounds the file of HAProxy's messages, in bytes.
 	mostSaid = 1 << 20
 )
 
@@ -30,7 +30,7 @@ func (e *engine) tend() {
 	}
 }
 
-// look is one look.
+// look looks at the process once.
 func (e *engine) look() {
 	back, err := e.take(e.watch)
 	if err != nil {
@@ -57,8 +57,8 @@ func (e *engine) look() {
 	}
 }
 
-// adopt goes on with a HAProxy that another engine of the directory has left. What it cannot go on with, it ends: the
-// first change starts another.
+// adopt goes on with a HAProxy that another engine of the directory has left. One that it cannot go on with, it ends:
+// the first change starts another.
 func (e *engine) adopt() {
 	k, err := e.load()
 	if err != nil {

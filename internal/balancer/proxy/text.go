@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy/snippet"
 )
 
-// place is what of the configuration a line comes from.
+// place is the part of the configuration that a line comes from.
 type place struct {
 	service lb.ServiceKey
 	field   string
@@ -26,7 +26,7 @@ func (p place) wrap(err error) error {
 	return &FieldError{Service: p.service, Field: p.field, Engine: p.engine, Err: err}
 }
 
-// line is one of the file.
+// line is a line of the file.
 type line struct {
 	text string
 	from place
@@ -39,13 +39,13 @@ type text struct {
 	err   error
 }
 
-// section begins a section: a comment says what it is of.
+// section begins a section: a comment names its subject.
 func (t *text) section(comment, kind string, names ...string) {
 	t.lines = append(t.lines, line{text: ""}, line{text: "# " + printable(comment)})
 	t.lines = append(t.lines, line{text: strings.Join(append([]string{kind}, names...), " "), from: t.from})
 }
 
-// add puts a line of words, each of which HAProxy reads as it stands here; field is what they come from.
+// add puts a line of words, each of which HAProxy reads as it stands here; field is the field that they come from.
 func (t *text) add(field string, words ...string) {
 	from := t.from
 	from.field = field
@@ -120,8 +120,8 @@ func printable(s string) string {
 // format returns a value for where HAProxy expects a format of its logs, so that it stands for itself.
 func format(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
-// milliseconds returns a duration as HAProxy's configuration writes it. What is shorter than a millisecond is one:
-// 0 would stand for no bound at all.
+// milliseconds returns a duration as HAProxy's configuration writes it. A shorter one than a millisecond is one: 0
+// would stand for no bound at all.
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%dms", max((d+time.Millisecond-1)/time.Millisecond, 1))
 }

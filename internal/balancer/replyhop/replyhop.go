@@ -39,6 +39,7 @@ const (
 
 // Source says where replies have gone within the last while.
 type Source interface {
+	// ReplyHops returns the next hops to which replies have gone within that time.
 	ReplyHops(within time.Duration) ([]lb.ReplyHop, error)
 }
 
@@ -75,7 +76,7 @@ type link struct {
 	watched  []netip.Addr
 }
 
-// Confirmer keeps what the kernel knows of next hops right while replies go to them.
+// Confirmer keeps the kernel's neighbour entries of next hops right while replies go to them.
 type Confirmer struct {
 	source Source
 	log    *slog.Logger
@@ -140,7 +141,7 @@ func (c *Confirmer) Run(ctx context.Context) {
 	}
 }
 
-// close ends what looks for neighbours.
+// close ends the search for neighbours.
 func (c *Confirmer) close() {
 	for index, l := range c.links {
 		l.resolver.Close()
@@ -246,7 +247,7 @@ func (c *Confirmer) watch() (err error) {
 	return err
 }
 
-// report says what is new about the neighbours, and which do not answer.
+// report logs changes of the neighbours, and notes which do not answer.
 func (c *Confirmer) report(now time.Time) {
 	entries := map[int]map[netip.Addr]neigh.Entry{}
 	for index, l := range c.links {
@@ -267,7 +268,7 @@ func (c *Confirmer) report(now time.Time) {
 	c.mu.Unlock()
 }
 
-// judge takes over what is known of a neighbour, and reports whether it has not answered for some time.
+// judge takes the kernel's state of a neighbour over, and reports whether it has not answered for some time.
 func (c *Confirmer) judge(h *hop, e neigh.Entry, now time.Time) bool {
 	if e.State == neigh.Failed {
 		if h.silent.IsZero() {

@@ -56,7 +56,7 @@ func (w *world) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logged returns what was logged since the last call.
+// logged returns the lines logged since the last call.
 func (w *world) logged() []string {
 	w.Lock()
 	defer w.Unlock()
@@ -82,7 +82,7 @@ func (w *world) know(h lb.ReplyHop, state string, mac net.HardwareAddr) {
 	})
 }
 
-// watching returns what is watched on an interface; nil if nothing looks for neighbours there.
+// watching returns the addresses watched on an interface; nil if nothing looks for neighbours there.
 func (w *world) watching(index int) []netip.Addr {
 	w.Lock()
 	defer w.Unlock()
@@ -175,8 +175,8 @@ func expect(t *testing.T, what string, got, want any) {
 	}
 }
 
-// TestWatches: what replies go to is watched within a second, on each interface, and some time after the last reply not
-// any more; nor what the kernel has no entry of.
+// TestWatches: next hops of replies are watched within a second, on each interface, and some time after the last reply
+// no more; those without a kernel entry are not.
 func TestWatches(t *testing.T) {
 	confirm(t, func(w *world, c *Confirmer) {
 		pass(500 * time.Millisecond)
@@ -258,7 +258,7 @@ func TestSilent(t *testing.T) {
 	})
 }
 
-// TestFaults: what cannot be done is said once, keeps nothing else from being done, and is tried again.
+// TestFaults: a failed step is logged once, keeps no other from being done, and is tried again.
 func TestFaults(t *testing.T) {
 	confirm(t, func(w *world, c *Confirmer) {
 		pass(500 * time.Millisecond)

@@ -3,10 +3,10 @@
 // Package replyroutes mirrors the kernel's routes into the data plane, for replies (modes nat and fullnat), so that
 // it does not ask the kernel for the next hop of each.
 //
-// What is mirrored is answered exactly as bpf_fib_lookup answers it, and all else is left to the kernel: destinations
-// on a link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's
-// own. Any event that may change an answer takes the mirror back at once; it is read anew when the kernel has been
-// quiet for a while.
+// A mirrored route gives exactly the answer of bpf_fib_lookup, and all else is left to the kernel: destinations on a
+// link, several next hops, tunnels, metrics that set an MTU, routes that expire, rules other than the kernel's own. Any
+// event that may change an answer takes the mirror back at once; it is read anew when the kernel has been quiet for a
+// while.
 package replyroutes
 
 import (
@@ -31,7 +31,7 @@ const (
 	settle = 50 * time.Millisecond
 	// rereadEvery is the time between readings while nothing changes: the kernel sends no event for MTUs of paths.
 	rereadEvery = 2 * time.Second
-	// share bounds what reading costs: the time between readings is as many times what they take.
+	// share bounds the cost of reading: the time between readings is as many times their own.
 	share = 20
 	// retry is when routes are read again of which there were too many.
 	retry = time.Minute
@@ -39,7 +39,7 @@ const (
 	receiveTimeout = 200 * time.Millisecond
 )
 
-// Mirror is the data plane's: *datapath.Datapath.
+// Mirror is the mirror in the data plane, whose methods are documented there: *datapath.Datapath.
 type Mirror interface {
 	RetractReplyRoutes() error
 	WriteReplyRoutes(lb.ReplyRoutes) error
@@ -59,11 +59,11 @@ type Follower struct {
 	changed chan struct{}
 	// logged is the last line of logOnce.
 	logged string
-	// held is what the mirror holds.
+	// held are the routes in the mirror.
 	held lb.ReplyRoutes
 
 	mu sync.Mutex
-	// changes counts what may have changed an answer.
+	// changes counts events that may have changed an answer.
 	changes uint64
 	// routers are the next hops that routes have, and their MAC addresses, as far as they are known.
 	routers map[neighbour]mac

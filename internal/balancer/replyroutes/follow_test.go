@@ -182,7 +182,7 @@ func (g *ground) reply(client netip.Addr, length int) []byte {
 	return testpacket.Serialize(g.T, eth, network, tcp, gopacket.Payload(make([]byte, max(length-headers, 0))))
 }
 
-// answer is what became of a reply.
+// answer is the outcome of a reply.
 type answer struct {
 	action uint32
 	macs   [12]byte
@@ -209,7 +209,8 @@ func (g *ground) beat() {
 	}
 }
 
-// hold has the mirror hold what the kernel has, and returns the data plane to where the kernel is not asked.
+// hold has the mirror take the kernel's routes, and returns the data plane to the state in which the kernel is not
+// asked.
 func (g *ground) hold() {
 	g.Helper()
 	g.must(g.follower.Update())
@@ -282,7 +283,7 @@ func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
 		default:
 			route.Gw = g.router(family, link, byte(1+random.IntN(4))).AsSlice()
 		}
-		if netlink.RouteAdd(&route) == nil { // the kernel refuses what is there
+		if netlink.RouteAdd(&route) == nil { // the kernel refuses a route that is there
 			added = append(added, route)
 		}
 	}
@@ -293,7 +294,7 @@ func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
 	}
 }
 
-// randomPrefix is one of few, so that they lie within each other.
+// randomPrefix is a prefix from a small set, so that prefixes lie within each other.
 func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 	var address netip.Addr
 	bits := []int{0, 0, 3, 8, 12, 15, 16, 17, 20, 24, 28, 32}[random.IntN(12)]
@@ -303,7 +304,7 @@ func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 	return netip.PrefixFrom(address, bits).Masked()
 }
 
-// randomClient is one of few addresses near each other.
+// randomClient is an address from a small set near each other.
 func (g *ground) randomClient(random *rand.Rand, family int) netip.Addr {
 	few := func() byte { return byte(random.IntN(3)) }
 	if family == 0 {
@@ -513,7 +514,7 @@ func (g *ground) goesTo(what string, family int, client netip.Addr, last byte) {
 	}
 }
 
-// TestFollows: routes and MAC addresses that change are followed, and no reply goes by what was before after that.
+// TestFollows: routes and MAC addresses that change are followed, and no reply goes by the former ones after that.
 func TestFollows(t *testing.T) {
 	newGround(t, lb.HookTC, func(g *ground) {
 		defer g.run()()

@@ -23,18 +23,18 @@ type neighbour struct {
 	address netip.Addr
 }
 
-// validStates are those in which the kernel sends to a neighbour (NUD_VALID of include/net/neighbour.h).
+// validStates are the states in which the kernel sends to a neighbour (NUD_VALID of include/net/neighbour.h).
 const validStates = unix.NUD_PERMANENT | unix.NUD_NOARP | unix.NUD_REACHABLE | unix.NUD_PROBE | unix.NUD_STALE |
 	unix.NUD_DELAY
 
-// route is one of the table main.
+// route is a route of the table main.
 type route struct {
 	prefix netip.Prefix
 	// router is its next hop; the zero value where the kernel is to be asked.
 	router neighbour
 }
 
-// table is what decides of a family.
+// table has the routes and rules of a family.
 type table struct {
 	family uint8
 	main   []route
@@ -153,7 +153,7 @@ func narrows(value []byte) bool {
 	return false
 }
 
-// usualRules are those that the kernel begins with, by their priorities, and the tables that they are of.
+// usualRules are the tables of the rules that the kernel begins with, by the rules' priorities.
 var usualRules = map[uint32]uint32{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT}
 
 // usualRule returns the table of one of usualRules, and RT_TABLE_UNSPEC of any other rule.
@@ -189,7 +189,7 @@ func usualRule(m []byte) uint32 {
 	return number
 }
 
-// parseNeighbour reads what the kernel tells of a neighbour: its MAC address, and whether packets are sent there.
+// parseNeighbour parses a message of the kernel about a neighbour: its MAC address, and whether packets are sent there.
 // Errors: errShort.
 func parseNeighbour(m []byte) (n neighbour, address mac, valid bool, err error) {
 	const length = 12 // struct ndmsg: family, interface, state

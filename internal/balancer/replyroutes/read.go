@@ -33,7 +33,7 @@ var errOddRules = errors.New("routes depend on more than the destination")
 // leastMTU are the smallest path MTUs that the kernel takes from routers (net.ipv4.route.min_pmtu; RFC 8200 section 5).
 const leastMTU4, leastMTU6 = 552, 1280
 
-// picture is what was read.
+// picture is the result of a reading.
 type picture struct {
 	routes lb.ReplyRoutes
 	// why4 and why6 say why a family is left to the kernel; "" where it is not.
@@ -58,7 +58,7 @@ type link struct {
 	mtu4, mtu6 uint32
 }
 
-// reading is what a picture is made from.
+// reading is a picture that is being made, with its inputs.
 type reading struct {
 	links map[int]link
 	// hops are the numbers of next hops in routes.Hops.
@@ -172,7 +172,7 @@ func readLinks() (map[int]link, error) {
 	return links, nil
 }
 
-// mtu6 is what IPv6 takes for an interface's MTU; 0 where it has no IPv6.
+// mtu6 is the MTU of an interface for IPv6; 0 where it has no IPv6.
 func mtu6(name string) uint32 {
 	text, err := os.ReadFile("/proc/sys/net/ipv6/conf/" + name + "/mtu")
 	if err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Difference asks for another state of a source by what is different in it.
+// Difference asks for another state of a source by the differences from its present one.
 type Difference struct {
 	Source string
 	// Text has the services that are new or others under `services`, and the names of those that go under `remove`.
@@ -26,7 +26,7 @@ type Difference struct {
 	// If lets the change happen, by the source as it is; nil: always.
 	If func(Part) error
 	By string
-	// Dry: only say what would become of it.
+	// Dry: return the result, and change nothing.
 	Dry bool
 }
 
@@ -36,8 +36,8 @@ type block struct {
 	text []byte
 }
 
-// Amend changes a source by a difference, as Change does; what that costs goes by the difference, and not by the
-// source. Lines and fields of problems are those of the difference. Errors: those of Change and of If.
+// Amend changes a source by a difference, as Change does; its cost grows with the difference, and not with the source.
+// Lines and fields of problems are those of the difference. Errors: those of Change and of If.
 func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	if r.Source == config.FileOwner {
 		return Change{}, fmt.Errorf("%w: change it there, in %s, and reload", ErrOwned, s.path)
@@ -88,8 +88,8 @@ type amended struct {
 	removed []string
 }
 
-// amended returns the picture in which a source is changed by a difference. What is put in force is what the next start
-// reads of it.
+// amended returns the picture in which a source is changed by a difference. The configuration put in force is the one
+// that the next start reads from disk.
 func (p *picture) amended(before Fragment, r Difference) (a amended, err error) {
 	cfg, difference, err := p.cfg.Amend(config.Source{Name: r.Source, Data: r.Text})
 	if err != nil {

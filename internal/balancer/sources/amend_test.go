@@ -85,8 +85,8 @@ func TestAmend(t *testing.T) {
 	}
 }
 
-// TestAmendRefused: what the configuration, the data plane or the one who asks refuses leaves everything as it was,
-// also for the next process.
+// TestAmendRefused: a difference that the configuration, the data plane or the caller refuses leaves everything as it
+// was, also for the next process.
 func TestAmendRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)
@@ -205,8 +205,8 @@ func FuzzBlocks(f *testing.F) {
 	})
 }
 
-// FuzzJournal: whatever a line of a journal has, reading it ends, and a line that was written and accepted says what
-// was written.
+// FuzzJournal: whatever a line of a journal has, reading it ends, and a line that was written and accepted has the
+// content that was written.
 func FuzzJournal(f *testing.F) {
 	f.Add("kube", []byte("  - name: a\n"), []byte("= 00 {}"))
 	f.Fuzz(func(t *testing.T, by string, text, line []byte) {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// bodyKind is what a text is that comes from another program.
+// bodyKind is the kind of a text that another program sends.
 var bodyKind = yamlfile.Kind{Noun: "a part of a configuration", Needs: "a value", MaxBytes: 32 << 20}
 
 // ReadYAML returns the value of a YAML text. Errors: ErrMalformed.
@@ -47,7 +47,7 @@ func JSONText(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte("\t"), []byte(" ")), nil
 }
 
-// plain refuses what would make another value of one that is copied.
+// plain refuses anchors and aliases, which would mean another value in a copy.
 func plain(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
 		return fmt.Errorf("%w: line %d: anchors and aliases are not supported; write the values out",

@@ -16,13 +16,13 @@ import (
 // feedTimeout is how long a program that keeps a source may say nothing.
 const feedTimeout = 30 * time.Second
 
-// The bounds of what a program may say of its source, so that it cannot fill the balancer's memory or its status.
+// The bounds of a program's report on its source, so that it cannot fill the balancer's memory or its status.
 const (
 	maxTroubles = 32
 	maxText     = 1000
 )
 
-// feeds are what programs last said of the sources that they keep, by name.
+// feeds are the last reports of programs on the sources that they keep, by name.
 type feeds struct {
 	mu    sync.Mutex
 	heard map[string]heard
@@ -33,7 +33,7 @@ type heard struct {
 	ops.FeedReport
 }
 
-// Hear notes what a program says of the source that it keeps, which need not have a service yet. Errors: ErrMalformed,
+// Hear takes a program's report on the source that it keeps, which need not have a service yet. Errors: ErrMalformed,
 // ErrOwned.
 func (s *Sources) Hear(source string, report ops.FeedReport) error {
 	if source == config.FileOwner || source == API {

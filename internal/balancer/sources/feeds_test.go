@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestHear: what a program says of its source is in the list with its age, bounded, and of no source of a person's.
+// TestHear: a program's report on its source is in the list with its age, bounded; a person's source has none.
 func TestHear(t *testing.T) {
 	s := &Sources{}
 	now := time.Now()

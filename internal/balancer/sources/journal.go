@@ -25,7 +25,7 @@ const journaled = ".journal"
 const leastJournal = 64 << 10
 
 // entry is a difference in a journal, a line of JSON. Before it on the line stand whether it came to be in force, and
-// the SHA-256 of what follows.
+// the SHA-256 of the rest of the line.
 type entry struct {
 	Generation uint64       `json:"generation"`
 	At         time.Time    `json:"at"`
@@ -74,7 +74,7 @@ func (s *store) record(a amended) (pendingFile, error) {
 		return nil, err
 	}
 	defer file.Close()
-	err = file.Truncate(length) // what does not count
+	err = file.Truncate(length) // removes records that do not count
 	if err == nil {
 		_, err = file.WriteAt(line, length)
 	}
@@ -125,8 +125,8 @@ func (w *appended) commit() error {
 
 func (w *appended) discard() { _ = os.Truncate(w.path, w.at) }
 
-// replay returns a fragment with what its journal has behind it. What a journal has of before the fragment was written
-// is none of it, and neither is what did not come to be in force.
+// replay returns a fragment after the changes in its journal. Records from before the fragment was written are skipped,
+// and so are changes that did not come into force.
 func (s *store) replay(f Fragment) (Fragment, error) {
 	data, err := os.ReadFile(filepath.Join(s.dir, f.Name+journaled))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

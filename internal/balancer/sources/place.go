@@ -31,22 +31,22 @@ func (at Place) String() string {
 	return "backend " + at.Service + "/" + at.Backend
 }
 
-// Part is what stands at a place.
+// Part is the value at a place.
 type Part struct {
 	Source string
-	// Value is what stands there; nil where nothing does.
+	// Value is the value there; nil where there is none.
 	Value *yaml.Node
 	// Tag identifies the value: it is another when the value is.
 	Tag string
 }
 
-// Verb is what to do with a place.
+// Verb is the kind of change to a place.
 type Verb int
 
 const (
-	// Put puts a value in the place of what stands there, if anything does.
+	// Put puts a value in the place of the present one, if there is any.
 	Put Verb = iota
-	// Patch changes what stands there by a JSON merge patch (RFC 7396).
+	// Patch changes the present value by a JSON merge patch (RFC 7396).
 	Patch
 	// Delete takes it away.
 	Delete
@@ -60,10 +60,10 @@ type Request struct {
 	Value *yaml.Node
 	// Text is the text of Value where its lines are to be named in problems; only of a whole source.
 	Text []byte
-	// If lets the change happen, by what stands there; nil: always.
+	// If says whether the change may happen, by the present value; nil: always.
 	If func(Part) error
 	By string
-	// Dry: only say what would become of it.
+	// Dry: return the result, and change nothing.
 	Dry bool
 }
 
@@ -89,7 +89,7 @@ func (p *picture) text(source string) (text []byte, generation uint64, err error
 	return f.Text, f.Generation, nil
 }
 
-// Get returns what stands at a place. Errors: ErrNotFound.
+// Get returns the value at a place. Errors: ErrNotFound.
 func (s *Sources) Get(at Place) (Part, error) {
 	at = s.resolve(at)
 	p := s.now.Load()
@@ -118,7 +118,7 @@ func (s *Sources) resolve(at Place) Place {
 	return at
 }
 
-// in returns what stands at a place of a source's text.
+// in returns the value at a place of a source's text.
 func (at Place) in(text []byte, generation uint64) (Part, error) {
 	document, services, err := servicesOf(text)
 	if err != nil {

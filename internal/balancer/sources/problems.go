@@ -28,7 +28,7 @@ func where(err error, composed bool, name string) error {
 	return problems
 }
 
-// cureOf says what helps against an error of the file system; empty where the error says it itself.
+// cureOf returns the remedy for an error of the file system; empty where the error says it itself.
 func cureOf(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):

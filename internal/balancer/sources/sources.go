@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sources holds the sources of a balancer's configuration (its file, what the API has
-// changed, and fragments of other programs), merges them in one place, and keeps those that are
-// no file of a person's. It knows neither HTTP nor how a configuration is put in force.
+// Package sources holds the sources of a balancer's configuration (its file, the API's changes, and fragments of other
+// programs), merges them in one place, and keeps those that are no file of a person's. It knows neither HTTP nor how a
+// configuration is put in force.
 package sources
 
 import (
@@ -39,7 +39,7 @@ var (
 	ErrChanged = errors.New("changed meanwhile")
 	// ErrMalformed: the text cannot be read, whatever the configuration is.
 	ErrMalformed = errors.New("cannot be read")
-	// ErrNotStored: what would outlive the process could not be written.
+	// ErrNotStored: the change could not be written, and would not outlive the process.
 	ErrNotStored = errors.New("not stored")
 )
 
@@ -55,7 +55,7 @@ type Fragment struct {
 	At time.Time
 }
 
-// picture is what is in force. It is never changed.
+// picture is the configuration in force, with its sources. It is never changed.
 type picture struct {
 	file      config.Source
 	cfg       *config.Config
@@ -78,9 +78,9 @@ type Sources struct {
 	feeds feeds
 }
 
-// Open reads the file at path and the fragments that are kept in a directory, which need not be
-// there. Config returns what they say together, and Use has to be called before a change. The error
-// is a yamlfile.Problems where the contents are at fault.
+// Open reads the file at path and the fragments that are kept in a directory, which need not be there. Config returns
+// the configuration merged from them, and Use has to be called before a change. The error is a yamlfile.Problems where
+// the contents are at fault.
 func Open(path, dir string) (*Sources, error) {
 	s := &Sources{path: path, store: store{dir: dir}, turn: make(chan struct{}, 1)}
 	fragments, err := s.store.load()
@@ -99,8 +99,8 @@ func Open(path, dir string) (*Sources, error) {
 	return s, nil
 }
 
-// Use says how configurations are put in force: what a reload of the file brings, and what a change
-// of another source does.
+// Use sets how configurations are put in force: by reload after the file has changed, by replace after another source
+// has.
 func (s *Sources) Use(reload, replace Apply) { s.reload, s.replace = reload, replace }
 
 // Config returns the configuration in force.
@@ -154,8 +154,8 @@ func (s *Sources) take(ctx context.Context) error {
 
 func (s *Sources) yield() { <-s.turn }
 
-// Reload reads the file again and puts what all sources say in force. An error leaves everything as
-// it was. Errors: yamlfile.Problems, those of Apply.
+// Reload reads the file again and puts the configuration merged from all sources in force. An error leaves everything
+// as it was. Errors: yamlfile.Problems, those of Apply.
 func (s *Sources) Reload(ctx context.Context) error {
 	if err := s.take(ctx); err != nil {
 		return err
@@ -178,8 +178,8 @@ func (s *Sources) Reload(ctx context.Context) error {
 	return err
 }
 
-// Edit makes another text of a source; before is what it has now, with generation 0 where there is
-// no such source yet. Composed says that lines of the text say nothing to who asked.
+// Edit makes another text of a source; before is its present text, with generation 0 where there is no such source yet.
+// Composed says that the caller did not write the text, so that its line numbers would mean nothing to them.
 type Edit func(before Fragment) (text []byte, composed bool, err error)
 
 // Change is a change of a source that was made, or would be.
@@ -188,13 +188,13 @@ type Change struct {
 	Generation uint64
 	// Changed is false where the source says so already.
 	Changed bool
-	// Difference is that of the sources' services as a unified diff; empty where there is none.
+	// Difference is the difference of the sources' services as a unified diff; empty where there is none.
 	Difference string
 }
 
-// Change replaces a source, whole or not at all, and returns when what it says is in force and
-// stored; with dry, it only says what would become of it. It goes on when the context of who asks ends, once it
-// has begun. Errors: those of edit, ErrNotStored, yamlfile.Problems, those of Apply.
+// Change replaces a source, whole or not at all, and returns when its new text is in force and stored; with dry, it
+// only returns the result that a change would have. Once it has begun, it goes on when the caller's context ends.
+// Errors: those of edit, ErrNotStored, yamlfile.Problems, those of Apply.
 func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Edit) (Change, error) {
 	if err := config.CheckFragmentName(name); err != nil {
 		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)
@@ -240,8 +240,8 @@ func (p *picture) find(name string) (int, bool) {
 	})
 }
 
-// next returns the picture in which a fragment has another text, and the fragment, with its text as
-// it will be stored: what is put in force is what the next start reads.
+// next returns the picture in which a fragment has another text, and the fragment, with its text as it will be stored:
+// the configuration put in force is the one that the next start reads.
 func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
 	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by,
 		At: time.Now().UTC().Truncate(time.Second)}
@@ -280,9 +280,8 @@ func (p *picture) with(made Fragment) []Fragment {
 	return all
 }
 
-// put stores a fragment and puts the picture that has it in force. What has to be written is
-// written before anything is changed, and takes its name after: neither a full disk nor a refusal leaves
-// something half done.
+// put stores a fragment and puts the picture that has it in force. The file is written before anything is changed, and
+// renamed into place afterwards: neither a full disk nor a refusal leaves something half done.
 func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment,
 	write func() (pendingFile, error)) error {
 	pending, err := write()

@@ -29,7 +29,7 @@ services:
       - {name: web01, address: 192.0.2.1}
 `
 
-// plane is what configurations are put in force in.
+// plane stands for the balancer that configurations are put in force in.
 type plane struct {
 	cfg     *config.Config
 	refuses error
@@ -157,7 +157,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestRefused: what the data plane refuses, or the disk, leaves everything as it was.
+// TestRefused: a change that the data plane or the disk refuses leaves everything as it was.
 func TestRefused(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)
@@ -216,7 +216,7 @@ func TestDry(t *testing.T) {
 	}
 }
 
-// TestUnchanged: what the source says already is no change, and no new generation.
+// TestUnchanged: a source's present text is no change, and makes no new generation.
 func TestUnchanged(t *testing.T) {
 	s, p := open(t, t.TempDir())
 	for n := range 2 {
@@ -228,8 +228,8 @@ func TestUnchanged(t *testing.T) {
 	}
 }
 
-// TestReload: the file takes effect beside what the API has; where they are at odds, both are named,
-// also by a start.
+// TestReload: the file takes effect beside the API's configuration; where they are at odds, both are named, also by a
+// start.
 func TestReload(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)
@@ -298,8 +298,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestWriters: several programs change what they own at random, beside a file that changes, too; each
-// change that was acknowledged is in force and stored, and what was refused is not.
+// TestWriters: several programs change their own services at random, beside a file that changes, too; each change that
+// was acknowledged is in force and stored, and a refused one is not.
 func TestWriters(t *testing.T) {
 	dir := t.TempDir()
 	s, p := open(t, dir)
@@ -360,8 +360,7 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-// FuzzBody: whatever a body says, reading and patching with it ends, and what is accepted can be read
-// again.
+// FuzzBody: whatever a body says, reading and patching with it ends, and an accepted one can be read again.
 func FuzzBody(f *testing.F) {
 	for _, seed := range []string{`{"address": "192.0.2.1"}`, "weight: null", "a: &a [*a]", `{"a": {"b": null}}`,
 		"[1, 2", "\t", `{"name": "b1", "name": "b2"}`, "!!binary x: y", "? [a]\n: b", "1: 2"} {

@@ -29,7 +29,7 @@ type store struct {
 	journals map[string]int64
 }
 
-// DefaultDir is below what no reboot takes away.
+// DefaultDir is below a directory that outlives a reboot.
 const DefaultDir = "/var/lib/jeoul/sources"
 
 // DirectoryOf returns where the fragments beside a configuration file are kept, of the directory
@@ -51,14 +51,14 @@ const (
 // heading is the first line of a file.
 var heading = regexp.MustCompile(`^# Source \S+, generation (\d+), (\S+) by (".*")\.\n`)
 
-// content is what stands in a fragment's file.
+// content is the content of a fragment's file.
 func (f Fragment) content() []byte {
 	return fmt.Appendf(nil,
 		"# Source %s, generation %d, %s by %q.\n# jeoul writes this file: change it through the API, as by `jeoul apply`.\n%s", f.Name, f.Generation, f.At.Format(time.RFC3339), f.By, f.Text)
 }
 
-// load reads the fragments, by name; none where there is no directory. What a process has left that
-// died while it wrote is removed: it was never acknowledged.
+// load reads the fragments, by name; none where there is no directory. A half-written file of a process that died is
+// removed: it was never acknowledged.
 func (s *store) load() ([]Fragment, error) {
 	entries, err := os.ReadDir(s.dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -139,8 +139,8 @@ func (s *store) write(f Fragment) (w written, err error) {
 	return w, err
 }
 
-// take makes the directory, and has it for this process until that ends: two balancers that were
-// started with one file, in different network namespaces, would overwrite what the other was told.
+// take makes the directory, and has it for this process until that ends: two balancers that were started with one file,
+// in different network namespaces, would overwrite each other's sources.
 func (s *store) take() error {
 	if err := makeDir(s.dir, 0o700); err != nil || s.claim != nil {
 		return err
@@ -161,8 +161,8 @@ func (s *store) take() error {
 	return nil
 }
 
-// removeLeft removes what a dead process was writing, and nothing that a living one does: a second
-// start reads these files before it finds out that there is another balancer.
+// removeLeft removes a file that a dead process was writing, and none that a living one is: a second start reads these
+// files before it finds out that there is another balancer.
 func (s *store) removeLeft(path string) {
 	held := s.claim != nil
 	if s.take() != nil {
@@ -198,8 +198,8 @@ func syncDir(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// commit gives the file its name, and the fragment an empty journal: what that has is of an earlier generation, and
-// counts no more if it cannot be removed.
+// commit gives the file its name, and the fragment an empty journal: its records are of an earlier generation, and are
+// ignored if the file cannot be removed.
 func (w written) commit() error {
 	if err := os.Rename(w.temporary, w.path); err != nil {
 		w.discard()

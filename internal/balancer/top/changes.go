@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// changeText says what operations have made of a backend.
+// changeText describes the changes that operations have made to a backend.
 func changeText(o *ops.Overlay) string {
 	var parts []string
 	if d := o.Drain; d != nil {

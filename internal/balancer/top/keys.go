@@ -15,7 +15,7 @@ import (
 // binding is a key, or some that do the same.
 type binding struct {
 	keys []string
-	// name is how help writes them, and help what they do. short is the word at the foot of the screen; empty: it is
+	// name is how help writes them, and help their effect. short is the word at the foot of the screen; empty: it is
 	// not there.
 	name, help, short string
 	do                func(m Model) (tea.Model, tea.Cmd)
@@ -168,7 +168,7 @@ func (m Model) typeFilter(key, text string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// keyCodes are those of keys that end the typing of a filter and move the cursor.
+// keyCodes are the codes of keys that end the typing of a filter and move the cursor.
 var keyCodes = map[string]rune{"up": tea.KeyUp, "down": tea.KeyDown, "pgup": tea.KeyPgUp, "pgdown": tea.KeyPgDown}
 
 // escape shows all rows again.

@@ -13,7 +13,7 @@ type limitRow struct {
 	Of   float64 `json:"of"`
 	// Share is Used of Of, of 1.
 	Share float64 `json:"share"`
-	// Then says what becomes of what exceeds it.
+	// Then names the consequence of exceeding it.
 	Then string `json:"then"`
 }
 

@@ -17,7 +17,7 @@ import (
 
 // Model is the state of the screen. Only its commands do I/O, and time comes with messages.
 type Model struct {
-	// ctx ends what commands wait for.
+	// ctx ends the waits of commands.
 	ctx           context.Context
 	options       Options
 	glyphs        glyphs
@@ -34,15 +34,15 @@ type Model struct {
 
 	view   View
 	places map[View]place
-	// table and order are what the view shows of the figures.
+	// table and order are the view's rows, made from the figures, and their order.
 	table *table
 	order []int
 
-	// pager, question and typing are what lies over the table; nil: nothing does. typing is the filter.
+	// pager, question and typing are shown over the table; nil: none is. typing is the filter.
 	pager    *pager
 	question *question
 	typing   *input
-	// notice is what became of the last operation, or why a key did nothing.
+	// notice is the result of the last operation, or why a key did nothing.
 	notice notice
 }
 
@@ -84,7 +84,7 @@ type (
 	dueMsg struct{}
 	// clockMsg is the time, each second.
 	clockMsg struct{ now time.Time }
-	// operatedMsg is what became of an operation.
+	// operatedMsg is the result of an operation.
 	operatedMsg struct {
 		done *ops.Operation
 		err  error
@@ -296,7 +296,7 @@ func (m *Model) selected() (int, bool) {
 	return m.order[p.cursor], true
 }
 
-// noticeOf says what became of an operation.
+// noticeOf returns the notice of an operation's result.
 func noticeOf(msg operatedMsg) notice {
 	if msg.err != nil {
 		return notice{msg.err.Error(), bad}

@@ -23,7 +23,7 @@ import (
 // start is when the tests' clock begins.
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 
-// fake is a balancer that answers with what the test wants.
+// fake is a balancer with the answers that the test wants.
 type fake struct {
 	status *ops.Status
 	err    error
@@ -88,7 +88,7 @@ func (s *screen) read(after time.Duration, status *ops.Status) tea.Cmd {
 	return s.send(readingMsg{status: status, at: s.now, took: time.Millisecond})
 }
 
-// keys that are no characters.
+// special are the keys that are no characters.
 var special = map[string]rune{
 	"enter":     tea.KeyEnter,
 	"esc":       tea.KeyEscape,
@@ -102,7 +102,7 @@ var special = map[string]rune{
 	"tab":       tea.KeyTab,
 }
 
-// press presses keys, and does what an operation or a description asks for.
+// press presses keys, and runs the commands that they return.
 func (s *screen) press(keys ...string) {
 	s.t.Helper()
 	for _, key := range keys {
@@ -121,12 +121,12 @@ func (s *screen) press(keys ...string) {
 	}
 }
 
-// lines are what the screen shows.
+// lines are the lines on the screen.
 func (s *screen) lines() []string {
 	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
 }
 
-// check fails where the screen does not fit, or shows what a terminal would obey.
+// check fails where the screen does not fit, or has characters that a terminal would obey.
 func (s *screen) check() {
 	s.t.Helper()
 	lines := s.lines()
@@ -170,9 +170,8 @@ func (s *screen) row(name string) []string {
 	return nil
 }
 
-// sample is a balancer with two services after so many seconds: web01 gets 100 connections, 1,000 packets and 125,000
-// bytes
-// a second, and web02 gets 300 connections.
+// sampled returns the status of a balancer with two services after so many seconds: web01 gets 100 connections, 1,000
+// packets and 125,000 bytes a second, and web02 gets 300 connections.
 func sampled(seconds uint64) *ops.Status {
 	at := func(last byte) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, 2, last}) }
 	web := ops.Service{

@@ -18,10 +18,10 @@ import (
 // question asks whether an operation is meant.
 type question struct {
 	order ops.Order
-	// input is what the operation needs besides, asked for by label; nil: nothing.
+	// input is a further value that the operation needs, asked for by label; nil: it needs none.
 	input *input
 	label string
-	// wrong says what is wrong with the input.
+	// wrong names the fault in the input.
 	wrong string
 }
 
@@ -96,7 +96,7 @@ func (m Model) answer(key, text string) (tea.Model, tea.Cmd) {
 	return m, nil
 }
 
-// complete takes the input into the order, and says what is wrong with it.
+// complete takes the input into the order, and returns its fault; "" if there is none.
 func (q *question) complete() string {
 	if q.input == nil {
 		return ""
@@ -134,7 +134,7 @@ func (m Model) operate(order ops.Order) tea.Cmd {
 	}
 }
 
-// orderText names what is asked for.
+// orderText names an order.
 func orderText(o ops.Order) string {
 	text := string(o.Verb)
 	if o.Verb != ops.Undo {
@@ -149,7 +149,7 @@ func orderText(o ops.Order) string {
 	return text
 }
 
-// operationText names what was done.
+// operationText names an operation that was done.
 func operationText(o *ops.Operation) string {
 	var names []string
 	for _, t := range o.Targets {
@@ -162,7 +162,7 @@ func operationText(o *ops.Operation) string {
 	return text
 }
 
-// consequences say what an operation will do, by what is known now.
+// consequences lists the effects that an operation will have, by the present figures.
 func (f *figures) consequences(o ops.Order) []string {
 	if o.Verb == ops.Undo {
 		if len(f.status.Operations.History) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// rates are what happens in a second.
+// rates are the traffic in a second.
 type rates struct {
 	// Known: there are two readings between which the counters have not begun anew. The others are 0 otherwise.
 	Known       bool    `json:"known"`
@@ -48,10 +48,10 @@ const (
 	trendPoints = 40
 )
 
-// counted is a status's counters by what they count: see serviceID and the functions beside it.
+// counted is a status's counters by their objects: see serviceID and the functions beside it.
 type counted map[string]counters
 
-// The keys of what is counted. The separator is no character of a name.
+// serviceID and those below it return the keys of counted objects. The separator is no character of a name.
 func serviceID(service string) string          { return "s\x00" + service }
 func backendID(service, backend string) string { return "b\x00" + service + "\x00" + backend }
 func outcomeID(name string) string             { return "o\x00" + name }
@@ -79,13 +79,13 @@ func countersOf(s *ops.Status) counted {
 	return all
 }
 
-// sample is what was counted at a moment.
+// sample is the counters at a moment.
 type sample struct {
 	at      time.Time
 	counted counted
 }
 
-// history is what the latest readings have counted, and how rates have gone.
+// history is the latest samples, and the past of the rates.
 type history struct {
 	// samples are the latest within rateWindow, and the one before them; the latest last.
 	samples []sample
@@ -111,7 +111,7 @@ func (h *history) add(s *ops.Status, at time.Time) {
 	h.readings++
 }
 
-// rate returns what happens now to something that is counted.
+// rate returns the present rates of a counted object.
 func (h *history) rate(id string) rates {
 	if len(h.samples) == 0 {
 		return rates{}
@@ -153,7 +153,7 @@ func (h *history) trend(id string, value float64) []float64 {
 	return line.values
 }
 
-// prune forgets the past of what is not there any more.
+// prune forgets the past of objects that are not there any more.
 func (h *history) prune() {
 	for id, line := range h.trends {
 		if line.reading != h.readings {

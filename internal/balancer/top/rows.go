@@ -38,7 +38,7 @@ type backendRow struct {
 	Weight      uint16          `json:"weight"`
 	Active      uint32          `json:"active"`
 	Connections uint64          `json:"connections"`
-	// Share is what it gets of its service's new connections now, and Due what its weight asks for, each of 1.
+	// Share is its share of its service's new connections now, and Due the share by its weight, from 0 to 1.
 	Share float64 `json:"share"`
 	Due   float64 `json:"due"`
 	rates

@@ -40,7 +40,7 @@ func (m Model) View() tea.View {
 	return v
 }
 
-// lines are those of the screen, as many as it has.
+// lines returns the lines of the screen, as many as it has.
 func (m Model) lines() []string {
 	if m.width == 0 || m.height == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (m Model) lines() []string {
 	return append(lines[:m.height-len(foot)], foot...)
 }
 
-// tooSmall says what is missing.
+// tooSmall returns the text for a terminal that is too small.
 func (m Model) tooSmall() []string {
 	text := fmt.Sprintf("too small: %dx%d; jeoul top needs %dx%d. q quits", m.width, m.height, leastWidth, leastHeight)
 	lines := strings.Split(ansi.Wrap(text, m.width, ""), "\n")
@@ -85,7 +85,7 @@ func (m Model) head() []string {
 	return lines
 }
 
-// titleLine says which balancer it is, and what time.
+// titleLine names the balancer and the time.
 func (m Model) titleLine() string {
 	left := "jeoul top  " + m.options.At
 	if s := m.figures.status; m.known {
@@ -149,7 +149,7 @@ func (m Model) tabs() string {
 	return m.plain(strings.Join(parts, "  "))
 }
 
-// banner is what a person should look at now.
+// banner is the fault that needs a person's attention now.
 func (m Model) banner() (string, tone) {
 	switch {
 	case !m.away.since.IsZero():
@@ -209,7 +209,7 @@ func (m Model) tableLines() []string {
 	return lines
 }
 
-// titles are those of the columns; the one that rows are sorted by has a mark.
+// titles are the titles of the columns; the one that rows are sorted by has a mark.
 func (l layout) titles(g glyphs, by sorting) string {
 	var parts []string
 	for n, c := range l.columns {
@@ -243,7 +243,7 @@ func (l layout) line(g glyphs, i int, selected bool, width int) string {
 	return "  " + line
 }
 
-// pagerLines are the title of a text, and what there is room for of it.
+// pagerLines are the title of a text, and as many of its lines as there is room for.
 func (m Model) pagerLines() []string {
 	p := m.pager
 	end := min(p.offset+m.pagerRoom(), len(p.lines))
@@ -291,7 +291,7 @@ func (m Model) noticeLines() (lines []string) {
 	return lines[:min(len(lines), m.height/3)]
 }
 
-// questionLines say what an operation will do, and how to answer.
+// questionLines list the effects of an operation, and how to answer.
 func (m Model) questionLines() []string {
 	q := m.question
 	lines := []string{strings.Repeat(m.glyphs.line, m.width)}

@@ -18,29 +18,29 @@ const (
 	bad
 )
 
-// column is one of a table.
+// column is a column of a table.
 type column struct {
 	title string
 	right bool
-	// width is what the column takes at least; trend columns take it exactly.
+	// width is the column's least width; trend columns have exactly that.
 	width int
 	// rank says which columns a narrow screen does without: the highest first. 0: it is always there.
 	rank int
-	// text is what stands in row i. trend, in its place, are values of a sparkline.
+	// text returns the text in row i. trend, in its place, returns the values of a sparkline.
 	text  func(i int) string
 	trend func(i int) []float64
-	// value is what the column is sorted by; nil: its text.
+	// value returns the number that the column is sorted by; nil: its text is.
 	value func(i int) float64
 	tone  func(i int) tone
 }
 
-// table is what a view shows. Rows are numbers below rows; their text is made when it is shown.
+// table is the table of a view. Rows are numbers from 0 up to rows; their text is made when it is shown.
 type table struct {
 	columns []column
 	rows    int
 	// id tells row i from the others, in every reading.
 	id func(i int) string
-	// words are what a filter is compared with.
+	// words returns the words that a filter is compared with.
 	words func(i int) string
 	// empty is said where there is no row.
 	empty string
@@ -118,7 +118,7 @@ type layout struct {
 	widths  []int
 }
 
-// resolve fits the columns into a width, by the rows that are shown. A text in the last column takes what is left.
+// resolve fits the columns into a width, by the rows that are shown. A text in the last column takes the rest.
 func (t *table) resolve(g glyphs, shown []int, width int) layout {
 	l := layout{columns: slices.Clone(t.columns)}
 	for _, c := range l.columns {
@@ -155,7 +155,7 @@ func (l layout) total() int {
 	return total
 }
 
-// squeeze takes what is too much off the widest columns.
+// squeeze takes the surplus width off the widest columns.
 func (l layout) squeeze(width int) {
 	for over := l.total() - width; over > 0; over-- {
 		widest := slices.Index(l.widths, slices.Max(l.widths))
@@ -166,8 +166,8 @@ func (l layout) squeeze(width int) {
 	}
 }
 
-// widest bounds the columns of text that are not the last, and leastLast is what the last one takes at least where its
-// text is as long.
+// widest bounds the columns of text that are not the last, and leastLast is the least width of the last one, where its
+// text is that long.
 const (
 	widest    = 40
 	leastLast = 24

@@ -18,8 +18,8 @@ import (
 type glyphs struct {
 	// ascii: nothing else is shown.
 	ascii bool
-	// levels are those of a sparkline, from the lowest. cursor marks the selected row, cut a text that is cut, and
-	// line draws a rule.
+	// levels are the characters of a sparkline, from the lowest. cursor marks the selected row, cut a text that is cut,
+	// and line draws a rule.
 	levels            []rune
 	cursor, cut, line string
 }

@@ -34,7 +34,7 @@ const (
 	DefaultInterval = 500 * time.Millisecond
 )
 
-// Options say what is shown, and how.
+// Options are the parts and settings of the display.
 type Options struct {
 	Balancer Balancer
 	// At is where the balancer is: the path of its socket, or its URL.

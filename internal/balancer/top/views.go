@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// View is one of the tables.
+// View is a view: a table with its key.
 type View string
 
 // The views, in the order of their keys, which are 1 and on.
@@ -32,7 +32,7 @@ const trendWidth = 12
 // rateWidth is how many columns a rate takes.
 const rateWidth = 6
 
-// table makes a view of the figures; all has it show what never happened, too.
+// table makes a view of the figures; all has it show counters that are 0, too.
 func (f *figures) table(v View, all bool, now time.Time) *table {
 	switch v {
 	case Backends:
@@ -49,7 +49,7 @@ func (f *figures) table(v View, all bool, now time.Time) *table {
 	return f.serviceTable()
 }
 
-// rateColumns are those of rates, which rank from a number on.
+// rateColumns are the columns of rates, which rank from a number on.
 func rateColumns(of func(i int) rates, rank int) []column {
 	rate := func(title string, rank int, value func(rates) float64) column {
 		return column{title: title, right: true, width: rateWidth, rank: rank,
@@ -118,7 +118,7 @@ func (f *figures) serviceTable() *table {
 		words: func(i int) string { return row(i).Name + " " + row(i).Address + " " + string(row(i).Mode) }}
 }
 
-// stateTone judges a backend's state: what a person did on purpose is a warning.
+// stateTone judges a backend's state: one that a person set on purpose is a warning.
 func stateTone(s lb.BackendState) tone {
 	switch s {
 	case lb.Up:

@@ -14,9 +14,8 @@ type Change struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Compare lists what differs between a frame that came and what became of it.
-// New headers (of a tunnel, or of an answer about the packet) stand before the
-// packet's own.
+// Compare lists the differences between a frame as it came and as it leaves. New headers (of a tunnel, or of an answer
+// about the packet) stand before the packet's own.
 func Compare(came, leaves []Layer) []Change {
 	var changes []Change
 	if len(came) > 0 && len(leaves) > 0 {

@@ -42,7 +42,7 @@ type Question struct {
 	Protocol        lb.Protocol `json:"protocol"`
 	// Flags are names of TCPFlags.
 	Flags []string `json:"flags,omitempty"`
-	// Length is that of the IP packet in bytes; 0 stands for one without payload.
+	// Length is the length of the IP packet in bytes; 0 stands for one without payload.
 	Length int `json:"length,omitempty"`
 	// Interface is the one that it comes in on; empty for the first.
 	Interface string `json:"interface,omitempty"`

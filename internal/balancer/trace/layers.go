@@ -41,9 +41,8 @@ func (l Layer) Get(name string) string {
 	return ""
 }
 
-// Describe lists the headers of a frame, as far as they are there and known.
-// What follows the transport header is not looked at, but for what a tunnel
-// bears and an ICMP error quotes.
+// Describe lists the headers of a frame, as far as they are there and known. Bytes behind the transport header are not
+// looked at, but for the packet in a tunnel and the one that an ICMP error quotes.
 func Describe(frame []byte) []Layer {
 	eth, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {
@@ -70,8 +69,8 @@ func Describe(frame []byte) []Layer {
 	return d.layers
 }
 
-// description collects the layers of a frame. Its methods take what begins with the header of
-// their name, and add nothing if that is cut off or malformed.
+// description collects the layers of a frame. Its methods take the bytes from the header of their name on, and add
+// nothing if that is cut off or malformed.
 type description struct {
 	layers []Layer
 	// prefix is put before names.
@@ -155,7 +154,7 @@ func (d *description) ipv6(b []byte) {
 	d.transport(next, rest)
 }
 
-// transport describes what an IP packet carries.
+// transport describes the content of an IP packet.
 func (d *description) transport(protocol uint8, b []byte) {
 	switch protocol {
 	case unix.IPPROTO_TCP:

@@ -23,7 +23,7 @@ func oracle(frame []byte) []Layer {
 	return oracleDescribe(gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy), "")
 }
 
-// frames are what a balancer sees and sends: every header, option and nesting that Describe knows.
+// frames are ones that a balancer receives and sends: every header, option and nesting that Describe knows.
 func frames(t *testing.T) map[string][]byte {
 	udp := question6()
 	udp.Protocol, udp.Flags = lb.UDP, nil
@@ -156,7 +156,7 @@ func oracleDescribe(packet gopacket.Packet, prefix string) []Layer {
 	return all
 }
 
-// inner describes an IP packet inside another.
+// oracleInner describes an IP packet inside another.
 func oracleInner(packet []byte, prefix string) []Layer {
 	if len(packet) == 0 {
 		return nil

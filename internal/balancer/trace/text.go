@@ -26,8 +26,8 @@ func (f *Flow) Text() string {
 	return fmt.Sprintf("%s, %d bytes", text, f.Length)
 }
 
-// Line is a packet on one line: when and where it came in, what it was, how
-// it ended, who took it and why, and what it leaves as.
+// Line is a packet on one line: when and where it came in, its addresses and length, how it ended, who took it and why,
+// and the frame that leaves.
 func (p *Packet) Line() string {
 	words := []string{p.Time.Format("15:04:05.000000"), orDash(p.Interface), p.Came.Text() + ":", p.Outcome}
 	if p.Service != nil {
@@ -59,7 +59,7 @@ func Printable(text string) string {
 	}, text)
 }
 
-// LeavesText is what a packet that is sent on leaves as, from its next hop on.
+// LeavesText describes the frame as which a packet is sent on, from its next hop on.
 func (p *Packet) LeavesText() string {
 	if p.Outcome != "forwarded" && p.Outcome != "returned" && !strings.HasPrefix(p.Outcome, "answered_") {
 		return ""

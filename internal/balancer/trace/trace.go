@@ -41,7 +41,7 @@ type Filter struct {
 	Sample uint32 `json:"sample,omitempty"`
 }
 
-// Check says what no packet can be. Error: ErrBadQuestion.
+// Check refuses a filter that no packet can match. Error: ErrBadQuestion.
 func (f Filter) Check() error {
 	if f.Source.IsValid() && f.Destination.IsValid() && f.Source.Addr().Is4() != f.Destination.Addr().Is4() {
 		return fmt.Errorf("%w: %s and %s are of different families", ErrBadQuestion, f.Source, f.Destination)
@@ -64,7 +64,7 @@ type Event struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Packet is what became of a packet, and why.
+// Packet is the outcome of a packet, and the reasons for it.
 type Packet struct {
 	// Time is when it ended; zero for one that was only asked about.
 	Time time.Time `json:"time,omitzero"`
@@ -73,17 +73,15 @@ type Packet struct {
 	Interface string `json:"interface,omitempty"`
 	// Came is the packet as it came in; nil where it could not be read.
 	Came *Flow `json:"came,omitempty"`
-	// Outcome is the name of the counter that the packet is in, and Help what
-	// that means.
+	// Outcome is the name of the counter that the packet is in, and Help its meaning.
 	Outcome string `json:"outcome"`
 	Help    string `json:"help"`
 	// Service is nil where none was found.
 	Service *Service `json:"service,omitempty"`
-	// Slot is what the service's table was asked for, one of Slots; nil where it
-	// was not asked.
+	// Slot is the slot of the service's table that was read, one of Slots; nil where it was not read.
 	Slot  *uint32 `json:"slot,omitempty"`
 	Slots int     `json:"slots,omitempty"`
-	// Reasons are what decided besides the configuration.
+	// Reasons are the conditions that decided besides the configuration.
 	Reasons []Reason `json:"reasons,omitempty"`
 	// Backend is the one that takes the packet, or that a reply came from.
 	Backend *Backend `json:"backend,omitempty"`
@@ -92,7 +90,7 @@ type Packet struct {
 	// Leaves is the frame as it leaves, header by header from the outermost on, as
 	// far as it was seen.
 	Leaves []Layer `json:"leaves,omitempty"`
-	// Changes are what was rewritten; only for a packet that was asked about.
+	// Changes are the fields that were rewritten; only for a packet that was asked about.
 	Changes []Change `json:"changes,omitempty"`
 }
 
@@ -106,7 +104,7 @@ func (p *Packet) Has(reason Reason) bool {
 	return false
 }
 
-// Flow is what a packet says of itself.
+// Flow has the fields of a packet's headers.
 type Flow struct {
 	Source          netip.Addr `json:"source"`
 	SourcePort      uint16     `json:"source_port,omitempty"`
@@ -116,7 +114,7 @@ type Flow struct {
 	Protocol string `json:"protocol"`
 	// Flags are TCP's, by their names in lower case.
 	Flags []string `json:"flags,omitempty"`
-	// Length is that of the IP packet, in bytes.
+	// Length is the length of the IP packet, in bytes.
 	Length uint32 `json:"length"`
 }
 
@@ -150,7 +148,7 @@ type Path struct {
 	MTU uint16 `json:"mtu"`
 }
 
-// Reason is what decided besides the configuration.
+// Reason is a condition that decided besides the configuration.
 type Reason string
 
 // The reasons.

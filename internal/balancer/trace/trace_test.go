@@ -111,7 +111,7 @@ func TestFilterCheck(t *testing.T) {
 	}
 }
 
-// readdressed is what L2 DSR makes of a frame.
+// readdressed returns a frame as L2 DSR sends it on.
 func readdressed(b []byte) []byte {
 	out := append([]byte(nil), b...)
 	copy(out, backend)
@@ -182,7 +182,7 @@ func TestCompare(t *testing.T) {
 	}
 }
 
-// FuzzDescribe gives it what a network might.
+// FuzzDescribe describes any bytes that a network might bring.
 func FuzzDescribe(f *testing.F) {
 	b, err := question().Frame(ours)
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// trafficClass is that of network control (RFC 2474, CS6), which is lost last.
+// trafficClass is the class of network control (RFC 2474, CS6), which is lost last.
 const trafficClass = 0xc0
 
-// received is a packet that came, and what its IP header said.
+// received is a packet that came, with fields of its IP header.
 type received struct {
 	packet   []byte
 	src, dst netip.Addr
@@ -28,7 +28,7 @@ type conn struct {
 	file *os.File
 	raw  syscall.RawConn
 	four bool
-	// src is what packets are sent from, of the interface.
+	// src is the source address of packets, one of the interface.
 	src netip.Addr
 }
 
@@ -151,7 +151,7 @@ func (c *conn) read(fd int) (received, error) {
 	return r, err
 }
 
-// split4 takes a packet of IPv4, which comes with its header, apart; what is none is left empty.
+// split4 splits an IPv4 packet, which comes with its header; it returns the zero value for bytes that are none.
 func split4(packet []byte) received {
 	if len(packet) < 20 {
 		return received{}

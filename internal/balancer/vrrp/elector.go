@@ -16,10 +16,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// Wanted is what a balancer announces while it is the active one. The zero value takes no part, and holds the VIPs.
+// Wanted is how a balancer is to take part in an election. The zero value takes no part, and holds the VIPs.
 type Wanted struct {
 	Settings
-	// Interface is that which is announced on.
+	// Interface is the one on which advertisements are sent.
 	Interface string
 	// VIPs are one group, of both families.
 	VIPs []netip.Addr
@@ -32,12 +32,13 @@ func (w Wanted) on() bool { return w.VRID != 0 }
 // Status is how the election is.
 type Status struct {
 	State State
-	// Since is when the state began, and Why what brought it about.
+	// Since is when the state began, and Why its cause.
 	Since time.Time
 	Why   string
 	// Priority is the own one, as it is announced now.
 	Priority uint8
-	// Peer is the last balancer that said to be active, what it said, and when it was heard.
+	// Peer and the fields below are the last balancer that was heard as active, the priority and interval that it sent,
+	// and when.
 	Peer         netip.Addr
 	PeerPriority uint8
 	PeerInterval time.Duration
@@ -51,14 +52,17 @@ type Status struct {
 	Foreign []Foreign
 	// Reason is why the last of those was rejected.
 	Reason string
-	// Problem says why this balancer cannot take part, or hears what cannot be right.
+	// Problem says why this balancer cannot take part, or hears packets that cannot be right.
 	Problem string
 }
 
 // Links is the interface that is announced on.
 type Links interface {
+	// States returns the state of the interface, as the only element.
 	States() ([]iface.State, error)
+	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
+	// Close ends the following of the interface.
 	Close()
 }
 
@@ -75,8 +79,8 @@ type Options struct {
 	Log *slog.Logger
 	// Watch watches an interface.
 	Watch func(name string) (Links, error)
-	// Keeps: a process before, which was killed, has left the VIPs on the interface. They stay until the election has
-	// an outcome.
+	// Keeps: the previous process, which was killed, has left the VIPs on the interface. They stay until the election
+	// has an outcome.
 	Keeps bool
 	// open opens a socket; nil: a raw one.
 	open func(link string, index int, src netip.Addr) (wire, error)
@@ -100,12 +104,12 @@ type Elector struct {
 	// announcements counts how often the VIPs were to be announced to the neighbours again.
 	announcements uint64
 
-	// What follows is Run's own.
+	// Only Run uses the fields below.
 	in      Wanted
 	machine Machine
 	link    Links
 	looked  iface.State
-	sockets map[netip.Addr]wire // by what they send from
+	sockets map[netip.Addr]wire // by the address that they send from
 	packets chan from
 	// keeps: the VIPs were held before there was an election, and stay until it has an outcome.
 	keeps bool
@@ -140,7 +144,7 @@ func New(opt Options, first Wanted) *Elector {
 		others:  others{}}
 }
 
-// Want says what is announced from now on.
+// Want sets how this balancer takes part from now on.
 func (e *Elector) Want(w Wanted) {
 	e.mu.Lock()
 	e.wanted = w
@@ -155,7 +159,7 @@ func (e *Elector) Holds() (bool, error) {
 	return e.holds, nil
 }
 
-// Keeping says that the VIPs are held as they were before there was an election, or by a process before: another
+// Keeping says that the VIPs are held as they were before there was an election, or by the previous process: another
 // balancer may have taken them over since.
 func (e *Elector) Keeping() bool {
 	e.mu.Lock()
@@ -232,7 +236,7 @@ func (e *Elector) next() time.Duration {
 	return max(0, time.Until(next))
 }
 
-// tick does what is due. What has come before counts first: a silence is none while packets wait.
+// tick takes the steps that are due. Packets that have come before count first: a silence is none while packets wait.
 func (e *Elector) tick() {
 	e.drain()
 	if now := time.Now(); !e.check.IsZero() && !now.Before(e.check) {
@@ -370,7 +374,7 @@ func (e *Elector) open() (err error) {
 	return nil
 }
 
-// vips are those of a family, in the configuration's order.
+// vips returns the VIPs of a family, in the configuration's order.
 func (e *Elector) vips(four bool) (some []netip.Addr) {
 	for _, vip := range e.in.VIPs {
 		if vip.Is4() == four {
@@ -380,8 +384,8 @@ func (e *Elector) vips(four bool) (some []netip.Addr) {
 	return some
 }
 
-// source is what packets are sent from: an address of the interface that is no VIP, for IPv6 a link-local one
-// (RFC 9568 section 5.1.2.1).
+// source is the source address of packets: an address of the interface that is no VIP, for IPv6 a link-local one (RFC
+// 9568 section 5.1.2.1).
 func (e *Elector) source(four bool) (netip.Addr, error) {
 	for _, p := range e.looked.Addresses {
 		a := p.Addr()
@@ -504,7 +508,7 @@ func brief(list []netip.Addr) string {
 	return fmt.Sprint(list)
 }
 
-// announced are those of VIPs that a packet has room for, in a copy.
+// announced returns a copy of as many VIPs as a packet has room for.
 func announced(vips []netip.Addr) []netip.Addr {
 	most := MostIPv6
 	if len(vips) > 0 && vips[0].Is4() {
@@ -529,7 +533,7 @@ func (e *Elector) meet(src netip.Addr, a Advert) {
 	e.beside.last = now
 }
 
-// carryOut takes the machine over, and does what follows.
+// carryOut takes the machine over, and takes its steps.
 func (e *Elector) carryOut(m Machine, do Do) {
 	was := e.machine.State
 	if m.Due != e.machine.Due {
@@ -595,7 +599,7 @@ func (e *Elector) logProblem(problem string) {
 	e.told = problem
 }
 
-// publish shows what Run has found.
+// publish makes Run's findings visible to Status.
 func (e *Elector) publish() {
 	e.mu.Lock()
 	s := &e.status

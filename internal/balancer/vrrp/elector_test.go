@@ -64,7 +64,7 @@ func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func(
 	return startKeeping(t, first, false)
 }
 
-// startKeeping starts one where a process before has left the VIPs, or has not.
+// startKeeping starts one where the previous process has left the VIPs, or has not.
 func startKeeping(t *testing.T, first Wanted, keeps bool) (e *Elector, s *segment, end func()) {
 	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
 	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) {
@@ -202,7 +202,7 @@ func TestElector(t *testing.T) {
 	})
 }
 
-// announcements expects how often the VIPs were announced again.
+// announced fails unless the VIPs were announced again so many times.
 func (e *Elector) announced(t *testing.T, when string, want uint64) {
 	t.Helper()
 	synctest.Wait()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// State is that of a virtual router (RFC 9568 section 6.4).
+// State is the state of a virtual router (RFC 9568 section 6.4).
 type State string
 
 // The states. Initialize takes no part; Active holds the addresses.
@@ -46,8 +46,8 @@ type Heard struct {
 	Own  netip.Addr
 }
 
-// Machine is one virtual router (section 6.4): the VIPs of both families are one group, which is active as one.
-// Its methods return the machine that follows and what is to be done; they read no clock and have no effects.
+// Machine is one virtual router (section 6.4): the VIPs of both families are one group, which is active as one. Its
+// methods return the next machine and the steps to take; they read no clock and have no effects.
 type Machine struct {
 	Settings
 	State State
@@ -61,11 +61,11 @@ type Machine struct {
 	sent, announced time.Time
 	// lower is when an active balancer of a lower priority was heard first; zero: none is.
 	lower time.Time
-	// Why says what brought the state about.
+	// Why names the cause of the state.
 	Why string
 }
 
-// Do is what is to be done, in the order of the fields.
+// Do is the steps to take, in the order of the fields.
 type Do struct {
 	// Send has an ADVERTISEMENT sent, with the priority 0 where Leave is set.
 	Send, Leave bool
@@ -134,8 +134,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 		}
 		return m.send(now), Do{Send: true}
 	case m.State == Backup && late > m.interval:
-		// This process was not running: the silence is its own, and what was sent meanwhile may not have
-		// been received. The active one has a whole interval to be heard.
+		// This process was not running: the silence is its own, and packets that were sent meanwhile may not have been
+		// received. The active one has a whole interval to be heard.
 		m.Due = now.Add(m.interval + m.skew())
 		return m, Do{}
 	case m.State == Backup && late > m.slack():
@@ -152,8 +152,8 @@ func (m Machine) Tick(now time.Time) (Machine, Do) {
 	return m, Do{}
 }
 
-// slack is how late this process may be before a silence may be its own, and half what an active one has then to be
-// heard: it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
+// slack is how late this process may be before a silence may be its own, and half the time that an active one has then
+// to be heard: it may have been stopped just as long, as machines of one host are, and sends at once when it goes on.
 func (m Machine) slack() time.Duration { return m.interval / 4 }
 
 // Stalled says that this process has just been late by more than slack.
@@ -186,7 +186,7 @@ func (m Machine) Hear(now time.Time, a Heard) (Machine, Do) {
 	return m, Do{}
 }
 
-// hearBackup is of section 6.4.2.
+// hearBackup takes an advertisement in state Backup (section 6.4.2).
 func (m Machine) hearBackup(now time.Time, a Heard) Machine {
 	if a.Priority == 0 {
 		// The interval is that of the active one, which has been heard before.
@@ -208,9 +208,9 @@ func (m Machine) hearBackup(now time.Time, a Heard) Machine {
 	return m
 }
 
-// hearActive is of section 6.4.3. Whoever else was active has answered for the VIPs, and may have announced them: the
-// neighbours that took its MAC address up learn this balancer's again. The RFC leaves that out, and neighbours would
-// keep the other address for as long as it answers or forwards.
+// hearActive takes an advertisement in state Active (section 6.4.3). Whoever else was active has answered for the VIPs,
+// and may have announced them: the neighbours that took its MAC address up learn this balancer's again. The RFC leaves
+// that out, and neighbours would keep the other address for as long as it answers or forwards.
 func (m Machine) hearActive(now time.Time, a Heard) (Machine, Do) {
 	switch {
 	case a.Priority == 0:

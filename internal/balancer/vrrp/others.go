@@ -13,7 +13,7 @@ import (
 // ADVERTISEMENTs are ignored.
 type Foreign struct {
 	Address netip.Addr
-	// VIPs are those that it advertises, of the family of Address.
+	// VIPs are the addresses that it advertises, of the family of Address.
 	VIPs     []netip.Addr
 	Priority uint8
 	// Heard is when it advertised last.
@@ -41,7 +41,7 @@ type other struct {
 type others map[netip.Addr]other
 
 // compare says whether a sender announces this balancer's virtual router, and notes it if its VIPs are not the same.
-// RFC 9568 section 7.1 lets a receiver verify the addresses, and leaves open what to do where they differ. keepalived
+// RFC 9568 section 7.1 lets a receiver verify the addresses, and leaves open how to treat a difference. keepalived
 // ignores each such packet. Here those with a VIP in common count, for a VIP that is added to or removed from one
 // balancer after the other must not make both active; those without one are of another virtual router that was given
 // the same id.
@@ -79,7 +79,7 @@ func (o other) differs(vrid uint8, ours []netip.Addr) string {
 		o.Address, vrid, brief(o.VIPs), brief(ours))
 }
 
-// String says who it is, and what to do.
+// String names the sender and the remedy.
 func (f Foreign) String() string {
 	return fmt.Sprintf("%s uses the same id for other VIPs, %v, and is ignored: "+
 		"give one of the two groups of balancers another id", f.Address, brief(f.VIPs))

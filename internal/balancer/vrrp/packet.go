@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package vrrp elects, among balancers of one segment, the one that holds the VIPs (VRRP version 3,
-// RFC 9568, IPv4 and IPv6). It knows no balancer: it is told what to announce, and says whether this
-// host is the active one.
+// Package vrrp elects, among balancers of one segment, the one that holds the VIPs (VRRP version 3, RFC 9568, IPv4 and
+// IPv6). It knows no balancer: it is given the VIPs to announce, and says whether this host is the active one.
 //
 // It is our own because the election must wait for the balancer: a host whose backends have no verdict yet listens
 // without taking over, a drain yields before flows stop, and addresses have a lifetime in the kernel that only a living
@@ -29,7 +28,7 @@ const (
 	header = 8
 	// versionAndType is version 3, ADVERTISEMENT.
 	versionAndType = 3<<4 | 1
-	// tick is the unit of the interval on the wire, and mostTicks what its 12 bits can say.
+	// tick is the unit of the interval on the wire, and mostTicks the largest number in its 12 bits.
 	tick, mostTicks = 10 * time.Millisecond, 1<<12 - 1
 	// mtu is the least that a segment of Ethernet carries.
 	mtu = 1500
@@ -66,7 +65,7 @@ type Advert struct {
 	Priority uint8
 	// Interval is a multiple of 10 ms, up to 40.95 s.
 	Interval time.Duration
-	// Addresses are those of the virtual router, of the packet's family.
+	// Addresses are the virtual router's, of the packet's family.
 	Addresses []netip.Addr
 }
 
@@ -126,7 +125,7 @@ func pseudo(src, dst netip.Addr, length int) uint64 {
 	return total
 }
 
-// sum is the one's complement sum of a packet and of what was summed before (RFC 1071).
+// sum is the one's complement sum of a packet and of an earlier sum (RFC 1071).
 func sum(packet []byte, total uint64) uint16 {
 	for word := range slices.Chunk(packet, 2) {
 		total += uint64(word[0]) << 8

@@ -89,7 +89,7 @@ func TestPacketsThatAreNotTaken(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is taken is written back as it came, but for reserved bits and what is behind the addresses.
+// FuzzParse: an accepted packet is written back as it came, but for reserved bits and the bytes behind the addresses.
 func FuzzParse(f *testing.F) {
 	f.Add(Advert{51, 100, time.Second, []netip.Addr{vip4}}.Marshal(own4, group4), false)
 	f.Add(Advert{51, 0, time.Second, []netip.Addr{vip6, vip6}}.Marshal(own6, group6), true)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bpfhost says what a kernel lacks that eBPF programs need of it: asked, not assumed.
+// Package bpfhost finds the features that eBPF programs need and a kernel lacks: asked, not assumed.
 package bpfhost
 
 import (
@@ -15,16 +15,16 @@ import (
 
 // Lack is something that a kernel lacks, or has otherwise than is tried.
 type Lack struct {
-	// What is lacking, what that Means, and the Remedy; each a sentence without its end.
+	// The missing feature, its consequence, and the remedy; each a sentence without its end.
 	What, Means, Remedy string
 	// Fatal: no program can be loaded.
 	Fatal bool
 }
 
-// String returns all of it in one line.
+// String returns the feature, its consequence and the remedy in one line.
 func (l Lack) String() string { return l.What + ": " + l.Means + "; " + l.Remedy }
 
-// Host is what is asked of.
+// Host is the host whose kernel is examined.
 type Host struct {
 	// Root is the file system, from "/" on.
 	Root fs.FS
@@ -43,8 +43,8 @@ var machines = map[string][]string{"amd64": {"x86_64"}, "arm64": {"aarch64", "ar
 // (docs/internals/kernels.md).
 var triedPages = []int{4 << 10, 16 << 10}
 
-// Lacks returns what the kernel lacks, nothing where all is there. What cannot be read is taken to be there: the load
-// of the programs tells.
+// Lacks returns the missing features of the kernel, nothing where all are there. A feature that cannot be read is taken
+// to be there: the load of the programs tells.
 func (h Host) Lacks() []Lack {
 	var lacks []Lack
 	for _, ask := range []func() *Lack{h.architecture, h.types, h.compiler, h.pages} {

@@ -10,7 +10,8 @@ import (
 	"testing/fstest"
 )
 
-// TestLacks: each thing that a kernel lacks is named with its remedy, and what cannot be read is taken to be there.
+// TestLacks: each thing that a kernel lacks is named with its remedy, and a feature that cannot be read is taken to be
+// there.
 func TestLacks(t *testing.T) {
 	t.Parallel()
 	whole := map[string]string{
@@ -73,7 +74,7 @@ func TestLacks(t *testing.T) {
 	}
 }
 
-// TestHere: this machine, whose programs the tests load, has what they need.
+// TestHere: this machine, whose programs the tests load, lacks nothing that they need.
 func TestHere(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat("/sys/kernel/btf"); err != nil {

@@ -11,8 +11,8 @@ import (
 	"io"
 )
 
-// Open decompresses an object (RFC 1952), for ebpf.LoadCollectionSpecFromReader. What fails is
-// returned by the first read. scripts/bpf2go.sh makes generated code call it.
+// Open decompresses an object (RFC 1952), for ebpf.LoadCollectionSpecFromReader. An error is returned by the first
+// read. scripts/bpf2go.sh makes generated code call it.
 func Open(compressed []byte) io.ReaderAt {
 	var object []byte
 	reader, err := gzip.NewReader(bytes.NewReader(compressed))

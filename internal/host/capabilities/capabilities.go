@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Capability is a Linux capability, and what a program of ours needs it for.
+// Capability is a Linux capability, and the reason for which a program of ours needs it.
 type Capability struct {
 	number int
 	name   string
@@ -27,7 +27,7 @@ var (
 	NetRaw = Capability{unix.CAP_NET_RAW, "CAP_NET_RAW", "hear what routers say of tunnel packets, and announce VIPs"}
 )
 
-// Explain adds to the error of a start which of the needed capabilities the process lacks: what the kernel refuses for
+// Explain adds to the error of a start which of the needed capabilities the process lacks: a refusal by the kernel for
 // want of one often looks like another fault. A nil error stays nil.
 func Explain(err error, needed ...Capability) error {
 	if err == nil {

@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Reading is what the machine's clocks showed at a moment. The zero one knows nothing.
+// Reading is the time of the machine's clocks at a moment. The zero one knows nothing.
 type Reading struct {
 	Wall time.Time `json:"wall"`
 	// Boot is the kernel's boot_id, and Up the time since that boot, the machine's sleep included

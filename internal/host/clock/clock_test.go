@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestTold: what is read from a file is as long ago, or as far ahead, as it is, however the wall clock
-// was set meanwhile.
+// TestTold: a time that is read from a file is as long ago, or as far ahead, as it is, however the wall clock was set
+// meanwhile.
 func TestTold(t *testing.T) {
 	const boot = "a"
 	start := time.Now()
@@ -30,7 +30,7 @@ func TestTold(t *testing.T) {
 		{"no boot known", time.Hour, time.Minute, 30 * time.Second, "", time.Hour + 90*time.Second},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			// The file is of a clock that showed what this one shows, less what it was set by.
+			// The file is of a clock that showed this one's time, less the step by which it was set.
 			before := At(start, boot, 5*time.Hour)
 			before.Wall = before.Wall.Add(-test.set)
 			file, err := json.Marshal(struct {

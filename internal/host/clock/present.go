@@ -60,7 +60,7 @@ func Map[T any](value T, of func(time.Time) time.Time) T {
 
 var timeType = reflect.TypeFor[time.Time]()
 
-// mapTimes replaces the times in a value that the caller owns. It copies what the value points to before it changes it.
+// mapTimes replaces the times in a value that the caller owns. It copies values behind pointers before it changes them.
 func mapTimes(value reflect.Value, of func(time.Time) time.Time) {
 	switch t := value.Type(); {
 	case t == timeType:

@@ -42,7 +42,7 @@ func TestPresent(t *testing.T) {
 	}
 }
 
-// TestMap: all times are another's, and what others have, too, is as it was.
+// TestMap: all times are mapped, and values that others share are as they were.
 func TestMap(t *testing.T) {
 	type part struct{ At time.Time }
 	type whole struct {

@@ -4,7 +4,7 @@ package deadcode
 
 import "github.com/cilium/ebpf/asm"
 
-// An outcome is what becomes of an instruction.
+// An outcome is the effect of an instruction on control flow.
 type outcome uint8
 
 const (
@@ -14,10 +14,10 @@ const (
 	falls                // It is a branch that is never taken.
 )
 
-// registers is what is known of r0 to r10.
+// registers are the known values of r0 to r10.
 type registers [11]value
 
-// join keeps of r what holds for other as well, and says whether that is less.
+// join keeps the values of r that other has as well, and says whether that is less.
 func (r *registers) join(other *registers) (changed bool) {
 	for i := range r {
 		if r[i].kind != unknown && r[i] != other[i] {
@@ -32,7 +32,7 @@ type analysis struct {
 	*graph
 	constants map[string][]byte
 	outcomes  []outcome
-	// entry is what is known where a leader is entered; nil until it is reached.
+	// entry has the known registers at each leader's entry; nil until it is reached.
 	entry []*registers
 	work  []int
 }
@@ -54,7 +54,7 @@ func (a *analysis) run() []outcome {
 	return a.outcomes
 }
 
-// enter notes that the leader at i is reached with what state knows.
+// enter notes that the leader at i is reached with the registers of state.
 func (a *analysis) enter(i int, state *registers) {
 	if a.entry[i] == nil {
 		known := *state
@@ -97,7 +97,7 @@ func (a *analysis) step(i int, state *registers) (next bool) {
 	return true
 }
 
-// arguments is what the function knows that ins calls. Of a callback, only the kernel knows.
+// arguments are the known registers of the function that ins calls. Those of a callback only the kernel knows.
 func arguments(ins *asm.Instruction, state *registers) *registers {
 	var known registers
 	if ins.IsFunctionCall() {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package deadcode removes from eBPF programs what their constants make unreachable.
+// Package deadcode removes the instructions from eBPF programs that their constants make unreachable.
 //
 // A program that serves many configurations reads which one from constants (`const volatile` in C, .rodata in the
 // object) and branches on them. The kernel removes the branches that are never taken, but only after it has verified

@@ -120,7 +120,7 @@ func TestRemove(t *testing.T) {
 	}
 }
 
-// TestVariables: a variable's value counts, and not what the object's section has in its place.
+// TestVariables: a variable's value counts, and not the bytes of the object's section in its place.
 func TestVariables(t *testing.T) {
 	p := program(setting(asm.R2, 4), jump(asm.JEq, asm.R2, 7, 1), asm.Mov.Imm(asm.R0, 1), asm.Return())
 	spec := specOf(p, make([]byte, 8), unix.BPF_F_RDONLY_PROG)
@@ -135,7 +135,7 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// TestWritableStays: what a program can write is no constant.
+// TestWritableStays: a section that a program can write has no constants.
 func TestWritableStays(t *testing.T) {
 	p := program(setting(asm.R2, 4), jump(asm.JEq, asm.R2, 0, 1), asm.Mov.Imm(asm.R0, 1), asm.Return())
 	spec := specOf(p, make([]byte, 8), 0)

@@ -79,8 +79,8 @@ func jumpOffset(ins *asm.Instruction) int {
 	return int(ins.Offset)
 }
 
-// rewrite returns the instructions that outcomes has as live. What a branch always does becomes a jump or nothing, as
-// the verifier has it.
+// rewrite returns the instructions that outcomes has as live. A branch that always goes one way becomes a jump or
+// nothing, as the verifier has it.
 func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	keep := make([]bool, len(g.program))
 	for i, o := range outcomes {
@@ -104,7 +104,7 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 	return made
 }
 
-// dropEmptyJumps takes from keep the jumps to what follows them. One that goes may make another one empty.
+// dropEmptyJumps takes jumps to the next instruction from keep. One that goes may make another one empty.
 func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
 	for again := true; again; {
 		again = false

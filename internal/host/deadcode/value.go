@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/btf"
 )
 
-// A kind says what is known of a register.
+// A kind is how much is known of a register's value.
 type kind uint8
 
 const (
@@ -18,7 +18,7 @@ const (
 	pointer      // It points to the byte at bits of a read-only section.
 )
 
-// A value is what is known of a register.
+// A value is the known value of a register.
 type value struct {
 	kind    kind
 	bits    uint64
@@ -27,12 +27,12 @@ type value struct {
 
 func constant(v uint64) value { return value{kind: number, bits: v} }
 
-// apply notes what ins, which is no jump, does to the registers.
+// apply changes the registers as ins does, which is no jump.
 func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	class := ins.OpCode.Class()
 	switch {
 	case class.IsJump():
-		// Calls return in r0, and what they were given is gone.
+		// Calls return in r0, and their arguments are gone.
 		clear(r[asm.R0:asm.R6])
 	case btf.CORERelocationMetadata(ins) != nil:
 		// The kernel's types decide, when the program is loaded. Stores change no register.
@@ -42,7 +42,7 @@ func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	case class.IsALU():
 		r[ins.Dst] = r.compute(ins)
 	case class == asm.StXClass && ins.OpCode.Mode() == asm.AtomicMode:
-		// What was there before is fetched into the source or, by a comparison, r0; an acquire loads the destination.
+		// The former value is fetched into the source or, by a comparison, r0; an acquire loads the destination.
 		r[ins.Src], r[ins.Dst], r[asm.R0] = value{}, value{}, value{}
 	case class.IsStore():
 	case class == asm.LdXClass:
@@ -58,7 +58,7 @@ func (r *registers) apply(ins *asm.Instruction, constants map[string][]byte) {
 	}
 }
 
-// load is what ins loads from a read-only section. Objects are little-endian (bpfel).
+// load is the value that ins loads from a read-only section. Objects are little-endian (bpfel).
 func (r *registers) load(ins *asm.Instruction, constants map[string][]byte) value {
 	mode, size := ins.OpCode.Mode(), uint64(ins.OpCode.Size().Sizeof())
 	from := r[ins.Src]
@@ -82,7 +82,7 @@ func signExtend(v, width uint64) uint64 {
 	return uint64(int64(v<<(64-width)) >> (64 - width))
 }
 
-// compute is what ins, an operation of the ALU, leaves in its destination.
+// compute is the result of ins, an operation of the ALU.
 func (r *registers) compute(ins *asm.Instruction) value {
 	left, right, op := r[ins.Dst], constant(uint64(ins.Constant)), ins.OpCode.ALUOp()
 	if ins.OpCode.Source() == asm.RegSource {
@@ -112,8 +112,8 @@ func (r *registers) compute(ins *asm.Instruction) value {
 	return constant(result)
 }
 
-// arithmetic computes what the operations do that compilers leave between a constant and a branch on it; known is
-// false for all others.
+// arithmetic computes the operations that compilers leave between a constant and a branch on it; known is false for all
+// others.
 func arithmetic(op asm.ALUOp, l, r uint64, wide bool) (result uint64, known bool) {
 	width := uint64(64)
 	if !wide {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package drops counts the packets that the kernel throws away, by reason, place
-// and network namespace, and what XDP programs lost. A [Tracer] listens to the
-// kernel's tracepoints; it costs nothing while nothing is dropped.
+// Package drops counts the packets that the kernel throws away, by reason, place and network namespace, and those that
+// XDP programs lost. A [Tracer] listens to the kernel's tracepoints; it costs nothing while nothing is dropped.
 package drops
 
 import (
@@ -49,20 +48,20 @@ var sources = [tracerDropSourceDROP_SOURCES]Source{
 	tracerDropSourceDROP_XDP_TRANSMIT:  XDPTransmit,
 }
 
-// Drop is what was thrown away for one reason in one place.
+// Drop counts the packets that were dropped for one reason in one place.
 type Drop struct {
 	Source Source `json:"source"`
 	// Reason is the kernel's name without its prefix, as in "TCP_CSUM"; its number
 	// where the kernel has no name for it.
 	Reason string `json:"reason"`
-	// Function is the one that gave the packets up; empty for XDP.
+	// Function is the kernel's function that gave the packets up; empty for XDP.
 	Function string `json:"function,omitempty"`
 	// Namespace is the inode number of the network namespace; 0 for packets that
 	// belonged to none any more.
 	Namespace uint32 `json:"-"`
 	// Interface is the index of the device in it; 0 if none is known.
 	Interface int `json:"interface,omitempty"`
-	// EtherType is that of the frame (IEEE 802.3), such as 0x0800.
+	// EtherType is the EtherType of the frame (IEEE 802.3), such as 0x0800.
 	EtherType uint16 `json:"ethertype,omitempty"`
 	Packets   uint64 `json:"packets"`
 	// Bytes are those of the packets as they were when they were dropped.
@@ -71,7 +70,7 @@ type Drop struct {
 	Example *Flow `json:"example,omitempty"`
 }
 
-// Flow is what the headers of a packet say.
+// Flow is the 5-tuple of a packet.
 type Flow struct {
 	Source      netip.Addr `json:"source"`
 	Destination netip.Addr `json:"destination"`
@@ -124,14 +123,13 @@ func (t *Tracer) load() error {
 func explain(err error) error {
 	var refusal *ebpf.VerifierError
 	if errors.Is(err, fs.ErrPermission) && !errors.As(err, &refusal) {
-		// The rest of the error is about maps and limits, which is not what is wrong.
+		// The rest of the error is about maps and limits, which are not the cause.
 		return fmt.Errorf("listen to what the kernel drops: %w", ErrNoRights)
 	}
 	return fmt.Errorf("listen to what the kernel drops: %w: %v", ErrUnsupported, err)
 }
 
-// Read returns what was dropped so far, in no order, and how many more drops there
-// were that nothing is known of.
+// Read returns the drops so far, in no order, and the number of further ones of which nothing is known.
 func (t *Tracer) Read() (dropped []Drop, unknown uint64, err error) {
 	var key tracerDropKey
 	var perCPU []tracerDropValue

@@ -64,7 +64,7 @@ func TestReversePathIsNamed(t *testing.T) {
 	t.Logf("%+v in %s: %s", got, got.Function, got.Example)
 }
 
-// find returns what was dropped in a namespace for a reason.
+// find returns the drops in a namespace for a reason.
 func find(t *testing.T, tracer *Tracer, in *namespace.Namespace, reason string) *Drop {
 	t.Helper()
 	all, unknown, err := tracer.Read()
@@ -82,7 +82,7 @@ func find(t *testing.T, tracer *Tracer, in *namespace.Namespace, reason string) 
 	return nil
 }
 
-// TestWords names what the kernel has no name for.
+// TestWords names reasons for which the kernel has no name.
 func TestWords(t *testing.T) {
 	n := names{reasons: map[uint32]string{2: "SKB_DROP_REASON_NO_SOCKET"}}
 	for _, c := range []struct {

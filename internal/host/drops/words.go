@@ -14,7 +14,7 @@ import (
 // reasonPrefix begins the names of enum skb_drop_reason.
 const reasonPrefix = "SKB_DROP_REASON_"
 
-// verdicts are those of XDP (enum xdp_action, include/uapi/linux/bpf.h).
+// verdicts are the verdicts of XDP (enum xdp_action, include/uapi/linux/bpf.h).
 var verdicts = []string{"XDP_ABORTED", "XDP_DROP", "XDP_PASS", "XDP_TX", "XDP_REDIRECT"}
 
 func (n names) reason(source Source, reason uint32) string {

@@ -19,22 +19,22 @@ import (
 	"time"
 )
 
-// ErrNotWritten is wrapped by what Save returns: the content holds all the same, and Retry writes the file later.
+// ErrNotWritten is wrapped by the error of Save: the content holds all the same, and Retry writes the file later.
 var ErrNotWritten = errors.New("not written to its file yet")
 
 // Spare keeps small contents where no room on a disk is needed, until the machine is started anew.
 type Spare interface {
 	// Store keeps a content under a name, whole or not at all, in the place of the one before.
 	Store(name string, data []byte) error
-	// Load returns it; fs.ErrNotExist where there is none.
+	// Load returns the content; fs.ErrNotExist where there is none.
 	Load(name string) ([]byte, error)
-	// Drop forgets it, if it is there.
+	// Drop forgets the content, if it is there.
 	Drop(name string) error
 }
 
 // Fault is a file that could not be written.
 type Fault struct {
-	// What is in the file, as a noun with an article, and its path.
+	// The content's name, as a noun with an article, and the path of its file.
 	What, Path string
 	// Since is when writing it failed first, and Err why it did last.
 	Since time.Time
@@ -43,7 +43,7 @@ type Fault struct {
 	Kept bool
 }
 
-// String says what is wrong, what is at stake, and what to do.
+// String names the fault, its consequence, and the remedy.
 func (f Fault) String() string {
 	until := "it ends with this process"
 	if f.Kept {
@@ -55,7 +55,7 @@ func (f Fault) String() string {
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
 
-// Options are what Files work with.
+// Options are the file system and the second place of Files.
 type Options struct {
 	// FileSystem is OS if nil; without a Spare there is no second place.
 	FileSystem FileSystem
@@ -84,7 +84,7 @@ func New(opt Options) *Files {
 	return &Files{opt: opt, pending: map[string]*pending{}, changes: make(chan struct{}, 1)}
 }
 
-// FileSystem is what files are written by.
+// FileSystem is the file system that files are written to.
 func (f *Files) FileSystem() FileSystem {
 	if f == nil || f.opt.FileSystem == nil {
 		return OS
@@ -124,12 +124,12 @@ func (f *Files) Failures() uint64 {
 	return f.failures
 }
 
-// Note notes what has become of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
+// Note notes the result of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
 func (f *Files) Note(what, path string, err error, kept bool) {
 	f.note(what, path, err, kept, nil)
 }
 
-// NoteAgain is Note for what Retry does again, as what is written in another way than a Content.
+// NoteAgain is Note for a file that is written in another way than a Content: Retry calls again.
 func (f *Files) NoteAgain(what, path string, err error, again func() error) {
 	f.note(what, path, err, false, again)
 }
@@ -164,7 +164,7 @@ func (f *Files) changed() {
 	}
 }
 
-// Retry writes again what could not be written.
+// Retry writes the files again that could not be written.
 func (f *Files) Retry() {
 	if f == nil {
 		return
@@ -185,7 +185,7 @@ func (f *Files) Retry() {
 // Content is a file whose content is replaced as a whole. Its methods may be called from several goroutines.
 type Content struct {
 	files *Files
-	// what is in it, for a Fault; name is that of the copy in the second place.
+	// The content's name for a Fault, its path, and the name of its copy in the second place.
 	what, path, name string
 	mode             fs.FileMode
 	mu               sync.Mutex
@@ -193,8 +193,8 @@ type Content struct {
 	wanted []byte
 }
 
-// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of
-// what another program reads, or of a nil Files, it has none.
+// Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of a file
+// that another program reads, or of a nil Files, it has none.
 func (f *Files) Content(what, path, name string, mode fs.FileMode) *Content {
 	return &Content{files: f, what: what, path: path, name: name, mode: mode}
 }
@@ -232,13 +232,13 @@ func (c *Content) write() error {
 	return &notWritten{Fault{What: c.what, Path: c.path, Err: err, Kept: kept}}
 }
 
-// notWritten is what Save returns.
+// notWritten is the error of Save.
 type notWritten struct{ Fault }
 
 func (n *notWritten) Error() string   { return n.Fault.String() }
 func (n *notWritten) Unwrap() []error { return []error{ErrNotWritten, n.Err} }
 
-// again is one more attempt.
+// again tries once more to write the content.
 func (c *Content) again() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -328,7 +328,8 @@ func (c *Content) copy() (data []byte, newer, removed bool) {
 	return data, true, head.Removed
 }
 
-// Forget removes the file, its copies, and what an attempt to write it has left; what cannot be removed is an error.
+// Forget removes the file, its copies, and the remains of an attempt to write it; it is an error if one of them cannot
+// be removed.
 func (c *Content) Forget() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

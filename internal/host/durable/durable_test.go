@@ -28,9 +28,9 @@ func contentOf(t *testing.T, c *durable.Content) string {
 	return string(data)
 }
 
-// TestTroubles has each operation of a write fail by each trouble: what was saved last is what the next process
-// reads, the fault is told while it lasts, and a retry ends it. Without a second place the file has what was
-// written last.
+// TestTroubles has each operation of a write fail by each trouble: the next process reads the content saved last, the
+// fault is told while it lasts, and a retry ends it. Without a second place the file has the content that was written
+// last.
 func TestTroubles(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		for after := range 6 {
@@ -78,8 +78,7 @@ func TestTroubles(t *testing.T) {
 	}
 }
 
-// TestRemovalFails: what was to be removed and cannot be is not read by the next process; a file that is written
-// later is.
+// TestRemovalFails: a file whose removal failed is not read by the next process; one that is written later is.
 func TestRemovalFails(t *testing.T) {
 	disk, spare, path := &testdisk.FileSystem{}, &testdisk.Spare{}, filepath.Join(t.TempDir(), "run.operations")
 	files := durable.New(durable.Options{FileSystem: disk, Spare: spare})

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FileSystem is what files are written by. OS is the machine's; tests have one that fails.
+// FileSystem has the operations by which files are written. OS is the machine's; tests have one that fails.
 type FileSystem interface {
 	OpenFile(path string, flag int, mode fs.FileMode) (File, error)
 	Stat(path string) (fs.FileInfo, error)
@@ -55,7 +55,7 @@ func (f machineFile) Allocate(size int64) error {
 	return unix.Fallocate(int(f.Fd()), unix.FALLOC_FL_KEEP_SIZE, 0, size)
 }
 
-// NewSuffix is what the name of the file ends with that is about to replace another.
+// NewSuffix is the suffix of a file that is about to replace another.
 const NewSuffix = ".new"
 
 // Replace writes a file whole or not at all, and follows no link that another user may have put into a directory that
@@ -74,7 +74,7 @@ func Replace(fsys FileSystem, path string, data []byte, mode fs.FileMode, sync b
 		err = fsys.Rename(fresh, path)
 	}
 	if err != nil {
-		// What is left takes room, and is written over by the next attempt.
+		// A partly written file takes room, and is written over by the next attempt.
 		return errors.Join(err, remove(fsys, fresh))
 	}
 	return nil
@@ -88,7 +88,7 @@ func remove(fsys FileSystem, path string) error {
 	return nil
 }
 
-// InDirectory does what makes a file at a path, and once more with the file's directory made anew where that was
+// InDirectory calls do, which makes a file at a path, and once more with the file's directory made anew where that was
 // removed.
 func InDirectory(fsys FileSystem, path string, do func() error) error {
 	err := do()
@@ -102,7 +102,7 @@ func InDirectory(fsys FileSystem, path string, do func() error) error {
 }
 
 // Unwritable says whether an error is one of a file system that has no room, is read-only, broken or closed to root, or
-// of a directory that is not there: what can be over later, and says nothing against the one who asked.
+// of a directory that is not there: faults that can be over later, and are not the caller's.
 func Unwritable(err error) bool {
 	for _, of := range []error{unix.ENOSPC, unix.EDQUOT, unix.EROFS, unix.EIO, unix.ESTALE,
 		unix.ENOMEM, unix.ENFILE, unix.EMFILE, unix.ENOENT, unix.ENOTDIR, unix.EISDIR, unix.ELOOP} {

@@ -41,9 +41,8 @@ func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) e
 	return c.AddAddresses(link, []netip.Addr{addr}, opt)
 }
 
-// AddAddresses does what AddAddress does for a list, all of it or nothing. The
-// journal names all of them before the first is there, so that it is written
-// once, however many they are.
+// AddAddresses puts a list of addresses on a link as AddAddress does, all of them or none. The journal names all of
+// them before the first is there, so that it is written once, however many they are.
 func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -76,7 +75,7 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 	return nil
 }
 
-// putting says what AddAddresses does, for its errors.
+// putting names the work of AddAddresses, for its errors.
 func putting(link string, addrs ...netip.Addr) string {
 	if len(addrs) == 1 {
 		return fmt.Sprintf("put address %s on %s", addrs[0].Unmap(), link)
@@ -120,8 +119,8 @@ func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
 	return lacking, nil
 }
 
-// abandon takes back what was made of a batch, the last one first, and strikes
-// out what was written down for it. What cannot be taken back stays written down.
+// abandon takes back the addresses of a batch, the last one first, and strikes out their journal entries. Those that
+// cannot be taken back stay written down.
 func (c *Changes) abandon(made, fresh []change) error {
 	var failed []error
 	stays := map[change]bool{}
@@ -263,8 +262,8 @@ func (c *Changes) RemoveAddress(link string, addr netip.Addr) error {
 	return c.RemoveAddresses(link, []netip.Addr{addr})
 }
 
-// RemoveAddresses does what RemoveAddress does for a list; those that it can, if
-// it cannot take them all away.
+// RemoveAddresses removes a list of addresses as RemoveAddress does; those that it can, if it cannot take them all
+// away.
 func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -297,8 +296,7 @@ func (c *Changes) removeAddresses(chosen func(change) bool) error {
 	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
-// KeepAddresses takes away what AddAddresses has put on any link, but addrs on this one, as
-// much as it can.
+// KeepAddresses removes the addresses that AddAddresses has put on any link, but addrs on this one, as many as it can.
 func (c *Changes) KeepAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -51,7 +51,7 @@ func many() []netip.Addr {
 	return addrs
 }
 
-// manyOf counts those of many that the namespace has.
+// manyOf counts the addresses of many that the namespace has.
 func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 	tb.Helper()
 	wanted := map[netip.Addr]bool{}
@@ -98,7 +98,7 @@ func watchWrites(tb testing.TB, dir string) writes {
 	return writes(fd)
 }
 
-// count returns those since the last call.
+// count returns the number of writes since the last call.
 func (w writes) count(tb testing.TB) (n int) {
 	tb.Helper()
 	buffer := make([]byte, 1<<16)
@@ -123,8 +123,8 @@ func (w writes) count(tb testing.TB) (n int) {
 	}
 }
 
-// However many addresses there are, the journal is written before the first of
-// them, and after the last is gone.
+// TestManyAddresses: however many addresses there are, the journal is written before the first of them, and after the
+// last is gone.
 func TestManyAddresses(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
@@ -155,7 +155,7 @@ func TestManyAddresses(t *testing.T) {
 	empty(t, dir)
 }
 
-// All of a batch are there, or none, wherever it fails; the journal forgets it.
+// TestAddressesAllOrNone: all addresses of a batch are there, or none, wherever it fails; the journal forgets it.
 func TestAddressesAllOrNone(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.In(t, ns, func() error {
@@ -178,7 +178,7 @@ func TestAddressesAllOrNone(t *testing.T) {
 		"198.18.0.101/32 on lo: present → absent" + why,
 		"198.18.0.100/32 on lo: present → absent" + why,
 	}, texts(c.Events()))
-	// What comes now is not ours, although it was in the batch.
+	// The address is put there now by another program, although it was in the batch.
 	testenv.In(t, ns, func() error { return put(vip4) })
 	with := look(t, ns)
 	if err := errors.Join(c.RemoveAddresses("lo", batch), c.Close()); err != nil {
@@ -187,8 +187,8 @@ func TestAddressesAllOrNone(t *testing.T) {
 	same(t, "after Close", with, look(t, ns))
 }
 
-// A process that is killed while it puts addresses there leaves a part of them;
-// the next one takes these away, and nothing else.
+// TestKilledWithinABatch: a process that is killed while it puts addresses there leaves a part of them; the next one
+// takes these away, and nothing else.
 func TestKilledWithinABatch(t *testing.T) {
 	ns := testenv.Namespace(t)
 	addrs := many()

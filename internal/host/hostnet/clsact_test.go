@@ -17,11 +17,11 @@ import (
 func TestGiveClsact(t *testing.T) {
 	refused := errors.New("refused")
 	for _, test := range []struct {
-		// there is the qdisc before.
+		// there is the kind of the qdisc before.
 		there  string
 		err    error
 		events string
-		// ours: GiveClsact says that it brought it; left is what is there after Close, without the filter.
+		// ours: GiveClsact says that it brought it; left is the qdisc after Close, without the filter.
 		ours bool
 		left string
 	}{
@@ -71,7 +71,7 @@ func addQdisc(name, kind string) error {
 		LinkIndex: nic.Attrs().Index, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_INGRESS}})
 }
 
-// ingressQdisc returns the kind of the qdisc for what comes in; "" where there is none.
+// ingressQdisc returns the kind of the ingress qdisc; "" where there is none.
 func ingressQdisc(name string) (kind string, err error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {

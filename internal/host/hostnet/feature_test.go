@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// What a veth has on, and can be switched off.
+// Features that a veth has on, and that can be switched off.
 const parse, stagParse = "rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"
 
 // featuresOf lists which of the two are on.
@@ -102,7 +102,7 @@ func TestSwitchOff(t *testing.T) {
 	})
 }
 
-// TestSwitchBack: what was switched off here is on again at once, and nothing else.
+// TestSwitchBack: a feature that was switched off here is on again at once, and nothing else.
 func TestSwitchBack(t *testing.T) {
 	inVeth(t, func(dir string) error {
 		c, err := hostnet.Open(dir, "test")

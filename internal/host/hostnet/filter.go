@@ -77,7 +77,8 @@ func (c *Changes) HasFilter(index int, name string, egress bool) (bool, error) {
 	}), err
 }
 
-// RemoveFilters takes away what AddFilter has put on the link with that index, which may be gone, and strikes it out.
+// RemoveFilters removes the filters that AddFilter has attached to the link with that index, which may be gone, and
+// strikes them out.
 func (c *Changes) RemoveFilters(index int) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

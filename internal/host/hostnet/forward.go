@@ -14,15 +14,13 @@ import (
 // setting is a sysctl and the value that it shall have.
 type setting struct{ name, value string }
 
-// Forward makes the host a router on links, for each family or for none: what
-// was set for a family, or a link, that is no longer wanted is taken back. The first of the
-// links has the addresses that packets are translated to. On an error all is as
-// it was before, but for links that were left.
+// Forward makes the host a router on links, for each family or for none: settings for a family, or a link, that is no
+// longer wanted are taken back. The first of the links has the addresses that packets are translated to. On an error
+// all is as it was before, but for links that were left.
 //
-// A balancer that translates addresses sends replies on by itself, as long as it
-// may: the kernel's lookup refuses to find a route for it on an interface that
-// does not forward. And it leaves to the kernel what it cannot send itself, such
-// as the reply to a client, or router, whose MAC address is not known yet.
+// A balancer that translates addresses sends replies on by itself, as long as it may: the kernel's lookup refuses to
+// find a route for it on an interface that does not forward. And it leaves packets to the kernel that it cannot send
+// itself, such as the reply to a client, or router, whose MAC address is not known yet.
 func (c *Changes) Forward(links []string, four, six bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -39,16 +37,16 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 	return err
 }
 
-// forwarding is what was set so that the host forwards one family, in order.
+// forwarding has the settings by which the host forwards one family, in order.
 type forwarding struct {
 	sysctls []string
-	// links are those on which the host forwards.
+	// links are the links on which the host forwards.
 	links []string
 	// inherited: another process has set them, perhaps not all that it wanted.
 	inherited bool
 }
 
-// forwardFamily sets what a family wants, or takes it back. It returns what it has set.
+// forwardFamily sets the settings of a family, or takes them back. It returns those that it has set.
 func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 	settings func([]string) ([]setting, error)) (made []string, err error) {
 	switch {
@@ -86,12 +84,12 @@ func (f *forwarding) takeBack(c *Changes, made []string) error {
 	return err
 }
 
-// linkSettings are the names of the settings that forwarding takes of a link for itself. What
-// keeps the routes of other links (keepRouters) is not among them.
+// linkSettings are the names of the settings that forwarding takes of a link for itself. The settings that keep the
+// routes of other links (keepRouters) are not among them.
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
-// leaveLinks takes back what was set of links on which the host is not to forward any more,
-// and of the first what is only for the others.
+// leaveLinks takes back the settings of links on which the host is not to forward any more, and of the first those that
+// only the others need.
 func (c *Changes) leaveLinks(done *forwarding) error {
 	stays := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
 	for i, link := range done.links {
@@ -126,7 +124,7 @@ func (c *Changes) restoreAll(names *[]string) error {
 	return errors.Join(failed...)
 }
 
-// forward4 lists what forwarding IPv4 takes.
+// forward4 lists the settings for forwarding IPv4.
 func (c *Changes) forward4(links []string) ([]setting, error) {
 	var list []setting
 	for i, link := range links {
@@ -142,9 +140,8 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 			return nil, err
 		}
 		if strict && i > 0 {
-			// For the same reason: the VIP is on the first interface, and strict
-			// filtering drops what bears its address on another. Loose filtering
-			// (RFC 3704 section 2.4) does not mind which.
+			// For the same reason: the VIP is on the first interface, and strict filtering drops packets with its
+			// address on another. Loose filtering (RFC 3704 section 2.4) does not mind which.
 			list = append(list, setting{conf4(link, "rp_filter"), "2"})
 		}
 		// Not net.ipv4.ip_forward, which would make routers of the other
@@ -173,7 +170,7 @@ func (c *Changes) strict(link string) (bool, error) {
 	return max(all, own) == "1", err
 }
 
-// forward6 lists what forwarding IPv6 takes.
+// forward6 lists the settings for forwarding IPv6.
 func (c *Changes) forward6(links []string) ([]setting, error) {
 	single := true // each interface for itself
 	for _, link := range links {
@@ -208,9 +205,9 @@ func forwardSettings6(links []string, single bool) []setting {
 	return list
 }
 
-// keepRouters lists what keeps the default routes that routers have announced. A
-// host that begins to forward, on whatever interface, drops those of all, and
-// takes no new ones on interfaces that forward, unless accept_ra is 2 there.
+// keepRouters lists the settings that keep the default routes that routers have announced. A host that begins to
+// forward, on whatever interface, drops those of all, and takes no new ones on interfaces that forward, unless
+// accept_ra is 2 there.
 func (c *Changes) keepRouters(single bool) ([]setting, error) {
 	links, err := c.confs6()
 	if err != nil {
@@ -236,8 +233,7 @@ func (c *Changes) keepRouters(single bool) ([]setting, error) {
 	return list, nil
 }
 
-// confs6 returns what has settings of its own for IPv6: the interfaces, "all"
-// and "default".
+// confs6 returns the names with settings of their own for IPv6: the interfaces, "all" and "default".
 func (c *Changes) confs6() (names []string, err error) {
 	err = c.ns.Do(func() error {
 		entries, err := os.ReadDir("/proc/sys/net/ipv6/conf")

@@ -96,7 +96,7 @@ func (r *router) sysctls() map[string]string {
 	return values
 }
 
-// changed returns what is other than before.
+// changed returns the sysctls that differ from before.
 func (r *router) changed(before map[string]string) map[string]string {
 	after := r.sysctls()
 	maps.DeleteFunc(after, func(name, value string) bool { return before[name] == value })
@@ -258,14 +258,14 @@ func TestForwardRefused(t *testing.T) {
 	}
 }
 
-// TestForwardElsewhere changes the links on which a host forwards: what is set follows, and
-// with it what is only for those that are not the first.
+// TestForwardElsewhere changes the links on which a host forwards: the settings follow, and with them those of links
+// that are not the first.
 func TestForwardElsewhere(t *testing.T) {
 	r := newRouter(t)
 	r.set("ipv4/conf/all/rp_filter", "1")
 	before := r.sysctls()
 	testenv.In(t, r.host, func() error {
-		// What each list of links comes to, when it is the first that is asked for.
+		// The settings of each list of links, when it is the first that is asked for.
 		want := map[string]map[string]string{}
 		lists := [][]string{{"eth0.5"}, {"eth0.5", "eth1"}, {"eth1", "eth0.5"}, {"eth1"}}
 		for _, links := range lists {

@@ -47,7 +47,7 @@ var (
 	ErrCorrupt = errors.New("journal is damaged")
 )
 
-// elsewhere is what to do about a state directory that is of no use.
+// elsewhere is the remedy for a state directory that is of no use.
 const elsewhere = "make it writable, or choose another state directory"
 
 // errClosed is for a caller's mistake, not for a caller's test.
@@ -63,10 +63,10 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
-	// untold are files that nobody else is told of; told is what Events has said of them.
+	// untold are files whose faults nobody else is told of; told are those in earlier Events.
 	untold *durable.Files
 	told   map[string]bool
-	// forwarding4 and forwarding6 are what Forward has set.
+	// forwarding4 and forwarding6 are the settings of Forward.
 	forwarding4, forwarding6 forwarding
 }
 
@@ -76,7 +76,7 @@ var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // network namespace.
 const JournalSuffix = ".journal"
 
-// Option is one of Open and Inherit.
+// Option is an option of Open and Inherit.
 type Option func(*options)
 
 type options struct{ files *durable.Files }
@@ -102,9 +102,8 @@ func Open(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).recover, with)
 }
 
-// Inherit is Open for what goes on with the work of the process that left: its
-// changes stay, as if this process had made them. What of them is not wanted any
-// more its user takes back: see KeepAddresses and Forward.
+// Inherit is Open for a process that goes on with the work of the one that left: its changes stay, as if this process
+// had made them. The user takes back those that are not wanted any more: see KeepAddresses and Forward.
 func Inherit(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).inherit, with)
 }
@@ -138,7 +137,7 @@ func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes
 }
 
 func makeDir(dir string, files *durable.Files) error {
-	// Without it, what is written into it is a fault of its own.
+	// Without the directory, each write into it is a fault of its own.
 	if err := files.FileSystem().MkdirAll(dir, 0o755); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("make the state directory: %w: %s", rights(err), elsewhere)
 	}
@@ -161,7 +160,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error, files *dura
 	return begin(c)
 }
 
-// lockAgain takes the lock where that could not be had.
+// lockAgain takes the lock where its file could not be made before.
 func (c *Changes) lockAgain() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,7 +170,7 @@ func (c *Changes) lockAgain() error {
 	return c.journal.lockAgain()
 }
 
-// recover takes back what the journal's last owner left.
+// recover takes back the changes of the journal's last owner.
 func (c *Changes) recover() error {
 	err := c.load()
 	if err == nil {
@@ -183,7 +182,7 @@ func (c *Changes) recover() error {
 	return c.journal.replace(nil)
 }
 
-// inherit goes on with what the journal's last owner left.
+// inherit takes over the changes of the journal's last owner.
 func (c *Changes) inherit() error {
 	if err := c.load(); err != nil {
 		return fmt.Errorf("take over the network changes of the process before, from %s: %w", c.journal.path, err)
@@ -209,7 +208,7 @@ func (f *forwarding) inherit(name string) {
 	f.inherited = true
 }
 
-// load reads what the journal's last owner left.
+// load reads the journal of its last owner.
 func (c *Changes) load() error {
 	why, err := c.journal.load()
 	if why != "" {
@@ -218,7 +217,7 @@ func (c *Changes) load() error {
 	return err
 }
 
-// undoing is what is known while changes are taken back.
+// undoing is the state of taking changes back.
 type undoing struct {
 	*Changes
 	reason string // for the Events
@@ -234,8 +233,8 @@ func (c *Changes) undoing(reason string) *undoing {
 	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
 }
 
-// undoAll takes all changes back, the last one first. What fails stays in the
-// journal, and the rest is taken back all the same.
+// undoAll takes all changes back, the last one first. A change that cannot be taken back stays in the journal, and the
+// rest is taken back all the same.
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change
@@ -336,8 +335,7 @@ func rights(err error) error {
 	return err
 }
 
-// Event is one thing that was done to the host's network settings, or on
-// purpose not done, for a person to read.
+// Event is a change of the host's network settings, or one that was on purpose not made, for a person to read.
 type Event struct {
 	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
 	Old     string // the value before
@@ -363,8 +361,7 @@ func (e Event) String() string {
 
 func (c *Changes) note(e Event) { c.events = append(c.events, e) }
 
-// Events returns what happened since the last call, oldest first, and forgets
-// it. It may be called after Close.
+// Events returns the events since the last call, oldest first, and forgets them. It may be called after Close.
 func (c *Changes) Events() []Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -77,7 +77,7 @@ func change(c *hostnet.Changes) error {
 		c.AddAddress("lo", vip6, vip))
 }
 
-// settings are what the tests change, as the kernel has them.
+// settings are the kernel's settings that the tests change.
 type settings struct {
 	Ignore, Announce string
 	Addresses        []string
@@ -145,7 +145,7 @@ func empty(tb testing.TB, dir string) {
 	}
 }
 
-// All calls but Open are made from outside the namespace, as a laboratory does.
+// TestChangesAreTakenBack makes all calls but Open from outside the namespace, as a laboratory does.
 func TestChangesAreTakenBack(t *testing.T) {
 	ns := testenv.Namespace(t)
 	same(t, "before", untouched, look(t, ns))
@@ -302,8 +302,8 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}}, look(t, ns))
 }
 
-// TestSysctlSetAgain: what something else has reset is set again, the journal does not grow, and a stop puts the last
-// value that was not ours back.
+// TestSysctlSetAgain: a sysctl that another program has reset is set again, the journal does not grow, and a stop puts
+// the last value that was not ours back.
 func TestSysctlSetAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
@@ -364,8 +364,8 @@ func TestRemoveAddress(t *testing.T) {
 	same(t, "after", untouched, look(t, ns))
 }
 
-// An address that is put back after it was removed, or on a link that
-// was made anew, is one address still.
+// TestAddressAgain: an address that is put back after it was removed, or on a link that was made anew, is one address
+// still.
 func TestAddressAgain(t *testing.T) {
 	ns := testenv.Namespace(t)
 	ends := []testenv.End{{Namespace: ns, Name: "eth0"}, {Namespace: ns, Name: "eth1"}}
@@ -395,7 +395,7 @@ func TestAddressAgain(t *testing.T) {
 	if links, err := c.Links(vip4); err != nil || links != nil {
 		t.Errorf("after RemoveAddress: Links = %q, %v", links, err)
 	}
-	// What is now there is not ours.
+	// The address is now another program's.
 	testenv.In(t, ns, func() error {
 		eth0, err := netlink.LinkByName("eth0")
 		if err != nil {
@@ -454,7 +454,7 @@ func TestVanishedLink(t *testing.T) {
 	}
 }
 
-// A link that was renamed is still the one that has the address.
+// TestRenamedLink: a link that was renamed is still the one that has the address.
 func TestRenamedLink(t *testing.T) {
 	ns := testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: ns, Name: "eth1"})
@@ -518,7 +518,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The process gives up its rights for good in the middle, so it is a child.
+// TestNoRights runs in a child process, which gives up its rights for good in the middle.
 func TestNoRights(t *testing.T) {
 	testenv.Root(t)
 	if os.Getenv("JEOUL_TEST_NO_RIGHTS") == "" {

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestInherit goes on with what a process has left, by a kill or on purpose: all of it stays,
-// and the last one's Close takes it back.
+// TestInherit goes on with the changes of a process that left, by a kill or on purpose: all of them stay, and the last
+// one's Close takes them back.
 func TestInherit(t *testing.T) {
 	ns, dir := testenv.Namespace(t), t.TempDir()
 	before := look(t, ns)
@@ -47,7 +47,7 @@ func TestInherit(t *testing.T) {
 	empty(t, dir)
 }
 
-// TestInheritForwarding goes on with half of what makes a host forward, and takes all of it back.
+// TestInheritForwarding goes on with half of the settings that make a host forward, and takes all of them back.
 func TestInheritForwarding(t *testing.T) {
 	r := newRouter(t)
 	before, dir := r.sysctls(), t.TempDir()
@@ -79,8 +79,8 @@ func TestInheritForwarding(t *testing.T) {
 	})
 }
 
-// TestKeepAddressesOfOneLink takes away what was put on other links, as a process left it that
-// was killed while it moved its addresses.
+// TestKeepAddressesOfOneLink removes addresses from other links, where a process left them that was killed while it
+// moved its addresses.
 func TestKeepAddressesOfOneLink(t *testing.T) {
 	r := newRouter(t)
 	testenv.In(t, r.host, func() error {

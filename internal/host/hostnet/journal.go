@@ -50,8 +50,7 @@ type identity struct {
 	PID  int    `json:"pid"`
 }
 
-// change is one change to the host, with what undoing it needs. Two that are
-// equal are the same one.
+// change is one change to the host, with the values that undoing it needs. Two that are equal are the same one.
 type change struct {
 	Kind string `json:"kind"`
 
@@ -60,7 +59,7 @@ type change struct {
 	Old    string `json:"old,omitempty"`
 	New    string `json:"new,omitempty"`
 
-	// Of what is on a link. The index identifies it even if it was renamed since.
+	// Of a change to a link: its name and index. The index identifies it even if it was renamed since.
 	Link  string `json:"link,omitempty"`
 	Index int    `json:"index,omitempty"`
 
@@ -148,11 +147,11 @@ type lockedJournal struct {
 	files *durable.Files
 	// content is the file and its copy.
 	content *durable.Content
-	// lock is nil where its file cannot be made: another one then is kept out by what else a balancer holds. again
-	// is one more attempt at it, for files.
+	// lock is nil where its file cannot be made: another process is then kept out by the other locks of a balancer.
+	// again is one more attempt at it, for files.
 	lock  *os.File
 	again func() error
-	// changes are those that hold, oldest first.
+	// changes are the changes that hold, oldest first.
 	changes []change
 }
 
@@ -161,7 +160,7 @@ const (
 	whatLock    = "the lock of network changes"
 )
 
-// The lock is on a file of its own, since the journal's is replaced at each change.
+// lockSuffix is the suffix of the lock's file: one of its own, since the journal's is replaced at each change.
 const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
@@ -309,8 +308,8 @@ func (j *lockedJournal) read() (contents, error) {
 	return c, nil
 }
 
-// add writes changes down; only then may they be made. What cannot be written down is
-// known to this process all the same, and a fault until it is.
+// add writes changes down; only then may they be made. A change that cannot be written down is known to this process
+// all the same, and a fault until it is.
 func (j *lockedJournal) add(changes ...change) error {
 	if len(changes) == 0 {
 		return nil

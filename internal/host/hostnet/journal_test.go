@@ -122,8 +122,8 @@ func FuzzDecodeJournal(f *testing.F) {
 	})
 }
 
-// What a journal speaks of is taken back only if it is of this boot and of this
-// network namespace; a damaged one stops Open and stays as it is.
+// TestOpenForeignJournal: the changes of a journal are taken back only if it is of this boot and of this network
+// namespace; a damaged one stops Open and stays as it is.
 func TestOpenForeignJournal(t *testing.T) {
 	ns := testenv.Namespace(t)
 	id, err := identify(ns, "test")
@@ -192,8 +192,8 @@ func TestOpenForeignJournal(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsGone: somebody removes the state directory under a balancer. What it changes then holds; the journal
-// and its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
+// TestDirectoryIsGone: somebody removes the state directory under a balancer. Its changes then hold; the journal and
+// its lock are in a new directory, or nowhere where that cannot be made; and a start without one is a start.
 func TestDirectoryIsGone(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		ns := testenv.Namespace(t)

@@ -26,9 +26,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
 
-// TestKilledAtEachStep kills a process at each step of what it may be doing to a host's network: each
-// write of the journal, each address, sysctl, feature and qdisc. The next process, whether it takes all
-// back or goes on, leaves what there was before the first, and no file.
+// TestKilledAtEachStep kills a process at each step of its changes to a host's network: each write of the journal, each
+// address, sysctl, feature and qdisc. The next process, whether it takes all back or goes on, leaves the settings of
+// before the first, and no file.
 //
 // Some steps of each story are taken at random, and all with JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).
 func TestKilledAtEachStep(t *testing.T) {
@@ -56,10 +56,10 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// deadly is what a process does that is killed meanwhile.
+// deadly is a process that is killed during its work.
 type deadly struct {
 	name string
-	// left is what the process before has done, if any.
+	// left has the work of the process before, if any.
 	left func(*hostnet.Changes) error
 	// open begins the process, and does follows; both have steps.
 	open func(dir, name string, with ...hostnet.Option) (*hostnet.Changes, error)
@@ -102,11 +102,11 @@ type walk struct {
 	*router
 	deadly
 	dir string
-	// before is what there was before all of them.
+	// before is the state before all of them.
 	before map[string]string
 }
 
-// state is all that may be changed.
+// state has all settings that may be changed.
 func (w *walk) state() map[string]string {
 	all := w.sysctls()
 	testenv.In(w.t, w.host, func() error {
@@ -134,8 +134,8 @@ func (w *walk) state() map[string]string {
 	return all
 }
 
-// kill kills a process before its step of a number, or lets it come to its end, and has the next one take
-// back what is left, or go on with it first.
+// kill kills a process before its step of a number, or lets it come to its end, and has the next one take back its
+// changes, or go on with them first.
 func (w *walk) kill(n int, inherits bool) (steps []string) {
 	w.t.Helper()
 	if w.left != nil {
@@ -215,7 +215,7 @@ func TestKillVictim(t *testing.T) {
 	}
 }
 
-// addFilter attaches a program of a balancer to what comes in.
+// addFilter attaches a program of a balancer to ingress.
 func addFilter(name string) error {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// lifetimes are those of the addresses of lo, in seconds.
+// lifetimes are the lifetimes of the addresses of lo, in seconds.
 func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 	t.Helper()
 	found := map[netip.Addr]int{}

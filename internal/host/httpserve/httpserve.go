@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package httpserve is what our HTTP servers share: they end with a context, after the requests in hand, and compress
-// for clients that accept gzip.
+// Package httpserve has the parts that our HTTP servers share: they end with a context, after the requests in hand, and
+// compress for clients that accept gzip.
 package httpserve
 
 import (

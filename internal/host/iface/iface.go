@@ -102,8 +102,8 @@ func (i *Interfaces) find(names []string) (found []watched, err error) {
 	return found, nil
 }
 
-// Follow watches the interfaces of these names from now on, and no others; what was lost on
-// those that stay is counted on. On an error it goes on with those of before.
+// Follow watches the interfaces of these names from now on, and no others; losses on those that stay are counted on. On
+// an error it goes on with those of before.
 func (i *Interfaces) Follow(names []string) error {
 	next, err := i.find(names)
 	if err != nil {
@@ -133,7 +133,7 @@ func (i *Interfaces) Look(names []string) ([]State, error) {
 	return i.states(found)
 }
 
-// all returns what is watched. It is replaced as a whole.
+// all returns the watched interfaces. It is replaced as a whole.
 func (i *Interfaces) all() []watched {
 	i.mu.Lock()
 	defer i.mu.Unlock()

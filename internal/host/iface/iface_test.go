@@ -183,8 +183,8 @@ func TestSeveral(t *testing.T) {
 	}
 }
 
-// TestFollow exchanges what is watched: the states and the signals are those of the others, and
-// a name that is none changes nothing.
+// TestFollow exchanges the watched interfaces: the states and the signals are those of the others, and a name that is
+// none changes nothing.
 func TestFollow(t *testing.T) {
 	l := newLab(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")

@@ -8,8 +8,8 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost;
-// what a program drops on purpose is not among them.
+// xdpLosses are the names of drivers' counters for frames that XDP_TX or a redirect lost; frames that a program drops
+// on purpose are not among them.
 var xdpLosses = regexp.MustCompile(`(?i)xdp.*(err|full|redirect_drop|tx_drop)`)
 
 // CountsXDPLoss says whether a counter of a driver, as `ethtool -S` names it, is of frames
@@ -44,8 +44,8 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 			lost += n
 		}
 	}
-	// What is redirected to a veth whose peer does not take it is in no other counter;
-	// what XDP_TX lost is in both.
+	// Frames that are redirected to a veth whose peer does not take them are in no other counter; those that XDP_TX
+	// lost are in both.
 	if driver, err := i.driver.DriverName(w.name); err == nil && driver == "veth" {
 		if link, err := i.handle.LinkByIndex(w.index); err == nil && link.Attrs().Statistics != nil {
 			lost = max(lost, link.Attrs().Statistics.TxDropped)
@@ -54,7 +54,7 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 	return lost
 }
 
-// openDriver takes note of what was lost before; without it nothing is counted.
+// openDriver notes the losses of before; without it nothing is counted.
 func (i *Interfaces) openDriver() {
 	driver, err := ethtool.NewEthtool()
 	if err != nil {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package journal has what every journal of changes to a host needs: a change is
-// written down before it is made, so that the next process after a crash can take it
-// back. It reads and replaces the file, and knows where its changes hold; what a
-// change is, its owner knows: hostnet and tune have formats of their own.
+// Package journal has the parts that all journals of changes to a host share: a change is written down before it is
+// made, so that the next process after a crash can take it back. It reads and replaces the file, and knows where its
+// changes hold; the format of a change is its owner's: hostnet and tune have formats of their own.
 package journal
 
 import (
@@ -23,11 +22,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Most bounds what is read of a file that may be no journal at all, in bytes; a
-// change takes about 150.
+// Most bounds the read of a file that may be no journal at all, in bytes; a change takes about 150.
 const Most = 16 << 20
 
-// NewSuffix is what the name of the file ends with that is about to replace a journal.
+// NewSuffix is the suffix of a file that is about to replace a journal.
 const NewSuffix = durable.NewSuffix
 
 // Place is where changes hold: in a network namespace of one boot.
@@ -47,9 +45,9 @@ func (p Place) In(ns *namespace.Namespace) (Place, error) {
 	return p, err
 }
 
-// Read reads a journal. What it says is done with our rights, so no other user may be
-// able to write it. A file that is not to be trusted, or longer than Most, is an
-// error that wraps damaged; others are those of opening and reading.
+// Read reads a journal. Its changes are taken back with our rights, so no other user may be able to write it. A file
+// that is not to be trusted, or longer than Most, is an error that wraps damaged; others are those of opening and
+// reading.
 func Read(path string, damaged error) ([]byte, error) {
 	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -71,9 +69,8 @@ func Read(path string, damaged error) ([]byte, error) {
 	return data, err
 }
 
-// trusted says whether a user may say what is done with our rights: root, ourselves, and, where
-// an administrator cleans up behind a service, the user that the directory was given to and who
-// alone can write to it.
+// trusted says whether a user may direct a process with our rights: root, ourselves, and, where an administrator cleans
+// up behind a service, the user that the directory was given to and who alone can write to it.
 func trusted(uid uint32, dir string) bool {
 	if uid == 0 || int(uid) == os.Geteuid() {
 		return true
@@ -101,7 +98,7 @@ func Replace(path string, data []byte, mode fs.FileMode) error {
 	return durable.Replace(durable.OS, path, data, mode, false)
 }
 
-// ReplaceOnDisk is Replace for what outlives the boot: it is on disk on return.
+// ReplaceOnDisk is Replace for a file that outlives the boot: it is on disk on return.
 func ReplaceOnDisk(path string, data []byte, mode fs.FileMode) error {
 	if err := durable.Replace(durable.OS, path, data, mode, true); err != nil {
 		return err

@@ -26,7 +26,7 @@ func TestReplaceAndRead(t *testing.T) {
 					t.Errorf("read %q (%v), want %q", got, err, text)
 				}
 			}
-			// What cannot be replaced stays, and nothing is left beside it.
+			// A path that cannot be replaced stays, and nothing is left beside it.
 			if err := os.Mkdir(filepath.Join(dir, "taken"), 0o755); err != nil {
 				t.Fatal(err)
 			}

@@ -14,7 +14,7 @@ import (
 // Left is how much memory may still be taken, in bytes, and who says so.
 type Left struct {
 	Bytes uint64
-	// Source names the file that says so.
+	// Source names the file with the limit.
 	Source string
 	// Known is false where no source tells.
 	Known bool
@@ -28,9 +28,8 @@ func (m Left) lower(o Left) Left {
 	return m
 }
 
-// Read asks the kernel: what of the machine's memory is available, and what
-// the control groups of this process leave of that. Maps are charged to them (Linux
-// 5.11 and later).
+// Read asks the kernel how much of the machine's memory is available, and how much the control groups of this process
+// leave of that. Maps are charged to them (Linux 5.11 and later).
 func Read(root fs.FS) Left {
 	var left Left
 	if available, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {
@@ -57,15 +56,15 @@ func Read(root fs.FS) Left {
 	return left
 }
 
-// groupLeft returns what a control group and those above it leave. In a container their
-// files may be where the root's would be.
+// groupLeft returns the memory that a control group and those above it may still take. In a container their files may
+// be where the root's would be.
 func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		dir := path.Join(mount, at)
 		most, ok := amount(root, path.Join(dir, limit))
 		used, readable := amount(root, path.Join(dir, usage))
 		if ok && readable {
-			// What is only a copy of files goes when memory is needed.
+			// The page cache of files goes when memory is needed.
 			copies, _ := field(root, path.Join(dir, "memory.stat"), cache)
 			used -= min(copies, used)
 			left = left.lower(Left{most - min(used, most), "/" + path.Join(dir, limit), true})
@@ -76,7 +75,7 @@ func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left)
 	}
 }
 
-// amount reads a file that is one; "max" is none.
+// amount reads a file with a number of bytes; "max" is none.
 func amount(root fs.FS, name string) (uint64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
@@ -109,7 +108,7 @@ func (m Left) Room() uint64 {
 // The share of the memory that is available which is not taken: the kernel needs some for
 // packets, and we for changes.
 const (
-	// Margin divides what is available; one such part stays.
+	// Margin divides the available memory; one such part stays.
 	Margin            = 8
 	leastMemoryMargin = 64 << 20
 )

@@ -157,7 +157,7 @@ func onOwnThread(f func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread()
-		// What remains if f leaves by runtime.Goexit, as a failed test does.
+		// The result if f leaves by runtime.Goexit, as a failed test does.
 		err := errUnfinished
 		defer func() { result <- err }()
 		err = f()

@@ -14,18 +14,16 @@ import (
 )
 
 var (
-	// The group of all nodes of a link, and its MAC address (RFC 2464 section 7).
+	// allNodes is the group of all nodes of a link, and allNodesMAC its MAC address (RFC 2464 section 7).
 	allNodes    = netip.MustParseAddr("ff02::1")
 	allNodesMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 )
 
-// Announce tells everybody on the link, in the calling thread's network
-// namespace, that addrs are at the link's MAC address: neighbours that know them
-// at another correct themselves. It sends one frame for each, an ARP announcement
-// (RFC 5227 section 3) or an unsolicited neighbour advertisement (RFC 4861 section
-// 7.2.6); frames get lost, so send them again a second or two later. What is no
-// address to announce is left out; after a frame that cannot be sent the rest are
-// not tried. Errors: ErrNoLink, ErrNoRights, ErrBadAddress.
+// Announce tells everybody on the link, in the calling thread's network namespace, that addrs are at the link's MAC
+// address: neighbours that know them at another correct themselves. It sends one frame for each, an ARP announcement
+// (RFC 5227 section 3) or an unsolicited neighbour advertisement (RFC 4861 section 7.2.6); frames get lost, so send
+// them again a second or two later. An address that cannot be announced is left out; after a frame that cannot be sent
+// the rest are not tried. Errors: ErrNoLink, ErrNoRights, ErrBadAddress.
 func Announce(link string, addrs ...netip.Addr) error {
 	nic, err := ethernet(link)
 	if err != nil {
@@ -68,8 +66,8 @@ func announce(fd int, nic *net.Interface, addr netip.Addr) error {
 	return nil
 }
 
-// advertisement is an unsolicited neighbour advertisement (RFC 4861 section
-// 4.4) that overrides what neighbours have.
+// advertisement is an unsolicited neighbour advertisement (RFC 4861 section 4.4) that overrides the neighbours'
+// entries.
 func advertisement(mac net.HardwareAddr, addr netip.Addr) []byte {
 	const (
 		neighborAdvertisement = 136

@@ -15,9 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// run follows the kernel's neighbour table until ctx is done. The subscription
-// ends when the kernel could not deliver an event for want of buffer space
-// (ENOBUFS): then what was missed is read from the table.
+// run follows the kernel's neighbour table until ctx is done. The subscription ends when the kernel could not deliver
+// an event for want of buffer space (ENOBUFS): then missed events are made up for by reading the table.
 func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, stop func()) {
 	defer close(r.ended)
 	defer r.end()
@@ -166,7 +165,7 @@ func (r *Resolver) actDue() time.Duration {
 	next := time.Hour
 	for _, p := range r.peers {
 		if !p.next.After(now) {
-			// What went wrong is in the entry.
+			// The error is in the entry.
 			_ = r.act(p, now)
 		}
 		next = min(next, p.next.Sub(now))
@@ -174,7 +173,7 @@ func (r *Resolver) actDue() time.Duration {
 	return max(next, 0)
 }
 
-// act makes the kernel ask for a peer, or verify what it has.
+// act makes the kernel ask for a peer, or verify its entry.
 func (r *Resolver) act(p *peer, now time.Time) error {
 	switch {
 	case p.kernel&(configured|beingProbed) != 0:

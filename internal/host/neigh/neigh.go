@@ -58,7 +58,7 @@ const (
 	Unknown = "unknown"
 )
 
-// Entry is what is known about a watched address.
+// Entry is the neighbour entry of a watched address.
 type Entry struct {
 	Address netip.Addr
 	MAC     net.HardwareAddr // nil while unknown; not to be written to
@@ -72,8 +72,8 @@ type pace struct {
 	// again. It doubles up to maxRetry. The kernel sends three requests, one a
 	// second, each time.
 	retry, maxRetry time.Duration
-	// unsure is the time until a MAC address that is unverified is probed. It
-	// bounds what a flood of announcements can make us send.
+	// unsure is the time until a MAC address that is unverified is probed. It bounds the probes that a flood of
+	// announcements can make us send.
 	unsure time.Duration
 	// verify is the time until one that answered is probed again, so that a
 	// network card that was replaced in silence, or a host that is gone, is
@@ -87,8 +87,8 @@ type pace struct {
 var defaultPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 5 * time.Second}
 
 // confirmPace finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
-// three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is
-// 20 s, and what the kernel trusts a neighbour that answered for is 15 to 45 s (base_reachable_time).
+// three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is 20 s, and
+// the kernel trusts a neighbour that answered for 15 to 45 s (base_reachable_time).
 var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second,
 	apart: 20 * time.Millisecond}
 
@@ -126,7 +126,7 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 
 // NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use
 // without the kernel's notice, so that it would not confirm them: routers, and clients, of which there may be many. A
-// change of a MAC address is found within 8 s where there are few, which is what the kernel takes as a forwarder at
+// change of a MAC address is found within 8 s where there are few, which is the kernel's own time as a forwarder at
 // best.
 func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
 	return newResolver(ctx, link, confirmPace)
@@ -174,9 +174,8 @@ func ethernet(link string) (*net.Interface, error) {
 	return nic, nil
 }
 
-// Watch replaces the set of watched addresses and starts to resolve those that
-// are new. Addresses that stay keep what is known of them. On an error the set
-// stays as it was: ErrBadAddress, ErrOwnAddress, ErrNoRights.
+// Watch replaces the set of watched addresses and starts to resolve those that are new. Addresses that stay keep their
+// entries. On an error the set stays as it was: ErrBadAddress, ErrOwnAddress, ErrNoRights.
 func (r *Resolver) Watch(addrs []netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -260,8 +259,8 @@ func (r *Resolver) linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// start takes over what the kernel knows about those of peers that are new, and
-// asks for them at once if it knows nothing: want of rights shows here.
+// start takes over the kernel's entries of those of peers that are new, and asks for them at once if it has none: want
+// of rights shows here.
 func (r *Resolver) start(peers map[netip.Addr]*peer) error {
 	table, err := r.table()
 	if err != nil {
@@ -299,8 +298,8 @@ func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 	return known, nil
 }
 
-// Entries returns what is known about each watched address, by the address
-// without a zone, and as IPv4 if it was one mapped into IPv6.
+// Entries returns the entry of each watched address, by the address without a zone, and as IPv4 if it was one mapped
+// into IPv6.
 func (r *Resolver) Entries() map[netip.Addr]Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()

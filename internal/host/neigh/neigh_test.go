@@ -26,8 +26,7 @@ import (
 
 var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
-// never is longer than any test: what is noticed in spite of it was noticed
-// without asking again.
+// never is longer than any test: a change that is noticed in spite of it was noticed without asking again.
 const never = time.Hour
 
 var (
@@ -126,14 +125,14 @@ func TestResolve(t *testing.T) {
 	l.watch(peer4, peer6)
 	l.until(peer4, l.peerMAC, Reachable)
 	l.until(peer6, l.peerMAC, Reachable)
-	// Asking in other words keeps what is known.
+	// Asking in other words keeps the entry.
 	l.watch(netip.AddrFrom16(peer4.As16()))
 	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State != Reachable {
 		t.Errorf("entries: %v", got)
 	}
 }
 
-// Known tells addresses that the kernel has heard of from others.
+// TestKnown: Known tells addresses that the kernel has heard of from others.
 func TestKnown(t *testing.T) {
 	l := newPair(t, quick)
 	l.watch(peer4, peer6)
@@ -161,7 +160,7 @@ func TestSilentChange(t *testing.T) {
 	})
 }
 
-// Nothing is asked again here within the test's time: the announcement does it.
+// TestAnnouncedChange: nothing is asked again within the test's time: the announcement does it.
 func TestAnnouncedChange(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newPair(t, patient)
@@ -176,7 +175,7 @@ func TestAnnouncedChange(t *testing.T) {
 	})
 }
 
-// One that cannot be announced keeps none of the others back.
+// TestAnnounceSeveral: an address that cannot be announced keeps none of the others back.
 func TestAnnounceSeveral(t *testing.T) {
 	l := newPair(t, patient)
 	wire := testenv.OpenWire(t, l.balancer, "eth0")
@@ -222,14 +221,13 @@ func TestPeerGoesAndReturns(t *testing.T) {
 	})
 }
 
-// A flushed entry says nothing about the peer: its MAC address stays in use
-// while it is asked again.
+// TestFlushedEntry: a flushed entry says nothing about the peer: its MAC address stays in use while it is asked again.
 func TestFlushedEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newPair(t, patient)
 		l.watch(peer)
 		l.until(peer, l.peerMAC, Reachable)
-		// Deaf for a while, so that what is in between can be seen.
+		// Deaf for a while, so that the states in between can be seen.
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
 		testenv.In(t, l.balancer, func() error {
 			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
@@ -241,7 +239,7 @@ func TestFlushedEntry(t *testing.T) {
 	})
 }
 
-// What an administrator has configured is used, and not overwritten by probing.
+// TestConfiguredEntry: an entry that an administrator has configured is used, and not overwritten by probing.
 func TestConfiguredEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
 		l := newPair(t, quick)
@@ -266,7 +264,7 @@ func TestConfiguredEntry(t *testing.T) {
 	})
 }
 
-// A peer that claims a MAC address that no host can have gets no traffic.
+// TestLyingPeer: a peer that claims a MAC address that no host can have gets no traffic.
 func TestLyingPeer(t *testing.T) {
 	for _, lie := range []net.HardwareAddr{broadcast, {1, 0, 0x5e, 0, 0, 1}, make(net.HardwareAddr, 6)} {
 		l := newPair(t, quick)
@@ -303,7 +301,7 @@ func (l *pair) mac() (mac net.HardwareAddr) {
 	return mac
 }
 
-// More events than the socket holds: what was lost is read from the table.
+// TestLostEvents: more events than the socket holds: lost ones are made up for by the table.
 func TestLostEvents(t *testing.T) {
 	l := newPair(t, patient)
 	entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: absent4.AsSlice(), State: netlink.NUD_PERMANENT}

@@ -24,7 +24,7 @@ const (
 	beingProbed = netlink.NUD_DELAY | netlink.NUD_PROBE
 )
 
-// peer is one watched address.
+// peer is a watched address.
 type peer struct {
 	entry  Entry
 	kernel int           // the state that the kernel last told, one of NUD_*
@@ -36,8 +36,8 @@ func newPeer(addr netip.Addr) *peer {
 	return &peer{entry: Entry{Address: addr, State: Unknown, Reason: "was not asked yet"}}
 }
 
-// update takes over what the kernel has about the address, the zero Neigh if
-// nothing, and sets the time to act next. It reports whether the entry changed.
+// update takes over the kernel's entry of the address, the zero Neigh if none, and sets the time to act next. It
+// reports whether the entry changed.
 func (p *peer) update(n netlink.Neigh, now time.Time, pace pace) bool {
 	before := p.entry
 	if n.State == netlink.NUD_FAILED && p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
@@ -69,8 +69,7 @@ func (p *peer) update(n netlink.Neigh, now time.Time, pace pace) bool {
 	return before.State != p.entry.State || !bytes.Equal(before.MAC, p.entry.MAC)
 }
 
-// judge returns the state and MAC address that follow from what was known and
-// what the kernel has now.
+// judge returns the state and MAC address that follow from the entry before and the kernel's entry now.
 func judge(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 	switch {
 	case n.State&(answered|beingProbed|netlink.NUD_STALE) != 0:

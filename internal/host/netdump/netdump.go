@@ -23,8 +23,8 @@ const (
 	longPause = 64 * time.Millisecond
 )
 
-// Whole returns what dump reads, and calls it again as long as its table changes meanwhile. If that does not end, the
-// error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
+// Whole returns the list that dump reads, and calls it again as long as its table changes meanwhile. If that does not
+// end, the error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
 func Whole[T any](dump func() ([]T, error)) (list []T, err error) {
 	pause := time.Millisecond
 	for range attempts {

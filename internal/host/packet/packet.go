@@ -23,7 +23,7 @@ type Ethernet struct {
 	Type uint16
 }
 
-// VLAN is what follows an EtherType of a tag (IEEE 802.1Q), of 4 bytes.
+// VLAN is the rest of a tag after its EtherType (IEEE 802.1Q), of 4 bytes.
 type VLAN struct {
 	// Control has the VLAN identifier in its lower 12 bits.
 	Control uint16
@@ -110,7 +110,7 @@ type ICMP struct {
 	Rest uint32
 }
 
-// Read returns the header at the beginning of b, and what follows. It returns false if b is shorter than that.
+// Read returns the header at the beginning of b, and the rest. It returns false if b is shorter than that.
 func Read[T any](b []byte) (header T, rest []byte, ok bool) {
 	n, err := binary.Decode(b, binary.BigEndian, &header)
 	if err != nil {
@@ -150,7 +150,7 @@ func ARPFrame(mac net.HardwareAddr, from, target netip.Addr) []byte {
 	return Frame(net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}, mac, unix.ETH_P_ARP, Append(nil, arp))
 }
 
-// IP is what a packet's IP header says. Source and Destination are of one family.
+// IP is the IP header of a packet. Source and Destination are of one family.
 type IP struct {
 	Source, Destination netip.Addr
 	// Protocol is unix.IPPROTO_*.
@@ -161,7 +161,7 @@ type IP struct {
 	DontFragment bool
 }
 
-// EtherType returns that of the packet's family.
+// EtherType returns the EtherType of the packet's family.
 func (p IP) EtherType() uint16 {
 	if p.Source.Is4() {
 		return unix.ETH_P_IP
@@ -206,7 +206,7 @@ func (p IP) fillChecksum(segment []byte) {
 	binary.BigEndian.PutUint16(segment[at:], c)
 }
 
-// checksum is the Internet checksum (RFC 1071) of b after what initial is the sum of.
+// checksum is the Internet checksum (RFC 1071) of b; initial is the sum of the bytes before it.
 func checksum(initial uint32, b []byte) uint16 {
 	s := sum(initial, b)
 	for s > 0xffff {

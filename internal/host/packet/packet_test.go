@@ -77,7 +77,7 @@ func TestBuildsAsGopacket(t *testing.T) {
 	}
 }
 
-// A UDP checksum of 0 stands for none, so one that is 0 is sent as 0xffff (RFC 768).
+// TestZeroChecksum: a UDP checksum of 0 stands for none, so one that is 0 is sent as 0xffff (RFC 768).
 func TestZeroChecksum(t *testing.T) {
 	p := packet.IP{Source: netip.MustParseAddr("0.0.0.0"), Destination: netip.MustParseAddr("0.0.0.0"),
 		Protocol: unix.IPPROTO_UDP}

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resident keeps small what a daemon has in memory: garbage is collected at a lower bound, and what only a
-// start or a large change needed is given back to the kernel once it is over.
+// Package resident keeps a daemon's memory small: garbage is collected at a lower bound, and memory that only a start
+// or a large change needed is given back to the kernel once it is over.
 package resident
 
 import (
@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	// garbage is how much garbage may gather before it is collected, in per cent of what is in use. Go's 100 saves a
+	// garbage is how much garbage may gather before it is collected, in per cent of the memory in use. Go's 100 saves a
 	// daemon that allocates little nothing that is worth that memory.
 	garbage = 50
 	// calm is how long there must be no change before memory is given back: a change that follows would take it anew.
@@ -40,7 +40,7 @@ type Keeper struct {
 	release func() error
 }
 
-// NewKeeper returns one that gives back this process's memory.
+// NewKeeper returns a Keeper that gives back this process's memory.
 func NewKeeper() *Keeper { return &Keeper{make(chan struct{}, 1), Release} }
 
 // Changed says that a start or a change has taken memory that is not needed any more. It does not wait.
@@ -51,7 +51,7 @@ func (k *Keeper) Changed() {
 	}
 }
 
-// Run gives memory back after changes, until ctx ends. What fails is handed to failed: nothing is lost but memory.
+// Run gives memory back after changes, until ctx ends. An error is handed to failed: nothing is lost but memory.
 func (k *Keeper) Run(ctx context.Context, failed func(error)) {
 	timer := time.NewTimer(calm)
 	timer.Stop()
@@ -100,8 +100,8 @@ type area struct{ from, to uintptr }
 var kept = []string{"pf", "lo", "ht"}
 
 // unchanged returns where files are mapped privately and read-only, no page is this process's own, and the kernel gives
-// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds what is nowhere else: a
-// relocated address, or a debugger's breakpoint.
+// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds data that is nowhere else:
+// a relocated address, or a debugger's breakpoint.
 func unchanged(smaps io.Reader) (areas []area, err error) {
 	var at area
 	candidate := false

@@ -52,7 +52,7 @@ func TestKeeper(t *testing.T) {
 	})
 }
 
-// TestUnchanged: what may be dropped is what a file has, and nothing that a process has written.
+// TestUnchanged: pages of a file may be dropped, and none that a process has written.
 func TestUnchanged(t *testing.T) {
 	const smaps = `00400000-01477000 r-xp 00000000 fe:00 326269                     /usr/bin/jeoul
 Size:              16860 kB

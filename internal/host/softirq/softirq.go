@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package softirq measures what the kernel's packet work costs, device by
-// device. Packets that arrive are worked on in a softirq, on top of whatever
-// process the core was running, and the kernel bills that process. A [Meter]
-// says how much of it was done for each device, and how much the processes of
-// each network namespace were billed for devices of any namespace.
+// Package softirq measures the CPU time of the kernel's packet work, device by device. Packets that arrive are worked
+// on in a softirq, on top of whatever process the core was running, and the kernel bills that process. A [Meter] says
+// how much of it was done for each device, and how much the processes of each network namespace were billed for devices
+// of any namespace.
 package softirq
 
 import (
@@ -35,21 +34,19 @@ type Device struct {
 
 // Reading is the work since the meter was made.
 type Reading struct {
-	// Devices is what each device's packets took.
+	// Devices is the CPU time for the packets of each device.
 	Devices map[Device]time.Duration
 	// Billed is how much of it ran on top of processes of a namespace, by its
 	// inode number, and is part of their CPU time.
 	Billed map[uint64]time.Duration
 }
 
-// Meter listens to the kernel's tracepoints until it is closed. It sees the
-// whole machine, and costs each poll of a device (up to 64 packets) some
-// hundred nanoseconds, which are part of what it measures.
+// Meter listens to the kernel's tracepoints until it is closed. It sees the whole machine, and costs each poll of a
+// device (up to 64 packets) some hundred nanoseconds, which are part of its figures.
 type Meter struct {
 	objects meterObjects
 	links   []link.Link
-	// packets is the link of what tells packets in a core's own queue apart; nil
-	// while nothing does.
+	// packets is the link of the program that tells packets in a core's own queue apart; nil while none does.
 	packets link.Link
 }
 

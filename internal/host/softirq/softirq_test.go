@@ -47,8 +47,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 	}
 }
 
-// TestCoresOwnQueue: what is in a core's own queue is no device's, unless packets are told
-// apart.
+// TestCoresOwnQueue: packets in a core's own queue are no device's, unless packets are told apart.
 func TestCoresOwnQueue(t *testing.T) {
 	testenv.Root(t)
 	from, _, receiver := pair(t, false)
@@ -120,8 +119,8 @@ func TestPlacesAreShared(t *testing.T) {
 	allIsBilled(t, meter)
 }
 
-// allIsBilled looks for a moment in which no packet is worked on: then what devices were
-// charged is what processes were billed.
+// allIsBilled looks for a moment in which no packet is worked on: then the devices' time equals the time that processes
+// were billed.
 func allIsBilled(t *testing.T, meter *Meter) {
 	t.Helper()
 	testenv.Eventually(t, time.Minute, "all work was billed to a device", func() bool {

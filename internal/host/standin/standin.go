@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the abstract one of a path.
+// name is the abstract socket name of a path.
 func name(path string) string { return "@" + path }
 
 // Listen listens in the place of the socket at a path.
@@ -27,7 +27,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return trusting{l}, nil
 }
 
-// Dial connects to the socket at a path, or where no process answers there to what stands in for it.
+// Dial connects to the socket at a path, or where no process answers there to its stand-in.
 func Dial(ctx context.Context, path string) (net.Conn, error) {
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {

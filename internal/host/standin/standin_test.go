@@ -50,8 +50,8 @@ func heard(t *testing.T, path string) string {
 	return word
 }
 
-// TestStandIn: what stands in answers where there is no file of the socket, and where a dead process has left one, and
-// the file is what counts where there is one. Without either the error is about the file.
+// TestStandIn: the stand-in answers where there is no file of the socket, and where a dead process has left one, and
+// the file counts where there is one. Without either the error is about the file.
 func TestStandIn(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "socket")
 	if _, err := standin.Dial(t.Context(), path); !errors.Is(err, unix.ENOENT) {

@@ -81,8 +81,7 @@ func (t Tree) Read(name string) (string, error) {
 	return OneLine(string(data)), nil
 }
 
-// Write sets a value. Errors: those of Read, ErrReadOnly, and what the kernel says
-// of a value that it refuses.
+// Write sets a value. Errors: those of Read, ErrReadOnly, and the kernel's for a value that it refuses.
 func (t Tree) Write(name, value string) error {
 	path, err := t.Path(name)
 	if err != nil {
@@ -122,7 +121,7 @@ func (t Tree) Set(name, old, value string) error {
 	return nil
 }
 
-// Writable says whether the calling process may set it.
+// Writable says whether the calling process may set a sysctl.
 func (t Tree) Writable(name string) bool {
 	path, err := t.Path(name)
 	return err == nil && unix.Access(path, unix.W_OK) == nil

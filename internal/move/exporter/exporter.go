@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package exporter writes what another balancer is configured by from a configuration, as far as that
-// can express it: the way back of package importer. Each dialect is a package below, which writes from
-// a ledger; nothing of the configuration is dropped silently.
+// Package exporter writes another balancer's configuration from one of ours, as far as that can express it: the way
+// back of package importer. Each dialect is a package below, which writes from a ledger; nothing of the configuration
+// is dropped silently.
 package exporter
 
 import (
@@ -22,13 +22,13 @@ import (
 // ErrNothing says that the other program can express no service; the remarks say why.
 var ErrNothing = errors.New("no service can be expressed")
 
-// Result is what a configuration has become.
+// Result is the result of an export.
 type Result struct {
 	// Text is the other program's configuration; nil where no service can be expressed.
 	Text []byte
 	// Remarks are on the lines that were not carried over as they stand, in their order.
 	Remarks []remark.Remark
-	// Services is how many were carried over, and Left how many remarks are on what was left out.
+	// Services is how many were carried over, and Left how many remarks are on lines that were left out.
 	Services, Left int
 }
 
@@ -56,8 +56,8 @@ func Dialects() []string {
 	return names
 }
 
-// Export writes a configuration in a dialect. An error says what is wrong with the configuration, as
-// config.Parse does; ErrNothing comes with a result, whose remarks say why.
+// Export writes a configuration in a dialect. An error names the faults of the configuration, as config.Parse does;
+// ErrNothing comes with a result, whose remarks say why.
 func Export(name string, file config.Source) (*Result, error) {
 	i := slices.IndexFunc(dialects, func(d dialect) bool { return d.name == name })
 	if i < 0 {

@@ -20,8 +20,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// A case is testdata/NAME.txtar: the configuration `in`, and for each dialect what is expected, and
-// the remarks with it.
+// testcase is testdata/NAME.txtar: the configuration `in`, and for each dialect the expected result, and the remarks
+// with it.
 type testcase struct {
 	name, path string
 	archive    *txtar.Archive
@@ -64,7 +64,7 @@ func (c testcase) export(t testing.TB, dialect string) *Result {
 	return result
 }
 
-// TestGolden: each case becomes what is expected in each dialect.
+// TestGolden: each case becomes the expected result in each dialect.
 func TestGolden(t *testing.T) {
 	for _, c := range cases(t) {
 		got := map[string]string{}
@@ -80,7 +80,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds results against what is expected, or writes that anew.
+// compare holds results against the expected ones, or writes those anew.
 func (c testcase) compare(t *testing.T, got map[string]string) {
 	t.Helper()
 	if *update {
@@ -101,8 +101,8 @@ func (c testcase) compare(t *testing.T, got map[string]string) {
 	}
 }
 
-// TestEverything: of a configuration that has every key, each key is in the result or has a remark, and
-// none is left to the reason for what is not known but those of checks.
+// TestEverything: of a configuration that has every key, each key is in the result or has a remark, and none is left to
+// the reason for unknown keys but those of checks.
 func TestEverything(t *testing.T) {
 	data, err := os.ReadFile("../../balancer/config/testdata/everything.yaml")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestProgramsTake: the program that a dialect belongs to takes what is written.
+// TestProgramsTake: the program that a dialect belongs to takes the result.
 func TestProgramsTake(t *testing.T) {
 	takes := map[string]func(*testing.T, string){
 		"haproxy": haproxyTakes, "ipvsadm": ipvsadmTakes, "keepalived": keepalivedTakes}
@@ -67,7 +67,7 @@ func writePEM(t *testing.T, path string) {
 	}
 }
 
-// haproxyTakes: it warns of nothing either.
+// haproxyTakes: HAProxy takes the result, and warns of nothing either.
 func haproxyTakes(t *testing.T, text string) {
 	dir := t.TempDir()
 	writePEM(t, filepath.Join(dir, "www.pem"))
@@ -78,7 +78,7 @@ func haproxyTakes(t *testing.T, text string) {
 	}
 }
 
-// keepalivedTakes: it says what it does not know, and takes the rest.
+// keepalivedTakes: keepalived reports unknown words, and takes the rest.
 func keepalivedTakes(t *testing.T, text string) {
 	testenv.Root(t)
 	path := write(t, text)

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// The addresses that mode fullnat sends from in an import, where the export has none.
+// sources are the addresses that mode fullnat sends from in an import, where the export has none.
 var sources = []netip.Addr{netip.MustParseAddr("203.0.113.253"), netip.MustParseAddr("2001:db8:ffff::253")}
 
 // imported reads an export by the importer of its dialect.
@@ -36,7 +36,7 @@ func imported(t testing.TB, dialect string, text []byte) *config.Config {
 	return cfg
 }
 
-// balanced is what a round trip keeps of a service.
+// balanced has the properties of a service that a round trip keeps.
 type balanced struct {
 	VIP         netip.AddrPort
 	Protocol    lb.Protocol
@@ -50,7 +50,7 @@ type balanced struct {
 	Proxy       *lb.Proxy
 }
 
-// proxied is what a round trip keeps of what a service of mode proxy does, nil where it does no more than to balance
+// proxied has the properties of mode proxy that a round trip keeps, nil where the service does no more than to balance
 // connections.
 func proxied(s lb.Service) *lb.Proxy {
 	if s.Proxy == nil {
@@ -69,7 +69,7 @@ func proxied(s lb.Service) *lb.Proxy {
 	if p.Speaks == lb.SpeaksTCP { // HAProxy has none then
 		p.Timeouts = lb.ProxyTimeouts{}
 	}
-	// What no route has goes to all backends, which an import says by a route.
+	// Requests that no route fits go to all backends, which an import expresses by a route.
 	if n := len(p.Routes); n > 1 && len(p.Routes[n-1].Hosts)+len(p.Routes[n-1].Paths) == 0 &&
 		len(p.Routes[n-1].Backends) == len(s.Backends) {
 		p.Routes = p.Routes[:n-1]
@@ -77,7 +77,7 @@ func proxied(s lb.Service) *lb.Proxy {
 	return &p
 }
 
-// check is what a round trip keeps of a check.
+// check has the properties of a check that a round trip keeps.
 type check struct {
 	Type                 lb.CheckType
 	Interval, Fast       string
@@ -104,7 +104,8 @@ func checkOf(c lb.Check) check {
 	return k
 }
 
-// kept is what a round trip by a dialect is to keep of a service: all that the exporter says nothing of.
+// kept are the properties of a service that a round trip by a dialect is to keep: all that the exporter has no remark
+// on.
 func kept(dialect string, s lb.Service) balanced {
 	b := balanced{VIP: netip.AddrPortFrom(s.VIP, s.Port), Protocol: s.Protocol, Mode: s.Mode, Scheduler: s.Scheduler,
 		Persistence: lb.Persistence{Timeout: s.Persistence.Timeout, Prefix: s.Persistence.Prefix}}
@@ -149,7 +150,7 @@ func plainly(dialect string, kind lb.CheckType) bool {
 	return false
 }
 
-// haproxy takes off what HAProxy has not.
+// haproxy takes off the properties that HAProxy has not.
 func (b *balanced) haproxy() {
 	if b.Mode != lb.NAT {
 		b.Mode = lb.FullNAT
@@ -182,7 +183,7 @@ func (b *balanced) haproxy() {
 	}
 }
 
-// ipvs takes off what IPVS, with keepalived or without, has not.
+// ipvs takes off the properties that IPVS, with keepalived or without, has not.
 func (b *balanced) ipvs(dialect string, s lb.Service) {
 	b.Backends = nil
 	for _, backend := range s.Backends {
@@ -214,8 +215,8 @@ func (b *balanced) ipvs(dialect string, s lb.Service) {
 	}
 }
 
-// TestRoundTrip: what an importer makes of an export has the services, backends, weights, schedulers,
-// thresholds, persistence and checks of the original, but what the exporter has said that it loses.
+// TestRoundTrip: the import of an export has the services, backends, weights, schedulers, thresholds, persistence and
+// checks of the original, but what the exporter has said that it loses.
 func TestRoundTrip(t *testing.T) {
 	for _, c := range cases(t) {
 		for _, dialect := range Dialects() {
@@ -258,7 +259,7 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// firstWords are those that lines of an export begin with.
+// firstWords are the words that lines of an export begin with.
 var firstWords = map[string]string{
 	"haproxy": "frontend backend use_backend default_backend acl http-request http-after-response retries cookie dynamic-cookie-key nbthread cpu-map hard-stop-after user group " +
 		"defaults mode timeout global external-check insecure-fork-wanted listen bind source balance hash-type maxconn rate-limit tcp-request stick-table stick option http-check server",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package importer makes a configuration of what another balancer is configured by. Each dialect is
-// a package below, which fills a draft; nothing of an input is dropped silently.
+// Package importer makes a configuration of another balancer's. Each dialect is a package below, which fills a draft;
+// nothing of an input is dropped silently.
 package importer
 
 import (
@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Result is what an input has become.
+// Result is the result of an import.
 type Result struct {
 	// Text is the configuration, as a file that Jeoul reads; nil where no service could be carried
 	// over.
@@ -27,7 +27,7 @@ type Result struct {
 	Remarks []remark.Remark
 	// Carried are the lines that are in the configuration, some of them with a remark.
 	Carried []remark.At
-	// Services is how many were carried over, and Left how many remarks are on what was left out.
+	// Services is how many were carried over, and Left how many remarks are on lines that were left out.
 	Services, Left int
 }
 
@@ -35,7 +35,7 @@ type Result struct {
 type dialect struct {
 	name string
 	read func(*draft.Draft, draft.File) error
-	// comments are the marks that begin one.
+	// comments are the marks that begin a comment.
 	comments string
 }
 

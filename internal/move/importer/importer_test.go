@@ -24,8 +24,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// A case is testdata/DIALECT/NAME.txtar: `options`, the input `in` and what it includes, and what
-// is expected: `want.yaml` and `want.remarks`.
+// testcase is testdata/DIALECT/NAME.txtar: `options`, the input `in` and its includes, and the expected results:
+// `want.yaml` and `want.remarks`.
 type testcase struct {
 	dialect, path string
 	archive       *txtar.Archive
@@ -115,8 +115,8 @@ func (c testcase) run(t testing.TB) (*Result, error) {
 	return Import(c.dialect, draft.File{Name: "in", Data: []byte(c.section("in"))}, c.options(t))
 }
 
-// TestGolden: each case becomes what is expected, which Jeoul reads, and each of its lines is
-// carried over or has a remark.
+// TestGolden: each case becomes the expected configuration, which Jeoul reads, and each of its lines is carried over or
+// has a remark.
 func TestGolden(t *testing.T) {
 	for _, c := range cases(t) {
 		t.Run(c.name(), func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// compare holds a result against what is expected, or writes that anew.
+// compare holds a result against the expected one, or writes that anew.
 func (c testcase) compare(t *testing.T, result *Result) {
 	t.Helper()
 	var remarks strings.Builder
@@ -196,7 +196,7 @@ func (c testcase) checkLines(t *testing.T, result *Result) {
 	}
 }
 
-// TestEachDialectHasTen: what is read has been tried with configurations like those of the field.
+// TestEachDialectHasTen: each dialect has been tried with configurations like those of the field.
 func TestEachDialectHasTen(t *testing.T) {
 	count := map[string]int{}
 	for _, c := range cases(t) {
@@ -209,7 +209,7 @@ func TestEachDialectHasTen(t *testing.T) {
 	}
 }
 
-// fuzz has a reader take whatever comes: it may refuse, but what it makes must be read by Jeoul.
+// fuzz has a reader take whatever comes: it may refuse, but a configuration that it makes must be read by Jeoul.
 func fuzz(f *testing.F, name string) {
 	for _, c := range cases(f) {
 		f.Add([]byte(c.section("in")), c.dialect == name)
@@ -266,7 +266,7 @@ func TestLarge(t *testing.T) {
 	}
 }
 
-// TestRefused: what cannot be read is refused with its line.
+// TestRefused: a file that cannot be read is refused with its line.
 func TestRefused(t *testing.T) {
 	ipvs := "-A -t 192.0.2.1:80 -s rr\n-a -t 192.0.2.1:80 -r 192.0.2.2:80 -g\n"
 	for _, c := range []struct{ name, dialect, data, want string }{

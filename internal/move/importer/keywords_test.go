@@ -170,14 +170,14 @@ func TestProgramsKnowPassedOver(t *testing.T) {
 	}
 }
 
-// alone are examples that cannot stand beside others of their place, or that ask for what a test must not do.
+// alone are examples that cannot stand beside others of their place, or that ask for something that a test must not do.
 var alone = []string{"defer-accept", "thread 1", "no-tfo", "no-ssl-reuse", "no-tls-tickets", "--match tcp",
 	"--set-counters 1 60", "nbproc 1", "uid 65534", "gid 65534", "unsetenv A", "resetenv A",
 	"transparent", `comment "web"`, "proxy_cache_lock off;", "quiet", "deferred", "noepoll", "nopoll", "daemon",
 	"working_directory /tmp;",
 	"thread-group 1 1", "sh-fallback", "mh-fallback"}
 
-// keywordLine is a line of what `haproxy -dK` lists of servers and addresses: the word, and how many values it has.
+// keywordLine is a line of `haproxy -dK` about servers and addresses: the word, and how many values it has.
 var keywordLine = regexp.MustCompile(`^\s*(?:server <name> <addr>|bind <addr>(?: ssl)?) (\S+)(?: ([+-]\d+))?`)
 
 // TestNothingSilent: of each parameter of servers and addresses that HAProxy itself says it has, and each option,
@@ -203,7 +203,7 @@ func TestNothingSilent(t *testing.T) {
 	}
 }
 
-// without are words that say what is so without them, or take back what is not there.
+// without are words for a state that holds without them, too, or that take back a thing that is not there.
 var without = []string{"no-check", "no-backup", "no-ssl", "no-check-ssl", "no-agent-check", "no-send-proxy",
 	"no-send-proxy-v2", "no-send-proxy-v2-ssl", "no-send-proxy-v2-ssl-cn", "enabled", "check",
 	"usesrc 7", "option allbackups"}

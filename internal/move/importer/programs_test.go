@@ -64,7 +64,7 @@ func haproxyTakes(t *testing.T, c testcase) {
 	accepts(t, "", program, "-c", "-f", file)
 }
 
-// command is the program's name before what ipvsadm-restore reads.
+// command is the program's name before the input of ipvsadm-restore.
 var command = regexp.MustCompile(`(?m)^(sudo )?\S*ipvsadm `)
 
 // ipvsadmTakes loads the rules into the kernel of a namespace: ipvsadm does not judge them without.
@@ -83,8 +83,7 @@ func ipvsadmTakes(t *testing.T, c testcase) {
 	accepts(t, command.ReplaceAllString(text, ""), testenv.Program(t, "unshare"), "--net", "ipvsadm-restore")
 }
 
-// iptablesTakes judges the rules in a namespace of its own; command lines become what iptables-restore
-// reads.
+// iptablesTakes judges the rules in a namespace of its own; command lines become input of iptables-restore.
 func iptablesTakes(t *testing.T, c testcase) {
 	testenv.Root(t)
 	text, program := c.section("in"), "iptables-restore"
@@ -105,7 +104,7 @@ func iptablesTakes(t *testing.T, c testcase) {
 	accepts(t, text, testenv.Program(t, "unshare"), "--net", testenv.Program(t, program), "--test")
 }
 
-// iptablesCommand is a command line, with its table and what it does there.
+// iptablesCommand is a command line, with its table and its operation.
 var iptablesCommand = regexp.MustCompile(`(?m)^(?:sudo )?\S*ip6?tables (?:-w )?(?:-t (\S+) )?(.*)$`)
 
 // keepalivedTakes: a script that is not there is no fault of the syntax's.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package remark holds what a person is told of the lines of a file while it is written anew in
-// another language: what was left out, and what does not do quite the same.
+// Package remark holds the remarks on the lines of a file while it is written anew in another language: lines that were
+// left out, and lines with a counterpart that differs.
 package remark
 
 import (
@@ -19,12 +19,12 @@ type At struct {
 // String returns "file:line".
 func (a At) String() string { return fmt.Sprintf("%s:%d", a.File, a.Line) }
 
-// Kind is what has become of a line that was not carried over as it stands.
+// Kind is the fate of a line that was not carried over as it stands.
 type Kind string
 
 // The kinds.
 const (
-	// Left is not in the result, and what the line does is not done.
+	// Left is not in the result, and the line has no effect.
 	Left Kind = "left out"
 	// Approximated is in the result, and does not do quite the same.
 	Approximated Kind = "approximated"
@@ -32,24 +32,24 @@ const (
 	Needless Kind = "not needed"
 )
 
-// Remark is what a person is told of a line.
+// Remark is a remark on a line, for a person.
 type Remark struct {
 	At   At
 	Kind Kind
 	// Text is the line, shortened.
 	Text string
-	// Why says why, and what to do.
+	// Why is the reason and the remedy.
 	Why string
 }
 
 // String returns "file:line: kind: `line`: why".
 func (r Remark) String() string { return fmt.Sprintf("%s: %s: `%s`: %s", r.At, r.Kind, r.Text, r.Why) }
 
-// longest bounds what is shown of a line, in characters.
+// longest bounds the text of a line that is shown, in characters.
 const longest = 100
 
-// Shorten returns a line without what a terminal or a comment would take for something else, and not
-// all of a long one.
+// Shorten returns a line without characters that a terminal or a comment would take for something else, and not all of
+// a long one.
 func Shorten(line string) string {
 	text := []rune(Printable(strings.Join(strings.Fields(line), " ")))
 	if len(text) > longest {
@@ -58,7 +58,7 @@ func Shorten(line string) string {
 	return string(text)
 }
 
-// Printable replaces characters that are not.
+// Printable replaces characters that are not printable.
 func Printable(text string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {

@@ -21,7 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// pageTimeout bounds what a page is waited for.
+// pageTimeout bounds every wait for a page.
 const pageTimeout = 2 * time.Minute
 
 // Tab is a page in a browser of its own, which ends with the test.
@@ -49,7 +49,7 @@ func Open(tb testing.TB, url string) *Tab {
 	return t
 }
 
-// note keeps what the page does wrong: exceptions, and what its content security policy forbids.
+// note keeps the page's faults: exceptions, and violations of its content security policy.
 func (t *Tab) note(event any) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -61,7 +61,7 @@ func (t *Tab) note(event any) {
 		}
 		t.add(text)
 	case *log.EventEntryAdded:
-		// What the network refuses is a part of the tests.
+		// Refusals by the network are a part of the tests.
 		if e.Entry.Source != "network" {
 			t.add(fmt.Sprintf("%s: %s (%s)", e.Entry.Source, e.Entry.Text, e.Entry.URL))
 		}
@@ -75,7 +75,7 @@ func (t *Tab) add(fault string) {
 	}
 }
 
-// Faults returns what the page has done wrong so far: exceptions, and what its content security policy has forbidden.
+// Faults returns the page's faults so far: exceptions, and violations of its content security policy.
 func (t *Tab) Faults() []string {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -107,7 +107,7 @@ func do[T any](t *Tab, action chromedp.Action[T]) (value T) {
 	return value
 }
 
-// Eval returns the value of an expression of JavaScript as JSON; of a promise, what it becomes.
+// Eval returns the value of an expression of JavaScript as JSON; of a promise, its result.
 func (t *Tab) Eval(expression string) []byte {
 	t.tb.Helper()
 	return do(t, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
@@ -137,14 +137,14 @@ func (t *Tab) Until(what, expression string) {
 	}
 }
 
-// Click clicks on what a selector finds first.
+// Click clicks on the first element that a selector finds.
 func (t *Tab) Click(selector string) {
 	t.tb.Helper()
 	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
 	do(t, chromedp.Click(chromedp.CSS(selector)))
 }
 
-// Type has a person type into what a selector finds first, in the place of what is there.
+// Type has a person type into the first element that a selector finds, in the place of its text.
 func (t *Tab) Type(selector, text string) {
 	t.tb.Helper()
 	t.Until("there is "+selector, fmt.Sprintf("document.querySelector(%q)", selector))
@@ -175,7 +175,7 @@ func (t *Tab) Window(width, height int, dark bool) {
 // Freeze stops all that the page does, as browsers do with tabs that were not looked at for long; Thaw has it go on.
 func (t *Tab) Freeze() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateFrozen) }
 
-// Thaw ends what Freeze has begun.
+// Thaw ends the frozen state that Freeze has begun.
 func (t *Tab) Thaw() { t.tb.Helper(); t.lifecycle(page.SetWebLifecycleStateStateActive) }
 
 func (t *Tab) lifecycle(state page.SetWebLifecycleStateState) {
@@ -191,7 +191,7 @@ func (t *Tab) Go(url string) {
 	do(t, chromedp.Navigate(url))
 }
 
-// Picture returns what the window shows, as PNG.
+// Picture returns a picture of the window, as PNG.
 func (t *Tab) Picture() []byte {
 	t.tb.Helper()
 	return do(t, chromedp.CaptureScreenshot())

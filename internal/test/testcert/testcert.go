@@ -28,7 +28,7 @@ type Authority struct {
 	key  *ecdsa.PrivateKey
 }
 
-// NewAuthority makes one, which a test's end takes away.
+// NewAuthority makes an authority, which a test's end takes away.
 func NewAuthority(t *testing.T) *Authority {
 	t.Helper()
 	a := &Authority{File: filepath.Join(t.TempDir(), "ca.pem")}

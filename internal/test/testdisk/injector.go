@@ -106,7 +106,7 @@ type change struct {
 	path, descriptor, address int
 }
 
-// changes are those that Go's os and net packages make of them.
+// changes are the operations on files by the system calls that Go's os and net packages make.
 var changes = map[uint32]change{
 	unix.SYS_OPENAT:    {op: Open, path: 2},
 	unix.SYS_RENAMEAT:  {op: Rename, path: 4},
@@ -144,13 +144,13 @@ func (c change) file(n *unotify.Notice) string {
 	return path
 }
 
-// Report has an injector decide on what this process does to files, if the environment says so.
+// Report has an injector decide on this process's operations on files, if the environment says so.
 func Report() error {
 	at := os.Getenv(told)
 	if at == "" {
 		return nil
 	}
-	// What it starts is halted with it, and has no injector of its own.
+	// A process that it starts is halted with it, and has no injector of its own.
 	if err := os.Unsetenv(told); err != nil {
 		return err
 	}

@@ -22,8 +22,8 @@ import (
 // where is set for a process of TestInjector: the directory that it works in.
 const where = "JEOUL_TEST_DISK_WHERE"
 
-// TestInjector has each change of files by a process fail in turn: the process gets the error, and what it did before
-// is there.
+// TestInjector has each change of files by a process fail in turn: the process gets the error, and its changes of
+// before are there.
 func TestInjector(t *testing.T) {
 	testenv.Root(t)
 	program, err := os.Executable()

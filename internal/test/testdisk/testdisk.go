@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// Op is what is done to a file.
+// Op is an operation on a file.
 type Op string
 
 // The operations that fail.
@@ -34,14 +34,14 @@ const (
 	Bind  Op = "bind"
 )
 
-// Trouble is what is wrong with a file system.
+// Trouble is a fault of a file system.
 type Trouble struct {
 	Name string
 	Err  error
 	Ops  []Op
 }
 
-// Troubles are those that a file system of a machine can have.
+// Troubles are the faults that a file system of a machine can have.
 var Troubles = []Trouble{
 	{"no room", unix.ENOSPC, []Op{Write, Allocate, MkdirAll}},
 	{"no inodes", unix.ENOSPC, []Op{Create, MkdirAll}},
@@ -60,7 +60,7 @@ type FileSystem struct {
 	failed int
 }
 
-// Fail has what the trouble is about fail from now on, after so many times; nil: nothing.
+// Fail has the operations of the trouble fail from now on, after so many times; nil: none.
 func (f *FileSystem) Fail(trouble *Trouble, after int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -172,7 +172,7 @@ func (f *file) Allocate(size int64) error {
 	return f.File.Allocate(size)
 }
 
-// Close closes it, whatever it says.
+// Close closes the file, also where the trouble has Close fail.
 func (f *file) Close() error {
 	err := f.of.fails(Close, f.path)
 	if closed := f.File.Close(); err == nil {
@@ -185,7 +185,7 @@ func (f *file) Close() error {
 type Spare struct {
 	mu   sync.Mutex
 	kept map[string][]byte
-	// Err is what Store returns, if it is not nil.
+	// Err is the error of Store, if it is not nil.
 	Err error
 }
 

@@ -15,7 +15,7 @@ import (
 
 const index = "docs/README.md"
 
-// TestLinks: what a page links to exists, and so does the part of it that the link names.
+// TestLinks: the target of each link exists, and so does the part of it that the link names.
 func TestLinks(t *testing.T) {
 	pages := map[string]Page{}
 	for _, page := range Pages(t) {
@@ -35,7 +35,7 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// follow returns what is wrong with a link of the page, or nothing.
+// follow returns the fault of a link of the page, or nothing.
 func (p Page) follow(root string, pages map[string]Page, target string) string {
 	if strings.Contains(target, "://") {
 		return ""
@@ -54,7 +54,7 @@ func (p Page) follow(root string, pages map[string]Page, target string) string {
 	return ""
 }
 
-// TestIndex: each page can be reached from the index in one step; but for results, and what the root has.
+// TestIndex: each page can be reached from the index in one step; but for results, and the pages at the root.
 func TestIndex(t *testing.T) {
 	reached := map[string]bool{index: true}
 	pages := Pages(t)

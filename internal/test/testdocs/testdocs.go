@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testdocs reads the project's pages for tests: what they link to, and the code they show.
+// Package testdocs reads the project's pages for tests: their links, and the code they show.
 package testdocs
 
 import (
@@ -43,7 +43,7 @@ func Root(t testing.TB) string {
 	}
 }
 
-// Pages returns README.md, CONTRIBUTING.md, CHANGELOG.md, and what is below docs, by path.
+// Pages returns README.md, CONTRIBUTING.md, CHANGELOG.md, and the pages below docs, by path.
 func Pages(t testing.TB) []Page {
 	t.Helper()
 	root := Root(t)
@@ -112,8 +112,8 @@ func (p Page) Links() []string {
 	return targets
 }
 
-// Anchors returns what links to parts of the page may end with: its headings, as
-// GitHub makes anchors of them.
+// Anchors returns the fragments that links to parts of the page may have: its headings, as GitHub makes anchors of
+// them.
 func (p Page) Anchors() map[string]bool {
 	anchors := map[string]bool{}
 	for _, line := range p.prose() {

@@ -145,7 +145,7 @@ func Sysctl(name string) (string, error) {
 	return strings.TrimSpace(string(data)), err
 }
 
-// Eventually polls until ok returns true, and fails the test with what it was waiting for if that takes longer than
+// Eventually polls until ok returns true, and fails the test with the name of the condition if that takes longer than
 // bound. The longer it has waited, the more seldom it looks: to ask a balancer for its status 200 times a second takes
 // a core from the tests beside it.
 func Eventually(tb testing.TB, bound time.Duration, what string, ok func() bool) {

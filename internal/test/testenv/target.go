@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// `make test` runs one case of each kind and must stay short. What is longer belongs to a target of the
-// Makefile that the test names with Target; CONTRIBUTING.md lists the targets. TargetVariable holds the
-// name of the target that runs; All stands for every test of the tree.
+// `make test` runs one case of each kind and must stay short. A longer test belongs to a target of the Makefile that
+// the test names with Target; CONTRIBUTING.md lists the targets. TargetVariable holds the name of the target that runs;
+// All stands for every test of the tree.
 const (
 	TargetVariable = "JEOUL_TEST_TARGET"
 	All            = "all"
@@ -63,7 +63,7 @@ func topLevel(tb testing.TB) string {
 	return name
 }
 
-// HooksTarget is the target that runs in every hook what `make test` runs in one.
+// HooksTarget is the target that runs in every hook the tests that `make test` runs in one.
 const HooksTarget = "test-hooks"
 
 // OneOf returns the index of one of n variants of a test, such as the hooks that a program runs in. It

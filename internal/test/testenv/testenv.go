@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testenv says what a test needs from the machine it runs on.
+// Package testenv names and checks the requirements of a test on the machine it runs on.
 package testenv
 
 import (

@@ -23,8 +23,7 @@ type Wire struct {
 	index int
 }
 
-// OpenWire opens a packet socket on the interface of that name in ns. It
-// receives what comes in from now on.
+// OpenWire opens a packet socket on the interface of that name in ns. It receives frames that come in from now on.
 func OpenWire(tb testing.TB, ns *namespace.Namespace, name string) *Wire {
 	tb.Helper()
 	w := &Wire{tb: tb}
@@ -55,7 +54,7 @@ func (w *Wire) Send(parts ...gopacket.SerializableLayer) {
 	}
 }
 
-// How long a frame is waited for, and after how long what may have been dropped is sent again: frames of all
+// How long a frame is waited for, and after how long one that may have been dropped is sent again: frames of all
 // namespaces share a queue of each core (net.core.netdev_max_backlog), which a neighbour's flood may have filled.
 const (
 	wireTimeout = time.Minute
@@ -73,7 +72,7 @@ func (w *Wire) Next(what string, want func(gopacket.Packet) bool) gopacket.Packe
 	return packet
 }
 
-// Answer is Next for what comes of something that is sent: each second, until it has come, or for a minute.
+// Answer is Next for the answer to something that is sent: each second, until it has come, or for a minute.
 func (w *Wire) Answer(what string, send func(), want func(gopacket.Packet) bool) gopacket.Packet {
 	w.tb.Helper()
 	for deadline := time.Now().Add(wireTimeout); time.Now().Before(deadline); {

@@ -22,8 +22,8 @@ type call struct {
 	path int
 }
 
-// calls are those whose effect outlives a process, or may. Netlink's requests and ethtool's are told
-// from questions by nothing that a filter sees, so each is a step.
+// calls are the system calls whose effect outlives a process, or may. Netlink's requests and ethtool's are told from
+// questions by nothing that a filter sees, so each is a step.
 var calls = []call{
 	{name: "bpf", number: unix.SYS_BPF, values: []uint32{unix.BPF_MAP_UPDATE_ELEM, unix.BPF_MAP_DELETE_ELEM,
 		unix.BPF_MAP_UPDATE_BATCH,

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package testkill kills a process of a test at a step of its choice: before a system call whose
-// effect outlives the process. Which calls those are is told to the kernel, which halts the process at
-// each of them (seccomp's user notification), so a new step in the code under test is a new step of
-// the walk, without a word in that code. What a process writes to memory that it shares with packets is
-// between two steps.
+// Package testkill kills a process of a test at a step of its choice: before a system call whose effect outlives the
+// process. Which calls those are is told to the kernel, which halts the process at each of them (seccomp's user
+// notification), so a new step in the code under test is a new step of the walk, without a word in that code. Writes to
+// memory that a process shares with packets are between two steps.
 package testkill
 
 import (

@@ -85,7 +85,7 @@ func TestOfVictim(t *testing.T) {
 	if err := Report(); err != nil {
 		t.Fatal(err)
 	}
-	// What comes before the beginning is no step.
+	// A system call before the beginning is no step.
 	if err := os.WriteFile(filepath.Join(dir, "before"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package unotify halts a process of a test at system calls, and asks the test what becomes of each
+// Package unotify halts a process of a test at system calls, and asks the test for the result of each
 // (seccomp_unotify(2)).
 package unotify
 
@@ -45,8 +45,8 @@ const (
 	OffsetArgument = 16
 )
 
-// Install has the kernel halt this process, and those that it starts, at what a filter asks about, and sends the
-// descriptor that notices are read from over a unix socket.
+// Install has the kernel halt this process, and those that it starts, at the system calls that a filter asks about, and
+// sends the descriptor that notices are read from over a unix socket.
 func Install(program []unix.SockFilter, socket int) error {
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: unsafe.SliceData(program)}
 	// Every thread is halted, and by nothing but the end once it is asked about.
@@ -64,7 +64,7 @@ func Install(program []unix.SockFilter, socket int) error {
 	return unix.Close(int(listener))
 }
 
-// Receive receives that descriptor.
+// Receive receives the descriptor of Install.
 func Receive(from *net.UnixConn) (int, error) {
 	data, rights := make([]byte, 1), make([]byte, unix.CmsgSpace(4))
 	_, n, _, _, err := from.ReadMsgUnix(data, rights)

@@ -36,7 +36,7 @@ func newZoo(t *testing.T, stdout *bytes.Buffer) *kong.Kong {
 	return parser
 }
 
-// TestExplain: each mistake is told with what is allowed and what is near.
+// TestExplain: each mistake is told with the allowed words and the nearest one.
 func TestExplain(t *testing.T) {
 	for line, want := range map[string]string{
 		"fed":                              "fed: unknown command; did you mean feed?\nsee `zoo --help`",

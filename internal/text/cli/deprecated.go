@@ -13,7 +13,7 @@ import (
 // Deprecated is a spelling of a flag that was replaced. It still works, until the release that the
 // program names.
 type Deprecated struct {
-	// Commands are those that had it, such as "bench packets".
+	// Commands are the commands that had it, such as "bench packets".
 	Commands []string
 	// Flag is the old spelling, with its hyphens: --json, or -o.
 	Flag string

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// Explain makes of an error of the parser one that says what is allowed, and what is nearest to what
-// was typed; args are the words of the command line.
+// Explain makes of an error of the parser one that names the allowed words, and the one nearest to the word typed; args
+// are the words of the command line.
 func Explain(app *kong.Application, args []string, err error) error {
 	node, rest := walk(app.Node, args)
 	text := err.Error()
@@ -40,17 +40,17 @@ func Explain(app *kong.Application, args []string, err error) error {
 	return fmt.Errorf("%w\nsee `%s --help`", err, Called(app, node))
 }
 
-// What kong says; the test of the model holds it to that.
+// The errors of kong; the test of the model holds it to these.
 var (
 	unknownFlag = regexp.MustCompile(`^unknown flag (-[^\s,]*)`)
 	wrongChoice = regexp.MustCompile(`^(\S+)(?: \.\.\.\]?)? must be one of .* but got "(.*)"$`)
 	missingSome = regexp.MustCompile(`^(expected "|missing positional arguments |missing flags: )`)
 	unexpected  = regexp.MustCompile(`^unexpected argument (.*?)(?:, did you mean .*)?$`)
-	// A type that reads its own words refuses others before kong does, and may have more than the flag.
+	// unreadChoice: a type that reads its own words refuses others before kong does, and may have more than the flag.
 	unreadChoice = regexp.MustCompile(`^(--[a-z-]+): [^"]*"([^"]*)"`)
 )
 
-// noCommand says which commands there are.
+// noCommand lists the commands.
 func noCommand(app *kong.Application, node *kong.Node, rest []string) error {
 	names := commandNames(node)
 	if len(rest) == 0 {
@@ -80,7 +80,7 @@ func commandNames(node *kong.Node) (names []string) {
 	return names
 }
 
-// allowed says of an unknown word what was meant, or which words are known.
+// allowed answers an unknown word with the nearest one, or with all known ones.
 func allowed(what, word string, names []string) string {
 	if near := nearby(word, names); near != "" {
 		return fmt.Sprintf("unknown %s; did you mean %s?", what, near)
@@ -152,7 +152,7 @@ func noChoice(name, got string, words []string) error {
 	return fmt.Errorf("%s: %q is not possible; use one of %s", name, got, list)
 }
 
-// missing names the flags that a command needs, and says what they are for.
+// missing names the flags that a command needs, and their purpose.
 func missing(node *kong.Node) error {
 	var errs []error
 	together := map[string][]string{}
@@ -173,7 +173,7 @@ func missing(node *kong.Node) error {
 	return errors.Join(errs...)
 }
 
-// fewArguments names the arguments that a command takes, and says what they may be.
+// fewArguments names the arguments that a command takes, and their values.
 func fewArguments(app *kong.Application, node *kong.Node) error {
 	var errs []error
 	for _, value := range node.Positional {
@@ -187,7 +187,7 @@ func fewArguments(app *kong.Application, node *kong.Node) error {
 	return errors.Join(append(errs, fmt.Errorf("write %s", usage(app, node)))...)
 }
 
-// manyArguments says of an argument that is too many what the command takes.
+// manyArguments names the arguments that the command takes, where there is one too many.
 func manyArguments(app *kong.Application, node *kong.Node, word string) error {
 	if node.Parent.DefaultCmd == node {
 		if near := nearby(word, commandNames(node.Parent)); near != "" {

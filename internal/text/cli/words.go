@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cli is what a kong command line adds to be kubectl's and ip's users' own: help grouped by
-// task, errors that say what is allowed, and old spellings that work for one release.
+// Package cli makes a kong command line kubectl's and ip's users' own: help grouped by task, errors that name the
+// allowed words, and old spellings that work for one release.
 package cli
 
 import (

@@ -212,7 +212,7 @@ func TestProblems(t *testing.T) {
 	}
 }
 
-// TestElementsDoNotShare: what one element of a list has is not another's.
+// TestElementsDoNotShare: the values of one element of a list are not another's.
 func TestElementsDoNotShare(t *testing.T) {
 	got, problems := read(t, "name: a\ngate: g\ncages: [{name: c, depth: 7}, {name: d}]\n")
 	if want := []cage{{"c", 7}, {"d", 2}}; !cmp.Equal(want, got.Cages) || problems != nil {

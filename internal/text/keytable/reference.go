@@ -59,7 +59,7 @@ func (p *page) table(path string, keys []entry) {
 	}
 }
 
-// list writes the keys of a mapping as terms, with what they take and do.
+// list writes the keys of a mapping as terms, with their kinds and effects.
 func (p *page) list(path string, keys []entry) {
 	for _, k := range keys {
 		takes := k.kindIn(path)
@@ -84,7 +84,7 @@ func (e entry) path(in string) string {
 	return path
 }
 
-// kindIn says what is written; a mapping leads to its section.
+// kindIn is the kind of a key's value; a mapping leads to its section.
 func (e entry) kindIn(in string) string {
 	if e.value.keys == nil {
 		return e.value.kind

@@ -17,16 +17,15 @@ import (
 
 // Scalar is how a single value is written.
 type Scalar[V comparable] struct {
-	// Parse returns the value of a text, or what is wrong with it and what to write
-	// instead.
+	// Parse returns the value of a text, or the fault and the remedy.
 	Parse func(text string) (value V, wrong string)
 	// Show is the text of a value: Parse's inverse.
 	Show func(V) string
-	// Kind says in words what is written: "a whole number from 1 to 65535".
+	// Kind describes the text in words: "a whole number from 1 to 65535".
 	Kind string
 	// Schema is the JSON schema of the value.
 	Schema map[string]any
-	// Tag is YAML's type of what is written; empty for text.
+	// Tag is YAML's type of the scalar; empty for text.
 	Tag string
 }
 
@@ -129,8 +128,8 @@ func Word[V comparable, P interface {
 	}
 }
 
-// durationPattern is what time.ParseDuration takes, but for signs and fractions without
-// digits before the point.
+// durationPattern matches the texts that time.ParseDuration takes, but for signs and fractions without digits before
+// the point.
 const durationPattern = `^([0-9]+(\.[0-9]*)?(ns|us|µs|ms|s|m|h))+$`
 
 // Duration is a length of time from shortest to longest, both included.

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Schema returns the JSON schema (draft 2020-12) of the mapping, indented: what an editor
-// needs to complete and check keys. It knows nothing of checks across keys.
+// Schema returns the JSON schema (draft 2020-12) of the mapping, indented: by it an editor completes and checks keys.
+// It knows nothing of checks across keys.
 func Schema[T any](t Table[T], title string) ([]byte, error) {
 	schema := object(untyped(t).entries())
 	schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
@@ -47,7 +47,7 @@ func object(keys []entry) map[string]any {
 
 func needs(name string) map[string]any { return map[string]any{"required": []any{name}} }
 
-// schema is that of a key's value, with its explanation.
+// schema is the JSON schema of a key's value, with its explanation.
 func (e entry) schema() map[string]any {
 	schema := maps.Clone(e.value.schema)
 	switch {

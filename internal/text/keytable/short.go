@@ -15,7 +15,7 @@ import (
 // for.
 type short struct {
 	mappings
-	// word is the key whose value that is.
+	// word is the key whose value the single value is.
 	word string
 	// lone: the value is a mapping and not a list of them; several is then the key of the list.
 	lone    bool

@@ -14,9 +14,9 @@ type switched struct {
 	on func(of any) *bool
 }
 
-// Switch is a mapping of keys of its own, read into a field of T, that is off where none is written.
-// What is written switches it on; `true` alone does with the keys as they are where none is written, and
-// `false` does not. No key may be required.
+// Switch is a mapping of keys of its own, read into a field of T, that is off where none is written. Any key switches
+// it on; `true` alone does with the keys as they are where none is written, and `false` does not. No key may be
+// required.
 func Switch[T, V any](at func(*T) *V, on func(*V) *bool, table Table[V]) Value[T] {
 	return Value[T]{switched{newMapping(at, table), func(of any) *bool { return on(of.(*V)) }}}
 }

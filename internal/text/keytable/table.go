@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package keytable describes a file's keys once, and reads, writes and documents the
-// file from that description: Read takes YAML into Go values and reports what is wrong
-// with file, line and field; Write makes YAML of the values again; Reference is the
-// page that explains the keys, and Schema the JSON schema for editors. What a key means
-// beside others is checked by the package that has the table.
+// Package keytable describes a file's keys once, and reads, writes and documents the file from that description: Read
+// takes YAML into Go values and reports faults with file, line and field; Write makes YAML of the values again;
+// Reference is the page that explains the keys, and Schema the JSON schema for editors. What a key means beside others
+// is checked by the package that has the table.
 package keytable
 
 import (
@@ -26,25 +25,24 @@ type Key[T any] struct {
 	// with Beside.
 	Unless string
 	Beside bool
-	// What says what the key does: Markdown, whole sentences.
+	// Text for the reference page on the key's effect: Markdown, whole sentences.
 	What string
-	// Refused says what refuses a value that its type permits; empty where nothing does.
+	// Refused names the condition that refuses a value which its type permits; empty where there is none.
 	Refused string
 	// Since is the release that brought the key; empty for the first one.
 	Since string
-	// Gone says why the key is no longer there and what to write instead; such a key is
-	// neither written nor explained.
+	// Gone says why the key is no longer there and names its replacement; such a key is neither written nor explained.
 	Gone string
-	// Value is what the key takes; none where it is gone.
+	// Value is the kind of the key's value; none where it is gone.
 	Value Value[T]
 }
 
-// Value is what a key of a mapping takes. The values are Scalar fields (Field, Optional), mappings (Mapping), and lists
-// of either (Mappings, Items). The zero Value is that of a key that is gone.
+// Value is the kind of a key's value in a mapping. The values are Scalar fields (Field, Optional), mappings (Mapping),
+// and lists of either (Mappings, Items). The zero Value is that of a key that is gone.
 type Value[T any] struct{ of value }
 
-// value is a Value whose T the compiler does not know, so that what reads, writes and explains tables is compiled once
-// and not for each type that has keys. What it is given is a *T.
+// value is a Value whose T the compiler does not know, so that the code that reads, writes and explains tables is
+// compiled once and not for each type that has keys. The arguments are a *T each.
 type value interface {
 	// reset makes the value in *to the one that holds where the key is not written.
 	reset(to any)
@@ -52,17 +50,17 @@ type value interface {
 	read(f *yamlfile.File, node *yaml.Node, field string, to any)
 	// write returns the value in *from as a node; nil where it need not be written.
 	write(from any) *yaml.Node
-	// describe says what the value may be.
+	// describe describes the value's kind.
 	describe() description
 }
 
-// description is what the reference page and the schema say of a value.
+// description is the description of a value for the reference page and the schema.
 type description struct {
-	// kind says in words what is written, and fallback what holds where nothing is.
+	// kind describes the text in words, and fallback the default.
 	kind, fallback string
-	// schema is the JSON schema of the value, without what its keys say.
+	// schema is the JSON schema of the value, without the parts of its keys.
 	schema map[string]any
-	// list: the value is a list of what keys describe. keys is nil for scalars.
+	// list: the value is a list of mappings, which keys describe. keys is nil for scalars.
 	list bool
 	keys []entry
 	// word is the JSON schema of the single value that may stand for a mapping; nil where none
@@ -105,11 +103,11 @@ func untyped[T any](t Table[T]) table {
 	return table{keys, func(to any) { *to.(*T) = *new(T) }, func() any { return new(T) }}
 }
 
-// Reset makes *to what a mapping without any key stands for.
+// Reset makes *to the value of a mapping without any key.
 func Reset[T any](t Table[T], to *T) { untyped(t).reset(to) }
 
-// Read takes the mapping of a node, whose path is field, into *to, which was Reset. What
-// is wrong is reported to the file; such values are left as they were.
+// Read takes the mapping of a node, whose path is field, into *to, which was Reset. Faults are reported to the file;
+// such values are left as they were.
 func Read[T any](t Table[T], f *yamlfile.File, node *yaml.Node, field string, to *T) {
 	untyped(t).read(f, node, field, to)
 }

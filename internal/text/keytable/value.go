@@ -12,7 +12,7 @@ import (
 
 // field is a single value.
 type field struct {
-	// take has the value that a text stands for in *to, or says what is wrong with it.
+	// take has the value that a text stands for in *to, or returns the fault.
 	take func(to any, text string) (wrong string)
 	// show returns the value's text, and whether it must be written.
 	show func(from any) (text string, needed bool)
@@ -30,16 +30,15 @@ func Field[T any, V comparable](at func(*T) *V, scalar Scalar[V], standard V) Va
 	return Computed(getter(at, standard), setter(at), scalar, standard, words)
 }
 
-// Optional is a single value in a field of T that stays zero where none is written; then
-// holds what fallback says in words, for which the package that has the table provides.
-// Empty words are for a value that is required, or whose absence says nothing.
+// Optional is a single value in a field of T that stays zero where none is written; then the default holds that
+// fallback describes, for which the package that has the table provides. Empty words are for a value that is required,
+// or whose absence says nothing.
 func Optional[T any, V comparable](at func(*T) *V, scalar Scalar[V], fallback string) Value[T] {
 	return Computed(getter(at, *new(V)), setter(at), scalar, *new(V), fallback)
 }
 
-// Computed is a single value that T does not keep as it is written: get returns it, and
-// whether it must be written. Where none is written, standard is set unless it is zero,
-// and fallback says in words what holds.
+// Computed is a single value that T does not keep as it is written: get returns it, and whether it must be written.
+// Where none is written, standard is set unless it is zero, and fallback describes the default.
 func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scalar Scalar[V], standard V,
 	fallback string) Value[T] {
 	f := field{tag: scalar.Tag, kind: scalar.Kind, fallback: fallback, schema: scalar.Schema}
@@ -63,7 +62,7 @@ func Computed[T any, V comparable](get func(*T) (V, bool), set func(*T, V), scal
 	return Value[T]{f}
 }
 
-// getter finds that what holds anyway need not be written.
+// getter finds that a value which holds anyway need not be written.
 func getter[T any, V comparable](at func(*T) *V, standard V) func(*T) (V, bool) {
 	return func(from *T) (V, bool) { return *at(from), *at(from) != standard }
 }
@@ -140,10 +139,9 @@ func (v mapping) describe() description {
 // Length bounds a list that must have an element.
 type Length struct {
 	Max int
-	// Empty and TooMany say what to do about a list without elements, and about one with
-	// more than Max.
+	// Empty and TooMany name the remedy for a list without elements, and for one with more than Max.
 	Empty, TooMany string
-	// Absent says in words what holds where there is no list; empty for one that is required.
+	// Absent describes the default where there is no list; empty for one that is required.
 	Absent string
 }
 
@@ -244,7 +242,7 @@ type items[T any, V comparable] struct {
 	scalar Scalar[V]
 	noun   string
 	length Length
-	// keep: what was refused stays as a zero value, so that the others keep their places.
+	// keep: a refused element stays as a zero value, so that the others keep their places.
 	keep bool
 	// lone: a list of one is written by another key.
 	lone bool

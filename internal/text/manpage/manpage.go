@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package manpage makes manual pages, one for each command, of the model that the command line
-// is parsed by: what `--help` says, a page says too.
+// Package manpage makes manual pages, one for each command, of the model that the command line is parsed by: the texts
+// of `--help` are on the pages, too.
 package manpage
 
 import (
@@ -25,7 +25,7 @@ const manual = "Jeoul"
 
 // Page is a manual page.
 type Page struct {
-	// Name is that of its file, such as jeoul-run.1.
+	// Name is the name of its file, such as jeoul-run.1.
 	Name string
 	// Roff is its text, for man(1).
 	Roff []byte
@@ -40,8 +40,8 @@ func Document(name string, section int, release, summary, text string) Page {
 	return Page{Name: fmt.Sprintf("%s.%d", name, section), Roff: md2man.Render([]byte(b.String()))}
 }
 
-// Commands makes the pages of a program: that of the program itself, and one for each of its
-// commands that is not hidden. What ends every page, such as files and other pages, is in also.
+// Commands makes the pages of a program: that of the program itself, and one for each of its commands that is not
+// hidden. The end of every page, such as files and other pages, is in also.
 func Commands(app *kong.Application, release, also string) []Page {
 	var pages []Page
 	var visit func(*kong.Node)
@@ -66,7 +66,7 @@ func Command(node *kong.Node) string {
 	return Command(node.Parent) + " " + node.Name
 }
 
-// text is what a command's page says after its name.
+// text is the page of a command after its name.
 func text(node *kong.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "## SYNOPSIS\n%s\n\n## DESCRIPTION\n%s\n\n", synopsis(node), plain(node.Help))
@@ -94,7 +94,7 @@ func text(node *kong.Node) string {
 	return b.String()
 }
 
-// section writes a list of terms and what they mean, where there are any.
+// section writes a list of terms and their meanings, where there are any.
 func section[T any](b *strings.Builder, title string, items []T, item func(T) (term, what string)) {
 	if len(items) == 0 {
 		return

@@ -23,8 +23,8 @@ type cli struct {
 	Hidden struct{} `cmd:"" hidden:"" help:"Unseen."`
 }
 
-// TestCommands: a page says what help says, and characters that mean something to Markdown or
-// to roff are shown as they are.
+// TestCommands: a page has the texts of help, and characters that mean something to Markdown or to roff are shown as
+// they are.
 func TestCommands(t *testing.T) {
 	app, err := kong.New(&cli{}, kong.Name("tool"), kong.Description("Does it."))
 	if err != nil {
@@ -74,7 +74,7 @@ How many <knots>; see \fB--help\fR\&.
 	}
 }
 
-// TestText: what a terminal cannot follow is left out.
+// TestText: comments, the title and targets of links are left out, of which a terminal has no use.
 func TestText(t *testing.T) {
 	got := Text("<!-- Made\nby hand. -->\n# Title\n\nSee [the page](../a.md#b), [`other`](#c).\n\n## Part\n")
 	if want := "\nSee the page, `other`.\n\n## Part\n"; got != want {

@@ -10,8 +10,8 @@ import (
 // special are the characters that mean something in Markdown.
 const special = "\\*_<>[]#|~{}"
 
-// plain writes a text so that Markdown leaves it as it is. Between backticks, which help texts
-// have for what is typed, it does so anyway.
+// plain writes a text so that Markdown leaves it as it is. Between backticks, which help texts have around words to
+// type, it does so anyway.
 func plain(text string) string {
 	var b strings.Builder
 	code := false

@@ -12,9 +12,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode reads the one document in data strictly into a struct with yaml tags: true if
-// that could be done, else what is wrong has been reported. The lines of all fields
-// are known then.
+// Decode reads the one document in data strictly into a struct with yaml tags: true if that could be done, else the
+// faults have been reported. The lines of all fields are known then.
 func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	root := f.Document(data, kind)
 	if root == nil {
@@ -28,8 +27,8 @@ func (f *File) Decode(data []byte, kind Kind, into any) bool {
 	return f.DecodeAgain(data, into)
 }
 
-// DecodeAgain is Decode of data that was decoded before, such as over values that
-// stand for what the file leaves out.
+// DecodeAgain is Decode of data that was decoded before, such as over values that stand for the keys that the file
+// leaves out.
 func (f *File) DecodeAgain(data []byte, into any) bool {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	decoder.KnownFields(true)
@@ -63,10 +62,10 @@ var (
 	yamlUnmarshal = regexp.MustCompile(`(?s)^cannot unmarshal (?:!!\w+ )?(.*) into (.*)$`)
 )
 
-// kinds are the library's words for what is not a single value.
+// kinds are the library's words for nodes that are not a single value.
 var kinds = map[string]string{"!!seq": "a list", "!!map": "a mapping"}
 
-// decodeError turns what the YAML library says into problems with a field.
+// decodeError turns the YAML library's messages into problems with a field.
 func (f *File) decodeError(err error) {
 	messages := []string{err.Error()}
 	var mismatch *yaml.TypeError
@@ -85,7 +84,7 @@ func (f *File) decodeError(err error) {
 	}
 }
 
-// wanted says in words what a Go type takes.
+// wanted describes in words the values that a Go type takes.
 func wanted(kind string) string {
 	switch {
 	case kind == "int":

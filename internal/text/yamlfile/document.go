@@ -13,11 +13,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Kind is what a file is, for the messages about it as a whole.
+// Kind describes a kind of file, for the messages about it as a whole.
 type Kind struct {
 	// Noun names it, with its article: "a configuration".
 	Noun string
-	// Needs says what an empty file lacks, to follow "the file is empty; it needs".
+	// Needs names the content that an empty file lacks, to follow "the file is empty; it needs".
 	Needs string
 	// MaxBytes bounds the file: a wrong one (a device, a disk image) does no harm then.
 	// It is a multiple of a mebibyte.
@@ -70,7 +70,7 @@ func splitError(message string) (line int, text string) {
 	return line, match[2]
 }
 
-// syntaxProblem is what the YAML library says of a text that is no YAML.
+// syntaxProblem is the YAML library's error on a text that is no YAML.
 func syntaxProblem(err error) Problem {
 	line, text := splitError(err.Error())
 	return Problem{Line: line, Message: "not YAML: " + text}

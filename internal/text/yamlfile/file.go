@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// File is a file while it is read: where each field stands, and what is wrong so far.
+// File is a file while it is read: where each field stands, and the problems so far.
 type File struct {
 	// Name is the name that the file was read under, for messages.
 	Name string
-	// Problems are those found so far, in the order in which they were found.
+	// Problems are the problems found so far, in the order in which they were found.
 	Problems Problems
 
 	lines map[string]int
@@ -28,8 +28,8 @@ type File struct {
 // NewFile returns a file of which nothing is known but its name.
 func NewFile(name string) *File { return &File{Name: name, lines: map[string]int{}} }
 
-// At returns a problem at a field; the line is that of the field or, where the file
-// leaves it out, of what it would stand in.
+// At returns a problem at a field; the line is that of the field or, where the file leaves it out, of the mapping that
+// it would stand in.
 func (f *File) At(field, format string, args ...any) Problem {
 	in, spelt := f.own(field)
 	return Problem{File: in.Name, Line: in.line(spelt), Field: spelt, Message: fmt.Sprintf(format, args...)}
@@ -84,7 +84,7 @@ func (f *File) Leaves() []string {
 	return leaves
 }
 
-// parent returns the path of what a field stands in.
+// parent returns the path of the mapping or the list that a field stands in.
 func parent(field string) string { return field[:max(strings.LastIndexAny(field, ".["), 0)] }
 
 // Line returns the line, from 1, of a field or of its nearest written parent; 0 where
@@ -118,7 +118,7 @@ func Join(path, name string) string {
 	return path + "." + name
 }
 
-// maxShown bounds what a message repeats of a file, in bytes.
+// maxShown bounds the text of a file that a message repeats, in bytes.
 const maxShown = 80
 
 // Quote shows a value from a file in a message, safe for a terminal.

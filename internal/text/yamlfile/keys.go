@@ -15,13 +15,13 @@ import (
 // tag ",inline". File.DecodeRest reads them.
 type Rest map[string]yaml.Node
 
-// Keys returns the keys of a struct with yaml tags, or of what a pointer leads to.
+// Keys returns the keys of a struct with yaml tags, or of one that a pointer leads to.
 func Keys(of any) []string {
 	return slices.Sorted(maps.Keys(fields(reflect.TypeOf(of))))
 }
 
 // DecodeRest reads the keys that were left over strictly into a struct with yaml tags: true if that could be done, else
-// what is wrong has been reported.
+// the faults have been reported.
 func (f *File) DecodeRest(rest Rest, into any) bool {
 	node := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map"}
 	for _, name := range slices.Sorted(maps.Keys(rest)) {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/nearest"
 )
 
-// Key is a key that a mapping may have, and what takes its value.
+// Key is a key that a mapping may have, and the function that takes its value.
 type Key struct {
 	Name string
 	// Required: a mapping without it has a problem, unless it has the key Unless.

@@ -15,9 +15,9 @@ type part struct {
 	file  *File
 }
 
-// Append puts what was read of another text behind what is there: its elements of the list of
-// that name (at the root of both) are elements first and following from now on. Messages name the
-// text that a field stands in, and the field as that text has it.
+// Append puts the file of another text behind this one: its elements of the list of that name (at the root of both) are
+// elements first and following from now on. Messages name the text that a field stands in, and the field as that text
+// has it.
 func (f *File) Append(other *File, list string, first int) {
 	f.parts = append(f.parts, part{list, first, other})
 	for field := range other.bad {
@@ -28,7 +28,7 @@ func (f *File) Append(other *File, list string, first int) {
 	f.Problems = append(f.Problems, other.Problems...)
 }
 
-// Alone returns the file as it was read, without what was appended to it and without its problems.
+// Alone returns the file as it was read, without the appended files and without its problems.
 func (f *File) Alone() *File { return &File{Name: f.Name, lines: f.lines} }
 
 // Parts returns the texts that were appended, in their order.
@@ -40,7 +40,7 @@ func (f *File) Parts() []*File {
 	return files
 }
 
-// ElementOf takes the index out of a field of an element of a list; rest is what follows it.
+// ElementOf takes the index out of a field of an element of a list; rest is the path behind it.
 func ElementOf(field, list string) (i int, rest string, ok bool) {
 	after, ok := strings.CutPrefix(field, list+"[")
 	if !ok {

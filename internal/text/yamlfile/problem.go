@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Problem is one thing in a file that cannot be used as it stands.
+// Problem is a part of a file that cannot be used as it stands.
 type Problem struct {
 	// File is the name that the file was read under.
 	File string
@@ -18,7 +18,7 @@ type Problem struct {
 	// Field is the path to the value, such as services[0].backends[2].weight
 	// (indices count from 0); empty where the whole file is meant.
 	Field string
-	// Message says what is wrong and what to write instead.
+	// Message names the fault and the remedy.
 	Message string
 }
 

@@ -71,7 +71,7 @@ var (
 	ErrElsewhere = errors.New("is on another interface of this host")
 	// ErrNoInterface means that packets can arrive nowhere.
 	ErrNoInterface = errors.New("no Ethernet interface is up")
-	// ErrUnsupported means that the kernel lacks what a mode needs.
+	// ErrUnsupported means that the kernel lacks a feature that a mode needs.
 	ErrUnsupported = errors.New("not supported by this kernel")
 )
 
@@ -81,13 +81,13 @@ const (
 	loopback = "lo"
 )
 
-// Options says what a backend host is for.
+// Options describe the services of a backend host.
 type Options struct {
 	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
 	// Marks.
 	VIPs []netip.Addr
-	// Modes are those by which packets come: l2dsr, ipip, gue, dscp. None means
-	// dscp if there are Marks, and l2dsr otherwise, which needs no program.
+	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
+	// otherwise, which needs no program.
 	Modes []lb.Mode
 	// Marks say which VIPs the code points of mode dscp stand for.
 	Marks []Mark
@@ -95,13 +95,13 @@ type Options struct {
 	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
 	// tunnel's headers.
 	MSS uint16
-	// Interfaces are those on which packets arrive; none means all Ethernet
-	// interfaces that are up. Not used in mode l2dsr without MSS.
+	// Interfaces are the interfaces on which packets arrive; none means all Ethernet interfaces that are up. Not used
+	// in mode l2dsr without MSS.
 	Interfaces []string
 	// Hook is how the program is attached; "" means HookAuto.
 	Hook Hook
-	// Dir holds the journal by which the next start takes back what a process
-	// that was killed has left; "" means hostnet.DefaultDir.
+	// Dir holds the journal by which the next start takes back the changes of a process that was killed; "" means
+	// hostnet.DefaultDir.
 	Dir string
 }
 
@@ -117,14 +117,13 @@ type Agent struct {
 
 	mu       sync.Mutex
 	attached []*attached
-	last     []Count // what the program had counted when it was closed
+	last     []Count // the counts of the program when it was closed
 	closed   bool
 }
 
-// Start prepares the host whose network namespace the calling thread is in, or
-// changes nothing and returns an error: ErrBadVIP, ErrBadMark, ErrBadMode,
-// ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. What an
-// agent that was killed has left is taken back first.
+// Start prepares the host whose network namespace the calling thread is in, or changes nothing and returns an error:
+// ErrBadVIP, ErrBadMark, ErrBadMode, ErrElsewhere, ErrNoInterface, ErrUnsupported, or one of hostnet's. The changes of
+// an agent that was killed are taken back first.
 func Start(opt Options) (*Agent, error) {
 	opt, err := opt.checked()
 	if err != nil {
@@ -144,8 +143,7 @@ func Start(opt Options) (*Agent, error) {
 	return a, nil
 }
 
-// start does what may be refused for want of rights or of an interface before
-// it changes the host.
+// start does the steps that may be refused for want of rights or of an interface before it changes the host.
 func (a *Agent) start(opt Options) (err error) {
 	if a.ns, err = namespace.Current(); err != nil {
 		return err
@@ -213,7 +211,7 @@ func prepare(changes *hostnet.Changes, vips []netip.Addr) error {
 	return nil
 }
 
-// vipOptions keep a VIP from being the source of what the host sends of its own accord.
+// vipOptions keep a VIP from being the source of packets that the host sends of its own accord.
 var vipOptions = hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true}
 
 func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
@@ -273,7 +271,7 @@ func ignoresVIP(level int) bool { return level >= 1 && level <= 3 || level == 8 
 // sender field of ARP requests; above 2 the kernel does as for 2.
 func hidesVIP(level int) bool { return level >= 2 }
 
-// Events returns what was done to the host since the last call, in order.
+// Events returns the changes to the host since the last call, in order.
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }
 
 // Attachments lists where the programs run: nowhere in mode l2dsr without MSS.

@@ -33,7 +33,7 @@ var (
 // which waits to be killed.
 const childDir = "JEOUL_TEST_AGENT_CHILD"
 
-// childHook makes it an agent for all modes, attached that way.
+// childHook makes the process an agent for all modes, attached that way.
 const childHook = "JEOUL_TEST_AGENT_HOOK"
 
 func TestMain(m *testing.M) {
@@ -103,8 +103,8 @@ func TestBadVIPs(t *testing.T) {
 	}
 }
 
-// look returns what an agent may change: sysctls, and the addresses with the
-// index of their link and their scope.
+// look returns the settings that an agent may change: sysctls, and the addresses with the index of their link and their
+// scope.
 func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 	tb.Helper()
 	seen := map[string]string{}
@@ -124,7 +124,7 @@ func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 	return seen
 }
 
-// prepared is what Start makes of the state before it.
+// prepared is the state before Start with the changes of Start.
 func prepared(before map[string]string) map[string]string {
 	after := maps.Clone(before)
 	maps.Copy(after, map[string]string{
@@ -238,7 +238,7 @@ func TestLoopbackDown(t *testing.T) {
 	}
 }
 
-// The next agent after a killed one starts from the state before both.
+// TestKilled: the next agent after a killed one starts from the state before both.
 func TestKilled(t *testing.T) {
 	ns := testenv.Namespace(t)
 	before := look(t, ns)

@@ -77,14 +77,14 @@ type attached struct {
 	sides []attachedSide
 }
 
-// attachedSide is one of the programs there.
+// attachedSide is a program that is attached.
 type attachedSide struct {
 	side
 	hook Hook
 	link link.Link // nil with HookClsact
 }
 
-// attach puts the programs on an interface, before what is there; on an error, none. The caller holds the lock, or
+// attach puts the programs on an interface, before those of others; on an error, none. The caller holds the lock, or
 // nobody else has the agent yet.
 func (a *Agent) attach(nic netlink.Link, asked string) error {
 	on := &attached{index: nic.Attrs().Index, name: nic.Attrs().Name, asked: asked}
@@ -136,7 +136,7 @@ func (on *attached) works(changes *hostnet.Changes) (bool, error) {
 	return true, nil
 }
 
-// attach returns a link where the hook is one.
+// attach returns a link where the hook is attached by one.
 func (s side) attach(name string, hook Hook, changes *hostnet.Changes) (link.Link, Hook, error) {
 	if hook != HookClsact {
 		made, err := s.attachTCX(name)

@@ -22,8 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
 
-// hooked lists what is at the ingress of each interface, and whether it has the
-// queueing discipline.
+// hooked lists the programs at the ingress of each interface, and whether it has the queueing discipline.
 func hooked(tb testing.TB, ns *namespace.Namespace) []string {
 	tb.Helper()
 	var found []string
@@ -84,8 +83,7 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 	return found, nil
 }
 
-// hookedBy is what must be found on an interface with the programs, by the sides
-// they are on, in alphabetical order.
+// hookedBy are the programs that must be found on an interface, by the sides they are on, in alphabetical order.
 func hookedBy(hook agent.Hook, name string, sides ...string) (want []string) {
 	tcx := hook != agent.HookClsact && hasTCX()
 	if !tcx {
@@ -122,8 +120,7 @@ func TestAttachAndClose(t *testing.T) {
 	}
 }
 
-// Of a killed agent, a TCX link leaves nothing, and the next start takes a
-// filter away.
+// TestKilledWithProgram: of a killed agent, a TCX link leaves nothing, and the next start takes a filter away.
 func TestKilledWithProgram(t *testing.T) {
 	left := map[agent.Hook][]string{agent.HookTCX: nil, agent.HookClsact: hookedBy(agent.HookClsact, "eth0", "egress",
 		"ingress")}
@@ -144,7 +141,7 @@ func TestKilledWithProgram(t *testing.T) {
 	}
 }
 
-// What another program has attached stays, and sees what has come out of a tunnel.
+// TestOthersFilterStays: a filter of another program stays, and sees the packets that have come out of a tunnel.
 func TestOthersFilterStays(t *testing.T) {
 	s := newSegment(t)
 	other := func() error {
@@ -176,8 +173,8 @@ func TestOthersFilterStays(t *testing.T) {
 	same(t, "after", before, hooked(t, s.backend))
 }
 
-// Packets run through the program once: not on a bridge's port, whose packets
-// come to the bridge, and not where they cannot arrive.
+// TestInterfaces: packets run through the program once: not on a bridge's port, whose packets come to the bridge, and
+// not where they cannot arrive.
 func TestInterfaces(t *testing.T) {
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for i := range 3 {
@@ -269,8 +266,8 @@ func TestBadOptions(t *testing.T) {
 	same(t, "after", before, look(t, ns))
 }
 
-// An address that comes while the agent runs ends tunnels too; one that goes
-// does not any more.
+// TestAddressesAreFollowed: an address that comes while the agent runs ends tunnels too; one that goes does not any
+// more.
 func TestAddressesAreFollowed(t *testing.T) {
 	s := newSegment(t)
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))

@@ -14,9 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// stage does to packets that leave an interface for a VIP what a balancer does,
-// in the kernel: with the GSO packets and the half-made checksums that TCP sends
-// between hosts of one machine. It is another program than the balancer's, so
+// stage changes packets that leave an interface for a VIP as a balancer does, in the kernel: with the GSO packets and
+// the half-made checksums that TCP sends between hosts of one machine. It is another program than the balancer's, so
 // that the two cannot share a mistake.
 type stage struct {
 	mode           lb.Mode
@@ -49,8 +48,7 @@ func (s stage) attach(dir string) (*hostnet.Changes, error) {
 
 func (s *stage) add(i ...asm.Instruction) { s.instructions = append(s.instructions, i...) }
 
-// call calls a helper with the context and constants; what must not fail goes
-// to the end if it does.
+// call calls a helper with the context and constants; one that must not fail goes to the end if it does.
 func (s *stage) call(f asm.BuiltinFunc, arguments ...int64) {
 	s.add(asm.Mov.Reg(asm.R1, asm.R6))
 	for i, a := range arguments {

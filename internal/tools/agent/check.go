@@ -18,29 +18,29 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// State is what a check found.
+// State is the result of a check.
 type State string
 
 // The states. Only Missing keeps a mode from being ready.
 const (
-	// Good is as it should be.
+	// Good is a condition that holds.
 	Good State = "ok"
-	// Doable is what the agent will see to when it is started.
+	// Doable is a condition that the agent will see to when it is started.
 	Doable State = "will do"
 	// Note is for a person to know or to judge.
 	Note State = "note"
-	// Missing is what the operator has to do first; the text says how.
+	// Missing is a condition that the operator has to see to first; the text says how.
 	Missing State = "missing"
 )
 
-// Finding is one thing that was looked at.
+// Finding is the finding about one condition.
 type Finding struct {
 	What  string
 	State State
 	Text  string
 }
 
-// Readiness is what was found for a mode.
+// Readiness has the findings for a mode.
 type Readiness struct {
 	Mode     lb.Mode
 	Findings []Finding
@@ -86,7 +86,7 @@ func Check(opt Options) ([]Readiness, error) {
 	return all, nil
 }
 
-// host is what the checks look at, read once.
+// host is the host's state for the checks, read once.
 type host struct {
 	opt        Options
 	links      []netlink.Link
@@ -129,7 +129,7 @@ func prefixLength(r netlink.Route) int {
 	return ones
 }
 
-// findings goes through what a mode needs.
+// findings goes through the requirements of a mode.
 func (h *host) findings(mode lb.Mode) []Finding {
 	switch mode {
 	case lb.FullNAT, lb.ModeProxy:
@@ -157,7 +157,7 @@ func (h *host) findings(mode lb.Mode) []Finding {
 	return found
 }
 
-// agent says whether one runs, which has done already what otherwise the next will do.
+// agent says whether one runs, which has done already the work that otherwise the next will do.
 func (h *host) agent() []Finding {
 	switch {
 	case h.unseen != nil:
@@ -168,7 +168,7 @@ func (h *host) agent() []Finding {
 	return []Finding{{"agent", Note, "does not run with the state directory " + cmp.Or(h.opt.Dir, hostnet.DefaultDir)}}
 }
 
-// undone is a finding of what an agent sees to: missing where one runs and it is not so.
+// undone is a finding about a condition that an agent sees to: missing where one runs and it is not so.
 func (h *host) undone(what, text string) Finding {
 	if h.running {
 		return Finding{what, Missing,
@@ -177,8 +177,8 @@ func (h *host) undone(what, text string) Finding {
 	return Finding{what, Doable, text}
 }
 
-// programs says where the programs of an agent that runs are not attached. What is attached to an interface
-// is asked by name: a check is another process than the agent.
+// programs says where the programs of an agent that runs are not attached. The programs of an interface are asked by
+// name: a check is another process than the agent.
 func (h *host) programs() (found []Finding) {
 	if !h.running {
 		return nil
@@ -244,7 +244,7 @@ func holders(addr netip.Addr, addresses []netlink.Addr, links []netlink.Link) []
 
 func (h *host) has(is func(netip.Addr) bool) bool { return slices.ContainsFunc(h.opt.VIPs, is) }
 
-// silence looks at what keeps the host from answering ARP for a VIP.
+// silence looks at the settings that keep the host from answering ARP for a VIP.
 func (h *host) silence() []Finding {
 	if !h.has(netip.Addr.Is4) {
 		return nil
@@ -378,7 +378,7 @@ func (h *host) families() []Finding {
 	return found
 }
 
-// room says how long packets in a tunnel can be.
+// room compares the MTUs with the length of packets in a tunnel.
 func (h *host) room(mode lb.Mode) []Finding {
 	var found []Finding
 	udp := 0

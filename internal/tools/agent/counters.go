@@ -14,17 +14,15 @@ import (
 
 // Count is how many packets ended in one way.
 type Count struct {
-	// Mode is what the packets were taken for: "" for packets that bear no
-	// sign of a mode that is undone here.
+	// Mode is the packets' mode: "" for packets that bear no sign of a mode that is undone here.
 	Mode lb.Mode
-	// Outcome is how they ended, and Help says what that means. Each packet is
-	// in exactly one Count.
+	// Outcome is how they ended, and Help explains that. Each packet is in exactly one Count.
 	Outcome, Help string
 	// Packets as on the wire: the segments of a GSO packet count one each.
 	Packets uint64
 }
 
-// outcomeHelp says what an outcome means to the person who reads it.
+// outcomeHelp explains an outcome to the person who reads it.
 var outcomeHelp = [tcAgentOutcomeAGENT_OUTCOME_COUNT]string{
 	tcAgentOutcomeAGENT_ACCEPTED:                 "undone: on to this host's stack as a packet for a VIP",
 	tcAgentOutcomeAGENT_CLAMPED:                  "to a client: a SYN whose MSS was made smaller",

@@ -67,7 +67,7 @@ func (f *follower) listen() {
 	}
 }
 
-// look compares the host's addresses with what the program was told.
+// look compares the host's addresses with those of the program.
 func (f *follower) look() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -50,8 +50,8 @@ func raiseTunnel(tunnel netlink.Link, to, source netip.Addr) (io.Closer, error) 
 	return device{link}, errors.Join(netlink.LinkSetUp(link), netlink.RouteReplace(route))
 }
 
-// Where the kernel has tunnels, what they send is undone, and tunnels of the
-// backend that are for no VIP go on working.
+// TestKernelTunnels: where the kernel has tunnels, their packets are unwrapped, and tunnels of the backend that are for
+// no VIP go on working.
 func TestKernelTunnels(t *testing.T) {
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, outer6 := range []bool{false, true} {

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// model is what the program must do, written a second time and without its means:
-// it has the whole frame and computes every checksum anew.
+// model is the program's specification, written a second time and without its means: it has the whole frame and
+// computes every checksum anew.
 type model struct {
 	modes map[lb.Mode]bool
 	marks []Mark
@@ -153,7 +153,7 @@ func (m model) tunnel(h header4or6, p []byte) lb.Mode {
 	return ""
 }
 
-// unwrap returns the inner packet, and what follows it in the frame.
+// unwrap returns the inner packet, and the rest of the frame behind it.
 func (m model) unwrap(mode lb.Mode, h header4or6, p []byte) (string, []byte) {
 	if testRoles[h.to]&tcAgentRoleAGENT_ROLE_OWN == 0 {
 		return "passed_not_local", nil

@@ -83,7 +83,7 @@ func TestClamp(t *testing.T) {
 	}
 }
 
-// Options that lie are left for the client to judge.
+// TestClampBadOptions: options that lie are left for the client to judge.
 func TestClampBadOptions(t *testing.T) {
 	r := newRig(t, nil, nil)
 	good := answering(t, testVIP4, true, mss(1460), sackOK, nop, nop)

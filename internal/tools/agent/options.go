@@ -15,7 +15,7 @@ import (
 
 // Errors about Options that a caller may test for.
 var (
-	// ErrBadMark means that a code point or what it stands for cannot be.
+	// ErrBadMark means that a code point, or the VIP that it stands for, cannot be a mark.
 	ErrBadMark = errors.New("cannot be a mark")
 	// ErrBadMSS means that no segment can be as short, or as long.
 	ErrBadMSS = errors.New("cannot be an MSS")

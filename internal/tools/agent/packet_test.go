@@ -43,7 +43,7 @@ func TestUnwrap(t *testing.T) {
 				tcp(t, vip, 0xb8, 1400),
 				ip(t, clientOf(vip), vip, layers.IPProtocolICMPv4, 0, pattern(8))} {
 				r.check(t, frame(wrap(t, outer6, 0, inner)), end{mode, "accepted", frame(inner)})
-				// What Ethernet pads a short packet with goes along; the kernel cuts it off.
+				// The padding that Ethernet gives a short packet goes along; the kernel cuts it off.
 				padded := append(frame(wrap(t, outer6, 0, inner)), 0, 0, 0)
 				r.check(t, padded, end{mode, "accepted", append(frame(inner), 0, 0, 0)})
 			}
@@ -51,8 +51,7 @@ func TestUnwrap(t *testing.T) {
 	}
 }
 
-// A tunnel in a tunnel is taken off once, and what comes out is left to the
-// kernel.
+// TestNested: a tunnel in a tunnel is taken off once, and the inner tunnel is left to the kernel.
 func TestNested(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	families(t, func(t *testing.T, outer6 bool, vip netip.Addr) {
@@ -68,7 +67,7 @@ func TestNested(t *testing.T) {
 	})
 }
 
-// RFC 6040, figure 4: what comes out of each combination.
+// TestCongestion: RFC 6040, figure 4: the result of each combination.
 func TestCongestion(t *testing.T) {
 	const notECT, ect1, ect0, ce, lost = 0, 1, 2, 3, 255
 	table := map[uint8][4]uint8{ // by the inner field, then the outer one
@@ -110,8 +109,8 @@ func TestRestore(t *testing.T) {
 			return frame(ip(t, clientOf(to), to, layers.IPProtocolUDP, ds, append(udpHeader(53, 9), pattern(9)...)))
 		}
 		r.check(t, bare(f.own, ds), end{lb.DSCP, "accepted", bare(f.vip, 0)})
-		// What is not for an address of this host, or for the VIP itself, or of
-		// a protocol that no service balances, is none of ours.
+		// A packet that is not for an address of this host, or for the VIP itself, or of a protocol that no service
+		// balances, is none of ours.
 		for _, other := range [][]byte{
 			frame(tcp(t, f.vip, ds, 1)), frame(tcp(t, clientOf(f.vip), ds, 1)), frame(tcp(t, f.own, 12<<2, 1)),
 			frame(tcp(t, f.own, 0, 1)),
@@ -129,8 +128,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// Errors come with the mark, other ICMP has code points of its own: a router's
-// neighbour solicitation bears 48.
+// TestRestoreICMP: errors come with the mark, other ICMP has code points of its own: a router's neighbour solicitation
+// bears 48.
 func TestRestoreICMP(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	icmp4 := func(to netip.Addr, ds uint8, kind uint8) []byte {
@@ -196,8 +195,7 @@ func sum4(packet []byte) {
 	binary.BigEndian.PutUint16(packet[10:], ^uint16(sum))
 }
 
-// All fragments of a datagram are restored; the transport checksum is in the
-// first one only.
+// TestRestoreFragments: all fragments of a datagram are restored; the transport checksum is in the first one only.
 func TestRestoreFragments(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.DSCP}, testMarks)
 	r.check(t, frame(ipv4Fragment(udp(t, testOwn4, 10<<2, 80), 0x2000)),
@@ -231,7 +229,7 @@ func TestTunnelFragmentsAreLeft(t *testing.T) {
 	r.check(t, atomic, end{lb.IPIP, "accepted", frame(tcp(t, testVIP6, 0, 80))})
 }
 
-// Fragments inside a tunnel are the inner packet's own affair.
+// TestFragmentsInTunnel: fragments inside a tunnel are the inner packet's own affair.
 func TestFragmentsInTunnel(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
@@ -316,7 +314,7 @@ func TestLeftAlone(t *testing.T) {
 	r.check(t, arp, end{"", "passed_not_ip", arp})
 }
 
-// A packet for a VIP whose lengths lie does not reach the stack.
+// TestLyingLengths: a packet for a VIP whose lengths lie does not reach the stack.
 func TestLyingLengths(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	for mode, wrap := range wrappers {
@@ -344,7 +342,7 @@ func TestLyingLengths(t *testing.T) {
 	r.check(t, frame(packet), end{"", "passed_malformed", frame(packet)})
 }
 
-// IPv4 options come off with the header.
+// TestOuterOptions: IPv4 options come off with the header.
 func TestOuterOptions(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	inner := tcp(t, testVIP6, 0, 20)
@@ -358,7 +356,7 @@ func TestOuterOptions(t *testing.T) {
 	}
 }
 
-// A mode that was not asked for is the kernel's.
+// TestModesAreSeparate: a mode that was not asked for is the kernel's.
 func TestModesAreSeparate(t *testing.T) {
 	ipipOnly, gueOnly := newRig(t, []lb.Mode{lb.IPIP}, nil), newRig(t, []lb.Mode{lb.GUE}, nil)
 	packet := frame(gue(t, false, 0, tcp(t, testVIP4, 0, 1)))
@@ -369,20 +367,20 @@ func TestModesAreSeparate(t *testing.T) {
 	gueOnly.check(t, packet, end{"", "passed_plain", packet})
 }
 
-// A marked datagram to port 6080 that is no GUE is of a service there.
+// TestMarkedGUEPort: a marked datagram to port 6080 that is no GUE is of a service there.
 func TestMarkedGUEPort(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.GUE, lb.DSCP}, testMarks)
 	build := func(to netip.Addr, ds uint8) []byte {
 		return frame(ip(t, clientOf(to), to, layers.IPProtocolUDP, ds, append(udpHeader(6080, 9), pattern(9)...)))
 	}
 	r.check(t, build(testOwn4, 10<<2), end{lb.DSCP, "accepted", build(testVIP4, 0)})
-	// GUE may bear the mark of what is in it.
+	// GUE may bear the mark of its inner packet.
 	inner := tcp(t, testVIP4, 10<<2, 1)
 	r.check(t, frame(gue(t, false, 10<<2, inner)), end{lb.GUE, "accepted", frame(inner)})
 }
 
-// GSO packets count as their segments. The kernel makes none for a test that is
-// marked as TCP, and refuses to change the others.
+// TestSegments: GSO packets count as their segments. The kernel makes none for a test that is marked as TCP, and
+// refuses to change the others.
 func TestSegments(t *testing.T) {
 	r := newRig(t, []lb.Mode{lb.IPIP, lb.GUE}, nil)
 	plain := frame(tcp(t, testOwn4, 0, 1000))

@@ -101,7 +101,7 @@ func attachable(p *ebpf.Program, hook Hook) Finding {
 	return Finding{"hook", Good, "clsact"}
 }
 
-// Every namespace's first interface is lo.
+// loopbackIndex is the index of lo, every namespace's first interface.
 const loopbackIndex = 1
 
 // runsOn says whether a program of an agent is attached to an interface, in TCX or as a filter.
@@ -167,8 +167,8 @@ func tryClsact(p *ebpf.Program) error {
 	})
 }
 
-// others lists who else on this host takes such packets. The program is before
-// them all, and takes only what is for a VIP.
+// others lists who else on this host takes such packets. The program is before them all, and takes only packets for a
+// VIP.
 func (h *host) others(mode lb.Mode) []Finding {
 	var found []Finding
 	for _, l := range h.links {
@@ -197,7 +197,7 @@ func (h *host) others(mode lb.Mode) []Finding {
 	return found
 }
 
-// guePort is what IANA gave GUE.
+// guePort is IANA's port of GUE.
 const guePort = 6080
 
 // udpListens says whether a UDP socket has the port.

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// program is what runs in the kernel, loaded: what undoes at the ingress what
-// the balancer did, and what clamps the MSS at the egress.
+// program is the agent's programs in the kernel, loaded: one that undoes the balancer's changes at the ingress, and one
+// that clamps the MSS at the egress.
 type program struct {
 	collection *ebpf.Collection
 	ingress    *ebpf.Program

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// What the program returns: TC_ACT_SHOT, TC_ACT_UNSPEC.
+// The program's return codes: TC_ACT_SHOT, TC_ACT_UNSPEC.
 const (
 	actionDrop = 2
 	actionPass = 0xffffffff
@@ -38,7 +38,7 @@ var (
 	testMarks     = []Mark{{10, testVIP4}, {11, testVIP6}, {63, testVIP4}, {63, testVIP6}}
 )
 
-// testMSS is what SYNs from a VIP may say.
+// testMSS is the greatest MSS that SYNs from a VIP may announce.
 const testMSS = 1400
 
 // rig is the program with nothing attached, for a host with those addresses.
@@ -63,7 +63,7 @@ func newRig(tb testing.TB, modes []lb.Mode, marks []Mark) *rig {
 	return &rig{p, counts(tb, p)}
 }
 
-// testRoles are what the follower would tell: the host has its VIPs, too.
+// testRoles are the roles that the follower would set: the host has its VIPs, too.
 var testRoles = map[netip.Addr]tcAgentRole{
 	testVIP4: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
 	testVIP6: tcAgentRoleAGENT_ROLE_VIP | tcAgentRoleAGENT_ROLE_OWN,
@@ -94,8 +94,7 @@ func (e end) action() uint32 {
 	return actionPass
 }
 
-// check runs a frame through the program, and compares verdict, bytes and all
-// counters with what must be.
+// check runs a frame through the program, and compares verdict, bytes and all counters with the expected ones.
 func (r *rig) check(tb testing.TB, frame []byte, want end) {
 	tb.Helper()
 	r.checkWith(tb, frame, want, nil)
@@ -134,7 +133,7 @@ func (r *rig) checkProgram(tb testing.TB, program *ebpf.Program, frame []byte, w
 	if action != want.action() {
 		tb.Errorf("action %d, want %d (%s)\n%s", action, want.action(), want.outcome, testpacket.Dump(frame))
 	}
-	// What is dropped may be half changed; no receiver sees it.
+	// A dropped frame may be half changed; no receiver sees it.
 	if want.action() == actionPass {
 		if diff := cmp.Diff(want.frame, options.DataOut); diff != "" {
 			tb.Errorf("%s %s: bytes (-want +got):\n%s\nof %s", want.mode, want.outcome, diff, testpacket.Dump(frame))
@@ -170,7 +169,7 @@ func frame(packet []byte) []byte {
 	return append(append(header, kind...), packet...)
 }
 
-// network returns an IP header and what its payload's checksum needs of it.
+// network returns an IP header, as a layer and as the pseudo-header of its payload's checksum.
 func network(from, to netip.Addr, protocol layers.IPProtocol, ds uint8) (gopacket.SerializableLayer,
 	gopacket.NetworkLayer) {
 	if to.Is6() {

@@ -56,7 +56,7 @@ func (w way) String() string {
 	return fmt.Sprintf("%s %d in %d", w.mode, number[w.vip.BitLen()], number[w.to.BitLen()])
 }
 
-// ways lists all that there are.
+// ways lists all ways of packets to the VIPs.
 func (s *segment) ways() []way {
 	var all []way
 	for _, mode := range []lb.Mode{lb.IPIP, lb.GUE, lb.DSCP} {
@@ -72,13 +72,13 @@ func (s *segment) ways() []way {
 	return all
 }
 
-// everything is what an agent can serve at once.
+// everything are the options of an agent that serves all that one can serve at once.
 func everything(dir string, hook agent.Hook) agent.Options {
 	return agent.Options{VIPs: []netip.Addr{vip4, vip6}, Modes: []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE},
 		Marks: []agent.Mark{{Point: 10, VIP: vip4}, {Point: 10, VIP: vip6}}, MSS: 1300, Hook: hook, Dir: dir}
 }
 
-// hooks lists those that the kernel has.
+// hooks lists the hooks that the kernel has.
 func hooks() []agent.Hook {
 	if !hasTCX() {
 		return []agent.Hook{agent.HookClsact}
@@ -91,8 +91,8 @@ func hasTCX() bool {
 	return err == nil
 }
 
-// Kernel TCP through every way, with what kernels send between each other:
-// large GSO packets whose checksum is yet to be made.
+// TestTransfer sends kernel TCP through every way, as kernels send between each other: large GSO packets whose checksum
+// is yet to be made.
 func TestTransfer(t *testing.T) {
 	for _, hook := range hooks() {
 		t.Run(string(hook), func(t *testing.T) {
@@ -114,8 +114,8 @@ func TestTransfer(t *testing.T) {
 	}
 }
 
-// Clients of a VIP send segments of the length that the agent says, and clients
-// of the host itself those that the link allows.
+// TestMSS: clients of a VIP send segments of the length that the agent says, and clients of the host itself those that
+// the link allows.
 func TestMSS(t *testing.T) {
 	for _, hook := range hooks() {
 		s := newSegment(t)
@@ -162,8 +162,8 @@ func (s *segment) segmentSize(at netip.Addr) (mss int) {
 	return mss
 }
 
-// A network card's receive offload joins segments in front of the program, also
-// those that come through a tunnel.
+// TestTransferOfJoinedSegments: a network card's receive offload joins segments in front of the program, also those
+// that come through a tunnel.
 func TestTransferOfJoinedSegments(t *testing.T) {
 	s := newSegment(t)
 	a := s.startWith(everything(t.TempDir(), agent.HookAuto))
@@ -239,7 +239,7 @@ func (s *segment) transfer(t *testing.T, w way, size int64) error {
 	})
 }
 
-// exchange does it in the peer's namespace, once that is prepared.
+// exchange transfers a file in the peer's namespace, once that is prepared.
 func (s *segment) exchange(vip netip.Addr, size int64, prepare func() (io.Closer, error)) error {
 	var listener net.Listener
 	testenv.In(s.tb, s.backend, func() (err error) {
@@ -286,8 +286,7 @@ func echo(conn *net.TCPConn, size int64) error {
 	return nil
 }
 
-// Datagrams that gopacket has made, down to the empty one, are answered from the
-// VIP.
+// TestDatagrams: datagrams that gopacket has made, down to the empty one, are answered from the VIP.
 func TestDatagrams(t *testing.T) {
 	s := newSegment(t)
 	s.startWith(everything(t.TempDir(), agent.HookAuto))
@@ -324,7 +323,7 @@ func answer(conn net.PacketConn) {
 	}
 }
 
-// sendDatagram sends what a client's datagram to the VIP is on its way.
+// sendDatagram sends a client's datagram to the VIP as a balancer would forward it.
 func (s *segment) sendDatagram(wire *testenv.Wire, w way, size int) {
 	client, at, ds := s.peer4, w.vip, uint8(0)
 	if w.vip.Is6() {

@@ -25,16 +25,16 @@ type pace struct {
 	settle time.Duration
 	// apart is the least time between two looks: another program may disagree, and must not be fought without a pause.
 	apart time.Duration
-	// every is for what the kernel tells nobody: sysctls.
+	// every is the interval of reading sysctls: the kernel tells nobody of their changes.
 	every time.Duration
 }
 
 var defaultPace = pace{settle: 50 * time.Millisecond, apart: time.Second, every: 2 * time.Second}
 
 // Watch keeps the host as Start has prepared it, until ctx is done: it puts back what something else takes away (VIPs,
-// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs what it
-// did. It calls report with what is amiss and cannot be put right whenever that is another; an empty list says that all
-// is well. Call it once, before Close.
+// the sysctls that keep ARP quiet, the eBPF programs), attaches the programs to interfaces that come, and logs its
+// changes. It calls report with the problems that cannot be put right whenever these are others; an empty list says
+// that all is well. Call it once, before Close.
 func (a *Agent) Watch(ctx context.Context, log *slog.Logger, report func(problems []string)) {
 	stirred := make(chan struct{}, 1)
 	ended := make(chan struct{})
@@ -120,7 +120,7 @@ func receive(events *nl.NetlinkSocket, stirred chan<- struct{}) {
 	}
 }
 
-// look compares the host with what it is to be, puts right what it can, and returns the rest.
+// look compares the host with the desired state, puts right what it can, and returns the remaining problems.
 func (a *Agent) look(log *slog.Logger) (problems []string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -274,7 +274,7 @@ func (a *Agent) wanted(links []netlink.Link) (wanted map[int]string, problems []
 	return wanted, problems
 }
 
-// on returns what is attached to the interface with that index, or nil.
+// on returns the programs on the interface with that index, or nil.
 func (a *Agent) on(index int) *attached {
 	for _, on := range a.attached {
 		if on.index == index {

@@ -197,7 +197,7 @@ func TestWatchPutsBack(t *testing.T) {
 	}
 }
 
-// TestWatchSaysWhatIsAmiss: what it cannot put right, until somebody does.
+// TestWatchSaysWhatIsAmiss: problems that it cannot put right are reported, until somebody does.
 func TestWatchSaysWhatIsAmiss(t *testing.T) {
 	w := watch(t, agent.Options{VIPs: []netip.Addr{vip4, vip6}, Dir: t.TempDir()})
 	elsewhere := func(change func(netlink.Link, *netlink.Addr) error) {
@@ -309,8 +309,8 @@ func TestWatchOfNamedInterfaces(t *testing.T) {
 	}
 }
 
-// TestCheckBesideAgent: where an agent runs, what it is to see to is missing if it is not so; where none does, it is
-// for the next to do.
+// TestCheckBesideAgent: where an agent runs, a condition that it is to see to is missing if it is not so; where none
+// does, it is for the next to do.
 func TestCheckBesideAgent(t *testing.T) {
 	ns, outer := testenv.Namespace(t), testenv.Namespace(t)
 	testenv.Veth(t, testenv.End{Namespace: ns, Name: "eth0"}, testenv.End{Namespace: outer, Name: "eth0"})

@@ -167,8 +167,8 @@ func (s *segment) asksAs(from, to netip.Addr) netip.Addr {
 	return sender
 }
 
-// An address on lo with nothing else done is answered for and asked with: the
-// tests below could not fail otherwise.
+// TestWithoutAgent: an address on lo with nothing else done is answered for and asked with: the tests below could not
+// fail otherwise.
 func TestWithoutAgent(t *testing.T) {
 	s := newSegment(t)
 	testenv.In(t, s.backend, func() error {
@@ -211,9 +211,8 @@ func TestSilence(t *testing.T) {
 	}
 }
 
-// What an agent prepares serves: a client whose packets for the VIP arrive with
-// the backend's MAC address gets its answers from the VIP, with strict
-// reverse-path filtering on as well.
+// TestService: a host that an agent has prepared serves: a client whose packets for the VIP arrive with the backend's
+// MAC address gets its answers from the VIP, with strict reverse-path filtering on as well.
 func TestService(t *testing.T) {
 	s := newSegment(t)
 	testenv.In(t, s.backend, func() error { return testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1") })

@@ -45,9 +45,8 @@ func judgeBalancer(e *Evidence) (findings []Finding) {
 		judgeMembers(before, after), judgeVRRP(before, after), judgeFeeds(after, time.Now()))...)
 }
 
-// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by
-// what the balancer knows: a ping of the doctor's own would teach the kernel, and change what
-// is looked at.
+// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
+// MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
 func judgeNarrow(s *ops.Status) []Finding {
 	var figures []Figure
 	for _, service := range s.Services {
@@ -135,20 +134,21 @@ func aboutBackends(kind string, figures []Figure, means consequences, one, sever
 	return []Finding{found}
 }
 
-// What becomes of the packets of a backend that is down, by what the service goes by.
+// Consequences for the packets of a backend that is down, by the service's scheduler and table.
 const (
 	noneLeft = "No other backend can take packets, and nothing that is sent to the service is forwarded."
 	// A function of the packet: maglev, sh.
 	hashedUDP  = "Its share of the hash table is spread over the other backends, which get its flows."
 	hashedAnew = "Its share of the hash table is spread over the other backends. They get its new flows, and the packets of the connections that it had, too, which they reset."
-	// A flow that is remembered stays with its backend: rr, wrr, lc, wlc, random2, and what has limits or persistence.
+	// A flow that is remembered stays with its backend: rr, wrr, lc, wlc, random2, and services with limits or
+	// persistence.
 	rememberedDead = "New flows go to the other backends. Of the flows that are remembered as this backend's, a SYN and any UDP packet begin a new flow on another backend; all other packets of these flows are dropped until it is back or their clients connect again."
 	// Failover goes by the order.
 	nextTakesOver = "The next backend in the order takes all flows. It also gets the packets of the connections that this one had, and resets them."
 	notItsTurn    = "It had no flows to carry, for one before it in the order takes them all; it cannot take over now."
 )
 
-// withoutBackend says what becomes of the packets that backend j of a service would get.
+// withoutBackend describes the consequences for the packets that backend j of a service would get.
 func withoutBackend(s ops.Service, j int) string {
 	up := func(b ops.Backend) bool { return b.State == lb.Up }
 	first := slices.IndexFunc(s.Backends, up)
@@ -167,7 +167,7 @@ func withoutBackend(s ops.Service, j int) string {
 	return hashedAnew
 }
 
-// consequences are what follows, and for which services.
+// consequences are the consequences of a fault, and the services that each is for.
 type consequences struct {
 	texts    []string
 	services map[string][]string
@@ -241,7 +241,7 @@ func age(f *ops.Feed, now time.Time) Figure {
 		Unit: "seconds", Note: f.Follows}
 }
 
-// trouble is one as a figure: how long it lasts, where that is known.
+// trouble is a source's trouble as a figure: how long it lasts, where that is known.
 func trouble(f *ops.Feed, t ops.FeedTrouble, now time.Time) Figure {
 	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
 	if figure.On == "" {

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestWithoutBackend: what a dead backend means depends on what its service goes by.
+// TestWithoutBackend: the consequences of a dead backend depend on its service's scheduler.
 func TestWithoutBackend(t *testing.T) {
 	service := func(name string, scheduler lb.Scheduler, tracked bool, states ...lb.BackendState) ops.Service {
 		s := ops.Service{Name: name, Protocol: lb.TCP, Scheduler: scheduler, Tracked: tracked}

@@ -10,7 +10,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// CPU is what one core did since the machine was started; of the whole machine.
+// CPU is the work of one core since the machine was started; of the whole machine.
 type CPU struct {
 	Index int `json:"index"`
 	// Processed, Dropped and Squeezed are of /proc/net/softnet_stat: packets taken,
@@ -50,8 +50,7 @@ func readCPUs() ([]CPU, error) {
 	return cpus, nil
 }
 
-// during returns what the cores did between the two readings; those that came or
-// went meanwhile are left out.
+// during returns the cores' work between the two readings; those that came or went meanwhile are left out.
 func (e *Evidence) during() (cpus []CPU) {
 	for _, after := range e.After.CPUs {
 		i := slices.IndexFunc(e.Before.CPUs, func(c CPU) bool { return c.Index == after.Index })
@@ -104,7 +103,7 @@ func judgeSoftnet(e *Evidence) (findings []Finding) {
 // most that.
 const busyShare, idleShare = 0.9, 0.5
 
-// judgeCores looks for one core that does what several could.
+// judgeCores looks for one core that does the work that several could share.
 func judgeCores(e *Evidence) []Finding {
 	cpus := e.during()
 	share := func(c CPU) float64 { return c.Softirq / max(c.Total, 0.01) }

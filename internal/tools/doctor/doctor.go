@@ -1,12 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor looks at a host while traffic runs and says where packets are lost,
-// or late, what that means for users, and what cures it.
+// Package doctor looks at a host while traffic runs and says where packets are lost, or late, with the consequences for
+// users and the remedies.
 //
-// It reads counters twice, with an interval in between in which it listens to what the
-// kernel drops, asks the segment questions that do no harm, and follows packets through
-// a balancer of ours. All of that is [Evidence]; findings follow from it by pure rules,
-// a file for each source. What could not be read is in [Report.Unread].
+// It reads counters twice, with an interval in between in which it listens to what the kernel drops, asks the segment
+// questions that do no harm, and follows packets through a balancer of ours. All of that is [Evidence]; findings follow
+// from it by pure rules, a file for each source. Sources that could not be read are in [Report.Unread].
 package doctor
 
 import (
@@ -28,7 +27,7 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrOptions: the Options ask for what cannot be.
+	// ErrOptions: the Options are impossible.
 	ErrOptions = errors.New("impossible look")
 	// ErrNoInterface: there is no such interface.
 	ErrNoInterface = errors.New("no such interface")
@@ -38,13 +37,13 @@ var (
 	ErrGone = errors.New("the interface is gone")
 )
 
-// Options say what to look at.
+// Options say where and how long to look.
 type Options struct {
-	// Interface is the one whose counters are judged; empty for all but the loopback.
+	// Interface is the interface whose counters are judged; empty for all but the loopback.
 	Interface string
 	// For is how long to watch.
 	For time.Duration
-	// Socket is that of our daemon; it need not be there.
+	// Socket is the socket of our daemon; it need not be there.
 	Socket string
 	// VIPs are asked for on the segment, besides those that are known from the daemon
 	// and from this host's loopback.
@@ -75,7 +74,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	return r, nil
 }
 
-// examination is one look.
+// examination is one look at a host.
 type examination struct {
 	options  Options
 	evidence *Evidence
@@ -87,7 +86,7 @@ type examination struct {
 // in a network namespace of its own.
 func (x *examination) look(ctx context.Context) (err error) {
 	e := x.evidence
-	// Before the counters are read, so that what they count was listened to.
+	// Before the counters are read, so that the drops that they count are traced.
 	tracer := x.listenToKernel()
 	if tracer != nil {
 		defer func() { err = errors.Join(err, tracer.Close()) }()
@@ -176,7 +175,7 @@ func (x *examination) read(first bool) Reading {
 	return r
 }
 
-// listenToKernel starts to listen to what is dropped; nil where that cannot be.
+// listenToKernel starts to trace drops; nil where that cannot be.
 func (x *examination) listenToKernel() *drops.Tracer {
 	const source = "kernel drop reasons"
 	tracer, err := drops.New()
@@ -189,7 +188,7 @@ func (x *examination) listenToKernel() *drops.Tracer {
 	return tracer
 }
 
-// countDrops takes what the kernel dropped in this host's namespace.
+// countDrops takes the kernel's drops in this host's namespace.
 func (x *examination) countDrops(tracer *drops.Tracer) {
 	here, err := namespace.Current()
 	if err != nil {

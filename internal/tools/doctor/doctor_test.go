@@ -25,7 +25,7 @@ import (
 // none is a socket that no daemon has.
 func none(t *testing.T) string { return filepath.Join(t.TempDir(), "none.sock") }
 
-// TestImpossibleLooks asks for what cannot be looked at.
+// TestImpossibleLooks gives options that are impossible.
 func TestImpossibleLooks(t *testing.T) {
 	t.Parallel()
 	for _, length := range []time.Duration{0, -time.Second} {

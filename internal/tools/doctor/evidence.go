@@ -11,14 +11,13 @@ import (
 	"github.com/jeoul/jeoul/internal/host/drops"
 )
 
-// Evidence is all that was seen: two readings of counters, and what was listened to
-// and asked in between. Findings follow from it alone.
+// Evidence is all that was seen: two readings of counters, and the drops, announcements and answers in between.
+// Findings follow from it alone.
 type Evidence struct {
 	Seconds float64 `json:"seconds"`
 	Before  Reading `json:"before"`
 	After   Reading `json:"after"`
-	// Drops are those in this host's network namespace; Traced says that the kernel
-	// was listened to.
+	// Drops are the drops in this host's network namespace; Traced says that the kernel's tracepoints were read.
 	Drops  []drops.Drop `json:"drops,omitempty"`
 	Traced bool         `json:"traced"`
 	// Machine says that this is the machine's own namespace, so that counters which
@@ -27,11 +26,11 @@ type Evidence struct {
 	Wire    Wire   `json:"wire"`
 	Flows   Flows  `json:"flows"`
 	Paths   []Path `json:"paths,omitempty"`
-	// Lacks are what the kernel lacks that programs of a balancer, or of an agent, need.
+	// Lacks are the features of the kernel that programs of a balancer, or of an agent, need, and that it lacks.
 	Lacks []bpfhost.Lack `json:"lacks,omitempty"`
 }
 
-// Reading is everything that is counted, at one moment. What could not be read is nil.
+// Reading is everything that is counted, at one moment. A part that could not be read is nil.
 type Reading struct {
 	// Protocols are the counters of /proc/net/snmp, netstat and snmp6, by the names
 	// that nstat(8) gives them: "TcpExtListenDrops".

@@ -15,11 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// mostPackets bounds what is followed: to tell of a packet costs the balancer time.
+// mostPackets bounds the packets that are followed: to tell of a packet costs the balancer time.
 const mostPackets = 20000
 
-// Flows is what the packets of clients told about backends, as they passed the
-// balancer.
+// Flows is the behaviour of backends by the packets of clients, as they passed the balancer.
 type Flows struct {
 	Packets int `json:"packets"`
 	// Lost came too fast to be told of.
@@ -29,7 +28,7 @@ type Flows struct {
 	Backends []BackendTiming `json:"backends,omitempty"`
 }
 
-// BackendTiming is what connections to a backend looked like from the balancer.
+// BackendTiming is the behaviour of connections to a backend, seen from the balancer.
 type BackendTiming struct {
 	// Name is SERVICE/BACKEND.
 	Name    string     `json:"name"`
@@ -42,9 +41,8 @@ type BackendTiming struct {
 	Silent   int `json:"silent"`
 	// Repeats is how often the SYN came again that came most often.
 	Repeats int `json:"repeats,omitempty"`
-	// Responses are from a client's request to its acknowledgement of what came, in
-	// milliseconds: their number and median. The client's way there and back is part
-	// of them, the same for all backends.
+	// Responses are from a client's request to its acknowledgement of the answer, in milliseconds: their number and
+	// median. The client's way there and back is part of them, the same for all backends.
 	Responses int     `json:"responses"`
 	MedianMs  float64 `json:"median_ms"`
 }
@@ -111,7 +109,7 @@ func (f *follower) take(p *trace.Packet) {
 		f.flows[key] = flow
 	}
 	flow.answered = true
-	// Whatever comes after a request acknowledges what was answered to it.
+	// A packet after a request acknowledges the answer to it.
 	if !flow.asked.IsZero() {
 		b.responses = append(b.responses, float64(p.Time.Sub(flow.asked))/float64(time.Millisecond))
 		flow.asked = time.Time{}
@@ -219,8 +217,8 @@ const (
 	fewResponses = 5
 	fewSilent    = 3
 	silentShare  = 0.5
-	// No client sends a SYN that often while the doctor looks (RFC 6298: after 1, 3, 7 …
-	// seconds; Linux begins with one a second).
+	// manyRepeats is a number of SYNs that no client sends while the doctor looks (RFC 6298: after 1, 3, 7 … seconds;
+	// Linux begins with one a second).
 	manyRepeats = 20
 )
 

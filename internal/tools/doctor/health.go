@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// What follows for a service one of whose backends fails its checks, by where new flows go.
+// Consequences for a service one of whose backends fails its checks, by where new flows go.
 const (
 	allUsed     = "So few backends are healthy that all get new flows, failing ones too (`panic`): rather than all backends at once, the checks may be at fault, or the network between."
 	backupsUsed = "New flows go to the backups, for no other backend is healthy."
@@ -19,7 +19,7 @@ const (
 	othersUsed  = "New flows go to the other backends."
 )
 
-// What becomes of the flows of such a backend.
+// Consequences for the flows of such a backend.
 const (
 	flowsStay  = "Those that it has stay with it, and hang if it does."
 	flowsReset = "Those that it has are reset."
@@ -52,7 +52,7 @@ func judgeOutliers(s *ops.Status) []Finding {
 		"%d backends fail what clients send them, such as %s")
 }
 
-// sparedServes is what follows for a service where one that fails is not ejected.
+// sparedServes is the consequence for a service where one that fails is not ejected.
 const sparedServes = "New flows still go to it, and fail."
 
 // judgeChecks tells of backends whose health checks fail.
@@ -74,7 +74,7 @@ func judgeChecks(s *ops.Status) []Finding {
 		"The health checks of %d backends fail, such as those of %s")
 }
 
-// withoutHealth says what becomes of the packets of a service's backends that fail their checks.
+// withoutHealth describes the consequences for the packets of a service's backends that fail their checks.
 func withoutHealth(s ops.Service) string {
 	takes := func(b ops.Backend) bool { return b.State == lb.Up && b.Weight > 0 }
 	switch {

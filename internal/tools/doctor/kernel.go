@@ -21,8 +21,8 @@ var told = []string{
 	"IP_CSUM", "NEIGH_FAILED", "NEIGH_QUEUEFULL", "NEIGH_CREATEFAIL", "CPU_BACKLOG", "TCP_LISTEN_OVERFLOW",
 }
 
-// harmless are reasons that a healthy host has at any time: packets that no socket waits
-// for, duplicates, ends of connections, and what filters were told to drop.
+// harmless are reasons that a healthy host has at any time: packets that no socket waits for, duplicates, ends of
+// connections, and packets that filters were told to drop.
 var harmless = []string{
 	"NOT_SPECIFIED", "NO_SOCKET", "OTHERHOST", "UNHANDLED_PROTO", "PACKET_SOCK_ERROR", "SOCKET_FILTER",
 	"NETFILTER_DROP", "BPF_CGROUP_EGRESS",
@@ -39,7 +39,7 @@ var harmless = []string{
 	"SOCKET_CLOSE", "SOCKET_DESTROY", "NETFILTER_CONNTRACK",
 }
 
-// judgeKernel tells of what the kernel lacks that eBPF programs need.
+// judgeKernel reports features that eBPF programs need and the kernel lacks.
 func judgeKernel(e *Evidence) []Finding {
 	var figures []Figure
 	for _, lack := range e.Lacks {
@@ -55,7 +55,7 @@ func judgeKernel(e *Evidence) []Finding {
 // of.
 const manyDrops = 1
 
-// judgeOtherDrops tells of what the kernel dropped for reasons that no other rule has.
+// judgeOtherDrops reports the kernel's drops for reasons that no other rule has.
 func judgeOtherDrops(e *Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {
@@ -84,7 +84,7 @@ func judgeOtherDrops(e *Evidence) (findings []Finding) {
 }
 
 // judgeFilter looks for packets of services that this host's packet filter drops, by whichever rule, chain or policy:
-// the kernel says what comes of all of them.
+// the kernel's reason is that of all of them.
 func judgeFilter(e *Evidence) (findings []Finding) {
 	seen := map[netip.AddrPort][]Figure{}
 	for _, d := range e.Drops {

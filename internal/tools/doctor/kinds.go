@@ -79,8 +79,8 @@ func Kinds() []string {
 	return ids
 }
 
-// kinds are in the order of what explains more: where several are found, the first is
-// the one whose cure is most likely to end the others.
+// kinds are in the order of how much they explain: where several are found, the first is the one whose cure is most
+// likely to end the others.
 var kinds = []kind{
 	{portsExhausted, Outage, false,
 		"New connections from this host to that destination fail with EADDRNOTAVAIL (\"cannot assign requested address\").",
@@ -166,7 +166,7 @@ var kinds = []kind{
 		"The balancer gives this backend no packets.", // judgeStates says what becomes of its share
 		[]Cure{{"", "`jeoul status` says why; bring the backend back, or take it out of the configuration."}}},
 	{backendUnhealthy, Outage, false,
-		// judgeHealth says what becomes of its flows
+		// judgeHealth describes the consequences for its flows
 		"The balancer's health checks, or what it answers to clients, say that this backend does not serve.",
 		[]Cure{{"", "`jeoul backend check SERVICE/BACKEND -v` asks it now, and shows every step; look at the program on the backend, and at what filters packets on the path."}}},
 	{backendSilent, Outage, false,

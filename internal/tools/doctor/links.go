@@ -127,11 +127,11 @@ func (e *Evidence) pairs() (pairs [][2]Link) {
 	return pairs
 }
 
-// dropShare is which share of packets an interface may drop without a word: the
-// kernel counts as dropped what it has no protocol for, too (LLDP, STP).
+// dropShare is which share of packets an interface may drop without a word: the kernel counts packets of protocols that
+// it does not have as dropped, too (LLDP, STP).
 const dropShare = 0.001
 
-// lossCounters are those of drivers that name packets for which the card had no room.
+// lossCounters are names of drivers' counters of packets for which the card had no room.
 var lossCounters = regexp.MustCompile(
 	`(?i)(no_?buf|no_?dma|out_of_buffer|missed|nodesc|discard|fifo|overrun|rx_queue_\d+_drops$|rx\d*_dropped)`)
 

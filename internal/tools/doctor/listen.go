@@ -26,7 +26,7 @@ type listener struct {
 	nic  net.Interface
 	file *os.File
 	raw  syscallConn
-	// id is that of its pings, by which it knows the answers.
+	// id is the identifier of its pings, by which it knows the answers.
 	id uint16
 
 	mu sync.Mutex
@@ -148,7 +148,7 @@ func (e *listener) hear() {
 	}
 }
 
-// note takes what a frame says. Whatever it is, it does no more than that.
+// note takes the claims and the answers from a frame. Whatever it is, it does no more than that.
 func (e *listener) note(frame []byte, outgoing bool) {
 	eth, rest, ok := packet.Read[packet.Ethernet](frame)
 	if !ok {
@@ -250,7 +250,7 @@ func (e *listener) echoed(from netip.Addr, sequence uint16) {
 	e.echoes[echoKey{from, sequence}]++
 }
 
-// close ends it, and waits until what was heard is complete.
+// close ends it, and waits until its claims are complete.
 func (e *listener) close() {
 	e.file.Close()
 	<-e.ended

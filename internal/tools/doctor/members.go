@@ -9,12 +9,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// farBehind is how many flows a member may have yet to look at: what begins within a tenth of a second where very many
-// do.
+// farBehind is how many flows a member may have yet to look at: as many as begin within a tenth of a second where very
+// many do.
 const farBehind = 10_000
 
 // judgeMembers tells of other balancers that are not reached, are told of no flows, or not as fast as they begin, have
-// one name or another version, or balance in another way, by what our own knows.
+// one name or another version, or balance in another way, by our own balancer's status.
 func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	if s.Members == nil {
 		return nil
@@ -60,7 +60,7 @@ func judgeMembers(before, s *ops.Status) (findings []Finding) {
 	return findings
 }
 
-// judgeMember tells of one that is reached.
+// judgeMember reports the faults of a member that is reached.
 func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f Figure)) {
 	if m.Version != s.Version || m.Reason != "" {
 		note(memberVersion, Figure{Name: "version " + m.Version, On: m.Name, Value: 1, Unit: "member",
@@ -81,7 +81,7 @@ func judgeMember(before, s *ops.Status, m *ops.Member, note func(kind string, f 
 	}
 }
 
-// flowsBefore is what was handed over with a member as it is now; nil where that is not known.
+// flowsBefore is the earlier count of flows handed over with a member as it is now; nil where that is not known.
 func flowsBefore(before *ops.Status, m *ops.Member) *ops.MemberFlows {
 	if before.Members == nil {
 		return nil

@@ -9,7 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestJudgeMembers: what a person should look at, and nothing of members that are well or have left.
+// TestJudgeMembers: findings about members that a person should look at, and none about those that are well or have
+// left.
 func TestJudgeMembers(t *testing.T) {
 	alive := ops.Member{Name: "lb2", State: ops.MemberAlive, Flows: &ops.MemberFlows{Telling: true, Heard: true}}
 	untold, differs := alive, alive
@@ -20,7 +21,7 @@ func TestJudgeMembers(t *testing.T) {
 	stuck.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 2}
 	overflowing.Flows = &ops.MemberFlows{Telling: true, Heard: true, Overflows: 1}
 	other.Version = "1.2.4"
-	// What was there before is of one that is far behind.
+	// The earlier status is of a member that is far behind.
 	before := alive
 	before.Flows = &ops.MemberFlows{Telling: true, Heard: true, Behind: farBehind + 1}
 	for name, test := range map[string]struct {

@@ -20,7 +20,7 @@ import (
 type Neighbour struct {
 	Address   netip.Addr `json:"address"`
 	Interface int        `json:"interface"`
-	// State is one of the kernel's, such as "FAILED".
+	// State is a state of the kernel's, such as "FAILED".
 	State string `json:"state"`
 	MAC   string `json:"mac,omitempty"`
 	// Since is how long it has been in that state, in seconds.
@@ -29,7 +29,7 @@ type Neighbour struct {
 	Gateway bool `json:"gateway,omitempty"`
 }
 
-// The kernel's names of the states (ip-neighbour(8)).
+// neighbourStates are the kernel's names of the states (ip-neighbour(8)).
 var neighbourStates = map[int]string{
 	netlink.NUD_INCOMPLETE: "INCOMPLETE", netlink.NUD_REACHABLE: "REACHABLE", netlink.NUD_STALE: "STALE",
 	netlink.NUD_DELAY: "DELAY", netlink.NUD_PROBE: "PROBE", netlink.NUD_FAILED: "FAILED",
@@ -135,13 +135,13 @@ func (e *Evidence) wanted(n Neighbour, dropped uint64) bool {
 	return recent && (dropped > 0 || n.Gateway || !e.Traced)
 }
 
-// hop is where a balancer sends what is for a backend.
+// hop is a next hop of a balancer's packets for a backend.
 type hop struct {
 	address netip.Addr
 	name    string
 }
 
-// hops are those of the balancer's backends, each once.
+// hops are the next hops of the balancer's backends, each once.
 func (r *Reading) hops() (hops []hop) {
 	if r.Balancer == nil {
 		return nil
@@ -160,7 +160,7 @@ func (r *Reading) hops() (hops []hop) {
 	return hops
 }
 
-// nameOf returns an address, and what it is to the balancer.
+// nameOf returns an address, with the backend or the router that it is to the balancer.
 func (r *Reading) nameOf(a netip.Addr) string {
 	for _, h := range r.hops() {
 		if h.address == a {

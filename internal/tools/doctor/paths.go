@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Path is what pings that may not be fragmented told of the way to an address.
+// Path is the result of pings to an address that may not be fragmented.
 type Path struct {
 	Address netip.Addr `json:"address"`
 	// Size is that of the largest packet that should pass, in bytes of the IP packet.

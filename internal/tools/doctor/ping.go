@@ -44,7 +44,7 @@ type pinger struct {
 
 	mu    sync.Mutex
 	paths []*Path
-	// sizes are those that were answered, by the path's index.
+	// sizes are the sizes that were answered, by the path's index.
 	sizes map[int]map[int]bool
 	ended sync.WaitGroup
 }
@@ -94,8 +94,8 @@ func (p *pinger) add(address netip.Addr, size int) {
 	p.paths = append(p.paths, &Path{Address: address, Size: size})
 }
 
-// run tries all paths: a small and the largest packet first, then, where only the
-// small one was answered, what is in between.
+// run tries all paths: a small and the largest packet first, then, where only the small one was answered, sizes in
+// between.
 func (p *pinger) run(ctx context.Context) {
 	if len(p.paths) == 0 {
 		return
@@ -227,8 +227,7 @@ func (p *pinger) note(protocol int, text []byte) {
 	}
 }
 
-// noteTooBig notes that a router found a packet too big: its destination is in what is
-// quoted of it. p is locked.
+// noteTooBig notes that a router found a packet too big: its destination is in the quoted header. p is locked.
 func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	if len(quoted) < at+length {
 		return
@@ -241,7 +240,7 @@ func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 	}
 }
 
-// close ends it and returns what was found.
+// close ends it and returns the paths.
 func (p *pinger) close() (paths []Path) {
 	p.four.Close()
 	if p.six != nil {

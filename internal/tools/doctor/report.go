@@ -12,11 +12,11 @@ import (
 // Schema is the version of [Report] as JSON.
 const Schema = 1
 
-// Report is what a look at a host found.
+// Report has the findings of a look at a host.
 type Report struct {
 	Schema int    `json:"schema"`
 	Host   string `json:"host"`
-	// Interface is the one that was asked about; empty for all.
+	// Interface is the interface that was asked about; empty for all.
 	Interface string    `json:"interface,omitempty"`
 	Started   time.Time `json:"started"`
 	// Seconds is how long traffic was watched.
@@ -27,22 +27,22 @@ type Report struct {
 	// Drops are all that the kernel dropped meanwhile, by reason, harmless ones too;
 	// the most first. Null if the kernel could not be asked.
 	Drops []drops.Drop `json:"drops"`
-	// Unread is what could not be read, and so not judged.
+	// Unread are the sources that could not be read, and so not judged.
 	Unread []Gap `json:"unread"`
-	// Looked is what was looked for, by the names of the sources.
+	// Looked are the sources that were examined, by name.
 	Looked []string `json:"looked"`
 	// Evidence is all that was seen, from which the findings follow.
 	Evidence *Evidence `json:"evidence,omitempty"`
 }
 
-// Harm is what a fault does to users.
+// Harm is the effect of a fault on users.
 type Harm string
 
 // The harms, the worst first.
 const (
 	// Outage: some connections fail altogether.
 	Outage Harm = "outage"
-	// Loss: packets are lost; what can be sent again is late.
+	// Loss: packets are lost; those that can be sent again are late.
 	Loss Harm = "loss"
 	// Slow: answers are late without loss.
 	Slow Harm = "slow"
@@ -52,31 +52,31 @@ const (
 
 var harms = []Harm{Outage, Loss, Slow, Risk}
 
-// Finding is one thing that is wrong.
+// Finding is a fault that was found.
 type Finding struct {
 	// Kind names the fault; see [Kinds].
 	Kind string `json:"kind"`
 	Harm Harm   `json:"harm"`
-	// Title says what is wrong with what, in a sentence.
+	// Title names the fault and its place, in a sentence.
 	Title string `json:"title"`
 	// Seen are the figures that it was concluded from.
 	Seen []Figure `json:"seen"`
-	// Means is what it does to users.
+	// Means is the consequence for users.
 	Means string `json:"means"`
 	// Cures are the ways to mend it, the best first.
 	Cures []Cure `json:"cures"`
 }
 
-// Figure is one thing that was measured.
+// Figure is a measured value.
 type Figure struct {
 	// Name is the kernel's own where it has one, such as "TcpExtListenOverflows".
 	Name string `json:"name"`
-	// On is what it was measured on: an address, an interface, a core.
+	// On is the object of the measurement: an address, an interface, a core.
 	On    string  `json:"on,omitempty"`
 	Value float64 `json:"value"`
 	// Unit is plural, as in "packets".
 	Unit string `json:"unit"`
-	// Of is what the value is a part of, in the same unit; 0 if of nothing.
+	// Of is the whole that the value is a part of, in the same unit; 0 if of nothing.
 	Of float64 `json:"of,omitempty"`
 	// Note is an example or a circumstance.
 	Note string `json:"note,omitempty"`
@@ -87,26 +87,25 @@ type Cure struct {
 	// Tune is the item of `jeoul tune` that does it, such as "somaxconn"; empty if none
 	// does.
 	Tune string `json:"tune,omitempty"`
-	// Do says what to do, in a sentence.
+	// Do is the advice, in a sentence.
 	Do string `json:"do"`
 }
 
 // Gap is a source that could not be read.
 type Gap struct {
 	Source string `json:"source"`
-	// Reason is why, and Cure what to do about it.
+	// Reason is why, and Cure the remedy.
 	Reason string `json:"reason"`
 	Cure   string `json:"cure,omitempty"`
 }
 
-// sortFindings puts the worst first. Within one harm a cause comes before what may
-// be its consequence, and then the order of [Kinds] decides.
+// sortFindings puts the worst first. Within one harm a cause comes before its possible consequences, and then the order
+// of [Kinds] decides.
 func sortFindings(findings []Finding) {
 	slices.SortStableFunc(findings, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
 }
 
-// rank is a kind's place in the order of harm; what is but a sign of something else
-// comes last.
+// rank is a kind's place in the order of harm; kinds that are but a sign of something else come last.
 func rank(id string) int {
 	i := slices.IndexFunc(kinds, func(k kind) bool { return k.id == id })
 	k := kinds[i]

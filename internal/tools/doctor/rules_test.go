@@ -23,9 +23,8 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files anew")
 
-// TestRecorded concludes from what was seen in a laboratory with faults made on
-// purpose: testdata/FAULT-HOST.json, which `go test ./cmd/jeoul -run
-// TestDoctorNamesFaults -update` records. The first finding must be the fault.
+// TestRecorded concludes from evidence of a laboratory with faults made on purpose: testdata/FAULT-HOST.json, which `go
+// test ./cmd/jeoul -run TestDoctorNamesFaults -update` records. The first finding must be the fault.
 func TestRecorded(t *testing.T) {
 	first := map[string]string{
 		"full-listen-queue": listenQueueFull, "conntrack-table-full": conntrackFull,
@@ -114,7 +113,7 @@ func repeated(times int) *Evidence {
 			Repeats: times}}}}
 }
 
-// TestRules has the faults that no recording has, and what is no fault.
+// TestRules has the faults that no recording has, and evidence that is no fault.
 func TestRules(t *testing.T) {
 	stack := func(reason string, packets uint64) drops.Drop {
 		return drops.Drop{Source: drops.Stack, Reason: reason, Function: "f", Packets: packets, Interface: 2}

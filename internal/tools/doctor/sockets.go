@@ -17,14 +17,14 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// Sockets is what TCP's sockets tell.
+// Sockets are counts of TCP's sockets.
 type Sockets struct {
-	// Listeners are those whose queue is not empty.
+	// Listeners are the listening sockets whose queue is not empty.
 	Listeners []Listener `json:"listeners,omitempty"`
 	Ports     PortRange  `json:"ports"`
-	// Established counts connections that are.
+	// Established counts established connections.
 	Established int `json:"established"`
-	// Destinations are those with the most connections from this host.
+	// Destinations are the destinations with the most connections from this host.
 	Destinations []Destination `json:"destinations,omitempty"`
 	// Hanging are connections whose data is sent again and again.
 	Hanging []Hanging `json:"hanging,omitempty"`
@@ -38,11 +38,11 @@ type Listener struct {
 	Limit   uint32         `json:"limit"`
 }
 
-// PortRange is what the kernel chooses local ports from.
+// PortRange is the range of local ports that the kernel chooses from.
 type PortRange struct {
 	First uint16 `json:"first"`
 	Last  uint16 `json:"last"`
-	// Reserved are those in it that it may not choose.
+	// Reserved is how many ports in it the kernel may not choose.
 	Reserved int `json:"reserved,omitempty"`
 	// Reuse says that ports in TIME-WAIT may be chosen.
 	Reuse bool `json:"reuse,omitempty"`
@@ -59,11 +59,11 @@ type Destination struct {
 	TimeWait int            `json:"time_wait,omitempty"`
 }
 
-// Hanging is a connection whose peer does not acknowledge what is sent.
+// Hanging is a connection whose peer does not acknowledge data.
 type Hanging struct {
 	Local netip.AddrPort `json:"local"`
 	Peer  netip.AddrPort `json:"peer"`
-	// Timeouts are those since anything was acknowledged.
+	// Timeouts is the number of timeouts since data was acknowledged last.
 	Timeouts uint8 `json:"timeouts"`
 	// MSS and PathMTU are in bytes; Acknowledged and Received bytes of payload.
 	MSS          uint32 `json:"mss"`
@@ -199,7 +199,7 @@ func judgeListeners(e *Evidence) (findings []Finding) {
 	return findings
 }
 
-// fullListeners are those that were full in either reading.
+// fullListeners are the listening sockets that were full in either reading.
 func (e *Evidence) fullListeners() (full []Listener) {
 	for _, reading := range []*Sockets{e.After.Sockets, e.Before.Sockets} {
 		if reading == nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Bounds of what is asked: more would be a load of its own.
+// Bounds of the questions: more would be a load of their own.
 const (
 	mostListeners = 8
 	mostQuestions = 64
@@ -52,8 +52,8 @@ type ping struct {
 // number is the sequence number of the SYN that asks.
 func (p ping) number() uint32 { return uint32(p.vip) << 16 }
 
-// newSurvey opens ears on the interfaces that have addresses, and plans what to ask.
-// It is called in the host's network namespace.
+// newSurvey opens listeners on the interfaces that have addresses, and plans the questions. It is called in the host's
+// network namespace.
 func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 	s := &survey{silent: silent}
 	for _, l := range r.Links {
@@ -205,7 +205,7 @@ func (p ping) askVIP() error {
 	return p.listener.sendSYN(p.mac, p.from, netip.AddrPortFrom(p.echo.VIP, p.echo.Port), p.number())
 }
 
-// close ends the survey and returns what was heard.
+// close ends the survey and returns the answers.
 func (s *survey) close() (w Wire) {
 	for _, e := range s.listeners {
 		e.close()

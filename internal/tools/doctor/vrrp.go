@@ -9,7 +9,7 @@ import (
 )
 
 // judgeVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
-// have the MAC address of the backup for a VIP, by what our own balancer knows.
+// have the MAC address of the backup for a VIP, by our own balancer's status.
 func judgeVRRP(before, after *ops.Status) (findings []Finding) {
 	was, is := before.VRRP, after.VRRP
 	if was == nil || is == nil {
@@ -78,7 +78,7 @@ func leftAsBackup(status *ops.Status) (n uint64) {
 	return n
 }
 
-// packetsOf are those that a service's backends were sent.
+// packetsOf is the number of packets that a service's backends were sent.
 func packetsOf(s ops.Service) (n uint64) {
 	for _, b := range s.Backends {
 		n += b.Packets

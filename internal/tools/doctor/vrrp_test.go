@@ -12,7 +12,7 @@ import (
 )
 
 // TestJudgeVRRP: two active balancers, another group with the same id, and packets that come to a backup are found;
-// what a change of the role explains is not.
+// those that a change of the role explains are not.
 func TestJudgeVRRP(t *testing.T) {
 	begin := time.Unix(1700000000, 0)
 	peer := &ops.VRRPPeer{Address: there4, Priority: 100}

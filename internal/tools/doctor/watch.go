@@ -53,7 +53,7 @@ func (x *examination) openPinger() *pinger {
 	return p
 }
 
-// watch waits for the interval, and does in it what takes time. The goroutines that it
+// watch waits for the interval, and in it runs the parts of the examination that take time. The goroutines that it
 // starts need no namespace: their sockets are open.
 func (x *examination) watch(ctx context.Context, survey *survey, pinger *pinger) error {
 	o := x.options

@@ -11,8 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Wire is what was heard on the segment: answers to questions that do no harm, and
-// what others announced unasked.
+// Wire has the answers on the segment to questions that do no harm, and the announcements that others made unasked.
 type Wire struct {
 	// Claims are the MAC addresses that an address was claimed for, by ARP or NDP.
 	Claims []Claim `json:"claims,omitempty"`
@@ -23,15 +22,15 @@ type Wire struct {
 	Provoked uint64 `json:"provoked,omitempty"`
 }
 
-// Claim is an address that was asked for.
+// Claim is an address that was asked for, and who claimed it.
 type Claim struct {
 	Address   netip.Addr `json:"address"`
 	Interface string     `json:"interface"`
-	// VIP says that it is one.
+	// VIP says that the address is a VIP.
 	VIP bool `json:"vip,omitempty"`
-	// Known is what the neighbour table has; empty if nothing that is used.
+	// Known is the neighbour table's MAC address; empty if it has none that is used.
 	Known string `json:"known,omitempty"`
-	// MACs are those of others that claimed it, and Ours says that this host did.
+	// MACs are the MAC addresses of others that claimed it, and Ours says that this host did.
 	MACs []string `json:"macs,omitempty"`
 	Ours bool     `json:"ours,omitempty"`
 }

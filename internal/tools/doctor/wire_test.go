@@ -138,7 +138,7 @@ func TestPingsByMAC(t *testing.T) {
 	}
 }
 
-// TestSurvey plans and asks from a reading, and hears what is there.
+// TestSurvey plans and asks from a reading, and hears the answers.
 func TestSurvey(t *testing.T) {
 	p := newPair(t, true)
 	var s *survey

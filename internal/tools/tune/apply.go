@@ -20,16 +20,15 @@ type ApplyOptions struct {
 	Persist bool
 	// EditGrub writes the kernel's parameters into a file of GRUB's.
 	EditGrub bool
-	// Executable is the path of the jeoul binary, and Arguments what its command line
-	// needs besides role, mode, interfaces and CPUs; for Persist.
+	// Executable is the path of the jeoul binary, and Arguments are those of its command line besides role, mode,
+	// interfaces and CPUs; for Persist.
 	Executable string
 	Arguments  []string
 }
 
-// Apply makes what differs from the profile as the profile wants it, item by item:
-// an item whose settings cannot all be made is left as it was. Errors: those of the
-// journal (ErrBusy, ErrJournal, ErrElsewhere) and ErrInterface, and then nothing was
-// changed; ErrLeft, where the report says what failed.
+// Apply sets the settings that differ from the profile, item by item: an item whose settings cannot all be made is left
+// as it was. Errors: those of the journal (ErrBusy, ErrJournal, ErrElsewhere) and ErrInterface, and then nothing was
+// changed; ErrLeft, where the report names the items that failed.
 func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
 	if err := t.ready(opt); err != nil {
 		return nil, err
@@ -59,7 +58,7 @@ func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
 	return r, err
 }
 
-// ready refuses what could only be done in part.
+// ready refuses changes that could only be made in part.
 func (t *Tuner) ready(opt ApplyOptions) error {
 	for _, card := range t.cards {
 		if !card.Up {
@@ -121,7 +120,7 @@ func (t *Tuner) change(w *writer, item Item, f *Finding) {
 	}
 }
 
-// keepQueues writes down what the queues' own settings are now.
+// keepQueues writes down the current values of the queues' own settings.
 func (t *Tuner) keepQueues(w *writer) error {
 	for _, item := range t.opt.Profile.Items {
 		if !strings.ContainsAny(item.Setting, "{") || !slices.Contains([]string{"irq", "rps", "xps"}, item.Value.plan) {
@@ -144,7 +143,7 @@ func (t *Tuner) keepQueues(w *writer) error {
 type writer struct {
 	access  *access
 	journal *changeLog
-	// step is called between what must survive a kill; nil but in tests.
+	// step is called between writes, where a kill must do no harm; nil but in tests.
 	step func()
 }
 
@@ -154,7 +153,7 @@ func (w *writer) pause() {
 	}
 }
 
-// set changes a setting. What the kernel refuses is as it was.
+// set changes a setting. A setting that the kernel refuses is as it was.
 func (w *writer) set(k Key, old, value string) (line int, err error) {
 	w.pause()
 	line, err = w.journal.add(record{Op: opSet, Key: &k, Old: old, New: value})
@@ -184,8 +183,7 @@ func (w *writer) undo(lines []int) error {
 	return nil
 }
 
-// Commands are what an engineer would type to do what Apply does, each behind a
-// comment that says why.
+// Commands are the shell commands of an engineer in Apply's place, each behind a comment that says why.
 func (t *Tuner) Commands(opt ApplyOptions) []string {
 	var lines []string
 	for _, f := range t.Check().Findings {

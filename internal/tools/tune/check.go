@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
-// Options say what a host is for.
+// Options describe a host's task.
 type Options struct {
 	Role Role
 	// Mode is the mode of the service; empty is l2dsr.
@@ -28,10 +28,9 @@ type Options struct {
 	// Interfaces are the cards that its traffic takes; without one, items about
 	// interfaces do not apply.
 	Interfaces []string
-	// Services are those that need not be tracked; without one, items about services
-	// do not apply.
+	// Services are the services whose connections need not be tracked; without one, items about services do not apply.
 	Services []lb.ServiceKey
-	// Profile is nil for the built-in one.
+	// Profile is nil for the built-in profile.
 	Profile *Profile
 	// PacketCPUs are the CPUs that shall take packets; empty has the plan choose.
 	PacketCPUs cpuset.CPUSet
@@ -47,7 +46,7 @@ type Tuner struct {
 	facts  *Facts
 	cards  []*Interface
 	plans  map[string]*plan.Plan
-	// step is called between what must survive a kill; nil but in tests.
+	// step is called between writes, where a kill must do no harm; nil but in tests.
 	step func()
 }
 
@@ -94,7 +93,7 @@ func newAccess(root string) (*access, error) {
 	return a, nil
 }
 
-// Close lets go of what was opened to ask.
+// Close closes the sockets to the kernel.
 func (t *Tuner) Close() error { return t.access.cards.Close() }
 
 // look reads the facts of the host and of its cards, and plans its cores.
@@ -134,7 +133,7 @@ func (t *Tuner) Check() *Report {
 	return r
 }
 
-// report begins one.
+// report begins a report.
 func (t *Tuner) report() *Report {
 	r := &Report{Role: t.opt.Role, Mode: t.opt.Mode, Host: t.facts, Interfaces: t.cards,
 		Notes: slices.Clone(t.facts.Notes)}
@@ -185,7 +184,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	return f, true
 }
 
-// lacks says what the host lacks for an item to apply.
+// lacks names a condition of an item that the host does not meet.
 func (t *Tuner) lacks(item Item) string {
 	n := item.Needs
 	switch {
@@ -209,7 +208,7 @@ func (t *Tuner) lacks(item Item) string {
 	return ""
 }
 
-// target is a setting of an item, and what it is about.
+// target is a setting of an item, and the object that it is about.
 type target struct {
 	key  Key
 	card *Interface // nil where it is about no card
@@ -266,7 +265,7 @@ type slot struct {
 	number string
 }
 
-// slots lists what a placeholder in a name stands for on a card.
+// slots lists the values of a placeholder in a name, on a card.
 func slots(name string, card *Interface) []slot {
 	var all []slot
 	switch {
@@ -355,7 +354,7 @@ func absentNote(k Key) string {
 	return "this host does not have it"
 }
 
-// want computes what a setting should be; false where there is nothing to go by.
+// want computes the wanted value of a setting; false where there is no rule for it.
 func (t *Tuner) want(item Item, at target) (string, bool) {
 	if item.Value.plan == "" {
 		value, err := item.Value.resolve(t.facts.fact(at.card))

@@ -34,6 +34,6 @@ var (
 	ErrElsewhere = errors.New("the journal of changes is another machine's")
 	// ErrNothing says that there is nothing to take back.
 	ErrNothing = errors.New("nothing was applied here")
-	// ErrLeft says that not all was done; what and why is in the report.
+	// ErrLeft says that not all was done; the items and the reasons are in the report.
 	ErrLeft = errors.New("not everything could be done")
 )

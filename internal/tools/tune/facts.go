@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
 )
 
-// Facts are what a host is, as far as values depend on it.
+// Facts are the facts about a host that values depend on.
 type Facts struct {
 	Kernel      string        `json:"kernel"`
 	MemoryBytes uint64        `json:"memory_bytes"`
@@ -27,11 +27,11 @@ type Facts struct {
 	CPUs        int           `json:"cpus"`
 	Nodes       int           `json:"numa_nodes"`
 	CommandLine []string      `json:"kernel_command_line,omitempty"`
-	// Namespace says that this is not the machine's first network namespace: what
-	// is not a namespace's own is left alone.
+	// Namespace says that this is not the machine's first network namespace: settings that are not a namespace's own
+	// are left alone.
 	Namespace bool `json:"network_namespace"`
 	Conntrack bool `json:"connections_tracked"`
-	// Notes are what could not be read.
+	// Notes name the facts that could not be read.
 	Notes []string `json:"notes,omitempty"`
 	// inode and cookie are the namespace's identity.
 	machine, boot string
@@ -61,8 +61,7 @@ func (t tree) exists(parts ...string) bool {
 
 func (t tree) sysctls() sysctl.Tree { return sysctl.Tree{Root: t.root} }
 
-// readFacts reads the host's facts. What is missing is noted; without CPUs there is
-// nothing to go by.
+// readFacts reads the host's facts. Missing ones are noted; without CPUs there is nothing to go by.
 func readFacts(t tree) (*Facts, error) {
 	f := &Facts{
 		Kernel:  t.read("proc/sys/kernel/osrelease"),

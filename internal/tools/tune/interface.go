@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
 )
 
-// Interface is what an interface is, as far as values depend on it.
+// Interface has the facts about an interface that values depend on.
 type Interface struct {
 	Name   string `json:"name"`
 	Up     bool   `json:"up"`
@@ -82,7 +82,7 @@ func readInterface(t tree, cards nic.Cards, name string) (*Interface, error) {
 		nic.CombinedMax: &c.QueuesMax, nic.RingRXMax: &c.RingRXMax, nic.RingTXMax: &c.RingTXMax,
 		nic.RSSEntries: &c.RSSEntries,
 	} {
-		// What the driver does not have stays 0.
+		// Settings that the driver does not have stay 0.
 		if text, err := cards.Get(name, setting); err == nil {
 			*number, _ = strconv.Atoi(text)
 		}
@@ -175,7 +175,7 @@ func (c *Interface) card() plan.Card {
 	return card
 }
 
-// notes say what is special about it.
+// notes name its peculiarities.
 func (c *Interface) notes() []string {
 	var notes []string
 	if c.Virtual {

@@ -40,7 +40,7 @@ type header struct {
 	Started time.Time `json:"started"`
 }
 
-// What a line of a journal says.
+// The operations in the lines of a journal.
 const (
 	opSet  = "set"  // a setting is about to be changed
 	opKeep = "keep" // a setting may be changed by another change
@@ -57,8 +57,7 @@ type record struct {
 	Key *Key   `json:"key,omitempty"`
 	Old string `json:"old"`
 	New string `json:"new"`
-	// Path is that of a file; Existed says whether it was there, Made which
-	// directories were not.
+	// Path is a file's path; Existed says whether it was there, Made which directories were not.
 	Path    string   `json:"path,omitempty"`
 	Existed bool     `json:"existed,omitempty"`
 	Made    []string `json:"made,omitempty"`
@@ -91,9 +90,8 @@ func (r record) check() error {
 	return fmt.Errorf("%q is nothing that a journal says", r.Op)
 }
 
-// decodeJournal reads a journal. A last line without an end was being written when
-// its writer died, before what it says was done: it is dropped. Errors are
-// ErrJournal.
+// decodeJournal reads a journal. A last line without an end was being written when its writer died, before its change
+// was made: it is dropped. Errors are ErrJournal.
 func decodeJournal(data []byte) (header, []record, error) {
 	var h header
 	fail := func(line int, err error) (header, []record, error) {
@@ -159,7 +157,7 @@ type changeLog struct {
 	records []record
 	// torn says that the file's end has to be cut before something is added.
 	torn bool
-	// Notes say what was dropped of it, and why.
+	// Notes name the lines that were dropped, with the reason.
 	Notes []string
 }
 
@@ -212,7 +210,7 @@ func (j *changeLog) lock(dir string) (err error) {
 	return nil
 }
 
-// load reads what is there, and drops what does not hold any more.
+// load reads the journal, and drops the lines that do not hold any more.
 func (j *changeLog) load() error {
 	data, err := journal.Read(j.path, ErrJournal)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -253,8 +251,7 @@ func (j *changeLog) note(format string, args ...any) {
 	j.Notes = append(j.Notes, fmt.Sprintf(format, args...))
 }
 
-// add writes a record to disk; only then may what it says be done. It returns the
-// record's line.
+// add writes a record to disk; only then may its change be made. It returns the record's line.
 func (j *changeLog) add(r record) (line int, err error) {
 	if _, err := os.Stat(j.path); errors.Is(err, fs.ErrNotExist) || j.torn || len(j.records) == 0 {
 		// The first line and the first change are one file from the start.

@@ -223,7 +223,7 @@ func TestJournalThatCannotBeTrusted(t *testing.T) {
 	}
 }
 
-// A line that was being written when its writer died was never acted on.
+// TestTornLine: a line that was being written when its writer died was never acted on.
 func TestTornLine(t *testing.T) {
 	root := fake(t, small)
 	before := snapshot(t, root)
@@ -239,7 +239,7 @@ func TestTornLine(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	// What is applied on top of it is kept whole.
+	// A profile that is applied on top of it is kept whole.
 	write(t, root, "proc/sys/vm/swappiness", "60\n")
 	tuner := open(t, Options{Role: RoleWeb, Interfaces: []string{"eth0"}, Root: root, Profile: few(t)})
 	if _, err := tuner.Apply(ApplyOptions{}); err != nil {

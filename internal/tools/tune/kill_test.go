@@ -28,7 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Of the process that is killed: at which step, and of what.
+// The environment of the process that is killed: the step, and the operation.
 const (
 	envStep  = "JEOUL_TUNE_TEST_STEP"
 	envRoot  = "JEOUL_TUNE_TEST_ROOT"
@@ -152,7 +152,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		func() (map[string]string, error) {
 			files := snapshot(t, root)
 			for path := range files {
-				// What a kill leaves of a file that was not in its place yet.
+				// The remains of a file that was not in its place yet when the process was killed.
 				if strings.HasSuffix(path, ".new") {
 					delete(files, path)
 				}
@@ -162,8 +162,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		func() error { _, err := Revert(RevertOptions{Root: root}); return err })
 }
 
-// TestKilledInANamespace does it on a host of a laboratory, whose settings are the
-// kernel's own.
+// TestKilledInANamespace kills tune on a host of a laboratory, whose settings are the kernel's own.
 func TestKilledInANamespace(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})
@@ -240,8 +239,7 @@ func settings(card string) (all map[string]string, err error) {
 	return all, nil
 }
 
-// readAll reads the files below a directory; what changes by itself, or can only be
-// written, is left out.
+// readAll reads the files below a directory; those that change by themselves, or can only be written, are left out.
 func readAll(dir string, into map[string]string) error {
 	skip := map[string]bool{"nf_conntrack_count": true, "byte_queue_limits": true}
 	found := map[string]string{}
@@ -261,8 +259,8 @@ func readAll(dir string, into map[string]string) error {
 	return err
 }
 
-// TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: what is the
-// machine's is reported as such, and nothing else is.
+// TestNamespaceLeavesTheMachineAlone looks at a host of a laboratory: the machine's settings are reported as such, and
+// no others are.
 func TestNamespaceLeavesTheMachineAlone(t *testing.T) {
 	testenv.Root(t)
 	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 1})

@@ -37,7 +37,7 @@ func parse(name string, data []byte, base *Profile) (*Profile, error) {
 	return profile, nil
 }
 
-// profileKind is what a profile is, to messages about a file as a whole.
+// profileKind describes a profile, for messages about a file as a whole.
 var profileKind = yamlfile.Kind{Noun: "a profile", Needs: "a list of items", MaxBytes: maxProfileBytes}
 
 type parser struct {
@@ -45,7 +45,7 @@ type parser struct {
 	base *Profile
 }
 
-// item reports what is wrong with an item.
+// item reports the mistakes of an item.
 func (p *parser) item(i int, item Item, before []Item) {
 	fail := func(field, format string, args ...any) {
 		p.Fail(yamlfile.Join(yamlfile.Element("items", i), field), format, args...)
@@ -87,7 +87,7 @@ func (p *parser) item(i int, item Item, before []Item) {
 	}
 }
 
-// values reports what is wrong with an item's value and conditions.
+// values reports the mistakes of an item's value and conditions.
 func (p *parser) values(item Item, fail func(field, format string, args ...any)) {
 	if item.Compare != "" && !slices.Contains(compares, item.Compare) {
 		fail("compare", "%q: use one of %v", item.Compare, compares)

@@ -83,8 +83,8 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 	return nil
 }
 
-// persist has what was changed be changed at every boot: sysctls by systemd-sysctl,
-// early, and the rest by a unit that applies the profile again.
+// persist has the changes made again at every boot: sysctls by systemd-sysctl, early, and the rest by a unit that
+// applies the profile again.
 func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	sysctls, others := []string{}, false
 	for _, rec := range live(w.journal.records) {
@@ -244,7 +244,7 @@ func missingDirs(a *access, path string) ([]string, error) {
 // isLink says that a file of ours is a symbolic link.
 func isLink(path string) bool { return path == unitWanted }
 
-// readEntry returns what a file holds, or where a link points to.
+// readEntry returns the content of a file, or the target of a link.
 func readEntry(at string) (text string, existed bool, err error) {
 	info, err := os.Lstat(at)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Role is what a host is for.
+// Role is the task of a host.
 type Role string
 
 // The roles. RoleProxy is a balancer whose mode is ModeProxy, which no command line
@@ -24,13 +24,13 @@ const (
 	RoleProxy    Role = "proxy"
 )
 
-// Roles are those that a host can have.
+// Roles are the roles that a host can have.
 var Roles = []Role{RoleBalancer, RoleWeb, RoleClient}
 
 // ModeProxy is the mode of a balancer that ends its clients' connections.
 const ModeProxy = string(lb.ModeProxy)
 
-// Modes are those that a host can be tuned for.
+// Modes are the modes that a host can be tuned for.
 func Modes() []string {
 	var names []string
 	for _, mode := range lb.Modes {
@@ -56,7 +56,7 @@ const (
 var compares = []Compare{CompareEqual, CompareAtLeast, CompareAtMost, CompareCovers, CompareCPUs, CompareMask,
 	CompareNonzero}
 
-// Item is one thing that a profile says of a host.
+// Item is a demand of a profile on a host.
 type Item struct {
 	ID string `yaml:"id" json:"id"`
 	// Setting is a kind and a name, such as "sysctl net.core.somaxconn". The name
@@ -89,7 +89,7 @@ type Item struct {
 	Drop bool `yaml:"drop,omitempty" json:"-"`
 }
 
-// Needs are what a host must be for an item to apply.
+// Needs are the conditions that a host must meet for an item to apply.
 type Needs struct {
 	// Card is "physical" where a virtual interface has nothing of the kind.
 	Card string `yaml:"card,omitempty" json:"card,omitempty"`
@@ -105,7 +105,7 @@ type Needs struct {
 	Kernel string `yaml:"kernel,omitempty" json:"kernel,omitempty"`
 }
 
-// Document is what experiment 1 sets.
+// Document has the values of experiment 1.
 type Document struct {
 	Value  string          `yaml:"value,omitempty" json:"value,omitempty"`
 	Values map[Role]string `yaml:"values,omitempty" json:"values,omitempty"`

@@ -4,7 +4,7 @@ package tune
 
 import "slices"
 
-// State is what was found of a setting or an item, or made of it.
+// State is the state of a setting or an item, found or made.
 type State string
 
 // The states.
@@ -26,14 +26,14 @@ const (
 	Advised State = "advised"
 )
 
-// Setting is one setting of a host, and what it should be.
+// Setting is one setting of a host, and its wanted value.
 type Setting struct {
 	Key    Key    `json:"key"`
 	Now    string `json:"now"`
 	Wanted string `json:"wanted"`
 	State  State  `json:"state"`
 	Note   string `json:"note,omitempty"`
-	// write is what it has to become.
+	// write is the value to write.
 	write string
 }
 

@@ -10,19 +10,19 @@ import (
 	"slices"
 )
 
-// RevertOptions say what is to be taken back.
+// RevertOptions select the changes to take back.
 type RevertOptions struct {
 	// State is the journal's directory; empty is StateDir. Root is as in Options.
 	State, Root string
-	// Force also puts back what was changed since by other means.
+	// Force also puts back settings that were changed since by other means.
 	Force bool
-	// Forget leaves what was changed since by other means, for good.
+	// Forget leaves settings that were changed since by other means, for good.
 	Forget bool
-	// DryRun changes nothing: the events say what would be done.
+	// DryRun changes nothing: the events list the changes that would be made.
 	DryRun bool
 }
 
-// Event is one thing that was taken back, or on purpose not.
+// Event is a change that was taken back, or on purpose not.
 type Event struct {
 	What string `json:"what"`
 	// From and To are the values; To is From where nothing was done.
@@ -31,13 +31,12 @@ type Event struct {
 	// Left says that it stays in the journal.
 	Left bool   `json:"left,omitempty"`
 	Note string `json:"note,omitempty"`
-	// Command is what an engineer would type.
+	// Command is the shell command of an engineer for it.
 	Command string `json:"command,omitempty"`
 }
 
-// Revert takes back what Apply changed, the last change first. What another program has
-// changed since is left, and stays in the journal: the error is ErrLeft then.
-// Errors besides: ErrNothing, and those of the journal.
+// Revert takes back the changes of Apply, the last change first. A setting that another program has changed since is
+// left, and stays in the journal: the error is ErrLeft then. Errors besides: ErrNothing, and those of the journal.
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
 
 func revert(opt RevertOptions, step func()) ([]Event, error) {
@@ -113,7 +112,7 @@ func (u *undoer) all(j *changeLog, records []record) ([]Event, error) {
 
 func (u *undoer) say(e Event) { u.events = append(u.events, e) }
 
-// one takes one record back; it returns whether it has to stay.
+// one takes a record back, and returns whether the record has to stay.
 func (u *undoer) one(r record) (left bool, err error) {
 	if r.Op == opFile {
 		return u.file(r)

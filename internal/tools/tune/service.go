@@ -74,8 +74,7 @@ func (s serviceFiles) set(name, state string) error {
 	return os.WriteFile(s.path("services", name), []byte(state+"\n"), 0o644)
 }
 
-// The files that raise the limit of open files: of sessions (pam_limits), and of
-// what systemd starts.
+// The files that raise the limit of open files: of sessions (pam_limits), and of systemd's services.
 const (
 	limitsFile        = "/etc/security/limits.d/90-jeoul-tune.conf"
 	systemdLimitsFile = "/etc/systemd/system.conf.d/90-jeoul-tune.conf"
@@ -89,8 +88,7 @@ func limitTexts(value string) map[string]string {
 	}
 }
 
-// openFiles returns the limit of open files: what our file gives those that start
-// later, or what this process has.
+// openFiles returns the limit of open files: that of our file for processes that start later, or that of this process.
 func (a *access) openFiles() (string, error) {
 	for line := range strings.Lines(readText(a.path(limitsFile))) {
 		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == "*" && fields[2] == limitFiles {
@@ -109,7 +107,7 @@ func (a *access) openFiles() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	// The soft limit is what programs get that do not ask.
+	// The soft limit is that of programs that do not ask for another.
 	return strconv.FormatUint(limits.OpenFiles, 10), nil
 }
 

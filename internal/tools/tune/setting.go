@@ -37,10 +37,10 @@ const (
 
 var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, KindLimit, KindNotrack}
 
-// scopeMachine is the scope of what is not a network namespace's.
+// scopeMachine is the scope of settings that are not a network namespace's.
 const scopeMachine = "machine"
 
-// limitFiles is the one limit that there are items for.
+// limitFiles is the only limit that there are items for.
 const limitFiles = "nofile"
 
 // fileTrees are the directories that settings may be in: nothing else is ever
@@ -51,7 +51,7 @@ var fileTrees = []string{"/proc/irq/", "/sys/class/net/", "/sys/devices/system/c
 // Key names one setting of a host.
 type Key struct {
 	Kind Kind `json:"kind"`
-	// Name is a sysctl's name, a file's path, or what the kind calls it.
+	// Name is a sysctl's name, a file's path, or a name of the kind's own.
 	Name string `json:"name"`
 	// Interface is the card of an ethtool setting.
 	Interface string `json:"interface,omitempty"`
@@ -214,8 +214,8 @@ func (a *access) parameter(name string) string {
 	return notGiven
 }
 
-// write sets a setting and reads it back: what did not come about is an error, and
-// the value before is put back.
+// write sets a setting and reads it back: a value that did not come about is an error, and the value before is put
+// back.
 func (a *access) write(k Key, old, value string) error {
 	if err := a.put(k, value); err != nil {
 		return err
@@ -262,7 +262,7 @@ func (a *access) put(k Key, value string) error {
 	return fmt.Errorf("set %s: it is changed by files", k)
 }
 
-// command is what an engineer would type to set it.
+// command is an engineer's shell command to set it.
 func (k Key) command(value string) string {
 	switch k.Kind {
 	case KindSysctl:

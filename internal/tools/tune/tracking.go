@@ -85,8 +85,7 @@ func (u untrackedFile) set(s lb.ServiceKey, state string) error {
 	return errors.Join(err, os.WriteFile(u.path(untrackedPath), data, 0o644))
 }
 
-// untrackedCommands are what an engineer would type to bypass a service, or to have
-// it tracked again.
+// untrackedCommands are an engineer's commands to bypass a service, or to have it tracked again.
 func untrackedCommands(name, state string) string {
 	s, err := untracked.ParseService(name)
 	if err != nil {

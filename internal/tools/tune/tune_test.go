@@ -25,10 +25,10 @@ var update = flag.Bool("update", false, "write the golden files anew")
 // 32 queues.
 var large = faketree.Spec{CPUs: 64, Nodes: 2, MemoryBytes: 256 << 30, Card: "eth0", Queues: 32, RSSEntries: 512}
 
-// small is one that is made quickly.
+// small is a machine that is made quickly.
 var small = faketree.Spec{CPUs: 8, Nodes: 1, MemoryBytes: 16 << 30, Card: "eth0", Queues: 4, RSSEntries: 128}
 
-// testServices are those of the hosts.
+// testServices are the services of the hosts.
 var testServices = []lb.ServiceKey{
 	{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP},
 	{VIP: netip.MustParseAddr("2001:db8::1"), Port: 53, Protocol: lb.UDP},
@@ -86,7 +86,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// describe writes what was found, every setting on a line.
+// describe writes the findings, every setting on a line.
 func describe(r *Report) string {
 	var b strings.Builder
 	for _, f := range r.Findings {

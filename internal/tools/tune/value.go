@@ -17,8 +17,8 @@ import (
 // leave is the value of an item that is only spoken of.
 const leave = "leave"
 
-// Value is what a setting should have: a text, a number computed from the host's
-// facts, several of both set apart by spaces, or a part of the core plan.
+// Value is the wanted value of a setting: a text, a number computed from the host's facts, several of both set apart by
+// spaces, or a part of the core plan.
 type Value struct {
 	parts []part
 	// plan is a part of the core plan: queues, irq, rps, xps, threaded, isolated, isolcpus.
@@ -128,7 +128,7 @@ func at(node *yaml.Node, format string, args ...any) error {
 // MarshalJSON writes a value as a person would read it.
 func (v Value) MarshalJSON() ([]byte, error) { return json.Marshal(v.String()) }
 
-// String says the value, or how it is computed.
+// String returns the value, or its formula.
 func (v Value) String() string {
 	if v.plan != "" {
 		return "by the core plan (" + v.plan + ")"

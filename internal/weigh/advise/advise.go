@@ -35,17 +35,17 @@ const (
 // mostBalancers is how many balancers are advised at most: as many ways as a router's ECMP group has at least.
 const mostBalancers = 16
 
-// Statement is a part of the advice, and what it rests on.
+// Statement is a part of the advice, with its grounds.
 type Statement struct {
 	// About is mode, scheduler, balancers, limit, haproxy or reach.
 	About string `json:"about" yaml:"about"`
 	Says  string `json:"says" yaml:"says"`
-	// Figures are what was measured; without any, Assumes says what stands in their place.
+	// Figures are the measurements that it rests on; without any, Assumes names the assumption in their place.
 	Figures []Figure `json:"figures,omitempty" yaml:"figures,omitempty"`
 	Assumes string   `json:"assumes,omitempty" yaml:"assumes,omitempty"`
 }
 
-// Limit is what one balancer runs out of first.
+// Limit is the resource that one balancer runs out of first.
 type Limit struct {
 	// Part is cores, link or flows.
 	Part string `json:"part" yaml:"part"`
@@ -53,7 +53,7 @@ type Limit struct {
 	Requests float64 `json:"requests" yaml:"requests"`
 }
 
-// Advice is what the answers and the evidence lead to.
+// Advice is the result of the answers and the evidence.
 type Advice struct {
 	Verdict Verdict `json:"verdict" yaml:"verdict"`
 	Summary string  `json:"summary" yaml:"summary"`
@@ -127,7 +127,7 @@ func (d *decision) none(why string) *Advice {
 	return d.Advice
 }
 
-// count says how many balancers there are, how they share the VIPs, and what one runs out of first.
+// count says how many balancers there are, how they share the VIPs, and which resource one runs out of first.
 func (d *decision) count(need sizing.Need) {
 	carry, first := 1, need.Parts[0]
 	for _, part := range need.Parts {
@@ -263,7 +263,7 @@ func (d *decision) compare() {
 	d.say(about, "", figures, "%s", what)
 }
 
-// reach says how far beyond what was measured the load is.
+// reach says how far beyond the measurements the load is.
 func (d *decision) reach() {
 	at := d.measured(d.load().name)
 	if at == nil || at.rate() == results.GigabitsPerSecond {
@@ -278,7 +278,7 @@ func (d *decision) reach() {
 		number(d.Answers.Requests), d.Answers.Requests/reached, at.source.Machine)
 }
 
-// twoDigits rounds what is computed of figures from another machine: more digits would promise too much.
+// twoDigits rounds values computed from figures of another machine: more digits would promise too much.
 func twoDigits(v float64) float64 {
 	if !(v > 0) {
 		return v

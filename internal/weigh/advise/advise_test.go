@@ -24,14 +24,14 @@ func answers(change func(*Answers)) Answers {
 	return a
 }
 
-// expected is what a scenario must be answered by.
+// expected is the advice that a scenario must get.
 type expected struct {
 	Verdict   Verdict
 	Mode      lb.Mode
 	Scheduler lb.Scheduler
 	Balancers int
 	Sharing   Sharing
-	// Part is what one balancer runs out of first.
+	// Part is the resource that one balancer runs out of first.
 	Part string
 }
 
@@ -142,7 +142,7 @@ func TestScenarios(t *testing.T) {
 	}
 }
 
-// TestStatementsRestOnSomething: each statement names a figure of the evidence, or says what it assumes.
+// TestStatementsRestOnSomething: each statement names a figure of the evidence, or states its assumption.
 func TestStatementsRestOnSomething(t *testing.T) {
 	t.Parallel()
 	for name, s := range scenarios {
@@ -150,7 +150,7 @@ func TestStatementsRestOnSomething(t *testing.T) {
 		about := map[string]bool{}
 		for _, statement := range advice.Statements {
 			about[statement.About] = true
-			// What one balancer uses is computed of what the statements before it have.
+			// The use of one balancer is computed from the figures of the statements before it.
 			if statement.About != "limit" && len(statement.Figures) == 0 && statement.Assumes == "" {
 				t.Errorf("%s: %q rests on nothing", name, statement.Says)
 			}

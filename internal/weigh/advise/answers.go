@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and what is
-// allowed.
+// ErrAnswer says that an answer is impossible, or contradicts another one. The text names the field and the allowed
+// values.
 var ErrAnswer = errors.New("the answers cannot be")
 
 // Speaks is the protocol between clients and the service.
@@ -29,7 +29,7 @@ const (
 // AllSpeaks lists the protocols.
 var AllSpeaks = []Speaks{HTTP, HTTPS, TCP, UDP, DNS}
 
-// datagrams says whether it is over UDP.
+// datagrams says whether the protocol is over UDP.
 func (s Speaks) datagrams() bool { return s == UDP || s == DNS }
 
 // web says whether requests have headers.
@@ -44,7 +44,7 @@ const (
 	Long  Lifetime = "long"
 )
 
-// AllLifetimes lists them.
+// AllLifetimes lists the lifetimes.
 var AllLifetimes = []Lifetime{Short, Long}
 
 // ClientAddress is where a backend must find the client's address.
@@ -57,7 +57,7 @@ const (
 	InPacket ClientAddress = "packet"
 )
 
-// AllClientAddresses lists them.
+// AllClientAddresses lists the places of a client's address.
 var AllClientAddresses = []ClientAddress{Nowhere, InHeader, InPacket}
 
 // Network is how balancer and backends reach each other.
@@ -69,7 +69,7 @@ const (
 	Routed  Network = "routed"
 )
 
-// AllNetworks lists them.
+// AllNetworks lists the kinds of networks.
 var AllNetworks = []Network{Segment, Routed}
 
 // Permission is something that a network's owner permits.
@@ -83,7 +83,7 @@ const (
 	Bypass   Permission = "bypass"
 )
 
-// AllPermissions lists them.
+// AllPermissions lists the permissions.
 var AllPermissions = []Permission{Tunnels, Backends, Bypass}
 
 // The bounds of answers.
@@ -119,7 +119,7 @@ type Answers struct {
 // permits says whether the network's owner permits something.
 func (a Answers) permits(p Permission) bool { return slices.Contains(a.Permits, p) }
 
-// Check returns what is impossible or contradicts itself, all of it, as one error that wraps ErrAnswer.
+// Check returns all answers that are impossible or contradict each other, as one error that wraps ErrAnswer.
 func (a Answers) Check() error {
 	var problems []string
 	refuse := func(field, format string, arguments ...any) {

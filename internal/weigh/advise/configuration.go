@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Place is where the service is: what a configuration names and the answers do not.
+// Place has the names and addresses that a configuration needs and the answers do not have.
 type Place struct {
 	Interface string
 	VIP       netip.Addr
@@ -74,7 +74,7 @@ services:
 {{- end}}
 `))
 
-// ports are those that a protocol's services have by custom.
+// ports are the ports that a protocol's services have by custom.
 var ports = map[Speaks]int{HTTP: 80, HTTPS: 443, TCP: 7000, UDP: 7000, DNS: 53}
 
 // Configuration returns a configuration of the advised mode, checked as jeoul run --check checks a file. It is empty

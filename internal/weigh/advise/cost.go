@@ -12,18 +12,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/sizing"
 )
 
-// under is a load of the suites that is like what the answers describe.
+// under is the load of the suites that is closest to the answers.
 type under struct {
 	// name is the load's name in the suites, against the subject that the mode is held against.
 	name, against string
-	// bytes are those of a reply.
+	// bytes is the length of a reply.
 	bytes float64
 }
 
-// bulkBytes is the size from which on a transfer, and not a request, is what costs.
+// bulkBytes is the size from which on the bytes of a transfer, and not its request, make up the cost.
 const bulkBytes = 1 << 20
 
-// load returns the load that is like what the answers describe.
+// load returns the load that is closest to the answers.
 func (d *decision) load() under { return loadOf(d.Answers) }
 
 func loadOf(a Answers) under {
@@ -48,7 +48,7 @@ func loadOf(a Answers) under {
 	return under{"rr", "haproxy-tcp", 1}
 }
 
-// subjects are those that stand for the mode, the likest first.
+// subjects are the subjects that stand for the mode, the likest first.
 func (d *decision) subjects() []string {
 	if d.Mode == lb.ModeProxy {
 		return []string{"jeoul-proxy", loadOf(d.Answers).against}
@@ -87,7 +87,7 @@ const perConnection = 1000
 
 // traffic are the packets of a request.
 type traffic struct {
-	// there are those to the balancer from clients, back those from backends, first those that begin a flow.
+	// there are the packets to the balancer from clients, back those from backends, first those that begin a flow.
 	there, back, first float64
 }
 
@@ -115,14 +115,14 @@ func trafficOf(a Answers) traffic {
 	return t
 }
 
-// size returns what the load needs, or nil if nothing says what a request costs.
+// size returns the machines that the load needs, or nil if nothing tells the cost of a request.
 func (d *decision) size() (*sizing.Need, error) {
 	a, t := d.Answers, trafficOf(d.Answers)
 	packets := t.there
 	bits := a.Requests * 8 * (t.there*overheadBytes + requestBytes)
 	if d.Mode == lb.NAT || d.Mode == lb.FullNAT || d.Mode == lb.ModeProxy {
 		packets += t.back
-		// What comes in from backends goes out to clients, on the other half of the link.
+		// Bits from backends go out to clients, on the other half of the link.
 		bits = math.Max(bits, a.Requests*8*(t.back*overheadBytes+a.Bytes+replyHeaders))
 	}
 	ns, known := d.cost(t)
@@ -141,7 +141,7 @@ func (d *decision) size() (*sizing.Need, error) {
 	return &need, nil
 }
 
-// cost returns how many nanoseconds of a core a request takes, and says what that rests on.
+// cost returns how many nanoseconds of a core a request takes, and states its grounds.
 func (d *decision) cost(t traffic) (float64, bool) {
 	like := d.load()
 	perByte, bytes := d.perByte()
@@ -169,7 +169,7 @@ func (d *decision) cost(t traffic) (float64, bool) {
 	return ns, true
 }
 
-// perByte returns what a byte takes of a core, in nanoseconds, by the bulk transfers of the evidence.
+// perByte returns the CPU time of a byte, in nanoseconds, by the bulk transfers of the evidence.
 func (d *decision) perByte() (float64, *Figure) {
 	for _, subject := range append(d.subjects(), "haproxy-tcp") {
 		if subject == "haproxy-tcp" && d.Mode != lb.ModeProxy {
@@ -183,7 +183,7 @@ func (d *decision) perByte() (float64, *Figure) {
 	return 0, nil
 }
 
-// packetCosts returns what a request costs by what its packets do, where no run of the mode under the load is there.
+// packetCosts returns the cost of a request by that of its packets, where no run of the mode under the load is there.
 func (d *decision) packetCosts(t traffic) (float64, bool) {
 	known := d.evidence.packetCost(d.Mode, d.Scheduler, "known", "request")
 	first := d.evidence.packetCost(d.Mode, d.Scheduler, "new", "request")

@@ -18,12 +18,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Evidence is what was measured, in the order in which it is looked through.
+// Evidence has the measurements, in the order in which they are looked through.
 type Evidence struct {
 	Sources []Source `json:"sources"`
 }
 
-// Source is one results file.
+// Source is a results file.
 type Source struct {
 	// File is the file's path; Machine is where it was measured.
 	File    string    `json:"file"`
@@ -43,7 +43,7 @@ type Point struct {
 	// Saturated is the part that limited most of the repeats.
 	Saturated results.Part     `json:"saturated"`
 	Metrics   map[string]Range `json:"metrics"`
-	// Rates are the values of the metric of which more is better, by repeat: what pairs are made of.
+	// Rates are the values of the metric of which more is better, by repeat: pairs are made of them.
 	Rates map[int]float64 `json:"rates,omitempty"`
 }
 
@@ -83,7 +83,7 @@ func (e *Evidence) Before(sources ...Source) *Evidence {
 	return &Evidence{Sources: append(slices.Clone(sources), e.Sources...)}
 }
 
-// metrics are those that advice rests on.
+// metrics are the metrics that advice rests on.
 var metrics = append(slices.Clone(rates), results.BalancerCPUUsPerRequest, results.BalancerCPUMsPerGigabyte,
 	results.NsNetOfEmpty,
 	results.Broken, results.Connections, results.DeviationPercentMax, results.BytesPerFlow)
@@ -179,7 +179,7 @@ func (s *Source) figure(p *Point, metric string) Figure {
 		Range: p.Metrics[metric], Repeats: p.Repeats}
 }
 
-// Figure is one measured figure, and where it is from.
+// Figure is a measured figure, and its place in the results.
 type Figure struct {
 	File    string         `json:"file"`
 	Load    string         `json:"load"`

@@ -137,8 +137,8 @@ func (e *Evidence) one(load, subject, metric string, params map[string]any) *Fig
 	return &f
 }
 
-// packetCost returns what a packet costs, net of the harness, over IPv4 and TCP with the most flows that were measured.
-// kind is known or new, way is request or reply.
+// packetCost returns the cost of a packet, net of the harness, over IPv4 and TCP with the most flows that were
+// measured.
 func (e *Evidence) packetCost(mode lb.Mode, scheduler lb.Scheduler, kind, way string) *Figure {
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		subject := fmt.Sprintf("jeoul-%s-%s", mode, hook)

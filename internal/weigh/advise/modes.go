@@ -6,7 +6,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// demand is what a mode asks of the network and of clients.
+// demand has the requirements of a mode on the network and on clients.
 type demand struct {
 	mode lb.Mode
 	// segment: the balancer hands frames to backends itself.
@@ -16,7 +16,7 @@ type demand struct {
 	shows ClientAddress
 }
 
-// demands are in the order of preference: what a packet costs, and what a packet grows by (docs/guides/modes.md).
+// demands are in the order of preference: the cost of a packet, and the bytes that it grows by (docs/guides/modes.md).
 var demands = []demand{
 	{mode: lb.L2DSR, segment: true, permits: []Permission{Backends, Bypass}, shows: InPacket},
 	{mode: lb.IPIP, permits: []Permission{Tunnels, Backends, Bypass}, shows: InPacket},
@@ -26,7 +26,7 @@ var demands = []demand{
 	{mode: lb.ModeProxy, shows: InHeader},
 }
 
-// whyPermit says what a mode needs a permission for.
+// whyPermit has the reason for which a mode needs a permission.
 var whyPermit = map[lb.Mode]map[Permission]string{
 	lb.L2DSR: {Backends: "each backend holds the VIP", Bypass: "replies go to clients straight"},
 	lb.IPIP: {Tunnels: "packets go to backends in IP in IP",

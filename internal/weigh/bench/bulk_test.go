@@ -35,8 +35,8 @@ loads:
     duration: 1s
 `
 
-// TestRunBulk runs one subject, and in test-bench all but our own, which need this program's binary: what
-// is not installed must say so, and the others must let everything through.
+// TestRunBulk runs one subject, and in test-bench all but our own, which need this program's binary: subjects that are
+// not installed must say so, and the others must let everything through.
 func TestRunBulk(t *testing.T) {
 	t.Parallel()
 	begin(t)
@@ -58,7 +58,7 @@ func TestRunBulk(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkBulk checks what must hold for every trial, however slow the machine.
+// checkBulk checks the properties that every trial must have, however slow the machine.
 func checkBulk(t *testing.T, trial results.Trial) {
 	t.Helper()
 	at := trial.Subject + ", " + trial.Load

@@ -24,7 +24,7 @@ func happening(events ...string) string {
 	return strings.Replace(smallChange, smallEvents, "events: ["+strings.Join(events, ", ")+"], ", 1)
 }
 
-// smallEvents are those of a suite of the small experiment.
+// smallEvents are the events of a suite of the small experiment.
 const smallEvents = "events: [add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], "
 
 const smallChange = `name: small
@@ -152,9 +152,9 @@ func checkEvents(t *testing.T, trials []results.Trial, want ...string) {
 // other work: some 160 were lost where flows stayed with a backend that was gone.
 const strays = 5
 
-// checkReused checks what became of clients that use their ports again: whatever a dead
-// host costs must be over when its death was noticed, and a drained backend gets none of
-// those that it has reset. Connection tracking cannot promise that.
+// checkReused checks the counts of clients that use their ports again: losses by a dead host must be over when its
+// death was noticed, and a drained backend gets none of those that it has reset. Connection tracking cannot promise
+// that.
 func checkReused(t *testing.T, event string, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics
@@ -323,7 +323,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 			t.Errorf("%s: it was not noticed within %g s", event, m[results.FaultSeconds])
 		}
 		// On a machine that stalls, checks of most backends may fail at once. Then all of them serve, as the panic
-		// threshold has it, also the one that has died: what failed meanwhile is no fault.
+		// threshold has it, also the one that has died: failures meanwhile are no fault.
 		panicked := slices.ContainsFunc(trial.Notes, func(note string) bool {
 			return strings.Contains(note, "the backend was shown to serve")
 		})

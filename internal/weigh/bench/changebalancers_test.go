@@ -28,7 +28,8 @@ loads:
     changes: {events: [lb-drain, lb-undrain, lb-kill], pace: 200ms, patience: 3s, new_per_second: 20, queries_per_second: 20, reused: 5, lap: 500ms}
 `
 
-// tinyBalancers is what CI has time for: each balancer more, each scheduler and each event takes seconds of a core.
+// tinyBalancers is a suite that CI has time for: each balancer more, each scheduler and each event takes seconds of a
+// core.
 const tinyBalancers = `name: tiny
 lab: {clients: 1, servers: 6, balancers: 2}
 repeats: 1

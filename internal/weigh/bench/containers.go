@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -39,7 +40,7 @@ func (l Load) local() bool { return l.From == fromBalancer }
 // Local says that the point's generators run on the balancer's host.
 func (p Point) Local() bool { return p.By.local() }
 
-// checkContainers reports what does not go with containers, or with generators on their host.
+// checkContainers reports settings that do not go with containers, or with generators on their host.
 func (f Form) checkContainers(at Path, fail FailFunc) {
 	if f.Lab.Containers && len(f.Tune) > 0 {
 		fail(at.To("tune"), "goes with servers on the segment, not with lab.containers")
@@ -64,7 +65,7 @@ func (l Load) checkFrom(f Form, at Path, fail FailFunc) {
 		fail(at.To("generator"), "%s goes with servers on the segment, not with lab.containers", l.generator().Name)
 	case f.Lab.Containers:
 		for j, s := range f.Subjects {
-			known, ok := subject.Find(s.Name)
+			known, ok := subjects.Find(s.Name)
 			if !ok {
 				continue // said elsewhere
 			}
@@ -115,8 +116,8 @@ func (r *Runner) Tries(ctx context.Context, kind load.Kind, share load.Share) er
 	return nil
 }
 
-// Read returns what happened while the point's load was on. Under one from the balancer's host
-// there are no clients, and what that host used is the generators' and the balancer's together.
+// Read returns the probe's reading of the time while the point's load was on. Under a load from the balancer's host
+// there are no clients, and that host's use is the generators' and the balancer's together.
 func (p Point) Read(probing *probe.Probe) probe.Reading {
 	reading := probing.Reading()
 	if !p.Local() {
@@ -133,8 +134,8 @@ func (p Point) Read(probing *probe.Probe) probe.Reading {
 	return reading
 }
 
-// BalancerWork says in a few words what a request cost the balancer, or its host with the
-// generators that run there.
+// BalancerWork gives in a few words the CPU time of a request on the balancer, or on its host with the generators that
+// run there.
 func BalancerWork(metrics map[string]float64) string {
 	if both, ok := metrics[results.BalancerHostCPUUsPerRequest]; ok {
 		return fmt.Sprintf("balancer's host %.1f µs", both)

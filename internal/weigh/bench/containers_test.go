@@ -106,7 +106,7 @@ func TestContainerSuiteErrors(t *testing.T) {
 	}
 }
 
-// TestRunLocal has programs on the balancer's host ask what can be asked there.
+// TestRunLocal runs programs on the balancer's host that ask all that can be asked there.
 func TestRunLocal(t *testing.T) {
 	t.Parallel()
 	begin(t)
@@ -123,7 +123,7 @@ func TestRunLocal(t *testing.T) {
 		if !trial.Valid || m[results.Failed] != 0 || m[results.BalancerHostCPUUsPerRequest] <= 0 {
 			t.Errorf("%s, %s: valid %v, metrics %v, notes %q", trial.Subject, trial.Load, trial.Valid, m, trial.Notes)
 		}
-		// What cannot be told apart is not told.
+		// Parts that cannot be told apart have no figures of their own.
 		for _, name := range []string{results.BalancerCPUUsPerRequest, results.BalancerCPUCores,
 			results.ClientCPUUsPerRequest, results.ClientCPUCores} {
 			if _, told := m[name]; told {

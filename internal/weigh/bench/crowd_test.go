@@ -18,7 +18,7 @@ import (
 
 	. "github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 )
 
 // TestPatientServersKeepTheirSockets asks a web server for the file both ways, and
@@ -35,7 +35,7 @@ func TestPatientServersKeepTheirSockets(t *testing.T) {
 	if err := r.Build(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	direct, _ := subject.Find("direct")
+	direct, _ := subjects.Find("direct")
 	p := Point{Subject: direct, Experiment: web.AB, Concurrency: 2, Form: r.Form}
 	for _, patient := range []bool{false, true} {
 		r.Limits.Orphans = map[bool]int{false: 2, true: 1}[patient]

@@ -108,7 +108,7 @@ func TestDNSExperiment(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkDNSTrial checks what must hold for every trial, however slow the machine.
+// checkDNSTrial checks the properties that every trial must have, however slow the machine.
 func checkDNSTrial(t *testing.T, trial results.Trial) {
 	t.Helper()
 	backends := trial.Params["backends"].(float64)

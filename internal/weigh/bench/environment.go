@@ -12,12 +12,13 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
-	"github.com/jeoul/jeoul/internal/weigh/lab"
-	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // labNotes are facts about the laboratory and the measuring that every figure
@@ -30,7 +31,7 @@ var labNotes = []string{
 	settleNote,
 }
 
-// frameNotes are those on loads without offloads, offloadNotes on those with.
+// frameNotes are the notes on loads without offloads, offloadNotes on those with.
 var (
 	frameNotes = []string{
 		"every device has a queueing discipline (pfifo_fast), which holds senders back instead of dropping",
@@ -46,7 +47,7 @@ var (
 	}
 )
 
-// notes are those on everything that the form does.
+// notes are the notes on everything that the form does.
 func (f Form) notes() []string {
 	all := slices.Clone(labNotes)
 	if framed := having[framing](f.experiments()); len(framed) > 0 {
@@ -73,8 +74,7 @@ func (f Form) notes() []string {
 	return all
 }
 
-// experimentNotes are those of all experiments, each once: loads of one kind are
-// several experiments, alike.
+// experimentNotes are the notes of all experiments, each once: loads of one kind are several experiments, alike.
 func (f Form) experimentNotes() []string {
 	var all []string
 	for _, e := range f.experiments() {
@@ -125,7 +125,7 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 		errs = append(errs, err)
 	}
 	for _, s := range form.Subjects {
-		if known, ok := subject.Find(s.Name); ok {
+		if known, ok := subjects.Find(s.Name); ok {
 			versions, err := known.Versions(ctx)
 			maps.Copy(env.Versions, versions)
 			missing(absent.Subjects, s.Name, err)
@@ -135,8 +135,8 @@ func environment(ctx context.Context, form Form, options Options) (env results.E
 	return env, absent, errors.Join(errs...)
 }
 
-// Machine is what the kernel says of the machine, and the version and commit of
-// this jeoul: the environment of a run that needs no laboratory.
+// Machine is the kernel's description of the machine, and the version and commit of this jeoul: the environment of a
+// run that needs no laboratory.
 func Machine(version, commit string) (results.Environment, error) {
 	var names unix.Utsname
 	if err := unix.Uname(&names); err != nil {
@@ -167,7 +167,7 @@ func Machine(version, commit string) (results.Environment, error) {
 	return env, nil
 }
 
-// addLimits writes down what bounded the run.
+// addLimits writes down the limits of the run.
 func addLimits(env *results.Environment, limits probe.Limits) {
 	env.Cores = limits.Cores
 	env.Limits["open_files"] = strconv.FormatUint(limits.OpenFiles, 10)
@@ -180,7 +180,7 @@ func addLimits(env *results.Environment, limits probe.Limits) {
 	}
 }
 
-// addLab writes down what a reader must know of the laboratory.
+// addLab writes down the facts about the laboratory that a reader must know.
 func addLab(env *results.Environment, l *lab.Lab, form Form) {
 	size := form.Lab.String()
 	if of := having[describing](form.experiments()); len(of) > 0 {

@@ -18,25 +18,25 @@ import (
 type Experiment interface {
 	// Name is the kind's name in a suite.
 	Name() string
-	// Check reports what is wrong with a load of this kind, at its path.
+	// Check reports the mistakes of a load of this kind, at its path.
 	Check(l Load, form Form, at Path, fail FailFunc)
-	// Obstacle says what keeps the machine from carrying the point, be it what the
-	// subject needs; empty if nothing.
+	// Obstacle names the limit that keeps the machine from carrying the point, be it by the subject's needs; empty if
+	// there is none.
 	Obstacle(p Point, limits probe.Limits) string
-	// Params says what was measured, for the results; the subject's own are added.
+	// Params are the point's parameters in the results; the subject's own are added.
 	Params(p Point) map[string]any
-	// Programs are those that its hosts must have.
+	// Programs are the programs that its hosts must have.
 	Programs() Programs
 	// OnMachines says why it cannot run on the machines of an inventory; empty if it can.
 	OnMachines() string
 	// Notes are facts about the measuring that every figure of the form depends on.
 	Notes(f Form) []string
-	// Prepare starts what its servers run, once a laboratory; it goes with that.
+	// Prepare starts the servers' programs, once a laboratory; it goes with that.
 	Prepare(ctx context.Context, r *Runner) error
-	// Services are what the subject is to balance.
+	// Services are the services of the subject.
 	Services(l *lab.Lab, p Point) []subject.Service
 	// Conduct runs one trial with its subject up, from results that have the
-	// point's names filled in. What goes wrong with the point makes results
+	// point's names filled in. A fault of the point makes results
 	// invalid; an error means that the trial as a whole is not valid.
 	Conduct(ctx context.Context, r *Runner, t Trial, running subject.Running, blank results.Trial) ([]results.Trial,
 		error)
@@ -44,7 +44,7 @@ type Experiment interface {
 	Line(got []results.Trial) string
 }
 
-// Programs are those that clients and servers must have.
+// Programs are the programs that clients and servers must have.
 type Programs struct{ Clients, Servers []Program }
 
 // Program is a program, and the flag by which it tells its version. Needed says that a run cannot do without it;
@@ -54,7 +54,7 @@ type Program struct {
 	Needed     bool
 }
 
-// Version asks this machine for the program's.
+// Version asks this machine for the program's version.
 func (p Program) Version(ctx context.Context) (string, error) {
 	return probe.Version(ctx, p.Name, p.Flag)
 }
@@ -65,7 +65,7 @@ func Conducted(e Experiment) string {
 		" needs the laboratory of namespaces: it is conducted step by step in all hosts at once, on one clock and one set of cores"
 }
 
-// FailFunc reports what is wrong with a field of a suite.
+// FailFunc reports the fault of a field of a suite.
 type FailFunc = func(at Path, format string, args ...any)
 
 // registered are all experiments, in the order in which a person should see them.
@@ -82,7 +82,7 @@ func Register(kinds ...Experiment) {
 	}
 }
 
-// What an experiment may have besides.
+// Interfaces that an experiment may have besides.
 type (
 	// setting experiments have keys of a load to themselves. Settings reads them, into a struct with yaml tags, and
 	// returns that by value; SettingsOf has it then.
@@ -95,7 +95,7 @@ type (
 	speakingHTTP interface{ SpeaksHTTP() }
 	// expanding experiments make several points of a load, each with its settings and its number of connections.
 	expanding interface{ Expand(l Load) []Point }
-	// completing experiments fill in what a load of their kind leaves out.
+	// completing experiments fill in the settings that a load of their kind leaves out.
 	completing interface{ Complete(l *Load) }
 	// demanding experiments need more of the laboratory than others.
 	demanding interface {
@@ -115,17 +115,17 @@ type (
 	}
 	// choosing experiments may have a load put on by another program than their own; nil: this one is not.
 	choosing interface{ Generator(l Load) *Generator }
-	// naming experiments call what the concurrency counts by another name.
+	// naming experiments have another noun for the concurrency.
 	naming interface{ Noun() string }
 	// stepping experiments have several results of a trial, of which whole ones may be kept of a trial that was ended
-	// early; DropPartial takes out of a run what must be measured anew.
+	// early; DropPartial takes the results out of a run that must be measured anew.
 	stepping interface {
 		Whole(got []results.Trial) []results.Trial
 		DropPartial(r *Runner, trials []Trial)
 	}
 )
 
-// having returns those of all experiments that have an ability.
+// having returns the experiments that have an ability.
 func having[T any](all []Experiment) []T {
 	var able []T
 	for _, e := range all {
@@ -145,7 +145,7 @@ func findExperiment(name string) (Experiment, bool) {
 	return registered[i], true
 }
 
-// experiments returns those that the form's loads are.
+// experiments returns the experiments of the form's loads.
 func (f Form) experiments() []Experiment {
 	var all []Experiment
 	for _, l := range f.Loads {
@@ -156,7 +156,7 @@ func (f Form) experiments() []Experiment {
 	return all
 }
 
-// LineOf sums a trial of one result up: that it is not valid, and why, or what say says of its metrics.
+// LineOf sums a trial of one result up: that it is not valid, and why, or the text of say about its metrics.
 func LineOf(got []results.Trial, say func(m map[string]float64) string) string {
 	if t := got[0]; !t.Valid {
 		return "not valid: " + t.Notes[0]

@@ -12,7 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// What tests see of a run besides: they run suites, so they need the kinds of loads, which import this package.
+// The parts of a run that tests see besides: they run suites, so they need the kinds of loads, which import this
+// package.
 var (
 	NewRunner = newRunner
 	NameOf    = name

@@ -106,7 +106,7 @@ func TestBadFloods(t *testing.T) {
 	}
 }
 
-// TestSynfloodSuite reads the suite that users run.
+// TestFloodLine checks the line of a flood's trial.
 func TestFloodLine(t *testing.T) {
 	good := results.Trial{Valid: true, Metrics: map[string]float64{
 		results.Established: 300, results.EstablishedLost: 2, results.QuietLatencyMsP99: 0.5,

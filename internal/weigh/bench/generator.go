@@ -15,7 +15,7 @@ import (
 type Generator struct {
 	Name string
 	Programs
-	// Missing says why a program of it is not there, and what to do.
+	// Missing says why a program of it is not there, and names the remedy.
 	Missing func(program string) string
 }
 
@@ -28,7 +28,7 @@ func (l Load) generator() *Generator {
 	return nil
 }
 
-// generators returns those that the form's loads ask for.
+// generators returns the generators that the form's loads ask for.
 func (f Form) generators() []*Generator {
 	var all []*Generator
 	for _, l := range f.Loads {

@@ -28,7 +28,7 @@ var machineNotes = []string{
 	"on machines, connections between the inventory's addresses are meant in all of this, those of SSH apart",
 }
 
-// notesOnMachines are those on everything that the form does there.
+// notesOnMachines are the notes on everything that the form does there.
 func (f Form) notesOnMachines() []string {
 	return append(slices.Clone(machineNotes), f.experimentNotes()...)
 }
@@ -68,8 +68,7 @@ func (f Form) farAbsent() map[string]string {
 	return absent
 }
 
-// farObstacle says what keeps a point from machines; empty if nothing, or if the hosts
-// are none.
+// farObstacle names the setting that keeps a point from machines; empty if there is none, or if the hosts are none.
 func (p Point) farObstacle() string {
 	switch {
 	case p.Form.Far && p.Pinned:
@@ -80,7 +79,7 @@ func (p Point) farObstacle() string {
 	return ""
 }
 
-// addMachines says what the machines are, those that are alike together.
+// addMachines describes the machines, those that are alike together.
 func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form Form) error {
 	alike := map[string][]string{}
 	var mu sync.Mutex
@@ -107,8 +106,7 @@ func addMachines(ctx context.Context, env *results.Environment, l *lab.Lab, form
 	return err
 }
 
-// limitsOf reads what bounds a run: the balancer's cores, and the least that any
-// host offers of what all need.
+// limitsOf reads the limits of a run: the balancer's cores, and the least that any host offers of all resources.
 func limitsOf(ctx context.Context, l *lab.Lab) (probe.Limits, error) {
 	if !l.Far() {
 		// On a client, for the range of local ports is the namespace's.

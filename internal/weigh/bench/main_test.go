@@ -24,7 +24,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintf(os.Stderr, "make a directory for the tests' binary: %v\n", err)
 		os.Exit(1)
 	}
-	// They wait for most of their time: for servers to start, loads to end, and what is silent to be missed.
+	// They wait for most of their time: for servers to start, loads to end, and silent hosts to be missed.
 	testenv.Parallel(4)
 	code := m.Run()
 	os.RemoveAll(builds)

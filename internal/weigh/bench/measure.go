@@ -28,13 +28,13 @@ type Measurement struct {
 	Got     *results.Trial
 	// Kind is the generator.
 	Kind load.Kind
-	// URL is what a generator asks for at an address; nil where that is no question.
+	// URL is the file that a generator asks for at an address; nil where it asks for none.
 	URL func(target netip.AddrPort) string
-	// Figures writes what the generators measured. Without: figures of requests.
+	// Figures writes the generators' measurements. Without: figures of requests.
 	Figures func(metrics map[string]float64, result *load.Result)
 }
 
-// Measure waits until the subject serves, puts the load on it and writes down what came of it. An error makes the trial
+// Measure waits until the subject serves, puts the load on it and writes down the results. An error makes the trial
 // invalid.
 func (m *Measurement) Measure(ctx context.Context, ready func(context.Context) error) error {
 	if err := ready(ctx); err != nil {
@@ -46,7 +46,7 @@ func (m *Measurement) Measure(ctx context.Context, ready func(context.Context) e
 	return m.Drive(ctx, m.Clients())
 }
 
-// Drive puts the load on by its clients and writes down what came of it.
+// Drive puts the load on by its clients and writes down the results.
 func (m *Measurement) Drive(ctx context.Context, clients []load.Client) error {
 	probing := probe.New(m.Runner.Lab)
 	result, err := load.Drive{Kind: m.Kind, Clients: clients, Bound: m.Bound(), Before: probing.Begin,
@@ -122,7 +122,7 @@ func (p Point) cpus(i int) *load.CPUs {
 
 // Bounds on a generator.
 const (
-	// grace is what a generator may take beyond the time of its load.
+	// grace is how long a generator may take beyond the time of its load.
 	grace = 10 * time.Second
 	// slowest is the rate, in requests per second, below which a trial that ends
 	// by a number of requests is given up.
@@ -138,7 +138,7 @@ func (m *Measurement) Bound() time.Duration {
 	return patience * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
 }
 
-// Write puts what was measured into the trial.
+// Write puts the measurements into the trial.
 func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
 	got := m.Got
 	got.Notes = append(got.Notes, result.Problems...)
@@ -156,8 +156,7 @@ func (m *Measurement) Write(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteSaturated writes down which part was the limit, and what the subject says
-// of its set-up.
+// WriteSaturated writes down which part was the limit, and the subject's notes on its set-up.
 func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	for i := range reading.Parts {
 		if reading.Parts[i].Part == results.SaturatedBalancer {
@@ -181,7 +180,7 @@ func (m *Measurement) WriteSaturated(reading probe.Reading) {
 	m.Got.Notes = append(m.Got.Notes, m.Running.Notes()...)
 }
 
-// Drops names what was dropped, which may explain what went wrong.
+// Drops names the kinds of drops, which may explain failures.
 func Drops(reading probe.Reading) []string {
 	var notes []string
 	for _, kind := range []struct {
@@ -199,7 +198,7 @@ func Drops(reading probe.Reading) []string {
 	return notes
 }
 
-// requestFigures are those of a load that makes requests.
+// requestFigures writes the figures of a load that makes requests.
 func requestFigures(metrics map[string]float64, result *load.Result) {
 	metrics[results.Requests] = float64(result.Requests)
 	metrics[results.Failed] = float64(result.Failed)
@@ -248,8 +247,7 @@ func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// WriteCPU writes down what each part used, and of the work for a request or a
-// gigabyte (10^9 bytes).
+// WriteCPU writes down the CPU use of each part, and that of a request or a gigabyte (10^9 bytes).
 func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
 	metrics := m.Got.Metrics
 	for _, part := range reading.Parts {
@@ -265,8 +263,7 @@ func (m *Measurement) WriteCPU(result *load.Result, reading probe.Reading) {
 	}
 }
 
-// DeviceDrops is what was lost on the links of a laboratory since it was built, by what it was
-// sent by.
+// DeviceDrops is the number of packets lost on the links of a laboratory since it was built, by their sender.
 func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 	all := map[string]uint64{}
 	for _, host := range l.Hosts()[1:] {
@@ -280,9 +277,9 @@ func DeviceDrops(l *lab.Lab) (map[string]uint64, error) {
 	return all, nil
 }
 
-// LastCPU is the core that has what a load of one core leaves to others.
+// LastCPU is the core that has the work which a load of one core leaves to others.
 func LastCPU() int { return runtime.NumCPU() - 1 }
 
-// FirstNice is the nice value of those who have the CPU first: what else runs on
-// the machine waits, as it would if the core were their own.
+// FirstNice is the nice value of those who have the CPU first: other programs of the machine wait, as it would if the
+// core were their own.
 const FirstNice = -20

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestSearch finds a ceiling, by rates that are each tried once.
+// tinyPaced is a suite of two rates that every machine holds.
 const tinyPaced = `name: tiny-paced
 title: A tiny suite of arrivals
 lab: {clients: 2, servers: 2}
@@ -55,7 +55,7 @@ func TestRunPaced(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkPaced checks what must hold for every trial, however slow the machine.
+// checkPaced checks the properties that every trial must have, however slow the machine.
 func checkPaced(t *testing.T, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics

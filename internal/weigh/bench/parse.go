@@ -42,7 +42,7 @@ func ParseSuite(name string, data []byte) (*Suite, error) {
 	return suite, nil
 }
 
-// suiteKind is what a suite is, to messages about a file as a whole.
+// suiteKind describes a suite, for messages about a file as a whole.
 var suiteKind = yamlfile.Kind{Noun: "a suite", Needs: "at least name, lab, subjects, loads and repeats",
 	MaxBytes: maxSuiteBytes}
 
@@ -57,8 +57,7 @@ func (p *suiteParser) parse(data []byte) *Suite {
 	suite := &Suite{Name: file.Name, Title: file.Title, Long: file.Form, Quick: file.Form,
 		Baseline: file.Baseline, Published: file.Published}
 	if file.Quick != nil {
-		// Read again, over a copy of the long form: what quick has replaces that,
-		// a list as a whole.
+		// Read again, over a copy of the long form: the keys of quick replace it, a list as a whole.
 		if !p.DecodeAgain(data, &suiteFile{Quick: &suite.Quick}) {
 			return nil
 		}
@@ -90,7 +89,7 @@ func (p *suiteParser) check(suite *Suite, hasQuick bool) {
 	suite.Long.check(nil, p.fail)
 	suite.Quick.complete()
 	if hasQuick {
-		// What quick does not have was found in the long form already.
+		// Mistakes in keys that quick does not have were found in the long form already.
 		suite.Quick.check(Path{"quick"}, func(at Path, format string, args ...any) {
 			if p.Written(Path{"quick", at[1]}.String()) {
 				p.fail(at, format, args...)
@@ -130,7 +129,7 @@ func (p *suiteParser) checkBeside(suite *Suite, b results.Beside, at Path) {
 	}
 }
 
-// complete fills in what a load leaves out.
+// complete fills in the settings that a load leaves out.
 func (f *Form) complete() {
 	f.Loads = slices.Clone(f.Loads)
 	for i := range f.Loads {
@@ -167,7 +166,7 @@ func (p Path) String() string {
 	return text.String()
 }
 
-// fail reports a problem at a field, on its line or that of what it would be in.
+// fail reports a problem at a field, on its line or that of the mapping that it would be in.
 func (p *suiteParser) fail(at Path, format string, args ...any) {
 	p.Fail(at.String(), format, args...)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -19,7 +20,7 @@ type Point struct {
 	Subject subject.Subject
 	// Params are the subject's.
 	Params subject.Params
-	// Load is the load's name, Experiment what conducts it, as By is set up.
+	// Load is the load's name, Experiment the one that conducts it, as By is set up.
 	Load       string
 	Experiment Experiment
 	By         Load
@@ -29,9 +30,9 @@ type Point struct {
 	Duration              time.Duration
 	// Pinned and Offloads are the load's.
 	Pinned, Offloads bool
-	// Tune is what the hosts are tuned by; empty where the suite does not say.
+	// Tune is the profile that the hosts are tuned by; empty where the suite does not say.
 	Tune string
-	// Form is what the point shares with the others of its run.
+	// Form has the settings that the point shares with the others of its run.
 	Form Form
 	// Repeats is how often the point is to be measured.
 	Repeats int
@@ -70,8 +71,8 @@ func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	return append(impossible, trials...)
 }
 
-// Absent says why what a point needs is not on this machine: by the name of a
-// subject, of a kind of load, and of a generator that a load asks for.
+// Absent says why a requirement of a point is not on this machine: by the name of a subject, of a kind of load, and of
+// a generator that a load asks for.
 type Absent struct{ Subjects, Kinds, Generators map[string]string }
 
 // points lists every subject with every set of its parameters under every load
@@ -91,7 +92,7 @@ func (f Form) points() []Point {
 func (f Form) untunedPoints() []Point {
 	var points []Point
 	for _, s := range f.Subjects {
-		known, ok := subject.Find(s.Name)
+		known, ok := subjects.Find(s.Name)
 		if !ok {
 			continue // ParseSuite lets no such name through
 		}
@@ -153,8 +154,7 @@ func combinations(lists map[string][]any) []subject.Params {
 	return all
 }
 
-// obstacle says what keeps the machine from carrying the point; empty if
-// nothing.
+// obstacle names the limit that keeps the machine from carrying the point; empty if there is none.
 func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 	generator := ""
 	if g := p.By.generator(); g != nil {
@@ -192,7 +192,7 @@ func Part(total, n, i int) int {
 	return size
 }
 
-// params returns everything that says what was measured, for the results.
+// params returns all parameters of the point, for the results.
 func (p Point) params() map[string]any {
 	all := map[string]any{
 		"backends": p.Form.Lab.Servers,
@@ -215,7 +215,7 @@ func (p Point) params() map[string]any {
 	return all
 }
 
-// EndParams says what ends a trial of a load whose generator is a program of the trade.
+// EndParams are the parameters that end a trial of a load whose generator is a program of the trade.
 func (p Point) EndParams() map[string]any {
 	if p.Requests > 0 {
 		return map[string]any{"requests": p.Requests}

@@ -23,14 +23,14 @@ type giveUp struct{ error }
 
 func (e giveUp) Unwrap() error { return e.error }
 
-// GivesUp says whether err is, or wraps, what GiveUp returned.
+// GivesUp says whether err is, or wraps, an error of GiveUp.
 func GivesUp(err error) bool {
 	var e giveUp
 	return errors.As(err, &e)
 }
 
-// Poll calls try every few milliseconds until it returns nil or what GiveUp returned, ctx
-// ends, or bound is over; the error is then try's last.
+// Poll calls try every few milliseconds until it returns nil or an error of GiveUp, ctx ends, or bound is over; the
+// error is then try's last.
 func Poll(ctx context.Context, bound time.Duration, try func() error) error {
 	limit := time.NewTimer(bound)
 	defer limit.Stop()

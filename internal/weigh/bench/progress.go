@@ -30,13 +30,13 @@ type progress struct {
 	// total, done and before are numbers of trials: all, those that are over, and of
 	// these those that an earlier run has made.
 	total, done, before int
-	// trial is the one that runs, since when started; what it is at is rate.
+	// trial is the trial that runs, since when started; rate is its present rate.
 	trial   string
 	started time.Time
 	rate    string
 	// timeless says that the clock is not one that people wait by.
 	timeless bool
-	// traffic reads the laboratory's; nil while there is none.
+	// traffic reads the laboratory's traffic; nil while there is none.
 	traffic func() (clients, balancer lab.Traffic, err error)
 }
 
@@ -87,7 +87,7 @@ func (p *progress) ended(t Trial, all ...results.Trial) {
 	p.say("%s", line)
 }
 
-// outcome says in a few words what came of a trial.
+// outcome gives the result of a trial in a few words.
 func outcome(t Trial, all []results.Trial) string {
 	if t.Obstacle != "" {
 		return "not valid: " + all[0].Notes[0]
@@ -199,7 +199,7 @@ func (p *progress) measure(before sample) sample {
 	now := sample{at: time.Now()}
 	var err error
 	if now.clients, now.balancer, err = read(); err != nil {
-		// A laboratory on its way down; the run says what there is to say.
+		// A laboratory on its way down; the run reports the reason.
 		return sample{}
 	}
 	p.mu.Lock()

@@ -10,7 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -23,7 +23,7 @@ func (rated) Line(got []results.Trial) string {
 }
 
 func TestProgress(t *testing.T) {
-	direct, _ := subject.Find("direct")
+	direct, _ := subjects.Find("direct")
 	trial := Trial{Point: Point{Subject: direct, Load: "ab", Experiment: rated{}, Concurrency: 500}, Repeat: 2}
 	good := results.Trial{Valid: true, Metrics: map[string]float64{
 		results.RequestsPerSecond: 12345.6}}
@@ -44,7 +44,7 @@ func TestProgress(t *testing.T) {
 }
 
 func TestProgressOnATerminal(t *testing.T) {
-	direct, _ := subject.Find("direct")
+	direct, _ := subjects.Find("direct")
 	trial := Trial{Point: Point{Subject: direct, Load: "ab", Experiment: rated{}, Concurrency: 500}, Repeat: 2}
 	var got strings.Builder
 	p := newProgress(&got, true, func() int { return 200 })

@@ -19,9 +19,8 @@ import (
 // ErrResume says that a run cannot be gone on with; the error lists why.
 var ErrResume = errors.New("cannot go on with this run")
 
-// resume takes over what an earlier run of the same suite has in the directory.
-// It refuses whatever would put figures side by side that do not belong
-// together: another suite, form, choice of subjects, machine or program.
+// resume takes over the results that an earlier run of the same suite has in the directory. It refuses whatever would
+// put figures side by side that do not belong together: another suite, form, choice of subjects, machine or program.
 func (r *Runner) resume() error {
 	path := filepath.Join(r.Options.Dir, ResultsFile)
 	before, err := results.Load(path)
@@ -41,8 +40,8 @@ func (r *Runner) resume() error {
 	return nil
 }
 
-// differences lists what keeps two runs from being one. Limits are compared once
-// the laboratory is there (see sameLimits).
+// differences lists the differences that keep two runs from being one. Limits are compared once the laboratory is there
+// (see sameLimits).
 func differences(before, now *results.Run) []string {
 	var all []string
 	say := func(what string, before, now any) {

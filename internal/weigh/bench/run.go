@@ -19,8 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// ErrInterrupted says that a run was ended before its last trial; what it had
-// measured until then is in its results file.
+// ErrInterrupted says that a run was ended before its last trial; its results until then are in its results file.
 var ErrInterrupted = errors.New("interrupted")
 
 // ResultsFile is the name of a run's results in its directory.
@@ -49,7 +48,7 @@ type Options struct {
 	Command string
 	// Version and Commit are those of jeoul, Executable the path of its binary.
 	Version, Commit, Executable string
-	// Other is the path of another build of jeoul, for what is upgraded to it; it may be empty.
+	// Other is the path of another build of jeoul, for subjects that are upgraded to it; it may be empty.
 	Other string
 	// Virtual is the virtual machine that this process is in; nil if it is in none.
 	Virtual *results.Virtual
@@ -98,8 +97,7 @@ func newRunner(ctx context.Context, options Options) (*Runner, error) {
 	return r, nil
 }
 
-// prepare reaches the machines, if there are any, and describes what the run will be
-// on.
+// prepare reaches the machines, if there are any, and describes the environment of the run.
 func (r *Runner) prepare(ctx context.Context) (err error) {
 	options, form := r.Options, r.Form
 	var env results.Environment
@@ -139,7 +137,7 @@ type Runner struct {
 	Options Options
 	Form    Form
 	Absent  Absent
-	// Grace is what a generator may take beyond the time of its load.
+	// Grace is how long a generator may take beyond the time of its load.
 	Grace    time.Duration
 	progress *progress
 	Results  *results.Run
@@ -147,18 +145,18 @@ type Runner struct {
 	Lab      *lab.Lab
 	// tuned is how the hosts are tuned now.
 	tuned tuning
-	// kept are what experiments keep of this laboratory, keptAll what they keep of the run.
+	// kept are the values that experiments keep for this laboratory, keptAll those for the run.
 	kept, keptAll map[string]any
-	// What experiments have done: Alive are asked after each trial whether what serves all subjects still runs,
-	// AfterTrial tidies up behind each, Retuned is done when hosts were tuned anew, and AtEnd takes back before the
-	// laboratory goes what does not go with it.
+	// Hooks of experiments: Alive are called after each trial to check that the servers of all subjects still run,
+	// AfterTrial tidies up behind each, Retuned is called when hosts were tuned anew, and AtEnd takes things back
+	// before the laboratory goes that do not go with it.
 	Alive, AfterTrial, AtEnd []func() error
 	Retuned                  []func(context.Context) error
 	// unsaved says that saving has failed, and so would again.
 	unsaved bool
-	// settled are notes on what the last trial left, for the next.
+	// settled are notes on the remains of the last trial, for the next.
 	settled []string
-	// limitsBefore are those of the run that is gone on with.
+	// limitsBefore are the limits of the run that is gone on with.
 	limitsBefore map[string]string
 	// history are events of the run that a reader of its figures must know of.
 	history []string
@@ -178,7 +176,7 @@ func (r *Runner) run(ctx context.Context) (*results.Run, error) {
 	return r.Results, err
 }
 
-// interrupted says what there is of a run that was ended early.
+// interrupted says how many trials there are of a run that was ended early.
 func (r *Runner) interrupted() error {
 	if len(r.Results.Trials) == 0 {
 		return fmt.Errorf("%w before the first trial had ended; nothing is kept", ErrInterrupted)
@@ -222,13 +220,13 @@ func (r *Runner) inLab(ctx context.Context) (err error) {
 	return r.trials(ctx, trials, len(all))
 }
 
-// remember adds what has happened to the run to what a reader must know.
+// remember adds an event of the run to the notes for its reader.
 func (r *Runner) remember(event string) {
 	r.history = append(r.history, event)
 	r.Results.Environment.Notes = append(r.Results.Environment.Notes, event)
 }
 
-// build makes the laboratory and starts what serves in it.
+// build makes the laboratory and starts its servers.
 func (r *Runner) build(ctx context.Context) (err error) {
 	switch {
 	case r.Options.Inventory == nil:
@@ -283,7 +281,7 @@ func (r *Runner) spec() lab.Spec {
 	return spec
 }
 
-// startServers starts what the form's loads ask.
+// startServers starts the servers that the form's loads ask.
 func (r *Runner) startServers(ctx context.Context) error {
 	for _, e := range r.Form.experiments() {
 		if r.Absent.Kinds[e.Name()] != "" {
@@ -367,8 +365,8 @@ func spoilt(t Trial, got []results.Trial, broken error) []results.Trial {
 	return got
 }
 
-// rebuild takes the laboratory down and builds another. What cannot be taken down
-// is left to the next run, which tries again.
+// rebuild takes the laboratory down and builds another. Parts that cannot be taken down are left to the next run, which
+// tries again.
 func (r *Runner) rebuild(ctx context.Context) error {
 	r.remember(fmt.Sprintf("the laboratory was built anew after trial %d of %d, whose notes say why", r.progress.done,
 		r.progress.total))
@@ -380,7 +378,7 @@ func (r *Runner) rebuild(ctx context.Context) error {
 	return r.build(ctx)
 }
 
-// serving returns nil if what serves all subjects still runs.
+// serving returns nil if the servers of all subjects still run.
 func (r *Runner) serving() error {
 	for _, alive := range r.Alive {
 		if err := alive(); err != nil {
@@ -396,9 +394,8 @@ func (r *Runner) save() error {
 	return err
 }
 
-// trial measures a point once, with a subject of its own, so that no trial
-// meets what an earlier one left in it. What goes wrong with the point makes the
-// result invalid; an error means that the laboratory cannot be used any more. An
+// trial measures a point once, with a subject of its own, so that no trial meets the state that an earlier one left in
+// it. A fault of the point makes the result invalid; an error means that the laboratory cannot be used any more. An
 // experiment may have several results.
 func (r *Runner) trial(ctx context.Context, t Trial) ([]results.Trial, error) {
 	got := blank(t)
@@ -445,8 +442,7 @@ func (r *Runner) setup(t Trial) subject.Setup {
 	return setup
 }
 
-// measure puts the load on a subject that is up, and adds to every result what
-// the last trial left.
+// measure puts the load on a subject that is up, and adds the notes on the remains of the last trial to every result.
 func (r *Runner) measure(ctx context.Context, t Trial, running subject.Running, got results.Trial) []results.Trial {
 	all, err := t.Experiment.Conduct(ctx, r, t, running, got)
 	if len(all) == 0 {
@@ -462,10 +458,10 @@ func (r *Runner) measure(ctx context.Context, t Trial, running subject.Running, 
 	return all
 }
 
-// KeptOf returns what is kept of the laboratory under a name, made at first.
+// KeptOf returns the value that is kept of the laboratory under a name, made at first.
 func KeptOf[T any](r *Runner, name string) *T { return keptIn[T](&r.kept, name) }
 
-// KeptOfRun returns what is kept of the whole run under a name, made at first.
+// KeptOfRun returns the value that is kept of the whole run under a name, made at first.
 func KeptOfRun[T any](r *Runner, name string) *T { return keptIn[T](&r.keptAll, name) }
 
 func keptIn[T any](kept *map[string]any, name string) *T {

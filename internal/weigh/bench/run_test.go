@@ -120,7 +120,7 @@ func TestRun(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkTrial checks what must hold for every trial, however slow the machine.
+// checkTrial checks the properties that every trial must have, however slow the machine.
 func checkTrial(t *testing.T, trial results.Trial) {
 	t.Helper()
 	at := trial.Subject + ", " + trial.Load

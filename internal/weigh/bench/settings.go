@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// SettingsOf returns what a load says to its own kind; what T leaves out, if it says nothing.
+// SettingsOf returns a load's settings of its own kind; the zero T, if it has none.
 func SettingsOf[T any](l Load) T {
 	own, _ := l.settings.(T)
 	return own

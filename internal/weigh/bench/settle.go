@@ -19,14 +19,13 @@ import (
 // take to go.
 const settleBound = 5 * time.Second
 
-// settleNote says in a results file what happens between trials.
+// settleNote describes the time between trials in a results file.
 const settleNote = "between trials the run waits, up to 5 s, until no client has a TCP socket left but those in TIME-WAIT, " +
 	"has a proxy close its own, waits the same for all hosts, stops the subject, destroys what is in TIME-WAIT (SOCK_DESTROY: it would " +
 	"hold ports and be looked through in the next trial), and waits until no host tracks a connection; a trial before which that took too long says so"
 
-// settle takes the subject down and waits until nothing of the last trial is
-// left on the hosts. It returns what the next trial must say if something stayed.
-// The subject is down even if there is an error.
+// settle takes the subject down and waits until nothing of the last trial is left on the hosts. It returns the notes
+// for the next trial if something stayed. The subject is down even if there is an error.
 //
 // Connections end before the subject does, or their last packets would find
 // no host and be sent again and again.
@@ -34,7 +33,7 @@ func settle(ctx context.Context, l *lab.Lab, running subject.Running) (notes []s
 	notes, err = closeConnections(ctx, l, running)
 	err = errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
 	if err != nil {
-		// What could not be taken down would hinder all that follow.
+		// A subject that could not be taken down would hinder all trials that follow.
 		return notes, err
 	}
 	switch err := lab.Each(l.Hosts(), (*lab.Host).DestroySockets); {
@@ -68,8 +67,8 @@ func closeConnections(ctx context.Context, l *lab.Lab, running subject.Running) 
 	return notes, err
 }
 
-// WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT.
-// It returns what is left after settleBound.
+// WaitForSockets waits until the hosts have no sockets but those in TIME-WAIT. It returns the sockets left after
+// settleBound.
 func WaitForSockets(ctx context.Context, hosts []*lab.Host) (left string, err error) {
 	err = Poll(ctx, settleBound, func() (err error) {
 		if left, err = OpenSockets(hosts); err != nil {

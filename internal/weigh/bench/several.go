@@ -8,6 +8,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -16,12 +17,12 @@ const (
 	paramBalancers, paramRouter, paramBFD = "balancers", "router", "bfd_ms"
 	// leastBFD and mostBFD bound how often packets of BFD are sent: as a balancer's configuration does.
 	leastBFD, mostBFD = 10 * time.Millisecond, 10 * time.Second
-	// severalNote says what such a laboratory is.
+	// severalNote describes such a laboratory.
 	severalNote = "before each event in which a balancer leaves all connections are closed, and others opened; a router (%s) sends what is for the VIP over several balancers by a hash of addresses and ports (net.ipv4.fib_multipath_hash_policy 1, plain next hops), over a link to each of its own; " +
 		"the events of balancers are about one of them, and a change is done when the router's kernel has one way less, or more"
 )
 
-// checkBalancers reports what does not go with several balancers.
+// checkBalancers reports settings that do not go with several balancers.
 func (f Form) checkBalancers(at Path, fail FailFunc) {
 	if n := f.Lab.Balancers; n != 0 && (n < 2 || n > lab.MaxBalancers) {
 		fail(at.To("lab", "balancers"), "%d is not possible; use 2 to %d, or leave it out", n, lab.MaxBalancers)
@@ -44,7 +45,7 @@ func (f Form) checkBalancers(at Path, fail FailFunc) {
 		fail(at.To("lab", "containers"), "goes with one balancer, not with lab.balancers")
 	}
 	for i, s := range f.Subjects {
-		if known, ok := subject.Find(s.Name); ok {
+		if known, ok := subjects.Find(s.Name); ok {
 			if reason := subject.BesideOthers(known); reason != "" {
 				fail(at.To("subjects", i, "name"), "%s cannot be one of several balancers: %s", s.Name, reason)
 			}
@@ -55,7 +56,7 @@ func (f Form) checkBalancers(at Path, fail FailFunc) {
 // checkOneBalancer reports parameters that only several balancers have.
 func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	for i, s := range f.Subjects {
-		known, ok := subject.Find(s.Name)
+		known, ok := subjects.Find(s.Name)
 		if !ok {
 			continue
 		}
@@ -67,7 +68,7 @@ func (f Form) checkOneBalancer(at Path, fail FailFunc) {
 	}
 }
 
-// checkRouter reports what there is no router for.
+// checkRouter reports settings for which there is no router.
 func (f Form) checkRouter(at Path, fail FailFunc) {
 	if f.Lab.Balancers == 0 && (f.Lab.Router != "" || f.Lab.BFD != 0) {
 		fail(at.To("lab"), "router and bfd are of the router before several balancers; set lab.balancers")
@@ -89,7 +90,7 @@ func (f Form) RouterObstacle() string {
 	return f.Lab.router().Obstacle()
 }
 
-// severalParams are what tells results of several balancers apart.
+// severalParams are the parameters that tell results of several balancers apart.
 func (s Size) severalParams() map[string]any {
 	params := map[string]any{paramBalancers: s.Balancers}
 	if s.Router != "" {

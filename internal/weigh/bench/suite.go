@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench weighs load balancers: it reads a suite, builds a laboratory,
-// puts every subject under every load, and writes down what each cost.
+// Package bench weighs load balancers: it reads a suite, builds a laboratory, puts every subject under every load, and
+// writes down the figures of each.
 package bench
 
 import (
@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/router"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -42,8 +42,8 @@ type Form struct {
 	Loads    []Load    `yaml:"loads"`
 	// Repeats is how often each point is measured, unless its load says otherwise.
 	Repeats int `yaml:"repeats"`
-	// Tune lists what hosts are tuned by, all points with each of it: none, all,
-	// document, or an item of `jeoul tune`. Empty has the laboratory's own settings.
+	// Tune lists the profiles that hosts are tuned by, all points with each of them: none, all, document, or an item of
+	// `jeoul tune`. Empty has the laboratory's own settings.
 	Tune []string `yaml:"tune"`
 
 	// Far says that the hosts are machines.
@@ -88,7 +88,7 @@ func (s Size) String() string {
 	return words
 }
 
-// Web is what the web servers serve; it is empty where no load asks them.
+// Web describes the web servers' file; it is empty where no load asks them.
 type Web struct {
 	FileBytes int `yaml:"file_bytes"`
 }
@@ -121,22 +121,21 @@ type Load struct {
 	// Offloads leaves the links their offloads (see lab.Lab.Offload) while the load is
 	// on.
 	Offloads bool `yaml:"offloads"`
-	// From is where the generators run: clients, which is what an empty one means, or
-	// balancer, beside the balancer on its host.
+	// From is where the generators run: clients, which is the default, or balancer, beside the balancer on its host.
 	From string `yaml:"from"`
 	// Repeats is how often this load's points are measured; 0 is as the form says.
 	Repeats int `yaml:"repeats"`
 	// Rest are the keys of the load's own kind, while the suite is read.
 	yamlfile.Rest `yaml:",inline"`
 
-	// settings is what they say: see SettingsOf.
+	// settings are its kind's own: see SettingsOf.
 	settings any
 }
 
 // MaxRepeats bounds how often a point is measured.
 const MaxRepeats = 1000
 
-// Bounds of what else a suite may ask for.
+// Bounds of the other numbers of a suite.
 const (
 	maxHosts     = 99 // of a role: lab.Spec's
 	maxFileBytes = 1 << 30
@@ -204,7 +203,7 @@ func (f Form) repeats(l Load) int {
 	return f.Repeats
 }
 
-// check reports what is wrong with the form; at is its path in the file.
+// check reports the mistakes of the form; at is its path in the file.
 func (f Form) check(at Path, fail FailFunc) {
 	between := func(value, least, most int, field ...any) {
 		if value < least || value > most {
@@ -221,7 +220,7 @@ func (f Form) check(at Path, fail FailFunc) {
 	f.checkContainers(at, fail)
 	f.checkBalancers(at, fail)
 	if len(f.Subjects) == 0 {
-		fail(at.To("subjects"), "empty; name at least one of %s", strings.Join(subject.Names(), ", "))
+		fail(at.To("subjects"), "empty; name at least one of %s", strings.Join(subjects.Names(), ", "))
 	}
 	seen := map[string]bool{}
 	for i, s := range f.Subjects {
@@ -231,7 +230,7 @@ func (f Form) check(at Path, fail FailFunc) {
 		}
 		seen[s.Name] = true
 		s.check(at.To("subjects", i), fail)
-		if known, ok := subject.Find(s.Name); ok && known.HTTPOnly() &&
+		if known, ok := subjects.Find(s.Name); ok && known.Can().HTTPOnly &&
 			len(having[speakingHTTP](f.experiments())) < len(f.experiments()) {
 			fail(at.To("subjects", i, "name"), "%s speaks HTTP only, and cannot carry a load that does not", s.Name)
 		}
@@ -250,9 +249,9 @@ func (f Form) check(at Path, fail FailFunc) {
 }
 
 func (s Subject) check(at Path, fail FailFunc) {
-	known, ok := subject.Find(s.Name)
+	known, ok := subjects.Find(s.Name)
 	if !ok {
-		fail(at.To("name"), "unknown subject %q; use %s", s.Name, strings.Join(subject.Names(), ", "))
+		fail(at.To("name"), "unknown subject %q; use %s", s.Name, strings.Join(subjects.Names(), ", "))
 		return
 	}
 	var names []string
@@ -324,7 +323,7 @@ func (l Load) CheckConcurrency(at Path, clients int, fail FailFunc) {
 	}
 }
 
-// CheckEnd checks what ends a trial of a load whose generator is a program of the trade.
+// CheckEnd checks the settings that end a trial of a load whose generator is a program of the trade.
 func (l Load) CheckEnd(at Path, kind load.Kind, fail FailFunc) {
 	ends := 0
 	for _, set := range []bool{l.Duration != 0, l.Requests != 0, l.RequestsEach != 0} {

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -23,7 +24,7 @@ var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, stru
 	return Machine("", "")
 })
 
-// programVersion is what a machine says of a program.
+// programVersion is a program's version on a machine, or why it is missing.
 type programVersion struct{ Version, Missing string }
 
 var programTask = lab.NewTask("program",
@@ -35,9 +36,8 @@ var programTask = lab.NewTask("program",
 		return programVersion{Version: version}, err
 	})
 
-// farEnvironment describes the machines and their programs, as environment does for
-// this one. A machine that lacks what all trials need is an error, with the
-// inventory's line.
+// farEnvironment describes the machines and their programs, as environment does for this one. A machine that lacks a
+// program that all trials need is an error, with the inventory's line.
 func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options) (env results.Environment,
 	absent Absent, err error) {
 	s := &survey{inventory: options.Inventory, absent: Absent{
@@ -52,7 +52,7 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 			err, options.Inventory.File)
 	}
 	for _, of := range form.Subjects {
-		if known, ok := subject.Find(of.Name); ok {
+		if known, ok := subjects.Find(of.Name); ok {
 			s.subject(ctx, l, known)
 		}
 	}
@@ -60,7 +60,7 @@ func farEnvironment(ctx context.Context, l *lab.Lab, form Form, options Options)
 	return s.env, s.absent, errors.Join(s.errs...)
 }
 
-// programs asks for those that servers and loads need.
+// programs asks for the programs that servers and loads need.
 func (s *survey) programs(ctx context.Context, l *lab.Lab, form Form) {
 	for _, e := range form.experiments() {
 		if s.absent.Kinds[e.Name()] != "" {
@@ -99,7 +99,7 @@ func (s *survey) generator(ctx context.Context, l *lab.Lab, g *Generator) {
 	ask(l.Clients[0], g.Clients)
 }
 
-// survey asks machines what they are and have.
+// survey asks machines for their facts and programs.
 type survey struct {
 	inventory *remote.Inventory
 	env       results.Environment
@@ -161,7 +161,7 @@ func (s *survey) subject(ctx context.Context, l *lab.Lab, known subject.Subject)
 		s.absent.Subjects[known.Name()] = reason
 		return
 	}
-	got, err := subject.VersionsOn(ctx, l.Balancer, known)
+	got, err := subjects.VersionsOn(ctx, l.Balancer, known)
 	if err != nil {
 		s.errs = append(s.errs, err)
 		return

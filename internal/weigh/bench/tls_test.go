@@ -12,6 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
@@ -48,8 +49,7 @@ loads:
     requests: 40
 `
 
-// TestRunTLS asks over TLS what ends it, what passes it on, and, for the same subjects,
-// without.
+// TestRunTLS asks a subject that ends TLS, one that passes it on, and, for the same subjects, without TLS.
 func TestRunTLS(t *testing.T) {
 	testenv.Target(t, benchTarget)
 	t.Parallel()
@@ -85,14 +85,14 @@ func TestRunTLS(t *testing.T) {
 type deaf struct{ subject.Subject }
 
 func (deaf) Name() string                                      { return "deaf" }
-func (deaf) HTTPOnly() bool                                    { return true }
+func (deaf) Can() subject.Abilities                            { return subject.Abilities{HTTPOnly: true} }
 func (deaf) Obstacle(subject.Params, int, probe.Limits) string { return "" }
 
 // TestTLSObstacle names a proxy that cannot end TLS.
 func TestTLSObstacle(t *testing.T) {
 	form := Form{Lab: Size{Clients: 1, Servers: 1}, Web: Web{FileBytes: 1}}
 	limits := probe.Limits{OpenFiles: 20_000, Cores: 2, LocalPorts: 60_000}
-	proxy, _ := subject.Find("haproxy-http")
+	proxy, _ := subjects.Find("haproxy-http")
 	for _, tc := range []struct {
 		subject subject.Subject
 		tls     bool

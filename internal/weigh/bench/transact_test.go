@@ -56,7 +56,7 @@ func TestRunTransactions(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkTransactions checks what must hold for every trial, however slow the machine.
+// checkTransactions checks the properties that every trial must have, however slow the machine.
 func checkTransactions(t *testing.T, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// tuneCheckTask says what of a host matters and is not as `jeoul tune` wants it.
+// tuneCheckTask lists the settings of a host that matter and are not as `jeoul tune` wants them.
 var tuneCheckTask = lab.NewTask("tune-check", func(_ context.Context, h *lab.Host, as hostTuning) ([]string, error) {
 	var found []string
 	err := h.Do(func() error {
@@ -29,8 +29,8 @@ var tuneCheckTask = lab.NewTask("tune-check", func(_ context.Context, h *lab.Hos
 	return found, err
 })
 
-// checkHosts holds every host against the profile of its role, and returns what a
-// reader of the figures should know: a line for each role whose hosts differ alike.
+// checkHosts holds every host against the profile of its role, and returns notes for a reader of the figures: a line
+// for each role whose hosts differ alike.
 //
 // Direct server return's own settings are left out: subjects that need them make
 // them, and take them back.

@@ -15,15 +15,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// What a suite's list `tune` can have besides the items of `jeoul tune`.
+// The words that a suite's list `tune` can have besides the items of `jeoul tune`.
 const (
 	tunedNone     = "none"     // the kernel's own values
 	tunedAll      = "all"      // the whole profile
-	tunedDocument = "document" // what the first document sets
+	tunedDocument = "document" // the values of the first document
 	tunedEach     = "each"     // stands for every item that a laboratory's hosts can have
 )
 
-// paramTuned is the parameter that says what was tuned.
+// paramTuned is the parameter that names the profile.
 const paramTuned = "tuned"
 
 // tunedNote says in a results file how tuned hosts are made.
@@ -46,7 +46,7 @@ func (f *Form) completeTuning() {
 	f.Tune = slices.Replace(slices.Clone(f.Tune), i, i+1, items...)
 }
 
-// checkTuning reports what is wrong with the list.
+// checkTuning reports the mistakes of the list.
 func (f Form) checkTuning(at Path, fail FailFunc) {
 	if len(f.Tune) == 0 {
 		return
@@ -71,8 +71,7 @@ func (f Form) checkTuning(at Path, fail FailFunc) {
 	}
 }
 
-// tunings are what the form's points are tuned by: none in most
-// suites.
+// tunings are the profiles that the form's points are tuned by: none in most suites.
 func (f Form) tunings() []string {
 	if len(f.Tune) == 0 {
 		return []string{""}
@@ -94,7 +93,7 @@ func tuneMode(subject string) string {
 	return tune.ModeProxy
 }
 
-// hostTuning is what a host is to be tuned as, and by what.
+// hostTuning is the role that a host is to be tuned for, and the profile.
 type hostTuning struct {
 	Role tune.Role
 	Mode string
@@ -115,10 +114,10 @@ func (t hostTuning) profile() (*tune.Profile, error) {
 	return all.Only([]string{t.By})
 }
 
-// hostTuned is what became of it, in words.
+// hostTuned has the settings that were changed, and those that failed, in words.
 type hostTuned struct{ Changed, Failed []string }
 
-// tuneTask takes back what a host was tuned by before, and tunes it anew.
+// tuneTask takes back the profile that a host was tuned by before, and tunes it anew.
 var tuneTask = lab.NewTask("tune", func(_ context.Context, h *lab.Host, to hostTuning) (hostTuned, error) {
 	var done hostTuned
 	err := h.Do(func() error {
@@ -161,7 +160,7 @@ type tuning struct {
 	notes    []string
 }
 
-// tune tunes all hosts for a trial, and has what serves on them know.
+// tune tunes all hosts for a trial, and tells the servers on them.
 func (r *Runner) tune(ctx context.Context, t Trial) error {
 	mode := tuneMode(t.Subject.Name())
 	if t.Tune == "" || t.Tune == r.tuned.by && mode == r.tuned.mode {
@@ -193,7 +192,7 @@ func (r *Runner) tune(ctx context.Context, t Trial) error {
 	return nil
 }
 
-// add notes once what was done to the hosts of a role.
+// add notes once the changes to the hosts of a role.
 func (t *tuning) add(role tune.Role, what string, list []string) {
 	if len(list) == 0 {
 		return
@@ -204,7 +203,7 @@ func (t *tuning) add(role tune.Role, what string, list []string) {
 	}
 }
 
-// mark writes down what the hosts were tuned by.
+// mark writes down the profile of the hosts.
 func (t tuning) mark(all []results.Trial) {
 	if t.by == "" {
 		return

@@ -29,7 +29,7 @@ func (o Options) Patience() time.Duration {
 // emulated is the accelerator of a machine that is translated (see package vm).
 const emulated = "tcg"
 
-// addVirtual writes down what a reader must know of the machine.
+// addVirtual writes down the facts about the machine that a reader must know.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual
 	if options.Counts() {
@@ -37,7 +37,7 @@ func addVirtual(env *results.Environment, options Options) {
 	}
 }
 
-// countingNotes are those on a machine whose clock counts instructions.
+// countingNotes are the notes on a machine whose clock counts instructions.
 var countingNotes = []string{
 	"time is a count of instructions: one processor is emulated, whose clock advances by a nanosecond with each instruction, whatever that " +
 		"instruction is, and leaps over idle time to the next timer. Caches, branch prediction, memory bandwidth and other cores are not in it: " +
@@ -76,8 +76,8 @@ const (
 
 var errNotQuiet = errors.New("the balancer's host is still busy")
 
-// Quiet waits until the balancer's processes have hardly worked for a second: what one
-// does after its start (a garbage collector, say) is no part of forwarding.
+// Quiet waits until the balancer's processes have hardly worked for a second: work after its start (of a garbage
+// collector, say) is no part of forwarding.
 func (m *Measurement) Quiet(ctx context.Context) error {
 	if !m.Runner.Options.Counts() {
 		return nil

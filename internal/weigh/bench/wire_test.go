@@ -99,7 +99,7 @@ func TestWireSuite(t *testing.T) {
 	}
 }
 
-// TestWireLoads checks what the tester is told.
+// TestBadWires gives the tester loads that are impossible.
 func TestBadWires(t *testing.T) {
 	for name, c := range map[string]struct{ from, to, says string }{
 		"no wire":          {"    wire: {load: setup, warm_up: 100ms, ladder: {from: 1000, to: 3000, step: 500, connections: 700}}\n", "", "w:11: loads[0].wire: missing"},
@@ -207,7 +207,7 @@ func TestWireRun(t *testing.T) {
 	nothingLeft(t, r)
 }
 
-// checkWireTrial checks what must hold however slow the machine.
+// checkWireTrial checks the properties that a trial must have however slow the machine.
 func checkWireTrial(t *testing.T, trial results.Trial) {
 	t.Helper()
 	m := trial.Metrics
@@ -241,8 +241,8 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	if trial.Load == "beside" && m[results.FloodSentPerSecond] <= 0 {
 		t.Errorf("%s: no SYN of the flood was sent", at)
 	}
-	// Of a balancer that has a millisecond's work in all, it may be lost in what else the
-	// kernel accounts for meanwhile.
+	// The work of a balancer that has a millisecond's work in all may be lost in the other work that the kernel
+	// accounts for meanwhile.
 	if cpu, ok := m[results.BalancerCPUUsPerConnection]; ok == (trial.Subject == "direct") {
 		t.Errorf("%s: the balancer used %g µs for each (known: %v)", at, cpu, ok)
 	}
@@ -251,8 +251,6 @@ func checkWireTrial(t *testing.T, trial results.Trial) {
 	}
 }
 
-// TestFastestBurst: the fastest counts and the others are its samples, and one that filled the
-// balancer makes no room for a slower one.
 // wholeSteps are the results that are kept of a trial that was ended early.
 func wholeSteps(got []results.Trial) []results.Trial {
 	return kindwire.Kind.(interface {
@@ -260,6 +258,7 @@ func wholeSteps(got []results.Trial) []results.Trial {
 	}).Whole(got)
 }
 
+// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run that goes on climbs it anew.
 func TestWireResume(t *testing.T) {
 	suite, err := ParseSuite("w", []byte(wireSuite))
 	if err != nil {
@@ -296,6 +295,3 @@ func TestWireResume(t *testing.T) {
 		}
 	}
 }
-
-// TestBestTry: a rate at which the tester fell behind has not passed, and what lost nothing
-// there is known to the caller as the next above the best.

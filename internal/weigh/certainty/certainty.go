@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// tail is how often the true ratio is beyond one end of an interval: what the six signs of six pairs allow. That
-	// is less than the usual 2.5 %, since a page compares several subjects.
+	// tail is how often the true ratio is beyond one end of an interval: the least that the six signs of six pairs
+	// allow. That is less than the usual 2.5 %, since a page compares several subjects.
 	tail = 1. / 64
 	// Level is how often an interval has the true ratio in it: 97 %.
 	Level = 1 - 2*tail
@@ -30,11 +30,12 @@ const (
 	signsFrom = 6
 	// exactUpTo is the number of pairs up to which the test's distribution is counted; beyond it is normal.
 	exactUpTo = 60
-	// efficiency is what the signed-rank interval makes of normal noise, relative to Student's: 3/π.
+	// efficiency is the asymptotic efficiency of the signed-rank interval under normal noise, relative to Student's:
+	// 3/π.
 	efficiency = 3 / math.Pi
 )
 
-// Pair is what both sides measured in one repeat of one point.
+// Pair has the measurements of both sides in one repeat of one point.
 type Pair struct{ Of, To float64 }
 
 // Estimate is a ratio with its interval.
@@ -143,7 +144,7 @@ func (e Estimate) PairsFor(margin float64) int {
 	return max(signsFrom, int(math.Ceil(min(n, most))))
 }
 
-// PairsToTell estimates how many pairs would tell the two sides apart if the ratio is what it looks like.
+// PairsToTell estimates how many pairs would tell the two sides apart if the ratio is as it looks.
 func (e Estimate) PairsToTell() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
 
 // critical returns which Walsh average, from the lowest, is the interval's lower end.

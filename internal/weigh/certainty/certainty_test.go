@@ -150,7 +150,7 @@ func TestWalsh(t *testing.T) {
 	}
 }
 
-// TestUnusable: what has no ratio is left out, and 10,000 pairs are no burden.
+// TestUnusable: a pair that has no ratio is left out, and 10,000 pairs are no burden.
 func TestUnusable(t *testing.T) {
 	t.Parallel()
 	bad := []Pair{{0, 1}, {1, 0}, {-1, -1}, {math.NaN(), 1}, {1, math.Inf(1)}}

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flood floods a service of a laboratory with packets that open
-// connections, from random sources that no host has, as fast as one core sends;
-// and counts what becomes of them.
+// Package flood floods a service of a laboratory with packets that open connections, from random sources that no host
+// has, as fast as one core sends; and counts them on their way.
 //
 // Frames are made and sent inside the kernel, by a program that BPF_PROG_TEST_RUN
 // runs with live frames and that redirects each out of one device. Where that
@@ -23,7 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Packets says what a flood is made of.
+// Packets is the kind of packets of a flood.
 type Packets string
 
 // The kinds of packets.
@@ -49,11 +48,11 @@ var (
 		"this kernel does not send live frames (BPF_PROG_TEST_RUN with BPF_F_TEST_XDP_LIVE_FRAMES, Linux 5.18)")
 )
 
-// Options say what a flood is.
+// Options describe a flood.
 type Options struct {
 	Packets Packets
-	// Sources is what the packets' source addresses are taken from, by chance, with
-	// any port from 1024. An IPv6 prefix has at least 64 bits.
+	// Sources is the prefix that the packets' source addresses are taken from, by chance, with any port from 1024. An
+	// IPv6 prefix has at least 64 bits.
 	Sources netip.Prefix
 	// Target is the service.
 	Target netip.AddrPort
@@ -70,7 +69,7 @@ type Options struct {
 	Limit uint64
 	// Seed makes a flood the same as another with the same seed.
 	Seed uint64
-	// DropAtPort and DropAtExit say what the taps of those names drop.
+	// DropAtPort and DropAtExit have the taps of those names drop the flood.
 	DropAtPort, DropAtExit bool
 }
 
@@ -115,7 +114,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Flood is one that can be sent, once.
+// Flood is a flood that can be sent, once.
 type Flood struct {
 	options Options
 	objects floodObjects
@@ -143,13 +142,13 @@ func New(o Options) (*Flood, error) {
 	return f, nil
 }
 
-// Close frees what New has loaded. What is attached stays with its device.
+// Close frees the programs that New has loaded. An attached one stays with its device.
 func (f *Flood) Close() error { return f.objects.Close() }
 
 // How a flood is sent.
 const (
-	// batch is how many frames the kernel makes before it sends them: what a
-	// device's receive loop takes at a time, and far less than a veth's ring of 256.
+	// batch is how many frames the kernel makes before it sends them: as many as a device's receive loop takes at a
+	// time, and far less than a veth's ring of 256.
 	batch = 64
 	// burst is how many frames a call to the kernel is to make. A call takes some
 	// tens of milliseconds by itself, in which nothing is sent. Those beyond
@@ -177,7 +176,7 @@ func (f *Flood) Run(ctx context.Context, cpu int) error {
 		})
 		switch {
 		case errors.Is(err, unix.EINTR):
-			// What was sent until then is counted by the program.
+			// The packets sent until then are counted by the program.
 		case errors.Is(err, unix.EINVAL), errors.Is(err, ebpf.ErrNotSupported):
 			return fmt.Errorf("%w: %v", ErrKernel, err)
 		case err != nil:

@@ -121,7 +121,7 @@ func run(t *testing.T, r *rig, f *Flood) {
 	}
 }
 
-// twin is what frame n of a flood must have: the rule of bpf/lab/flood.bpf.c again.
+// twin has the fields that frame n of a flood must have: the rule of bpf/lab/flood.bpf.c again.
 type twin struct {
 	source         netip.Addr
 	port           uint16
@@ -205,7 +205,7 @@ func TestEveryFrame(t *testing.T) {
 	}
 }
 
-// listen opens a packet socket that keeps what the test sends.
+// listen opens a packet socket that keeps the test's packets.
 func listen(t *testing.T, ns *namespace.Namespace, device string) int {
 	t.Helper()
 	fd := -1
@@ -314,8 +314,8 @@ func TestSinkCountsAndDrops(t *testing.T) {
 	}
 }
 
-// TestPortSwitches sends a flood through the tap of the attacker's port: what is
-// for a MAC address that is connected goes to its device, and nowhere else.
+// TestPortSwitches sends a flood through the tap of the attacker's port: frames for a MAC address that is connected go
+// to its device, and nowhere else.
 func TestPortSwitches(t *testing.T) {
 	for _, drop := range []bool{false, true} {
 		r := newRig(t)

@@ -26,13 +26,12 @@ const (
 	protocolUDP = 17
 )
 
-// frame is a frame of a flood but for what differs from one to the next, which
-// is zero.
+// frame is a frame of a flood but for the fields that differ from one to the next, which are zero.
 type frame struct {
 	options Options
 	bytes   []byte
-	// sumIP and sumL4 are what is constant in the checksums of the IPv4 header and
-	// of the segment with its pseudo header, before the complement.
+	// sumIP and sumL4 are the constant parts of the checksums of the IPv4 header and of the segment with its pseudo
+	// header, before the complement.
 	sumIP, sumL4 uint32
 }
 
@@ -69,7 +68,7 @@ func newFrame(o Options) *frame {
 	return f
 }
 
-// ethernet makes the frame and returns what is behind its Ethernet header.
+// ethernet makes the frame and returns the part behind its Ethernet header.
 func (f *frame) ethernet() (ip []byte) {
 	length, etherType := ipv4Frame, uint16(0x0800)
 	if f.options.Target.Addr().Is6() {
@@ -81,7 +80,7 @@ func (f *frame) ethernet() (ip []byte) {
 	return f.bytes[ethernetLength:]
 }
 
-// transport writes what is constant in a segment or datagram.
+// transport writes the constant fields of a segment or datagram.
 func (f *frame) transport(l4 []byte) {
 	binary.BigEndian.PutUint16(l4[2:], f.options.Target.Port())
 	if f.options.Packets == UDP {
@@ -92,7 +91,7 @@ func (f *frame) transport(l4 []byte) {
 	binary.BigEndian.PutUint16(l4[14:], mark)
 }
 
-// settings is what the programs are loaded with.
+// settings are the constants of the programs.
 func (f *frame) settings() floodSettings {
 	o := f.options
 	s := floodSettings{

@@ -15,10 +15,10 @@ type Taps struct {
 	// Port is for the switch's port to the attacker. It sends frames on to the
 	// port that Connect has given their MAC address, or drops them.
 	Port *ebpf.Program
-	// Exit is for the switch's port to the balancer. It counts what that sends on
-	// and what it answers, and lets it pass or drops it.
+	// Exit is for the switch's port to the balancer. It counts the packets that the balancer sends on and its answers,
+	// and lets them pass or drops them.
 	Exit *ebpf.Program
-	// Sink is for the attacker's own device, and drops what is answered.
+	// Sink is for the attacker's own device, and drops the answers.
 	Sink *ebpf.Program
 }
 
@@ -36,22 +36,22 @@ func (f *Flood) Connect(mac net.HardwareAddr, index int) error {
 	return nil
 }
 
-// Counts is what the taps have counted, in packets.
+// Counts are the counters of the taps, in packets.
 type Counts struct {
-	// Offered is what came from the attacker into the switch.
+	// Offered are the packets that came from the attacker into the switch.
 	Offered uint64
 	// Forwarded are SYNs and datagrams that the balancer has sent on, ForwardedACKs
 	// the ACKs behind them.
 	Forwarded, ForwardedACKs uint64
-	// Answered is what left the balancer for the flood's sources, Returned what of
-	// that, or of others' answers, came back to the attacker.
+	// Answered are the packets that left the balancer for the flood's sources, Returned those of them, or of others'
+	// answers, that came back to the attacker.
 	Answered, Returned Answers
 }
 
 // Answers are replies to a flood.
 type Answers struct{ SYNACKs, Resets, Others uint64 }
 
-// Counts returns what was counted until now.
+// Counts returns the counters until now.
 func (f *Flood) Counts() (Counts, error) {
 	var all [floodCountedCOUNTED_KINDS]uint64
 	for kind := range all {

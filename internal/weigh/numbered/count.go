@@ -21,7 +21,7 @@ type Place int
 const (
 	// Unknown: no device at the balancer was watched.
 	Unknown Place = iota
-	// Before: it did not go to the balancer.
+	// Before: the datagram did not go to the balancer.
 	Before
 	// Balancer: it went to the balancer, and the balancer did not give it back.
 	Balancer
@@ -32,7 +32,7 @@ const (
 // Gap is a run of numbers that did not come and were lost in one place.
 type Gap struct {
 	Place Place
-	// First is the first of them, and Length how many they are.
+	// First is the first number of the gap, and Length how many there are.
 	First, Length uint64
 	// From and To are when the first and the last of them were sent, to a millisecond.
 	From, To time.Time
@@ -50,8 +50,8 @@ func (s *Stream) Twice() (uint64, error) {
 	return n, nil
 }
 
-// settled is how long nothing more may come until what is missing counts as lost, and
-// lookEvery how often it is looked.
+// settled is how long nothing more may come until missing datagrams count as lost, and lookEvery how often it is
+// looked.
 const (
 	settled   = time.Second
 	lookEvery = 20 * time.Millisecond
@@ -114,7 +114,7 @@ func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 	return gaps, nil
 }
 
-// bits are words of what was counted in each place; the first bit is number base.
+// bits are words of the numbers that were counted in each place; the first bit is number base.
 type bits struct {
 	base uint64
 	came []uint64
@@ -122,11 +122,11 @@ type bits struct {
 	entered, returned []uint64
 }
 
-// bits are those that have the numbers from one to before another.
+// bits are the words that have the bits of the numbers from one to before another.
 func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	first, end := from/wordBits, (to+wordBits-1)/wordBits
 	b.base = first * wordBits
-	// Against the packets' way: what has come by now went to the balancer before.
+	// Against the packets' way: a number that has come by now went to the balancer before.
 	if b.came, err = words(s.came, first, end); err != nil || !s.watched {
 		return b, err
 	}
@@ -137,7 +137,7 @@ func (s *Stream) bits(from, to uint64) (b bits, err error) {
 	return b, err
 }
 
-// words are those of a place's bits from one to before another.
+// words are a place's words with the bits of the numbers from one to before another.
 func words(of *ebpf.Memory, from, to uint64) ([]uint64, error) {
 	data := make([]byte, (to-from)*8)
 	if len(data) == 0 {

@@ -1,10 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package numbered sends a stream of numbered UDP datagrams through a balancer of a
-// laboratory and tells which of them came: by their numbers, at the ingress of the servers'
-// devices, so that neither a socket's buffer nor a server that has other work is taken for
-// loss by the balancer; and at the switch's port to the balancer, so that what the
-// laboratory loses before or behind it is not taken for that either.
+// Package numbered sends a stream of numbered UDP datagrams through a balancer of a laboratory and tells which of them
+// came: by their numbers, at the ingress of the servers' devices, so that neither a socket's buffer nor a server that
+// has other work is taken for loss by the balancer; and at the switch's port to the balancer, so that losses of the
+// laboratory before or behind it are not taken for that either.
 package numbered
 
 import (
@@ -36,12 +35,12 @@ var (
 const (
 	// MaxRate is the highest rate, in datagrams a second.
 	MaxRate = 1_000_000
-	// maxNumbers are those of one stream: 22 minutes of 200,000 a second, in 32 MiB for each
-	// place where they are counted.
+	// maxNumbers bounds the numbers of one stream: 22 minutes of 200,000 a second, in 32 MiB for each place where they
+	// are counted.
 	maxNumbers = 1 << 28
 )
 
-// Options say what a stream is.
+// Options describe a stream.
 type Options struct {
 	// Target is the service.
 	Target netip.AddrPort
@@ -63,7 +62,7 @@ func (o Options) check() error {
 	return nil
 }
 
-// Stream is one that can be sent once.
+// Stream is a stream that can be sent once.
 type Stream struct {
 	options Options
 	objects numberedObjects
@@ -72,7 +71,7 @@ type Stream struct {
 	came, entered, returned *ebpf.Memory
 	links                   []link.Link
 	mark                    uint64
-	// watched says whether there are devices that count what went to the balancer and came back.
+	// watched says whether there are devices that count the datagrams to the balancer and back.
 	watched bool
 
 	sent atomic.Uint64
@@ -111,15 +110,14 @@ func New(o Options) (*Stream, error) {
 	return s, nil
 }
 
-// Receive counts what comes in by a device, by its index in the calling thread's network
-// namespace, until the stream is closed, and drops it.
+// Receive counts the stream's datagrams that come in by a device, by its index in the calling thread's network
+// namespace, until the stream is closed, and drops them.
 func (s *Stream) Receive(device int) error {
 	return s.attach(device, s.objects.NumberedReceive, ebpf.AttachTCXIngress)
 }
 
-// Watch counts what a device sends to the balancer and what it gets back from it, by the
-// device's index in the calling thread's network namespace, until the stream is closed. All
-// of the stream must go this way.
+// Watch counts the datagrams that a device sends to the balancer and those that it gets back from it, by the device's
+// index in the calling thread's network namespace, until the stream is closed. All of the stream must go this way.
 func (s *Stream) Watch(device int) error {
 	err := errors.Join(s.attach(device, s.objects.NumberedEnter, ebpf.AttachTCXEgress),
 		s.attach(device, s.objects.NumberedReturn, ebpf.AttachTCXIngress))

@@ -170,8 +170,8 @@ func start(t *testing.T, r *rig) (s *Stream, stop func()) {
 	return s, stop
 }
 
-// TestStreamIsCountedByNumber sends a stream over a link, without and with a time in which
-// the link is down: nothing is missing, and then what was sent in that time.
+// TestStreamIsCountedByNumber sends a stream over a link, without and with a time in which the link is down: nothing is
+// missing, and then the datagrams of that time.
 func TestStreamIsCountedByNumber(t *testing.T) {
 	r := newRig(t)
 	r.cuts(t, true)

@@ -16,14 +16,13 @@ import (
 const (
 	// payload is a datagram's bytes: number and mark.
 	payload = 16
-	// burst is how many datagrams a call to the kernel sends, as one that it cuts into
-	// pieces (UDP_SEGMENT): what every kernel allows, and far less than any queue on the way
-	// holds.
+	// burst is how many datagrams a call to the kernel sends, as one that it cuts into pieces (UDP_SEGMENT): as many as
+	// every kernel allows, and far less than any queue on the way holds.
 	burst = 64
-	// tick is how often what is due is sent.
+	// tick is how often due datagrams are sent.
 	tick = time.Millisecond
-	// mostLate bounds what is made up for when the sender did not get the processor: what would
-	// have been sent before is left out, for all of it at once would not fit the queues.
+	// mostLate bounds the datagrams made up for when the sender did not get the processor: those that would have been
+	// sent before are left out, for all of them at once would not fit the queues.
 	mostLate = 50 * time.Millisecond
 )
 
@@ -118,11 +117,11 @@ func openFlow(o Options) (*net.UDPConn, error) {
 	return conn, nil
 }
 
-// pace says how much is due.
+// pace counts the datagrams that are due.
 type pace struct {
 	rate int
 	last time.Time
-	// owed is what is due beyond whole bursts, in datagrams.
+	// owed is the part that is due beyond whole bursts, in datagrams.
 	owed float64
 }
 

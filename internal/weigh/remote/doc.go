@@ -10,7 +10,7 @@
 // (jump hosts, agents, certificates, hardware keys, ~/.ssh/config), it knows, and
 // the two reach the same machines. A library would have to be taught all of it.
 //
-// A worker is the same binary, copied there for the run. It speaks net/rpc over its
-// standard streams; when these close, or the run was silent for a minute, it ends what
-// it started, takes back what it changed, and removes its directory and itself.
+// A worker is the same binary, copied there for the run. It speaks net/rpc over its standard streams; when these close,
+// or the run was silent for a minute, it ends its processes, takes back its changes, and removes its directory and
+// itself.
 package remote

@@ -11,10 +11,9 @@ import (
 	"github.com/google/shlex"
 )
 
-// readINI reads Ansible's INI form, which is like no other's: a host line is a
-// pattern with variables behind it, in a shell's quotes, and a section's name says
-// by its suffix what is in it (Ansible, "How to build your inventory"). No library
-// for INI files reads that.
+// readINI reads Ansible's INI form, which is like no other's: a host line is a pattern with variables behind it, in a
+// shell's quotes, and the suffix of a section's name is the kind of its lines (Ansible, "How to build your inventory").
+// No library for INI files reads that.
 func (p *parser) readINI(text string) {
 	read := p.hostLines(p.group("ungrouped", 0))
 	number := 0
@@ -49,7 +48,7 @@ func (p *parser) readINI(text string) {
 	}
 }
 
-// section returns what stands in the brackets of a section's line.
+// section returns the text in the brackets of a section's line.
 func section(line string) (string, bool) {
 	name, rest, closed := strings.Cut(line[1:], "]")
 	rest = strings.TrimSpace(rest)
@@ -128,7 +127,7 @@ func (p *parser) varLines(in *group) func(int, string) {
 // hostRange is a range in a pattern: [01:25], [a:f], [1:10:2].
 var hostRange = regexp.MustCompile(`\[(\w+):(\w+)(?::(\d+))?\]`)
 
-// hostName is what a host may be called.
+// hostName matches the names that a host may have.
 var hostName = regexp.MustCompile(`^[A-Za-z0-9_][A-Za-z0-9_.:-]*$`)
 
 // expand returns the hosts that a pattern stands for.

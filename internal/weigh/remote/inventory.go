@@ -26,7 +26,7 @@ const (
 
 // Inventory is the machines of a lab, checked.
 type Inventory struct {
-	// File is the name that it was read under.
+	// File is the name that the inventory was read under.
 	File                        string
 	Clients, Balancers, Servers []Host
 	// VIP is the address that clients ask; no machine has it.
@@ -38,10 +38,9 @@ type Inventory struct {
 // Host is a machine as an inventory has it.
 type Host struct {
 	Name string
-	// Line is where it stands in the inventory first.
+	// Line is where the host stands in the inventory first.
 	Line int
-	// Address, Port, User, Key and Options are for ssh; what is empty or 0 is left to
-	// ssh's own configuration.
+	// Address, Port, User, Key and Options are for ssh; an empty one, or 0, is left to ssh's own configuration.
 	Address   string
 	Port      int
 	User, Key string
@@ -53,15 +52,14 @@ type Host struct {
 	IPv4      netip.Addr
 }
 
-// maxInventoryBytes bounds an inventory, maxHosts what a range in it can stand for.
+// maxInventoryBytes bounds an inventory, maxHosts the hosts that a range in it can stand for.
 const (
 	maxInventoryBytes = 1 << 20
 	maxHosts          = 1000
 )
 
-// LoadInventory reads and checks the Ansible inventory at path: YAML if its name
-// ends in .yaml or .yml, else INI. Its errors are yamlfile.Problems, with file, line
-// and what is meant.
+// LoadInventory reads and checks the Ansible inventory at path: YAML if its name ends in .yaml or .yml, else INI. Its
+// errors are yamlfile.Problems, with file, line and the remedy.
 func LoadInventory(path string) (*Inventory, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -70,7 +68,7 @@ func LoadInventory(path string) (*Inventory, error) {
 	return ParseInventory(path, data)
 }
 
-// ParseInventory is LoadInventory for what was read already.
+// ParseInventory is LoadInventory for a file that was read already.
 func ParseInventory(name string, data []byte) (*Inventory, error) {
 	p := &parser{file: name, groups: map[string]*group{}, hosts: map[string]*hostVars{}, within: map[string][]mention{}}
 	switch {
@@ -92,7 +90,7 @@ func ParseInventory(name string, data []byte) (*Inventory, error) {
 	return inventory, nil
 }
 
-// parser collects what an inventory says, in either form.
+// parser collects the groups and hosts of an inventory, in either form.
 type parser struct {
 	file     string
 	groups   map[string]*group
@@ -102,7 +100,7 @@ type parser struct {
 	within map[string][]mention
 }
 
-// value is a variable's, with the line that it stands on.
+// value is the value of a variable, with the line that it stands on.
 type value struct {
 	text string
 	line int
@@ -171,7 +169,7 @@ func (p *parser) addHosts(in *group, pattern string, line int, vars map[string]v
 	}
 }
 
-// inventory makes hosts of what was collected.
+// inventory makes hosts of the collected groups and variables.
 func (p *parser) inventory() *Inventory {
 	i := &Inventory{File: p.file}
 	p.checkGroups()
@@ -322,8 +320,8 @@ func (p *parser) host(name string) Host {
 	return h
 }
 
-// resolve returns what holds for a host: its own variables before those of its
-// groups, a child's before its parent's, and those of all last.
+// resolve returns the variables of a host: its own before those of its groups, a child's before its parent's, and those
+// of all last.
 func (p *parser) resolve(name string) map[string]value {
 	resolved := map[string]value{}
 	if all := p.groups["all"]; all != nil {

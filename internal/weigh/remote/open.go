@@ -21,9 +21,9 @@ import (
 // ownGroup keeps a terminal's signals from ssh.
 var ownGroup = &syscall.SysProcAttr{Setpgid: true}
 
-// Options are what the machines get from here.
+// Options describe the program that the machines get from here.
 type Options struct {
-	// Executable is the path of jeoul here, Build what tells it from others.
+	// Executable is the path of jeoul here, Build the mark that tells it from others.
 	Executable, Build string
 }
 
@@ -145,7 +145,7 @@ func (o *opening) checkSegment() {
 	}
 }
 
-// ports are those of SSH.
+// ports are the ports of SSH.
 func (o *opening) ports() []uint16 {
 	all := []uint16{22}
 	for _, h := range o.hosts {

@@ -22,7 +22,7 @@ type BeginArgs struct {
 	Build string
 }
 
-// BeginReply is what the machine is.
+// BeginReply describes the machine.
 type BeginReply struct {
 	Interface string
 	Prefix    netip.Prefix // the address with the segment's length
@@ -50,11 +50,11 @@ type StartArgs struct {
 // StartReply names a process that was started.
 type StartReply struct{ ID, PID int }
 
-// ReadReply is what a process has written since the last time, and its end.
+// ReadReply has a process's output since the last time, and its end.
 type ReadReply struct {
 	Out, Err []byte
 	Ended    bool
-	// Failed says how it ended, if badly.
+	// Failed says how the process ended, if badly.
 	Failed string
 }
 
@@ -70,7 +70,7 @@ const (
 	// worker waits for that.
 	pingInterval = 10 * time.Second
 	silence      = time.Minute
-	// maxUnread bounds what is kept of a process's output until it is read.
+	// maxUnread bounds the part of a process's output that is kept until it is read.
 	maxUnread = 1 << 20
 )
 

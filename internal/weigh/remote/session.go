@@ -122,7 +122,7 @@ func (s *session) Start(ctx context.Context, c lab.Command) (lab.FarProcess, err
 	return p, nil
 }
 
-// endBound is how long a worker may take to end what it started.
+// endBound is how long a worker may take to end the processes that it started.
 const endBound = 30 * time.Second
 
 // close has the worker end, and waits until it has.
@@ -154,7 +154,7 @@ type farProcess struct {
 	err     error
 }
 
-// follow passes on what the process says until it ends.
+// follow passes on the process's output until it ends.
 func (p *farProcess) follow(c lab.Command) {
 	defer close(p.done)
 	for {
@@ -190,8 +190,7 @@ func (p *farProcess) Signal(number int) error {
 	return p.session.call(context.Background(), "Signal", SignalArgs{p.id, number}, &None{})
 }
 
-// Stop does not end with ctx before the far end has tried: what is left there would
-// hinder the next.
+// Stop does not end with ctx before the far end has tried: processes that stayed there would hinder the next.
 func (p *farProcess) Stop(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), endBound)
 	defer cancel()
@@ -209,7 +208,7 @@ func (p *farProcess) Stop(ctx context.Context) error {
 	return err
 }
 
-// capped keeps the end of what is written to it.
+// capped keeps the end of the text that is written to it.
 type capped struct {
 	mu   sync.Mutex
 	kept bytes.Buffer

@@ -54,8 +54,8 @@ func sshCommand(h Host, command string) []string {
 var machines = map[string]string{"amd64": "x86_64", "arm64": "aarch64", "riscv64": "riscv64", "s390x": "s390x",
 	"ppc64le": "ppc64le"}
 
-// installScript puts what it reads into a new directory as jeoul. Its exit statuses
-// tell what ssh's own, 255, does not.
+// installScript puts its input into a new directory as jeoul. Its exit statuses tell failures apart for which ssh's own
+// is 255.
 const installScript = `set -e; umask 022
 [ "$(id -u)" = 0 ] || { echo "the user is not root there: use another ansible_user, or ansible_become" >&2; exit 3; }
 [ "$(uname -sm)" = "Linux %[1]s" ] || { echo "it is a $(uname -sm), and this jeoul is for Linux %[1]s" >&2; exit 3; }
@@ -76,7 +76,7 @@ func install(ctx context.Context, h Host, executable, dir string) error {
 	return runSSH(ctx, h, "sh -c "+quote(script), file)
 }
 
-// uninstall removes what install has left; a worker that lived did so itself.
+// uninstall removes the files that install has left; a worker that lived did so itself.
 func uninstall(h Host, dir string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*connectSeconds*time.Second)
 	defer cancel()
@@ -97,7 +97,7 @@ func runSSH(ctx context.Context, h Host, command string, stdin *os.File) error {
 	return sshError(ctx, err, output.String())
 }
 
-// sshError says why ssh, or what it ran, has failed.
+// sshError says why ssh, or the command that it ran, has failed.
 func sshError(ctx context.Context, err error, output string) error {
 	words := lastWords(output)
 	var exit *exec.ExitError
@@ -118,7 +118,7 @@ func sshError(ctx context.Context, err error, output string) error {
 	return fmt.Errorf("%s%s", words, behind(" (", err.Error()+")"))
 }
 
-// advice says what to do about what ssh says most often.
+// advice names the remedy for the most frequent errors of ssh.
 func advice(words string) string {
 	for sign, what := range map[string]string{
 		"Permission denied":            "; give the right ansible_user and ansible_ssh_private_key_file, or load the key into ssh-agent",

@@ -34,7 +34,7 @@ var knownVars = []string{
 	"ansible_scp_extra_args", "ansible_sftp_extra_args", "ansible_ssh_executable", "ansible_ssh_transfer_method",
 }
 
-// oldVars are what variables were once called, which Ansible still takes.
+// oldVars are the former names of variables, which Ansible still takes.
 var oldVars = map[string]string{"ansible_ssh_host": "ansible_host", "ansible_ssh_port": "ansible_port",
 	"ansible_ssh_user": "ansible_user"}
 
@@ -49,15 +49,15 @@ var refusedVars = map[string]string{
 	"ansible_private_key_file": "use ansible_ssh_private_key_file",
 }
 
-// acceptedValues are those of variables that have one meaning here only.
+// acceptedValues are the values of variables that have one meaning here only.
 var acceptedValues = map[string][]string{
 	"ansible_connection":    {"ssh", "smart", "openssh"},
 	"ansible_become_method": {"sudo"},
 	"ansible_become_user":   {"root"},
 }
 
-// checkVars reports variables that cannot be what was meant. Those of other roles
-// are no concern of ours, unless they look like one of ours.
+// checkVars reports variables that cannot be meant as they are. Those of other roles are no concern of ours, unless
+// they look like one of ours.
 func (p *parser) checkVars() {
 	for _, name := range sortedKeys(p.groups) {
 		p.checkVarsOf(name, p.groups[name].vars)

@@ -14,7 +14,7 @@ import (
 func TestOnlyDirectoriesOfDeadWorkersAreRemoved(t *testing.T) {
 	for name, tc := range map[string]struct {
 		dirAge time.Duration
-		// lockAge is that of the lock; 0 if no worker has made one.
+		// lockAge is the age of the lock; 0 if no worker has made one.
 		lockAge time.Duration
 		lives   bool
 		goes    bool

@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Worker is a machine of a lab at work: what a bench elsewhere asks of it, it does.
-// Its exported methods are those of net/rpc.
+// Worker is a machine of a lab at work: it carries out the calls of a bench elsewhere. Its exported methods are those
+// of net/rpc.
 type Worker struct {
 	dir, build string
 	ctx        context.Context
@@ -31,15 +31,15 @@ type Worker struct {
 	processes map[int]*process
 }
 
-// process is one that a worker has started.
+// process is a process that a worker has started.
 type process struct {
 	*lab.Process
 	out, err unread
 }
 
-// Serve is a worker's life: it answers on a connection until that is closed, ctx
-// ends, or the run was silent for a minute. Then it ends what it started, takes back
-// what it changed, and removes dir, which is its own. build is that of this jeoul.
+// Serve is a worker's life: it answers on a connection until that is closed, ctx ends, or the run was silent for a
+// minute. Then it ends its processes, takes back its changes, and removes dir, which is its own. build is that of this
+// jeoul.
 func Serve(ctx context.Context, dir, build string, in io.Reader, out io.WriteCloser) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -146,8 +146,8 @@ func (w *Worker) Begin(args BeginArgs, reply *BeginReply) error {
 	return nil
 }
 
-// systemPath adds the directories of administrators' programs to PATH: what sshd
-// gives to a command often lacks them, and nginx and iptables are there.
+// systemPath adds the directories of administrators' programs to PATH: the PATH that sshd gives to a command often
+// lacks them, and nginx and iptables are there.
 func systemPath() error {
 	path := os.Getenv("PATH")
 	for _, dir := range []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"} {
@@ -190,7 +190,7 @@ func (w *Worker) Start(args StartArgs, reply *StartReply) error {
 	if args.Err {
 		command.Stderr = &p.err
 	}
-	// Not bound to the worker's context: its end stops what still runs, in order.
+	// Not bound to the worker's context: its end stops the remaining processes, in order.
 	if p.Process, err = host.Start(context.Background(), command); err != nil {
 		return err
 	}
@@ -255,14 +255,14 @@ func (w *Worker) Stop(id int, _ *None) error {
 	return p.Process.Stop(w.ctx)
 }
 
-// unread is what a process has written and was not read yet.
+// unread is a process's output that was not read yet.
 type unread struct {
 	mu      sync.Mutex
 	kept    []byte
 	changed chan struct{}
 }
 
-// Write keeps data, or what there is room for.
+// Write keeps data, as far as there is room.
 func (u *unread) Write(data []byte) (int, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

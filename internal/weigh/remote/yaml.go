@@ -12,7 +12,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// yamlPosition is what the library says of a place.
+// yamlPosition matches the library's words for a place.
 var yamlPosition = regexp.MustCompile(`^yaml: line (\d+): `)
 
 // readYAML reads Ansible's YAML form: groups by name, each with hosts, vars and

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// sayAnswer says in one or two sentences what a load showed. pace is how long a repeat of the run took; 0 is unknown.
+// sayAnswer states the result of a load in one or two sentences.
 func sayAnswer(s *model.Section, pace time.Duration) []string {
 	if !slices.ContainsFunc(s.Points(), func(p *model.Point) bool { return p.Valid > 0 }) {
 		return []string{"No trial is valid, so there is nothing to judge; the reasons are listed below."}
@@ -126,7 +126,7 @@ func pace(run *results.Run) time.Duration {
 	return run.Ended.Sub(run.Started) / time.Duration(repeats)
 }
 
-// certaintyNote says what an interval of the answer is.
+// certaintyNote explains the answer's intervals.
 func certaintyNote(s *model.Section) string {
 	if s.Kind.Sure != nil {
 		return s.Kind.Sure(s)

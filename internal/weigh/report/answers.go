@@ -16,7 +16,7 @@ import (
 // answer is which balancer is best at a point, by one metric.
 type answer struct {
 	best *model.Point
-	// rivals are those that cannot be told apart from the best one.
+	// rivals are the points that cannot be told apart from the best one.
 	rivals []*model.Point
 }
 
@@ -50,7 +50,7 @@ func bestBy(points []*model.Point, metric string, more bool) answer {
 	return a
 }
 
-// text names the best, what it measured, and who may be as good.
+// text names the best with its figure, and those that may be as good.
 func (a answer) text(figure func(*model.Point) string) string {
 	if a.best == nil {
 		return wording.Missing

@@ -108,7 +108,7 @@ func TestSilenceReport(t *testing.T) {
 		"jeoul-l2dsr-xdp · maglev noticed after 3.5 s that a host was silent, and went on to send to it: SYNs lost 7, connections failed 0, UDP queries unanswered 2.",
 		"No connection that came again went to the drained backend through haproxy-tcp and jeoul-nat-xdp · maglev.",
 		"jeoul-l2dsr-xdp · maglev sent connections that came again to the drained backend: 3 (drained and reset 3).",
-		// What is lost until the silence is noticed is in the tables, and no verdict.
+		// Losses until the silence is noticed are in the tables, and no verdict.
 		"Every new connection was answered through", "No SYN was lost of clients that use their ports again through",
 		"haproxy-tcp never 6.0 5 0 1 0", "jeoul-nat-xdp · maglev 3.5 6.0 5 0 1 0", "jeoul-l2dsr-xdp · maglev 9 9 3",
 	} {

@@ -24,11 +24,9 @@ var ErrNothingShared = errors.New("no subject was measured under the same load w
 // differ before a reader should not trust either.
 const repeatable = 0.10
 
-// Compare writes what changed from the first run to the second: for every point
-// that both measured, the medians of the load's main figure and of the balancer's
-// CPU time, and how the point stands to its run's baseline, which is what two
-// runs at different hours should agree on. It returns ErrNothingShared, or w's
-// error.
+// Compare writes the changes from the first run to the second: for every point that both measured, the medians of the
+// load's main figure and of the balancer's CPU time, and how the point stands to its run's baseline, on which two runs
+// at different hours should agree. It returns ErrNothingShared, or w's error.
 func Compare(w io.Writer, format Format, language Language, first, second *results.Run) error {
 	d, err := comparison(first, second)
 	if err != nil {
@@ -141,7 +139,7 @@ func runName(run *results.Run) string {
 	return name
 }
 
-// differences warns of what makes two runs hard to compare.
+// differences warns of differences that make two runs hard to compare.
 func differences(first, second *results.Run) []string {
 	var all []string
 	differ := func(what, a, b string) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestCompare checks what two runs are said to differ in.
+// TestCompare checks the differences that are reported of two runs.
 func TestCompare(t *testing.T) {
 	first := runOf(trial("direct", rps(1000)), trial("jeoul-nat-tc", rps(900)), trial("haproxy-tcp", rps(500)))
 	second := runOf(trial("direct", rps(2000)), trial("jeoul-nat-tc", rps(1800)), trial("haproxy-tcp", rps(800)))

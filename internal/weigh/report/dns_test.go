@@ -17,7 +17,7 @@ import (
 // dnsSubject is a subject of a made-up run.
 type dnsSubject struct {
 	name, scheduler string
-	// rate is what it answers a second with one name server.
+	// rate is its answers a second with one name server.
 	rate float64
 	// uneven is by how many per cent the first name server gets more than the others.
 	uneven float64
@@ -137,8 +137,8 @@ func TestDNSTargets(t *testing.T) {
 	}
 }
 
-// TestDNSRateIsNoLimit bounds what generators ask at one point: what answers all of it
-// is not judged there.
+// TestDNSRateIsNoLimit bounds the questions of generators at one point: a subject that answers all of them is not
+// judged there.
 func TestDNSRateIsNoLimit(t *testing.T) {
 	subjects := dnsSubjects()
 	subjects[3].rate = 14_000

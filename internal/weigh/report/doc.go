@@ -9,7 +9,6 @@
 // that document in one of the forms. No form computes a figure of its own, so
 // all of them say the same.
 //
-// A kind of load says what is compared and drawn. It is a package below kind,
-// which imports model, chart and wording, and which only the list of kinds here
-// imports.
+// A kind of load chooses the comparisons and the charts. It is a package below kind, which imports model, chart and
+// wording, and which only the list of kinds here imports.
 package report

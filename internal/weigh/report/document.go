@@ -14,18 +14,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// document is what every form of the report is written from.
+// document is the content of the report, which every form of it is written from.
 type document struct {
 	Title string
 	Asked string
-	// Warnings are what a reader must know before any figure.
+	// Warnings are for a reader before any figure.
 	Warnings []string
-	// Overview is what a reader sees first.
+	// Overview is the first screen.
 	Overview overview
 	// Answers says which balancer is best at which point.
 	Answers     *model.Sheet
 	Environment []fact
-	// Laboratory are facts about it that a figure depends on.
+	// Laboratory are facts about the laboratory that a figure depends on.
 	Laboratory []string
 	Loads      []loadPart
 	Invalid    *model.Sheet
@@ -40,7 +40,8 @@ type fact struct{ Name, Value string }
 // loadPart is everything about one load.
 type loadPart struct {
 	Title, Constant string
-	// Answer is the load's in short, but of the one that the overview is of; Verdict is what else its figures show.
+	// Answer is the load's in short, but of the one that the overview is of; Verdict are the other conclusions from its
+	// figures.
 	Answer, Verdict []string
 	Sheets          []model.Sheet
 	section         *model.Section
@@ -85,7 +86,7 @@ func title(run *results.Run) string {
 	return "Results"
 }
 
-// asked says in a sentence what the run set out to learn.
+// asked says in a sentence which question the run was to answer.
 func asked(run *results.Run, sections []*model.Section) string {
 	if len(sections) == 0 {
 		return ""
@@ -173,7 +174,7 @@ func pairs(m map[string]string) string {
 	return strings.Join(parts, ", ")
 }
 
-// virtualFacts say what the virtual machine is that a run was in.
+// virtualFacts describe the virtual machine that a run was in, and its host.
 func virtualFacts(v *results.Virtual) (machine, host string) {
 	if v == nil {
 		return "", ""

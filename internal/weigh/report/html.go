@@ -40,7 +40,7 @@ func writeHTML(w io.Writer, words *translator, run *results.Run) error {
 	return err
 }
 
-// page is what the template reads.
+// page has the fields of the template.
 type page struct {
 	*document
 	Language string

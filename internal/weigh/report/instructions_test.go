@@ -18,7 +18,7 @@ func countedTrial(subject string, repeat int, instructions float64) results.Tria
 	}
 }
 
-// TestInstructions checks what is said of a run in a machine that counts.
+// TestInstructions checks the report of a run in a machine that counts instructions.
 func TestInstructions(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "instructions", Environment: results.Environment{Kernel: "6.12",
 		Virtual: &results.Virtual{
@@ -55,7 +55,7 @@ func TestInstructions(t *testing.T) {
 	}
 }
 
-// TestInstructionsWithoutBaseline: nothing is held against what was not measured.
+// TestInstructionsWithoutBaseline: nothing is held against a baseline that was not measured.
 func TestInstructionsWithoutBaseline(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "instructions", Trials: []results.Trial{
 		countedTrial("ipvs-dr", 1, 240_000), countedTrial("jeoul-l2dsr-tc", 1, 221_000),

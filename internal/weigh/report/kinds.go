@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// kinds are all kinds of loads; the first that knows a load reports it. What was done to hosts, or is counted, goes
-// before what was sent. A new kind is a line here.
+// kinds are all kinds of loads; the first that knows a load reports it. Kinds about the hosts' settings, or about
+// counts, go before those about packets that were sent. A new kind is a line here.
 var kinds = []model.Registration{
 	tuned.Kind, flood.Kind, wire.Kind, packets.Counted, instructions.Kind, dns.Kind, change.Kind,
 	memory.Kind, distribution.Kind, scale.Kind, packets.Kind, paced.Kind, transact.Kind, bulk.Kind, web.Kind,

@@ -34,7 +34,7 @@ func (l Language) Terminal(w io.Writer, run *results.Run) error {
 // Chart writes the run's main result as a picture; see [Chart].
 func (l Language) Chart(w io.Writer, run *results.Run) error { return writeChart(w, l.words(), run) }
 
-// words returns what turns the texts of this package into the language's.
+// words returns the translator of this package's texts into the language.
 func (l Language) words() *translator {
 	if l == Korean {
 		return koreanTexts()

@@ -58,7 +58,7 @@ func (m *markdownWriter) overview(o *overview) {
 	}
 }
 
-// appendix writes what stands behind the loads' tables.
+// appendix writes the parts behind the loads' tables.
 func (m *markdownWriter) appendix(d *document) {
 	if d.Answers != nil {
 		m.sheet("##", d.Answers)
@@ -128,10 +128,9 @@ func (m *markdownWriter) table(sh *model.Sheet) {
 	}
 }
 
-// markdownEscapes covers what starts an element within a line of Markdown,
-// HTML included. The pipe is the table renderer's business; the underscore
-// only marks emphasis at a word's edge, and is in too many names to be touched
-// everywhere.
+// markdownEscapes covers characters that start an element within a line of Markdown, HTML included. The pipe is the
+// table renderer's business; the underscore only marks emphasis at a word's edge, and is in too many names to be
+// touched everywhere.
 var markdownEscapes = strings.NewReplacer(
 	`\`, `\\`, "`", "\\`", "*", `\*`, "[", `\[`, "]", `\]`, "<", "&lt;", ">", "&gt;", "&", "&amp;",
 	" _", ` \_`, "_ ", `\_ `,

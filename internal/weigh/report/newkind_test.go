@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestNewKind: what a kind of load registers is all that a report needs to know of it.
+// TestNewKind: the registration of a kind of load is all that a report needs to know of it.
 func TestNewKind(t *testing.T) {
 	t.Parallel()
 	memcached := model.Registration{

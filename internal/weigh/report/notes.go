@@ -78,7 +78,7 @@ type remark struct {
 	trials []results.Trial
 }
 
-// noteNumber is what may differ between notes that say the same.
+// noteNumber matches numbers, in which notes of the same words may differ.
 var noteNumber = regexp.MustCompile(`\d+(?:\.\d+)?`)
 
 // remarks collects the notes of a load's valid trials. With merge, those that
@@ -128,15 +128,13 @@ func (r *remark) text() string {
 	})
 }
 
-// parsed reads what noteNumber matched, which cannot fail; a number too long
-// for it is infinite.
+// parsed reads a text that noteNumber matched, which cannot fail; a number too long for it is infinite.
 func parsed(s string) float64 {
 	v, _ := strconv.ParseFloat(s, 64)
 	return v
 }
 
-// remarkSheet lists what was noted of valid trials, but for how the saturated
-// part was told: every trial has such a note.
+// remarkSheet lists the notes on valid trials, but for those on the saturated part: every trial has such a note.
 func remarkSheet(sections []*model.Section) *model.Sheet {
 	sh := &model.Sheet{
 		Title:   "Notes on valid trials",

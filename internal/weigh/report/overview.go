@@ -18,10 +18,10 @@ import (
 // overview answers a run's question at one look.
 type overview struct {
 	Question string
-	// Answer is one or two sentences; Sure says what their intervals are.
+	// Answer is one or two sentences; Sure explains their intervals.
 	Answer []string
 	Sure   string
-	// Load names what the picture and the table are of.
+	// Load is the load of the picture and the table.
 	Load    string
 	Picture *chart.Figure
 	Table   *model.Sheet
@@ -54,7 +54,7 @@ func telling(s *model.Section) int {
 	return 1
 }
 
-// picture is the one that shows the answer: rate against cost, or the first of the load's charts.
+// picture is the figure that shows the answer: rate against cost, or the first of the load's charts.
 func picture(s *model.Section, colours *chart.Palette) *chart.Figure {
 	if r, ok := s.Ranking(); ok && s.Has(r.Cost) && r.More {
 		if f := scatter(s, r, colours); len(f.Chart.Places) > 0 {
@@ -133,7 +133,7 @@ func variant(s *model.Section, p *model.Point) string {
 	return wording.Clean(strings.Join(parts, " · "))
 }
 
-// rankingTable has a row for each subject: its rate, how it stands to the reference, what it costs.
+// rankingTable has a row for each subject: its rate, its ratio to the reference, and its CPU time.
 func rankingTable(s *model.Section, r model.Ranking) *model.Sheet {
 	g := s.Fullest()
 	sh := &model.Sheet{Columns: []model.Column{

@@ -26,7 +26,7 @@ func pacedTrial(subject string, rate int, served, p99 float64) results.Trial {
 	return t
 }
 
-// TestPaced checks what is said of open loops.
+// TestPaced checks the report of open loops.
 func TestPaced(t *testing.T) {
 	run := &results.Run{Schema: results.Schema, Suite: "s", Trials: []results.Trial{
 		pacedTrial("direct", 2000, 1999, 1.25), pacedTrial("jeoul-l2dsr-xdp", 2000, 1998, 1.5),

@@ -27,7 +27,7 @@ var comparedPages = map[string][2]string{
 // pictures are the committed runs that a page shows a picture of.
 var pictures = []string{"demo", "nat-bulk-quick", "packets"}
 
-// TestCommittedPages: the pages of docs/results are what today's writers make of the results beside them.
+// TestCommittedPages: the pages of docs/results are those that today's writers make of the results beside them.
 func TestCommittedPages(t *testing.T) {
 	made, part := map[string]bool{}, map[string]bool{}
 	page := func(name string, write func(io.Writer) error) {
@@ -72,7 +72,7 @@ func TestCommittedPages(t *testing.T) {
 	}
 }
 
-// TestCommittedResultsAreSmall bounds what a clone carries.
+// TestCommittedResultsAreSmall bounds the size of the results in a clone.
 func TestCommittedResultsAreSmall(t *testing.T) {
 	t.Parallel()
 	const most = 3e6

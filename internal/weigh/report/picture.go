@@ -33,7 +33,7 @@ func drawnOf(s *model.Section) []chart.Figure {
 	return slices.DeleteFunc(s.Kind.Drawn(s.Pictured(), colours), func(f chart.Figure) bool { return f.Chart.Empty() })
 }
 
-// footing says in a line what the picture's figures are of.
+// footing names in a line the load and the parameters of the picture's figures.
 func footing(run *results.Run, s *model.Section) string {
 	parts := []string{s.Title()}
 	if g := s.Fullest(); g != nil && s.Kind.OnePoint {

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// reading returns what a reader must know to judge the figures.
+// reading returns the explanations that a reader needs to judge the figures.
 func reading(sections []*model.Section, published bool) []model.Paragraph {
 	var out []model.Paragraph
 	add := func(all ...model.Paragraph) {

@@ -80,8 +80,7 @@ func (p *published) beside(of *results.Published, width int) {
 	}
 }
 
-// besideCell is what the run measured at a row's point: each subject's best
-// variant.
+// besideCell has the run's figures at a row's point: each subject's best variant.
 func besideCell(p *results.Published, b results.Beside, row []string, sections []*model.Section) string {
 	cell := func(title string) string { return row[slices.Index(p.Columns, title)] }
 	var parts []string

@@ -51,8 +51,8 @@ func render(t testing.TB, write func(io.Writer, *results.Run) error, run *result
 	return buf.String()
 }
 
-// bulky is what a golden page need not repeat: charts have a golden file of
-// their own, and style and script are source files.
+// bulky matches the parts that a golden page need not repeat: charts have a golden file of their own, and style and
+// script are source files.
 var bulky = regexp.MustCompile(`(?s)(<svg [^>]*>).*?(</svg>)|(<style>).*?(</style>)|(<script>).*?(</script>)`)
 
 func TestGolden(t *testing.T) {
@@ -148,8 +148,8 @@ func invalid(t results.Trial, reason string) results.Trial {
 
 const nasty = "<script>alert(1)</script>\x1b[31m|`*_x_*`[a](b)\n&amp;\"'\u202e"
 
-// TestEdges renders runs that are odd but possible, and looks for what a
-// reader must or must not see in every form of text.
+// TestEdges renders runs that are odd but possible, and looks for texts that a reader must or must not see in every
+// form of text.
 func TestEdges(t *testing.T) {
 	many := runOf()
 	for i := range 20 {

@@ -76,7 +76,7 @@ func (t *textWriter) load(l *loadPart) {
 	}
 }
 
-// appendix writes what stands behind the loads' tables.
+// appendix writes the parts behind the loads' tables.
 func (t *textWriter) appendix(d *document) {
 	t.section(d.Answers)
 	t.section(d.Invalid)

@@ -13,7 +13,7 @@ import (
 )
 
 // phrase is a text of ours, or of a run's notes, in English and in another language. A field like {text1} stands for
-// any words, one like {number2} for a number or a range of numbers; in the other language it is what it matched,
+// any words, one like {number2} for a number or a range of numbers; in the other language it is the matched text,
 // translated in its turn.
 //
 // Texts are translated once they are whole, and not where they are made: notes
@@ -23,7 +23,7 @@ type phrase struct{ id, english, other string }
 // translator turns whole texts into another language. The zero value leaves them
 // as they are.
 type translator struct {
-	// language is what the texts are turned into, as BCP 47 names it.
+	// language is the language that the texts are translated into, as BCP 47 names it.
 	language string
 	exact    map[string]string
 	patterns []pattern
@@ -43,20 +43,20 @@ type translated struct {
 
 type pattern struct {
 	expression *regexp.Regexp
-	// parts are what such a text has besides what is open, in this order, the first at
-	// its beginning: a look for them is quicker than the expression.
+	// parts are the fixed parts of such a text, in this order, the first at its beginning: a look for them is quicker
+	// than the expression.
 	parts []string
 	// names are the fields, in the order of the expression's groups.
 	names []string
 	other string
-	// fixed is the length of what is no placeholder: the more, the better it fits.
+	// fixed is the length of the fixed parts: the more, the better it fits.
 	fixed int
 }
 
-// placeholder is what a phrase leaves open.
+// placeholder matches a field of a phrase.
 var placeholder = regexp.MustCompile(`\{(?:text|number)\d+\}`)
 
-// aNumber is what a field of a number matches: a number, a range of them, or a ratio.
+// aNumber matches a field for a number: a number, a range of them, or a ratio.
 const aNumber = `([−+-]?` + digits + `(?:–[−+-]?` + digits + `)?)`
 
 // digits end with one: a comma or a full stop behind them is the sentence's.
@@ -266,7 +266,7 @@ func (t *translator) list(words []string) string {
 	return strings.Join(words[:last], t.joint(", ")) + t.joint(" and ") + words[last]
 }
 
-// joint is what joins two texts in the other language.
+// joint is the word between two texts in the other language.
 func (t *translator) joint(english string) string {
 	if other, ok := t.exact[english]; ok {
 		return other
@@ -277,7 +277,7 @@ func (t *translator) joint(english string) string {
 var (
 	// wordy is a text that has a word at all.
 	wordy = regexp.MustCompile(`[A-Za-z]{2}`)
-	// names are those of programs, modes and schedulers that look like any word.
+	// names are the names of programs, modes and schedulers that look like any word.
 	names = `jeoul|ab|wrk|nginx|haproxy|netperf|dnsperf|named|envoy|loxilb|nftables|direct|routed|bare|nat|fullnat|ipip|gue|dscp|fo|lc|wlc|maglev|rr|wrr|sh`
 	// named is a word that no other language translates, whatever stands beside it: a
 	// name with a mark or a digit, a version, a path, an acronym.

@@ -11,8 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
 )
 
-// quoted are the facts that stay as they are: what was typed, what identifies a
-// build, and makers' names of processors.
+// quoted are the facts that stay as they are: commands, identifiers of a build, and makers' names of processors.
 var quoted = []string{"Command", "Source", "CPU", "Its host"}
 
 // document translates every text of a report, but for those that are quotations:

@@ -19,7 +19,7 @@ import (
 type wireSubject struct {
 	name      string
 	scheduler string
-	// peak is what it sets up a second at most.
+	// peak is the greatest rate of connections that it sets up, a second.
 	peak float64
 	// uneven is by how much the first server has more than its share, in per cent.
 	uneven float64
@@ -38,7 +38,7 @@ func wireSubjects() []wireSubject {
 	}
 }
 
-// steps are those of a made-up ladder.
+// steps are the steps of a made-up ladder.
 const steps = "7000 to 21000 by 7000"
 
 // wireRun makes a run of a ladder, a search, connections held, and a flood.
@@ -73,7 +73,7 @@ func wireRun(subjects []wireSubject) *results.Run {
 	return run
 }
 
-// trial is one of the subject's.
+// trial is a trial of the subject.
 func (s wireSubject) trial(load string, offered, begun float64, params map[string]any) results.Trial {
 	done := min(offered, s.peak)
 	metric := results.ConnectionsPerSecond

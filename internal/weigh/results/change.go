@@ -5,27 +5,26 @@ package results
 // The metrics of a change experiment, each of one event. A connection is one that
 // was held open from before the event, unless it is called new.
 const (
-	// Connections are those that were held when the event began.
+	// Connections is how many connections were held when the event began.
 	Connections = "connections"
-	// Broken are those to backends that stayed which broke, in whatever way; the
-	// others say how: by a TCP reset, by an orderly end, without any answer for the
-	// client's patience, or because another server answered, or wrongly.
+	// Broken is how many connections to backends that stayed broke, in whatever way; the others count them by cause: by
+	// a TCP reset, by an orderly end, without any answer for the client's patience, or because another server answered,
+	// or wrongly.
 	Broken       = "broken"
 	BrokenReset  = "broken_reset"
 	BrokenClosed = "broken_closed"
 	BrokenSilent = "broken_silent"
 	BrokenMoved  = "broken_moved"
 	BrokenWrong  = "broken_wrong"
-	// BrokenYoung are those of Broken that were younger than a second when packets moved between balancers, or
-	// opened later; BrokenOlder are those that were older. Both are missing in events without a change of
-	// balancers. Those beyond some hundred of each client are in neither.
+	// BrokenYoung counts those of Broken that were younger than a second when packets moved between balancers, or
+	// opened later; BrokenOlder are those that were older. Both are missing in events without a change of balancers.
+	// Those beyond some hundred of each client are in neither.
 	BrokenYoung = "broken_young"
 	BrokenOlder = "broken_older"
 	// Ended are connections to the backend that left which ended: that is expected.
 	Ended = "ended"
-	// NewConnections are those that were opened meanwhile and answered, NewFailed
-	// those that were not, NewToLeft those that a backend answered which takes no
-	// new ones, begun after the change was done.
+	// NewConnections is how many were opened meanwhile and answered, NewFailed those that were not, NewToLeft those
+	// that a backend answered which takes no new ones, begun after the change was done.
 	NewConnections = "new_connections"
 	NewFailed      = "new_failed"
 	NewToLeft      = "new_to_left"
@@ -36,18 +35,16 @@ const (
 	UDPUnanswered  = "udp_unanswered"
 	UDPMoved       = "udp_moved"
 	UDPMovedOfLeft = "udp_moved_of_left"
-	// ReusedConnections are those from local ports that are used again and again which were
-	// answered, ReusedFailed those that were not, and ReusedTaken those that could not be
-	// tried, for the port was not free yet. LostSYNs are their SYNs after which the
-	// client's kernel had to send another, or that none answered.
+	// ReusedConnections is how many connections from local ports that are used again and again were answered,
+	// ReusedFailed those that were not, and ReusedTaken those that could not be tried, for the port was not free yet.
+	// LostSYNs are their SYNs after which the client's kernel had to send another, or that none answered.
 	ReusedConnections = "reused_connections"
 	ReusedFailed      = "reused_failed"
 	ReusedTaken       = "reused_taken"
 	LostSYNs          = "lost_syns"
-	// SilentSeconds is how long a backend's host was silent. NoticedSeconds is the time
-	// from then until the balancer showed that it knew, missing where it never did, and
-	// BackSeconds that until it showed that the host was back. What was lost until it was
-	// noticed is Before, what later After; without notice all is Before.
+	// SilentSeconds is how long a backend's host was silent. NoticedSeconds is the time from then until the balancer
+	// showed that it knew, missing where it never did, and BackSeconds that until it showed that the host was back.
+	// Losses until it was noticed are Before, later ones After; without notice all are Before.
 	SilentSeconds       = "silent_seconds"
 	NoticedSeconds      = "noticed_seconds"
 	BackSeconds         = "back_seconds"
@@ -93,9 +90,8 @@ const (
 	Applied       = "applied_changes"
 	AppliedMsMean = "applied_ms_mean"
 	AppliedMsMax  = "applied_ms_max"
-	// TrackedFlows are the flows that the balancer remembers one by one: before
-	// the event, at most in it, and at its end; TrackedTableBytes is the memory of
-	// the tables for them, full or empty.
+	// TrackedFlowsBefore and its like are the flows that the balancer remembers one by one: before the event, at most
+	// in it, and at its end; TrackedTableBytes is the memory of the tables for them, full or empty.
 	TrackedFlowsBefore = "tracked_flows_before"
 	TrackedFlowsMax    = "tracked_flows_max"
 	TrackedFlowsAfter  = "tracked_flows_after"

@@ -2,20 +2,20 @@
 
 package results
 
-// The metrics of the DNS experiment, besides latencies, CPU by part and failed:
-// answers with an error; the main one is QueriesPerSecond. What is per request is per query there.
+// The metrics of the DNS experiment, besides latencies, CPU by part and failed: answers with an error; the main one is
+// QueriesPerSecond. Metrics per request are per query there.
 const (
 	Queries = "queries"
 	// Lost are queries that were not answered in time.
 	Lost        = "lost"
 	LostPercent = "lost_percent"
-	// NameServerCPUPercent is what the name servers' processes used, the mean of
-	// those that were asked, in per cent of one core.
+	// NameServerCPUPercent is the CPU use of the name servers' processes, the mean of those that were asked, in per
+	// cent of one core.
 	NameServerCPUPercent = "name_server_cpu_percent"
-	// RelayCPUPercent is that of a balancer's relays, the mean of those that carried
-	// anything, where it has a process for each server.
+	// RelayCPUPercent is the CPU use of a balancer's relays, the mean of those that carried anything, where it has a
+	// process for each server.
 	RelayCPUPercent = "relay_cpu_percent"
-	// What the whole machine did, in per cent of all its cores.
+	// HostUserPercent and those behind it are the CPU use of the whole machine, in per cent of all its cores.
 	HostUserPercent    = "host_user_percent"
 	HostSystemPercent  = "host_system_percent"
 	HostSoftirqPercent = "host_softirq_percent"

@@ -88,10 +88,10 @@ func parse(data []byte) (*Run, error) {
 	return &run, nil
 }
 
-// maxBytes bounds what a compressed file may become: a run of 10,000 trials with samples has some 200 MB.
+// maxBytes bounds the size of a compressed file's content: a run of 10,000 trials with samples has some 200 MB.
 const maxBytes = 1 << 30
 
-// decompress returns data, or what it holds where it is compressed by gzip.
+// decompress returns data, or its content where it is compressed by gzip.
 func decompress(data []byte) ([]byte, error) {
 	if !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, nil
@@ -171,7 +171,7 @@ func (r *Run) Write(w io.Writer) error {
 	return nil
 }
 
-// encode is what a results file holds.
+// encode is the content of a results file.
 func (r *Run) encode() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err

@@ -19,15 +19,15 @@ const (
 	QuietRequests   = "quiet_requests"
 	FloodRequests   = "flood_requests"
 	FloodUnanswered = "flood_unanswered"
-	// Established is how many connections were open before the flood, the others
-	// how many of them were lost in the whole trial, and by what.
+	// Established is how many connections were open before the flood, the others how many of them were lost in the
+	// whole trial, by cause.
 	Established       = "established"
 	EstablishedLost   = "established_lost"
 	EstablishedReset  = "established_reset"
 	EstablishedClosed = "established_closed"
 	EstablishedSilent = "established_silent"
 	EstablishedWrong  = "established_wrong"
-	// New connections, each with one request.
+	// QuietNewOpened and those behind it are of new connections, each with one request.
 	QuietNewOpened       = "quiet_new_opened"
 	QuietNewFailed       = "quiet_new_failed"
 	FloodNewOpened       = "flood_new_opened"
@@ -47,9 +47,8 @@ const (
 	// no process used, in cores: near 0 something else disturbed them.
 	QuietCoreIdle = "quiet_core_idle"
 	FloodCoreIdle = "flood_core_idle"
-	// RememberedX is how much the balancer kept for flows: before the flood, at its
-	// end, and when the client had gone; the bound, 0 if there is none that can be
-	// told; and the memory, where the balancer tells it.
+	// RememberedBefore and its like are how much the balancer kept for flows: before the flood, at its end, and when
+	// the client had gone; the bound, 0 if there is none that can be told; and the memory, where the balancer tells it.
 	RememberedBefore = "remembered_before"
 	RememberedDuring = "remembered_during"
 	RememberedAfter  = "remembered_after"

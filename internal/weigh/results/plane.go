@@ -17,18 +17,18 @@ const (
 	TableDeviationPercentMax = "table_deviation_percent_max"
 	TableChiSquared          = "table_chi_squared"
 	TablePValue              = "table_p_value"
-	// FlowsElsewhere are those of backends that should have none.
+	// FlowsElsewhere is how many flows backends have that should have none.
 	FlowsElsewhere = "flows_elsewhere"
 )
 
-// Metrics of what is remembered of flows.
+// Metrics of remembered flows.
 const (
 	FlowsSent       = "flows_sent"
 	FlowsRemembered = "flows_remembered"
-	// FlowsWithoutRoom are those that should have been remembered, and were not.
+	// FlowsWithoutRoom is how many flows should have been remembered, and were not.
 	FlowsWithoutRoom = "flows_without_room"
-	// BytesPerFlow is kernel memory (memlock) of the tables by flows remembered;
-	// AvailableBytesPerFlow what the machine has less of (MemAvailable), the same way.
+	// BytesPerFlow is kernel memory (memlock) of the tables by flows remembered; AvailableBytesPerFlow is the decrease
+	// of the machine's MemAvailable, the same way.
 	BytesPerFlow          = "bytes_per_flow"
 	AvailableBytesPerFlow = "available_bytes_per_flow"
 	TableBytes            = "table_bytes"
@@ -41,7 +41,7 @@ const (
 	ParseSeconds = "parse_seconds"
 	LoadSeconds  = "load_seconds"
 	MemlockBytes = "memlock_bytes"
-	// What it takes until a change of one backend is in the data plane.
+	// UpdateMsP50 and its like are the time until a change of one backend is in the data plane.
 	UpdateMsP50 = "update_ms_p50"
 	UpdateMsP99 = "update_ms_p99"
 	UpdateMsMax = "update_ms_max"

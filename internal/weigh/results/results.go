@@ -16,11 +16,11 @@ const Schema = 1
 // Run is the whole of a results.json.
 type Run struct {
 	Schema int `json:"schema"`
-	// Suite is the suite's name; Title is what a report puts above it.
+	// Suite is the suite's name; Title is the headline of a report.
 	Suite string `json:"suite"`
 	Title string `json:"title,omitempty"`
-	// SuiteDigest is the SHA-256 of the suite's file, in hexadecimal: what tells a
-	// run that is gone on with whether the suite is still the same.
+	// SuiteDigest is the SHA-256 of the suite's file, in hexadecimal: by it a run that is gone on with knows whether
+	// the suite is still the same.
 	SuiteDigest string `json:"suite_digest,omitempty"`
 	// Command is the command line that made the run.
 	Command string `json:"command,omitempty"`
@@ -35,7 +35,7 @@ type Run struct {
 	Repeats int `json:"repeats,omitempty"`
 	// Interrupted says that the run ended before its last trial.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Summarised says that the run was read from a summary: see WriteSummary for what it lacks.
+	// Summarised says that the run was read from a summary: see WriteSummary for the parts that it lacks.
 	Summarised bool      `json:"summarised,omitempty"`
 	Started    time.Time `json:"started"`
 	Ended      time.Time `json:"ended,omitzero"`
@@ -50,7 +50,7 @@ type Run struct {
 	Published *Published `json:"published,omitempty"`
 }
 
-// Environment is what a reader needs to judge or repeat a run.
+// Environment is the environment of a run, from which a reader can judge or repeat it.
 type Environment struct {
 	Kernel string `json:"kernel"`
 	CPU    string `json:"cpu"`
@@ -69,8 +69,7 @@ type Environment struct {
 	Notes []string `json:"notes,omitempty"`
 }
 
-// Virtual is the virtual machine that a run was in. The rest of the environment is
-// what was seen from inside.
+// Virtual is the virtual machine that a run was in. The rest of the environment was seen from inside.
 type Virtual struct {
 	// Emulator is the program and its version; Accelerator is how it carried
 	// instructions out: kvm, tcg (emulated) or tcg-icount.
@@ -80,7 +79,7 @@ type Virtual struct {
 	Reason string `json:"reason,omitempty"`
 	// Instructions says that the clock counted instructions: a nanosecond each.
 	Instructions bool `json:"clock_counts_instructions,omitempty"`
-	// Package is what the kernel is from, Clock what it told the time by.
+	// Package is the kernel's package, Clock its clock source.
 	Package string `json:"kernel_package,omitempty"`
 	Clock   string `json:"clock_source,omitempty"`
 	// HostKernel, HostCPU and HostCores are the machine's that it ran on.
@@ -102,13 +101,13 @@ type Trial struct {
 	Saturated Part               `json:"saturated"`
 	Notes     []string           `json:"notes"`
 	Metrics   map[string]float64 `json:"metrics"`
-	// Samples are what metrics were chosen from, by their names, in the order in which
-	// they were measured; absent where a trial is one measurement.
+	// Samples are the measurements that metrics were chosen from, by their names, in the order in which they were
+	// measured; absent where a trial is one measurement.
 	Samples  map[string][]float64 `json:"samples,omitempty"`
 	Backends []Backend            `json:"backends,omitempty"`
 }
 
-// Part names what limited a trial.
+// Part names the part that limited a trial.
 type Part string
 
 // The parts that a trial can saturate.
@@ -120,14 +119,14 @@ const (
 	SaturatedUnknown  Part = "unknown"
 )
 
-// Backend is what one backend of a trial served.
+// Backend has the counts of one backend of a trial.
 type Backend struct {
 	Name        string `json:"name"`
 	Address     string `json:"address"`
 	Connections uint64 `json:"connections"`
-	// Queries are those that reached it over UDP, where that is what was asked.
+	// Queries is how many queries reached it over UDP, where the load asked over UDP.
 	Queries uint64 `json:"queries,omitempty"`
-	// CPUPercent is what the server's process used, in per cent of one core.
+	// CPUPercent is the CPU use of the server's process, in per cent of one core.
 	CPUPercent float64 `json:"cpu_percent,omitempty"`
 }
 
@@ -173,8 +172,7 @@ type Beside struct {
 	// Params maps titles of the publication's columns to parameters of ours that must
 	// have the row's value, where a subject has the parameter at all.
 	Params map[string]string `json:"params,omitempty" yaml:"params"`
-	// Column is the title of the column that says what a row is of, and Subjects
-	// maps its words to subjects of ours.
+	// Column is the title of the column that names a row's subject, and Subjects maps its words to subjects of ours.
 	Column   string              `json:"column" yaml:"column"`
 	Subjects map[string][]string `json:"subjects" yaml:"subjects"`
 }
@@ -203,7 +201,8 @@ const (
 	SwitchCPUUsPerRequest   = "switch_cpu_us_per_request"
 	// BalancerCPUMsPerGigabyte is per 10^9 bytes that arrived.
 	BalancerCPUMsPerGigabyte = "balancer_cpu_ms_per_gigabyte"
-	// CPU use of a part over the trial, in cores (1.0 is one core busy throughout).
+	// BalancerCPUCores and those behind it are the CPU use of a part over the trial, in cores (1.0 is one core busy
+	// throughout).
 	BalancerCPUCores = "balancer_cpu_cores"
 	ClientCPUCores   = "client_cpu_cores"
 	BackendCPUCores  = "backend_cpu_cores"
@@ -221,15 +220,14 @@ const (
 	ContextSwitchesPerS = "context_switches_per_second"
 	NsPerPacket         = "ns_per_packet"
 	NsNetOfEmpty        = "ns_net_of_empty"
-	// NsEmpty is what the empty program took under the same packets; of samples only.
+	// NsEmpty is the time of the empty program under the same packets; of samples only.
 	NsEmpty      = "ns_empty"
 	RatioToEmpty = "ratio_to_empty"
-	// InstructionsPerRequest is of a virtual machine whose clock counts them: all
-	// that was done for a request, by clients, balancer, servers and kernel.
+	// InstructionsPerRequest is of a virtual machine whose clock counts them: all those for a request, by clients,
+	// balancer, servers and kernel.
 	InstructionsPerRequest = "instructions_per_request"
-	// InstructionsPerPacket and the two after it are those of such a machine, too: of a
-	// packet in the data plane, and net of what the empty program took under the same
-	// packets; InstructionsEmpty is of samples only.
+	// InstructionsPerPacket and the two after it are those of such a machine, too: of a packet in the data plane, and
+	// net of the empty program's under the same packets; InstructionsEmpty is of samples only.
 	InstructionsPerPacket  = "instructions_per_packet"
 	InstructionsNetOfEmpty = "instructions_net_of_empty"
 	InstructionsEmpty      = "instructions_empty"

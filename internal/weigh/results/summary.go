@@ -48,11 +48,11 @@ type point struct {
 	CPUPercent [][]float64 `json:"cpu_percent,omitempty"`
 }
 
-// digits is how many significant ones a summary keeps of what is no whole number.
+// digits is how many significant ones a summary keeps of a figure that is no whole number.
 const digits = 6
 
-// WriteSummary writes what reports show of a run, as a results file of a quarter of the size or less: without samples,
-// without notes that one valid trial alone has, and of figures that are no whole numbers with six digits.
+// WriteSummary writes the parts of a run that reports show, as a results file of a quarter of the size or less: without
+// samples, without notes that one valid trial alone has, and of figures that are no whole numbers with six digits.
 func (r *Run) WriteSummary(w io.Writer) error {
 	if err := r.Validate(); err != nil {
 		return fmt.Errorf("writing a summary: %w", err)

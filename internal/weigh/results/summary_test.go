@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// repeated is a run of two repeats with what a summary keeps and what it leaves out.
+// repeated is a run of two repeats with parts that a summary keeps and parts that it leaves out.
 func repeated() *Run {
 	run := sample()
 	again := run.Trials[0]
@@ -23,7 +23,7 @@ func repeated() *Run {
 	return run
 }
 
-// TestSummaryIsARun: a summary is read as the run is, but for what it leaves out.
+// TestSummaryIsARun: a summary is read as the run is, but for the parts that it leaves out.
 func TestSummaryIsARun(t *testing.T) {
 	var text bytes.Buffer
 	if err := repeated().WriteSummary(&text); err != nil {

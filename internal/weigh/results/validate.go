@@ -11,12 +11,11 @@ import (
 	"strings"
 )
 
-// metricName is what a metric may be called: the contract's names, whose unit
-// ends them, are all of this form.
+// metricName matches the names of metrics: the contract's names, whose unit ends them, are all of this form.
 var metricName = regexp.MustCompile(`^[a-z][a-z0-9]*(_[a-z0-9]+)*$`)
 
-// Validate checks what every reader of a run relies on. Its error wraps
-// ErrInvalid and names the trial and the field.
+// Validate checks the properties that every reader of a run relies on. Its error wraps ErrInvalid and names the trial
+// and the field.
 func (r *Run) Validate() error {
 	switch {
 	case r.Schema != Schema:

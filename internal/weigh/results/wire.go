@@ -20,7 +20,7 @@ const (
 	WireAccepted    = "accepted"
 	WireEstablished = "established"
 	WireCompleted   = "completed"
-	// Failed has those that came to nothing; these say why.
+	// FailedNoAnswer and those behind it count the connections of Failed by cause.
 	FailedNoAnswer     = "failed_no_answer"
 	FailedReset        = "failed_reset"
 	FailedWrongBackend = "failed_wrong_backend"
@@ -38,31 +38,31 @@ const (
 	StrangeMalformed  = "strange_malformed"
 	StrangeOtherFlows = "strange_wrong_backend"
 	StrangeUnknown    = "strange_unacknowledgeable"
-	// SetupLatency is from the first SYN to its SYN-ACK, ResponseLatency from a request to
-	// the first byte of its answer.
+	// SetupLatencyMsP50 and its like are from the first SYN to its SYN-ACK, ResponseLatencyMsP50 and its like from a
+	// request to the first byte of its answer.
 	SetupLatencyMsP50    = "setup_latency_ms_p50"
 	SetupLatencyMsP99    = "setup_latency_ms_p99"
 	SetupLatencyMsMax    = "setup_latency_ms_max"
 	ResponseLatencyMsP50 = "response_latency_ms_p50"
 	ResponseLatencyMsP99 = "response_latency_ms_p99"
 	ResponseLatencyMsMax = "response_latency_ms_max"
-	// WireSent and WireReceived are packets of all ports of the tester, both sides; the
-	// others what got lost between them on the way to the servers and to the clients.
+	// WireSent and WireReceived are packets of all ports of the tester, both sides; LostToServers and LostToClients are
+	// those lost between them, each way.
 	WireSent      = "packets_sent"
 	WireReceived  = "packets_received"
 	LostToServers = "packets_lost_to_servers"
 	LostToClients = "packets_lost_to_clients"
-	// TesterKeptUp is 1 where the tester itself offered what was asked of it, and 0 where
-	// it did not; TesterBehindMs is how late it was at worst.
+	// TesterKeptUp is 1 where the tester itself offered the rate that was asked of it, and 0 where it did not;
+	// TesterBehindMs is how late it was at worst.
 	TesterKeptUp   = "tester_kept_up"
 	TesterBehindMs = "tester_behind_ms_max"
-	// CeilingPerSecond is what the tester reached under the same load without a balancer.
+	// CeilingPerSecond is the tester's own rate under the same load without a balancer.
 	CeilingPerSecond = "ceiling_per_second"
 	// UnevennessPercent is the greatest difference of a server's connections from an equal
 	// share, in per cent of that.
 	UnevennessPercent = "unevenness_percent"
-	// BalancerCPUUsPerConnection is the balancer's CPU time, what its kernel does for
-	// packets included, for each connection (session, query, packet).
+	// BalancerCPUUsPerConnection is the balancer's CPU time, its kernel's work on packets included, for each connection
+	// (session, query, packet).
 	BalancerCPUUsPerConnection = "balancer_cpu_us_per_connection"
 	// FloodSentPerSecond are the SYNs of a flood beside the load, FloodArrivedPerSecond
 	// those of them that came to servers.

@@ -20,7 +20,7 @@ import (
 // VIP is where the sandbox's service is; its address is that of package lab's plan.
 var VIP = netip.MustParseAddrPort("198.18.0.100:80")
 
-// answerBound is how long one may take.
+// answerBound is how long an answer may take.
 const answerBound = 3 * time.Second
 
 // answer asks once, on a connection of its own, from the network namespace of the calling thread, and
@@ -81,7 +81,7 @@ func Ask(ctx context.Context, to io.Writer, at netip.AddrPort, times int) error 
 // unanswered stands for requests without an answer.
 const unanswered = "(none)"
 
-// counted reads what Ask has written.
+// counted reads the output of Ask.
 func counted(text string) (map[string]int, error) {
 	counts := map[string]int{}
 	for line := range strings.Lines(text) {

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// step is one of the demonstration: a command in the client's place, and what has to come of it.
+// step is one of the demonstration: a command in the client's place, and the expected effect.
 type step struct {
 	says    string
 	command string
@@ -22,7 +22,7 @@ type step struct {
 	up int
 }
 
-// steps are what the guide proposes, in that order.
+// steps are the steps that the guide proposes, in that order.
 func steps() []step {
 	return []step{
 		{says: "Ask through the balancer: each web server in its turn", command: "ask 12",
@@ -43,8 +43,8 @@ func steps() []step {
 	}
 }
 
-// Demo does what the guide proposes, and shows each command with what it says. Errors: a step that did not
-// bring what it should.
+// Demo takes the steps that the guide proposes, and shows each command with its output. Errors: a step that did not
+// have its effect.
 func (s *Sandbox) Demo(ctx context.Context, to io.Writer) error {
 	if _, err := fmt.Fprintf(to, "%s%s", answered(s.Answered), s.picture()); err != nil {
 		return err
@@ -112,7 +112,7 @@ func shares(want map[string]int) func(string) error {
 	}
 }
 
-// contains says whether there is a text in what a command has printed.
+// contains says whether there is a text in a command's output.
 func contains(text string) func(string) error {
 	return func(output string) error {
 		if !strings.Contains(output, text) {

@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// Commands are those that a sandbox has beside jeoul's own.
+// Commands are the commands that a sandbox has beside jeoul's own.
 var Commands = []string{"ask", "crash", "revive", "metrics", "guide"}
 
-// Guide says what there is and what can be done with it.
+// Guide describes the sandbox and the commands that can be tried in it.
 func Guide() string {
 	var text strings.Builder
 	text.WriteString(

@@ -35,7 +35,7 @@ const (
 // bin has them.
 const Directory = "JEOUL_SANDBOX"
 
-// Sandbox is one.
+// Sandbox is a laboratory with a balancer, web servers and a client.
 type Sandbox struct {
 	lab *lab.Lab
 	// executable is the jeoul that everything in it runs.
@@ -47,8 +47,8 @@ type Sandbox struct {
 	Answered time.Duration
 }
 
-// Open removes what killed sandboxes have left, says so, and builds one. Close has to be called, not
-// after an error. Errors: lab.ErrNoRights, and what failed.
+// Open removes the remains of killed sandboxes, says so, and builds one. Close has to be called, not after an error.
+// Errors: lab.ErrNoRights, and those of the step that failed.
 func Open(ctx context.Context, says io.Writer) (*Sandbox, error) {
 	began := time.Now()
 	left, err := lab.CleanStale(ctx)
@@ -80,7 +80,7 @@ func (s *Sandbox) path(parts ...string) string {
 // vip is the service's.
 func (s *Sandbox) vip() netip.AddrPort { return netip.AddrPortFrom(s.lab.VIP4, webPort) }
 
-// fill starts what a sandbox has, and waits for an answer.
+// fill starts the hosts' programs in a sandbox, and waits for an answer.
 func (s *Sandbox) fill(ctx context.Context) (err error) {
 	if s.executable, err = os.Executable(); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (s *Sandbox) startServers(ctx context.Context) (err error) {
 	return s.webs.listen(ctx)
 }
 
-// start starts this program on a host; what it says is in the file LOG.log of the host's directory.
+// start starts this program on a host; its output is in the file LOG.log of the host's directory.
 func (s *Sandbox) start(host *lab.Host, log string, arguments ...string) (*lab.Process, error) {
 	file, err := os.OpenFile(filepath.Join(host.Dir, log+".log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {

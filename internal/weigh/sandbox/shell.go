@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// Streams are those of the person who tries.
+// Streams are the standard streams of the person who tries.
 type Streams struct {
 	In       *os.File
 	Out, Err *os.File
@@ -73,7 +73,7 @@ func (s *Sandbox) run(ctx context.Context, command lab.Command, streams Streams)
 	}
 }
 
-// keepTerminal returns what gives a terminal back to this process, with the settings that it has now.
+// keepTerminal returns a function that gives a terminal back to this process, with the settings that it has now.
 func keepTerminal(terminal *os.File) (back func()) {
 	settings, err := unix.IoctlGetTermios(int(terminal.Fd()), unix.TCGETS)
 	if err != nil {

@@ -43,7 +43,7 @@ type webs struct {
 	closed  bool
 }
 
-// start starts the one of a name, unless it runs.
+// start starts the web server of a name, unless it runs.
 func (w *webs) start(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -68,7 +68,7 @@ func (w *webs) start(name string) error {
 	return err
 }
 
-// kill kills it.
+// kill kills the web server of a name.
 func (w *webs) kill(name string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -90,7 +90,7 @@ func (w *webs) host(name string) (*lab.Host, error) {
 // controlSocket is its name in the sandbox's directory.
 const controlSocket = "control.sock"
 
-// listen does what Tell asks for, until close.
+// listen carries out the commands of Tell, until close.
 func (w *webs) listen(ctx context.Context) (err error) {
 	if w.socket, err = (&net.ListenConfig{}).Listen(ctx, "unix", w.sandbox.path(controlSocket)); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (w *webs) listen(ctx context.Context) (err error) {
 	return nil
 }
 
-// obey reads a line and answers with what went wrong; with nothing if nothing did.
+// obey reads a command and answers with its error; with nothing if there was none.
 func (w *webs) obey(connection net.Conn) {
 	defer connection.Close()
 	line, _ := bufio.NewReader(io.LimitReader(connection, 100)).ReadString('\n')

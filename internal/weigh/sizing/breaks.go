@@ -4,11 +4,11 @@ package sizing
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// Flows are those of a service that several balancers share.
+// Flows are the flows of a service that several balancers share.
 type Flows struct {
 	Mode      lb.Mode
 	Scheduler lb.Scheduler
-	// Backends are how many there are, with equal weights.
+	// Backends is the number of backends, with equal weights.
 	Backends int
 	// HandOver says that balancers tell each other the flows that they remember, and HandOverSeconds how old a flow
 	// is then at most of which another does not know.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sizing says on paper how many balancers a load needs, and what breaks where a router spreads flows over
-// them and one leaves or comes. It does no I/O.
+// Package sizing computes how many balancers a load needs, and which flows move and break where a router spreads them
+// over the balancers and one leaves or comes. It does no I/O.
 package sizing
 
 import "fmt"
@@ -21,7 +21,7 @@ const (
 	Resilient Hashing = "resilient"
 )
 
-// Hashings are all of them.
+// Hashings are all kinds of hashing.
 var Hashings = []Hashing{Plain, Modulo, Resilient}
 
 // Moved is which share of all flows a router moves, of 1.
@@ -35,8 +35,8 @@ type Moved struct {
 // Total is the sum.
 func (m Moved) Total() float64 { return m.OfOne + m.Others }
 
-// Leave returns what moves when one of n balancers leaves: the mean over which one it is. It is the same when
-// one comes to n - 1, for every flow that then moves goes back.
+// Leave returns the share of flows that move when one of n balancers leaves: the mean over which one it is. It is the
+// same when one comes to n - 1, for every flow that then moves goes back.
 func (h Hashing) Leave(n int) (Moved, error) {
 	if n < 2 {
 		return Moved{}, fmt.Errorf("%d balancers: one of at least 2 can leave", n)
@@ -57,8 +57,8 @@ func (h Hashing) Leave(n int) (Moved, error) {
 	return Moved{}, fmt.Errorf("%q is no way of hashing: use one of %v", h, Hashings)
 }
 
-// plainLeave is what moves when next hop k (from 0) of n leaves: region i of [i/n, (i+1)/n) is then of the next hop
-// whose new region has it.
+// plainLeave is the share of flows that move when next hop k (from 0) of n leaves: region i of [i/n, (i+1)/n) is then
+// of the next hop whose new region has it.
 func plainLeave(n, k int) Moved {
 	kept := 0.0
 	for i := range n {

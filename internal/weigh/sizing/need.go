@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// UsualBesideNs is what driver and kernel add to a packet in XDP, in nanoseconds: a starting point, and not a
+// UsualBesideNs is the time that driver and kernel add to a packet in XDP, in nanoseconds: a starting point, and not a
 // measurement of a network card (docs/weigh/plan.md).
 const UsualBesideNs = 200
 
-// Load is what all balancers carry together, each second: packets and bits that come to them, new connections, and
-// the flows that are open at once.
+// Load is the traffic of all balancers together, each second: packets and bits that come to them and new connections;
+// and the flows that are open at once.
 type Load struct {
 	NewPerSecond     float64 `json:"new_per_second"`
 	PacketsPerSecond float64 `json:"packets_per_second"`
@@ -21,13 +21,13 @@ type Load struct {
 	Flows            float64 `json:"flows"`
 }
 
-// Machine is what one balancer has, and what a packet costs it.
+// Machine has the resources of one balancer, and the cost of its packets.
 type Machine struct {
 	// Cores that packets are spread over, and the share of each, of 1, that may be used.
 	Cores float64 `json:"cores"`
 	Usage float64 `json:"usage"`
-	// KnownNs is what a packet of a flow that is known costs, NewNs the first of a flow, in nanoseconds of a core, and
-	// BesideNs what driver and kernel add to each.
+	// KnownNs is the cost of a packet of a known flow, NewNs that of the first of a flow, in nanoseconds of a core, and
+	// BesideNs the part of driver and kernel, which is added to each.
 	KnownNs  float64 `json:"known_ns"`
 	NewNs    float64 `json:"new_ns"`
 	BesideNs float64 `json:"beside_ns"`
@@ -37,19 +37,19 @@ type Machine struct {
 	FlowLimit float64 `json:"flow_limit,omitempty"`
 }
 
-// Part is what one thing that a balancer has takes.
+// Part is the need for one resource of balancers.
 type Part struct {
 	// Name is cores, link or flows.
 	Name string `json:"name"`
 	// Machines is how many machines carry the load, one less than which does not; with one more, one may fail.
 	Machines int `json:"machines"`
-	// Used is the share, of 1, of what may be used that each machine of N uses, and Failing the same with one of them
-	// gone.
+	// Used is the share, of 1, of the usable part of the resource that each machine of N uses, and Failing the same
+	// with one of them gone.
 	Used    float64 `json:"used"`
 	Failing float64 `json:"used_with_one_failing"`
 }
 
-// Need is what a load needs.
+// Need has the machines and resources that a load needs.
 type Need struct {
 	// Machines are those that carry the load, one of which may fail.
 	Machines int `json:"machines"`
@@ -66,7 +66,8 @@ func (m Machine) CoreSeconds(l Load) float64 {
 	return (l.PacketsPerSecond*m.BesideNs + (l.PacketsPerSecond-first)*m.KnownNs + first*m.NewNs) / 1e9
 }
 
-// NeedOf returns what the load needs, and how full n machines are. An error says what is not possible.
+// NeedOf returns the need of the load, and how full n machines are. It is an error if the load or the machine is
+// impossible.
 func NeedOf(l Load, m Machine, n int) (Need, error) {
 	switch {
 	case n < 1:

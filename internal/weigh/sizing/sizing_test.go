@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// router is a route with next hops, by name; it is written from what kernels do, not from the formulas.
+// router is a route with next hops, by name; it is written from the behaviour of kernels, not from the formulas.
 type router struct {
 	hashing Hashing
 	hops    []int
@@ -93,7 +93,7 @@ func TestLeaveIsWhatRoutersDo(t *testing.T) {
 	}
 }
 
-// TestMiddleOfThree is what the laboratory measures: of three the second leaves.
+// TestMiddleOfThree computes the case that the laboratory measures: of three the second leaves.
 func TestMiddleOfThree(t *testing.T) {
 	if got := plainLeave(3, 1); math.Abs(got.Total()-1./3) > 1e-9 {
 		t.Errorf("%+v moves; want a third, and none of the others", got)

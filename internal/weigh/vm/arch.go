@@ -20,12 +20,12 @@ const (
 // Own is the architecture of this machine.
 func Own() Arch { return Arch(runtime.GOARCH) }
 
-// board is what QEMU needs to know of a machine of an architecture.
+// board describes a machine of an architecture to QEMU.
 type board struct {
 	// qemu is the program, in the Debian package of that name.
 	qemu, debian string
 	machine      []string
-	// cpu is the processor that is translated, console what its kernel calls the first serial port.
+	// cpu is the processor that is translated, console the name that its kernel has for the first serial port.
 	cpu, console string
 	elf          elf.Machine
 }

@@ -6,9 +6,8 @@ package vm
 // kernel calls it. It must be linked statically.
 const busyboxProgram = "busybox"
 
-// programs are what a laboratory runs. Those that are installed here go into the
-// machine with the libraries that they are linked with; without the others it does as
-// it does without them here.
+// programs are the programs that a laboratory runs. Those that are installed here go into the machine with the
+// libraries that they are linked with; without the others it does as it does without them here.
 var programs = []string{
 	"ab", "wrk", "iperf3", "dnsperf", "netperf", "netserver",
 	"nginx", "named", "haproxy", "keepalived", "ipvsadm", "bird", "birdc", "docker-proxy", "envoy", "loxilb",
@@ -16,7 +15,7 @@ var programs = []string{
 	"openssl", "ip", "tc", "ethtool", "bpftool",
 }
 
-// plugins are what some of them load while they run.
+// plugins are the modules that some of them load while they run.
 var plugins = []string{
 	"/usr/lib/nginx/modules/*.so",
 	"/usr/lib/*-linux-gnu/xtables/*.so",

@@ -5,15 +5,11 @@
 // and QEMU. It is for subjects whose kernel part this machine's kernel lacks, and
 // for counting instructions.
 //
-// [Run] is the outside: it fetches nothing, needs a [Kernel] (see [Fetch]), builds
-// the file system, chooses KVM or emulation, and listens to a serial port over
-// which the machine tells what it does ([Reader], [WriteFrame]). [Init] is the inside: the
-// machine's first process. The port is the only way in or out: the machine has no
-// network and no disk.
+// [Run] is the outside: it fetches nothing, needs a [Kernel] (see [Fetch]), builds the file system, chooses KVM or
+// emulation, and listens to a serial port over which the machine reports ([Reader], [WriteFrame]). [Init] is the
+// inside: the machine's first process. The port is the only way in or out: the machine has no network and no disk.
 //
-// With [Counting], QEMU emulates one processor whose clock advances by a nanosecond
-// with each instruction (-icount shift=0) and, while nothing runs, leaps to the next
-// timer (sleep=off). How fast this machine is and what else it does makes no
-// difference to what is measured with that clock. Caches, branch prediction and
-// memory bandwidth are not in it.
+// With [Counting], QEMU emulates one processor whose clock advances by a nanosecond with each instruction (-icount
+// shift=0) and, while nothing runs, leaps to the next timer (sleep=off). The speed and the load of this machine make no
+// difference to measurements with that clock. Caches, branch prediction and memory bandwidth are not in it.
 package vm

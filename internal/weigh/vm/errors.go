@@ -12,7 +12,7 @@ var (
 	ErrArch = errors.New("of the wrong architecture")
 	// ErrKernel says that a directory holds no kernel that can be used.
 	ErrKernel = errors.New("not a usable kernel")
-	// ErrFrame says that what came over the port is not what a machine sends.
+	// ErrFrame says that the bytes that came over the port are no frame of a machine's.
 	ErrFrame = errors.New("not a frame")
 	// ErrMachine says that a machine did not come up, or ended without telling how.
 	ErrMachine = errors.New("the virtual machine failed")

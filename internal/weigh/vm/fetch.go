@@ -23,7 +23,7 @@ const DefaultRelease = "trixie"
 // the ordinary one without the drivers of hardware.
 func metaPackage(arch Arch) string { return "linux-image-cloud-" + string(arch) }
 
-// keyring is what Debian signs its archive with.
+// keyring has the keys that Debian signs its archive with.
 const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 // CacheDir is where kernels are kept: jeoul/kernels in the user's cache.
@@ -36,9 +36,9 @@ func CacheDir() (string, error) {
 }
 
 // Fetch returns the kernel of a release of Debian for an architecture from the cache; of another than this machine's
-// with the programs of a laboratory. One that is not there is downloaded by apt, with package lists of its own, so
-// that the machine may be of another release: apt checks the archive's signature and every hash. Nothing is
-// installed. say is told what takes long.
+// with the programs of a laboratory. One that is not there is downloaded by apt, with package lists of its own, so that
+// the machine may be of another release: apt checks the archive's signature and every hash. Nothing is installed. say
+// is told of steps that take long.
 func Fetch(ctx context.Context, cache, release string, arch Arch, say func(string)) (*Kernel, error) {
 	if !releaseName.MatchString(release) {
 		return nil, fmt.Errorf("%q is not a name of a Debian release, such as %s", release, DefaultRelease)
@@ -86,7 +86,7 @@ type fetcher struct {
 	// dir is where the kernel goes.
 	dir, release string
 	arch         Arch
-	// work is where it is made.
+	// work is the directory in which the kernel is made.
 	work string
 }
 
@@ -257,7 +257,7 @@ func (f fetcher) run(dir, program string, args ...string) error {
 	return nil
 }
 
-// lastWords returns the end of what a program printed, in one line.
+// lastWords returns the end of a program's output, in one line.
 func lastWords(output []byte) string {
 	const most = 600
 	output = bytes.TrimSpace(output)

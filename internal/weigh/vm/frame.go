@@ -12,7 +12,7 @@ import (
 	"io"
 )
 
-// FrameKind says what a frame is about.
+// FrameKind is the kind of a frame's content.
 type FrameKind byte
 
 // The kinds of frames. All but FrameInterrupt go from the machine to the outside.
@@ -38,8 +38,7 @@ type Frame struct {
 	Payload []byte
 }
 
-// maxPayload bounds what a frame may claim to hold: a result of many thousand trials
-// takes some MiB.
+// maxPayload bounds the length that a frame may claim: a result of many thousand trials takes some MiB.
 const maxPayload = 64 << 20
 
 // frameHead is the length of a frame before its payload.
@@ -62,12 +61,11 @@ func WriteFrame(w io.Writer, f Frame) error {
 // Reader reads frames.
 type Reader struct{ from *bufio.Reader }
 
-// NewReader reads frames from r, ahead of what is asked for.
+// NewReader reads frames from r, ahead of its callers.
 func NewReader(r io.Reader) *Reader { return &Reader{bufio.NewReader(r)} }
 
-// Next returns the next frame; io.EOF where the stream ends between two frames. Its
-// error wraps ErrFrame where what came is none, after which there is no way to find
-// the next one.
+// Next returns the next frame; io.EOF where the stream ends between two frames. Its error wraps ErrFrame where the
+// bytes are no frame, after which there is no way to find the next one.
 func (r *Reader) Next() (Frame, error) {
 	var head [frameHead]byte
 	if _, err := io.ReadFull(r.from, head[:]); err != nil {
@@ -82,7 +80,7 @@ func (r *Reader) Next() (Frame, error) {
 	if length > maxPayload {
 		return Frame{}, fmt.Errorf("%w: it claims %d bytes; %d are possible", ErrFrame, length, maxPayload)
 	}
-	// Grows with what comes, for a length may lie.
+	// Grows with the bytes that come, for a length may lie.
 	var payload bytes.Buffer
 	if _, err := io.CopyN(&payload, r.from, int64(length)); err != nil {
 		return Frame{}, cutShort(noEnd(err), "its payload")

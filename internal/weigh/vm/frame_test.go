@@ -78,8 +78,7 @@ func TestWhatIsNoFrame(t *testing.T) {
 	}
 }
 
-// FuzzFrames: whatever comes, reading ends without a panic, and what was read as
-// frames is written as the same bytes.
+// FuzzFrames: whatever comes, reading ends without a panic, and frames that were read are written as the same bytes.
 func FuzzFrames(f *testing.F) {
 	f.Add(wire(f, Frame{FrameHello, []byte("{}")}, Frame{FrameEnd, []byte(`{"status":0}`)}))
 	f.Add([]byte("L\x00\x00\x00\x05hello\x00\x00\x00\x00"))

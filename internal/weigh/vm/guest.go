@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// portName is what the machine finds its port by.
+// portName is the name that the machine finds its port by.
 const portName = "org.jeoul.bench"
 
 // openFiles is the machine's limit of open files a process. Programs reserve memory
@@ -30,9 +30,9 @@ const openFiles = 65536
 // ErrNotInit says that Init was called by a process that is not the machine's first.
 var ErrNotInit = errors.New("only the first process of a virtual machine does this")
 
-// Init is a machine's first process: it makes the machine ready and does its job. What
-// it could not tell by the port is in its error, and belongs on the console, whose end
-// the outside shows. Then the machine is to be switched off by PowerOff.
+// Init is a machine's first process: it makes the machine ready and does its job. A fault that it could not report by
+// the port is in its error, and belongs on the console, whose end the outside shows. Then the machine is to be switched
+// off by PowerOff.
 func Init() error {
 	if os.Getpid() != 1 {
 		return ErrNotInit
@@ -76,7 +76,7 @@ func guest() error {
 	return errors.Join(err, p.sendFrame(FrameEnd, end), port.Close())
 }
 
-// mountAll mounts what programs expect.
+// mountAll mounts the file systems that programs expect.
 func mountAll() error {
 	for _, m := range []struct{ kind, at string }{
 		{"proc", "/proc"}, {"sysfs", "/sys"}, {"devtmpfs", "/dev"}, {"tmpfs", "/tmp"}, {"tmpfs", "/run"},
@@ -89,7 +89,7 @@ func mountAll() error {
 	return os.MkdirAll("/dev/shm", 0o777)
 }
 
-// loadModules returns those that could not be loaded.
+// loadModules returns the modules that could not be loaded.
 func loadModules() (missing []string) {
 	for _, name := range modules {
 		if err := exec.Command("/usr/sbin/modprobe", "-q", name).Run(); err != nil {
@@ -115,7 +115,7 @@ func release() string {
 	return unix.ByteSliceToString(names.Release[:])
 }
 
-// clockSource is what the machine's kernel tells the time by.
+// clockSource is the clock source of the machine's kernel.
 func clockSource() string {
 	text, _ := os.ReadFile("/sys/devices/system/clocksource/clocksource0/current_clocksource")
 	return strings.TrimSpace(string(text))
@@ -174,7 +174,7 @@ func (t *frameWriter) sendFrame(kind FrameKind, value any) error {
 	return t.send(kind, payload)
 }
 
-// do runs the job and tells what it prints and leaves.
+// do runs the job and sends its output and its result.
 func do(p *frameWriter, port io.Reader) (status int, err error) {
 	text, err := os.ReadFile(jobPath)
 	if err != nil {
@@ -216,7 +216,7 @@ func do(p *frameWriter, port io.Reader) (status int, err error) {
 	if job.Prints {
 		err = errors.Join(err, os.Rename(printed.Name(), job.Result))
 	}
-	// What the job left behind may hold the pipe open.
+	// A process that the job left behind may hold the pipe open.
 	err = errors.Join(err, lines.SetReadDeadline(time.Now().Add(time.Second)))
 	return status, errors.Join(err, <-told, results.sendFrame(p))
 }
@@ -261,7 +261,7 @@ func sendLines(p *frameWriter, from io.Reader, results *file) error {
 	return nil
 }
 
-// file is one that is sent whenever it has changed.
+// file is a file that is sent whenever it has changed.
 type file struct {
 	path string
 	last os.FileInfo
@@ -287,8 +287,8 @@ func (f *file) sendFrame(p *frameWriter) error {
 	return p.send(FrameResult, content)
 }
 
-// reapUntil waits for the children of everybody that has died, until one ends; that is
-// what a first process is there for. It returns the exit status of that one.
+// reapUntil waits for the children of everybody that has died, until one ends; that is a first process's task. It
+// returns the exit status of that one.
 func reapUntil(pid int) (int, error) {
 	for {
 		var status unix.WaitStatus

@@ -70,7 +70,7 @@ func (im *image) add(r cpio.Record) {
 	im.records = append(im.records, r)
 }
 
-// dir adds a directory and those that it is in.
+// dir adds a directory and its parents.
 func (im *image) dir(path string) {
 	path = cpio.Normalize(path)
 	if path == "." || path == "" || im.have[path] {
@@ -105,7 +105,7 @@ func (im *image) fileAs(path, as string) error {
 	return nil
 }
 
-// file adds a file under its own name, and where that is a link, what it links to.
+// file adds a file under its own name, and where that is a link, its target.
 func (im *image) file(path string) error {
 	for range maxLinks {
 		dir, err := filepath.EvalSymlinks(filepath.Dir(path))
@@ -148,7 +148,7 @@ func inUsr(path string) string {
 	return path
 }
 
-// busybox adds what the kernel calls to load a module.
+// busybox adds the program that the kernel calls to load a module.
 func (im *image) busybox() error {
 	path, err := find(busyboxProgram)
 	if err != nil {

@@ -16,12 +16,11 @@ import (
 
 // Kernel is a kernel and its modules, unpacked.
 type Kernel struct {
-	// Dir is what it was unpacked to.
+	// Dir is the directory that it was unpacked to.
 	Dir string
-	// Arch is that of its machine; empty for this machine's own.
+	// Arch is the architecture of its machine; empty for this machine's own.
 	Arch Arch
-	// Version is what `uname -r` says in it, Package the package it is from; empty
-	// if that is not known.
+	// Version is its release, as `uname -r` prints it, Package the package it is from; empty if that is not known.
 	Version, Package string
 	// Image is the path of the kernel itself.
 	Image string

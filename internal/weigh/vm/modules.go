@@ -32,7 +32,7 @@ func (f fetcher) indexModules(dir, version string) error {
 			return err
 		}
 	}
-	// depmod looks for lib/modules below what it is given.
+	// depmod looks for lib/modules below its argument.
 	root := filepath.Join(dir, "lib", "modules")
 	final := filepath.Join(dir, modulesBelow)
 	staging := filepath.Join(f.work, "modules")
@@ -53,7 +53,7 @@ func (f fetcher) indexModules(dir, version string) error {
 	return os.Rename(filepath.Join(staging, "lib", "modules"), final)
 }
 
-// copyModules copies the chosen modules and the lists of what is built in.
+// copyModules copies the chosen modules and the lists of built-in ones.
 func copyModules(from, to string) error {
 	return filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {

@@ -35,8 +35,8 @@ const (
 	countingMemory = 3072
 )
 
-// commandLine is what the machine's kernel is told. Its console is kept for when it fails;
-// without a file system to start from, it ends at once (panic=-1, and QEMU's -no-reboot).
+// commandLine is the command line of the machine's kernel. Its console is kept for when it fails; without a file system
+// to start from, it ends at once (panic=-1, and QEMU's -no-reboot).
 const commandLine = "quiet loglevel=3 panic=-1"
 
 // CPUs is how many processors the machine has.

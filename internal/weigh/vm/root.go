@@ -19,7 +19,7 @@ import (
 // A machine of another architecture cannot have the programs that are installed here: it has Debian's, of the release
 // that its kernel is of. They are unpacked and never configured.
 
-// rootPackages are Debian's packages of what a laboratory runs, and of what reads it.
+// rootPackages are Debian's packages of a laboratory's programs, and of those that read their output.
 var rootPackages = []string{
 	"busybox-static", "apache2-utils", "wrk", "iperf3", "dnsperf", "nginx-light", "libnginx-mod-stream",
 	"bind9", "haproxy",
@@ -104,7 +104,7 @@ func unpackTar(from io.Reader, dir string) error {
 	}
 }
 
-// unpackEntry writes one. What root opens is below it, whatever the archive says.
+// unpackEntry writes one. Files that root opens are below it, whatever the archive says.
 func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 	name := filepath.Clean(header.Name)
 	if header.Typeflag == tar.TypeDir {

@@ -35,30 +35,28 @@ type Machine struct {
 	Files map[string][]byte
 	// Limit is how long the machine may run; 0 is for ever.
 	Limit time.Duration
-	// Hello, Line and Result are called as the machine tells them, one at a time: what it
-	// is, a line that the job printed, and the file that it leaves, as it is then. An
-	// error of Result ends the machine.
+	// Hello, Line and Result are called as the machine tells them, one at a time: its description, a line that the job
+	// printed, and the file that it leaves, as it is then. An error of Result ends the machine.
 	Hello  func(Hello)
 	Line   func(string)
 	Result func([]byte) error
 }
 
-// Job is what a machine does.
+// Job is a machine's job.
 type Job struct {
-	// Args are those of jeoul.
+	// Args are the arguments of jeoul.
 	Args []string `json:"args"`
 	// Result is the path of the file that is sent out whenever the job prints a line and
 	// at its end, if it has changed.
 	Result string `json:"result"`
-	// Prints says that the file is what the job prints on standard output; it is there,
-	// and sent, at the job's end.
+	// Prints says that the file is the job's standard output; it is there, and sent, at the job's end.
 	Prints bool `json:"prints,omitempty"`
 }
 
 // JobPath is where the machine has a file of Machine.Files.
 func JobPath(name string) string { return filepath.Join(jobDir, name) }
 
-// Hello is what a machine says of itself.
+// Hello is a machine's description of itself.
 type Hello struct {
 	// Kernel is its version, Clock the source of its time.
 	Kernel string `json:"kernel"`
@@ -287,7 +285,7 @@ func (s *session) stop(why error) {
 	s.stopped = why
 }
 
-// why returns what interrupted the job; nil if nothing did.
+// why returns the error that interrupted the job; nil if none did.
 func (s *session) why() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -342,7 +340,7 @@ func (s *session) off(byItself bool) {
 	<-s.gone
 }
 
-// console keeps the end of what a machine's console printed.
+// console keeps the end of the text on a machine's console.
 type console struct {
 	mu   sync.Mutex
 	kept []byte

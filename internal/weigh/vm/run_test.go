@@ -67,7 +67,7 @@ func TestMachine(t *testing.T) {
 		t.Errorf("what it left is %q", result)
 	}
 
-	// What a worker prints is what is left, whole, and no line.
+	// The output of a worker is the result, whole, and no line.
 	lines, result = nil, ""
 	machine.Worker, machine.Job = jeoul, Job{Args: []string{"version"}, Result: "/tmp/printed", Prints: true}
 	end, err = Run(t.Context(), machine)

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// newBetween makes a rig of one client port and two server ports with a namespace between
-// them, in which the test decides what becomes of packets: interfaces c, s1 and s2.
+// newBetween makes a rig of one client port and two server ports with a namespace between them, in which the test
+// forwards packets: interfaces c, s1 and s2.
 func newBetween(t *testing.T) (r *rig, middle *namespace.Namespace, index map[string]int) {
 	t.Helper()
 	middle = testenv.Namespace(t)
@@ -50,8 +50,8 @@ func sendTo(index int) asm.Instructions {
 		asm.Return()}
 }
 
-// withFlags puts the TCP flags of a frame into R3, before what follows; a frame that has
-// none goes on at "else" of what follows.
+// withFlags puts the TCP flags of a frame into R3, before the instructions of then; a frame that has none goes on at
+// their "else".
 func withFlags(then asm.Instructions) asm.Instructions {
 	return append(asm.Instructions{
 		asm.LoadMem(asm.R6, asm.R1, 0, asm.Word),
@@ -68,8 +68,8 @@ func labelled(name string, code asm.Instructions) asm.Instructions {
 	return code
 }
 
-// every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects
-// the others: what the namespaces' kernels say to each other is none of the tester's.
+// every drops each n-th packet of TCP or UDP over IPv4, which a map counts, and redirects the others: packets between
+// the namespaces' kernels are none of the tester's.
 func every(t *testing.T, n, index int) (code asm.Instructions, seen *ebpf.Map) {
 	t.Helper()
 	seen, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: 1})
@@ -115,8 +115,7 @@ func read(t *testing.T, m *ebpf.Map) (n int64) {
 	return n
 }
 
-// TestLossIsRecovered drops packets both ways: what is sent again makes up for it, and
-// what was dropped is told to the packet.
+// TestLossIsRecovered drops packets both ways: retransmissions make up for it, and dropped packets are counted exactly.
 func TestLossIsRecovered(t *testing.T) {
 	const nth = 20
 	r, middle, index := newBetween(t)
@@ -175,8 +174,7 @@ func TestNobodyAnswers(t *testing.T) {
 	}
 }
 
-// TestBalancerThatMovesFlows sends a connection's SYN to one server port, and what follows
-// to the other.
+// TestBalancerThatMovesFlows sends a connection's SYN to one server port, and the packets behind it to the other.
 func TestBalancerThatMovesFlows(t *testing.T) {
 	r, middle, index := newBetween(t)
 	code := withFlags(asm.Instructions{asm.And.Imm(asm.R3, 2), asm.JEq.Imm(asm.R3, 0, "else")})

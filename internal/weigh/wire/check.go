@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// withDefaults fills in what a spec leaves out, and says what cannot be.
+// withDefaults fills in the fields that a spec leaves out, and refuses impossible ones.
 func (s Spec) withDefaults() (Spec, error) {
 	wrong := func(format string, args ...any) (Spec, error) {
 		return Spec{}, fmt.Errorf("%w: %s", ErrSpec, fmt.Sprintf(format, args...))

@@ -7,13 +7,13 @@ import (
 	"sync/atomic"
 )
 
-// totals is what was counted until a moment.
+// totals are the counters until a moment.
 type totals struct {
 	clients, servers []bpfWireCounts
 	progress         bpfWireProgress
 }
 
-// counts reads what all ports have counted.
+// counts reads the counters of all ports.
 func (t *Tester) counts() (totals, error) {
 	var all totals
 	for i := range t.clients {
@@ -63,7 +63,7 @@ func (t *Tester) where() bpfWireProgress {
 	}
 }
 
-// since returns what was counted after another moment.
+// since returns the counters after another moment.
 func (n totals) since(then totals) totals {
 	d := totals{clients: minus(n.clients, then.clients), servers: minus(n.servers, then.servers), progress: n.progress}
 	p := &d.progress
@@ -96,14 +96,14 @@ func sum(ports []bpfWireCounts, what bpfWireCount) (n uint64) {
 	return n
 }
 
-// client and server add up what the ports of a side have counted.
+// client and server add up the counters of a side's ports.
 func (n totals) client(what bpfWireCount) uint64 { return sum(n.clients, what) }
 func (n totals) server(what bpfWireCount) uint64 { return sum(n.servers, what) }
 
 // abandoned are connections that were given up.
 func (n totals) abandoned() uint64 { return n.progress.NoAnswer + n.progress.Checksum }
 
-// refused are those that failed by what came.
+// refused are those that failed by an answer: a reset, or one of another backend.
 func (n totals) refused() uint64 {
 	return n.client(bpfWireCountWIRE_COUNT_FAILED_RESET) + n.client(bpfWireCountWIRE_COUNT_FAILED_WRONG_BACKEND)
 }

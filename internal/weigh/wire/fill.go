@@ -25,7 +25,7 @@ func (t *Tester) fill(s *Step, before totals) error {
 	s.Completed = d.client(bpfWireCountWIRE_COUNT_COMPLETED)
 	switch s.Kind {
 	case Setup:
-		// What was reset right after it came to nothing.
+		// A connection that was reset right after it came to nothing.
 		s.Established -= d.client(bpfWireCountWIRE_COUNT_BROKEN)
 	case UDP:
 		s.Established = d.server(bpfWireCountWIRE_COUNT_ESTABLISHED)
@@ -85,10 +85,9 @@ func (n totals) fillPackets(s *Step) {
 	s.LostToClients = int64(s.Servers.Sent) - int64(s.Clients.Received)
 }
 
-// Succeeded is how many came to what the load is for. A connection that was only to be set
-// up has once it is at a server, where the servers are ports of the tester, and where as
-// much as can be was offered once it is there in time: a proxy's kernel has accepted many
-// before that.
+// Succeeded is how many connections (queries, packets) reached the goal of the load. A connection that was only to be
+// set up has once it is at a server, where the servers are ports of the tester, and where as much as can be was offered
+// once it is there in time: a proxy's kernel has accepted many before that.
 func (s Step) Succeeded() uint64 {
 	switch s.Kind {
 	case Session, Mix, DNS, Capacity:
@@ -113,8 +112,7 @@ func (s Step) setUp() uint64 {
 	return min(s.Established, arrived)
 }
 
-// Loss is the share of what was to be begun that failed, or needed a packet sent again:
-// timeout would hide any loss.
+// Loss is the share of those to be begun that failed, or needed a packet sent again: timeout would hide any loss.
 func (s Step) Loss() float64 {
 	if s.Asked == 0 {
 		return 0

@@ -55,8 +55,8 @@ type kernel struct {
 	mac, portMAC net.HardwareAddr
 }
 
-// newKernel joins a kernel's stack, which has an address, with a port's namespace: `host`
-// and `port`. It routes what is for a network to the port.
+// newKernel joins a kernel's stack, which has an address, with a port's namespace: `host` and `port`. It routes packets
+// for a network to the port.
 func newKernel(t *testing.T, address, network netip.Prefix) *kernel {
 	t.Helper()
 	k := &kernel{ns: testenv.Namespace(t), port: testenv.Namespace(t)}

@@ -32,8 +32,8 @@ const (
 // Kinds lists the kinds of loads.
 func Kinds() []Kind { return []Kind{Setup, Session, Capacity, UDP, DNS, SYNFlood, Mix} }
 
-// Load is what a tester does. Exactly one of Rate, Ladder and Search says how
-// much a second is offered; all of them empty: as much as can be.
+// Load is a tester's load. Exactly one of Rate, Ladder and Search says how much a second is offered; all of them empty:
+// as much as can be.
 type Load struct {
 	Kind Kind
 	// Rate is a constant rate, of connections, sessions, queries or packets a second.
@@ -58,7 +58,7 @@ type Load struct {
 	// Request and Response are bytes of the two sides of a Session. A request must fit
 	// one segment. Response 0 with a request: until the server closes.
 	Request, Response int
-	// Content is what a request says in place of filler; its length is the Request.
+	// Content is the text of a request in place of filler; its length is the Request.
 	Content []byte
 	// Hold is how long a Capacity's connections are held before each is asked.
 	Hold time.Duration
@@ -69,8 +69,7 @@ type Load struct {
 	Question string
 	// Sizes are the response sizes of a Mix.
 	Sizes []Size
-	// Flood, beside another load, fills what that leaves of the sender's time with
-	// SYNs; nil: none.
+	// Flood, beside another load, fills the rest of the sender's time with SYNs; nil: none.
 	Flood *Flood
 	// Timeout is how long an answer is waited for before the packet is sent again (1 s,
 	// RFC 6298), and Tries how often a packet is sent at most (3).

@@ -17,7 +17,7 @@ const (
 	udpLength      = 8
 	// segment is the longest payload, bpf/wire/types.h's WIRE_SEGMENT.
 	segment = 1460
-	// longest is the longest response: what a server port's numbers can count.
+	// longest is the longest response: as many bytes as a server port's numbers can count.
 	longest = 1<<26 - 2*segment
 	// leastDatagram is the shortest frame of load udp, with room for number and time.
 	leastDatagram = 66
@@ -36,7 +36,7 @@ const (
 	defaultExchange    = 16
 )
 
-// withDefaults fills in what a load leaves out, and says what cannot be.
+// withDefaults fills in the fields that a load leaves out, and refuses impossible ones.
 func (l Load) withDefaults() (Load, error) {
 	if l.Timeout == 0 {
 		l.Timeout = defaultTimeout
@@ -79,7 +79,7 @@ func (l Load) withDefaults() (Load, error) {
 	return l, l.check()
 }
 
-// Validate says what cannot be about a load, whichever tester runs it.
+// Validate refuses an impossible load, whichever tester runs it.
 func (l Load) Validate() error {
 	_, err := l.withDefaults()
 	return err
@@ -88,7 +88,7 @@ func (l Load) Validate() error {
 // asFast says whether the load has no rate.
 func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search == nil }
 
-// answered says whether what is sent is answered.
+// answered says whether the load's packets are answered.
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }
 
 func wrongLoad(format string, args ...any) error {

@@ -78,7 +78,7 @@ func (s Step) named() map[string]uint64 {
 	}
 }
 
-// accepted is what all server ports together have.
+// accepted is the sum of the connections of all server ports.
 func (s Step) accepted() (sum uint64) {
 	for _, n := range s.PerServer {
 		sum += n

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// established has a connection opened and accepted by the first server port, and returns
-// the client's SYN, the SYN-ACK and what the client says to that.
+// established has a connection opened and accepted by the first server port, and returns the client's SYN, the SYN-ACK
+// and the client's reply to that.
 func (k *talk) established() (syn, synack tcpSegment, third []byte) {
 	k.Helper()
 	first := k.open()
@@ -98,7 +98,7 @@ func TestWrongBackend(t *testing.T) {
 		bpfWireCountWIRE_COUNT_BROKEN: 1})
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_WRONG_BACKEND: 1,
 		bpfWireCountWIRE_COUNT_ESTABLISHED: 0})
-	// What acknowledges a number that no server gave out is of no connection.
+	// A segment that acknowledges a number that no server gave out is of no connection.
 	for _, ack := range []uint32{synack.Seq + 1 + 5<<26, synack.Seq, 12345} {
 		odd := k.change(k.open(), func(_ *layers.Ethernet, ip *layers.IPv4, tcp *layers.TCP) {
 			ip.SrcIP, tcp.SrcPort = syn.ip.SrcIP, syn.SrcPort
@@ -110,7 +110,7 @@ func TestWrongBackend(t *testing.T) {
 	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_UNACKNOWLEDGEABLE: 3})
 }
 
-// TestNothingStrangeCounts gives the client port what belongs to no result.
+// TestNothingStrangeCounts gives the client port packets that belong to no result.
 func TestNothingStrangeCounts(t *testing.T) {
 	k := newTalk(t, Load{Kind: Setup}, nil)
 	syn := k.open()
@@ -149,7 +149,7 @@ func TestNothingStrangeCounts(t *testing.T) {
 	client, _ = k.total()
 	k.counted(client, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_ESTABLISHED: 1,
 		bpfWireCountWIRE_COUNT_DUPLICATE: 1})
-	// And what is not the tester's is the kernel's.
+	// And a packet that is not the tester's is the kernel's.
 	for name, do := range map[string]func(*layers.IPv4, *layers.TCP){
 		"another address": func(ip *layers.IPv4, _ *layers.TCP) { ip.DstIP = net.IP{198, 19, 1, 3} },
 		"a fragment":      func(ip *layers.IPv4, _ *layers.TCP) { ip.Flags, ip.FragOffset = 0, 1 },
@@ -168,7 +168,7 @@ func malformed(frame []byte) []byte {
 	return frame
 }
 
-// TestRetransmission has the sender send again what got no answer.
+// TestRetransmission has the sender send unanswered packets again.
 func TestRetransmission(t *testing.T) {
 	k := newTalk(t, Load{Kind: Session, Request: 10, Response: 2000, Timeout: 2 * time.Millisecond, Tries: 3}, nil)
 	again := func() (frame []byte) {
@@ -186,8 +186,7 @@ func TestRetransmission(t *testing.T) {
 	k.expect(request, "PSH ACK", syn.Seq+1, synack.Seq+1, 10)
 	repeated := again()
 	k.expect(repeated, "PSH ACK", syn.Seq+1, synack.Seq+1, 10)
-	// The first part comes, and the client's ACK is lost: what is sent again asks for the
-	// rest.
+	// The first part comes, and the client's ACK is lost: the retransmission asks for the rest.
 	part := k.answer(k.servers[0], repeated)
 	k.answer(k.client, part)
 	k.expect(again(), "ACK", syn.Seq+11, synack.Seq+1+1460, 0)

@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// Pass is an XDP program that lets everything pass, on interfaces whose other end is a
-// port of a tester: without one there, a veth loses what the port sends.
+// Pass is an XDP program that lets everything pass, on interfaces whose other end is a port of a tester: without one
+// there, a veth loses the port's frames.
 type Pass struct {
 	program *ebpf.Program
 	devices []*device

@@ -16,9 +16,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Plain is a laboratory in which each client port is joined with a server port by a wire
-// and nothing between: what the tester reaches there is its own ceiling. It has
-// namespaces without names, which end with the process at the latest, and no way out.
+// Plain is a laboratory in which each client port is joined with a server port by a wire and nothing between: the
+// tester's rate there is its own ceiling. It has namespaces without names, which end with the process at the latest,
+// and no way out.
 type Plain struct {
 	// Spec is an arrangement of its ports: client port n has the addresses of
 	// 198.19.n.0/24, server port n has 198.18.2.n, and the target is 198.18.0.100:80.

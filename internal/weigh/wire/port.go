@@ -19,7 +19,7 @@ type device struct {
 	index int
 	mac   net.HardwareAddr
 	mtu   int
-	// attached is our program on it.
+	// attached is our program on the device.
 	attached link.Link
 }
 

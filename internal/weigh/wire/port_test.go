@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestImpossibleSpecs names what cannot be.
+// TestImpossibleSpecs names the faults of impossible specs.
 func TestImpossibleSpecs(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(*Spec)
@@ -115,7 +115,7 @@ func narrow(t *testing.T, p Port, mtu int) {
 	}
 }
 
-// TestUnsupportedLoads names what a tester cannot run.
+// TestUnsupportedLoads names the loads that a tester cannot run.
 func TestUnsupportedLoads(t *testing.T) {
 	r := newRig(t, 1)
 	r.spec.Connections = 1000
@@ -167,7 +167,7 @@ func TestInterrupt(t *testing.T) {
 	allWell(t, run(t, tester, Load{Kind: Setup, Connections: 1000})[0], 1000)
 }
 
-// TestSearch finds what a wire without loss carries: the highest rate of the search.
+// TestSearch finds the rate that a wire without loss carries: the highest of the search.
 func TestSearch(t *testing.T) {
 	r := newRig(t, 1)
 	steps := run(t, r.open(t), Load{Kind: Setup, Search: &Search{From: 100, To: 2000, Loss: 0.5, Resolution: 0.5},
@@ -177,7 +177,7 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// TestSearchHalves goes on between what passed and what did not.
+// TestSearchHalves goes on between a rate that passed and one that did not.
 func TestSearchHalves(t *testing.T) {
 	r, middle, _ := newBetween(t)
 	for _, name := range []string{"c", "s1", "s2"} {
@@ -190,7 +190,7 @@ func TestSearchHalves(t *testing.T) {
 	for _, s := range steps {
 		rates = append(rates, s.Offered)
 	}
-	// Nothing is answered: 9000, then halves of what is left down to 1000.
+	// Nothing is answered: 9000, then halves of the rest down to 1000.
 	want := []float64{9000, 5000, 3000, 2000, 1500}
 	if len(rates) < 3 || rates[0] != want[0] || rates[1] != want[1] || rates[2] != want[2] {
 		t.Errorf("tried %v, want %v", rates, want)
@@ -200,7 +200,7 @@ func TestSearchHalves(t *testing.T) {
 	}
 }
 
-// TestSucceeded: what a proxy has accepted and not passed on has not come to anything.
+// TestSucceeded: a connection that a proxy has accepted and not passed on has not come to anything.
 func TestSucceeded(t *testing.T) {
 	for name, c := range map[string]struct {
 		step Step

@@ -16,7 +16,7 @@ import (
 
 var vip = netip.MustParseAddrPort("198.18.0.100:80")
 
-// rig is what a tester of a test is made of.
+// rig has the parts of a test's tester.
 type rig struct{ spec Spec }
 
 // newRig joins so many client ports with as many server ports, as NewPlain.
@@ -40,7 +40,7 @@ func sources(i int) netip.Prefix {
 	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), 24)
 }
 
-// withoutOffload makes a kernel finish the checksums of what it sends by an interface.
+// withoutOffload makes a kernel finish the checksums of packets that it sends by an interface.
 func withoutOffload(t testing.TB, ns *namespace.Namespace, name string) {
 	t.Helper()
 	testenv.In(t, ns, func() error {

@@ -43,7 +43,7 @@ func (t *Tester) Run(ctx context.Context, load Load, done func(Step)) ([]Step, e
 		err = r.all()
 	}
 	if stopErr := t.sender.stop(); stopErr != nil {
-		// What went wrong with the sender is why the rest went wrong.
+		// The sender's error is the cause of the others.
 		err = stopErr
 	}
 	return r.steps, err
@@ -63,7 +63,7 @@ func (r *running) all() error {
 	return err
 }
 
-// warmUp offers the first rate for a while, and forgets what came of it.
+// warmUp offers the first rate for a while, and forgets the results.
 func (r *running) warmUp() error {
 	if r.load.WarmUp == 0 {
 		return nil
@@ -81,7 +81,7 @@ func (r *running) warmUp() error {
 	n := uint64(0)
 	if rate > 0 {
 		n = uint64(math.Ceil(rate * r.load.WarmUp.Seconds()))
-		// What is held must find room.
+		// Held connections must find room.
 		if r.load.Kind == Capacity {
 			n = min(n, uint64(r.spec.Connections))
 		}
@@ -90,7 +90,7 @@ func (r *running) warmUp() error {
 	return err
 }
 
-// Rates are those of the ladder's steps.
+// Rates are the rates of the ladder's steps.
 func (l Ladder) Rates() []float64 {
 	if !(l.By > 0) {
 		return nil
@@ -123,8 +123,8 @@ func (r *running) ladder(l Ladder) error {
 // defaultResolution of a search.
 const defaultResolution = 0.01
 
-// search halves what is between a rate that passed and one that did not (RFC 2544,
-// section 26.1; RFC 9411, section 7).
+// search halves the interval between a rate that passed and one that did not (RFC 2544, section 26.1; RFC 9411, section
+// 7).
 func (r *running) search(s Search) error {
 	if s.Resolution == 0 {
 		s.Resolution = defaultResolution
@@ -176,10 +176,10 @@ func (r *running) report(rate float64, connections uint64) (Step, error) {
 	return step, err
 }
 
-// longestStep is what the programs' clock arithmetic holds.
+// longestStep is the longest time that the programs' clock arithmetic holds.
 const longestStep = 4 * time.Hour
 
-// step offers one rate, and says what came of it.
+// step offers one rate, and returns the result.
 func (r *running) step(rate float64, connections uint64) (Step, error) {
 	s := Step{Kind: r.load.Kind, Offered: rate, Asked: connections}
 	if s.Asked == 0 && rate > 0 {
@@ -209,8 +209,8 @@ func (r *running) step(rate float64, connections uint64) (Step, error) {
 	return s, err
 }
 
-// poll calls a function every two milliseconds until it returns true, or for a time; and
-// until the context ends, if it is to be interrupted. It returns what the function did.
+// poll calls a function every two milliseconds until it returns true, or for a time; and until the context ends, if it
+// is to be interrupted. It returns the function's result.
 func (r *running) poll(atMost time.Duration, interrupted bool, ok func() (bool, error)) (bool, error) {
 	ticker := time.NewTicker(2 * time.Millisecond)
 	defer ticker.Stop()
@@ -321,7 +321,7 @@ func (r *running) resolved(d totals) bool {
 		d.abandoned() >= begun
 }
 
-// resolve waits for what is still to come; who is late is given up.
+// resolve waits for answers that are still to come; late ones are given up.
 func (r *running) resolve(before totals, resolved func(totals) bool) error {
 	look := func() (bool, error) {
 		n, err := r.counts()
@@ -348,9 +348,8 @@ const (
 	stillPollsLost = 50
 )
 
-// quiet waits until nothing is counted any more: the last packets of a connection are on
-// their way when it is resolved already. It waits longer while what was counted does not
-// look complete.
+// quiet waits until nothing is counted any more: the last packets of a connection are on their way when it is resolved
+// already. It waits longer while the counts do not look complete.
 func (r *running) quiet(atMost time.Duration, complete func(totals) bool) error {
 	var last totals
 	still := 0
@@ -423,7 +422,7 @@ func (r *running) prove(s *Step, before totals) error {
 	})
 }
 
-// cleanUp resets what a step has left open, so that a balancer in between forgets it.
+// cleanUp resets the connections that a step has left open, so that a balancer in between forgets them.
 func (r *running) cleanUp(s *Step, first uint64) error {
 	if r.load.Kind == UDP || r.load.Kind == DNS || (s.Kind == Session || s.Kind == Mix) && s.Failed.Total() == 0 {
 		return nil

@@ -96,8 +96,8 @@ func (s *sender) run() error {
 	return nil
 }
 
-// A call makes so many frames, if no signal ends it. When it is stopped, each of those
-// left takes some 60 ns: a fraction of a second, should the signal have come too early.
+// burst is how many frames a call makes, if no signal ends it. When it is stopped, each of those left takes some 60 ns:
+// a fraction of a second, should the signal have come too early.
 const burst = 1 << 24
 
 // shortest is the length of the frames that the sender is given.

@@ -161,5 +161,5 @@ func (t *Tester) flood(frames uint64, rate float64, start uint64) {
 	atomic.StoreUint64(&c.FloodTo, to)
 }
 
-// endFlood ends it.
+// endFlood ends the flood.
 func (t *Tester) endFlood() { atomic.StoreUint64(&t.control.FloodTo, 0) }

@@ -25,7 +25,7 @@ var (
 
 // Port is an interface with an XDP program of ours.
 type Port struct {
-	// Name is what results call the port.
+	// Name is the port's name in results.
 	Name string
 	// Interface is its name in the network namespace that Do runs functions in.
 	Interface string
@@ -36,8 +36,8 @@ type Port struct {
 	// Sources are the addresses of a client port: of this IPv4 prefix all but the
 	// first and the last (of a /31 or /32: all). The port answers ARP for them.
 	Sources netip.Prefix
-	// Address is that of a server port, if it is to serve besides the VIP; with it as
-	// source it answers what came for it (NAT).
+	// Address is that of a server port, if it is to serve besides the VIP; with it as source it answers packets that
+	// came for it (NAT).
 	Address netip.Addr
 }
 

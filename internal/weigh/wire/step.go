@@ -4,7 +4,7 @@ package wire
 
 import "time"
 
-// Step is what came of one offered rate.
+// Step has the results of one offered rate.
 type Step struct {
 	Kind Kind
 	// Offered is the rate that was asked for, a second; 0: as much as can be.
@@ -25,7 +25,7 @@ type Step struct {
 	InTime uint64
 	// Failed has those that were begun and came to nothing, by cause.
 	Failed Failed
-	// Strange has packets that belong to no result, by what is wrong with them.
+	// Strange has packets that belong to no result, by their fault.
 	Strange Strange
 	// Retransmitted are packets that were sent again.
 	Retransmitted uint64
@@ -35,16 +35,16 @@ type Step struct {
 	// PerServer are connections that each server port accepted (handshakes completed;
 	// datagrams, queries), in the order of Spec.Servers.
 	PerServer []uint64
-	// Clients and Servers are the packets that the ports of each side have sent and
-	// received, all together; LostToServers and LostToClients what of it got lost
-	// between them. What a balancer adds or takes away shows there, too.
+	// Clients and Servers are the packets that the ports of each side have sent and received, all together;
+	// LostToServers and LostToClients are those lost between them. Packets that a balancer adds or takes away show
+	// there, too.
 	Clients, Servers             Packets
 	LostToServers, LostToClients int64
 	// FloodSent are SYNs of the flood beside the load, FloodArrived those that came to
 	// server ports.
 	FloodSent, FloodArrived uint64
-	// KeptUp is whether the tester itself offered what was asked for; Behind is how
-	// late the latest connection was begun.
+	// KeptUp is whether the tester itself offered the rate that was asked for; Behind is how late the latest connection
+	// was begun.
 	KeptUp bool
 	Behind time.Duration
 	// LeftOpen are connections that could not be reset after the step in half a minute and
@@ -78,7 +78,7 @@ func (f Failed) Total() uint64 {
 type Strange struct {
 	// Late: for a connection that has ended, or of an earlier one of the same number.
 	Late uint64
-	// Duplicate: what had been answered before.
+	// Duplicate: the request had been answered before.
 	Duplicate uint64
 	// Stranger: not for any connection of the tester.
 	Stranger uint64
@@ -92,7 +92,7 @@ type Strange struct {
 	Unacknowledgeable uint64
 }
 
-// Packets are those of the ports of one side.
+// Packets are the packets of the ports of one side.
 type Packets struct{ Sent, Received uint64 }
 
 // Latency sums a distribution up. All are 0 where there was nothing to measure.

@@ -115,8 +115,7 @@ func (k *talk) give(program *ebpf.Program, frame []byte) (uint32, []byte) {
 	return verdict, options.DataOut
 }
 
-// send has the sender make its next frame. What it was given is full of rubbish, as a
-// recycled frame is. nil: nothing is due.
+// send has the sender make its next frame. Its buffer is full of rubbish, as a recycled frame is. nil: nothing is due.
 func (k *talk) send() []byte {
 	k.Helper()
 	frame := make([]byte, shortest)
@@ -146,7 +145,7 @@ func (k *talk) open() []byte {
 	return frame
 }
 
-// answer is what a program answers to a frame.
+// answer is a program's answer to a frame.
 func (k *talk) answer(program *ebpf.Program, frame []byte) []byte {
 	k.Helper()
 	verdict, out := k.give(program, frame)
@@ -165,7 +164,7 @@ func (k *talk) silence(program *ebpf.Program, frame []byte) {
 	}
 }
 
-// segment is a TCP segment in words: "SYN 1+0 mss=1460", relative to nothing.
+// tcpSegment is a TCP segment in words: "SYN 1+0 mss=1460", relative to nothing.
 type tcpSegment struct {
 	*layers.TCP
 	ip       *layers.IPv4
@@ -224,7 +223,7 @@ func verify(t *testing.T, packet gopacket.Packet) {
 	}
 }
 
-// expect reads a frame and checks what it says.
+// expect reads a frame and checks its fields.
 func (k *talk) expect(frame []byte, flags string, sequence, acknowledges uint32, payload int) tcpSegment {
 	k.Helper()
 	s := k.read(frame)
@@ -250,7 +249,7 @@ func (k *talk) change(frame []byte, do func(*layers.Ethernet, *layers.IPv4, *lay
 	return testpacket.Build(k.T, s.ethernet, s.ip, s.TCP, gopacket.Payload(s.Payload))
 }
 
-// total is what all ports have counted.
+// total are the counters of all ports.
 func (k *talk) total() (client, server bpfWireCounts) {
 	k.Helper()
 	n, err := k.counts()
@@ -264,7 +263,7 @@ func (k *talk) total() (client, server bpfWireCounts) {
 	return n.clients[0], server
 }
 
-// counted checks some of what a port has counted.
+// counted checks some counters of a port.
 func (k *talk) counted(c bpfWireCounts, want map[bpfWireCount]uint64) {
 	k.Helper()
 	for what, n := range want {

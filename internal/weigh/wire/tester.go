@@ -149,7 +149,7 @@ func (t *Tester) loadOne(spec *ebpf.CollectionSpec, name string, port bpfWirePor
 	return c.Programs[name], nil
 }
 
-// mapAll maps what the programs and we share.
+// mapAll maps the memory that the programs and we share.
 func (t *Tester) mapAll() error {
 	for _, name := range []string{mapControl, mapProgress, mapShared} {
 		m, err := mapMemory(t.maps[name])
@@ -215,7 +215,7 @@ func (t *Tester) Serve(load Load) error {
 	return t.control.take(load)
 }
 
-// Served is what the ports have counted since they were made, as a step.
+// Served has the ports' counters since they were made, as a step.
 func (t *Tester) Served() (Step, error) {
 	n, err := t.counts()
 	if err != nil {

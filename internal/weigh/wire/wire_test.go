@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// allWell checks a step in which nothing may be lost, strange or miscounted: what one
-// side has sent, the other has received, to the packet.
+// allWell checks a step in which nothing may be lost, strange or miscounted: each side has received the packets that
+// the other has sent, to the packet.
 func allWell(t *testing.T, s Step, begun uint64) {
 	t.Helper()
 	if s.Begun != begun || s.Asked != begun || s.Succeeded() != begun {

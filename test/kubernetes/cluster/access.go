@@ -30,7 +30,7 @@ type authority struct {
 	pem  []byte
 }
 
-// newAuthority makes one; its files are in dir.
+// newAuthority makes an authority; its files are in dir.
 func newAuthority(dir string) (*authority, error) {
 	a := &authority{dir: dir}
 	var err error

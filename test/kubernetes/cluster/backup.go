@@ -9,14 +9,14 @@ import (
 	"path/filepath"
 )
 
-// BackUp keeps what etcd has now, for Restore. The control plane is away meanwhile, as it is for Restore.
+// BackUp keeps etcd's present content, for Restore. The control plane is away meanwhile, as it is for Restore.
 func (c *Cluster) BackUp(ctx context.Context) error {
 	return c.control.without(ctx, func(data, kept string) error {
 		return errors.Join(os.RemoveAll(kept), os.CopyFS(kept, os.DirFS(data)))
 	})
 }
 
-// Restore has etcd go back to what it had at the last BackUp, without the steps by which Kubernetes would hear of it.
+// Restore has etcd go back to its content at the last BackUp, without the steps by which Kubernetes would hear of it.
 func (c *Cluster) Restore(ctx context.Context) error {
 	return c.control.without(ctx, func(data, kept string) error {
 		if err := os.RemoveAll(data); err != nil {

@@ -32,7 +32,7 @@ type binder struct {
 	bound map[types.UID]string
 }
 
-// startBinder starts one; stop ends it and waits for that.
+// startBinder starts a binder; stop ends it and waits for its end.
 func startBinder(client kubernetes.Interface) (stop func()) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	b := &binder{client: client, pods: factory.Core().V1().Pods().Lister(), nodes: factory.Core().V1().Nodes().Lister(),

@@ -31,11 +31,11 @@ const PodServerImage = "jeoul.io/pod-server"
 // startTimeout bounds the start of a cluster, which takes seconds, and minutes on cores that are busy with other work.
 const startTimeout = 10 * time.Minute
 
-// Options are what a cluster shall be.
+// Options describe a cluster.
 type Options struct {
 	// Nodes are from 0, a control plane alone, to 98; Clients at least 1, by default 1.
 	Nodes, Clients int
-	// ProxyMode is that of kube-proxy, iptables or nftables; by default iptables.
+	// ProxyMode is the mode of kube-proxy, iptables or nftables; by default iptables.
 	ProxyMode string
 	// Images are the programs of pods by image: a path, and arguments that come before the container's own.
 	// PodServerImage is always there. An image without a tag is that of all tags.
@@ -71,7 +71,7 @@ type Cluster struct {
 }
 
 // New starts a cluster, and returns when its API server, its controllers and the kube-proxy of every node are ready.
-// When it fails it has removed what it made.
+// When it fails it has removed its parts.
 func New(ctx context.Context, options Options) (*Cluster, error) {
 	c := &Cluster{options: options}
 	if err := c.start(ctx); err != nil {

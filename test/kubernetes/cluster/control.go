@@ -23,7 +23,7 @@ const (
 	apiServiceIPv4 = "10.96.0.1"
 )
 
-// controllers are those that a cluster without clouds, volumes and batches has.
+// controllers are the controllers that a cluster without clouds, volumes and batches has.
 const controllers = "clusterrole-aggregation-controller,daemonset-controller,deployment-controller," +
 	"disruption-controller,endpoints-controller,endpointslice-controller,endpointslice-mirroring-controller," +
 	"garbage-collector-controller," +
@@ -121,7 +121,7 @@ func (p *controlPlane) startManagers() (err error) {
 	return err
 }
 
-// KillAPIServer ends the API server as a crash does. What it has stored stays with etcd.
+// KillAPIServer ends the API server as a crash does. The objects that it has stored stay with etcd.
 func (c *Cluster) KillAPIServer() error { return c.control.server.Kill(context.Background()) }
 
 // StartAPIServer starts it anew after KillAPIServer, and returns when it is ready.

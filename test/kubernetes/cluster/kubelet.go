@@ -193,7 +193,7 @@ func (k *kubelet) watchPods() error {
 	return err
 }
 
-// take starts a pod that is new, or tells its worker what has changed.
+// take starts a pod that is new, or tells its worker of the change.
 func (k *kubelet) take(pod *corev1.Pod) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

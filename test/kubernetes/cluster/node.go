@@ -19,12 +19,12 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/components"
 )
 
-// proxyHealthPort is that of kube-proxy's own health.
+// proxyHealthPort is the port of kube-proxy's own health.
 const proxyHealthPort = "10256"
 
 // Node is a node of the cluster: a host of the laboratory, its kube-proxy and its kubelet.
 type Node struct {
-	// Name is that of the Node object.
+	// Name is the name of the Node object.
 	Name string
 	Host *lab.Host
 	// Pods4 and Pods6 are the ranges of its pods' addresses; the first address of each is the node's own.
@@ -163,7 +163,7 @@ func setLink(name string, set func(netlink.Link) error) error {
 	return set(link)
 }
 
-// end stops what of the node is no process of the laboratory.
+// end stops the parts of the node that are no processes of the laboratory.
 func (n *Node) end() {
 	if n.kubelet != nil {
 		n.kubelet.kill()

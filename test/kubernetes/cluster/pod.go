@@ -53,7 +53,7 @@ type podWorker struct {
 	started    time.Time
 	// ends has the last request to end that run has not seen.
 	ends chan end
-	// events have what happened to a container.
+	// events are the events of containers.
 	events chan event
 }
 
@@ -366,7 +366,7 @@ func startProber(w *podWorker, c *container) *prober {
 	return &prober{cancel}
 }
 
-// probeContainer asks with the period, the delay and the thresholds of the probe, and sends what it finds.
+// probeContainer asks with the period, the delay and the thresholds of the probe, and sends the verdicts.
 func probeContainer(ctx context.Context, w *podWorker, c *container) {
 	probe := c.spec.ReadinessProbe
 	wait := time.NewTimer(time.Duration(probe.InitialDelaySeconds) * time.Second)

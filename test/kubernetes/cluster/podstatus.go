@@ -117,7 +117,7 @@ func (s *statusWriter) delete() error {
 
 func metaTime(t time.Time) metav1.Time { return metav1.NewTime(t) }
 
-// publish writes what is true of the pod now.
+// publish writes the pod's status of now.
 func (w *podWorker) publish() {
 	ready := true
 	for _, c := range w.containers {

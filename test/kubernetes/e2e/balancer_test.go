@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// log is what a program has said.
+// log is the output of a program.
 type log struct {
 	mu   sync.Mutex
 	text bytes.Buffer

@@ -21,7 +21,7 @@ import (
 )
 
 // TestChangesOfPoolsTypesAndRights: a pool that shrinks, a ConfigMap without pools and a right that is lost take
-// nothing from what is balanced, and each is said; a Service that flips its type is given up and taken again.
+// nothing from the balanced Services, and each is reported; a Service that flips its type is given up and taken again.
 func TestChangesOfPoolsTypesAndRights(t *testing.T) {
 	c := sharedWith(t)
 	makeNamespace(t, c, "jeoul-system")

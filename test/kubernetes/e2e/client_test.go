@@ -66,7 +66,7 @@ func askFrom(host *lab.Host, network string, to netip.AddrPort, timeout time.Dur
 	return answer, err
 }
 
-// tally is what many connections got.
+// tally counts the answers to many connections.
 type tally struct {
 	mu      sync.Mutex
 	pods    map[string]int

@@ -69,7 +69,7 @@ func TestContainerStartsAgain(t *testing.T) {
 	})
 }
 
-// TestAPIServerComesBack: what runs goes on without the API server, and follows it again when it is back.
+// TestAPIServerComesBack: the balancer goes on without the API server, and follows it again when it is back.
 func TestAPIServerComesBack(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 1})
 	s := newScope(t, c)

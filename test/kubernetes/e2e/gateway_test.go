@@ -49,7 +49,7 @@ const (
 
 const gatewayClass = "jeoul"
 
-// profiles are those whose tests must all succeed.
+// profiles are the profiles whose tests must all succeed.
 var profiles = []suite.ConformanceProfileName{suite.GatewayTCPConformanceProfileName,
 	suite.GatewayUDPConformanceProfileName}
 

@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/components"
 )
 
-// target is the one in the Makefile that runs these tests.
+// target is the target in the Makefile that runs these tests.
 const target = "test-kubernetes"
 
-// waitTimeout bounds every wait for what happens within seconds.
+// waitTimeout bounds every wait for a change that takes seconds.
 const waitTimeout = time.Minute
 
 func TestMain(m *testing.M) {

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 )
 
-// TestNodesAcceptVIP shows what balancing to nodes by L2DSR stands on: kube-proxy accepts a packet for a service's
-// address that reaches the node by its MAC address alone, and the pod's answer bears the service's address.
+// TestNodesAcceptVIP shows the fact that balancing to nodes by L2DSR stands on: kube-proxy accepts a packet for a
+// service's address that reaches the node by its MAC address alone, and the pod's answer bears the service's address.
 func TestNodesAcceptVIP(t *testing.T) {
 	t.Run("iptables", func(t *testing.T) { nodesAcceptVIP(t, sharedWith(t)) })
 	t.Run("nftables", func(t *testing.T) {
@@ -83,7 +83,7 @@ func checkNodeHealth(t *testing.T, s *scope, port int32) {
 	}
 }
 
-// nodeHealth returns what a node's port for health checks answers.
+// nodeHealth returns the answer of a node's port for health checks.
 func nodeHealth(from *lab.Host, node netip.Addr, port int32) (status int, weight string, err error) {
 	client := &http.Client{Transport: &http.Transport{DialContext: cluster.DialFrom(from), DisableKeepAlives: true}}
 	answer, err := client.Get("http://" + net.JoinHostPort(node.String(), fmt.Sprint(port)) + "/healthz")
@@ -95,8 +95,8 @@ func nodeHealth(from *lab.Host, node netip.Addr, port int32) (status int, weight
 	return answer.StatusCode, strings.TrimSpace(answer.Header.Get("X-Load-Balancing-Endpoint-Weight")), nil
 }
 
-// direct has a client send what is for an address to a MAC address, as a balancer by L2DSR would.
-// The function that it returns undoes that, as the test's end does.
+// direct has a client send packets for an address to a MAC address, as a balancer by L2DSR would. The function that it
+// returns undoes that, as the test's end does.
 func direct(t *testing.T, client *lab.Host, address netip.Addr, mac net.HardwareAddr) (undo func()) {
 	t.Helper()
 	err := client.Do(func() error {

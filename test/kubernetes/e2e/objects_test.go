@@ -33,7 +33,7 @@ type scope struct {
 	vip4, vip6 netip.Addr
 }
 
-// scopes counts those of this run.
+// scopes counts the scopes of this run.
 var scopes atomic.Uint32
 
 // newScope makes a namespace.

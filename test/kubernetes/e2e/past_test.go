@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/test/kubernetes/cluster"
 )
 
-// TestEtcdIsRestored: when an older backup of etcd is restored, of which watches hear nothing, what was balanced stays
-// so, the Service that vanished is named in the status and in an Event, and what changes from then on is followed.
+// TestEtcdIsRestored: when an older backup of etcd is restored, of which watches hear nothing, the balanced Services
+// stay so, the Service that vanished is named in the status and in an Event, and changes from then on are followed.
 func TestEtcdIsRestored(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 1, Clients: 2})
 	k := startController(t, c)
@@ -32,7 +32,7 @@ func TestEtcdIsRestored(t *testing.T) {
 	if err := c.BackUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	// Revisions that the cluster will not have any more, also not by what it writes while it starts.
+	// Revisions that the cluster will not have any more, also not by its writes while it starts.
 	for i := range 300 {
 		s.writePools(fmt.Sprintf("198.18.1.%d", i%250+1))
 	}

@@ -168,8 +168,8 @@ func (k *controller) upWithWeights(sum int) bool {
 }
 
 // awaitNodes waits until every node accepts the address of a new Service, which kube-proxy does a second or so after
-// its status was written. Until then a node sends what comes to the address back to the balancer. The second client
-// asks each node by its MAC address, past the balancer.
+// its status was written. Until then a node sends packets for the address back to the balancer. The second client asks
+// each node by its MAC address, past the balancer.
 func (s *scope) awaitNodes(vip netip.AddrPort) {
 	s.t.Helper()
 	for _, node := range s.Nodes {
@@ -200,7 +200,7 @@ func (s *scope) awaitAddresses(name string, n int) (addresses []netip.Addr) {
 }
 
 // TestCloudIsLost: without the API server, without jeoul-kubernetes, and with one that was started while the API server
-// was away, the balancer goes on with what it has. When both are back it follows the cluster again.
+// was away, the balancer goes on with its last services. When both are back it follows the cluster again.
 func TestCloudIsLost(t *testing.T) {
 	c := newCluster(t, cluster.Options{Nodes: 2, Clients: 2})
 	k := startController(t, c)

@@ -22,7 +22,7 @@ const (
 	Young Reason = "younger than a second when the router's ways changed"
 	// Overlapped: the router's ways changed, between its last answer and its end, while faults of two balancers or
 	// pairs of them went on at once, and some balancer had not had a [Ripe] in a row since the connection had proven
-	// itself, or since that balancer had lost what it knew, in which no fault kept it from what the others tell.
+	// itself, or since that balancer had lost its flows, in which no fault kept it from the others' messages.
 	Overlapped Reason = "two faults at once kept it from being told of"
 	// Disagreed: the service computes its backend (maglev, sh), two balancers had different tables of it while the
 	// connection was being opened, as they have for a moment in each change, and the router's ways changed between its
@@ -51,16 +51,16 @@ type Happened struct {
 	Fault
 	// Span is from before the fault to when all was seen to be as it should again.
 	Span
-	// Mended is when what was done was undone, before anything had been seen of that; zero while it was not.
+	// Mended is when the fault was undone, before anything had been seen of that; zero while it was not.
 	Mended time.Time `json:"mended,omitzero"`
-	// Lost is when the balancer had lost what it knew of flows; zero where it did not.
+	// Lost is when the balancer had lost its flows; zero where it did not.
 	Lost time.Time `json:"lost,omitzero"`
 }
 
 // Way is a change of the balancers that the router sends to: after Before, and seen at Seen.
 type Way struct{ Before, Seen time.Time }
 
-// Timeline is what happened to a soak.
+// Timeline is the course of a soak: faults, changes of the router's next hops, and differences of tables.
 type Timeline struct {
 	Balancers int
 	Faults    []*Happened
@@ -69,7 +69,7 @@ type Timeline struct {
 	Differed map[string][]Span
 }
 
-// Connection is one that broke.
+// Connection is a connection that broke.
 type Connection struct {
 	Service  string
 	Client   netip.AddrPort
@@ -126,7 +126,7 @@ func (t *Timeline) overlapped(c Connection, way Way) bool {
 	return false
 }
 
-// keeping are the times within a span in which a fault kept a balancer from what others tell.
+// keeping are the times within a span in which a fault kept a balancer from the messages of others.
 func (t *Timeline) keeping(n int, within Span) (kept []Span) {
 	for _, f := range t.Faults {
 		if slices.Contains(f.Balancers, n) && f.Kind.OfBalancer() && f.Overlaps(within) {

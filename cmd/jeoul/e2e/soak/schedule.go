@@ -9,14 +9,14 @@ import (
 	"time"
 )
 
-// Kind is what goes wrong, or is changed.
+// Kind is a kind of fault or of change.
 type Kind string
 
 // Faults of one balancer; Part is one of two.
 const (
 	KillDaemon Kind = "kill-daemon" // SIGKILL to the daemon; data plane and speaker go on
 	KillAll    Kind = "kill-all"    // SIGKILL to daemon and speaker; the data plane stays for the next start
-	// as kill-all, and the data plane is taken away: a machine that is gone, with all that it remembered
+	// Lose is KillAll, and the data plane is taken away: a machine that is gone, with all its flows
 	Lose        Kind = "lose"
 	Stop        Kind = "stop"         // SIGTERM, and a start
 	Restart     Kind = "restart"      // SIGUSR2, and a start
@@ -28,14 +28,14 @@ const (
 	Drain       Kind = "drain" // jeoul balancer drain
 )
 
-// Faults of a backend, changes of the configuration, and what strangers do.
+// Faults of a backend, changes of the configuration, and attacks by strangers.
 const (
 	BackendDies   Kind = "backend-dies"   // its sockets close
 	BackendLink   Kind = "backend-link"   // its link goes down at the switch
 	BackendDrain  Kind = "backend-drain"  // by API, on one balancer after the other
 	BackendLeaves Kind = "backend-leaves" // a reload without it, and one with it
 	Reweigh       Kind = "reweigh"        // a reload with another weight
-	// garbage to the ports of members, from a host that is none, and from one that is
+	// Stranger sends garbage to the ports of members, from a host that is none, and from one that is
 	Stranger Kind = "stranger"
 )
 
@@ -52,7 +52,7 @@ func (k Kind) OfBalancer() bool { return slices.Contains(ofBalancers, k) }
 // Takes says whether a backend cannot go on with the connections that it has.
 func (k Kind) Takes() bool { return k == BackendDies || k == BackendLink || k == BackendLeaves }
 
-// Fault is one of a schedule.
+// Fault is a fault of a schedule.
 type Fault struct {
 	// Number counts from 1.
 	Number int  `json:"number"`
@@ -64,7 +64,7 @@ type Fault struct {
 	// Balancers are its targets, from 0; Backend is, where there is none.
 	Balancers []int `json:"balancers,omitempty"`
 	Backend   int   `json:"backend,omitempty"`
-	// Weight is the new one of Reweigh.
+	// Weight is the new weight of Reweigh.
 	Weight int `json:"weight,omitempty"`
 }
 
@@ -89,14 +89,14 @@ func (k Kind) Known() bool {
 	return k == Stranger || slices.Contains(ofBalancers, k) || slices.Contains(ofBackends, k)
 }
 
-// Among is what faults have to choose from.
+// Among is the set that faults are drawn from.
 type Among struct {
 	Balancers, Backends int
-	// Kinds are those that are drawn; nil: all.
+	// Kinds are the kinds that are drawn; nil: all.
 	Kinds []Kind
 }
 
-// of are those of kinds that may be drawn, in their order.
+// of are the kinds among these that may be drawn, in their order.
 func (a Among) of(kinds []Kind) []Kind {
 	if a.Kinds == nil {
 		return kinds
@@ -105,10 +105,10 @@ func (a Among) of(kinds []Kind) []Kind {
 }
 
 const (
-	// shortestGap and longestGap are what is between the beginnings of two faults.
+	// shortestGap and longestGap bound the time between the beginnings of two faults.
 	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
-	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and what is
-	// told then.
+	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and the
+	// flows that are told then.
 	settling = 12 * time.Second
 	// beside is in how many of 100 cases a fault of a balancer comes while one of another goes on.
 	beside = 25
@@ -156,7 +156,7 @@ func (d *drawing) between(least, most time.Duration) time.Duration {
 	return least + step*time.Duration(d.IntN(int((most-least)/step)+1))
 }
 
-// free are the indices of those that no fault has now.
+// free are the indices of the balancers or backends that no fault has now.
 func (d *drawing) free(until []time.Duration) (free []int) {
 	for i, at := range until {
 		if at <= d.now {
@@ -196,7 +196,7 @@ func (d *drawing) drawOfBalancer(free []int) Fault {
 		f.For = d.between(0, 3*time.Second)
 	case KillSpeaker:
 	case HangDaemon, HangSpeaker:
-		// Less than the hold time (3 s) and than what members wait (5 s), or more.
+		// Less than the hold time (3 s) and than the members' timeout (5 s), or more.
 		f.For = d.between(300*time.Millisecond, 2*time.Second)
 		if d.IntN(2) == 0 {
 			f.For = d.between(6*time.Second, 15*time.Second)

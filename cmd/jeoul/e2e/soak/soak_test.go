@@ -96,8 +96,8 @@ func of(kind Kind, from, mended, to float64, balancers ...int) *Happened {
 		Mended: at(mended)}
 }
 
-// TestExplain: what is a reason, and what is close to one and is none. A connection was answered last at 100 s, and
-// seen to be broken at 101 s.
+// TestExplain: each reason, and a case close to it that is none. A connection was answered last at 100 s, and seen to
+// be broken at 101 s.
 func TestExplain(t *testing.T) {
 	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
 	lost := of(Lose, 50, 60, 70, 1)
@@ -209,7 +209,7 @@ func TestExplainRefused(t *testing.T) {
 	}
 }
 
-// TestLeaks: what is more than a daemon may hold.
+// TestLeaks: a daemon that holds more than it may.
 func TestLeaks(t *testing.T) {
 	first := Held{Balancer: "lb02", Descriptors: 100, BPF: 50, Pins: 20, RSSKiB: 70000}
 	fine, bad := first, first

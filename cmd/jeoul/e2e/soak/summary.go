@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Held is what a daemon held at a moment: its file descriptors, those of eBPF among them, its threads and resident
-// memory, and what was pinned on its host.
+// Held is a daemon's use of resources at a moment: its file descriptors, those of eBPF among them, its threads and
+// resident memory, and the pins on its host.
 type Held struct {
 	Balancer    string    `json:"balancer"`
 	PID         int       `json:"pid"`
@@ -24,14 +24,14 @@ type Held struct {
 	RSSKiB      int       `json:"rss_kib"`
 }
 
-// Bounds of what a daemon may hold more at the end than in the first minutes: descriptors of connections that come and
-// go (status, checks, members), and memory beyond a half more.
+// Bounds of a daemon's growth between the first minutes and the end: descriptors of connections that come and go
+// (status, checks, members), and memory beyond a half more.
 const (
 	moreDescriptors = 16
 	moreRSSKiB      = 32 << 10
 )
 
-// Leaks says what a daemon holds more of than it may, compared with an earlier moment.
+// Leaks names the resources that a daemon holds more of than it may, compared with an earlier moment.
 func (h Held) Leaks(before Held) (lines []string) {
 	say := func(what string, now, then, most int) {
 		if now > most {
@@ -45,7 +45,7 @@ func (h Held) Leaks(before Held) (lines []string) {
 	return lines
 }
 
-// Summary is what a soak came to.
+// Summary is the result of a soak.
 type Summary struct {
 	Version string `json:"version,omitempty"`
 	Seed    uint64 `json:"seed"`
@@ -64,9 +64,9 @@ type Summary struct {
 	Broken         map[Reason]int `json:"broken"`
 	Refused        int            `json:"refused_in_faults"`
 	RefusedInPeace int            `json:"refused_in_peace"`
-	// Digests are those of each service at the end, equal on all balancers.
+	// Digests are the digests of each service's table at the end, equal on all balancers.
 	Digests map[string]string `json:"digests"`
-	// First and Last are what each daemon held, in the first minutes and at the end.
+	// First and Last are the resources of each daemon, in the first minutes and at the end.
 	First []Held `json:"first"`
 	Last  []Held `json:"last"`
 	// FlowsLeft is how many flows the balancers remembered when the crowd had gone and timeouts were over.
@@ -74,11 +74,11 @@ type Summary struct {
 	// Unexplained has a line for each connection that broke without a reason, and Failures for all else that was wrong.
 	Unexplained []string `json:"unexplained"`
 	Failures    []string `json:"failures"`
-	// Evidence is what was found at once where connections broke that are among the unexplained.
+	// Evidence has the balancers' answers about connections that broke and are among the unexplained.
 	Evidence []Evidence `json:"evidence,omitempty"`
 }
 
-// Evidence is what balancers say at once when a connection has broken: its packet may have come to any of them.
+// Evidence is the state of all balancers just after a connection has broken: its packet may have come to any of them.
 type Evidence struct {
 	// Connection is the line of it, At when all were asked, and Ways are the balancers that the router sent to then.
 	Connection string      `json:"connection"`
@@ -87,11 +87,11 @@ type Evidence struct {
 	Balancers  []Testimony `json:"balancers"`
 }
 
-// Testimony is what one says.
+// Testimony is the state of one balancer.
 type Testimony struct {
 	Balancer string    `json:"balancer"`
 	At       time.Time `json:"at"`
-	// Flow is what it remembers for the connection's client and port; empty: nothing.
+	// Flow is its flow of the connection's client and port; empty: none.
 	Flow    string `json:"flow"`
 	Service string `json:"service"`
 	Members string `json:"members"`

@@ -40,7 +40,7 @@ const lookEvery = time.Second
 // warnBefore is how long before its end a certificate is a problem.
 const warnBefore = 7 * 24 * time.Hour
 
-// Guard knows who may do what.
+// Guard knows the roles of clients.
 type Guard struct {
 	log *slog.Logger
 
@@ -83,7 +83,7 @@ func (g *Guard) Prepare(cfg *config.Config) (use func(), err error) {
 	}, nil
 }
 
-// hold takes what was read.
+// hold puts the files' content in force.
 func (g *Guard) hold(held *material) {
 	g.held, g.failed = held, nil
 	if problem := held.problem(time.Now()); problem != "" {
@@ -91,8 +91,8 @@ func (g *Guard) hold(held *material) {
 	}
 }
 
-// material returns what the files say, read anew if they have changed. Where they cannot be read, what was read
-// before goes on to hold.
+// material returns the content of the files, read anew if they have changed. Where they cannot be read, the former
+// content goes on to hold.
 func (g *Guard) material() *material {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -116,8 +116,8 @@ func (g *Guard) material() *material {
 	return g.held
 }
 
-// Problems says what a person should look at, a line each: files that cannot be read, and a
-// certificate that expires.
+// Problems returns the faults that need a person's attention, a line each: files that cannot be read, and a certificate
+// that expires.
 func (g *Guard) Problems() []string {
 	problem := g.material().problem(time.Now())
 	g.mu.Lock()

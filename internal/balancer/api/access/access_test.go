@@ -86,8 +86,8 @@ func (h *host) guard(t *testing.T) *Guard {
 // look has the files looked at with the next question.
 func (g *Guard) look() { g.looked = time.Time{} }
 
-// TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used
-// leaves what there was.
+// TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used leaves the former
+// tokens.
 func TestTokens(t *testing.T) {
 	h := newHost(t)
 	read, ci := h.token(t, "grafana", ops.RoleRead), h.token(t, "ci", ops.RoleConfigure)
@@ -194,7 +194,7 @@ func TestRenewed(t *testing.T) {
 	}
 }
 
-// TestRefusedFiles: what cannot be used is refused at its key, with the cure.
+// TestRefusedFiles: a file that cannot be used is refused at its key, with the cure.
 func TestRefusedFiles(t *testing.T) {
 	tests := map[string]struct {
 		spoil func(h *host) error

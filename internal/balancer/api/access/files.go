@@ -19,14 +19,14 @@ import (
 // maxFile bounds each of the files, in bytes.
 const maxFile = 1 << 20
 
-// material is what the files say.
+// material is the content of the files.
 type material struct {
 	certificate tls.Certificate
 	path        string
 	// authorities is nil where no client certificate is accepted.
 	authorities *x509.CertPool
 	tokens      tokens
-	// stamps are of the files as they were read.
+	// stamps are the stamps of the files as they were read.
 	stamps [4]stamp
 }
 
@@ -37,7 +37,7 @@ type stamp struct {
 	modified time.Time
 }
 
-// fileError is that of the file of a key.
+// fileError is an error in the file that a key names.
 type fileError struct {
 	key string
 	err error
@@ -46,7 +46,7 @@ type fileError struct {
 func (e fileError) Error() string { return "api." + e.key + ": " + e.err.Error() }
 func (e fileError) Unwrap() error { return e.err }
 
-// stamps returns those of the files that a configuration names; zero for one that is not there.
+// stamps returns the stamps of the files that a configuration names; zero for one that is not there.
 func stamps(cfg config.API) (all [4]stamp) {
 	for i, path := range []string{cfg.Certificate, cfg.Key, cfg.Tokens, cfg.ClientCA} {
 		if info, err := os.Stat(path); path != "" && err == nil {
@@ -119,7 +119,7 @@ func content(path string, secret bool) ([]byte, error) {
 	return text, err
 }
 
-// problem says what is wrong with the server's certificate at a time; "" where nothing is.
+// problem names the fault of the server's certificate at a time; "" where there is none.
 func (m *material) problem(now time.Time) string {
 	leaf := m.certificate.Leaf
 	const form = "the certificate of the API over TCP (%s) %s %s; clients refuse it: renew it, it is read again then"

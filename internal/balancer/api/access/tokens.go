@@ -16,18 +16,18 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// maxTokens bounds the tokens of a file: each is compared with what a client sends.
+// maxTokens bounds the tokens of a file: each is compared with a client's.
 const maxTokens = 1024
 
-// token is a line of the file. What has a token is its SHA-256: tokens are random, of 256 bits, so that
-// guessing one from its hash is as hard as guessing it.
+// token is a line of the file. The file has a token's SHA-256 only: tokens are random, of 256 bits, so that guessing
+// one from its hash is as hard as guessing it.
 type token struct {
 	name string
 	role ops.Role
 	hash [sha256.Size]byte
 }
 
-// tokens are those of the file.
+// tokens are the tokens of the file.
 type tokens []token
 
 // tokenFile is the file as a whole.
@@ -51,7 +51,7 @@ var tokenKeys = keytable.Table[token]{
 	}, tokenHash, "")},
 }
 
-// namePattern is what a token can be called: it stands in the log.
+// namePattern matches the names that a token can have: they stand in the log.
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9._@-]{1,64}$`)
 
 var tokenName = keytable.Scalar[string]{Parse: func(text string) (string, string) {

@@ -26,13 +26,14 @@ const (
 	// ahead is how many statuses may be made before their time, for events, which those after them wait for: who
 	// watches sees a transition at once however much a status costs, and a flood of events costs no more than Share.
 	ahead = 4
-	// costs is of how many statuses the least time counts as what one costs: other work on the machine only adds to it.
+	// costs is of how many statuses the least time counts as the cost of one: other work on the machine only adds to
+	// it.
 	costs = 8
 )
 
 // Watcher is a stream that gets statuses.
 type Watcher struct {
-	// wanted names what it gets the backends of: equal ones get the same bytes.
+	// wanted names the services whose backends it gets: equal ones get the same bytes.
 	wanted string
 	with   func(service string) bool
 	// Frames holds the latest status that the stream has not sent: one that is slow misses statuses, and nothing waits
@@ -67,7 +68,7 @@ type Pulse struct {
 	start time.Time
 }
 
-// New returns one that reads statuses; problem says of an error what a watcher is told.
+// New returns a pulse that reads statuses; problem returns the form of an error for a watcher.
 func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Pulse {
 	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
 		joined: make(chan struct{}), start: time.Now()}
@@ -126,7 +127,7 @@ func (p *Pulse) run() {
 	}
 }
 
-// spending is what statuses have cost.
+// spending is the cost of the latest statuses.
 type spending struct {
 	latest []time.Duration
 	// paid is when all of them together have taken no more than Share of the time.

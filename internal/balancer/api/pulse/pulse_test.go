@@ -52,7 +52,7 @@ func TestWatchersShare(t *testing.T) {
 }
 
 // TestEventsAreShownAtOnce: a status follows an event at once however much it costs, and a flood of events costs no
-// more than what there may be otherwise.
+// more than the share that there may be otherwise.
 func TestEventsAreShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cost = 100 * time.Millisecond

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one
-// address in a table of the kernel, from which the daemon announces it. What it has put there is journalled, and it
-// takes nothing else away.
+// address in a table of the kernel, from which the daemon announces it. Its routes are journalled, and it removes no
+// others.
 package hosttable
 
 import (
@@ -32,7 +32,7 @@ var (
 	ErrCorrupt = errors.New("the journal of routes is damaged")
 )
 
-// route is one of ours: to an address, in a table of the kernel, with a metric.
+// route is a route of ours: to an address, in a table of the kernel, with a metric.
 type route struct {
 	Table  uint32     `json:"table"`
 	VIP    netip.Addr `json:"vip"`
@@ -45,14 +45,14 @@ type Table struct {
 	files   *durable.Files
 	// made are the routes that the journal has.
 	made map[route]bool
-	// put is what is to be there.
+	// put are the routes that are to be there.
 	put []route
-	// number is that table's.
+	// number is the number of the table.
 	number uint32
 }
 
-// Open goes on with what a process before has put into tables, by its journal in that file, which files write.
-// Errors: ErrCorrupt.
+// Open goes on with the routes that the previous process has put into tables, by its journal in that file, which files
+// write. Errors: ErrCorrupt.
 func Open(journal string, files *durable.Files) (*Table, error) {
 	ns, err := namespace.Current()
 	if err != nil {
@@ -73,7 +73,7 @@ func Open(journal string, files *durable.Files) (*Table, error) {
 	return t, nil
 }
 
-// Addresses are those that are there.
+// Addresses are the addresses that have a route there.
 func (t *Table) Addresses() []netip.Addr {
 	there := map[netip.Addr]bool{}
 	for r := range t.made {
@@ -82,9 +82,9 @@ func (t *Table) Addresses() []netip.Addr {
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// Put has these addresses in the table, each with its metric, and none of ours elsewhere. What is added is there before
-// anything is taken away, so that one whose metric changes is never missing. On an error the others are there all the
-// same. Errors: ErrTaken, ErrConsulted.
+// Put has these addresses in the table, each with its metric, and none of ours elsewhere. New routes are added before
+// any is removed, so that one whose metric changes is never missing. On an error the others are there all the same.
+// Errors: ErrTaken, ErrConsulted.
 func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	if err := unconsulted(number); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
 	return t.become(wanted)
 }
 
-// become journals what is to be made, makes it, and takes away what is not wanted.
+// become journals the wanted routes, adds them, and removes those that are not wanted.
 func (t *Table) become(wanted map[route]bool) error {
 	if maps.Equal(wanted, t.made) {
 		return nil
@@ -134,8 +134,8 @@ func (t *Table) become(wanted map[route]bool) error {
 	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.made))))...)
 }
 
-// Restore puts back what was taken away meanwhile, and returns what that is; a journal that could not be written is
-// written again.
+// Restore puts routes back that were removed meanwhile, and returns their addresses; a journal that could not be
+// written is written again.
 func (t *Table) Restore() (again []netip.Addr, err error) {
 	t.files.Retry()
 	errs := []error{unconsulted(t.number)}
@@ -159,7 +159,7 @@ func (t *Table) Clear() error {
 	return t.become(nil)
 }
 
-// Clean takes away what a process that is gone has left, by its journal.
+// Clean removes the routes that a process has left which is gone, by its journal.
 func Clean(journal string) error {
 	t, err := Open(journal, nil)
 	if err != nil {
@@ -201,7 +201,7 @@ func (r route) String() string {
 }
 
 func (r route) add() error {
-	// NLM_F_EXCL: what is there stays.
+	// NLM_F_EXCL: a route that is there stays.
 	switch err := netlink.RouteAdd(r.kernels()); {
 	case errors.Is(err, unix.EEXIST):
 		return fmt.Errorf("add the route %s: %w: remove it, or write another table under bgp", r, ErrTaken)

@@ -76,8 +76,8 @@ func inNamespace(t *testing.T, f func(journal string) error) {
 	})
 }
 
-// TestPut: VIPs are in the table with the metric of what the balancer does, over the end of a process; nothing else in
-// it is touched.
+// TestPut: VIPs are in the table with the metric of the balancer's state, over the end of a process; nothing else in it
+// is touched.
 func TestPut(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		foreign := route{179, netip.MustParseAddr("198.19.0.66"), 100}.kernels()
@@ -147,8 +147,8 @@ func TestTaken(t *testing.T) {
 	})
 }
 
-// TestRestore: what another program removes is put back, also what a process had journalled that was killed before it
-// made it.
+// TestRestore: a route that another program removes is put back, and so is one of a process that was killed after it
+// had journalled the route and before it made it.
 func TestRestore(t *testing.T) {
 	inNamespace(t, func(journal string) error {
 		table, err := Open(journal, nil)
@@ -194,7 +194,7 @@ func TestConsulted(t *testing.T) {
 }
 
 // TestUnwritableJournal: VIPs are announced and withdrawn though the journal cannot be written, by each trouble of a
-// file system, and the next process takes over what is there.
+// file system, and the next process takes over the routes that are there.
 func TestUnwritableJournal(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		inNamespace(t, func(journal string) error {
@@ -227,7 +227,7 @@ func TestUnwritableJournal(t *testing.T) {
 				t.Errorf("%s is over: %v, faults %v", trouble.Name, err, files.Faults())
 			}
 			err = table.Clear()
-			// What a process had written down last, and then withdrew, has no trace.
+			// Routes that a process had journalled last, and then withdrew, leave no trace.
 			expect(t, trouble.Name+", cleared", 179)
 			if _, there := os.Stat(journal); !errors.Is(there, fs.ErrNotExist) {
 				t.Errorf("%s, cleared: %v", trouble.Name, there)
@@ -252,7 +252,7 @@ func TestJournal(t *testing.T) {
 			t.Errorf("%s: the error is %v, and should say %q", text, err, says)
 		}
 	}
-	// What is of another boot is gone with it.
+	// Routes of another boot are gone with it.
 	if err := os.WriteFile(path,
 		[]byte(`{"format": "jeoul-vip-routes", "version": 1, "boot": "x", "routes": [{"table": 9, "vip": "192.0.2.1", "metric": 1}]}`), 0o600); err != nil {
 		t.Fatal(err)

@@ -24,7 +24,7 @@ const (
 	gracefulShutdown = "65535:0"
 	// leastPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
 	leastPreference = 1
-	// usualPreference is what routes have within an AS that are given none.
+	// usualPreference is the local preference of routes within an AS that are given none.
 	usualPreference = 100
 	// backupPrepend is how often a backup's path has the own AS beyond those of its owner's.
 	backupPrepend = 3
@@ -45,7 +45,7 @@ type attributes struct {
 	Pool, Backup []netip.Addr
 }
 
-// attributesOf is what the export policy is made of.
+// attributesOf returns the inputs of the export policy.
 func attributesOf(w bgp.Wanted) (all []attributes) {
 	for _, p := range w.BGP.Peers {
 		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED,
@@ -80,7 +80,7 @@ func (s *Speaker) dress(wanted bgp.Wanted) error {
 		}
 	}
 	request.DefinedSets = append(request.DefinedSets, poolSets(wanted)...)
-	// To GoBGP, what is announced here is imported, too.
+	// To GoBGP, routes announced here are imported, too.
 	own := &api.Policy{Name: importPolicy,
 		Statements: []*api.Statement{{Name: "own",
 			Conditions: &api.Conditions{RouteType: api.Conditions_ROUTE_TYPE_LOCAL},
@@ -117,9 +117,9 @@ type kind struct {
 	as        attributes
 }
 
-// kinds are those of a peer's routes, in the order in which a route is looked for. Addresses of the pool are announced
-// for as long as the balancer is there, for replies come to them: they are not drained. Those of others have a longer
-// path, or less preference within the AS.
+// kinds are the kinds of a peer's routes, in the order in which a route is looked for. Addresses of the pool are
+// announced for as long as the balancer is there, for replies come to them: they are not drained. Those of others have
+// a longer path, or less preference within the AS.
 func (a attributes) kinds() []kind {
 	owned := a
 	owned.Draining = false
@@ -161,7 +161,7 @@ func poolSets(w bgp.Wanted) (sets []*api.DefinedSet) {
 	return sets
 }
 
-// actions are what is done to routes of a family.
+// actions are the changes to routes of a family.
 func (a attributes) actions(f lb.Family) *api.Actions {
 	made := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
 	communities, large := split(a.Communities)

@@ -47,8 +47,8 @@ func (s *Speaker) followBFD(peer netip.Addr, change bfd.Change, status bfd.Statu
 
 // hangUp ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the router more:
 // a Cease has a router drop the routes that it would keep over a restart, although only its BFD may have ended (RFC
-// 5882 section 4.3.2), and what GoBGP cannot send before the session ends by itself, it sends in the next one. So this
-// finds the connection among those of the process.
+// 5882 section 4.3.2), and messages that GoBGP cannot send before the session ends by itself, it sends in the next one.
+// So this finds the connection among those of the process.
 func (s *Speaker) hangUp(peer netip.Addr) error {
 	s.mu.Lock()
 	port := s.peers[peer.String()].Port

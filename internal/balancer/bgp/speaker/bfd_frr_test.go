@@ -18,7 +18,7 @@ import (
 
 var bfdMillis = strconv.FormatInt(bfdInterval.Milliseconds(), 10)
 
-// frrBFD is what FRR's daemons are configured by; the hold time is one within which nothing but BFD notices anything.
+// frrBFD is the configuration of FRR's daemons; the hold time is one within which nothing but BFD notices anything.
 var frrBFD = map[string]string{
 	"zebra": "ip nht resolve-via-default\n",
 	"bfdd":  "bfd\n profile balancers\n  receive-interval " + bfdMillis + "\n  transmit-interval " + bfdMillis + "\n",

@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// bfdInterval is what packets are sent at, of which 3 may be missing: one that a busy machine bears, unless the
-// variable has another for a measurement.
+// bfdInterval is the interval of packets, of which 3 may be missing: one that a busy machine bears, unless the variable
+// has another for a measurement.
 var bfdInterval = func() time.Duration {
 	if d, err := time.ParseDuration(os.Getenv("JEOUL_TEST_BFD_INTERVAL")); err == nil {
 		return d
@@ -43,7 +43,7 @@ var (
 		"protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; hold time 240; bfd on; }\n"
 )
 
-// watched is what a speaker behind link n is wanted to do with BFD.
+// watched is the desired state of a speaker behind link n, with BFD.
 func watched(n int, vips ...string) bgp.Wanted {
 	w := wanted(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
@@ -80,7 +80,7 @@ func newWatched(t *testing.T) (*bird, *process) {
 }
 
 // TestBFD: a router withdraws the routes of a speaker that stands still, and takes them back; a router that stands
-// still loses the session; what strangers send changes nothing; a router without BFD has a session all the same.
+// still loses the session; packets of strangers change nothing; a router without BFD has a session all the same.
 func TestBFD(t *testing.T) {
 	t.Parallel()
 	t.Run("a speaker that stands still", func(t *testing.T) {
@@ -174,8 +174,8 @@ func routerSignals(t *testing.T, r *bird) func(syscall.Signal) {
 	}
 }
 
-// strangers sends what is not the router's: from its address with a TTL of a packet that was forwarded, with the
-// discriminator of another session, no packets of BFD, and a flood from another address.
+// strangers sends packets that are not the router's: from its address with a TTL of a packet that was forwarded, with
+// the discriminator of another session, no packets of BFD, and a flood from another address.
 func strangers(t *testing.T, r *bird, p *process) {
 	before := p.bfdOf(t)
 	router, other := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.9")
@@ -213,7 +213,7 @@ func strangers(t *testing.T, r *bird, p *process) {
 		t.Errorf("%d packets were refused, and 150 were to be: the kernel drops the others",
 			after.Refused-before.Refused)
 	}
-	// It is one that the router has not sent that would take the session down by a state.
+	// A packet whose state takes the session down is a stranger's: the router has sent none.
 	if after.RemoteState != "up" && after.Ups == before.Ups {
 		t.Errorf("the router's state is %q", after.RemoteState)
 	}

@@ -64,7 +64,8 @@ func TestThreeSpeakers(t *testing.T) {
 	r.expectHops(t, "with one that was stopped", vip4, 2)
 }
 
-// patient is wanted with a hold time that a machine which stalls does not exceed: sessions end by what happens to them.
+// patient is wanted with a hold time that a machine which stalls does not exceed: sessions end by events, not by
+// lateness.
 func patient(n int, vips ...string) bgp.Wanted {
 	w := wanted(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
@@ -117,8 +118,8 @@ func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	return true
 }
 
-// TestAttributes: a route has what the configuration says, in both families, and a change of that is told
-// without another session.
+// TestAttributes: a route has the configured attributes, in both families, and a change of that is told without another
+// session.
 func TestAttributes(t *testing.T) {
 	t.Parallel()
 	r := newBird(t)

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lookAtTable is how often what another program has taken away from the table is put back.
+// lookAtTable is how often routes are put back that another program has removed from the table.
 const lookAtTable = 5 * time.Second
 
 // wantLocal leaves the routers to a daemon of this host, and has that know of the VIPs. mu is held.
@@ -31,7 +31,7 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 		s.watch = cancel
 		go s.watchTable(ctx)
 	}
-	// Only now: the daemon may announce what this process withdraws.
+	// Only now: the daemon may announce the routes that this process withdraws.
 	if s.gobgp != nil {
 		err = errors.Join(err, s.announce(nil), s.bfd.Want(nil))
 		s.stop()
@@ -42,8 +42,8 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 	return err
 }
 
-// metricsOf are those of all routes, from which the daemon's filter makes what GoBGP's policy does here
-// (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
+// metricsOf are the metrics of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets
+// here (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
 func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
 	of := map[netip.Addr]int{}
 	vips := lb.RouteMetric
@@ -61,7 +61,7 @@ func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
 	return of
 }
 
-// openTable goes on with what a process before has left in tables. mu is held.
+// openTable goes on with the routes that the previous process has left in tables. mu is held.
 func (s *Speaker) openTable() (err error) {
 	if s.table != nil {
 		return nil
@@ -72,7 +72,7 @@ func (s *Speaker) openTable() (err error) {
 	return nil
 }
 
-// clearTable takes all VIPs out of tables, those of a process before, too. mu is held.
+// clearTable takes all VIPs out of tables, those of the previous process, too. mu is held.
 func (s *Speaker) clearTable() error {
 	if s.table == nil {
 		if _, err := os.Stat(s.journal); errors.Is(err, fs.ErrNotExist) {
@@ -93,8 +93,8 @@ func (s *Speaker) clearTable() error {
 	return nil
 }
 
-// watchTable puts back what another program takes away. What a process before has journalled and did not come to, it
-// puts there, too.
+// watchTable puts routes back that another program removes, and adds those that the previous process had journalled and
+// not yet made.
 func (s *Speaker) watchTable(ctx context.Context) {
 	ticks := time.NewTicker(lookAtTable)
 	defer ticks.Stop()

@@ -20,15 +20,15 @@ const (
 	// restartTime is how long routers keep routes of a speaker that they have lost, in seconds: it is to
 	// restart within that. Those of a machine that has died stay for as long, too.
 	restartTime = 10
-	// deferral is how long a speaker that has restarted waits at most for what its peers have to say, in
-	// seconds, before it announces: nothing that they say is of use to it.
+	// deferral is how long a speaker that has restarted waits at most for its peers' routes, in seconds, before it
+	// announces: none of these is of use to it.
 	deferral = 3
 	// connectRetry and idleHold are how long the speaker waits before it tries again, in seconds.
 	connectRetry, idleHold = 3, 3
-	// maxReceived is how many routes a peer may send, of each family, before the session is closed for
-	// pauseFlooding: GoBGP keeps what it refuses, some 500 bytes a route.
+	// maxReceived is how many routes a peer may send, of each family, before the session is closed for pauseFlooding:
+	// GoBGP keeps the routes that it refuses, some 500 bytes each.
 	maxReceived = 20_000
-	// maxPassword is what a kernel takes (TCP_MD5SIG_MAXKEYLEN).
+	// maxPassword is the longest password that a kernel takes (TCP_MD5SIG_MAXKEYLEN).
 	maxPassword = 80
 )
 
@@ -52,7 +52,7 @@ func readPasswords(wanted *lb.BGP) error {
 	return nil
 }
 
-// session is a peer without what only routes and BFD have: where it is another, the session must be.
+// session is a peer without the settings of routes and BFD: where it changes, the session must be opened anew.
 func session(p lb.BGPPeer) lb.BGPPeer {
 	p.BFD = lb.BFD{}
 	p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops = nil, nil, nil, 0, nil

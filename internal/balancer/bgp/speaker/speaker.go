@@ -37,25 +37,25 @@ type Speaker struct {
 	heard      *hearing
 	bfd        *bfd.Engine
 
-	// mu orders what is wanted.
+	// mu orders changes of the desired state.
 	mu sync.Mutex
 	// gobgp is nil before anything is wanted.
 	gobgp  *server.BgpServer
 	close  context.CancelFunc
 	wanted bgp.Wanted
-	// peers are those that GoBGP has, as they were given to it.
+	// peers are GoBGP's peers, as they were given to it.
 	peers map[string]lb.BGPPeer
 	vips  map[netip.Addr]bool
 	// paused are peers that sent too much, until when.
 	paused map[string]time.Time
-	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends what looks
-	// after it. Both are nil otherwise.
+	// table has the VIPs where a daemon of this host speaks to the routers, as journal says; watch ends the goroutine
+	// that looks after it. Both are nil otherwise.
 	journal string
 	files   *durable.Files
 	table   *hosttable.Table
 	watch   context.CancelFunc
 
-	// seen guards what follows: what is known of the peers.
+	// seen guards the fields below: the known state of the peers.
 	seen    sync.Mutex
 	known   map[string]*ops.BGPPeer
 	shown   []netip.Addr
@@ -63,9 +63,9 @@ type Speaker struct {
 	changed chan struct{}
 }
 
-// New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and
-// that routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has what is put into
-// the host's tables.
+// New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and that
+// routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has the routes that are
+// put into the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
 		known: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}
@@ -74,8 +74,8 @@ func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	return s
 }
 
-// Want makes another picture hold: first what is announced, then who is told, so that a new peer hears all of
-// it at once.
+// Want puts another desired state in force: first the routes, then the peers, so that a new peer hears all of it at
+// once.
 func (s *Speaker) Want(wanted bgp.Wanted) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

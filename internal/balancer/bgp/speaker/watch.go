@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// lookEvery is how often it is counted what peers send.
+	// lookEvery is how often the routes that peers send are counted.
 	lookEvery = time.Second
 	// pauseFlooding is how long a session is closed with a peer that sends too many routes.
 	pauseFlooding = time.Minute
@@ -63,7 +63,7 @@ func downReason(state apiutil.PeerState) string {
 	return ""
 }
 
-// look counts what peers send, and ends the pauses of those that have sent too much, until ctx ends.
+// look counts the routes that peers send, and ends the pauses of those that have sent too much, until ctx ends.
 func (s *Speaker) look(ctx context.Context) {
 	ticks := time.NewTicker(lookEvery)
 	defer ticks.Stop()
@@ -94,7 +94,7 @@ func (s *Speaker) lookOnce(ctx context.Context) {
 	}
 }
 
-// measure takes up what GoBGP counts of a peer.
+// measure takes up GoBGP's counters of a peer.
 func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	name := p.State.GetNeighborAddress()
 	if p.State.GetAdminState() == api.PeerState_ADMIN_STATE_PFX_CT {
@@ -114,8 +114,8 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	now := *known
 	now.Received, now.RouterID = received, p.State.GetRouterId()
 	now.HoldSeconds = float64(p.Timers.GetState().GetNegotiatedHoldTime())
-	// A router that has the capability keeps routes, even if it names no family: those that it names are what it
-	// keeps over a restart of its own (RFC 4724 section 3).
+	// A router that has the capability keeps routes, even if it names no family: those that it names are the ones whose
+	// routes it keeps over a restart of its own (RFC 4724 section 3).
 	now.Restarts = s.peers[name].GracefulRestart && slices.ContainsFunc(p.State.GetRemoteCap(),
 		func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
 	if now != *known {
@@ -124,8 +124,8 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 	}
 }
 
-// pause lets a peer that has sent too much try again after a while. It says why at each look: what tells that the
-// session has ended may come after the first.
+// pause lets a peer that has sent too much try again after a while. It notes the reason at each look: the event that
+// the session has ended may come after the first.
 func (s *Speaker) pause(ctx context.Context, name string) {
 	until, paused := s.paused[name]
 	if !paused {
@@ -160,7 +160,7 @@ type hearing struct {
 	peer string
 }
 
-// Enabled takes everything: what is of no use costs a comparison.
+// Enabled takes all records: a useless one costs a comparison.
 func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
 
 // WithGroup is not used by GoBGP.
@@ -193,7 +193,7 @@ func (h *hearing) Handle(_ context.Context, r slog.Record) error {
 	case "failed to connect":
 		h.speaker.explain(h.peer, connectReason(attribute(r, "Error")))
 	case "state changed":
-		// GoBGP does not say what a router refuses that has heard who this balancer is.
+		// GoBGP does not say why a router refuses a session after this balancer's OPEN.
 		if reason := attribute(r, "reason"); attribute(r, "old") == "BGP_FSM_OPENCONFIRM" &&
 			(reason == "invalid-msg" || reason == "read-failed") {
 			h.speaker.explain(h.peer,
@@ -221,7 +221,7 @@ func notification(r slog.Record) string {
 	return describeError(uint8(code), uint8(subcode))
 }
 
-// describeError says what a peer's user would look for.
+// describeError names the error as the user of a peer would search for it.
 func describeError(code, subcode uint8) string {
 	switch [2]uint8{code, subcode} {
 	case [2]uint8{gobgp.BGP_ERROR_OPEN_MESSAGE_ERROR, gobgp.BGP_ERROR_SUB_BAD_PEER_AS}:
@@ -246,8 +246,8 @@ func attribute(r slog.Record, key string) (text string) {
 	return text
 }
 
-// connectReason says why a router was not reached: a wrong password shows only as silence, for the kernel
-// drops what is not signed right (RFC 2385 section 4.1).
+// connectReason says why a router was not reached: a wrong password shows only as silence, for the kernel drops packets
+// that are not signed right (RFC 2385 section 4.1).
 func connectReason(text string) string {
 	switch {
 	case strings.Contains(text, "timeout"):

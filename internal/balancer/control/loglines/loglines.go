@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package loglines writes lines of a log: it bounds how many of one kind are logged at once, for a change may concern
-// 10,000 backends, and names in them what they are about.
+// 10,000 backends, and names their subjects in them.
 package loglines
 
 import (
@@ -33,7 +33,7 @@ func (l *Lines) Say(about events.About, format string, args ...any) {
 	l.log(fmt.Sprintf(format, args...), about.Attr())
 }
 
-// End logs how many more there were, of what.
+// End logs how many more lines there were; the format names their subject.
 func (l *Lines) End(format string) {
 	if l.more > 0 {
 		l.log(fmt.Sprintf(format, l.more))

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
-// TestBound: what is beyond Most is an event all the same, but no line, and is counted at the end.
+// TestBound: an entry beyond Most is an event all the same, but no line, and is counted at the end.
 func TestBound(t *testing.T) {
 	t.Parallel()
 	var last string

@@ -31,7 +31,7 @@ func Who(s lb.Service, b lb.Backend) string {
 	return fmt.Sprintf("backend %s (%s) of %s", b.Name, b.Address, s.Name)
 }
 
-// AboutBackend is what an event of a backend is about.
+// AboutBackend returns the subject of an event of a backend.
 func AboutBackend(kind events.Kind, s lb.Service, b lb.Backend) events.About {
 	return events.About{Kind: kind, Service: s.Name, Backend: b.Name}
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop has one goroutine do all that changes a state: it waits for a call, a signal or the time of a task. What
-// runs in it needs no lock, and never waits for others.
+// Package loop has one goroutine do all that changes a state: it waits for a call, a signal or the time of a task. Code
+// in it needs no lock, and must not wait for others.
 package loop
 
 import (
@@ -111,8 +111,8 @@ func (l *Loop) Call(ctx context.Context, do func()) error {
 	}
 }
 
-// Ask has the loop do something, and returns what do returns. Errors: ErrStopped, the context's (do may still be
-// called), those of do.
+// Ask has the loop do something, and returns its result. Errors: ErrStopped, the context's (do may still be called),
+// those of do.
 func Ask[T any](ctx context.Context, l *Loop, do func() (T, error)) (T, error) {
 	type answer struct {
 		value T

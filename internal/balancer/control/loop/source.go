@@ -11,7 +11,7 @@ import (
 // Source is an input that changes by itself. It has a whole picture at any time, and signals that there may be another.
 // When it fails, the picture that was taken last stays in force: a source that is lost empties nothing.
 type Source struct {
-	// name is what the picture is of, as in "the paths".
+	// name names the subject of the picture, as in "the paths".
 	name string
 	// take reads the picture.
 	take  func() error

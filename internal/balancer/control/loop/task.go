@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Task is one thing to do at a time. It is off until In is called, and after it was done.
+// Task is a function to call at a time. It is off until In is called, and after it was done.
 type Task struct {
 	loop *Loop
 	do   func() error

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Step is one change of what is there.
+// Step is one change to the host or the data plane.
 type Step struct {
 	Do func() error
 	// Undo takes it back; nil where nothing can come after it that fails.

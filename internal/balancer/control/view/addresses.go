@@ -18,9 +18,8 @@ func VIPsOf(cfg *config.Config) []netip.Addr {
 	return Distinct(all)
 }
 
-// addresses returns what a configuration has on the first interface: its VIPs
-// and the addresses of full NAT. Other members' are among them only where the one that holds the VIPs
-// holds them all.
+// addresses returns the addresses that a configuration puts on the first interface: its VIPs and those of full NAT.
+// Other members' are among them only where the one that holds the VIPs holds them all.
 func addresses(cfg *config.Config) []netip.Addr {
 	pool := cfg.Pool()
 	if cfg.VRRP.ID == 0 {

@@ -80,9 +80,9 @@ func (l *Layout) ByAddress() bool {
 	return l.Config.Members.Listen.IsValid() && !l.Config.BGP.On() && l.Config.VRRP.ID == 0
 }
 
-// LeavesAll says whether no packet comes for any VIP while this balancer leaves them to others. By VIPs' addresses,
-// some may: what else steers them there does not ask. The tables of others count for more then, for they have the flows
-// that are older.
+// LeavesAll says whether no packet comes for any VIP while this balancer leaves them to others. A VIP that BGP never
+// announces may still get some: other ways to steer packets do not ask this balancer. The tables of others count for
+// more then, for they have the flows that are older.
 func (l *Layout) LeavesAll() bool {
 	if !l.BesideOthers() {
 		return false
@@ -95,8 +95,8 @@ func (l *Layout) LeavesAll() bool {
 	return true
 }
 
-// Unjudged names a backend that would take new flows and on which its checks have no verdict, or that of a process
-// before alone, long after that has ended. It is empty if there is none.
+// Unjudged names a backend that would take new flows and on which its checks have no verdict, or that of the previous
+// process alone, long after that has ended. It is empty if there is none.
 func (v *View) Unjudged() string {
 	for i := range v.Config.Services {
 		if v.Verdicts[i] == nil || i >= len(v.State.Services) {
@@ -130,8 +130,8 @@ func (v *View) Withdrawn(vip netip.Addr) bool {
 	})
 }
 
-// AddressesHeld are those that are to be on the first interface: none where another balancer
-// has them, or where they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
+// AddressesHeld are the addresses that are to be on the first interface: none where another balancer has them, or where
+// they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
 func (v *View) AddressesHeld() []netip.Addr {
 	if v.Passive || v.Joining != "" && v.ByAddress() {
 		return nil

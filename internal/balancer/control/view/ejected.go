@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 )
 
-// Backends of services that have outliers are judged by what they answer to clients: the loop looks
-// at the counters each second. An ejection is a part of the view, beside the verdicts of checks; who
-// serves is decided in one place from both.
+// Backends of services that have outliers are judged by their answers to clients: the loop looks at the counters each
+// second. An ejection is a part of the view, beside the verdicts of checks; who serves is decided in one place from
+// both.
 
-// Outliers returns what is to be judged.
+// Outliers returns the services whose backends are judged, with their counters.
 func (v *View) Outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outliers.Service) {
 	for _, i := range v.Ejecting {
 		s := v.Config.Services[i]

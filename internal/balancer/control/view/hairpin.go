@@ -76,8 +76,7 @@ func nearOf(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.
 	return near
 }
 
-// fewest leaves out prefixes that are in others, and what is beyond lb.MaxNear of a family; left is how
-// many those are.
+// fewest leaves out prefixes that are in others, and those beyond lb.MaxNear of a family; left is how many those are.
 func fewest(prefixes []netip.Prefix) (kept []netip.Prefix, left int) {
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
 	of := map[bool]int{}
@@ -110,8 +109,8 @@ func portsBeside(first, last uint16) (from, to uint16) {
 	return 0, 0
 }
 
-// IsOf says whether hairpins of a view before are those of the next one: a change of what backends take, as of a
-// verdict, is not to wait for a look at each of them.
+// IsOf says whether hairpins of a view before are those of the next one: a change of the flows that backends take, such
+// as a verdict, is not to wait for a look at each of them.
 func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) bool {
 	return before.Layout == next.Layout && h.ports == ports && slices.Equal(before.Known, next.Known) &&
 		slices.EqualFunc(h.links, links, func(a, b iface.State) bool {
@@ -119,7 +118,7 @@ func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) b
 		})
 }
 
-// hairpinStatus is of service i; nil where it has no near clients.
+// hairpinStatus is the status of service i's near clients; nil where it has none.
 func (v *View) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	s := &v.Config.Services[i]
 	if !servesNear(s) || !v.State.Hairpin.On() {

@@ -65,7 +65,7 @@ func TestNearClients(t *testing.T) {
 	}
 }
 
-// reachedBy is what is known of a backend by a link, through a router where there is one.
+// reachedBy is the path entry of a backend by a link, through a router where there is one.
 func reachedBy(link iface.State, router string) paths.Entry {
 	e := paths.Entry{Route: paths.Route{Interface: link.Name, Index: link.Index}}
 	if router != "" {

@@ -10,25 +10,25 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Verdict is what of a lb.Verdict decides about a backend, as of when it last changed.
+// Verdict is the part of a lb.Verdict that decides about a backend, as of its last change.
 type Verdict struct {
-	// State is what the checks say, with a reason of it, since Since.
+	// State is the state by the checks, with a reason of it, since Since.
 	State  lb.Health
 	reason string
 	Since  time.Time
-	// Share is what the backend asks for of its weight, in per cent; Drain: it asks for no new flow.
+	// Share is the share of its weight that the backend asks for, in per cent; Drain: it asks for no new flow.
 	Share uint16
 	Drain bool
 	// previous: see lb.Verdict.
 	previous bool
 }
 
-// VerdictOf returns what of a verdict decides.
+// VerdictOf returns the part of a verdict that decides.
 func VerdictOf(v lb.Verdict) Verdict {
 	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Former}
 }
 
-// Checking is what a configuration asks of its backends.
+// Checking returns the checks of a configuration's backends.
 func (l *Layout) Checking() (all []lb.Checking) {
 	for _, s := range l.Config.Services {
 		if !s.Checks.On() {
@@ -75,7 +75,7 @@ func (v *View) WithVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*
 	return &next, changed
 }
 
-// Verdict returns that on a backend; the zero one where it is not asked.
+// Verdict returns the verdict on a backend; the zero one where it is not checked.
 func (v *View) Verdict(at Use) Verdict {
 	if v.Verdicts[at.I] == nil {
 		return Verdict{}
@@ -100,12 +100,12 @@ type Selection struct {
 	Serving
 	// onBackups: the backups are among them.
 	onBackups bool
-	// Healthy are those that could serve of Wanted, which are those that operations and
-	// configuration let take new flows, backups among them only where they alone are let.
+	// Healthy is how many of Wanted could serve. Wanted is how many backends operations and configuration let take new
+	// flows, backups among them only where they alone are let.
 	Healthy, Wanted int
 }
 
-// member is a backend of a service, as operations have it, and what is known of it.
+// member is a backend of a service after operations, with its observed state.
 type member struct {
 	lb.Backend
 	lb.Observed
@@ -113,12 +113,11 @@ type member struct {
 	path lb.Path
 	// reached: packets can be sent to it.
 	reached bool
-	// ejection says why it is to take no new flow by what it answers to clients; "": it is not
-	// ejected.
+	// ejection is the reason, by its answers to clients, for which it is to take no new flow; "": it is not ejected.
 	ejection string
 	// out: a deadline has taken it out of its service.
 	out bool
-	// slow is what slow start leaves of its weight, in per cent.
+	// slow is the share of its weight that slow start leaves it, in per cent.
 	slow uint16
 }
 
@@ -162,7 +161,7 @@ func selectBackends(s lb.Service, members []member) Selection {
 	return p
 }
 
-// admit writes into a member what was decided of it.
+// admit writes into a member whether it takes new flows.
 func (p Selection) admit(m *member) {
 	m.Standby = m.Backup && !p.onBackups
 	m.Draining = m.Draining || m.Drain
@@ -191,7 +190,7 @@ func scaled(weight, share, most uint16) uint16 {
 	return uint16(max(1, uint32(weight)*scale*min(uint32(share), 100)/100))
 }
 
-// asksShares says whether backends say themselves what share of their weight they take.
+// asksShares says whether backends themselves report the share of their weight that they take.
 func asksShares(s lb.Service) bool {
 	return slices.ContainsFunc(s.Checks.List, func(c lb.Check) bool { return c.Type == lb.CheckAgent })
 }
@@ -216,7 +215,7 @@ func (v *View) judge(i int) (lb.RoutedService, Selection) {
 	return made, p
 }
 
-// member returns a backend with what is known of it.
+// member returns a backend with its observed state.
 func (v *View) member(at Use) member {
 	s, b := v.Service(at), v.Backend(at)
 	key := s.BackendKey(b)
@@ -266,7 +265,7 @@ func keepOne(all []member) {
 	}
 }
 
-// share is what the backend asks for of its weight, in per cent.
+// share returns the share of its weight that the backend asks for, in per cent.
 func (m *member) share() uint16 {
 	if m.State == "" {
 		return 100

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/paths"
 )
 
-// ChecksStatus shows what the backends of a service are asked.
+// ChecksStatus returns the checks of a service's backends, for the status.
 func ChecksStatus(s lb.Service) (list []ops.Check, require string) {
 	for _, c := range s.Checks.List {
 		list = append(list, ops.Check{Check: c.String(), Expected: c.Expected(), Via: c.ViaIn(s.Mode),
@@ -36,7 +36,7 @@ func ServingOf(p Selection) ops.Serving {
 	return ops.ServingHealthy
 }
 
-// HealthOf shows what the checks say of a backend now; nil where nothing is asked.
+// HealthOf returns the present results of a backend's checks, for the status; nil where there is no check.
 func HealthOf(v lb.Verdict, asked bool) *ops.Health {
 	if !asked {
 		return nil
@@ -76,7 +76,7 @@ func (v *View) Applied(i int) []AppliedBackend {
 	return all
 }
 
-// Condition judges a backend, as operations have it, by what the data plane has.
+// Condition judges a backend, as operations have it, by the data plane's state.
 func Condition(s lb.Service, b AppliedBackend, o Overlay, e *paths.Entry) lb.Condition {
 	if s.Mode.Proxied() { // whose ways are the kernel's
 		return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reach{})

@@ -17,8 +17,7 @@ import (
 type Layout struct {
 	// Config is the configuration.
 	Config *config.Config
-	// Addresses are what the first interface has: the VIPs and the addresses of
-	// full NAT, each once.
+	// Addresses are the addresses of the first interface: the VIPs and the addresses of full NAT, each once.
 	Addresses []netip.Addr
 	// Backends are the backends' addresses, each once, in the configuration's
 	// order, and Number is the way back.
@@ -95,7 +94,7 @@ func (l *Layout) name() {
 	}
 }
 
-// find finds what the modes and keys of the services ask for.
+// find collects the services and addresses that the modes and keys of the services concern.
 func (l *Layout) find() {
 	l.Addresses = addresses(l.Config)
 	l.findProxied()
@@ -198,15 +197,15 @@ func (l *Layout) findProxied() {
 	}
 }
 
-// Endpoint is what makes ports of full NAT's pool different: two flows may have the same
-// address and port of the pool if they go to different endpoints.
+// Endpoint is the destination within which a port of full NAT's pool is unique: two flows may have the same address and
+// port of the pool if they go to different endpoints.
 type Endpoint struct {
 	Address  netip.Addr
 	port     uint16
 	protocol lb.Protocol
 }
 
-// EndpointOf returns that of a backend of a service.
+// EndpointOf returns the endpoint of a backend of a service.
 func EndpointOf(s lb.Service, b lb.Backend) Endpoint { return Endpoint{b.Address, b.Port, s.Protocol} }
 
 // Pooled is an endpoint that full NAT sends to, and the backends that it is, of several

@@ -41,11 +41,11 @@ func WhyUnreachable(s lb.Service, e *paths.Entry) string {
 	return e.Reason
 }
 
-// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel
-// sends them, by ways that are not looked at here: health checks find what is wrong with them.
+// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel sends them,
+// by ways that are not looked at here: health checks find their faults.
 func reached(s lb.Service, p lb.Path) bool { return s.Mode.Proxied() || p.MAC != nil }
 
-// Misfit says what is wrong with a route, that is there, for a service's mode.
+// Misfit returns the reason for which an existing route does not do for a service's mode; "" if it does.
 func Misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	switch {
 	case s.Mode.NeedsNeighbours() && r.Gateway.IsValid():
@@ -118,7 +118,7 @@ func Within(links []iface.State, r paths.Route) paths.Route {
 	return paths.Elsewhere(r.Interface, LinkNames(links))
 }
 
-// EntryWithin is within for what is known of an address.
+// EntryWithin is within for a path entry of an address.
 func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	if e.Interface == "" {
 		return e
@@ -129,7 +129,7 @@ func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	return e
 }
 
-// TooLarge names the file where there is not enough memory for what it says.
+// TooLarge names the file whose configuration does not fit into memory.
 func TooLarge(cfg *config.Config, err error) error {
 	if errors.Is(err, lb.ErrTooLarge) {
 		return cfg.At("", "%v", err)

@@ -88,8 +88,8 @@ func (v *View) lets(i int) bool {
 	})
 }
 
-// CheckTakers finds services that have no backend that may take flows because of
-// operations: what is left in the configuration is drained.
+// CheckTakers finds services that have no backend that may take flows because of operations: those left in the
+// configuration are drained.
 func (v *View) CheckTakers() error {
 	var problems yamlfile.Problems
 	for i, s := range v.Config.Services {

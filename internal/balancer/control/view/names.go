@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// BackendName is what a person calls a backend by. Names are unique within a service, and services' names are unique.
-// What operations have changed goes by it: it stays with the name when the name gets another address. What was observed
-// of a backend goes by its lb.BackendKey: see docs/internals/state.md.
+// BackendName is the name by which a person calls a backend. Names are unique within a service, and services' names are
+// unique. Overlays of operations go by it: they stay with the name when it gets another address. Observations of a
+// backend go by its lb.BackendKey: see docs/internals/state.md.
 type BackendName struct{ Service, Backend string }
 
 // NameOf returns the name of a backend of a service.
@@ -29,7 +29,7 @@ func AddressText(s lb.Service, b lb.Backend) string {
 	return netip.AddrPortFrom(b.Address, b.Port).String()
 }
 
-// About is what an event of an operation on the backend is about.
+// About returns the subject of an event of an operation on the backend.
 func (n BackendName) About() events.About {
 	return events.About{Kind: events.KindOperation, Service: n.Service, Backend: n.Backend}
 }

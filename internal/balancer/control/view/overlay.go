@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Overlay is what operations have laid over a backend of the configuration. What
-// its parts point to is never changed, for earlier overlays share it.
+// Overlay is the changes by operations to a configured backend. The values that its fields point to are never changed,
+// for earlier overlays share it.
 type Overlay struct {
 	Drain  *ops.Drained  // nil: as the file says
 	Weight *ops.Weighted // nil: likewise
@@ -55,13 +55,13 @@ func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 	overlays[name] = o
 }
 
-// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No
-// operator has removed it, so that what operations have changed of it stays with its name, for gaps of up to AbsentFor.
-// An operator who removes a backend from the configuration itself ends its operations, too.
+// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No operator has
+// removed it, so that the operations on it stay with its name, for gaps of up to AbsentFor. An operator who removes a
+// backend from the configuration itself ends its operations, too.
 const (
-	// AbsentFor is how long what is known of an absent backend is kept.
+	// AbsentFor is how long an absent backend's overlay is kept.
 	AbsentFor = 24 * time.Hour
-	// MostAbsent is of how many backends it is kept: names of containers may be new each time.
+	// MostAbsent is of how many absent backends it is kept: names of containers may be new each time.
 	MostAbsent = 1000
 )
 
@@ -131,7 +131,7 @@ func (l *Layout) HoldsBackends(s *lb.Service) bool {
 	return there && lb.SameBackends(l.Config.Services[i].Backends, s.Backends)
 }
 
-// HeldText says what operations have made of a backend, as in "drained by root since 2026-11-28 08:00:00".
+// HeldText describes the state in which operations hold a backend, as in "drained by root since 2026-11-28 08:00:00".
 func (o Overlay) HeldText() string {
 	var parts []string
 	add := func(what, by string, at time.Time) {

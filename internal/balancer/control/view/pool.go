@@ -33,7 +33,7 @@ func (l *Layout) Whose(p Pooled) string {
 	return text
 }
 
-// ScarceText says of an endpoint that ports are scarce, and what to do.
+// ScarceText says of an endpoint that ports are scarce, and names the remedy.
 func (l *Layout) ScarceText(p Pooled, held uint64) string {
 	return fmt.Sprintf(
 		"%s: open flows hold %d of the %d ports that full NAT has for it, and new flows that find none free are lost: add to fullnat.addresses, widen fullnat.ports, or add backends",

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
-// Packets is what the data plane gets of a view: the state without the services of mode proxy.
+// Packets returns the data plane's part of a view: the state without the services of mode proxy.
 func (v *View) Packets() lb.State {
 	state := v.State
 	if len(v.Proxied) > 0 {
@@ -21,7 +21,7 @@ func (v *View) Packets() lb.State {
 	return state
 }
 
-// ProxyDesired is what the proxy engine gets of a view.
+// ProxyDesired returns the proxy engine's part of a view.
 func (v *View) ProxyDesired() proxy.Desired {
 	d := proxy.Desired{Engine: v.Config.Proxy}
 	for _, i := range v.Proxied {

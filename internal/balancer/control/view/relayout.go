@@ -11,8 +11,7 @@ import (
 )
 
 // With lays out the configuration that follows the layout's. Where it has the same services in the same order, and
-// backends at the same addresses, what is known of those that are not others than before is shared, and backends keep
-// their numbers.
+// backends at the same addresses, the parts of unchanged ones are shared, and backends keep their numbers.
 func (l *Layout) With(cfg *config.Config) *Layout {
 	changed, ok := l.changed(cfg)
 	next := &Layout{Config: cfg, Backends: l.Backends, Number: l.Number, Named: l.Named, Keyed: l.Keyed}

@@ -47,7 +47,7 @@ func withoutNumbers(l *Layout) unnumbered {
 	return u
 }
 
-// FuzzWith: what follows a layout is laid out as if there were none before, but for the numbers of backends, which are
+// FuzzWith: a layout that follows another is the same as without one before, but for the numbers of backends, which are
 // those of before where no address is new or gone; the one before stays as it is.
 func FuzzWith(f *testing.F) {
 	for seed := range uint64(30) {

@@ -33,8 +33,7 @@ func (v *View) Problems() []string {
 	return list
 }
 
-// ServiceStatus joins what the data plane has (the view), what is known now, and
-// what was counted.
+// ServiceStatus joins the data plane's state (the view), the paths known now, and the counters.
 func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) ops.Service {
 	s := v.Config.Services[i]
 	status := ops.Service{Name: s.Name, Owner: v.Config.Owner(i), VIP: s.VIP, Port: s.Port, Protocol: s.Protocol,
@@ -51,7 +50,7 @@ func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections,
 			Refuse: limits.Refuse}
 		if s.Mode.Proxied() {
-			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: what is beyond waits
+			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: surplus connections wait
 		}
 	}
 	status.TableSize = tableSize(s)
@@ -83,7 +82,7 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-// backendStatus is of a backend that is b as the data plane has it.
+// backendStatus is the status of a backend, which is b in the data plane.
 func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.Service(at), v.Backend(at), v.Known[v.At[at.I][at.J]]
 	o := v.OverlayOf(s, configured)
@@ -104,7 +103,7 @@ func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count l
 	return status
 }
 
-// Absent lists what is in force on backends that are absent, by their names.
+// Absent lists the operations in force on absent backends, by the backends' names.
 func (v *View) Absent() (list []ops.Overlay) {
 	for name, o := range v.Overlays {
 		if o.Absent != nil {
@@ -133,7 +132,7 @@ func nextHop(e *paths.Entry) netip.Addr {
 	return e.NextHop()
 }
 
-// ShowProxied shows what the proxy does for a service.
+// ShowProxied writes the proxy's settings and counters of a service into its status.
 func ShowProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 	if !s.Mode.Proxied() {
 		return
@@ -147,7 +146,7 @@ func ShowProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 		key := lb.BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}
 		of := proxiedOf(counts.Backends[key])
 		b.Proxied = &of
-		// The kernel leads there, and what is known of the address is another service's.
+		// The kernel leads there, and the known path to the address is another service's.
 		b.Neighbour, b.Interface, b.NextHop, b.MAC, b.MTU, b.Narrow = "", "", netip.Addr{}, "", 0, false
 	}
 }

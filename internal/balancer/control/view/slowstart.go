@@ -28,7 +28,7 @@ type Start struct {
 	unmet bool
 	// Began is when it began to serve; zero: long ago.
 	Began time.Time
-	// Share is what it gets of its weight, in per cent.
+	// Share is the share of its weight that it gets, in per cent.
 	Share uint16
 }
 
@@ -67,9 +67,9 @@ func (s Start) begin(m *member, out bool, duration time.Duration, now time.Time)
 	return is
 }
 
-// findStarts takes over from the former view, which may be nil, how far the backends have come.
-// One that is new in a service that was there, by its endpoint or its name, begins to serve; in a service that is new
-// all do, and none begins, but for one that its checks, of a process before, have found healthy of late.
+// findStarts takes over from the former view, which may be nil, how far the backends have come. One that is new in a
+// service that was there, by its endpoint or its name, begins to serve; in a service that is new all do, and none
+// begins, but for one that its checks, of the previous process, have found healthy of late.
 func (v *View) findStarts(previous *View) {
 	v.Starts = make([][]Start, len(v.Config.Services))
 	for i, s := range v.Config.Services {

@@ -9,16 +9,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
-// The data plane and the proxy count by endpoints. What is shown and scraped is counted by names: where names exchange
-// addresses, or one gets another's, each goes on from what it had. A tally is the difference. The ejector
+// The data plane and the proxy count by endpoints. The counters that are shown and scraped go by names: where names
+// exchange addresses, or one gets another's, each goes on from its own count. A tally is the difference. The ejector
 // (ejector.go) judges an endpoint by its answers, and reads the data plane's own counters.
 
-// Total returns what was counted at an endpoint.
+// Total returns the counters of an endpoint.
 func (c *Counted) Total(key lb.BackendKey) Total {
 	return Total{c.Backends[key], c.Proxy.Backends[key]}
 }
 
-// Tallied turns what was counted of a view's endpoints into what was counted of its names.
+// Tallied converts the counters of a view's endpoints into counters of its names.
 func (v *View) Tallied(all Counted) Counted {
 	if len(v.Tallies) == 0 {
 		return all
@@ -46,7 +46,8 @@ type Move struct {
 }
 
 // Moves compares with the view before. It returns the tallies of names that have the endpoints that they had, and the
-// other names. What is taken out of its service has no counters, and what is new at a new endpoint begins at 0.
+// other names. A backend that is taken out of its service has no counters, and a new name at a new endpoint begins at
+// 0.
 func (v *View) Moves(before *View) (stay map[BackendName]Tally, moves []Move) {
 	stay = map[BackendName]Tally{}
 	for i := range v.Config.Services {
@@ -88,7 +89,7 @@ func (v *View) keysIn(service string) map[string]lb.BackendKey {
 	return all
 }
 
-// Counted is what the data plane and the proxy have counted.
+// Counted are the counters of the data plane and of the proxy.
 type Counted struct {
 	lb.Counters
 	Proxy proxy.Stats

@@ -9,19 +9,19 @@ import (
 
 // Tally makes the count of a name of that of the endpoint that it has.
 type Tally struct {
-	// Base is what the endpoint had counted when the name took it, Carried what the name had counted before.
+	// Base is the endpoint's count when the name took it, Carried the name's count before that.
 	Base    Total `json:"base"`
 	Carried Total `json:"carried"`
 }
 
-// Total is what was counted of a backend. Proxied has what the proxy alone counts, of services of mode proxy.
+// Total is the counters of a backend. Proxied are those that only the proxy has, of services of mode proxy.
 type Total struct {
 	Counted lb.BackendCount `json:"counted"`
 	Proxied proxy.Counts    `json:"proxied,omitzero"`
 }
 
-// Of returns what was counted of the name where the endpoint has counted now. What a backend has now, such as its open
-// connections, is the endpoint's. An endpoint that has counted less than at first has begun again.
+// Of returns the name's count where the endpoint's is now. Gauges, such as open connections, are the endpoint's own. An
+// endpoint that has counted less than at first has begun again.
 func (t Tally) Of(now Total) Total {
 	base := t.Base
 	if now.Counted.Packets < base.Counted.Packets || now.Counted.Connections < base.Counted.Connections {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package view is the desired state of a balancer: what the data plane, the proxy, the host and the routers are to
-// have, and what that is made of, which is a configuration laid out (Layout), what operations have laid over it
-// (Overlay), and what was observed of paths and backends. It is pure: nothing is read or done here, and the time is
-// handed in.
+// have, and the inputs that it is made of: a configuration laid out (Layout), the changes by operations (Overlay), and
+// the observed paths and verdicts. It is pure: nothing is read or done here, and the time is handed in.
 package view
 
 import (
@@ -20,9 +19,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// View is what the data plane was given last, and what that was made of. It is
-// never changed: a change makes another, which shares what stays, and Status reads
-// the one that it found without holding a caller up.
+// View is the state that the data plane was given last, with the inputs that it was made of. It is never changed: a
+// change makes another, which shares the unchanged parts, and Status reads the one that it found without holding a
+// caller up.
 type View struct {
 	*Layout
 	Overlays map[BackendName]Overlay
@@ -34,13 +33,13 @@ type View struct {
 	Joining string
 	// Laid counts the overlays of each service, by its name.
 	Laid map[string]int
-	// Tallies are of those whose endpoint was another's before, or is another than before.
+	// Tallies are the tallies of names whose endpoint was another's before, or is another than before.
 	Tallies map[BackendName]Tally
-	// Known[n] is what is known of the path to the backend address of number n.
+	// Known[n] is the known path to the backend address of number n.
 	Known []*paths.Entry
 	// Verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
 	Verdicts [][]Verdict
-	// Ejections are those in force; the map is never changed.
+	// Ejections are the ejections in force; the map is never changed.
 	Ejections map[lb.BackendKey]outliers.Ejection
 	// Selected[i] says which backends of service i take new flows; zero where it is plain.
 	Selected []Selection
@@ -48,15 +47,15 @@ type View struct {
 	// start. Now is when the view was made, by which that goes.
 	Starts [][]Start
 	Now    time.Time
-	// Hairpin is of which State.Hairpin is a part.
+	// Hairpin is the state of hairpins, of which State.Hairpin is a part.
 	Hairpin Hairpins
 	// State.Services[i] is service i, those of mode proxy included: see Packets. Slices of backends and paths that a
 	// change does not touch are those of the view before: the data plane compares by them.
 	State lb.State
 }
 
-// New puts a configuration, operations, paths, verdicts and ejections together, as of now. What is as in the former
-// view, which may be nil, is taken from there.
+// New puts a configuration, operations, paths, verdicts and ejections together, as of now. Unchanged parts are shared
+// with the previous view, which may be nil.
 func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verdicts [][]Verdict,
 	ejections map[lb.BackendKey]outliers.Ejection,
 	previous *View, now time.Time) *View {
@@ -81,7 +80,7 @@ func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verd
 func (v *View) SharesState(before *View) bool {
 	a, b := v.State.Services, before.State.Services
 	same := len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-	// What changes in services of mode proxy is nothing to a data plane that has no others.
+	// A change of services of mode proxy does not concern a data plane that has no others.
 	proxied := len(v.Proxied) == len(a) && len(before.Proxied) == len(b)
 	return v.Layout == before.Layout && v.State.Hairpin.Equal(before.State.Hairpin) && (same || proxied)
 }
@@ -108,7 +107,7 @@ func (v *View) byKey(key lb.ServiceKey) *lb.RoutedService {
 	return nil
 }
 
-// Entry returns what was known of an address; nil if it was no backend's.
+// Entry returns the known path to an address; nil if it is no backend's.
 func (v *View) Entry(addr netip.Addr) *paths.Entry {
 	if v == nil {
 		return nil
@@ -241,7 +240,7 @@ func (v *View) WithPaths(news map[int]*paths.Entry, now time.Time) *View {
 			s := v.Service(at)
 			switch {
 			case copied[at.I]:
-			case !v.isPlain(at.I): // indices may be others, and what one does changes others
+			case !v.isPlain(at.I): // indices may differ, and a change of one backend changes others
 				next.State.Services[at.I] = sharing(next.join(at.I), &v.State.Services[at.I])
 				copied[at.I] = true
 			default:
@@ -298,7 +297,7 @@ func SameEntry(a, b *paths.Entry) bool {
 // Kept returns an entry that stays; only those that are new take memory.
 func Kept(entry paths.Entry) *paths.Entry { return &entry }
 
-// OverlayOf returns what operations have laid over backend b of s.
+// OverlayOf returns the overlay of backend b of s.
 func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
 	if len(v.Overlays) == 0 { // the usual case, which needs no hash of the name
 		return Overlay{}
@@ -306,20 +305,20 @@ func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
 	return v.Overlays[NameOf(s, b)]
 }
 
-// Hairpins is which clients a view's services serve by hairpins, and what keeps others from that.
+// Hairpins is the clients that a view's services serve by hairpins, and the reason for which others are not served so.
 type Hairpins struct {
 	lb.Hairpin
-	// links and ports are what it was made of, besides the view.
+	// links and ports are the inputs that it was made of, besides the view.
 	links []iface.State
 	ports string
-	// Left is how many networks of near clients are beyond what an interface can have.
+	// Left is how many networks of near clients are more than an interface can have.
 	Left int
 	// Trouble says why all such clients are refused; "" where they are served.
 	Trouble string
 }
 
-// talliesWith returns the tallies that hold with other operations: what is taken out of its service is counted anew
-// when it is back.
+// talliesWith returns the tallies that hold with other operations: a backend that is taken out of its service is
+// counted anew when it is back.
 func (v *View) talliesWith(overlays map[BackendName]Overlay) map[BackendName]Tally {
 	if len(v.Tallies) == 0 {
 		return nil

@@ -21,9 +21,8 @@ import (
 const (
 	// announceEvery is how far apart rounds of announcements begin at least.
 	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go, and announcePause
-	// how long they are apart: 10,000 of them in a second are no load for a segment,
-	// and leave time for what else there is to do.
+	// announceAtOnce is how many announcements are made in one go, and announcePause how long they are apart: 10,000 of
+	// them in a second are no load for a segment, and leave the loop time for other work.
 	announceAtOnce = 500
 	announcePause  = 50 * time.Millisecond
 	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
@@ -42,17 +41,17 @@ type Host interface {
 	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 }
 
-// VIPs holds the balancer's addresses on its first interface, which are the VIPs and those of
-// full NAT: it puts them there, puts back what others take away, and announces them. It is its loop's own.
+// VIPs holds the balancer's addresses on its first interface, which are the VIPs and those of full NAT: it puts them
+// there, puts back those that others remove, and announces them. It is its loop's own.
 type VIPs struct {
 	host Host
 	// notify reaches the segment.
 	notify func(link string, vips ...netip.Addr) error
 	log    *slog.Logger
-	// changed logs what the host has changed.
+	// changed logs the host's changes.
 	changed func()
-	// link is the first interface, as it was read last, and looked says that what it has was
-	// compared with held since.
+	// link is the first interface, as it was read last, and looked says that its addresses were compared with held
+	// since.
 	link   iface.State
 	looked bool
 	// held are the addresses that are to be there.
@@ -63,7 +62,7 @@ type VIPs struct {
 	round int
 	told  int
 	began time.Time
-	// announcements are those that the election had asked for when it was looked at last.
+	// announcements is how many the election had asked for when it was looked at last.
 	announcements uint64
 	// quiet: another balancer may have the addresses, and nothing is announced.
 	quiet bool
@@ -74,8 +73,8 @@ type VIPs struct {
 	renewed  int
 }
 
-// New returns one that holds nothing yet. tell announces addresses to the segment of a link, and changed is called when
-// the host has changed something.
+// New returns VIPs that holds no address yet. notify announces addresses to the segment of a link, and changed is
+// called when the host has changed something.
 func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
 	loop *loop.Loop) *VIPs {
 	h := &VIPs{host: host, notify: notify, log: log, changed: changed}
@@ -86,8 +85,8 @@ func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slo
 // Held are the addresses that are to be on the first interface.
 func (h *VIPs) Held() []netip.Addr { return h.held }
 
-// Begin announces what the first desired state has put on the interface. takesOver: a process before may have left it
-// there for another while.
+// Begin announces the addresses that the first desired state has put on the interface. takesOver: the previous process
+// may have left them there some time ago.
 func (h *VIPs) Begin(takesOver bool) {
 	h.AnnounceAll()
 	if h.lifetime > 0 || takesOver {
@@ -95,7 +94,7 @@ func (h *VIPs) Begin(takesOver bool) {
 	}
 }
 
-// Elect takes note of what an election says: whether this balancer holds the VIPs, and only keeps them, and how often
+// Elect takes note of an election's result: whether this balancer holds the VIPs, and only keeps them, and how often
 // they were to be announced again so far.
 func (h *VIPs) Elect(holds, keeping bool, announcements uint64) {
 	was, before := h.quiet, h.announcements
@@ -109,7 +108,7 @@ func (h *VIPs) Elect(holds, keeping bool, announcements uint64) {
 	}
 }
 
-// GiveUp takes what is held off the interface.
+// GiveUp removes the held addresses from the interface.
 func (h *VIPs) GiveUp() { h.remove(h.link.Name, h.held) }
 
 // lifetimeOf is for how long addresses stay on the interface without the process. Where another balancer takes them
@@ -148,7 +147,7 @@ func (h *VIPs) Change(before, next *view.View) (bring, retire []steps.Step) {
 				h.lifetime = stayed
 				return err
 			}
-			// What was read of the interface is older than that.
+			// The last reading of the interface is older than that.
 			h.link, h.held, h.looked = now, is, true
 			return nil
 		},
@@ -181,7 +180,7 @@ func (h *VIPs) Follow(now iface.State) {
 	}
 }
 
-// Mend puts back what is missing on the interface, once for each state of it.
+// Mend puts missing addresses back on the interface, once for each state of it.
 func (h *VIPs) Mend() error {
 	// Switching an interface off takes its IPv6 addresses away; they could be put back
 	// now, but not announced.
@@ -204,11 +203,9 @@ func (h *VIPs) add(link string, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
-	// A VIP is never the source of what the host itself sends: a backend
-	// that was probed from it would answer to itself. Nor is it looked for
-	// elsewhere first: the backends have it too, and keep quiet about it. An
-	// address of full NAT is not the host's to send from either, for its
-	// ports are given away.
+	// A VIP is never the source of the host's own packets: a backend that was probed from it would answer to itself.
+	// Nor is it looked for elsewhere first: the backends have it too, and keep quiet about it. An address of full NAT
+	// is not the host's to send from either, for its ports are given away.
 	err := h.host.AddAddresses(link, addrs, h.options())
 	h.changed()
 	return err
@@ -218,8 +215,8 @@ func (h *VIPs) options() hostnet.AddressOptions {
 	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
 }
 
-// renewAll has the addresses that are there stay for as long as they are to, those too that a process before has left,
-// or a configuration with another lifetime.
+// renewAll has the addresses that are there stay for as long as they are to, those too that the previous process has
+// left, or a configuration with another lifetime.
 func (h *VIPs) renewAll() {
 	h.renewed = 0
 	h.renewal.In(0)
@@ -280,8 +277,7 @@ func (h *VIPs) announceAgain() {
 	}
 }
 
-// announceSome makes the next announcements of a round: not all at once, for what
-// else there is to do would wait.
+// announceSome makes the next announcements of a round: not all at once, for the loop's other work would wait.
 func (h *VIPs) announceSome() {
 	if h.round >= len(AnnounceAt) || !h.link.Up || h.quiet {
 		return
@@ -305,10 +301,10 @@ func (h *VIPs) announceSome() {
 	}
 }
 
-// AnnounceAt are the times at which VIPs are announced after what makes it necessary. Frames get lost, other balancers
-// answer for the VIPs until they have heard of this one, and a port passes nothing while a switch listens and learns:
-// for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE 802.1D-2004 clause
-// 17.14).
+// AnnounceAt are the times at which VIPs are announced, counted from the event that makes it necessary. Frames get
+// lost, other balancers answer for the VIPs until they have heard of this one, and a port passes nothing while a switch
+// listens and learns: for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE
+// 802.1D-2004 clause 17.14).
 var AnnounceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
 	15 * time.Second, 35 * time.Second, 55 * time.Second}
 

@@ -17,9 +17,9 @@ import (
 )
 
 // Where libxdp's dispatcher has an interface, our program joins its others: it is loaded for a function of the
-// dispatcher, and each program of ours that takes the place of another comes with a dispatcher of its own. What keeps
-// it there are pins of libxdp's protocol, which outlive us; our sets have the program's number, by which it is found
-// again.
+// dispatcher, and each program of ours that takes the place of another comes with a dispatcher of its own. Pins of
+// libxdp's protocol, which outlive our process, keep it there; our own sets of pins have the program's number, by which
+// it is found again.
 
 // Dispatched keeps a program in libxdp's dispatcher.
 type Dispatched struct {
@@ -69,8 +69,8 @@ func (h *Dispatched) Leave() error {
 	return nil
 }
 
-// OpenDispatched opens our place in libxdp's dispatcher on an interface, which runs our program of this number. What is
-// left of other dispatchers that had programs of the numbers in ours is removed with it.
+// OpenDispatched opens our place in libxdp's dispatcher on an interface, which runs our program of this number. Remains
+// of other dispatchers that had programs of the numbers in ours are removed, too.
 func OpenDispatched(p Port, generic bool, id ebpf.ProgramID, ours []ebpf.ProgramID) (Hold, Method, error) {
 	place, err := libxdp.Open(p.Index, generic)
 	if err != nil {
@@ -91,8 +91,8 @@ func (h *Dispatched) Running() bool {
 		errors.Is(err, libxdp.ErrLocked)
 }
 
-// joiningOn returns how to join where an interface has libxdp's dispatcher: all of them are attached to in its
-// mode. It is nil where none has.
+// joiningOn returns the method by which to join the dispatchers that interfaces have; all interfaces are attached to in
+// the dispatcher's mode. It is nil where no interface has one.
 func joiningOn(ports []Port) []Attempt {
 	for _, p := range ports {
 		all, generic, err := libxdp.Components(p.Index)
@@ -137,7 +137,7 @@ func dispatchedOn(p Port) (ebpf.ProgramID, bool) {
 	return all[i].ID, true
 }
 
-// CannotJoin says why the program is not in the dispatchers on interfaces, and what to do.
+// CannotJoin returns the reason why the program is not in the dispatchers on interfaces, with the remedy.
 func CannotJoin(err error, ports []Port) error {
 	for _, p := range ports {
 		if h := holderOf(p, NativeDispatched); h.id != 0 {
@@ -148,7 +148,7 @@ func CannotJoin(err error, ports []Port) error {
 	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)
 }
 
-// LackOfXDP says why XDP is not to be had on interfaces, for others have it.
+// LackOfXDP names the programs that have the XDP hook of interfaces, which is why ours cannot.
 func LackOfXDP(ports []Port) string {
 	for _, p := range ports {
 		if h := holderOf(p, NativeXDP); h.id != 0 {
@@ -169,7 +169,7 @@ func HeldByAnother(err error, p Port) bool {
 	return !ours
 }
 
-// RemoveDispatched takes the programs that ours is true of out of the dispatchers on interfaces.
+// RemoveDispatched removes the programs for which `ours` holds from the dispatchers on interfaces.
 func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error) {
 	for _, p := range ports {
 		all, generic, failed := libxdp.Components(p.Index)
@@ -177,7 +177,7 @@ func RemoveDispatched(ports []Port, ours func(libxdp.Component) bool) (err error
 			if errors.Is(failed, libxdp.ErrLocked) {
 				err = errors.Join(err, failed)
 			}
-			continue // no dispatcher is none of ours
+			continue // without a dispatcher there is none of ours
 		}
 		var ids []ebpf.ProgramID
 		for _, c := range all {

@@ -14,23 +14,22 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Before TCX, TC runs a program as a filter of a queueing discipline, clsact,
-// that an interface must be given first. Nothing ties either to a process: what
-// a killed balancer left stays, and goes on forwarding as it did. The filter's
-// name tells the next one that it is ours, and whether clsact is too.
+// Before TCX, TC runs a program as a filter of a queueing discipline, clsact, that an interface must be given first.
+// Neither ends with a process: the filter of a killed balancer stays, and goes on forwarding as it did. Its name tells
+// the next process that it is ours, and whether clsact is, too.
 const (
 	filterName         = "jeoul"
 	FilterNameOnClsact = "jeoul, which brought clsact"
 )
 
-// Our filter's place on an interface. Filters run by priority, the lowest number
-// first; 'J' lets others be before us, and is before what the kernel numbers itself.
+// Our filter's place on an interface. Filters run by priority, the lowest number first; 'J' leaves room for others
+// before us, and is before those that the kernel numbers itself.
 const (
 	FilterPriority = 'J'
 	filterHandle   = 'j'<<24 | 'e'<<16 | 'o'<<8 | 'u'
 )
 
-// filter keeps a program on an interface as a filter on what comes in.
+// filter keeps a program on an interface as a filter at its ingress.
 type filter struct {
 	// netlink stays in the interface's namespace, wherever its user goes.
 	netlink *netlink.Handle
@@ -125,7 +124,7 @@ func (f *filter) Leave() error {
 	return nil
 }
 
-// remove removes what is there of ours; it need not have been made by this f.
+// remove removes our filter and clsact, which need not have been made by this f.
 func (f *filter) remove() error {
 	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if errors.Is(err, unix.ENODEV) {
@@ -165,8 +164,8 @@ func (f *filter) alone() (bool, error) {
 	return true, nil
 }
 
-// removeClsact removes the qdisc and our filter in one step: a process that is killed between two
-// would leave a clsact that nothing tells from another program's.
+// removeClsact removes the qdisc and our filter in one step: a process that is killed between two steps would leave a
+// clsact that looks like another program's.
 func (f *filter) removeClsact() error {
 	err := f.netlink.QdiscDel(f.clsact())
 	// Another process may have removed it, and our filter with it.
@@ -176,7 +175,7 @@ func (f *filter) removeClsact() error {
 	return nil
 }
 
-// ours returns our filters on what comes in.
+// ours returns our filters at the ingress.
 func (f *filter) ours() ([]*netlink.BpfFilter, error) {
 	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	return ours, err
@@ -218,8 +217,8 @@ func (f *filter) clsact() netlink.Qdisc {
 	}}
 }
 
-// RemoveFilters removes what a killed balancer left on interfaces that are now
-// balanced on by another method, or not at all.
+// RemoveFilters removes the filters of a killed balancer from interfaces that are now balanced on by another method, or
+// not at all.
 func RemoveFilters(ports []Port) error {
 	var errs []error
 	for _, p := range ports {

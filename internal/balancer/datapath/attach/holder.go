@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// An interface has one XDP program. Those who want several attach libxdp's dispatcher, which we join where that is
-// possible (dispatched.go). In TC there can be any number of programs; of ours two would balance twice.
+// An interface has one XDP program. libxdp's dispatcher runs several, and we join it where that is possible
+// (dispatched.go). TC runs any number of programs; two of ours would balance twice.
 
 // DispatcherName is that of the dispatcher's program, in each version of libxdp.
 const DispatcherName = "xdp_dispatcher"
@@ -35,8 +35,8 @@ type holder struct {
 	foreign error
 }
 
-// holderOf says which program has our place on an interface, and what to do, in the words that follow
-// "another program is attached". Where nothing can be seen it is the latter only.
+// holderOf names the program that has our place on an interface, and the remedy, in the words that follow "another
+// program is attached". Where no program can be seen it gives the remedy only.
 func holderOf(p Port, m Method) holder {
 	h := holder{port: p}
 	if m.Hook == lb.HookTC {
@@ -133,7 +133,7 @@ func (h holder) String() string {
 	return is + ": " + cure
 }
 
-// another says what to do about another balancer.
+// another is the remedy where the place is another balancer's.
 func (h holder) another() string {
 	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one "+
 		"has left, with `jeoul detach --interface %s`", h.port.Name)

@@ -10,7 +10,7 @@ type Leftover struct {
 	Index int
 }
 
-// HoldsOf returns what keeps the programs.
+// HoldsOf returns the links and filters that keep the programs.
 func HoldsOf(leftovers []Leftover) (holds []Hold) {
 	for _, l := range leftovers {
 		holds = append(holds, l.Hold)

@@ -51,7 +51,7 @@ var (
 	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
 )
 
-// Lack says what an interface lacks that refused the method.
+// Lack names the capability whose absence made an interface refuse the method.
 func (m Method) Lack(p Port) string {
 	if m.Dispatched {
 		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)
@@ -65,11 +65,11 @@ func (m Method) Lack(p Port) string {
 // Attempt is a method to try, and why it is tried.
 type Attempt struct {
 	Method Method
-	// Reason is empty where what the attempts before it lacked is the reason.
+	// Reason is empty where the reason is that earlier attempts have failed.
 	Reason string
 }
 
-// Because returns the whole reason, after attempts that lacked something.
+// Because returns the whole reason, after attempts that have failed for these lacks.
 func (a Attempt) Because(lacks []string) string {
 	if a.Reason != "" {
 		lacks = append([]string{a.Reason}, lacks...)
@@ -104,10 +104,9 @@ func Attempts(requested lb.Hook, ports []Port) []Attempt {
 	return append([]Attempt{native}, throughTC("")...)
 }
 
-// A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the
-// peer runs XDP (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With
-// GRO on, which makes such an instance too, they wait there unnoticed, and are counted as
-// sent. The peer is usually in a namespace that cannot be looked into.
+// A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the peer runs XDP
+// (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With GRO on, which makes such an instance too,
+// they wait there unnoticed, and are counted as sent. The peer is usually in a namespace that we cannot inspect.
 const (
 	vethDriver = "veth"
 	vethLoses  = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"

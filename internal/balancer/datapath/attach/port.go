@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Port is an interface that a program is made for. Index 0 stands for
-// whichever one packets come in on, in tests.
+// Port is an interface that a program is loaded for. Index 0 stands for any interface that packets come in on, in
+// tests.
 type Port struct {
 	Name  string
 	Index int
@@ -27,7 +27,7 @@ func (p Port) Same(o Port) bool {
 // SameInterface says whether two are one, under whatever name.
 func (p Port) SameInterface(o Port) bool { return p.Index == o.Index }
 
-// Deleted says whether the interface is there no more, and with it all that was attached.
+// Deleted says whether the interface was deleted, and with it all programs on it.
 func (p Port) Deleted() bool {
 	_, err := net.InterfaceByIndex(p.Index)
 	return err != nil

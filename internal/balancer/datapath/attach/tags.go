@@ -31,8 +31,8 @@ type Tags struct {
 	Off []feature
 }
 
-// Show has the devices leave VLAN tags in the frame, where programs are attached in XDP.
-// It comes after that has succeeded, since to change a feature resets some devices.
+// Show makes devices leave VLAN tags in the frame, where programs are attached in XDP. It is called once attaching has
+// succeeded, since changing a feature resets some devices.
 func (t *Tags) Show(ports []Port, m Method) error {
 	if m.Hook != lb.HookXDP || t.SwitchOff == nil {
 		return nil
@@ -73,7 +73,7 @@ func (t *Tags) showOn(name string) error {
 	return nil
 }
 
-// hideNothing switches a feature off, or says that it cannot be.
+// hideNothing switches a feature off, or returns an error where that is impossible.
 func (t *Tags) hideNothing(name, feature string, state ethtool.FeatureState) error {
 	const cure = "use hook: tc, which sees them there"
 	if state.NeverChanged || !state.Available {
@@ -103,8 +103,8 @@ func (t *Tags) Note(link, name string) {
 // whyHidden is why they are switched on again, for a person.
 const whyHidden = "packets are taken in TC, which sees VLAN tags wherever they are"
 
-// Hide switches on what show has switched off, but on these interfaces. What stays off
-// is tried again by the next call.
+// Hide switches the features on again that Show has switched off, except on these interfaces. One that stays off is
+// tried again by the next call.
 func (t *Tags) Hide(but []Port) error {
 	var failed []error
 	var stay []string
@@ -144,8 +144,8 @@ func devicesOf(p Port) ([]string, error) {
 	return names, nil
 }
 
-// hiddenByPeers says of which interfaces nothing that we can do shows all tags: a veth has them
-// beside the frame where its peer has left them to the offload, whatever its own features are.
+// hiddenByPeers names the interfaces on which no feature of ours shows all tags: a veth has them in metadata where its
+// peer has left them to the offload, whatever its own features are.
 func hiddenByPeers(ports []Port) string {
 	text := ""
 	for _, p := range ports {

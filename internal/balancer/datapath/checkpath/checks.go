@@ -23,10 +23,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Checks connect to one backend of a service by its VIP, as packets of the service are sent to
-// it. Their sockets are in a namespace of their own (internal/balancer/checknet). A program marks what
-// leaves it, by the socket, with the backend; another sends that on by the functions of the data
-// path; and answers are found where packets arrive that are for no service.
+// Checks connect to one backend of a service by its VIP, as packets of the service are sent to it. Their sockets are in
+// a namespace of their own (internal/balancer/checknet). A program marks the packets that leave it with the backend, by
+// their socket; another sends them on by the functions of the data path; and answers are found where packets arrive
+// that are for no service.
 //
 // A backend's row is put beside the program when a check of it begins, as the data plane has it
 // then: so the program is not exchanged with a generation's, and does not wait for a change.
@@ -37,7 +37,7 @@ type Checks struct {
 	first atomic.Int64
 	// targets are by their mark; answers are shared with the programs that take packets in.
 	targets, answers *ebpf.Map
-	// plan is what the two take.
+	// plan is the kernel memory of the two.
 	plan    lb.MemoryPlan
 	closers []io.Closer
 	found   atomic.Pointer[foundServices]
@@ -117,7 +117,7 @@ func (c *Checks) Use(ports []attach.Port) {
 	}
 }
 
-// find looks for a backend in what the data plane has now.
+// find looks for a backend in the data plane's present configuration.
 func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 	p := c.shown.Load()
 	if p.Err != nil {
@@ -143,14 +143,14 @@ func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrForNow)
 }
 
-// row says how packets of checks reach backend i of a service.
+// row is the path and mode by which packets of checks reach backend i of a service.
 func (c *Checks) row(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
 	s := &r.Service
 	if !s.Reachable(i) {
 		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
 	}
 	t := objects.XDPCheckTarget{Backend: r.Row(i), Mode: uint8(generation.ModeNumbers[s.Mode]), Tos: s.DSCP << 2}
-	// A backend that is down for its flows is still asked.
+	// A backend that is down for flows is still checked.
 	generation.PutPath(&s.Paths[i], &t.Backend)
 	// Packets come in on no interface of the balancer's.
 	if t.Backend.Interface == 0 {

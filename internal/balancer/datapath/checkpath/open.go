@@ -25,9 +25,8 @@ import (
 // The sockets have the ports where answers are looked for: otherwise this does not compile.
 var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]struct{}{}
 
-// Open makes the way for health checks through the data plane that is shown, whose packets come in on these
-// interfaces: nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported,
-// lb.ErrTooLarge.
+// Open sets up the path for health checks through the data plane that is shown, whose packets come in on these
+// interfaces: nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
 func Open(shown *picture.Shown, ports []attach.Port) (*Checks, error) {
 	c := &Checks{shown: shown, known: map[lb.BackendKey]*checked{}}
 	c.Use(ports)
@@ -37,7 +36,7 @@ func Open(shown *picture.Shown, ports []attach.Port) (*Checks, error) {
 	return c, nil
 }
 
-// Answers returns the map that programs look answers up in; nil where there is no way.
+// Answers returns the map that programs look answers up in; nil where there is no path for checks.
 func (c *Checks) Answers() *ebpf.Map {
 	if c == nil {
 		return nil
@@ -48,7 +47,7 @@ func (c *Checks) Answers() *ebpf.Map {
 // Targets returns the map of the backends that are checked, by their mark.
 func (c *Checks) Targets() *ebpf.Map { return c.targets }
 
-// Plan returns what the maps of the way take; nothing where there is none.
+// Plan returns the kernel memory of the maps of the path for health checks; none where there is no path.
 func (c *Checks) Plan() lb.MemoryPlan {
 	if c == nil {
 		return lb.MemoryPlan{}
@@ -68,7 +67,7 @@ func (c *Checks) open() (err error) {
 	return c.openInside()
 }
 
-// Close takes all of it away.
+// Close removes the namespace, the programs and the maps.
 func (c *Checks) Close() error {
 	if c == nil {
 		return nil
@@ -80,7 +79,7 @@ func (c *Checks) Close() error {
 	return errors.Join(errs...)
 }
 
-// openSender loads and attaches what sends checks on.
+// openSender loads and attaches the program that sends checks on.
 func (c *Checks) openSender() error {
 	spec, err := objects.LoadCheck()
 	if err != nil {
@@ -115,8 +114,8 @@ func (c *Checks) openSender() error {
 	return c.net.Host(func() error { return c.attach(made.Program, c.net.Outer(), ebpf.AttachTCXIngress) })
 }
 
-// openInside puts programs at the device's end among the sockets: one marks what leaves, one
-// passes what comes, for a veth takes frames that XDP sends only where it runs XDP itself.
+// openInside puts programs at the device's end among the sockets: one marks outgoing packets, one passes incoming ones,
+// for a veth takes frames that XDP sends only where it runs XDP itself.
 func (c *Checks) openInside() error {
 	spec, err := objects.LoadMark()
 	if err != nil {
@@ -141,7 +140,7 @@ func (c *Checks) openInside() error {
 	})
 }
 
-// attached has a link closed with the rest.
+// attached notes a link, to be closed with the rest.
 func (c *Checks) attached(l io.Closer, err error) error {
 	if err != nil {
 		return fmt.Errorf("attaching to the device of health checks: %w", err)

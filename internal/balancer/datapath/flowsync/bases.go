@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Bases returns what services go by that are in a transition, for balancers that have not seen its beginning. It does
-// not wait for a change under way. Errors: ErrClosed.
+// Bases returns the tables from which services in a transition started, for balancers that have not seen its beginning.
+// It does not wait for a change under way. Errors: ErrClosed.
 func (e *Exchange) Bases() (bases []lb.Base, err error) {
 	now := e.now()
 	e.mu.Lock()

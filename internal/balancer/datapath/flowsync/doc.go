@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package flowsync is the data plane's part of what balancers tell each other of flows: which proven flows others have
-// yet to be told of, how a flow of theirs is taken into the table of this one, and which of those that were refused a
-// change has brought the backend of. Package handover carries all of it between balancers.
+// Package flowsync is the data plane's part of the synchronisation of flows between balancers: it finds the proven
+// flows that others have yet to be told of, takes flows of theirs into this one's table, and notes which of the refused
+// ones could be taken after a change has brought their backend. Package handover carries all of it between balancers.
 package flowsync

@@ -15,25 +15,25 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Other balancers are told of proven flows, so that a flow goes on when its packets arrive there. What has changed is
-// found by a walk that compares each place of the table with a word that the last walk has noted for it: packets do
-// nothing for it, and nothing is kept where nothing is handed over.
+// Other balancers are told of proven flows, so that a flow goes on when its packets arrive there. Changes are found by
+// a walk that compares each place of the table with a word that the last walk has noted for it: packets pay nothing for
+// it, and nothing is noted where nothing is handed over.
 
-// Exchange is what balancers tell each other of flows: what others have been told of the table of proven flows, and
-// what they have told of in vain. Its methods may be called from several goroutines, and do not wait for a change of
-// the data plane under way; packets do not wait for them.
+// Exchange has the state of flows' hand-over between balancers: which entries of the table of proven flows have been
+// sent to others, and which of theirs could not be taken. Its methods may be called from several goroutines, and do not
+// wait for a change of the data plane under way; packets do not wait for them.
 type Exchange struct {
 	shown   *picture.Shown
 	janitor *flowtable.Janitor
 	now     func() time.Time
 
 	mu sync.Mutex
-	// table is the one that it is about, and next the bucket that the walk goes on with.
+	// table is the table of proven flows, and next the bucket that the walk goes on with.
 	table *flowtable.Table
 	next  int
-	// known has a mark for each place: of what was sent, or came from another balancer; 0 for none.
+	// known has a mark for each place: of the entry that was sent, or came from another balancer; 0 for none.
 	known []uint32
-	// returns is what replies to full NAT bear, as of a picture.
+	// returns has the keys of replies to flows of full NAT, as of a picture.
 	returns   flowtable.ReplyKeys
 	returnsAt *picture.Picture
 	missed    missed
@@ -41,13 +41,13 @@ type Exchange struct {
 	bases map[*generation.Record]lb.Base
 }
 
-// New returns one for flows of what is shown. The janitor keeps the clock of the flows, and now that of services'
-// transitions.
+// New returns an exchange for the flows of the data plane that is shown. The janitor keeps the clock of the flows, and
+// now that of services' transitions.
 func New(shown *picture.Shown, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
 	return &Exchange{shown: shown, janitor: janitor, now: now}
 }
 
-// Forget begins anew, as the next process does, which does not know what was told.
+// Forget forgets which flows were sent, as the next process begins without knowing.
 func Forget(e *Exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,8 +146,8 @@ func (e *Exchange) use(table *flowtable.Table) {
 	}
 }
 
-// lookAt calls changed with each flow of a bucket that is not as it was noted, and notes it if that says so. What has
-// not changed, as nearly all, is read where it is.
+// lookAt calls changed with each flow of a bucket that differs from its mark, and notes a new mark if that returns
+// true. Unchanged flows, which are nearly all, are only read in place.
 func (e *Exchange) lookAt(number int, timeouts *[256]uint32,
 	changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
 	bucket := &e.table.Buckets[number]
@@ -173,27 +173,27 @@ func (e *Exchange) lookAt(number int, timeouts *[256]uint32,
 	}
 }
 
-// marksPerTimeout is how often a flow that goes on is told of in the time after which it would be forgotten.
+// marksPerTimeout is how often a flow that goes on is sent in the time after which it would be forgotten.
 const marksPerTimeout = 4
 
-// Bits of a mark: there is one, and it came from another balancer. Then others say when it was seen when it came,
-// roughly.
+// Bits of a mark: there is one, and the flow came from another balancer. Further bits then have the time, roughly, at
+// which that had seen it last.
 const (
 	markThere = 1
 	markTaken = 2
 	markSeen  = 0xff << markSeenShift
 
 	markSeenShift = 2
-	// seenShift makes milliseconds the steps of those bits, of about the clock's.
+	// seenShift converts milliseconds into the unit of those bits, which is about a step of the clock.
 	seenShift = 8
 )
 
-// markTakenAs makes a mark that of what came from another balancer, seen at that time.
+// markTakenAs turns a mark into that of a flow that came from another balancer, seen at that time.
 func markTakenAs(mark, seen uint32) uint32 {
 	return mark&^uint32(markSeen) | markTaken | seen>>seenShift<<markSeenShift&markSeen
 }
 
-// isMarked says whether what was noted of a place is that mark.
+// isMarked says whether the noted mark of a place equals this one.
 func isMarked(known, mark uint32) bool {
 	if known&markTaken != 0 {
 		return known&^uint32(markSeen|markTaken) == mark&^uint32(markSeen)
@@ -201,14 +201,14 @@ func isMarked(known, mark uint32) bool {
 	return known == mark
 }
 
-// markOf says in a word what other balancers are to know of an entry, without markTaken.
+// markOf packs the parts of an entry that other balancers are to know into a word, without markTaken.
 func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowtable.WordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[flowtable.OwnerWord]), atomic.LoadUint64(&words[flowtable.PortWord])
 	told := uint32(0)
-	// That packets find what has ended is no news: they may be of another connection of which this balancer has yet to
-	// be told.
+	// A packet for a flow that has ended is not to be told: it may be of another connection, of which this balancer has
+	// yet to learn.
 	if flowtable.IsLive(state) {
 		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
@@ -218,8 +218,8 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	return uint32(h>>32)&^markTaken | markThere
 }
 
-// toHandOver says what an entry means to another balancer; false where it is of no use there: it has the flow by
-// computing, the flow is one of a hairpin, whose addresses are this host's, or it is a client's affinity.
+// toHandOver translates an entry for another balancer; false where it is of no use there: the other one computes the
+// same backend, the flow is one of a hairpin, whose addresses are this host's, or the entry is a client's affinity.
 func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) (one lb.Flow, wanted bool) {
 	one, wanted = r.Read(flow, state, seen)

@@ -8,21 +8,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// A flow is told once, and seldom again. One that was refused for what a change here may end, such as a backend that
-// the other balancer has by a reload which is yet to come here, would be unknown when its packets come. So what such
-// flows need is noted, and when a change has brought it, others are asked to tell again.
+// A flow is sent once, and seldom again. One that was refused for a reason that a change here may end, such as a
+// backend that the other balancer already has by a reload which is yet to come here, would be unknown when its packets
+// come. So the backends of such flows are noted, and when a change has brought one, others are asked to send their
+// flows again.
 
-// missed are the backends of flows that were refused so.
+// missed has the backends of flows that were refused so.
 type missed struct {
 	of map[lb.BackendKey]struct{}
 	// looked is the picture that was looked at last.
 	looked *picture.Picture
 }
 
-// mostMissed bounds what is noted. Flows of more backends are told again when others are.
+// mostMissed bounds the noted backends. Flows of further ones are sent again when others are.
 const mostMissed = 4096
 
-// note notes a flow that was refused, if it is one of those, and says so.
+// note notes the backend of a refused flow, and says whether the flow was refused for such a reason.
 func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	if reason != RefusedUnknown && reason != RefusedComputed || r.Takes(f.Backend) {
 		return false
@@ -36,10 +37,10 @@ func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
 	return true
 }
 
-// Regains says whether flows would be taken by now that TakeFlows has counted as missed; then these are to be told
-// again, and are not missed any more. It does not wait for a change under way, and costs nothing while nothing has
-// changed. Errors: ErrClosed.
-func (e *Exchange) Regains() (regains bool, err error) {
+// RetryMissed says whether flows that TakeFlows has counted as missed would be taken by now; then others are to send
+// these again, and they do not count as missed any more. It does not wait for a change under way, and costs nothing
+// while nothing has changed. Errors: ErrClosed.
+func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	err = e.shown.Read(func(p *picture.Picture) error {
@@ -55,11 +56,11 @@ func (e *Exchange) Regains() (regains bool, err error) {
 				key := r.Service.BackendKey(backend)
 				if _, is := e.missed.of[key]; is {
 					delete(e.missed.of, key)
-					regains = true
+					retry = true
 				}
 			}
 		}
 		return nil
 	})
-	return regains, err
+	return retry, err
 }

@@ -20,9 +20,9 @@ const (
 	RefusedUnproven = "unproven"
 	// RefusedUnknown: there is no such service or backend here, or the client is of another family.
 	RefusedUnknown = "unknown_backend"
-	// RefusedComputed: the service remembers nothing here and no slot of its has changed hands.
+	// RefusedComputed: the service has no flow entries here: none of its slots has changed hands.
 	RefusedComputed = "computed"
-	// RefusedPool: what full NAT sends it from is not in the pool here, or another flow here has it.
+	// RefusedPool: its address and port of full NAT's pool are not in the pool here, or another flow here has them.
 	RefusedPool = "pool"
 	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
 	RefusedKnown = "known"
@@ -32,7 +32,7 @@ const (
 	RefusedFull = "full"
 )
 
-// Here is what is to take flows: the configuration that packets go by, and its tables.
+// Here is the destination of others' flows: the configuration that packets go by, and its tables.
 type Here struct {
 	Register *generation.Register
 	// Shared and Memory are nil before the first change: then no flow is taken.
@@ -45,8 +45,8 @@ type Here struct {
 }
 
 // Take writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
-// backend: what fits this configuration, where packets would look for it. It never takes a place from a flow of this
-// balancer's own that goes on. No change may be under way; packets do not wait for it.
+// backend: those that fit this configuration, and under the key by which packets look for them. It never takes a place
+// from a flow of this balancer's own that goes on. No change may be under way; packets do not wait for it.
 func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -81,17 +81,18 @@ func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
 	return done
 }
 
-// taking is what it takes to take a flow.
+// taking is the context in which flows of others are taken.
 type taking struct {
 	Here
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
 	clock    uint32
 	timeouts *[256]uint32
-	// What was seen last until then is of the process before, if any is.
+	// inheritedUntil is the time of the clock up to which entries' last packets were seen by an earlier process;
+	// anyInherited says that there are such entries.
 	inheritedUntil uint32
 	anyInherited   bool
-	stood          flowtable.ClockGaps
+	clockGaps      flowtable.ClockGaps
 	loads          []objects.XDPBackendLoad
 	turns          []objects.XDPTurn
 	returns        flowtable.ReplyKeys
@@ -103,7 +104,7 @@ func (e *Exchange) taking(h Here) *taking {
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](h.Shared.Loads.Memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](h.Shared.Turns.Memory), exchange: e}
 	t.inheritedUntil, t.anyInherited = e.janitor.Inherited()
-	t.stood, t.clock = e.janitor.ClockGaps(), e.janitor.Now()
+	t.clockGaps, t.clock = e.janitor.ClockGaps(), e.janitor.Now()
 	if h.Shared.FullNAT == nil {
 		return t
 	}
@@ -114,10 +115,10 @@ func (e *Exchange) taking(h Here) *taking {
 	return t
 }
 
-// provenStates are those that a proven flow may come in, by their words.
+// provenStates are the states in which a proven flow may come, by their names.
 var provenStates = map[lb.FlowState]objects.XDPFlowState{
 	lb.FlowEstablished: objects.XDPFlowStateFLOW_ESTABLISHED,
-	// Which connection contests it is known elsewhere.
+	// The rival connection is known to the other balancer only.
 	lb.FlowContested:  objects.XDPFlowStateFLOW_ESTABLISHED,
 	lb.FlowUDP:        objects.XDPFlowStateFLOW_UDP,
 	lb.FlowClientFIN:  objects.XDPFlowStateFLOW_CLIENT_FIN,
@@ -126,7 +127,7 @@ var provenStates = map[lb.FlowState]objects.XDPFlowState{
 	lb.FlowTimeWait:   objects.XDPFlowStateFLOW_TIME_WAIT,
 }
 
-// incoming is a flow as it is to stand here.
+// incoming is the entry that another balancer's flow gets here.
 type incoming struct {
 	flow   objects.XDPFlow
 	state  objects.XDPFlowState
@@ -134,7 +135,7 @@ type incoming struct {
 	record *generation.Record
 }
 
-// take takes a flow, and says why not, or that it was known.
+// take takes a flow, or returns the reason why it is refused; followed says that the flow was known.
 func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	in, refused := t.translate(one)
 	if refused != "" {
@@ -163,9 +164,9 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 	return "", false
 }
 
-// evictFor forgets what is in a place of unproven flows, if it is over, and for a flow that goes on and was proven
-// elsewhere, if it is that one or older: a SYN that came here was sent again, and answered by another balancer's
-// backend. One that begins here since stays.
+// evictFor forgets the flow in a place of the unproven, if it is over; and for a flow that goes on and was proven
+// elsewhere, if it is the same flow or an older one: a SYN that came here was retransmitted, and answered by another
+// balancer's backend. A flow that has begun here since stays.
 func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
@@ -183,12 +184,13 @@ func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 			have.Generation == in.flow.Generation
 		sent := in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 &&
 			flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
-		// Without sequence numbers of both, what has begun here since may be older than it seems beside what is told.
+		// Without sequence numbers of both, a flow that has begun here since may seem older than the flow that was
+		// sent.
 		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
 	})
 }
 
-// forget releases what is in a place if it may go for what is told, and says whether it has.
+// forget releases the flow in a place if it may go for the incoming one, and says whether it was released.
 func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
 	may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
 	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState,
@@ -201,7 +203,7 @@ func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint6
 	return released
 }
 
-// translate says what a flow is here, or why it is nothing.
+// translate makes an entry of a flow, or returns the reason why it has none here.
 func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	var proven bool
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
@@ -221,7 +223,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	if flowtable.Milliseconds(silent) >= t.timeouts[uint8(in.state)] {
 		return in, RefusedOver
 	}
-	in.seen = t.stood.Ago(t.clock, silent)
+	in.seen = t.clockGaps.Ago(t.clock, silent)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
 		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.ID,
 		Backend: place.Index, Generation: place.Generation}
@@ -238,7 +240,7 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	return in, ""
 }
 
-// meet: an entry has the flow's name.
+// meet takes a flow where an entry has its key.
 func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, followed bool) {
 	have, state := place.Flow(), place.State()
 	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
@@ -265,8 +267,8 @@ func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, foll
 	return "", false
 }
 
-// follow: the flow is known here, or is the client's next connection to the same backend. What is told of the one
-// before does not end it.
+// follow takes a flow that is known here, or whose client has its next connection to the same backend. The end of the
+// connection before does not end that one.
 func (t *taking) follow(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
 	state, later, other := place.State(), t.later(place, in), isOther(have, in)
 	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(have, in) {
@@ -298,9 +300,9 @@ func isOther(have *objects.XDPFlow, in *incoming) bool {
 	return haveSYNs(have, in) && flowtable.SynOf(have) != flowtable.SynOf(&in.flow)
 }
 
-// hasEnded says whether what is told of as going on is what has ended here, or older: a connection is known by its SYN,
-// and of two that which was seen later is the later one. Where the times are near each other, SYNs tell: packets of the
-// later one may have found here what has ended, before it was told of.
+// hasEnded says whether a flow that comes as a live one has ended here, or is older than the one that has: a connection
+// is known by its SYN, and of two the one that was seen later is the later one. Where the times are near each other,
+// the SYNs decide: packets of the later connection may have met the ended entry here before that connection was sent.
 func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.later(place, in)
 	if same && haveSYNs(have, in) && !isOther(have, in) {
@@ -312,8 +314,8 @@ func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *inco
 	return later <= 0
 }
 
-// instead: another flow has the name and goes on. If it gives way, its connection is over, and the client has another
-// one.
+// instead takes a flow where another one has its key and goes on. If that one is replaced, its connection is over, and
+// the client has another one.
 func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
 	state := place.State()
 	if !flowtable.IsLive(in.state) {
@@ -331,11 +333,11 @@ func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incom
 	return "", false
 }
 
-// endEarlier ends what is in a place where a later connection of its client's port has ended elsewhere: what was before
-// it has, too. Else other members' copies of that later one, which do not know of its end yet, would take the place,
-// and full NAT would take the client's next connection for it, of which others were told as of one that they know to be
-// over. What was here before this balancer's process ended must be from before that: what begins just then is told to
-// none.
+// endEarlier ends the flow in a place where a later connection of its client's port has ended elsewhere: the earlier
+// one has ended, too. Else other members' copies of that later connection, which do not know of its end yet, would take
+// the place, and full NAT would take the client's next connection for it, of which others would be told as of one that
+// they know to be over. A flow that was here before this balancer's process ended must be older than that: flows that
+// begin just then are sent to nobody.
 func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
@@ -350,9 +352,9 @@ func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *in
 	t.mark(place)
 }
 
-// endAgain: what is in a place has ended, and so has what is told of: the same connection, or another one of its
-// client's port. The later end is what copies that do not know of it yet are to be known by as over. Full NAT keeps the
-// port of its own pool that is there, with the entry that leads to it.
+// endAgain takes an ended flow where the one in the place has ended, too: the same connection, or another one of its
+// client's port. The later end stays, so that copies which do not know of it yet are recognised as over. Full NAT keeps
+// the port of its own pool that is there, with the entry that leads to it.
 func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
 	later := t.later(place, in)
 	one := same && !isOther(have, in)
@@ -370,8 +372,7 @@ func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *inco
 	t.mark(place)
 }
 
-// later is by how many milliseconds the told flow was seen later than what is in a place, as this balancer's clock has
-// it.
+// later is by how many milliseconds the incoming flow was seen later than the one in a place, by this balancer's clock.
 func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
@@ -381,16 +382,16 @@ func (t *taking) later(place flowtable.Place, in *incoming) int64 {
 // waited behind many others.
 const LateBy = 2 * time.Second
 
-// canReplace says whether what is in a place gives way to another connection of its client, by the rule that the
+// canReplace says whether the flow in a place may be replaced by another connection of its client, by the rule that the
 // packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one that
-// goes on. Four need little time to tell: what has no backend any more; what full NAT has opened again where an ended
-// one was, and the client has not answered for; what came from another balancer and of which no packet was here; and
-// what this balancer knew before its process ended, or was held up, and has not seen since: packets went to others, and
-// the end of that connection was told to none here. These give way to what was seen later at all: what begins just
-// before a process ends is told to none, and others tell of the connection before it when the next process is there.
-// Any other must have been seen earlier by lateBy, so that what a balancer tells late does not take the place of a
-// connection that has begun here since. Within that time sequence numbers of SYNs tell, which a host chooses in their
-// order (RFC 9293, section 3.4.1); full NAT has none.
+// goes on. Four kinds are replaced by any flow that was seen later: one without a backend; one that full NAT has opened
+// again where an ended one was, and that the client has not answered; one that came from another balancer and of which
+// no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen since:
+// packets went to others, and nobody told this one of the connection's end. It must be later all the same: a flow that
+// begins just before a process ends is sent to nobody, and others send the connection before it when the next process
+// is there. Any other flow must have been seen earlier by LateBy, so that a late message does not take the place of a
+// connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a host chooses
+// in ascending order (RFC 9293, section 3.4.1); full NAT has none.
 func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
 	later := t.later(place, in)
 	switch {
@@ -402,14 +403,14 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 		in.record.Service.Mode == lb.FullNAT, later >= LateBy.Milliseconds():
 		return true
 	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
-		// What was met in its middle had begun before the transition, and what has a SYN since.
+		// A flow that was first seen in midstream had begun before the transition, and one with a SYN has begun since.
 		return true
 	}
 	return haveSYNs(have, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) > 0
 }
 
-// isInherited says whether what is in a place is of before this balancer's process ended, or was held up, and has not
-// been seen since, here or by others.
+// isInherited says whether the flow in a place is from before this balancer's process ended, or was held up, and has
+// not been seen since, here or by others.
 func (t *taking) isInherited(place flowtable.Place) bool {
 	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
@@ -420,8 +421,8 @@ func (t *taking) serves(flow *objects.XDPFlow) bool {
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
-// endMore has a flow whose one end was seen here end as the other balancer knows it: it is to be forgotten here when it
-// is there, or full NAT would refuse the next flow that has its port.
+// endMore moves a flow of which one FIN was seen here to the state that the other balancer knows: both must forget it
+// at the same time, or full NAT would refuse the next flow that has its port.
 func endMore(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
@@ -438,11 +439,11 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
-// canReturn says whether replies to the flow find it, once it stands in a place of its own name, if there is one: no
-// other flow here has what they bear. One that is over, and, where the told one was seen later, one that came from
-// another balancer and of which no packet was here, and one of before this balancer's process ended that was not seen
-// since, give that up: who gives the port out has forgotten it. One that was seen later than what is told has the port
-// of it.
+// canReturn says whether replies to the flow would find it, once it stands in the place of its own key, if there is
+// one: no other flow here has the 5-tuple of its replies. These give it up: a flow that is over; and, where the
+// incoming one was seen later, one that came from another balancer and of which no packet was here, and one from before
+// this balancer's process ended that was not seen since. The balancer that assigned the port has forgotten such a flow.
+// One that was seen later than the incoming flow keeps the port.
 func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
 	hash, is := t.returns.Hash(&in.flow)
 	if !is {
@@ -476,7 +477,8 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, i
 	})
 }
 
-// arrived notes a flow that was written: what leads replies to it, and that its balancer need not be told.
+// arrived completes a flow that was written: it makes the entry that leads replies to it, and marks it so that the
+// balancer which sent it need not be told.
 func (t *taking) arrived(in *incoming) {
 	place, there := t.Shared.Proven.Find(&in.flow)
 	if !there {
@@ -490,9 +492,9 @@ func (t *taking) arrived(in *incoming) {
 	t.mark(place)
 }
 
-// reclaim forgets new flows that packets have given what replies to a told one bear, since canReturn has looked: from
-// now on its entry keeps them from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its
-// own is made, as this does). Their clients send the SYN again, and get another port.
+// reclaim forgets new flows that packets have given the incoming flow's port since canReturn has looked: from now on
+// its entry keeps packets from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own
+// is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
 	t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)
@@ -513,14 +515,14 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 	})
 }
 
-// mark notes that other balancers know of what is in a place, and that it came from one.
+// mark notes that other balancers know the flow in a place, and that it came from one.
 func (t *taking) mark(place flowtable.Place) {
 	flow := place.Flow()
 	t.exchange.known[t.Shared.Proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
 		t.timeouts), place.Seen())
 }
 
-// isCopy says whether what is in a place came from another balancer and has not changed since, nor been seen.
+// isCopy says whether the flow in a place came from another balancer and has neither changed nor been seen since.
 func (t *taking) isCopy(place flowtable.Place) bool {
 	if number := t.Shared.Proven.Number(place); int(number) <= len(t.exchange.known) && t.isProven(place) {
 		flow := place.Flow()

@@ -4,10 +4,9 @@ package flowtable
 
 import "sync/atomic"
 
-// What backends and services have of active flows is counted by additions, here and by
-// packets on every CPU. A flow that ends on two CPUs at the same instant, or a service
-// that begins to be tracked in the middle of its flows, may leave such a count a little
-// off, and nothing would ever bring it back: it would lean on a backend's limit for ever.
+// The active flows of backends and services are counted by additions, here and by packets on every CPU. A flow that
+// ends on two CPUs at the same instant, or a service that begins to be tracked in the middle of its flows, may leave
+// such a count a little off, and nothing would ever correct it: it would use up a part of a backend's limit for ever.
 
 // counter is a count of active flows, and how many the last rounds have met.
 type counter struct {
@@ -15,14 +14,14 @@ type counter struct {
 	met    uint32
 }
 
-// drift remembers what did not agree when the last round ended.
+// drift has the counts that did not agree when the last round ended.
 type drift struct {
 	backends, services []disagreement
 	// Corrected is how often a count was put right.
 	Corrected uint64
 }
 
-// disagreement is what a count was and what the round has met, for so many rounds.
+// disagreement is a count and the number that a round has met instead, and for how many rounds both have stayed.
 type disagreement struct{ active, met, rounds uint32 }
 
 // stillRounds is how many rounds a count that differs must be the same, and what they
@@ -30,9 +29,9 @@ type disagreement struct{ active, met, rounds uint32 }
 // two changes.
 const stillRounds = 12
 
-// settle compares the counts of tracked services and of their backends with what a
-// round has met, and puts right what cannot be: more than there is room for (it went
-// below 0), and what differs though nothing has moved for some rounds.
+// settle compares the counts of tracked services and of their backends with the flows that a round has met, and
+// corrects impossible ones: a count above the size of the table (it went below 0), and one that has differed for some
+// rounds in which neither changed.
 func (j *Janitor) settle() {
 	most := uint32((len(j.Input.Flows.Buckets) + len(j.Input.Newcomers.Buckets)) * PerBucket)
 	grow(&j.Drift.backends, len(j.Rules.backends))
@@ -77,7 +76,7 @@ func metOf(tally []tallied, at int) uint32 {
 	return tally[at].active()
 }
 
-// check puts a counter right, if it has been wrong for long enough, and says so.
+// check corrects a counter that has been wrong for long enough, and says whether it did.
 func (d *drift) check(c counter, before *disagreement, most uint32) (corrected bool) {
 	now := disagreement{active: atomic.LoadUint32(c.active), met: c.met, rounds: 1}
 	if now.active == before.active && now.met == before.met {
@@ -98,14 +97,14 @@ func (j *Janitor) recount(ids map[uint32]bool) {
 		return
 	}
 	at := j.atSockets()
-	// What is not good any more goes first: it is counted off by itself.
+	// Entries that are not good any more go first: expiring subtracts them from the counts.
 	j.survey()
 	var before []uint32
 	for _, c := range j.countersOf(ids, &Tally{}, socketTally{}) {
 		before = append(before, atomic.LoadUint32(c.active))
 	}
 	for i, c := range j.countersOf(ids, j.survey(), at) {
-		// What packets have added meanwhile stays.
+		// The packets' additions meanwhile stay.
 		atomic.AddUint32(c.active, c.met-before[i])
 	}
 	for id := range j.Rules.Turns {
@@ -123,7 +122,7 @@ func (j *Janitor) survey() *Tally {
 	return tally
 }
 
-// atSockets counts what sockets of this host have. What cannot be read is put right by a later round.
+// atSockets counts the backends that sockets of this host have. Where that fails, a later round corrects the counts.
 func (j *Janitor) atSockets() (t socketTally) {
 	if j.Input.Sockets != nil {
 		t, _ = TallySockets(j.Input.Sockets)

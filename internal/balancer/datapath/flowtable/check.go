@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Places lists what is in a table.
+// Places lists the places of a table that have a flow.
 func (t *Table) Places() (list []Place) {
 	for i := range t.Buckets {
 		for at := range PerBucket {
@@ -21,9 +21,8 @@ func (t *Table) Places() (list []Place) {
 	return list
 }
 
-// Check says what in a table that is at rest must not be: a place that is still
-// being written, a flow that is not found or is there twice, and a bucket that does not
-// know how many flows are in their second bucket instead of it.
+// Check returns the faults of a table that is at rest: a place that is still being written, a flow that is not found or
+// is there twice, and a bucket with a wrong count of the flows that are in their second bucket instead of it.
 func (t *Table) Check() string {
 	var wrongs strings.Builder
 	spilled := make([]uint32, len(t.Buckets))

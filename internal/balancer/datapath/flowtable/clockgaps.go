@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The data plane's clock stands still while there is no process, and while one is held up: what it did not see was not
-// silence. But to another balancer it was: packets have come there meanwhile, and what it tells of a connection is to
-// be compared with when that was.
+// The data plane's clock stands still while there is no process, and while one is held up: flows are not counted as
+// silent for a time when nothing was there to see their packets. Another balancer's clock has gone on meanwhile, and
+// its flows' times are compared with ours: so the gaps are kept.
 
-// ClockGap is for how long the clock showed a time.
+// ClockGap is a time that the clock showed, and for how long it stood still there.
 type ClockGap struct {
 	at uint32
 	by time.Duration
@@ -38,8 +38,8 @@ func (p ClockGaps) Since(seen uint32) (by time.Duration) {
 	return by
 }
 
-// Ago returns what the clock showed so long ago. Times while it stood still are between what it showed and what it
-// shows at its next step, in their order.
+// Ago returns the clock's time so long ago. Of moments while it stood still it returns times between that of the gap
+// and that of its next step, in the order of the moments.
 func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 	for _, one := range slices.Backward(p) {
 		since := time.Duration(clock-one.at) * time.Millisecond
@@ -61,34 +61,35 @@ func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.noteHeldUp(j.Monotonic())
-	return j.stood
+	return j.clockGaps
 }
 
-// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: what was seen last until
-// then may have gone on elsewhere, and ended. It counts at once, for other balancers may be told before the next step.
+// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
+// before that may have gone on elsewhere, and ended. The gap counts at once, for other balancers may be told of flows
+// before the next step.
 func (j *Janitor) noteHeldUp(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= longestStep {
 		return
 	}
-	j.stood, j.began = j.stood.with(j.clock(), passed-longestStep), j.time
+	j.clockGaps, j.began = j.clockGaps.with(j.clock(), passed-longestStep), j.time
 	j.time, j.stepped = j.time+longestStep, now
 }
 
-// Begin has the clock go on from where it stood since another process ended.
-func (j *Janitor) Begin(clock uint32, stood time.Duration) {
+// Begin starts the clock at the time at which it has stood since another process ended.
+func (j *Janitor) Begin(clock uint32, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
-	j.began, j.stood = j.time, j.stood.with(j.clock(), max(stood, 0))
+	j.began, j.clockGaps = j.time, j.clockGaps.with(j.clock(), max(gap, 0))
 }
 
 // inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that
 // process's and not for this one's: much longer than others take to tell what they know.
 const inheritedFor = time.Hour
 
-// Inherited returns until when what was seen last is of the process before, or of before this one was held up, as the
-// clock shows it; false: nothing is any more, or was.
+// Inherited returns the time of the clock up to which flows were last seen by the process before, or before this one
+// was held up; false: there are no such flows.
 func (j *Janitor) Inherited() (until uint32, is bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestTimesOfAClockThatStoodStill: what was seen while the clock stood still was seen after what was seen before, and
+// TestTimesAcrossClockGaps: what was seen while the clock stood still was seen after what was seen before, and
 // before what was seen since, in its order.
-func TestTimesOfAClockThatStoodStill(t *testing.T) {
+func TestTimesAcrossClockGaps(t *testing.T) {
 	p := ClockGaps{}.with(10_000, 20*time.Second).with(15_000, time.Minute)
 	const clock = 15_400
 	last := uint32(clock)

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// ForeignTable is a table of flows as another build has laid it out, by which packets still go.
+// ForeignTable is a table of flows in another build's layout, by which packets still go.
 type ForeignTable struct {
 	*Reading
 	Map    *ebpf.Map
@@ -43,7 +43,7 @@ func (t *ForeignTable) Close() {
 // IsOf says whether the table is of that map.
 func (t *ForeignTable) IsOf(m *ebpf.Map) bool { return mapmem.SameMap(t.Map, m) }
 
-// Size is what the table takes, in bytes.
+// Size is the memory of the table, in bytes.
 func (t *ForeignTable) Size() uint64 { return uint64(t.Map.MaxEntries()) * uint64(t.Bucket) }
 
 // Room says how many buckets of ours hold as many flows.
@@ -78,7 +78,7 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 	}
 }
 
-// some says whether a bucket has any flow.
+// some says whether a bucket has a flow.
 func (t *ForeignTable) some(bucket mapmem.Storage) bool {
 	all := bucket.Bytes()[t.Tags:][:2*t.Places]
 	for _, b := range all {

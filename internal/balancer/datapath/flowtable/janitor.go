@@ -15,8 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// MaxTimeout bounds a timeout: the data plane's clock counts milliseconds in 32 bits,
-// and half of what it counts is the past.
+// MaxTimeout bounds a timeout: the data plane's clock counts milliseconds in 32 bits, of which half are the past.
 const MaxTimeout = 20 * 24 * time.Hour
 
 // timeoutsByState returns timeouts by enum flow_state, in milliseconds.
@@ -47,8 +46,8 @@ func Milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Mil
 // flows there are.
 const (
 	StepEvery = 200 * time.Millisecond
-	// longestStep is how far a step moves the clock at most. What a process that was
-	// held up did not see was not silence.
+	// longestStep is how far a step moves the clock at most. Time in which the process was held up does not count as
+	// silence of flows.
 	longestStep = time.Second
 	// NewcomersEvery and flowsEvery are how long a walk over a table takes: unproven
 	// flows come and go.
@@ -66,11 +65,11 @@ type Janitor struct {
 	Rules Rules
 	// Monotonic is the clock that steps go by.
 	Monotonic func() time.Duration
-	// time is what the clock shows, and began what it showed when this process went on with the flows of another, or
+	// time is the clock's time, and began the time at which this process took over the flows of another, or went on
 	// after it was held up; 0: neither.
 	time, began time.Duration
-	// stood is when the clock stood still.
-	stood ClockGaps
+	// clockGaps are the gaps in which the clock stood still.
+	clockGaps ClockGaps
 	// stepped is when the last step was; stepping says that there was one.
 	stepped  time.Duration
 	Stepping bool
@@ -81,16 +80,15 @@ type Janitor struct {
 	Drift      drift
 	// frozen: flows are being moved to other tables, and nothing is forgotten.
 	frozen bool
-	// penalised: backends have refused connections, and it weighs on them.
+	// penalised: some backends have a penalty, for they have refused connections.
 	penalised bool
-	// Uncounted: what is active has been counted in other memory; the next input counts it anew.
+	// Uncounted: active flows were counted in other memory; the next input counts them anew.
 	Uncounted bool
 	// relieved is when their penalties were last made less.
 	relieved time.Duration
 }
 
-// JanitorInput is where the janitor works: what of the data plane's memory and of the
-// configuration it must know.
+// JanitorInput has the parts of the data plane's memory and of the configuration that the janitor works on.
 type JanitorInput struct {
 	// Head is that of the memory in use.
 	Head             *objects.XDPHead
@@ -103,9 +101,9 @@ type JanitorInput struct {
 	Groups map[uint32]uint32
 	Loads  []objects.XDPBackendLoad
 	Turns  []objects.XDPTurn
-	// Sockets are what sockets of this host have of it; nil where there are none.
+	// Sockets is the map of the backends that sockets of this host have; nil where there is none.
 	Sockets *ebpf.Map
-	// others are as in flowRules.
+	// Own is Rules.own.
 	Own [2][]bool
 }
 
@@ -120,10 +118,9 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 	}
 }
 
-// Use tells the janitor of a change. When it returns, only packets still read or write
-// the memory of before. What is active is counted anew where it was counted by other
-// rules, or in other memory: of services that begin or cease to be tracked, and of all
-// where something was copied while packets went on.
+// Use gives the janitor the input after a change. When it returns, only packets still read or write the previous
+// memory. Active flows are counted anew where they were counted by other rules, or in other memory: those of services
+// that begin or cease to be tracked, and all where flows were copied while packets went on.
 func (j *Janitor) Use(input JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -174,17 +171,17 @@ func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 	return anew
 }
 
-// Leave makes the janitor let go of all memory.
+// Leave makes the janitor release all memory.
 func (j *Janitor) Leave() { j.Use(JanitorInput{}) }
 
-// Freeze keeps what is remembered as it is, but for what packets do, until use.
+// Freeze stops the expiry of flows until Use; packets still change them.
 func (j *Janitor) Freeze(frozen bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.frozen = frozen
 }
 
-// Now is what the clock shows, in milliseconds: a generation's clock begins with it.
+// Now is the clock's time, in milliseconds: a generation's clock begins with it.
 func (j *Janitor) Now() uint32 {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -200,7 +197,7 @@ func (j *Janitor) show() {
 	}
 }
 
-// Beat moves the clock by a step, and does nothing else of what is due then.
+// Beat moves the clock by a step, and does nothing else that is due then.
 func (j *Janitor) Beat() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -238,7 +235,7 @@ func (j *Janitor) Step(now time.Duration) bool {
 	return true
 }
 
-// wake has both tables walked over again: something may be in them.
+// wake makes the janitor walk both tables again: there may be entries in them.
 func (j *Janitor) wake() {
 	j.flows.wake()
 	j.Newcomers.wake()
@@ -281,17 +278,17 @@ type round struct {
 	lasts time.Duration
 	// next is the bucket that it goes on with.
 	next int
-	// under is what this round has met so far, and last what the last whole one met.
+	// under is the tally of this round so far, and Last that of the last whole one.
 	under, Last Tally
-	// empty is how many whole rounds have met nothing, one after the other; woken says that
-	// something was put into the table since this one began.
+	// empty counts the whole rounds in a row that have met no entry; woken says that an entry was made since this one
+	// began.
 	empty int
 	woken bool
 }
 
-// emptyRounds are those after which the janitor does not walk a table until something is put
-// into it. One would do, were there not programs that have just been replaced: they note the
-// flow that they are putting in where the janitor does not look any more.
+// emptyRounds is the number of rounds in a row without an entry after which the janitor does not walk a table until an
+// entry is made. One would do, were there not programs that have just been replaced: they note the entries that they
+// are making in memory that the janitor does not read any more.
 const emptyRounds = 2
 
 func (w *round) idle() bool { return w.empty >= emptyRounds }

@@ -16,11 +16,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Builds may lay out a table of flows differently. Each writes down how it does; the next reads the
-// tables of the one before by that, field by field, and copies the flows into tables of its own.
+// Builds may lay out a table of flows differently. Each writes its layout down; the next reads the tables of the one
+// before by that, field by field, and copies the flows into tables of its own.
 
-// flowDefaults are the fields of a flow that are 0 where the build before did not know them. A flow is
-// nothing without the others.
+// flowDefaults are the fields of a flow that are 0 where the build before did not have them. A layout without one of
+// the others cannot be read.
 var flowDefaults = []string{"syn"}
 
 // flowFields begins the names of the fields of a flow.
@@ -62,8 +62,8 @@ func numbersOf(spec *ebpf.CollectionSpec, enum string) (map[string]uint64, error
 	return numbers, nil
 }
 
-// DescribeFields notes where the members of a struct are, and in their place the members of a struct or a union
-// among them. Of an array of structs it notes both, those of an element by where they are in it.
+// DescribeFields notes the offsets of a struct's members; of a member that is a struct or a union it notes its members
+// instead. Of an array of structs it notes both: the array, and an element's members by their offsets in it.
 func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, members []btf.Member) error {
 	for _, m := range members {
 		at, name := from+int(m.Offset.Bytes()), prefix+m.Name
@@ -97,21 +97,21 @@ func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, m
 	return nil
 }
 
-// Reading is how flows of another layout are read.
+// Reading has the offsets and states by which flows of another layout are read.
 type Reading struct {
 	// The sizes of a bucket and of a flow in bytes, and how many flows are in a bucket.
 	Bucket, Flow, Places int
-	// Where in a bucket its parts are.
+	// The offsets of a bucket's parts.
 	Tags, Seen, States, Flows int
 	// busy is the tag of a place that is being written.
 	busy uint16
 	// Copies are the fields of a flow.
 	Copies []fieldCopy
-	// State is ours for each of theirs.
+	// State is our state for each of theirs.
 	State [256]objects.XDPFlowState
 }
 
-// fieldCopy is a field of a flow: where it is there, and here.
+// fieldCopy is a field of a flow: its offset there, and here.
 type fieldCopy struct {
 	From, To, Size int
 	// UnlessZero: it has a place here that another field has in other modes, where this one is 0.
@@ -166,7 +166,7 @@ func (r *Reading) readFlow(ours, theirs *snapshot.FlowLayout) error {
 			r.Copies = append(r.Copies, fieldCopy{from.Offset, to.Offset, to.Size, strings.HasPrefix(field, "source.")})
 		}
 	}
-	// Of what shares its place, the end of full NAT comes last, and only where there is one.
+	// Of fields that share their place, full NAT's end comes last, and only where there is one.
 	slices.SortFunc(r.Copies, func(a, b fieldCopy) int {
 		if a.UnlessZero != b.UnlessZero {
 			return map[bool]int{false: -1, true: 1}[a.UnlessZero]

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// present is what a backend or a service has: now, and as of the last round.
+// present has the flows of a backend or a service: the active ones now, and the entries as of the last round.
 type present struct {
 	Active  uint32
 	Entries uint64
@@ -16,13 +16,13 @@ type present struct {
 	Held uint32
 }
 
-// Presence is all of that, by index and by id.
+// Presence has the flows of all backends, by index, and of all services, by id.
 type Presence struct {
 	Flows              lb.FlowCounts
 	Backends, Services []present
 }
 
-// Met returns what there is.
+// Met returns the flows that there are.
 func (j *Janitor) Met() Presence {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -9,14 +9,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen)
-// bears a penalty: a number of flows that the schedulers count in addition. Packets make it
-// grow (bpf/balancer/flow/refusal.h). Here it becomes less with time.
+// A backend that refuses connections (TCP RST in answer to SYN, where its packets are seen) bears a penalty: a number
+// of flows that the schedulers count in addition. Packets make it grow (bpf/balancer/flow/refusal.h). The janitor lets
+// it fall with time.
 
 // relieveEvery is how often a penalty halves.
 const relieveEvery = time.Second
 
-// relieve makes penalties less, once for each whole second of the janitor's clock.
+// relieve lowers penalties, once for each whole second of the janitor's clock.
 func (j *Janitor) relieve() {
 	seconds := int(j.time/relieveEvery - j.relieved/relieveEvery)
 	j.relieved = j.time
@@ -65,12 +65,11 @@ func (r *Rules) relieve() (left bool) {
 	return left
 }
 
-// present is how many indices there are.
+// present is the number of indices.
 func (r *Rules) present() int { return min(len(r.backends), len(r.Loads)) }
 
-// relieveBackend halves a backend's penalty. For REFUSAL_LASTS after a refusal it leaves as
-// much of it as puts the backend level with the best of the others: until then, having fewer
-// flows than they is no merit.
+// relieveBackend halves a backend's penalty. For REFUSAL_LASTS after a refusal it keeps the penalty high enough to put
+// the backend level with the best of the others: until then, fewer flows do not make it a better choice.
 func (r *Rules) relieveBackend(i int, best *idlest) (left bool) {
 	load, id := &r.Loads[i], r.backends[i].Service
 	penalty := atomic.LoadUint32(&load.Penalty)

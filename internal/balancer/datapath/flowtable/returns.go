@@ -12,11 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// ReturnTable finds full-NAT flows by what their replies bear: the control plane's part
-// of bpf/balancer/flow/returntable.h. Packets leave entries of flows that have ended where they are:
-// such an entry leads nowhere. They only take up room that new ones need, so that there is no
-// hurry to take them out; each is looked at together with the place that it leads to,
-// which is where no cache helps.
+// ReturnTable finds full-NAT flows by the 5-tuple of their replies: the control plane's part of
+// bpf/balancer/flow/returntable.h. Packets leave the entries of ended flows in place: such an entry leads nowhere. They
+// only take up room that new ones need, so that there is no hurry to remove them; checking one reads the place that it
+// leads to as well, which is seldom in a cache.
 type ReturnTable struct {
 	Buckets []objects.XDPReturnBucket
 	memory  mapmem.Storage
@@ -71,8 +70,8 @@ func (s *JanitorInput) Leads(place, owner uint32) bool {
 	return uint32(table.HashKey(&flow)) == owner
 }
 
-// walkReturns goes over the buckets from..to-1 of the table, and takes out the entries
-// that lead nowhere. It returns how many.
+// walkReturns goes over the buckets from..to-1 of the table, and removes the entries that lead nowhere. It returns
+// their number.
 func (s *JanitorInput) walkReturns(from, to int) (freed int) {
 	for i := from; i < to; i++ {
 		bucket := &s.Returns.Buckets[i]
@@ -104,7 +103,7 @@ func (t *Table) Number(p Place) uint32 {
 	return uint32(bucket)*uint32(PerBucket) + uint32(p.At) + 1
 }
 
-// ReplyKeys knows what replies bear to flows of full NAT, once a change is made.
+// ReplyKeys computes the 5-tuples of replies to flows of full NAT, as of a configuration.
 type ReplyKeys struct {
 	Secret uint64
 	// Pool are its addresses of each family, by their numbers.
@@ -114,7 +113,7 @@ type ReplyKeys struct {
 	Ends      map[uint32]BackendEnd
 }
 
-// BackendEnd is where the replies of a backend come from.
+// BackendEnd is the source of a backend's replies.
 type BackendEnd struct {
 	Generation uint16
 	Address    mapmem.Address
@@ -186,8 +185,8 @@ func (r *ReplyKeys) source(flow *objects.XDPFlow, end *BackendEnd) (mapmem.Addre
 	return address, address != mapmem.Address{}
 }
 
-// Put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h,
-// into places that are free. False where there is none.
+// Put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h, but into free
+// places only. False where there is no free one.
 func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
 	home, second, tag := homesAmong(hash, len(t.Buckets))
 	first, other := &t.Buckets[home], &t.Buckets[second]

@@ -11,14 +11,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// tally is how many counted sockets each backend has, by its index, and each service, by its id.
+// socketTally is the number of counted sockets of each backend, by its index, and of each service, by its id.
 type socketTally struct {
 	Backends, Services map[uint32]uint32
 	// Sockets are all that are remembered.
 	Sockets uint64
 }
 
-// TallySockets walks over what is remembered of sockets.
+// TallySockets counts the entries of sockets.
 func TallySockets(known *ebpf.Map) (t socketTally, err error) {
 	t.Backends, t.Services = map[uint32]uint32{}, map[uint32]uint32{}
 	err = EachSocket(known, func(s *objects.LocalLocalSocket) {

@@ -19,7 +19,7 @@ import (
 type Table struct {
 	Buckets []objects.XDPFlowBucket
 	secret  uint64
-	// memory is what is to be unmapped; nil of a table that is no map.
+	// memory is the mapping to be unmapped; nil of a table that is no map.
 	memory mapmem.Storage
 }
 
@@ -153,7 +153,7 @@ func (p Place) exchangeState(state objects.XDPFlowState) objects.XDPFlowState {
 	}
 }
 
-// claim makes the place ours if it has that tag; 0 claims a free one.
+// claim takes the place if it has that tag; 0 claims a free one.
 func (p Place) claim(tag uint64) bool {
 	word, shift := p.tags()
 	for {
@@ -167,7 +167,7 @@ func (p Place) claim(tag uint64) bool {
 	}
 }
 
-// publish gives a place that is ours a tag; 0 makes it free.
+// publish gives a claimed place a tag; 0 makes it free.
 func (p Place) publish(tag uint64) {
 	word, shift := p.tags()
 	atomic.AddUint64(word, (tag-BusyTag)<<shift)
@@ -265,7 +265,7 @@ func incOverflow(home *objects.XDPFlowBucket, tag uint64) {
 	}
 }
 
-// decOverflow takes it back. With the last one go the bits of all.
+// decOverflow takes the count back. With the last flow, the bits of all are cleared.
 func decOverflow(home *objects.XDPFlowBucket) {
 	for {
 		was := atomic.LoadUint64(&home.Elsewhere)
@@ -341,9 +341,9 @@ func (t *Table) Adopt(old Source, arrived func(flow *objects.XDPFlow)) (lost int
 	return lost
 }
 
-// makeRoom moves a flow out of one of the two buckets of another, for which both are full, if one can
-// go to its second bucket; it says whether one could. In an order of their own, some seventeen in a million
-// flows find no room in a table that is as full as it is planned for.
+// makeRoom makes room for a flow whose two buckets are full: it moves one of the flows there to that one's second
+// bucket, and says whether one could move. Without it, some seventeen in a million flows find no room in a table that
+// is as full as it is planned for.
 func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	home, second, _ := t.homes(t.HashKey(of))
 	for _, number := range [...]uint32{home, second} {
@@ -356,9 +356,9 @@ func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	return false
 }
 
-// sendAway moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the
-// flow in either at any time; it may miss that the packet before was seen. From the second to the home it would not
-// find it in a moment between.
+// sendAway moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the flow
+// in one of them at any time, though perhaps without the time of the last packet. A move from the second bucket to the
+// home would hide the flow from a packet for a moment.
 func (t *Table) sendAway(number uint32, at int) bool {
 	place := Place{&t.Buckets[number], at}
 	tag := place.Tag()
@@ -380,8 +380,8 @@ func (t *Table) sendAway(number uint32, at int) bool {
 	return true
 }
 
-// follow has the flow of a place go on as the original does: where another connection has begun
-// under its key since, as that one, and where it has ended, as ended.
+// follow brings the copy in a place up to date with the original: with another connection that has begun under its key
+// since, and with its end.
 func (p Place) follow(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	have := p.Flow()
 	another := have.Backend != flow.Backend || have.Generation != flow.Generation || have.Source != flow.Source
@@ -440,7 +440,7 @@ func SynOf(flow *objects.XDPFlow) uint32 {
 	return binary.BigEndian.Uint32(b[:])
 }
 
-// PutSYN writes it.
+// PutSYN writes that number.
 func PutSYN(flow *objects.XDPFlow, syn uint32) {
 	var b [4]byte
 	binary.BigEndian.PutUint32(b[:], syn)

@@ -21,7 +21,7 @@ func testFlow(n int) objects.XDPFlow {
 	return flow
 }
 
-// always and never are what release asks.
+// always and never are conditions for release.
 func always(*objects.XDPFlow, objects.XDPFlowState, uint32) bool { return true }
 func never(*objects.XDPFlow, objects.XDPFlowState, uint32) bool  { return false }
 

@@ -8,12 +8,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Of a service of mode NAT that remembers every flow, a packet from a backend's port is a reply
-// where a flow is remembered that it is part of. There may be flows that should be remembered and
-// are not: of before the service remembered, or the balancer was started; that found no room; that
-// were silent for too long. They go by the hash. So for the window of a transition after the last
-// sign of such a flow, what the hash allows is a reply, too; and everything is, for as long after a
-// backend has come back that had left of late (is_reply in bpf/balancer/send/replies.h).
+// Of a service of mode NAT that tracks every flow, a packet from a backend's port is a reply where there is an entry of
+// its flow. There may be flows without the entry that they should have: from before the service tracked flows, or the
+// balancer was started; that found no room; that were silent for too long. They go by the hash. So for the window of a
+// transition after the last sign of such a flow, a packet that the hash allows is a reply, too; and every packet is,
+// for as long after a backend has come back that had left lately (is_reply in bpf/balancer/send/replies.h).
 
 // settleUnremembered ends the windows that are over.
 func (j *Janitor) settleUnremembered() {

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Rules is what it takes to tell whether an entry of a table of flows is still
-// good, and to count it off where it is not.
+// Rules are the rules by which an entry of a table of flows is still good, and the counters that it is subtracted from
+// where it is not.
 type Rules struct {
 	// timeouts are how long an entry may be silent, by its state, in milliseconds.
 	timeouts [256]uint32
@@ -19,16 +19,17 @@ type Rules struct {
 	services []Service
 	// groups are how long the clients of each are remembered, in milliseconds, by id.
 	groups map[uint32]uint32
-	// What packets count in: by index, and by id.
+	// The memory that packets count active flows in: Loads by index, Turns by id.
 	Loads []objects.XDPBackendLoad
 	Turns []objects.XDPTurn
 	// pooled: a service is of full NAT, whose flows hold ports of the pool.
 	pooled bool
-	// others are the numbers in the pool, by family, from which on addresses are other balancers'; 0 where none are.
+	// own says, by family and by the number of an address in the pool, whether it is this balancer's; nil where all
+	// are.
 	own [2][]bool
 }
 
-// Backend is who has an index.
+// Backend is the owner of an index.
 type Backend struct {
 	// Generation is that of its flows; 0 where no backend has the index.
 	Generation uint16
@@ -38,7 +39,7 @@ type Backend struct {
 	Weight uint16
 }
 
-// Service is a service to the tables of flows.
+// Service has the properties of a service that the tables of flows go by.
 type Service struct {
 	// Present: its entries are good.
 	Present bool
@@ -100,8 +101,8 @@ func (r *Rules) good(owner, port uint64, state uint8, silent uint32) bool {
 	return silent < r.timeouts[state]
 }
 
-// goodInGroup says that of a client of a group, by the id with groupKey. Whether the group
-// still has the host does not matter: packets see that it has not.
+// goodInGroup is good for a client's affinity of a group, by the id with GroupKey. Whether the group still has the host
+// does not matter: packets find out where it has not.
 func (r *Rules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 	timeout, there := r.groups[id&^GroupKey]
 	there = there && id&GroupKey != 0
@@ -111,8 +112,8 @@ func (r *Rules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 	return there && silent < timeout
 }
 
-// countOff takes a flow from what its backend and its service have, if it counts. That
-// holds for flows of former backends too: it was counted under that index.
+// countOff subtracts a flow from the counts of its backend and its service, if it counts. That holds for flows of
+// previous backends too: they were counted under that index.
 func (r *Rules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	id := flow.Service &^ AffinityKey
 	if !IsLive(state) || int(id) >= len(r.services) || !r.services[id].Tracked {
@@ -128,8 +129,8 @@ func (r *Rules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	}
 }
 
-// tallied is how many entries there are, in the low half, and in the high half how many
-// of them count as active: one addition for both.
+// tallied has the number of entries in the low half, and in the high half the number of those that count as active: one
+// addition for both.
 type tallied uint64
 
 const (
@@ -140,7 +141,7 @@ const (
 func (c tallied) entries() uint32 { return uint32(c) }
 func (c tallied) active() uint32  { return uint32(c >> 32) }
 
-// Tally is what a walk over a table has met.
+// Tally counts the entries that a walk over a table has met.
 type Tally struct {
 	entries, Expired uint64
 	// By index and by id.
@@ -149,7 +150,7 @@ type Tally struct {
 	held []uint32
 }
 
-// fit makes room for all that rules know.
+// fit makes room for all backends and services of the rules.
 func (c *Tally) fit(rules *Rules) {
 	if n := len(rules.backends) - len(c.backends); n > 0 {
 		c.backends = append(c.backends, make([]tallied, n)...)
@@ -162,7 +163,7 @@ func (c *Tally) fit(rules *Rules) {
 	}
 }
 
-// reset begins anew.
+// reset sets all counts to 0.
 func (c *Tally) reset() {
 	c.entries, c.Expired = 0, 0
 	clear(c.backends)
@@ -170,15 +171,14 @@ func (c *Tally) reset() {
 	clear(c.held)
 }
 
-// walk goes over the buckets from..to-1 of a table, frees what is not good any more and
-// tallies the rest. It is the one loop here whose speed matters: a bucket's first line
-// tells which of its flows there are and how old, and most lines are read in the order
-// in which they lie.
+// walk goes over the buckets from..to-1 of a table, frees the entries that are not good any more and tallies the rest.
+// It is the one loop here whose speed matters: a bucket's first line tells which of its flows there are and how old,
+// and most lines are read in the order in which they lie.
 func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 	backends, services, held := tally.backends, tally.services, tally.held
 	for i := from; i < to; i++ {
 		bucket := &t.Buckets[i]
-		// Nearly all are empty where few flows are remembered, or none.
+		// Nearly all are empty where there are few flows, or none.
 		if atomic.LoadUint64(&bucket.Tags[0])|atomic.LoadUint64(&bucket.Tags[1]) == 0 {
 			continue
 		}
@@ -203,7 +203,7 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 				}
 				tally.entries++
 				id, one := uint32(owner)&^AffinityKey, oneEntry
-				// It is no service's, nor any one backend's.
+				// The affinity of a group belongs to no service, and to no single backend.
 				if int(id) >= len(services) {
 					continue
 				}

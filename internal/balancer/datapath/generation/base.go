@@ -59,8 +59,8 @@ func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 		moved = tables.AllSlots(uint32(len(v.Table.Slots)))
 	}
 	if moved.Empty() {
-		// The other balancer is ahead by a change that is yet to come here: its flows are looked for, and what is
-		// not remembered goes by the present table, which is the base.
+		// The other balancer is ahead by a change that is yet to come here: packets look for its flows' entries, and
+		// without one they go by the present table, which is the base.
 		if !v.Moved.Empty() || r.Remembers {
 			return v, false, nil
 		}
@@ -73,9 +73,9 @@ func (r *Record) WithBase(b *lb.Base, now time.Time) (tables.View, bool, error) 
 	return v, true, nil
 }
 
-// LacksSlots says whether another balancer remembers flows of slots that have changed hands there, and not here: this
-// one has missed a change that was taken back. Which they are is not told, so that packets of all slots look for their
-// flow.
+// LacksSlots says whether another balancer has entries for flows of slots that have changed hands there, and not here:
+// this one has missed a change that was taken back. The message does not name the slots, so that packets of all slots
+// look for their flow.
 func (r *Record) LacksSlots(b *lb.Base) bool {
 	v := &r.View
 	return b.Beyond && !r.Remembers && !v.Moved.Empty() && v.Moved.Count < int(v.Moved.Size) && b.Moved != 0 &&

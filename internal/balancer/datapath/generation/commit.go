@@ -53,7 +53,7 @@ func (r *Register) Commit(c *Revision) {
 	r.State, r.Records = c.State, c.Records
 }
 
-// noteFlows keeps what the janitor must know of backends and services.
+// noteFlows updates the janitor's view of backends and services.
 func (r *Register) noteFlows(c *Revision) {
 	p := r.Places
 	r.FlowBackends = append(r.FlowBackends, make([]flowtable.Backend, len(p.generations)-len(r.FlowBackends))...)

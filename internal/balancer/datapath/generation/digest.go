@@ -14,18 +14,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// digestVersion goes into every digest. It changes with what slots mean to a flow: the hash of bpf/lib/hash.h.
+// digestVersion goes into every digest. It changes with the function that leads a flow to a slot: the hash of
+// bpf/lib/hash.h.
 const digestVersion = "jeoul table 1"
 
-// Digest returns a number that two balancers have in common exactly when they send new flows of the service
-// to the same backends; 0 does not occur. It is XXH64 of what decides on that, and knows no number that is of
-// this process only: backends are endpoints.
+// Digest returns a number that two balancers have in common exactly when they send new flows of the service to the same
+// backends; 0 does not occur. It is XXH64 of everything that decides on that, and of no number that only this process
+// has: backends are named by their endpoints.
 func (r *Record) Digest() uint64 {
 	r.digests.once.Do(func() { r.digests.value = cmp.Or(digestOf(&r.Service, r.View.Table), 1) })
 	return r.digests.value
 }
 
-// digestWriter hashes values, each in a form that no other can be taken for.
+// digestWriter hashes values, each in an unambiguous form.
 type digestWriter struct{ *xxhash.Digest }
 
 func (w digestWriter) number(n uint64) {
@@ -91,8 +92,8 @@ func limited(s *lb.RoutedService) bool {
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Upper > 0 })
 }
 
-// memberDigests are of the members, in their order: of the endpoint and of what bounds its flows, and, where
-// there is no table that says it, of the weight.
+// memberDigests are the members' digests, in their order: of the endpoint and the bounds of its flows, and, where no
+// table depends on it, of the weight.
 func memberDigests(s *lb.RoutedService, t *tables.Table) []uint64 {
 	digests := make([]uint64, 0, len(t.Owners))
 	var bounds map[netip.AddrPort]lb.Backend
@@ -134,7 +135,7 @@ func (w digestWriter) set(members []uint64) {
 	w.order(members, true)
 }
 
-// slots writes where each slot leads.
+// slots writes the member of each slot.
 func (w digestWriter) slots(slots []uint16, members []uint64) {
 	w.number(uint64(len(slots)))
 	var words [512]byte

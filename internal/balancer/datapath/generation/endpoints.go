@@ -11,13 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// previousTime is for how long the replies of a backend that has left (mode NAT) are
-// still given the address of its VIP: as long as Linux retransmits what is not
-// acknowledged (net.ipv4.tcp_retries2, about 15 minutes). Before that they
+// previousTime is for how long the replies of a backend that has left (mode NAT) are still given the address of its
+// VIP: as long as Linux retransmits unacknowledged data (net.ipv4.tcp_retries2, about 15 minutes). Before that they
 // would reach clients from an address that these have never sent to.
 const previousTime = 15 * time.Minute
 
-// endpointKey is what a backend's replies bear.
+// endpointKey is the source of a backend's replies: address, port and protocol.
 type endpointKey struct {
 	address  netip.AddrPort
 	protocol lb.Protocol
@@ -28,7 +27,7 @@ func (k endpointKey) slot() mapmem.Key {
 	return mapmem.KeyOf(k.address.Addr(), k.address.Port(), uint8(k.protocol))
 }
 
-// natEndpoint is what the source of such replies becomes.
+// natEndpoint has the source that such replies are translated to.
 type natEndpoint struct {
 	VIP netip.AddrPort
 	mss uint16
@@ -95,8 +94,7 @@ func (r *PlaceChange) newEndpoints(is *Record) {
 	})
 }
 
-// forgetPrevious lets go of previous endpoints that a backend has now, and of those that
-// left too long ago.
+// forgetPrevious drops previous endpoints that a backend has now, and those that left too long ago.
 func (r *PlaceChange) forgetPrevious() {
 	for key, e := range r.Places.Previous {
 		if r.claimed[key] || r.now.After(e.Until) {
@@ -119,7 +117,7 @@ func (r *PlaceChange) keepPrevious() {
 	}
 }
 
-// previousOf is what becomes of an endpoint that is gone.
+// previousOf returns a gone endpoint as it is kept for its last replies.
 func (r *PlaceChange) previousOf(e natEndpoint) natEndpoint {
 	e.Until, e.service = r.now.Add(previousTime), uint32(objects.XDPNoServiceNO_SERVICE)
 	return e

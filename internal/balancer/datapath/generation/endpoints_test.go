@@ -11,9 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestFormerEndpoints: a backend of mode nat that leaves keeps its index, without
+// TestPreviousEndpoints: a backend of mode nat that leaves keeps its index, without
 // its flows, for as long as its replies are to be rewritten.
-func TestFormerEndpoints(t *testing.T) {
+func TestPreviousEndpoints(t *testing.T) {
 	service := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	service.Mode = lb.NAT
 	both := lb.State{Services: []lb.RoutedService{service}}

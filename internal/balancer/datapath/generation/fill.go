@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// errNoRoom should not be seen: memory is planned for what is put there.
+// errNoRoom should not be seen: memory is planned for its contents.
 var errNoRoom = errors.New("the configuration has no room in the memory that was planned for it")
 
-// fill puts a configuration into memory that no packet reads yet. It returns where
-// the services are, in the order of the change's records.
+// fill puts a configuration into memory that no packet reads yet. It returns the services' placements, in the order of
+// the change's records.
 func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	f := filling{m, plan}
 	m.Constants.Modes, m.Constants.Schedulers = c.NeededModes(), c.schedulers
@@ -52,7 +52,7 @@ func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	return homes, nil
 }
 
-// filling is the work of fill.
+// filling is the state of fill while it runs.
 type filling struct {
 	*Memory
 	*Capacity
@@ -79,8 +79,8 @@ func (f *filling) addVIPs() {
 	}
 }
 
-// addEndpoints makes endpoints known, those of backends that have left, too: what
-// still comes from them is counted under their index, which no present backend has.
+// addEndpoints makes endpoints known, those of backends that have left, too: late replies from them are counted under
+// their index, which no present backend has.
 func (f *filling) addEndpoints(c *Revision) {
 	for key, e := range c.allEndpoints() {
 		address, value := key.address.Addr(), e.value()
@@ -95,9 +95,9 @@ func (f *filling) addEndpoints(c *Revision) {
 	}
 }
 
-// FillMap puts what is there after a change into a map of zeros that is as large as planned for it. It returns where
-// the services are, in the order of the change's records. The memory has the map from now on, which is closed on an
-// error. The lock is the one that the memory's user has.
+// FillMap puts the configuration after a change into a map of zeros that is as large as planned for it. It returns the
+// services' placements, in the order of the change's records. The memory owns the map from now on, which is closed on
+// an error. The lock is the one that the memory's user has.
 func FillMap(m *ebpf.Map, plan *Capacity, c *Revision, mu *sync.Mutex) (*Memory, []Placement, error) {
 	all, err := mapmem.Map(m)
 	if err != nil {

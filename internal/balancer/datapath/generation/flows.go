@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// weight is the share of new flows that backend i takes as it is now.
+// weight is backend i's present share of new flows.
 func (r *Record) weight(i int) uint16 {
 	if !r.Service.TakesFlows(i) {
 		return 0

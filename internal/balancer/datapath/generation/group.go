@@ -14,7 +14,7 @@ import (
 // service has, which is never another group's; and an affinity names a host by a number that
 // follows from its address, so that no service needs to know of the others.
 
-// group is one that services are in.
+// group is a group of services that share their persistence.
 type group struct {
 	ID uint32
 	// Members is how many services are in it.
@@ -48,7 +48,7 @@ func (p *Places) GroupTimeouts() map[uint32]uint32 {
 	return timeouts
 }
 
-// hostNumber is what an affinity knows a host by: host_number() of bpf/balancer/choose/group.h.
+// hostNumber is the number by which an affinity knows a host: host_number() of bpf/balancer/choose/group.h.
 func hostNumber(a netip.Addr) uint64 {
 	w := mapmem.OfAddress(a)
 	if a.Is4() {
@@ -76,7 +76,7 @@ func (r *Record) Hosts() []objects.XDPHost {
 	}
 }
 
-// hostPlaces is how many places there are at first for so many hosts.
+// hostPlaces is the first number of places to try for so many hosts.
 func hostPlaces(hosts int) uint32 { return mapmem.PowerOfTwo(2 * hosts) }
 
 // putHosts fills the places; false where one has no room within the probes. Of two backends
@@ -99,7 +99,7 @@ func (r *Record) putHosts(places []objects.XDPHost) bool {
 	return true
 }
 
-// hostBytes are hosts as they lie in memory.
+// hostBytes returns the memory of hosts.
 func hostBytes(hosts []objects.XDPHost) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(hosts))),
 		len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))

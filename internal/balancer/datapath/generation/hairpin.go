@@ -17,13 +17,13 @@ import (
 
 var _ = [1]struct{}{}[lb.MaxNear-objects.XDPAgreementMAX_NEAR]
 
-// VisibleService is the key by which others know a service.
+// VisibleService is the key by which users know a service.
 func VisibleService(key lb.ServiceKey) lb.ServiceKey {
 	key.Hairpin = false
 	return key
 }
 
-// Visible is the key by which others know a backend.
+// Visible is the key by which users know a backend.
 func Visible(key lb.BackendKey) lb.BackendKey {
 	key.Service = VisibleService(key.Service)
 	return key
@@ -37,9 +37,9 @@ func LocalOf(s *lb.RoutedService, i int) netip.Addr {
 	return s.Paths[i].Local
 }
 
-// movesAway says whether flows of a hairpin to its backend i, before the number was, cannot go on: they
-// are sent from another address now, and what the backend sends to the previous one belongs to no flow.
-// The backend is another one then, and they end.
+// movesAway says whether flows of a hairpin to its backend i, which had the number before in was, cannot go on: they
+// would be sent from another address now, and the backend's packets to the previous one belong to no flow. The backend
+// then counts as another one, and the flows end.
 func movesAway(is, was *lb.RoutedService, i, before int) bool {
 	now, then := LocalOf(is, i), LocalOf(was, before)
 	return is.IsHairpin && now.IsValid() && then.IsValid() && now != then

@@ -39,12 +39,12 @@ type Places struct {
 	pool PoolNumbers
 	// lastList is the number that a list of prefixes got last.
 	lastList uint32
-	// stale are indices that may have had owners which nothing here knows: see markStale.
+	// stale are indices that may have had unknown owners: see MarkStale.
 	stale map[uint32]bool
 }
 
-// MarkStale notes that changes were made which nothing has written down: any of these indices may have had further
-// owners. The next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
+// MarkStale notes that changes were made which no snapshot has: any of these indices may have had further owners. The
+// next owner of one gets a generation far from theirs, so that their flows are not taken for its own.
 func (p *Places) MarkStale(indices uint32) {
 	p.stale = make(map[uint32]bool, indices)
 	for index := range indices {
@@ -71,7 +71,7 @@ func newPlaces() *Places {
 	}
 }
 
-// nextGeneration returns the one after g: of an owner, or of none.
+// nextGeneration returns the generation after g.
 func nextGeneration(g uint16) uint16 {
 	if g == 1<<16-1 {
 		return 1
@@ -79,11 +79,11 @@ func nextGeneration(g uint16) uint16 {
 	return g + 1
 }
 
-// PlaceChange is a change of the places, put together first and made later, or never.
+// PlaceChange is a change of the places, prepared first and made later, or never.
 type PlaceChange struct {
 	Places *Places
 	now    time.Time
-	// left and arrived are backends that go and come.
+	// left and arrived are backends that were removed and added.
 	left    []departing
 	arrived []arriving
 	// leftServices and newServices likewise.
@@ -96,15 +96,16 @@ type PlaceChange struct {
 	gone      map[endpointKey]natEndpoint
 	// claimed are previous endpoints that a backend has now.
 	claimed map[endpointKey]bool
-	// forgotten are previous endpoints that are no more: too long ago, or a backend has them.
+	// forgotten are previous endpoints to be removed: too long gone, or a backend's again.
 	forgotten []endpointKey
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
 	vacated []uint32
-	// holders and generations are what differs from those of places, by index.
+	// holders and generations are those that differ from the ones of places, by index.
 	holders     map[uint32]int
 	generations map[uint32]uint16
-	// free and freeIDs are what is left of those, and how far the others go.
+	// free and freeIDs are the indices and ids that remain free; Indices and IDs are the first ones that were never
+	// given.
 	free, freeIDs []uint32
 	Indices, IDs  uint32
 }
@@ -169,15 +170,14 @@ func (r *PlaceChange) service(is, was *Record) {
 	}
 }
 
-// keepsFlows says whether what is remembered of a service's flows, nil for a new one, holds
-// for what it becomes. In mode fullnat a flow has a port of the pool where the others have
-// the number of its SYN, and without a port it cannot go on.
+// keepsFlows says whether the entries of a service's flows (nil for a new service) stay valid after its change. In mode
+// fullnat a flow has a port of the pool where the others have the number of its SYN, and without a port it cannot go
+// on.
 func (r *Record) keepsFlows(is *Record) bool {
 	return r != nil && (r.Service.Mode == lb.FullNAT) == (is.Service.Mode == lb.FullNAT)
 }
 
-// keep gives the backends that were there the places that they had, and says which
-// those are by their numbers before.
+// keep gives the backends that stay their places, and says by their previous numbers which those are.
 func (r *PlaceChange) keep(is, was *Record) (stays []bool) {
 	if was == nil {
 		return nil
@@ -295,8 +295,7 @@ func (r *PlaceChange) commit() {
 	r.commitEndpoints()
 }
 
-// IDRounds is how many rounds of the janitor that found no flow of a service let its
-// id be given again.
+// IDRounds is after how many rounds of the janitor without a flow of a service its id may be given again.
 const IDRounds = 2
 
 // ReleaseIDs notes a full round of the janitor, which found so many flows by id.

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// serviceKeys lists what is in the directories of services after a change, by family.
+// serviceKeys lists the keys in the directories of services after a change, by family.
 func (c *Revision) serviceKeys() (keys [2][]mapmem.Key) {
 	seen := map[netip.Addr]bool{}
 	add := func(address netip.Addr) {
@@ -28,12 +28,12 @@ func (c *Revision) serviceKeys() (keys [2][]mapmem.Key) {
 	return keys
 }
 
-// vipKey is what an address as a whole is under.
+// vipKey is the key of an address as a whole.
 func vipKey(address netip.Addr) mapmem.Key {
 	return mapmem.KeyOf(address, 0, uint8(objects.XDPAgreementPROTOCOL_ANY))
 }
 
-// endpointKeys likewise lists what is in the directories of endpoints.
+// endpointKeys likewise lists the keys in the directories of endpoints.
 func (c *Revision) endpointKeys() (keys [2][]mapmem.Key) {
 	seen := map[netip.Addr]bool{}
 	for key := range c.allEndpoints() {
@@ -66,7 +66,7 @@ func (c *Revision) allEndpoints() map[endpointKey]natEndpoint {
 	return all
 }
 
-// slotKey is what the service is under.
+// slotKey is the service's key.
 func (r *Record) slotKey() mapmem.Key {
 	protocol := uint8(r.Key.Protocol)
 	if r.Key.Hairpin {

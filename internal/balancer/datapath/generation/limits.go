@@ -13,7 +13,7 @@ func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, cloc
 	for _, s := range c.services {
 		limits := turn(s.is.ID)
 		if !s.was.keepsFlows(s.is) {
-			// What had the id before has no flow left.
+			// The id's previous service has no flow left.
 			for i := range limits {
 				limits.Store(uint32(i), 0)
 			}

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Memory is the one value of the map `generation`: all that packets go by. It is
-// planned with room to spare, and changes in place for as long as that lasts.
+// Memory is the one value of the map `generation`: the whole configuration that packets go by. It is planned with
+// headroom, and changes in place for as long as that lasts.
 type Memory struct {
 	// Map is the map, nil for memory that no program reads.
 	Map       *ebpf.Map
@@ -38,7 +38,7 @@ type Memory struct {
 	Later *mapmem.Grace
 }
 
-// Capacity is what memory is made for.
+// Capacity is the number of entries of each kind that a generation's memory has room for.
 type Capacity struct {
 	services, endpoints [2]mapmem.Placement
 	indices, spares     uint32
@@ -63,7 +63,7 @@ const (
 	maxSpares  = 1<<16 - 1
 )
 
-// CapacityFor plans memory for what is there after a change.
+// CapacityFor plans memory for the configuration after a change.
 func CapacityFor(c *Revision) (Capacity, error) {
 	var p Capacity
 	var err error
@@ -91,7 +91,7 @@ func RoomyCount(n uint32) uint32 {
 	return (n + n/8 + IndexSlack) / IndexSlack * IndexSlack
 }
 
-// planArena gives the arena what the rest leaves it, at most what is good for it.
+// planArena gives the arena the rest of the memory, up to the size that it needs with headroom.
 func (p *Capacity) planArena(c *Revision) error {
 	var need, largest uint64
 	for _, r := range c.Records {
@@ -110,7 +110,7 @@ func (p *Capacity) planArena(c *Revision) error {
 	return nil
 }
 
-// layout says by constants where each vector is, and how many bytes all of them take.
+// layout returns the constants with each vector's offset, and the bytes of all of them.
 func (p *Capacity) layout() (objects.XDPSettings, uint32) {
 	s := objects.XDPSettings{BackendsCount: p.indices + p.spares, BackendsIndices: p.indices,
 		Pool4Count: uint32(len(p.pool[0])), Pool6Count: uint32(len(p.pool[1])), Own4Count: uint32(len(p.own[0])),
@@ -147,12 +147,12 @@ func vectorOf(slots uint32) objects.XDPVector {
 	return objects.XDPVector{Mask: slots - 1, Shift: mapmem.HashShift(slots)}
 }
 
-// Head is what the memory begins with.
+// Head is the header at the beginning of the memory.
 func (m *Memory) Head() *objects.XDPHead {
 	return &mapmem.ElementsOf[objects.XDPHead](m.Storage[:mapmem.CacheLine/8])[0]
 }
 
-// StoreHead writes what packets are to know of all services together.
+// StoreHead writes the flags that concern all services together.
 func (c *Revision) StoreHead(h *objects.XDPHead) {
 	var answers uint32
 	// Another balancer may know the flow, or have just told of it.
@@ -168,8 +168,7 @@ func (p *Capacity) Bytes() uint32 {
 	return size
 }
 
-// newMemory lays memory out that is all zeros, of the size that layout says. The lock
-// is the one that its user has.
+// newMemory lays memory out that is all zeros, of the size that layout returns. The lock is the one that its user has.
 func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	constants, _ := p.layout()
 	m := &Memory{Storage: all, Constants: constants, arena: mapmem.NewArena(p.arena),
@@ -190,7 +189,7 @@ func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	return m
 }
 
-// Suits says whether what is planned for good in the memory is what a change needs. There may be no room all the same.
+// Suits says whether the parts of the memory that are fixed suit a change. There may be no room all the same.
 // Schedulers that no service has any more cost packets nothing, and may come back.
 func (m *Memory) Suits(c *Revision) bool {
 	return m.Constants.Modes == c.NeededModes() && c.schedulers&^m.Constants.Schedulers == 0 && m.Lists == c.lists &&
@@ -214,7 +213,7 @@ func (m *Memory) Close() {
 	}
 }
 
-// OpenMemory opens the pinned memory of a generation. The caller unmaps and closes it.
+// OpenMemory opens the pinned memory of a generation, which the caller unmaps and closes.
 func OpenMemory(path string) (*Memory, error) {
 	m, err := ebpf.LoadPinnedMap(path, nil)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// SettleIn notes where the services are in the memory that packets go by from now on, in the order of the change's
+// SettleIn notes the services' placements in the memory that packets go by from now on, in the order of the change's
 // records.
 func (c *Revision) SettleIn(homes []Placement) {
 	for i, r := range c.Records {
@@ -22,9 +22,9 @@ func (c *Revision) SettleIn(homes []Placement) {
 // memberBytes is the size of a member.
 const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 
-// placeService finds room for a service, and writes there what packets do not read yet. What
-// is the same as in was, the service before, stays where it is. It returns false where
-// there is no room; nothing is held then. The rows are those of the service's backends.
+// placeService finds room for a service, and writes its blocks there, which packets do not read yet. Blocks that are
+// the same as in was, the service before, are shared with it. It returns false where there is no room, and holds
+// nothing then. The rows are those of the service's backends.
 func (m *Memory) placeService(is, was *Record, rows []objects.XDPBackend) (Placement, bool) {
 	h := placing{Memory: m}
 	if was != nil {
@@ -47,7 +47,7 @@ func (m *Memory) placeService(is, was *Record, rows []objects.XDPBackend) (Place
 	return home, true
 }
 
-// block says where a table and its members are.
+// block has the offsets of a table and its members.
 func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 	if slots == nil || members == nil {
 		return objects.XDPBlock{}
@@ -55,7 +55,7 @@ func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 	return objects.XDPBlock{Table: (slots.At*mapmem.CacheLine + uint32(t.Before())) / 2, Members: members.At}
 }
 
-// release lets go of what a service has; give gets what no service holds any more.
+// release drops a service's pieces; give gets those that no service holds any more.
 func (m *Memory) release(home *Placement, give func(*mapmem.Extent)) {
 	for _, e := range home.pieces() {
 		if e.Holders--; e.Holders == 0 {
@@ -64,7 +64,7 @@ func (m *Memory) release(home *Placement, give func(*mapmem.Extent)) {
 	}
 }
 
-// placing is the work of placeService.
+// placing is the state of placeService while it runs.
 type placing struct {
 	*Memory
 	old  Placement
@@ -72,7 +72,7 @@ type placing struct {
 	full bool
 }
 
-// share holds a piece once more.
+// share adds a holder to a piece.
 func share(e *mapmem.Extent) *mapmem.Extent {
 	e.Holders++
 	return e
@@ -88,7 +88,7 @@ func (h *placing) take(size int) (*mapmem.Extent, []byte) {
 	return e, h.piece(e)
 }
 
-// table houses slots, and behind them, from the next cache line on, the service's hosts.
+// table places slots, and behind them, from the next cache line on, the service's hosts.
 func (h *placing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
 	if len(t.Slots) == 0 {
 		return nil

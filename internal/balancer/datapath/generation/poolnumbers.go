@@ -10,16 +10,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// PoolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow carries the number of its
-// address, which keeps it whatever becomes of the pool: also while it is not in there, for it may come back. They are
-// not changed; each change makes others.
+// PoolNumbers are the addresses of full NAT by their numbers, of IPv4 and of IPv6. A flow's entry has the number of its
+// address. An address keeps its number through changes of the pool, also while it is not in the pool, for it may come
+// back. The value is immutable; each change makes another.
 type PoolNumbers [2][]netip.Addr
 
 // maxPoolNumbers is how many numbers there are in a family, many times the addresses of a pool. Beyond it, that of an
 // address which is not in the pool is given to another.
 const maxPoolNumbers = 1024
 
-// with returns the numbers once a pool is there.
+// with returns the numbers after a change to a pool.
 func (n PoolNumbers) with(pool lb.Pool) PoolNumbers {
 	for f := range n {
 		n[f] = slices.Clone(n[f])
@@ -88,7 +88,7 @@ func (n PoolNumbers) Number(address netip.Addr) (uint16, bool) {
 // Saved are both families' after each other, each in its order.
 func (n PoolNumbers) Saved() []netip.Addr { return slices.Concat(n[0], n[1]) }
 
-// poolNumbersOf is what was saved.
+// poolNumbersOf returns the numbers that a snapshot has.
 func poolNumbersOf(saved []netip.Addr) (n PoolNumbers) {
 	for _, address := range saved {
 		n[mapmem.Family(address)] = append(n[mapmem.Family(address)], address)

@@ -14,20 +14,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Lists of prefixes stand in a map that all programs share, each under a number of its own: a
-// service's exceptions (lb.Service.Untranslated), whose number the endpoints of its backends
-// bear, and its clients (lb.Service.Allow and Deny), whose number it bears itself. A list that
-// changes gets another number: what is there is not changed while packets read it, and ways that
-// are known by the number before are not taken for the new one's.
+// Lists of prefixes stand in a map that all programs share, each under a number of its own: a service's exceptions
+// (lb.Service.Untranslated), whose number is in the endpoints of its backends, and its clients (lb.Service.Allow and
+// Deny), whose number is in the service. A list that changes gets another number: so entries do not change while
+// packets read them, and ways that were learned under the old number are not used with the new list.
 
-// listed is a prefix, and what its list says of the addresses in it.
+// listed is a prefix, and its list's verdict on the addresses in it.
 type listed struct {
 	netip.Prefix
 	verdict objects.XDPPrefixVerdict
 }
 
-// clientList is what a service's lists say of clients. Those that are in neither get the
-// opposite of what the only list gives, and are not served where there are both.
+// clientList has the verdicts of a service's lists on clients. Those that are in neither get the opposite verdict of
+// the only list, and are not served where there are both.
 func clientList(s *lb.Service) []listed {
 	rest := objects.XDPPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {
@@ -43,7 +42,7 @@ func clientList(s *lb.Service) []listed {
 	return list
 }
 
-// unspecified is the address of zeros of another's family.
+// unspecified is the unspecified address of an address's family.
 func unspecified(like netip.Addr) netip.Addr {
 	if like.Is6() {
 		return netip.IPv6Unspecified()
@@ -60,23 +59,22 @@ func exceptionList(s *lb.Service) []listed {
 	return list
 }
 
-// PrefixMap is the map, and which keys are in it under each number.
+// PrefixMap is the map of all lists, with the keys under each number.
 type PrefixMap struct {
 	*ebpf.Map
 	Lists map[uint32][]objects.XDPPrefixKey
 }
 
-// ListBits are those of the number, which is before the address in a key.
+// ListBits is the length of the number, which is before the address in a key, in bits.
 const ListBits = 32
 
-// PrefixKey is a prefix as the data plane finds it.
+// PrefixKey is the key by which the data plane finds a prefix.
 func PrefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
 	return objects.XDPPrefixKey{Bits: ListBits + uint32(prefix.Bits()), List: number,
 		Address: mapmem.OfAddress(prefix.Addr())}
 }
 
-// Add puts the lists of a change's services that are new or have changed beside the others, which is
-// before anything bears their numbers.
+// Add adds the lists of a change's services that are new or have changed, before anything refers to their numbers.
 func (m *PrefixMap) Add(c *Revision) error {
 	for _, s := range c.services {
 		service := &s.is.Service.Service
@@ -90,8 +88,8 @@ func (m *PrefixMap) Add(c *Revision) error {
 	return nil
 }
 
-// put puts a list under a number, unless it is there, or the number is that of none. Where that
-// fails, what was put is known, and taken out with the next change.
+// put puts a list under a number, unless it is there, or the number is that of no list. Where that fails, the keys that
+// were put are known, and removed with the next change.
 func (m *PrefixMap) put(number uint32, list func() []listed) error {
 	if _, there := m.Lists[number]; there || number == 0 {
 		return nil
@@ -106,8 +104,8 @@ func (m *PrefixMap) put(number uint32, list func() []listed) error {
 	return nil
 }
 
-// Sweep takes out what no service and no endpoint of a backend that has left needs any more.
-// An entry that cannot be taken out stays; nothing finds it.
+// Sweep removes the lists that no service and no endpoint of a backend that has left needs any more. An entry that
+// cannot be removed stays; nothing finds it.
 func (m *PrefixMap) Sweep(r *Register) {
 	if len(m.Lists) == 0 {
 		return
@@ -134,7 +132,7 @@ func (m *PrefixMap) Sweep(r *Register) {
 	}
 }
 
-// RestoreLists finds out what lists the map has: the process before knew.
+// RestoreLists reads the keys of the lists that the process before has left in the map.
 func (m *PrefixMap) RestoreLists() error {
 	m.Lists = map[uint32][]objects.XDPPrefixKey{}
 	var key objects.XDPPrefixKey

@@ -11,10 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A change of a configuration that packets go by has two parts. The first finds room for
-// all that is new and writes it where no packet reads; it may fail, and leaves nothing
-// behind then. The second shows it: word by word, in an order in which a packet never
-// finds what is not there, service by service. It cannot fail.
+// A change of a configuration that packets go by has two parts. The first finds room for all new values and writes them
+// where no packet reads; it may fail, and leaves nothing behind then. The second publishes them: word by word, in an
+// order in which a packet never follows a reference to something that is not there, service by service. It cannot fail.
 
 // Publication is a change whose first part is done.
 type Publication struct {
@@ -26,7 +25,7 @@ type Publication struct {
 	// spares is how many spare rows they take.
 	spares    int
 	endpoints []slotted[natEndpoint]
-	// addresses are those that become known as a whole; their values are what they are.
+	// vips and backendAddresses are the entries of addresses as a whole that are to be added, each with its value.
 	vips, backendAddresses []slotted[netip.Addr]
 }
 
@@ -34,19 +33,19 @@ type Publication struct {
 type entry struct {
 	served
 	placement Placement
-	// slot is where it goes in its directory, unless it stays where it is.
+	// slot is its slot in the directory, unless it stays in its own.
 	slot    uint32
 	inPlace bool
 }
 
-// row is what is to be true for a backend's index.
+// row is the value that a backend's index is to have.
 type row struct {
 	index uint32
 	value objects.XDPBackend
 }
 
-// slotted is what goes into a slot of a directory that was reserved for it; or where
-// only a word of it differs, stays in its own.
+// slotted is a value for a slot of a directory that was reserved for it; where only a word of it differs, it is changed
+// in the slot that it has.
 type slotted[V any] struct {
 	key     mapmem.Key
 	of      V
@@ -74,7 +73,7 @@ func (m *Memory) PrepareOrWait(c *Revision) *Publication {
 	return p
 }
 
-// cancel gives back what was found.
+// cancel gives back the room that was found.
 func (p *Publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
@@ -119,8 +118,8 @@ func (p *Publication) placeAll() bool {
 	return true
 }
 
-// canBecome says whether a service can change without packets finding parts of
-// different times: where all but its blocks, and the flags of a transition, stays.
+// canBecome says whether a service can change in place without packets seeing a mixture: where all but its blocks, and
+// the flags of a transition, stays.
 func (l *Placement) canBecome(o *Placement) bool {
 	a, b := l.value, o.value
 	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
@@ -271,8 +270,8 @@ func (p *Publication) showEndpoints() {
 	}
 }
 
-// showAddresses makes addresses known, and counts who needs them. An endpoint that
-// changes hands is counted once.
+// showAddresses makes addresses known, and counts the services and endpoints that need them. An endpoint that changes
+// hands is counted once.
 func (p *Publication) showAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
@@ -296,7 +295,7 @@ func (p *Publication) showAddresses() {
 	}
 }
 
-// show makes a service what packets find under its key.
+// show publishes a service under its key.
 func (m *Memory) show(e *entry) {
 	directory, key := m.services[mapmem.Family(e.is.Key.VIP)], e.is.slotKey()
 	e.is.placement = e.placement
@@ -319,9 +318,9 @@ const (
 	flagsWord
 )
 
-// inPlace says how a service becomes another in which only a transition differs. A
-// packet reads the current block first and then the flags: with slots that have moved it
-// must find the flag that says so, and with the flags all that they speak of.
+// inPlace orders the writes by which a service becomes another in which only a transition differs. A packet reads the
+// current block first and then the flags: where it finds slots that have moved it must find SERVICE_MOVED, too, and
+// with a flag all that the flag refers to.
 func inPlace(before, after *objects.XDPService) []mapmem.Step {
 	to, both := mapmem.WordsOf(after), *after
 	both.Flags |= before.Flags
@@ -335,8 +334,8 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 		mapmem.Step{At: flagsWord, Word: to[flagsWord]})
 }
 
-// noteBase keeps whether the words of the base may be written, for another base: not
-// while packets may be reading of the last.
+// noteBase notes when the words of the base may be written for another base: not while packets may be reading the last
+// one.
 func (m *Memory) noteBase(e *entry) {
 	e.is.placement.baseIdle = e.was.placement.baseIdle
 	if e.was.placement.hasBase() && !e.is.placement.hasBase() {
@@ -346,17 +345,17 @@ func (m *Memory) noteBase(e *entry) {
 	}
 }
 
-// hasBase says whether packets are told of a base.
+// hasBase says whether the service's flags show a base.
 func (l *Placement) hasBase() bool {
 	return l.value.Flags&uint16(objects.XDPServiceFlagSERVICE_BASE) != 0
 }
 
-// retire lets go of what a service had, once no packet reads it.
+// retire frees a service's previous pieces, once no packet reads them.
 func (m *Memory) retire(home *Placement) {
 	m.release(home, func(e *mapmem.Extent) { m.Later.Later(func() { m.arena.Give(e) }) })
 }
 
-// remove takes a service out.
+// remove removes a service.
 func (m *Memory) remove(was *Record) {
 	directory := m.services[mapmem.Family(was.Key.VIP)]
 	directory.Remove(was.slotKey(), m.Later)
@@ -369,7 +368,7 @@ func (m *Memory) remove(was *Record) {
 	}
 }
 
-// forget takes out previous endpoints that no backend has taken over.
+// forget removes previous endpoints that no backend has taken over.
 func (m *Memory) forget(c *Revision) {
 	for _, key := range c.Places.forgotten {
 		if _, claimed := c.Places.endpoints[key]; claimed {

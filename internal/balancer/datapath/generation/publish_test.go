@@ -88,7 +88,7 @@ func (p *plane) settle(flowsOf map[uint32]uint64) {
 	}
 }
 
-// sighting is what a packet reads of a service, in the order in which it does.
+// sighting has the words of a service that a packet reads, in the order in which it reads them.
 type sighting struct {
 	service objects.XDPService
 	// slot is the one of the hash, with its bit.
@@ -438,7 +438,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 	}
 }
 
-// strange says what is wrong with a sighting, if anything.
+// strange returns the fault of a sighting, if it has one.
 func strange(got sighting, found bool, backends int) string {
 	known := func(b objects.XDPBackend) bool {
 		port := mapmem.NetworkOrder(b.Port)

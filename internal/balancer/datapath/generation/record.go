@@ -13,8 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Record is a service as the data plane has it. It is not changed; each change makes
-// another.
+// Record is a service as it is in the data plane. It is immutable; each change makes another.
 type Record struct {
 	Key     lb.ServiceKey
 	Service lb.RoutedService
@@ -30,7 +29,7 @@ type Record struct {
 	// Remembers: every flow of the service is remembered.
 	Remembers bool
 	View      tables.View
-	// published is when the service came; zero where a process before had it.
+	// published is when the service was added; zero where an earlier process had it.
 	published time.Time
 	// digests is shared by records that differ in the course of a transition only.
 	digests *digests
@@ -159,7 +158,7 @@ func (r *Record) flags() uint16 {
 // Nanoseconds of a second.
 const second = uint64(time.Second)
 
-// PutTurn writes the limits of the service, and what replies to full NAT become.
+// PutTurn writes the limits of the service, and the source that full NAT's replies get.
 func (r *Record) PutTurn(turn mapmem.Storage) {
 	limits := r.Service.Limits
 	var interval, burst uint64
@@ -188,7 +187,7 @@ func (r *Record) PutLoad(load mapmem.Storage, i int) {
 	mapmem.StoreHalf(load, 2, backend.Lower)
 }
 
-// forgiveLoad forgets what a backend has refused that had the index before.
+// forgiveLoad clears the penalty of the backend that had the index before.
 func forgiveLoad(load mapmem.Storage) {
 	mapmem.StoreHalf(load, 4, 0)
 	mapmem.StoreHalf(load, 5, 0)
@@ -217,8 +216,8 @@ var ModeNumbers = map[lb.Mode]objects.XDPMode{
 // LooksUp says whether packets of the service look for their flow.
 func (r *Record) LooksUp() bool { return r.Remembers || r.View.InTransition() }
 
-// Place is where a backend lives in the maps. It keeps its place for as long
-// as it is configured, so that its counters and its flows stay its own.
+// Place is a backend's index and generation in the maps. It keeps both for as long as it is configured, so that its
+// counters and its flows stay its own.
 type Place struct {
 	Index uint32
 	// Generation tells this owner of the index from those before it. It is not 0.
@@ -228,7 +227,7 @@ type Place struct {
 // Placement is where a service is in the memory of a generation: what packets read.
 type Placement struct {
 	value objects.XDPService
-	// The pieces of its blocks; nil where there is nothing to be there.
+	// The pieces of its blocks; nil where a block is empty.
 	table, members, baseTable, baseMembers *mapmem.Extent
 	// baseIdle says that no packet is left that has read of an earlier base; nil: there
 	// was none.
@@ -246,8 +245,8 @@ func (l *Placement) pieces() []*mapmem.Extent {
 	return all
 }
 
-// digests are what is known of a service's digest. It is made when it is first asked for, for that of a large
-// table takes milliseconds, and a change must not wait for it.
+// digests has a service's digest, once it was computed. That is when it is first asked for, since a large table's takes
+// milliseconds, and a change must not wait for it.
 type digests struct {
 	once  sync.Once
 	value uint64

@@ -8,12 +8,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// ReplyKeys returns what is known after the change.
+// ReplyKeys returns the keys of replies after the change.
 func (c *Revision) ReplyKeys(secret uint64) flowtable.ReplyKeys {
 	return ReplyKeysOf(c.Records, c.Numbers().pooled(c.pool()), secret)
 }
 
-// ReplyKeysOf returns what is known of those services, with those addresses of the pool.
+// ReplyKeysOf returns the keys of replies to those services, with those addresses of the pool.
 func ReplyKeysOf(records []*Record, numbers PoolNumbers, secret uint64) flowtable.ReplyKeys {
 	r := flowtable.ReplyKeys{Secret: secret, Protocols: map[uint32]uint8{}, Ends: map[uint32]flowtable.BackendEnd{}}
 	for f := range r.Pool {

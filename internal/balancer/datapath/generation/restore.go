@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// Restore makes a register of what a process before has written down. Its services have no
-// paths: to the next change all of them differ.
+// Restore makes a register of an earlier process's snapshot. Its services have no paths: to the next change all of them
+// differ.
 func Restore(s *snapshot.Snapshot) (*Register, error) {
 	r := NewRegister()
 	r.Places = restorePlaces(&s.Head)
@@ -28,7 +28,7 @@ func Restore(s *snapshot.Snapshot) (*Register, error) {
 		r.State.Services = append(r.State.Services, is.Service)
 		r.take(is, s.Services[i].GroupID)
 	}
-	for _, e := range s.Former {
+	for _, e := range s.Previous {
 		r.Places.Previous[endpointKey{e.Address, e.Protocol}] = natEndpoint{VIP: e.VIP, mss: e.MSS, Index: e.Index,
 			service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: e.Exceptions, Until: e.Until}
 		r.Places.Holders[e.Index]++

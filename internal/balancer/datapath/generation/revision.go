@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// Register is what the control plane knows of what the data plane has. It changes
-// only when the data plane has.
+// Register is the control plane's record of the data plane's contents. It changes only after the data plane has.
 type Register struct {
 	State lb.State
 	// Records are in the order of the state.
@@ -25,7 +24,7 @@ type Register struct {
 	// Unused says whether the data plane has forwarded no packet of a service yet. Where it is nil, every service
 	// counts as used.
 	Unused func(*Record) bool
-	// What the janitor knows of them, by index and by id.
+	// The janitor's view of backends, by index, and of services, by id.
 	FlowBackends []flowtable.Backend
 	FlowServices []flowtable.Service
 }
@@ -34,20 +33,18 @@ func NewRegister() *Register {
 	return &Register{ByKey: map[lb.ServiceKey]*Record{}, Places: newPlaces()}
 }
 
-// Revision is what is to become of the data plane: put together first, and made as a
-// whole or not at all.
+// Revision is a change of the data plane: prepared first, and made as a whole or not at all.
 type Revision struct {
 	State   lb.State
 	Records []*Record
-	// services are those that are new or differ, in the order of the state, and left
-	// those that are no more.
+	// services are those that are new or differ, in the order of the state, and left those that were removed.
 	services []served
 	left     []*Record
 	Places   *PlaceChange
 	summary
 }
 
-// summary is what the services need of the program and of the shared maps.
+// summary has the features of the program, and the shared maps, that the services need.
 type summary struct {
 	// Modes has a bit for each that a service has.
 	Modes uint32
@@ -59,7 +56,7 @@ type summary struct {
 	lists bool
 	// hairpins: some service is a hairpin.
 	hairpins bool
-	// poolAnswers: some service of full NAT answers what it cannot send on.
+	// poolAnswers: some service of full NAT answers packets that it cannot send on.
 	poolAnswers bool
 }
 
@@ -77,10 +74,10 @@ func (s *summary) summarize(r *Record) {
 	s.poolAnswers = s.poolAnswers || r.Service.Mode == lb.FullNAT && r.Service.Limits.Refuse == lb.RefuseByReset
 }
 
-// served is a service before, nil if there was none, and after a change.
+// served is a service before a change, nil if there was none, and after it.
 type served struct{ was, is *Record }
 
-// Plan says what is to change for a state. Errors are of what cannot be.
+// Plan returns the change that leads to a state. Errors name the parts of the state that cannot be had.
 func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revision, error) {
 	c := &Revision{State: state, Records: make([]*Record, len(state.Services)), Places: r.Places.beginChange(now)}
 	stay := 0
@@ -114,7 +111,7 @@ func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revis
 	return c, nil
 }
 
-// Unchanged returns a change of nothing.
+// Unchanged returns an empty change.
 func (r *Register) Unchanged(now time.Time) *Revision {
 	c := &Revision{State: r.State, Records: r.Records, Places: r.Places.beginChange(now)}
 	c.Places.free = r.Places.free
@@ -175,22 +172,22 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	return nil
 }
 
-// FirstTables is for how long the tables of a service that has just come may be incomplete: until the MAC addresses of
-// its backends are known.
+// FirstTables is for how long the tables of a new service may be incomplete: until the MAC addresses of its backends
+// are known.
 const FirstTables = lb.DefaultUDPWindow
 
-// begins says whether there is no flow of a service yet that has just come, because none of its packets was sent on.
-// UDP's packets do not say that they are new: each would go by the first table for the whole window, which may have
-// only the backend whose MAC address was known first. A datagram that comes just now begins where the next one does not
-// go.
+// begins says whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not show
+// whether they begin a flow: each would go by the first table for the whole window, which may have only the backend
+// whose MAC address was known first. A datagram that arrives during the change may so go to another backend than the
+// next one.
 func (s served) begins(r *Register, now time.Time) bool {
 	return s.was != nil && s.was.Service.Protocol == lb.UDP && r.Unused != nil &&
 		now.Sub(s.was.published) < FirstTables &&
 		r.Unused(s.was)
 }
 
-// view returns that of the service with its next table; fresh: there are no flows that went by the one before. A
-// transition of other balancers goes on.
+// view returns the service's view with its next table; fresh: no flows went by the table before. A transition of other
+// balancers goes on.
 func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View {
 	if s.was == nil || fresh && !s.was.View.InTransition() {
 		return tables.View{}.With(next, now, 0, tables.TableChange{})
@@ -228,8 +225,7 @@ func (c *Revision) assignPlaces() {
 	}
 }
 
-// NeededModes returns those that the program must know, as bits. Endpoints of backends
-// that have left need NAT.
+// NeededModes returns the modes that the program must support, as bits. Endpoints of backends that have left need NAT.
 func (c *Revision) NeededModes() uint32 {
 	modes := c.Modes
 	if len(c.Places.gone) > 0 || len(c.Places.Places.Previous) > len(c.Places.forgotten) {
@@ -238,14 +234,15 @@ func (c *Revision) NeededModes() uint32 {
 	return modes
 }
 
-// Takes says whether flows of a backend find service and backend here, and are looked for.
+// Takes says whether other balancers' flows of a backend can be taken here: service and backend are configured, and
+// packets look for their entries.
 func (r *Register) Takes(key lb.BackendKey) bool {
 	record := r.ByKey[key.Service]
 	_, known := r.Places.Backends[key]
 	return record != nil && known && record.LooksUp()
 }
 
-// pool returns what full NAT sends from, nothing where no service has that mode.
+// pool returns the addresses and ports that full NAT sends from, none where no service has that mode.
 func (c *Revision) pool() lb.Pool {
 	if c.NeededModes()&(1<<objects.XDPModeMODE_FULLNAT) == 0 {
 		return lb.Pool{}
@@ -253,7 +250,7 @@ func (c *Revision) pool() lb.Pool {
 	return c.State.Pool
 }
 
-// hairpin returns who is served by hairpins, nothing where there are none.
+// hairpin returns the clients that hairpins serve, none where there are no hairpins.
 func (c *Revision) hairpin() lb.Hairpin {
 	if !c.hairpins {
 		return lb.Hairpin{}

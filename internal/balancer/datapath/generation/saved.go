@@ -31,8 +31,8 @@ func (r *PlaceChange) Saved() snapshot.Head {
 		previous[key] = r.previousOf(e)
 	}
 	for key, e := range previous {
-		head.Former = append(head.Former, snapshot.Endpoint{Address: key.address, Protocol: key.protocol, VIP: e.VIP,
-			MSS: e.mss, Index: e.Index, Exceptions: e.exceptions, Until: e.Until})
+		head.Previous = append(head.Previous, snapshot.Endpoint{Address: key.address, Protocol: key.protocol,
+			VIP: e.VIP, MSS: e.mss, Index: e.Index, Exceptions: e.exceptions, Until: e.Until})
 	}
 	return head
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// NoteUnremembered notes for what services of a change there may be such flows from now on:
-// before packets find the change.
+// NoteUnremembered notes the services of a change that may have such flows from now on, before packets find the change.
 func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock uint32) {
 	for _, s := range c.services {
 		if s.is.Service.Mode != lb.NAT || !s.is.Remembers {
@@ -25,8 +24,8 @@ func (c *Revision) NoteUnremembered(turn func(id uint32) mapmem.Storage, clock u
 	}
 }
 
-// returns says whether a service has a backend that left of late and is there again: it is
-// another to the flows that it had.
+// returns says whether a service has a backend that left lately and is configured again: to its earlier flows it is
+// another backend.
 func (r *PlaceChange) returns(is *Record) (returns bool) {
 	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
 		previous, there := r.Places.Previous[key]

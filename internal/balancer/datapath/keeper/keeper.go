@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package keeper keeps a data plane beyond its process: the pins of its programs, maps and links, and the snapshots of
-// what only its process knows. What it cannot write or pin never holds up a change: that is a fault, and is tried
-// again. It says what was kept of which data plane, and takes it away; who goes on with it is datapath.
+// the state that only its process has. A write or a pin that fails never holds up a change: it is noted as a fault, and
+// tried again. The package also describes a kept data plane, and removes it; package datapath takes it over.
 package keeper
 
 import (
@@ -25,11 +25,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// A data plane that is kept outlives its process: its links, programs and maps are pinned, and
-// a snapshot says what the process knew of them. Each loaded generation is a set of pins. The
-// snapshot of a change is written before it is made; its number is in the generation's memory
-// before packets meet the first part of it, and so says which snapshot holds. What cannot be
-// written or pinned never holds up a change: it is noted as a fault, and tried again.
+// A data plane that is kept outlives its process: its links, programs and maps are pinned, and a snapshot has the
+// process's knowledge of them. Each loaded generation is a set of pins. The snapshot of a change is written before the
+// change is made; its number is in the generation's memory before packets meet the first part of the change, and so
+// names the valid snapshot. A write or a pin that fails never holds up a change: it is noted as a fault, and tried
+// again.
 
 // Keep says where a data plane is kept.
 type Keep struct {
@@ -50,14 +50,14 @@ type Keeper struct {
 	Number, Set uint64
 	// PinContent is that of the store; tests have one that fails.
 	PinContent func(name string, data []byte) error
-	// unwritten is the last snapshot where it is no file, and its number.
+	// unwritten is the last snapshot, where it could not be written to a file, and its number.
 	unwritten       []byte
 	unwrittenNumber uint64
-	// Size is that of the last snapshot, and Reserved the room that the file for the next one has, in bytes, as far as
-	// they are known.
+	// Size is the last snapshot's, and Reserved the room in the file for the next one, in bytes, as far as they are
+	// known.
 	Size, Reserved int64
-	// Lost: the directory that was locked is not at its path any more, and what is kept is not pinned in the
-	// one in its place yet. Note says that it was, until it is read.
+	// Lost: the directory that was locked is not at its path any more, and nothing is pinned in the one in its place
+	// yet. Note is the message about the loss, until it is read.
 	Lost bool
 	Note string
 	// Lines are the encoded services of the last snapshot.
@@ -79,7 +79,7 @@ func New(keep *Keep) *Keeper {
 	return k
 }
 
-// Show tells packets' memory which snapshot holds.
+// Show writes the number of the valid snapshot into the generation's memory.
 func (k *Keeper) Show(m *generation.Memory) {
 	if k != nil {
 		atomic.StoreUint64(&m.Head().Snapshot, k.Number)
@@ -111,14 +111,14 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 	}
 }
 
-// Lose notes that something could not be pinned. Packets go by it all the same, and keepAgain pins it later.
+// Lose notes that something could not be pinned. It is in use all the same, and KeepAgain pins it later.
 func (k *Keeper) Lose(err error) {
 	k.Lost = true
-	k.Files.Note(WhatPins, k.Store.Dir(), err, false)
+	k.Files.Note(PinsSubject, k.Store.Dir(), err, false)
 }
 
-// WhatPins is what a fault of the pins is about.
-const WhatPins = "what the next process goes on with of the data plane"
+// PinsSubject names the pins in messages about their faults.
+const PinsSubject = "what the next process goes on with of the data plane"
 
 // GenerationPin names the pin of a generation's memory.
 const GenerationPin = "generation"
@@ -126,8 +126,8 @@ const GenerationPin = "generation"
 // SocketPrefix begins the names of the pins of links to sockets.
 const SocketPrefix = "sockets-"
 
-// ProgramPin names the pin of the program on the interface of an index. Neither it nor a link
-// goes by the order of the interfaces, which a change of them changes.
+// ProgramPin names the pin of the program on the interface of an index. Neither its name nor a link's depends on the
+// order of the interfaces, which may change.
 func ProgramPin(index int) string { return programPrefix + strconv.Itoa(index) }
 
 const programPrefix = "program-"
@@ -157,8 +157,8 @@ func (p ProgramPinner) PinCopy(path string) error {
 	return errors.Join(again.Pin(path), again.Close())
 }
 
-// RemoveOld removes the pins and the snapshots of before. What cannot be removed is tried again
-// after the next change; it costs memory, and harms nothing.
+// RemoveOld removes the previous pins and snapshots. Those that cannot be removed cost memory only, and are tried again
+// after the next change.
 func (k *Keeper) RemoveOld(g *loader.Programs) {
 	if k == nil {
 		return
@@ -173,7 +173,7 @@ func (k *Keeper) RemoveOld(g *loader.Programs) {
 func (k *Keeper) GiveUp(g *loader.Programs) {
 	if k != nil && g != nil {
 		_ = k.Store.Keep(g.Set)
-		// A snapshot of what did not come into use would later be taken for the newest that did.
+		// The snapshot of a change that was not made would later be taken for the newest one.
 		k.Sweep(k.holding(g.Memory))
 		k.goBack(k.holding(g.Memory))
 	}
@@ -187,8 +187,8 @@ func (k *Keeper) Forget() error {
 	return errors.Join(k.removeSnapshots(), k.Store.Remove())
 }
 
-// Clear takes off what is attached by links and removes all pins. The links are closed here: where only a
-// pin is removed, the kernel takes the program off a moment later, and the interface has it until then.
+// Clear detaches all links and removes all pins. The links are closed here: where only a pin is removed, the kernel
+// takes the program off a moment later, and the interface has it until then.
 func (k *Keeper) Clear() error {
 	err := k.clearDispatched()
 	names, failed := k.Store.Links()
@@ -209,7 +209,7 @@ func removeFile(path string) error {
 	return nil
 }
 
-// Hold pins what keeps a program on an interface. Where it cannot be pinned, it is there all the same.
+// Hold pins the link that keeps a program on an interface. Where that fails, the program is attached all the same.
 func (k *Keeper) Hold(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
 	l, is := h.(link.Link)
 	if k == nil || !is {

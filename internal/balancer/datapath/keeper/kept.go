@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Kept is what is known of a data plane without its process.
+// Kept describes a data plane that is kept without its process.
 type Kept struct {
 	// Dir is where its pins are.
 	Dir string
@@ -27,14 +27,14 @@ type Kept struct {
 	Interfaces []string
 	Services   int
 	Changed    time.Time
-	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, but for a part of a second; zero
-	// where that never comes, or cannot be told. IsAside says whether they are left to it now.
+	// FailOpen is when packets for the VIPs begin or began to be left to the kernel, to within a second; zero where
+	// they never will be, or where that is unknown. IsFailOpen says whether they are left to it now.
 	FailOpen   time.Time
 	IsFailOpen bool
 }
 
-// Read says what is kept, without touching it. What it cannot tell is an error, and Dir
-// is known all the same.
+// Read describes the data plane that is kept, without touching it. Of one that cannot be read it returns an error, and
+// Dir all the same.
 func Read(keep *Keep) (Kept, error) {
 	k, kept := New(keep), Kept{Dir: keep.Store.Dir()}
 	s, err := k.read()
@@ -49,8 +49,8 @@ func Read(keep *Keep) (Kept, error) {
 	return kept, err
 }
 
-// FirstInterface returns the interface that carries the VIPs of what a process keeps, or has left:
-// its index, and the name that it had. It asks for no lock.
+// FirstInterface returns the interface that carries the VIPs of a data plane that a process keeps, or has left: its
+// index, and the name that it had. It takes no lock.
 func FirstInterface(keep *Keep) (index int, name string, err error) {
 	s, err := New(keep).read()
 	if err != nil {
@@ -65,8 +65,8 @@ func FirstInterface(keep *Keep) (index int, name string, err error) {
 // read returns the newest snapshot.
 func (k *Keeper) read() (*snapshot.Snapshot, error) { return k.Newest(k.Latest(0)) }
 
-// failOpenAt returns when what is kept steps aside (zero: never), and whether it has: that is its own to say, for it
-// looks at the time four times a second.
+// failOpenAt returns when the kept data plane fails open (zero: never), and whether it has: its own memory says so,
+// since its timer checks four times a second.
 func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {
@@ -86,14 +86,14 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 	return when, head.Orphaned != 0, nil
 }
 
-// Sweep removes what is kept where it was attached by links, and none of them is on an interface
-// any more: those, or their network namespace, are gone. It says whether it has.
+// Sweep removes a kept data plane that was attached by links of which none is on an interface any more: the interfaces,
+// or their network namespace, are gone. It says whether it removed one.
 func Sweep(keep *Keep) (swept bool, err error) {
 	names, err := keep.Store.Links()
 	// Programs at sockets are on no interface.
 	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, SocketPrefix) })
 	if err != nil || len(names) == 0 {
-		return false, err // a filter may be attached, which shows by nothing here
+		return false, err // a filter may be attached, of which there is no sign here
 	}
 	for _, name := range names {
 		on, err := attach.InterfaceOf(keep.Store.Path("", name))
@@ -104,7 +104,7 @@ func Sweep(keep *Keep) (swept bool, err error) {
 	return true, New(keep).Forget()
 }
 
-// Interfaces are those that programs may be on, by what the snapshots say.
+// Interfaces are those that programs may be on, according to the snapshots.
 func (k *Keeper) Interfaces() (ports []attach.Port) {
 	numbers, _ := k.Snapshots()
 	for _, number := range numbers {
@@ -125,8 +125,8 @@ func (k *Keeper) Interfaces() (ports []attach.Port) {
 	return ports
 }
 
-// Unpinned says that a process has left a snapshot, and nothing is pinned of what it describes; empty where
-// there is none. Where its program is attached all the same, its pins cannot be seen, and that is an error.
+// Unpinned says that a process has left a snapshot, and that nothing of the data plane in it is pinned; empty where
+// there is none. Where its program is attached all the same, its pins are out of sight, and that is an error.
 func (k *Keeper) Unpinned() (because string, err error) {
 	s, err := k.read()
 	if err != nil || s.Cookie != k.Cookie {
@@ -141,10 +141,10 @@ func (k *Keeper) Unpinned() (because string, err error) {
 	return "nothing of it is pinned any more: its bpf file system was unmounted or mounted anew, or the machine was started anew", nil
 }
 
-// Detach takes what is kept off the interfaces, and removes it, also where another build
-// has made it or it cannot be read. Without a store, since nothing is pinned, it removes filters, which need no
-// pin. The interfaces are those that it may be attached to besides those that
-// it says itself. Call it in their network namespace.
+// Detach takes the kept data plane off its interfaces, and removes it, also where another build has made it or it
+// cannot be read. Without a store, since nothing is pinned, it removes filters, which need no pin. The interfaces are
+// those that the data plane may be attached to besides those that its snapshot names. Call it in their network
+// namespace.
 func Detach(keep *Keep, interfaces []string) error {
 	k := New(keep)
 	ports := k.Interfaces()
@@ -157,6 +157,6 @@ func Detach(keep *Keep, interfaces []string) error {
 	if k.Store == nil {
 		return err
 	}
-	// A start that finds something attached needs its snapshot: that goes after what is attached.
+	// A start that finds programs attached needs their snapshot: so that is removed after they are detached.
 	return errors.Join(err, k.Clear(), k.Forget())
 }

@@ -56,7 +56,8 @@ func ClosePrograms(programs map[int]*ebpf.Program) {
 	}
 }
 
-// passPin names the pin, in a set, of what stands in for our programs in libxdp's dispatchers while the hook changes.
+// passPin names the pin, in a set, of the program that stands in for ours in libxdp's dispatchers while the hook
+// changes.
 const passPin = "pass"
 
 // PinPass pins the program that takes the place of ours in dispatchers, in the set of the generation that comes into
@@ -72,7 +73,7 @@ func (k *Keeper) PinPass(g *loader.Programs, pass *ebpf.Program) error {
 	return nil
 }
 
-// passOf returns the number of what stood in for our programs, 0 where nothing did.
+// passOf returns the number of the program that stood in for ours, 0 where none did.
 func passOf(store *pins.Store, set uint64) (ebpf.ProgramID, error) {
 	path := store.Path(pins.Set(set), passPin)
 	p, err := ebpf.LoadPinnedProgram(path, nil)
@@ -91,7 +92,7 @@ func passOf(store *pins.Store, set uint64) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// ProgramsOf lists the numbers of the programs of sets, and of what stood in for them.
+// ProgramsOf lists the numbers of the programs of sets, and of those that stood in for them.
 func ProgramsOf(store *pins.Store, sets []uint64) (ids []ebpf.ProgramID, err error) {
 	for _, set := range sets {
 		programs, numbers, err := OpenPrograms(store, set)
@@ -114,8 +115,8 @@ func ProgramsOf(store *pins.Store, sets []uint64) (ids []ebpf.ProgramID, err err
 	return slices.Compact(ids), nil
 }
 
-// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes what is left of dispatchers
-// that had them or were to.
+// clearDispatched takes the programs of all sets out of libxdp's dispatchers, and removes the remains of dispatchers
+// that had them or were to have them.
 func (k *Keeper) clearDispatched() error {
 	sets, err := k.Store.Sets()
 	if err != nil || len(sets) == 0 {

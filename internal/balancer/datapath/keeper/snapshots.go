@@ -19,19 +19,19 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// A snapshot is a file with its number in the name. Two take turns: the one before becomes the reserve, with room
-// for the next, so that a file system that others fill meanwhile takes that all the same. Where the file cannot be
-// written, the snapshot is pinned as the data plane itself is; where that fails too, changes go on without, and the
-// number in packets' memory is one that no snapshot has: then the newest one is of use to a next process, with care.
+// A snapshot is a file with its number in the name. Two take turns: the previous one becomes the reserve, with room for
+// the next, so that the next can be written even where others fill the file system meanwhile. Where the file cannot be
+// written, the snapshot is pinned as the data plane itself is; where that fails too, changes go on without one, and the
+// number in the generation's memory is one that no snapshot has: then the next process uses the newest one, with care.
 
-// whatSnapshot is what a fault of the snapshot is about.
-const whatSnapshot = "the snapshot of the data plane"
+// snapshotSubject names the snapshot in messages about its faults.
+const snapshotSubject = "the snapshot of the data plane"
 
 const (
 	// reserveSuffix ends the name of the file that the next snapshot is written into.
 	reserveSuffix = ".reserve"
-	// ReserveLeast is the least room that is reserved beyond the length of the last snapshot, in bytes; a quarter
-	// of it is besides.
+	// ReserveLeast is the least room that is reserved beyond the length of the last snapshot and a quarter of it, in
+	// bytes.
 	ReserveLeast = 16 << 10
 )
 
@@ -51,7 +51,7 @@ func (k *Keeper) Write(number uint64, data []byte) {
 	err := k.writeFile(number, data)
 	if err == nil {
 		k.unwritten = nil
-		k.Files.Note(whatSnapshot, k.Snapshot, nil, false)
+		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
@@ -59,10 +59,12 @@ func (k *Keeper) Write(number uint64, data []byte) {
 }
 
 // Fault notes that there is no file of the present snapshot.
-func (k *Keeper) Fault(err error, pinned bool) { k.Files.Note(whatSnapshot, k.Snapshot, err, pinned) }
+func (k *Keeper) Fault(err error, pinned bool) {
+	k.Files.Note(snapshotSubject, k.Snapshot, err, pinned)
+}
 
-// WriteAgain retries what the file system refused before: it writes the last snapshot to its file, if only the pinned
-// copy has it, and reserves room for the next one.
+// WriteAgain retries writes that have failed: it writes the last snapshot to its file, if there is only a pinned copy,
+// and reserves room for the next one.
 func (k *Keeper) WriteAgain() {
 	if k.unwritten != nil {
 		k.Write(k.unwrittenNumber, k.unwritten)
@@ -74,14 +76,14 @@ func (k *Keeper) WriteAgain() {
 	k.reserve()
 }
 
-// goBack takes a snapshot for the last one after a change that was not made.
+// goBack makes a snapshot the last one again after a change that was not made.
 func (k *Keeper) goBack(number uint64) {
 	if k.unwritten == nil || k.unwrittenNumber <= number {
 		return
 	}
 	k.unwritten = nil
 	if slices.Contains(k.SnapshotFiles(), number) {
-		k.Files.Note(whatSnapshot, k.Snapshot, nil, false)
+		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, _ = k.load(number)
@@ -100,8 +102,7 @@ func (k *Keeper) writeFile(number uint64, data []byte) error {
 		return err
 	}
 	if _, err = file.Write(data); err == nil {
-		// What it had before may be longer. Room beyond the end, which this gives back, belongs to the file from
-		// here on.
+		// Its old content may be longer. Truncating gives reserved room beyond the end back, too.
 		err = file.Truncate(int64(len(data)))
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
@@ -113,7 +114,7 @@ func (k *Keeper) writeFile(number uint64, data []byte) error {
 	return err
 }
 
-// reserve has the file for the next snapshot take its room now. Where there is none, the next snapshot may find some.
+// reserve allocates the room of the next snapshot's file now. Where there is none, the next snapshot may find some.
 func (k *Keeper) reserve() {
 	fsys, want := k.Files.FileSystem(), k.Size+max(k.Size/4, ReserveLeast)
 	if k.Size == 0 || k.Reserved >= want {
@@ -139,7 +140,7 @@ func (k *Keeper) load(number uint64) ([]byte, error) {
 	return data, err
 }
 
-// Decode reads a snapshot: its file, or where that is missing or damaged what is pinned.
+// Decode reads a snapshot: its file, or where that is missing or damaged the pinned copy.
 func (k *Keeper) Decode(number uint64) (*snapshot.Snapshot, error) {
 	data, err := os.ReadFile(k.File(number))
 	var s *snapshot.Snapshot
@@ -163,8 +164,8 @@ func (k *Keeper) Decode(number uint64) (*snapshot.Snapshot, error) {
 	return s, nil
 }
 
-// Newest returns the snapshot of a number; where there is none of it, for it could be kept nowhere, the one
-// before. A snapshot that is there and cannot be read is an error: an older one would say less than is known.
+// Newest returns the snapshot of a number; where it is missing, since it could be kept nowhere, the one before. A
+// snapshot that is there and cannot be read is an error: an older one would lack changes that this one has.
 func (k *Keeper) Newest(number uint64) (*snapshot.Snapshot, error) {
 	s, err := k.Decode(number)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -186,14 +187,14 @@ func (k *Keeper) holding(m *generation.Memory) uint64 {
 	return slices.Max(append(numbers, 0))
 }
 
-// Sweep removes all snapshots but one, and keeps the room of a file for the next.
+// Sweep removes all snapshots but one, and keeps a file's room for the next one.
 func (k *Keeper) Sweep(but uint64) {
 	fsys := k.Files.FileSystem()
 	for _, n := range k.SnapshotFiles() {
 		if n == but {
 			continue
 		}
-		// Its room is the reserve from here on, whatever others have taken of the file system.
+		// From here on its room is the reserve, however full others have made the file system.
 		_, err := fsys.Stat(k.Snapshot + reserveSuffix)
 		if !errors.Is(err, fs.ErrNotExist) || fsys.Rename(k.File(n), k.Snapshot+reserveSuffix) != nil {
 			_ = fsys.Remove(k.File(n))
@@ -207,7 +208,7 @@ func (k *Keeper) Sweep(but uint64) {
 	}
 }
 
-// Snapshots lists the numbers of those that there are, as files or pinned.
+// Snapshots lists the numbers of all snapshots, as files or pinned.
 func (k *Keeper) Snapshots() (numbers []uint64, err error) {
 	numbers = k.SnapshotFiles()
 	for _, n := range k.Pinned() {
@@ -216,13 +217,13 @@ func (k *Keeper) Snapshots() (numbers []uint64, err error) {
 		}
 	}
 	if len(numbers) == 0 {
-		// Why there are none, if there is a reason.
+		// An unreadable directory is why there are none.
 		_, err = os.Stat(filepath.Dir(k.Snapshot))
 	}
 	return numbers, err
 }
 
-// SnapshotFiles lists the numbers of those that are files.
+// SnapshotFiles lists the numbers of the snapshots that are files.
 func (k *Keeper) SnapshotFiles() []uint64 {
 	entries, _ := os.ReadDir(filepath.Dir(k.Snapshot))
 	names := make([]string, len(entries))
@@ -232,7 +233,7 @@ func (k *Keeper) SnapshotFiles() []uint64 {
 	return numbersAfter(filepath.Base(k.Snapshot)+".", names)
 }
 
-// Pinned lists the numbers of those that are pinned.
+// Pinned lists the numbers of the snapshots that are pinned.
 func (k *Keeper) Pinned() []uint64 {
 	if k.Store == nil {
 		return nil
@@ -252,7 +253,7 @@ func numbersAfter(prefix string, names []string) (numbers []uint64) {
 	return numbers
 }
 
-// removeSnapshots removes all of them, and the reserve.
+// removeSnapshots removes all snapshots, and the reserve.
 func (k *Keeper) removeSnapshots() (err error) {
 	for _, n := range k.SnapshotFiles() {
 		err = errors.Join(err, removeFile(k.File(n)))
@@ -263,8 +264,8 @@ func (k *Keeper) removeSnapshots() (err error) {
 	return errors.Join(err, removeFile(k.Snapshot+reserveSuffix))
 }
 
-// Latest returns the greatest number of a snapshot that there is, at least the one given: one
-// of a change that was not made is not written over.
+// Latest returns the greatest number of any snapshot, at least the one given: so the snapshot of a change that was not
+// made is not overwritten.
 func (k *Keeper) Latest(number uint64) uint64 {
 	numbers, _ := k.Snapshots()
 	return max(number, slices.Max(append(numbers, number)))

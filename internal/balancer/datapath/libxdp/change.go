@@ -20,7 +20,7 @@ import (
 // Place is an interface whose dispatcher a program of ours is in, or is to be.
 type Place struct {
 	nic *nic
-	// version and generic are what a dispatcher is made with where there is none.
+	// version and generic are the protocol and the mode of a dispatcher that is made where there is none.
 	version byte
 	generic bool
 	// ours are programs that only this place has had. They tell pins that a killed process has left, see sweep.
@@ -37,7 +37,7 @@ func Open(index int, generic bool) (*Place, error) {
 	return &Place{nic: n, version: versionInUse(), generic: generic}, nil
 }
 
-// versionInUse returns the version of the dispatchers that there are, so that the libxdp of this host goes on with
+// versionInUse returns the version of the dispatchers that there are, so that the libxdp of this host can work with
 // ours: it refuses newer ones, and does not add to older ones.
 func versionInUse() byte {
 	entries, _ := os.ReadDir(root())
@@ -54,13 +54,13 @@ func versionInUse() byte {
 	return oldest
 }
 
-// Close lets go of the place. What is in the dispatcher stays.
+// Close releases the place. The programs in the dispatcher stay.
 func (p *Place) Close() { p.nic.close() }
 
 // Remember tells of programs that the place has had before it was opened.
 func (p *Place) Remember(ids ...ebpf.ProgramID) { p.ours = append(p.ours, ids...) }
 
-// Components lists what the dispatcher on the interface of an index runs: see Place.Components.
+// Components lists the programs of the dispatcher on the interface of an index: see Place.Components.
 func Components(index int) (components []Component, generic bool, err error) {
 	n, err := openNIC(index)
 	if err != nil {
@@ -70,8 +70,8 @@ func Components(index int) (components []Component, generic bool, err error) {
 	return n.components()
 }
 
-// Components lists what the dispatcher runs, in this order, and whether in generic XDP. Errors: ErrForeign, where the
-// interface has no program too, ErrVersion, ErrLocked.
+// Components lists the dispatcher's programs in the order in which they run, and whether it is in generic XDP. Errors:
+// ErrForeign, where the interface has no program too, ErrVersion, ErrLocked.
 func (p *Place) Components() (components []Component, generic bool, err error) {
 	return p.nic.components()
 }
@@ -100,15 +100,16 @@ func (n *nic) components() (components []Component, generic bool, err error) {
 	return components, generic, nil
 }
 
-// Put has a program in the dispatcher, in the place of one that it had or, where that is not there, as another.
-// Packets meet one or the other. Errors: ErrForeign, ErrVersion, ErrLocked, ErrUnsupported, ErrFull, ErrRaced.
+// Put puts a program into the dispatcher, in the place of the program `instead` or, where that is not there, as a
+// further one. Packets meet one or the other. Errors: ErrForeign, ErrVersion, ErrLocked, ErrUnsupported, ErrFull,
+// ErrRaced.
 func (p *Place) Put(c Component, instead ebpf.ProgramID) error {
 	p.Remember(c.ID)
 	return p.change(func(all []Component) []Component { return append(without(all, instead), c) })
 }
 
-// Remove takes programs out of the dispatcher, and the dispatcher off the interface where it has no others. Those
-// that are not there are none. Errors are those of Put.
+// Remove takes programs out of the dispatcher, and the dispatcher off the interface where it has no others. Programs
+// that are not in it are no error. Errors are those of Put.
 func (p *Place) Remove(ids ...ebpf.ProgramID) error {
 	p.Remember(ids...)
 	return p.change(func(all []Component) []Component { return without(all, ids...) })
@@ -208,13 +209,13 @@ func (p *Place) interfaceGone(edit func([]Component) []Component) error {
 	return nil
 }
 
-// swept sweeps after a change, which was made: what cannot be removed costs memory, and is tried again
-// after the next one.
+// swept sweeps after a change that was made: pins that cannot be removed cost memory only, and are tried again after
+// the next one.
 func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
 	known := slices.Concat(p.ours, numbers(before, after))
 	if was != nil {
 		known = append(known, was.id)
-		// A packet may be in it still, and would pass the programs that go with their pins.
+		// A packet may still be in the old dispatcher, and would skip the programs that end with their pins.
 		rcu.Wait()
 	}
 	if p.nic.sweep(now, known) != nil {
@@ -225,7 +226,7 @@ func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, before, after []Compo
 	})
 }
 
-// pin pins a dispatcher's components, whole or not at all, and returns where.
+// pin pins a dispatcher's components, whole or not at all, and returns the directory.
 func (d *dispatcher) pin(index int) (dir string, err error) {
 	dir = filepath.Join(root(), dirName(index, d.id))
 	// A program's number is not given twice before 2^31 others were.
@@ -243,7 +244,7 @@ func (d *dispatcher) pin(index int) (dir string, err error) {
 	return dir, nil
 }
 
-// pinCopy pins a program besides where it is pinned already: the library moves the pin of a program.
+// pinCopy pins a program in addition to its present pin, which the library would move.
 func pinCopy(program *ebpf.Program, path string) error {
 	again, err := program.Clone()
 	if err != nil {
@@ -252,8 +253,8 @@ func pinCopy(program *ebpf.Program, path string) error {
 	return errors.Join(again.Pin(path), again.Close())
 }
 
-// Sweep removes what a process that was killed has left pinned of dispatchers on the interface of an index: those with
-// these programs, unless they are in the one that is attached. Without dispatchers on this host it does nothing.
+// Sweep removes the pins that a killed process has left of dispatchers on the interface of an index: of those with
+// these programs, except the one that is attached. Without dispatchers on this host it does nothing.
 func Sweep(index int, ids ...ebpf.ProgramID) error {
 	if _, err := os.Stat(root()); err != nil {
 		return nil
@@ -280,14 +281,15 @@ func Sweep(index int, ids ...ebpf.ProgramID) error {
 	return n.sweep(now, ids)
 }
 
-// sweep removes what is pinned of dispatchers on the interface that are not attached: those that are known or have a
-// program that is known, and those that are not whole, which a process leaves that is killed. Known are the dispatcher
-// that was exchanged, programs of ours, and the others that this one ran or runs: what is left of a dispatcher that was
-// to be without ours has only those. No other tells that a dispatcher is attached nowhere: the interface of another
-// network namespace may have the same index.
+// sweep removes the pins of dispatchers on the interface that are not attached: of those that are known or have a known
+// program, and of incomplete ones, which a killed process leaves. Known are the dispatcher that was exchanged, programs
+// of ours, and the others that this one ran or runs: the remains of a dispatcher that was to be without ours have only
+// those. Nothing else shows that a dispatcher is attached nowhere: an interface of another network namespace may have
+// the same index.
 //
-// Another process may be about to attach one that it has pinned, but that fails since the dispatcher was exchanged; so
-// know others' programs only after that. It pins with the lock, so none is only half pinned that is to become whole.
+// Another process may be about to attach a dispatcher that it has pinned, but that fails once the attached one was
+// exchanged; so others' programs are passed as known only after the exchange. A process pins with the lock held, so no
+// incomplete dispatcher is still being completed.
 func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	entries, err := os.ReadDir(root())
 	if err != nil {
@@ -306,7 +308,8 @@ func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 	return err
 }
 
-// whole says whether all programs of a dispatcher are pinned in a directory. What cannot be told is taken for whole.
+// whole says whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read counts as
+// whole.
 func whole(dir string, id ebpf.ProgramID) bool {
 	d, err := describe(id)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -17,7 +17,7 @@ type Component struct {
 	// Name is the kernel's, of at most 15 bytes, and ID the program's number.
 	Name string
 	ID   ebpf.ProgramID
-	// Priority says where it stands: the least runs first.
+	// Priority is its place in the order: the least runs first.
 	Priority uint32
 
 	slot    slot
@@ -26,9 +26,9 @@ type Component struct {
 	program *ebpf.Program
 }
 
-// New describes a program that is to be in a dispatcher; it must have been loaded for one: see Target. The
-// next program is called for packets that it passes. It must take frames in several pieces, as SEC("xdp.frags")
-// says. The program stays the caller's.
+// New describes a program that is to be in a dispatcher; it must have been loaded for one: see Target. The next program
+// is called for packets that it passes. It must take frames in several pieces (SEC("xdp.frags")). The program stays the
+// caller's.
 func New(program *ebpf.Program, priority uint32) (Component, error) {
 	const xdpPass = 2
 	c := Component{Priority: priority, program: program, slot: slot{actions: 1 << xdpPass, priority: priority,
@@ -36,7 +36,7 @@ func New(program *ebpf.Program, priority uint32) (Component, error) {
 	return c, c.describe()
 }
 
-// describe asks the kernel what its program is.
+// describe asks the kernel for its program's name and number.
 func (c *Component) describe() error {
 	info, err := c.program.Info()
 	if err != nil {

@@ -7,30 +7,30 @@ import (
 	"fmt"
 )
 
-// Slots is how many programs a dispatcher can run.
+// Slots is the number of programs that a dispatcher can run.
 const Slots = 10
 
 const (
 	// magic is the first byte of a dispatcher's configuration.
 	magic = 236
-	// emptySlot is what a slot returns that has no program, as an action.
+	// emptySlot is the action that a slot without a program returns.
 	emptySlot = 31
 	// frags is BPF_F_XDP_HAS_FRAGS: the program takes frames in several pieces.
 	frags = 1 << 5
 )
 
-// Versions of the protocol that are spoken: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does
-// not say what it is.
+// Versions of the protocol that this package speaks: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does
+// not name its version.
 const (
 	oldest = 2
 	newest = 3
 )
 
-// slot is what a dispatcher's configuration says of one of its programs.
+// slot has the settings of a dispatcher for one of its programs.
 type slot struct {
 	// actions has a bit for each XDP action after which the next program is called.
 	actions uint32
-	// priority is where it stands: the least runs first.
+	// priority is its place in the order: the least runs first.
 	priority uint32
 	// flags is frags, or 0.
 	flags uint32

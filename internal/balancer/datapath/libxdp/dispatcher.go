@@ -19,7 +19,7 @@ const (
 	PassName = "jeoul_pass"
 )
 
-// dispatcher is one that is attached, or made to be.
+// dispatcher is a dispatcher that is attached, or made to be.
 type dispatcher struct {
 	id         ebpf.ProgramID
 	program    *ebpf.Program
@@ -27,11 +27,11 @@ type dispatcher struct {
 	components []Component
 	// links keep the components in their slots until they are pinned.
 	links []link.Link
-	// rest is what else is open.
+	// rest are the other handles that are open.
 	rest []interface{ Close() error }
 }
 
-// close lets go of it; what is pinned or attached goes on.
+// close closes its handles; pinned and attached programs go on.
 func (d *dispatcher) close() {
 	if d == nil {
 		return
@@ -112,8 +112,8 @@ func (c config) make(components []Component) (*dispatcher, error) {
 		c.frags = c.frags && one.slot.flags&frags != 0
 	}
 	var errs []error
-	// A program replaces functions of programs of the attach type only that it was loaded for first, and
-	// there are loaders that give none.
+	// A program can replace functions only of programs of the attach type that it was first loaded for, and some
+	// loaders give none.
 	for _, as := range []ebpf.AttachType{ebpf.AttachXDP, ebpf.AttachNone} {
 		d, err := c.load(as)
 		if err == nil {

@@ -6,16 +6,16 @@ import "errors"
 
 // Errors that callers may test for.
 var (
-	// ErrForeign: what is on the interface is no dispatcher of libxdp's, or its programs are not where
-	// libxdp keeps them.
+	// ErrForeign: the program on the interface is no dispatcher of libxdp's, or its programs are not where libxdp keeps
+	// them.
 	ErrForeign = errors.New("no dispatcher of libxdp's protocol")
 	// ErrVersion: the dispatcher is of another version of the protocol.
 	ErrVersion = errors.New("its version of libxdp's protocol is not spoken")
-	// ErrUnsupported: the kernel, or the dispatcher that is there, cannot have our program.
+	// ErrUnsupported: the kernel, or the present dispatcher, cannot run our program.
 	ErrUnsupported = errors.New("the dispatcher cannot have the program")
 	// ErrFull: each slot of the dispatcher has a program.
 	ErrFull = errors.New("the dispatcher has no slot left")
-	// ErrLocked: another program changes a dispatcher, and does not come to its end.
+	// ErrLocked: another program holds the lock for changing a dispatcher, and does not finish.
 	ErrLocked = errors.New("another program is changing a dispatcher of libxdp's")
 	// ErrRaced: the interface's program was exchanged each time that ours was to take its place.
 	ErrRaced = errors.New("other programs keep changing the dispatcher")

@@ -2,7 +2,7 @@
 
 package libxdp
 
-// The dispatcher by each version of the protocol that is spoken: their configurations differ in size.
+// The dispatcher in each supported version of the protocol: their configurations differ in size.
 //
 //go:generate ../../../../scripts/bpf2go.sh -no-global-types -cflags -DDISPATCHER_VERSION=2 v2 ../../../../bpf/libxdp/dispatcher.bpf.c
 //go:generate ../../../../scripts/bpf2go.sh -no-global-types -cflags -DDISPATCHER_VERSION=3 v3 ../../../../bpf/libxdp/dispatcher.bpf.c

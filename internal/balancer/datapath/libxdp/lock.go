@@ -17,8 +17,8 @@ const (
 	pause       = 5 * time.Millisecond
 )
 
-// lock takes the lock of all dispatchers, an advisory one on their directory. What it returns gives it back.
-// Error: ErrLocked.
+// lock takes the lock of all dispatchers, an advisory one on their directory. The function that it returns releases the
+// lock. Error: ErrLocked.
 func lock() (*os.File, error) {
 	if err := os.Mkdir(root(), 0o700); err != nil && !errors.Is(err, os.ErrExist) {
 		return nil, fmt.Errorf("making the directory of libxdp's dispatchers: %w", err)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// nic is an interface whose XDP program is asked for and exchanged. It stays in the interface's network
-// namespace, wherever its user goes.
+// nic is an interface whose XDP program is read and exchanged. It stays in the interface's network namespace, wherever
+// its user goes.
 type nic struct {
 	index  int
 	handle *netlink.Handle

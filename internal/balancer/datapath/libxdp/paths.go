@@ -55,6 +55,6 @@ func parseDir(name string) (index int, id ebpf.ProgramID, ok bool) {
 // slotName names the function of a slot.
 func slotName(slot int) string { return "prog" + strconv.Itoa(slot) }
 
-// programPin and linkPin name the pins of a slot's program, and of what keeps it there.
+// programPin and linkPin name the pins of a slot's program, and of the link that keeps it there.
 func programPin(slot int) string { return slotName(slot) + "-prog" }
 func linkPin(slot int) string    { return slotName(slot) + "-link" }

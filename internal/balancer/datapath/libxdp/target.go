@@ -17,8 +17,8 @@ import (
 type Target struct{ of *dispatcher }
 
 // TargetOf returns the dispatcher on an interface, or one that is on none where the interface has none. The kernel
-// compares a program with the function that it replaces when it is loaded: so what the dispatcher there cannot have is
-// refused then. Errors: ErrForeign, ErrVersion, ErrUnsupported.
+// compares a program with the function that it replaces when it is loaded: so a program that the dispatcher cannot run
+// is refused then. Errors: ErrForeign, ErrVersion, ErrUnsupported.
 func TargetOf(index int) (*Target, error) {
 	n, err := openNIC(index)
 	if err != nil {
@@ -47,8 +47,8 @@ func TargetOf(index int) (*Target, error) {
 // Close lets go of the dispatcher.
 func (t *Target) Close() { t.of.close() }
 
-// Take makes an XDP program one that is loaded for a slot of the dispatcher, which must stay open until then. That it
-// takes frames in several pieces is said to the dispatcher, see New.
+// Take prepares an XDP program for loading into a slot of the dispatcher, which must stay open until then. The
+// program's flag for frames in several pieces goes into the dispatcher's configuration, see New.
 func (t *Target) Take(spec *ebpf.ProgramSpec) {
 	spec.Type, spec.AttachType, spec.Flags = ebpf.Extension, ebpf.AttachNone, spec.Flags&^frags
 	spec.AttachTo, spec.AttachTarget = slotName(0), t.of.program
@@ -69,7 +69,7 @@ func (t *Target) Pass() (*ebpf.Program, error) {
 	return made, nil
 }
 
-// changesData is what the verifier says of a program that may change a packet, and of a function that may not.
+// changesData is part of the verifier's message on a program that may change a packet where a function may not.
 const changesData = "changes packet data"
 
 // Refused says why the kernel refused to load a program for a dispatcher. It is ErrUnsupported.

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loader loads the programs that forward packets, with the memory and the maps that they go by. What it loads
-// is attached nowhere, and forwards nothing until it is. Who closes it frees the programs and not the memory, which
-// others may have.
+// Package loader loads the programs that forward packets, with the memory and the maps that they go by. The programs
+// forward nothing until another package attaches them. Closing them frees the programs and not the memory, which others
+// may use.
 package loader
 
 import (
@@ -19,10 +19,10 @@ type Kind struct {
 	// Name is its name in the object, and Load returns that.
 	Name string
 	Load func() (*ebpf.CollectionSpec, error)
-	// Traced returns the same program, compiled to tell of packets.
+	// Traced returns the same program, compiled to record packets for traces and captures.
 	Traced func() (*ebpf.CollectionSpec, error)
-	// Unspecific loads it without an attach type. A link takes only programs of the type that
-	// the first had, and the library has not always given one.
+	// Unspecific loads it without an attach type. A link takes only programs of its first program's type, and older
+	// versions of the library gave none.
 	Unspecific bool
 	// Dispatched loads it for a slot of libxdp's dispatcher.
 	Dispatched bool
@@ -64,9 +64,9 @@ type Kernel struct {
 // ThisKernel is the kernel that the process runs on.
 var ThisKernel = Kernel{ebpf.NewMap, LoadReduced}
 
-// LoadReduced loads the programs of a spec without what its constants make unreachable. Verifying a program takes most
-// of the time of a change, and removing what this configuration does not need a part of that which grows with the
-// square of its length, unless it is gone before.
+// LoadReduced loads the programs of a spec without the code that its constants make unreachable. Verification takes
+// most of the time of a change; a part of it is the verifier's own removal of unreachable code, whose time grows with
+// the square of the program's length, unless that code was removed before.
 func LoadReduced(spec *ebpf.CollectionSpec, maps map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	if err := deadcode.Remove(spec); err != nil {
 		return nil, err

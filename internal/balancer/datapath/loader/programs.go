@@ -20,29 +20,30 @@ import (
 // Programs are the programs of a generation, with the memory that they go by. They
 // forward nothing until they are attached.
 type Programs struct {
-	// Collections hold what is loaded.
+	// Collections hold the loaded programs and maps.
 	Collections []*ebpf.Collection
 	// Programs[i] is for Ports[i]; all have the same maps.
 	Programs []*ebpf.Program
 	Ports    []attach.Port
-	// Memory is what they go by.
+	// Memory is the generation that they go by.
 	Memory *generation.Memory
-	// Tracing is what the programs were loaded with, and Answers those of health checks.
+	// Tracing has the maps that traced programs were loaded with, and Answers is the map that those for health checks
+	// were.
 	Tracing *traced.Tracing
 	Answers *ebpf.Map
 	// Set is the number of its pins, if it is kept. Adopted: another process has loaded it,
 	// and nothing in its memory can be changed.
 	Set     uint64
 	Adopted bool
-	// Watch is what notices that the process is gone; nil where nothing does.
+	// Watch is the timer that notices that the process is gone; nil where there is none.
 	Watch *ebpf.Collection
 }
 
-// PortAt returns which of the generation's interfaces that is; -1 if none.
+// PortAt returns the index of a port among the generation's interfaces; -1 if it is none of them.
 func (g *Programs) PortAt(p attach.Port) int { return slices.IndexFunc(g.Ports, p.SameInterface) }
 
-// Close frees the programs. What is attached goes on working: the kernel holds what
-// it uses. The memory is closed by itself: others may have it.
+// Close frees the programs. Attached programs go on working: the kernel holds what they use. The memory is closed
+// separately: others may have it.
 func (g *Programs) Close() {
 	if g == nil {
 		return
@@ -55,8 +56,8 @@ func (g *Programs) Close() {
 	}
 }
 
-// LoadPrograms loads the programs for a memory. Nothing that is in use changes. With
-// tracing, the program is the one that tells of packets.
+// LoadPrograms loads the programs for a memory. Nothing that is in use changes. With tracing, the programs are the
+// traced ones.
 func (k Kernel) LoadPrograms(program Kind, ports []attach.Port, m *generation.Memory, shared *sharedmaps.Maps,
 	tracing *traced.Tracing,
 	answers *ebpf.Map) (*Programs, error) {
@@ -156,7 +157,7 @@ func putAnswers(spec *ebpf.CollectionSpec, answers *ebpf.Map, constants *objects
 	replacements[objects.XDPMapCheckAnswers] = answers
 }
 
-// putTracing gives a program that tells of packets what it needs besides the configuration; a plain one needs nothing.
+// putTracing gives a traced program its further maps; a plain one needs none.
 func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects.XDPSettings,
 	replacements map[string]*ebpf.Map) {
 	if t == nil {
@@ -168,7 +169,7 @@ func putTracing(t *traced.Tracing, spec *ebpf.CollectionSpec, constants *objects
 	t.Replace(spec, replacements)
 }
 
-// NewTracing makes what programs are loaded with that tell of packets: see traced.New.
+// NewTracing makes the maps of traced programs: see traced.New.
 func NewTracing(dryRun bool) (*traced.Tracing, error) {
 	spec, err := XDP.Traced()
 	if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// A data plane whose process has died must not send to backends for ever that died after it. A
-// timer of the kernel's compares the clock that a process moves (bpf/balancer/orphan.bpf.c), and
-// tells packets when it has stood for too long. The timer ends when the last handle and the last
-// pin of its map are gone (kernel/bpf/helpers.c, bpf_timer_start), so it goes with its set of pins.
+// A data plane whose process has died must not send for ever to backends that died after it. A timer of the kernel's
+// watches the clock that a process moves (bpf/balancer/orphan.bpf.c), and sets a flag for packets when it has stood
+// still for too long. The timer ends when the last handle and the last pin of its map are gone (kernel/bpf/helpers.c,
+// bpf_timer_start), so it goes with its set of pins.
 
 // WatchClock begins to watch the clock in a generation's memory. It ends when the collection is
 // closed and its map is not pinned.

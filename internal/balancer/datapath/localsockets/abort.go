@@ -18,11 +18,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
 )
 
-// What a connected UDP socket sends meets no program, so it cannot be given another backend when its own
-// goes. It is ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and
-// connects anew.
+// Datagrams of a connected UDP socket pass no program, so it cannot be given another backend when its own goes. It is
+// ended instead (bpf/balancer/local/abort.bpf.c): its program gets ECONNABORTED, and connects anew.
 
-// loadAborter loads what ends sockets. Without it, for the kernel lacks it, the others work.
+// loadAborter loads the program that ends sockets. Where the kernel lacks support for it, the other programs work
+// without it.
 func (s *Sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) error {
 	spec, err := objects.LoadAbort()
 	if err != nil {
@@ -57,8 +57,8 @@ func isConnected(s *objects.LocalLocalSocket) bool {
 	return false
 }
 
-// EndStranded ends UDP sockets that are connected to backends which take no packets any more. A socket that is just
-// being connected, and what fails, is left to the next time.
+// EndStranded ends UDP sockets that are connected to backends which take no packets any more. Sockets that are just
+// being connected, and failures, are left to the next call.
 func (s *Sockets) EndStranded() {
 	if s == nil || s.aborter == nil {
 		return

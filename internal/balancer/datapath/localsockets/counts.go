@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// eventNames reads the names of what is counted of sockets from the program's own type information.
+// eventNames reads the names of the sockets' events from the program's own type information.
 var eventNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := objects.Local.Spec()
 	if err != nil {
@@ -25,7 +25,7 @@ var eventNames = sync.OnceValues(func() ([]string, error) {
 	return enum.Names(spec, "local_event", "LOCAL_", int(objects.LocalLocalEventLOCAL_EVENTS))
 })
 
-// eventHelp says what one of them means to the person who reads it.
+// eventHelp explains each event to the person who reads its counter.
 var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_SERVED:                   "a connection, or the datagrams of a socket, got a backend",
 	objects.LocalLocalEventLOCAL_MOVED:                    "the datagrams of a socket got another backend, for the one before takes no packets any more",
@@ -38,12 +38,11 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
-// forget takes sockets from what services and backends have active that nothing tells any more
-// that they are closed.
+// forget subtracts sockets whose end is no longer noticed from the active flows of services and backends.
 func (s *Sockets) forget(shared *sharedmaps.Maps) {
 	t, err := flowtable.TallySockets(s.known)
 	if err != nil {
-		return // the janitor puts it right
+		return // the janitor corrects it
 	}
 	loads, turns := mapmem.ElementsOf[objects.XDPBackendLoad](shared.Loads.Memory),
 		mapmem.ElementsOf[objects.XDPTurn](shared.Turns.Memory)
@@ -59,7 +58,7 @@ func (s *Sockets) forget(shared *sharedmaps.Maps) {
 	}
 }
 
-// Counts reads what became of sockets; nil where no program is attached to any.
+// Counts reads the counters of sockets' events; nil where no program is attached to sockets.
 func (s *Sockets) Counts() (*lb.LocalCounts, error) {
 	if s == nil {
 		return nil, nil

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 )
 
-// Find opens what another process has left at sockets. What is not whole it takes away: it is
-// attached anew where it is still wanted.
+// Find opens the programs that another process has left at sockets. An incomplete set it detaches: it is attached anew
+// where it is still wanted.
 func Find(store *pins.Store, set uint64) (*Sockets, error) {
 	s := &Sockets{holds: make([]attach.Hold, len(socketHooks)), programs: make([]*ebpf.Program, len(socketHooks))}
 	names, err := store.Links()
@@ -73,7 +73,7 @@ func (s *Sockets) open(path, name string) bool {
 	return true
 }
 
-// openMaps opens what the programs remember.
+// openMaps opens the programs' maps.
 func (s *Sockets) openMaps(store *pins.Store, set uint64) (err error) {
 	spec, err := objects.Local.Spec()
 	if err != nil {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package localsockets has clients on the balancer's own host served at the sockets of a control group: it loads the
-// programs with the memory of a generation, attaches, exchanges, keeps and finds them, and counts what became of
-// sockets. A change either holds for packets and sockets, or is undone for both.
+// Package localsockets serves clients on the balancer's own host at the sockets of a control group: it loads the
+// programs with the memory of a generation, attaches, exchanges, keeps and finds them, and reads their counters. A
+// change either holds for packets and sockets, or is undone for both.
 package localsockets
 
 import (
@@ -36,7 +36,8 @@ var socketHooks = []struct {
 	program string
 	at      ebpf.AttachType
 }{
-	// A socket that is closed while some of the programs are attached is forgotten, so that is first.
+	// The first one removes the entry of a closed socket: so entries of sockets that are closed while only some
+	// programs are attached are removed, too.
 	{objects.LocalProgJeoulRelease, ebpf.AttachCgroupInetSockRelease},
 	{objects.LocalProgJeoulPeername4, ebpf.AttachCgroupInet4GetPeername},
 	{objects.LocalProgJeoulPeername6, ebpf.AttachCgroupInet6GetPeername},
@@ -51,7 +52,7 @@ var socketHooks = []struct {
 // ErrNotServed says that clients on this host cannot be served.
 var ErrNotServed = errors.New("clients on this host cannot be served")
 
-// Sockets are the programs at a control group's socket hooks, and what they remember.
+// Sockets are the programs at a control group's socket hooks, and their maps.
 type Sockets struct {
 	// cgroup is the directory of the control group, and id its number.
 	cgroup string
@@ -84,7 +85,7 @@ func (s *Sockets) Maps() map[string]*ebpf.Map {
 	return map[string]*ebpf.Map{objects.LocalMapLocalSockets: s.known, objects.LocalMapLocalEvents: s.events}
 }
 
-// CloseUnless closes what another does not have. What is attached goes on.
+// CloseUnless closes the handles that another does not have. Attached programs go on.
 func (s *Sockets) CloseUnless(other *Sockets) {
 	if s == nil || s == other {
 		return
@@ -116,7 +117,7 @@ func (s *Sockets) Detach() error {
 	return nil
 }
 
-// Leave lets go of what is attached, which goes on.
+// Leave releases the attached programs, which go on.
 func (s *Sockets) Leave() (err error) {
 	if s == nil {
 		return nil
@@ -138,8 +139,8 @@ func (s *Sockets) ports() []attach.Port {
 	return all
 }
 
-// loadSockets loads the programs for the sockets of a control group, with a memory that packets are about
-// to go by. Before is what is in use, nil where nothing is.
+// loadSockets loads the programs for the sockets of a control group, with a memory that packets are about to go by.
+// Before are the programs in use, nil where there are none.
 func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, before *Sockets) (
 	*Sockets, error,
 ) {
@@ -196,7 +197,7 @@ func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, b
 	return made, nil
 }
 
-// takeMaps takes the maps that are in use, or makes them.
+// takeMaps shares the maps that are in use, or makes them.
 func (s *Sockets) takeMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
 	if before != nil {
 		s.known, s.events = before.known, before.events
@@ -213,8 +214,8 @@ func (s *Sockets) takeMaps(spec *ebpf.CollectionSpec, before *Sockets) (err erro
 	return err
 }
 
-// socketSettings are what the programs must know of this host: they leave sockets of other network
-// namespaces alone, which a container's are though its control group is below the host's.
+// socketSettings are the programs' settings for this host. They leave sockets of other network namespaces alone: a
+// container's sockets are in one of its own though its control group is below the host's.
 func socketSettings(ns *namespace.Namespace) (settings objects.LocalLocalSettings, err error) {
 	if settings.Netns, err = ns.Cookie(); err != nil {
 		return settings, err
@@ -250,7 +251,7 @@ func (s *Sockets) attach(k *keeper.Keeper) error {
 	return nil
 }
 
-// socketError says why nothing could be attached to a control group, and what to do.
+// socketError explains why programs could not be attached to a control group, with the remedy.
 func socketError(err error, cgroup, program string) error {
 	at := fmt.Sprintf("attaching %s to the sockets of %s", program, cgroup)
 	switch {
@@ -269,8 +270,8 @@ type Change struct {
 	Before, Next *Sockets
 }
 
-// Begin puts the programs to work that go by a new memory, in the place of those before, which are nil where
-// there are none. What comes after it may fail: Undo takes it back, and Finish ends what was before.
+// Begin attaches the programs that go by a new memory, in the place of those before, which are nil where there are
+// none. Later steps of the change may fail: Undo takes it back, and Finish ends the programs before.
 func Begin(before *Sockets, k *keeper.Keeper, cgroup string, m *generation.Memory, shared *sharedmaps.Maps) (
 	*Change, error,
 ) {
@@ -323,8 +324,8 @@ func (c *Change) Undo() (err error) {
 	return err
 }
 
-// Finish takes off what is not wanted any more: the next programs are in use, which are nil where there are none. An
-// error leaves a program attached that goes by a memory of before.
+// Finish detaches programs that are not wanted any more: from then on the next ones are in use, nil where there are
+// none. An error leaves a program attached that goes by an earlier memory.
 func (c *Change) Finish(shared *sharedmaps.Maps) error {
 	if c.Before == nil {
 		return nil
@@ -339,7 +340,7 @@ func (c *Change) Finish(shared *sharedmaps.Maps) error {
 	return err
 }
 
-// Release closes what was before, once no reader has it.
+// Release closes the programs before, once no reader has them.
 func (c *Change) Release() { c.Before.CloseUnless(c.Next) }
 
 // linkPin names the pin of the link to a hook. While the control group changes there are two of each.
@@ -347,7 +348,7 @@ func (s *Sockets) linkPin(hook int) string {
 	return fmt.Sprintf("%s%d-%s", keeper.SocketPrefix, s.id, socketHooks[hook].program)
 }
 
-// PinAgain pins the links in a directory that has nothing.
+// PinAgain pins the links in an empty directory.
 func (s *Sockets) PinAgain(k *keeper.Keeper) error {
 	if s == nil {
 		return nil

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 )
 
-// Address is an address as packets bear it: see addressWords.
+// Address is an address in a packet's layout: see OfAddress.
 type Address = [4]uint32
 
 // OfAddress returns an address as the four words of a packet, in network
@@ -46,7 +46,7 @@ func PowerOfTwo(n int) uint32 {
 	return 1 << bits.Len(uint(n-1))
 }
 
-// Family returns the number of an address's family, by which there is one of everything: 0 is IPv4 and 1 is IPv6.
+// Family returns the number of an address's family, the index of all pairs by family: 0 is IPv4 and 1 is IPv6.
 func Family(address netip.Addr) int {
 	if address.Is4() {
 		return 0

@@ -7,8 +7,8 @@ import (
 	"slices"
 )
 
-// CacheLine is the size of a cache line in bytes, on all that we run on. It is the
-// unit of the arena, and the size of a member.
+// CacheLine is the size of a cache line in bytes, on all processors that we run on. It is the unit of the arena, and
+// the size of a member.
 const CacheLine = 64
 
 // Extent is a piece of the arena, in units of a cache line. Two blocks may share
@@ -18,8 +18,8 @@ type Extent struct {
 	Holders  int
 }
 
-// Arena hands out the memory that slots and members lie in. It knows nothing of
-// readers: what is given back must have none.
+// Arena allocates the memory that slots and members lie in. It does not wait for readers: a piece that is given back
+// must have none.
 type Arena struct {
 	size uint32
 	// free are the pieces that are not allocated, by where they begin. No two touch.

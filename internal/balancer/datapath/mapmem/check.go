@@ -8,10 +8,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// What programs find, and what must always hold. Tests compare both with what they have put there.
+// Look-ups as the programs do them, and checks of invariants. Tests compare both with the contents that they have put
+// there.
 
-// Check returns an error unless the free pieces and those that were taken are the arena, with nothing between and
-// nothing twice.
+// Check returns an error unless the free pieces and those that were taken make up the arena, without gaps or overlaps.
 func (a *Arena) Check(taken []*Extent) error {
 	owner := make([]int, a.size)
 	last := uint32(0)

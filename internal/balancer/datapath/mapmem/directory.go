@@ -33,20 +33,20 @@ func hashOf(k Key) uint32 {
 	return uint32((k[0]*HashMultiplier + k[1]*HashMultiplier2 + k[2]*HashMultiplier3) >> 32)
 }
 
-// noKey is in the last word of a key that stands for no service, whatever the
-// others say: a packet's key has zeros where this has ones.
+// noKey is in the last word of a key that stands for no service, whatever the other words are: a packet's key has zeros
+// where this has ones.
 const noKey = ^uint64(0)
 
-// roomy is the size that the smallest hash tables have: a search seldom goes beyond its first slot, packets read only
-// the slots of what there is, and services come and go without another program.
+// roomy is the size of the smallest hash tables: in one of this size a search seldom goes beyond its first slot, and
+// services can be added and removed without another program.
 const roomy = 512
 
 // leastSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
 func leastSize(n int) uint32 { return max(PowerOfTwo(4*n), roomy) }
 
-// maxSparseness bounds how many times larger than its contents a hash table may
-// become. Keys that need more would have to be made for the purpose.
+// maxSparseness bounds how many times larger than its contents a hash table may become. Only keys that were made for
+// the purpose need more.
 const maxSparseness = 64
 
 // HashShift is by how much a hash is shifted right for a table of that size.
@@ -87,7 +87,7 @@ func placeAll(keys []Key, size uint32) (Placement, bool) {
 	return p, true
 }
 
-// slotUse says what a slot of a directory is to the control plane.
+// slotUse is the control plane's state of a slot of a directory.
 type slotUse uint8
 
 const (
@@ -99,17 +99,15 @@ const (
 	slotIdle
 )
 
-// Directory is a hash table of the data plane: of services or of endpoints. It
-// changes while packets search it: what they find is always whole. An element has
-// slotWords words, first those of its key.
+// Directory is a hash table of the data plane: of services or of endpoints. It changes while packets search it: they
+// always find whole elements. An element has slotWords words, first those of its key.
 type Directory struct {
 	memory Storage
 	six    bool
 	mask   uint32
 	at     map[Key]uint32
 	use    []slotUse
-	// lingering are the keys that are also in a slot of before, after the one that is
-	// true.
+	// lingering are the keys that are also in an earlier slot, which a search comes to after the valid one.
 	lingering map[Key]uint32
 }
 
@@ -129,8 +127,8 @@ func NewDirectory(memory Storage, size uint32, six bool) *Directory {
 		lingering: map[Key]uint32{}}
 }
 
-// Reserve finds a slot for a key, which may have another one already: one that a
-// search comes to later, if there is, for then the old one can go at once.
+// Reserve finds a slot for a key, which may have another one already: one that a search comes to later, if there is
+// one, for then the old one can be freed at once.
 func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 	if _, waits := d.lingering[key]; waits {
 		return 0, false
@@ -164,7 +162,7 @@ func (d *Directory) element(slot uint32) Storage {
 	return d.memory[slot*SlotWords:][:SlotWords]
 }
 
-// Value returns the words of what is under a key, nil if nothing is.
+// Value returns the words of the value of a key, nil if there is none.
 func (d *Directory) Value(key Key) Storage {
 	slot, ok := d.at[key]
 	if !ok {
@@ -173,8 +171,8 @@ func (d *Directory) Value(key Key) Storage {
 	return d.element(slot)[d.keyWords():]
 }
 
-// Publish puts a value into the slot that was reserved for its key. What was under
-// the key before is found until then, and not any more after it.
+// Publish puts a value into the slot that was reserved for its key. A search finds the key's previous value until then,
+// and the new one afterwards.
 func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	element := d.element(slot)
 	for i, word := range value {
@@ -236,8 +234,8 @@ func (d *Directory) isEmpty(slot uint32) bool {
 	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)
 }
 
-// showing says how an element is found under a key: until the last word is there, its
-// key is none.
+// showing returns the writes by which an element is found under a key: until the last word is written, it has no valid
+// key.
 func (d *Directory) showing(key Key) []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
@@ -245,9 +243,8 @@ func (d *Directory) showing(key Key) []Step {
 	return []Step{{At: 0, Word: key[0]}}
 }
 
-// hiding says how an element becomes one that no search finds, and that searches go on
-// after: in place of its key is none. (IPv4: the address 255.255.255.255, which no packet
-// for us has, with port and protocol 0.)
+// hiding returns the writes after which no search finds an element, and searches go on past it: its key is replaced by
+// an impossible one. (IPv4: the address 255.255.255.255, which no packet for us has, with port and protocol 0.)
 func (d *Directory) hiding() []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
@@ -255,7 +252,7 @@ func (d *Directory) hiding() []Step {
 	return []Step{{At: 0, Word: 0xffffffff}}
 }
 
-// emptying says how a hidden element becomes an empty one, at which searches end.
+// emptying returns the writes by which a hidden element becomes an empty one, at which searches end.
 func (d *Directory) emptying() []Step {
 	if d.six {
 		return []Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}

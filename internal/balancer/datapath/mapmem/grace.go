@@ -9,20 +9,19 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// Memory that packets may still be reading must not be written. A packet is an RCU
-// reader: once a grace period has passed, none that began before can be left, and
-// what could not be found any more when it began is ours again.
+// Memory that packets may still be reading must not be written. A packet is an RCU reader: once a grace period has
+// passed, none that began before can be left, and memory that could not be found any more when it began can be reused.
 
-// graceAge is for how long memory is idle before we wait for a grace period: what
-// several changes set free then waits once.
+// graceAge is for how long memory is idle before we wait for a grace period: so memory that several changes free needs
+// only one wait.
 const graceAge = 20 * time.Millisecond
 
-// Grace keeps what is to be done once no packet reads what was in use.
+// Grace has the functions to be called once no packet reads memory that was in use.
 type Grace struct {
 	// mu is the datapath's: it guards this, and what the waiting functions touch.
 	mu      *sync.Mutex
 	waiting []idle
-	// done counts those that have waited; the first that waits is number done.
+	// done counts the functions that have been called; the first that waits is number done.
 	done uint64
 	// running says that a goroutine is waiting in the background.
 	running bool
@@ -30,7 +29,7 @@ type Grace struct {
 	Synchronize func()
 }
 
-// idle is what became useless at a time.
+// idle is memory that is no longer used since a time, and the function that frees it.
 type idle struct {
 	since time.Time
 	free  func()
@@ -38,7 +37,7 @@ type idle struct {
 
 func NewGrace(mu *sync.Mutex) *Grace { return &Grace{mu: mu, Synchronize: rcu.Wait} }
 
-// NewManualGrace returns one for memory that no program reads: what waits is freed by wait alone.
+// NewManualGrace returns one for memory that no program reads: waiting memory is freed by Wait alone.
 func NewManualGrace() *Grace { return &Grace{mu: &sync.Mutex{}, running: true, Synchronize: func() {}} }
 
 // Later calls free after a grace period, with the lock held. The caller holds it.
@@ -104,5 +103,5 @@ func (g *Grace) Wait() bool {
 	return true
 }
 
-// Close forgets what waits: the memory is gone.
+// Close drops the waiting functions: the memory is gone.
 func (g *Grace) Close() { g.done, g.waiting = g.done+uint64(len(g.waiting)), nil }

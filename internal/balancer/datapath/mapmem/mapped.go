@@ -12,18 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Storage is memory that packets read while we write it: a word at a time, each in one
-// step, in the order in which we do.
+// Storage is memory that packets read while we write it: a word at a time, each in one step, and in our order.
 type Storage []uint64
 
-// Store writes a word, and what was written before stays before it: sync/atomic stores with release semantics at
-// least. Who reads the word in a program orders what it reads after that by READ_AFTER of bpf/lib/order.h.
+// Store writes a word, after all earlier writes: sync/atomic stores with release semantics at least. Who reads the word
+// in a program orders what it reads after that by READ_AFTER of bpf/lib/order.h.
 func (w Storage) Store(at uint32, word uint64) { atomic.StoreUint64(&w[at], word) }
 
-// Load reads a word, before all that is read after: sync/atomic loads with acquire semantics at least.
+// Load reads a word, before all later reads: sync/atomic loads with acquire semantics at least.
 func (w Storage) Load(at uint32) uint64 { return atomic.LoadUint64(&w[at]) }
 
-// Step is a word that is to be written.
+// Step is the write of a word.
 type Step struct {
 	At   uint32
 	Word uint64
@@ -36,17 +35,17 @@ func (w Storage) Follow(steps []Step) {
 	}
 }
 
-// Bytes is the same memory, for what packets do not read yet, or no more.
+// Bytes is the same memory in bytes, for parts that packets do not read yet, or no more.
 func (w Storage) Bytes() []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(w))), len(w)*8)
 }
 
-// WordsOf returns what a struct is made of. Its size is a multiple of 8 bytes.
+// WordsOf returns the words of a struct, whose size is a multiple of 8 bytes.
 func WordsOf[T any](value *T) Storage {
 	return unsafe.Slice((*uint64)(unsafe.Pointer(value)), unsafe.Sizeof(*value)/8)
 }
 
-// ElementsOf is a vector of memory as Go sees it.
+// ElementsOf is memory as a slice of structs.
 func ElementsOf[T any](w Storage) []T {
 	var element T
 	return unsafe.Slice((*T)(unsafe.Pointer(unsafe.SliceData(w))), uintptr(len(w))*8/unsafe.Sizeof(element))

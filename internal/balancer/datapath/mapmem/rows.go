@@ -14,11 +14,11 @@ const (
 	nextShift    = 48
 )
 
-// Rows are the backends by index. What is under an index changes in one step: what
-// is new is written into a spare row, and then the index's own says which.
+// Rows are the backends by index. The value of an index changes in one step: a new value is written into a spare row,
+// and then the index's own row refers to that.
 type Rows struct {
 	memory Storage
-	// at[i] is the row that is true for index i: its own, or a spare one.
+	// at[i] is the row with the present value of index i: its own, or a spare one.
 	at []uint32
 	// fresh[i]: no packet has had a reason to look at index i.
 	fresh []bool
@@ -43,7 +43,7 @@ func NewRows(memory Storage, indices, spares uint32) *Rows {
 // row returns the words of a row.
 func (r *Rows) row(at uint32) Storage { return r.memory[at*backendWords:][:backendWords] }
 
-// Get returns what is true for an index.
+// Get returns the value of an index.
 func (r *Rows) Get(index uint32) objects.XDPBackend {
 	b := ElementsOf[objects.XDPBackend](r.row(r.at[index]))[0]
 	b.Next = 0
@@ -55,8 +55,8 @@ func (r *Rows) NeedsSpare(index uint32, value *objects.XDPBackend) bool {
 	return !r.fresh[index] && !r.isOwn(index, value)
 }
 
-// isOwn says whether the index's own row holds that value; it is never changed once
-// packets may read it, but for where it points to.
+// isOwn says whether the index's own row holds that value; it is never changed once packets may read it, but for its
+// reference to a spare row.
 func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	own, wanted := r.row(index), WordsOf(value)
 	for i, word := range wanted {
@@ -71,8 +71,7 @@ func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	return true
 }
 
-// Set makes a value, whose Next is 0, what is true for an index. There must be a
-// spare row where needsSpare says so.
+// Set gives an index a value, whose Next is 0. There must be a spare row where NeedsSpare is true.
 func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
 	own, before := r.row(index), r.at[index]
 	switch {

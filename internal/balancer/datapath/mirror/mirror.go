@@ -2,9 +2,9 @@
 
 // Package mirror writes the routes that replies take into the memory that packets read (bpf/balancer/send/mirror.h).
 //
-// A byte for each 16 bits that an address can begin with says which next hop it has, or that the kernel is to be asked:
-// 64 KiB for each family, however many routes there are. Where routes within those 16 bits lead elsewhere, IPv4 asks
-// the kernel, and IPv6 looks the address's /64 up among a few that differ from their surroundings.
+// A byte for each 16 bits that an address can begin with names its next hop, or says that the kernel is to be asked: 64
+// KiB for each family, however many routes there are. Where routes within those 16 bits lead elsewhere, IPv4 asks the
+// kernel, and IPv6 looks the address's /64 up among a few that differ from their surroundings.
 package mirror
 
 import (
@@ -36,13 +36,13 @@ const (
 // Blocks is how many struct mirror_block the map of both families has.
 const Blocks = 2 * uint32(objects.XDPMirrorTableMIRROR_BLOCKS)
 
-// Table is the memory of a mirror, of which packets read. Its methods are for one goroutine at a time, but Retract.
+// Table is the memory of a mirror, which packets read. Its methods are for one goroutine at a time, but Retract.
 type Table struct {
 	// Head is that of a struct mirror, Groups that of all struct mirror_block.
 	Head, Groups mapmem.Storage
 }
 
-// Retract has packets ask the kernel from now on, and those ways not count that they have learned before.
+// Retract makes packets ask the kernel from now on, and invalidates the ways that they have learned before.
 func (t Table) Retract() {
 	word := t.control()
 	for {
@@ -53,7 +53,7 @@ func (t Table) Retract() {
 	}
 }
 
-// Hold lets packets go by what was written, of these families.
+// Hold lets packets use the routes that were written, of these families.
 func (t Table) Hold(ipv4, ipv6 bool) {
 	state := uint32(0)
 	if ipv4 {
@@ -66,14 +66,14 @@ func (t Table) Hold(ipv4, ipv6 bool) {
 	atomic.StoreUint64(word, atomic.LoadUint64(word)>>32<<32|uint64(state))
 }
 
-// Holds says whether packets go by the mirror.
+// Holds says whether packets use the mirror.
 func (t Table) Holds() bool { return uint32(atomic.LoadUint64(t.control())) != 0 }
 
-// control is the word of state, in its low half, and epoch. The data plane is little endian, as its objects are.
+// control is the word of state, in its low half, and of epoch. The data plane is little endian, as its objects are.
 func (t Table) control() *uint64 { return &t.Head[0] }
 
-// Write replaces what a mirror has that was retracted. It returns when no packet is on its way that has read any of
-// what was before.
+// Write replaces the routes of a mirror that was retracted. It returns when no packet is on its way that has read any
+// of the previous ones.
 func (t Table) Write(routes lb.ReplyRoutes) {
 	rcu.Wait()
 	made := encode(routes)
@@ -99,7 +99,7 @@ type network struct {
 	hop   byte
 }
 
-// encode lays routes out. Next hops beyond those that there are numbers for are asked of the kernel.
+// encode lays routes out. For next hops beyond those that there are numbers for, the kernel is asked.
 func encode(routes lb.ReplyRoutes) *layout {
 	l := &layout{apart: map[uint64]network{}}
 	for i, hop := range routes.Hops[:min(len(routes.Hops), mostHops)] {
@@ -173,7 +173,7 @@ func keyOf(p netip.Prefix) uint64 {
 	return binary.LittleEndian.Uint64(a[:netBits/8])
 }
 
-// exclude has the kernel asked of a prefix, and of all longer ones in it.
+// exclude leaves a prefix, and all longer ones in it, to the kernel.
 func (l *layout) exclude(p netip.Prefix) {
 	from, to := span(p)
 	if isNet(p) {
@@ -186,8 +186,8 @@ func (l *layout) exclude(p netip.Prefix) {
 	maps.DeleteFunc(l.apart, func(_ uint64, n network) bool { return n.group >= from && n.group < to })
 }
 
-// place gives networks their places by the hash of their keys. Of several at a place the kernel is asked, and so it
-// is of the group of the key 0, which means that a place is free.
+// place gives networks their places by the hash of their keys. Where several have one place the kernel is asked, and so
+// it is for the group of the key 0, which means that a place is free.
 func (l *layout) place() {
 	for key, n := range l.apart {
 		if key == 0 {

@@ -9,9 +9,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Embedded is an eBPF object that this program contains. To read it takes some 50 ms of a core and
-// some MiB, and one change asks for it several times: for each interface, and for the sizes of maps.
-// So what was read stays until the garbage collector wants its memory.
+// Embedded is an eBPF object that this program contains. Reading it takes some 50 ms of a core and some MiB, and one
+// change needs it several times: for each interface, and for the sizes of maps. So a weak pointer keeps it until the
+// garbage collector wants its memory.
 type Embedded struct {
 	read func() (*ebpf.CollectionSpec, error)
 	mu   sync.Mutex
@@ -27,7 +27,7 @@ func (e *Embedded) Spec() (*ebpf.CollectionSpec, error) {
 	return original.Copy(), nil
 }
 
-// Original returns what was read, which nobody may change.
+// Original returns the spec as it was read, which nobody may change.
 func (e *Embedded) Original() (*ebpf.CollectionSpec, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

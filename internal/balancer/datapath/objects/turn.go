@@ -4,7 +4,8 @@ package objects
 
 import "sync/atomic"
 
-// HasOneWith notes that a backend of the service has so many flows left.
+// HasOneWith lowers the least number of a backend's flows to this, if it is above it: a backend of the service has so
+// few left.
 func (t *XDPTurn) HasOneWith(active uint32) {
 	if active < atomic.LoadUint32(&t.Fewest) {
 		atomic.StoreUint32(&t.Fewest, active)

@@ -27,7 +27,7 @@ func (r *Reader) Counters() (counters lb.Counters, err error) {
 	return counters, err
 }
 
-// counters reads what was counted of packets.
+// counters reads the packets' counters.
 func (p *Picture) counters() (lb.Counters, error) {
 	outcomes, err := sharedmaps.ReadOutcomes(p.Shared.Outcomes)
 	if err == nil {
@@ -54,7 +54,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
 
-// counted reads what each index has counted, those of its previous owners included.
+// counted reads the counters of each index, which include those of its previous owners.
 func (p *Picture) counted() ([]lb.BackendCount, error) {
 	counts, err := sharedmaps.ReadBackends(p.Shared.Counts, p.Indices)
 	for index := range counts {
@@ -63,8 +63,8 @@ func (p *Picture) counted() ([]lb.BackendCount, error) {
 	return counts, err
 }
 
-// BackendCounts returns what was counted of the backends of some services' packets, as Counters has
-// it, but for what they have now: their flows and ports. It costs much less.
+// BackendCounts returns the counters of the backends of some services, as Counters has them, but without their present
+// flows and ports. It costs much less.
 func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}

@@ -17,9 +17,8 @@ func (p *Picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
 	}
 }
 
-// countFlows adds what is remembered now. What was met may be that of the moment before or
-// after the picture: where an index changes hands in between, its flows are those of the other
-// owner, once.
+// countFlows adds the present flows. The janitor's numbers may be from a moment before or after the picture: where an
+// index changes hands in between, its flows count for the other owner, once.
 func (p *Picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 	c.Flows = met.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)

@@ -28,10 +28,9 @@ var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 	objects.XDPFlowStateFLOW_TIME_WAIT:   lb.FlowTimeWait,
 }
 
-// Flows returns remembered flows that are wanted, as many as limit at most, and how many there are of
-// them. Which of them it returns where there are more is as they lie in the tables; a flow that moves
-// meanwhile may be missing, or be there twice. It does not wait for a change under way, and packets do
-// not wait for it. Errors: ErrClosed.
+// Flows returns the flows that `wanted` accepts, as many as limit at most, and their whole number. Where there are
+// more, it returns those that come first in the tables; a flow that moves meanwhile may be missing, or be there twice.
+// It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
 	clock := r.janitor.Now()
 	err = r.shown.Read(func(p *Picture) error {
@@ -56,7 +55,7 @@ func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, 
 	return flows, matching, err
 }
 
-// FlowReader knows whose entries of the tables of flows are.
+// FlowReader finds the service and backend of entries in the tables of flows.
 type FlowReader struct {
 	backends []flowOwner
 	// numbers are those of full NAT's addresses.
@@ -90,7 +89,7 @@ func (r *FlowReader) RecordOf(flow *objects.XDPFlow) *generation.Record {
 	return r.backends[flow.Backend].record
 }
 
-// Read says what an entry means; false where it is no flow, or one of a service or backend that has left.
+// Read returns the flow of an entry; false where the entry is no flow, or one of a service or backend that has left.
 func (r *FlowReader) Read(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) (one lb.Flow, there bool) {
 	word, known := FlowStates[state]
 	if !known || int(flow.Backend) >= len(r.backends) {

@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Picture is what is in use, for those that only read: it is never changed, and each change
-// that was made publishes another. So status and counters do not wait for a change under way,
-// which holds the datapath's lock while a program is loaded and verified.
+// Picture is the data plane in use, for those that only read: it is never changed, and each change that was made
+// publishes another. So status and counters do not wait for a change under way, which holds the datapath's lock while a
+// program is loaded and verified.
 type Picture struct {
 	Attachments []lb.Attachment
 	Plan        lb.MemoryPlan
@@ -52,7 +52,7 @@ func (s *Shown) Await() {
 	defer s.readers.Unlock()
 }
 
-// Read calls do with what is in use. Its maps stay open until do returns. Error: the picture's, or that of do.
+// Read calls do with the picture in use. Its maps stay open until do returns. Error: the picture's, or that of do.
 func (s *Shown) Read(do func(*Picture) error) error {
 	s.readers.RLock()
 	defer s.readers.RUnlock()

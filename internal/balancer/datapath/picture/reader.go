@@ -14,21 +14,21 @@ import (
 type Reader struct {
 	shown   *Shown
 	janitor *flowtable.Janitor
-	// tables are what ServiceTables has returned last.
+	// tables is the last result of ServiceTables.
 	tables atomic.Pointer[serviceTables]
-	// replyHops are what ReplyHops reads into.
+	// replyHops are the buffers of ReplyHops.
 	replyHops replyHopBuffers
 }
 
-// NewReader returns a reader of what is shown. The janitor keeps the clock of the flows.
+// NewReader returns a reader of the picture that is shown. The janitor keeps the clock of the flows.
 func NewReader(s *Shown, janitor *flowtable.Janitor) *Reader {
 	return &Reader{shown: s, janitor: janitor}
 }
 
-// Attachments returns what is in use on each of Options.Interfaces, in their
-// order; none before the first Apply. It does not wait for a change under way.
+// Attachments returns the hook and method in use on each of Options.Interfaces, in their order; none before the first
+// Apply. It does not wait for a change under way.
 func (r *Reader) Attachments() []lb.Attachment { return slices.Clone(r.shown.Load().Attachments) }
 
-// Memory returns what kernel memory is in use; the zero value before the first Apply. It does
-// not wait for a change under way.
+// Memory returns the kernel memory in use; the zero value before the first Apply. It does not wait for a change under
+// way.
 func (r *Reader) Memory() lb.MemoryPlan { return r.shown.Load().Plan }

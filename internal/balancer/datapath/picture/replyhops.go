@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// replyHopBuffers are what the table of reply hops is read into, each second.
+// replyHopBuffers are the buffers that the table of reply hops is read into, each second.
 type replyHopBuffers struct {
 	sync.Mutex
 	keys []uint32

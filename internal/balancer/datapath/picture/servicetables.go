@@ -6,14 +6,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// serviceTables are what ServiceTables has returned for a picture.
+// serviceTables is the result of ServiceTables for a picture.
 type serviceTables struct {
 	of   *Picture
 	list []lb.ServiceTable
 }
 
-// ServiceTables returns what decides on the new flows of each service, in the order of the state; the caller must
-// not change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
+// ServiceTables returns the tables that new flows of each service go by, in the order of the state; the caller must not
+// change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
 func (r *Reader) ServiceTables() []lb.ServiceTable {
 	p := r.shown.Load()
 	if last := r.tables.Load(); last != nil && last.of == p {

@@ -14,8 +14,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// A bpf file system is memory of the kernel that no disk quota bounds and no other program fills. So what cannot be
-// written to a file is kept in a map that is pinned: the kernel keeps that for as long as it keeps the data plane.
+// A bpf file system is memory of the kernel that no disk quota bounds and no other program fills. So content that
+// cannot be written to a file is kept in a pinned map: the kernel keeps that for as long as it keeps the data plane.
 
 // contentPrefix begins the name of a pinned content.
 const contentPrefix = "content-"
@@ -27,7 +27,7 @@ const chunk = 32 << 10
 // lengthBytes is the size of the length that comes before the content, in the machine's byte order.
 const lengthBytes = 8
 
-// Store pins a content under a name, whole or not at all, in the place of the one before.
+// Store pins a content under a name, whole or not at all, and replaces the previous one.
 func (s *Store) Store(name string, data []byte) error {
 	whole := append(binary.NativeEndian.AppendUint64(nil, uint64(len(data))), data...)
 	elements := (len(whole) + chunk - 1) / chunk
@@ -89,7 +89,7 @@ func (s *Store) Load(name string) ([]byte, error) {
 // Drop removes the content of a name, if it is there.
 func (s *Store) Drop(name string) error { return removeFile(s.content(name)) }
 
-// Contents lists the names of what is kept so.
+// Contents lists the names of the pinned contents.
 func (s *Store) Contents() (names []string, err error) {
 	all, err := s.names()
 	for _, n := range all {

@@ -46,7 +46,7 @@ func writable(stateDir string) (string, error) {
 	return root, nil
 }
 
-// makeRoot makes a directory that can be written to, or says why not.
+// makeRoot makes a directory that can be written to, or returns the reason why not.
 func makeRoot(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pins keeps eBPF objects where they outlive the process that made them: as pins on
-// a bpf file system, in a directory of their own for each balancer. It knows nothing of what
-// the objects are.
+// Package pins keeps eBPF objects where they outlive the process that made them: as pins on a bpf file system, in a
+// directory of their own for each balancer. It does not know the objects' kinds.
 //
 // A set of objects that belong together is a directory, which is filled under another name
 // and then renamed: it is there as a whole or not at all. Links stay for as long as something
@@ -93,7 +92,7 @@ func (s *Store) Renew() (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	// What a mount before has had there is of no use to anyone.
+	// Pins of an earlier mount there are of no use to anyone.
 	if err := again.Clear(); err != nil {
 		again.Close()
 		return false, err
@@ -117,7 +116,7 @@ func open(stateDir, instance string) (*Store, error) {
 	return lock(filepath.Join(root, name(instance)), true)
 }
 
-// Find takes the lock of what is there already, and does not wait for it. Errors: ErrNothing, ErrBusy.
+// Find takes the lock of an existing directory, and does not wait for it. Errors: ErrNothing, ErrBusy.
 func Find(stateDir, instance string) (*Store, error) {
 	for _, root := range roots(stateDir) {
 		if !isBPF(root) {
@@ -152,7 +151,7 @@ func roots(stateDir string) []string {
 // name writes a name so that a bpf file system takes it, which has no dots in names.
 func name(instance string) string { return strings.ReplaceAll(instance, ".", "@") }
 
-// lock locks a directory, which it makes where that is asked for.
+// lock locks a directory; create has it made first.
 func lock(dir string, create bool) (*Store, error) {
 	// Who closes a store removes its directory, perhaps between our opening it and our
 	// locking it.
@@ -214,7 +213,7 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns that of an object in a set, or, with no name of a set, of a link.
 func (s *Store) Path(set, object string) string { return filepath.Join(s.dir, set, object) }
 
-// beingMade ends the name of a set that is not whole yet, or not any more.
+// beingMade ends the name of a set that is being made, or removed.
 const beingMade = "-new"
 
 // setPrefix begins the name of a set.
@@ -257,7 +256,7 @@ func (s *Store) Sets() ([]uint64, error) {
 	return numbers, err
 }
 
-// Objects lists the names of what a set has.
+// Objects lists the names of a set's objects.
 func (s *Store) Objects(number uint64) (names []string, err error) {
 	entries, err := os.ReadDir(filepath.Join(s.dir, Set(number)))
 	if err != nil {
@@ -269,7 +268,7 @@ func (s *Store) Objects(number uint64) (names []string, err error) {
 	return names, nil
 }
 
-// Links lists the names of what is pinned beside the sets.
+// Links lists the names of the pins beside the sets.
 func (s *Store) Links() ([]string, error) {
 	names, err := s.names()
 	return slices.DeleteFunc(names, func(n string) bool {
@@ -289,7 +288,7 @@ func (s *Store) names() ([]string, error) {
 	return names, nil
 }
 
-// Keep removes all sets but one, and what was left of sets that were being made.
+// Keep removes all sets but one, and the remains of sets that were being made.
 func (s *Store) Keep(number uint64) error {
 	names, err := s.names()
 	for _, n := range names {
@@ -300,8 +299,8 @@ func (s *Store) Keep(number uint64) error {
 	return err
 }
 
-// removeSet removes a set, or what was left of one. A set that has its name is whole, also for who
-// comes after a process that was killed meanwhile.
+// removeSet removes a set, or the remains of one. It renames the set first, so that a set under its own name is whole,
+// also after a process was killed meanwhile.
 func removeSet(dir string) error {
 	if strings.HasSuffix(dir, beingMade) {
 		return removeTree(dir)
@@ -335,8 +334,8 @@ func Tidy(stateDir string) (err error) {
 	return err
 }
 
-// removeRoot removes a directory of balancers' directories, and unmounts what was mounted for it. Where others
-// are left, it stays.
+// removeRoot removes a directory of balancers' directories, and unmounts the file system that was mounted for it. Where
+// others are left, it stays.
 func removeRoot(root string) error {
 	on := filepath.Dir(root)
 	if os.Remove(root) != nil || on == system {
@@ -345,8 +344,8 @@ func removeRoot(root string) error {
 	return unmount(on)
 }
 
-// Clear removes everything that is pinned but contents, with what it has attached, and keeps the lock. What is in a
-// content may be of use without what was attached, as how to take back a change to the host.
+// Clear removes all pins but contents, which detaches pinned links, and keeps the lock. A content may be of use without
+// them: it may have the changes to the host that are to be taken back.
 func (s *Store) Clear() error {
 	names, err := s.names()
 	for _, n := range names {
@@ -362,8 +361,7 @@ func (s *Store) Clear() error {
 	return err
 }
 
-// Abandon is Close for who may have pinned nothing: where nothing is pinned, it removes what Open
-// has made.
+// Abandon is Close, but where nothing is pinned, it removes the directory that Open has made.
 func (s *Store) Abandon() error {
 	names, err := s.names()
 	if err == nil && len(names) == 0 {

@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Builds may lay out the counters of backends, and the keys of prefixes, differently. As
-// of flows, each writes down how it does, and the next reads them field by field.
+// Builds may lay out the counters of backends, and the keys of prefixes, differently. As with flows, each writes its
+// layout down, and the next reads them field by field.
 
 // ElementLayouts describes the elements of those maps in this build, by the program's own type information.
 var ElementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, error) {
@@ -42,13 +42,13 @@ var ElementLayouts = sync.OnceValues(func() (map[string]snapshot.ElementLayout, 
 	return layouts, nil
 })
 
-// ForeignElements is a map whose elements another build has laid out.
+// ForeignElements is a map with elements in another build's layout.
 type ForeignElements struct {
 	m      *ebpf.Map
 	layout snapshot.ElementLayout
 }
 
-// OpenElements checks that a map is as its layout says; size is that of the elements that it has.
+// OpenElements checks that a map agrees with its layout; size is that of its elements.
 func OpenElements(m *ebpf.Map, size uint32, layout snapshot.ElementLayout, needed []string) (*ForeignElements, error) {
 	if int(size) != layout.Size {
 		return nil, fmt.Errorf("%w: %s does not have the elements of %d bytes that it says", snapshot.ErrDamaged, m,
@@ -114,7 +114,7 @@ var PrefixFields = []string{"bits", "list", "address"}
 // PrefixesInto puts the lists of prefixes into a map of our own.
 func (e *ForeignElements) PrefixesInto(to *ebpf.Map) error {
 	address := e.layout.Fields["address"]
-	// The length of a prefix counts what is before the address.
+	// The length of a prefix counts the bits before the address, too.
 	before := address.Offset - e.layout.Fields["bits"].Size
 	var key []byte
 	var value uint32

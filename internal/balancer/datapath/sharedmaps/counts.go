@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/enum"
 )
 
-// OutcomeHelp says what an outcome means to the person who reads it.
+// OutcomeHelp explains each outcome to the person who reads its counter.
 var OutcomeHelp = map[objects.XDPOutcome]string{
 	objects.XDPOutcomeOUTCOME_FORWARDED: "sent on to a backend",
 	objects.XDPOutcomeOUTCOME_RETURNED:  "a backend's reply, sent on to its client",
@@ -102,8 +102,8 @@ var OutcomeHelp = map[objects.XDPOutcome]string{
 		"connections as they may",
 }
 
-// OutcomeNames reads the names from the program's own type information, so
-// that the list has one home. It reads once: the information never changes.
+// OutcomeNames reads the names from the program's own type information, so that the list is written once. It reads them
+// once: the information never changes.
 var OutcomeNames = sync.OnceValues(func() ([]string, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
@@ -169,7 +169,7 @@ func ReadBackend(m *ebpf.Map, index uint32) (lb.BackendCount, error) {
 	return sumOf(perCPU), nil
 }
 
-// sumOf adds up what each CPU has counted.
+// sumOf adds up the counts of all CPUs.
 func sumOf(perCPU []objects.XDPBackendCount) (sum lb.BackendCount) {
 	for _, c := range perCPU {
 		sum = sum.Plus(lb.BackendCount{Packets: c.Packets, Bytes: c.Bytes, Connections: c.Connections,

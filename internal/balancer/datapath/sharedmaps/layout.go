@@ -27,14 +27,13 @@ var numbersIn = map[string][]string{
 // AddedMaps are shared maps that builds before 0.5 do not have, and that begin empty.
 var AddedMaps = []string{objects.XDPMapReplyHops, objects.XDPMapReplyRoutes, objects.XDPMapReplyBlocks}
 
-// Shared maps that another build has laid out differently a start makes anew. What they hold is asked for
-// again (ways, reply_hops, reply_routes, reply_blocks), counted or written again (turns, loads), carried by its name
-// (outcomes), read field by field (flows, counters of backends, prefixes), or forgotten within a second (allowances) or
-// half a minute (fragments).
+// A start makes shared maps in another build's layout anew. Their contents are asked for again (ways, reply_hops,
+// reply_routes, reply_blocks), counted or written again (turns, loads), carried over by name (outcomes), read field by
+// field (flows, counters of backends, prefixes), or valid for only a second (allowances) or half a minute (fragments).
 
-// SharedLayouts identifies, by its name, what each shared map is and what its elements look like, by the
-// program's own type information. Another program can go on with a map that has the same. Keys are not
-// in it; see elementLayouts.
+// SharedLayouts identifies the type of each shared map and the layout of its elements, by the map's name, from the
+// program's own type information. Another program can go on with a map of the same layout. Keys are not in it; see
+// ElementLayouts.
 var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 	spec, err := objects.XDP.Spec()
 	if err != nil {
@@ -69,7 +68,7 @@ var SharedLayouts = sync.OnceValues(func() (map[string]string, error) {
 // the flows are carried over: an entry of the returns leads to the place of a flow.
 var FlowMaps = []string{objects.XDPMapFlows, objects.XDPMapNewcomers, objects.XDPMapReturns}
 
-// OtherLayouts lists the shared maps whose layout is another than here, or that are not there.
+// OtherLayouts lists the shared maps whose layout differs from ours, or that are missing.
 func OtherLayouts(there map[string]string, elements map[string]snapshot.ElementLayout) (all []string, err error) {
 	ours, err := SharedLayouts()
 	if err != nil {

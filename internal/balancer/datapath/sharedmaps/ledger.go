@@ -11,15 +11,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Ledger corrects what the maps say: an index that changes its owner starts
-// from 0, and a map that was replaced is not forgotten. Its maps are never changed, for a
-// picture has them: each change makes others.
+// Ledger corrects the maps' counters: an index that changes its owner starts from 0, and the counts of a map that was
+// replaced are added. Its Go maps are never changed, for a picture has them: each change makes others.
 type Ledger struct {
-	// Before[i] is what index i had counted when its present owner came.
+	// Before[i] is the count of index i when its present owner got it.
 	Before map[uint32]lb.BackendCount
-	// carried[i] is what index i counted in maps that were replaced.
+	// carried[i] is the count of index i in maps that were replaced.
 	carried map[uint32]lb.BackendCount
-	// outcomes is what was counted by outcome in maps that were replaced.
+	// outcomes are the counters by outcome of maps that were replaced.
 	outcomes map[string]uint64
 	// Previous is the map of outcomes that packets still count in beside our own; nil where there is none.
 	Previous *PreviousOutcomes
@@ -28,7 +27,7 @@ type Ledger struct {
 	Backends *ForeignElements
 }
 
-// Elsewhere is what an index has counted in other maps than ours.
+// Elsewhere is the count of an index in other maps than ours.
 func (l *Ledger) Elsewhere(index uint32) lb.BackendCount {
 	counted := l.carried[index]
 	if l.Backends != nil {
@@ -55,7 +54,7 @@ func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
 	l.Before = l.BeforeNext(next, change)
 }
 
-// BeforeNext returns what Before will be after a change of owners, by the counters of these maps. The last packets of
+// BeforeNext returns the value of Before after a change of owners, by the counters of these maps. The last packets of
 // an owner may still be counted, and then seem to be the next owner's.
 func (l *Ledger) BeforeNext(counted *Maps, change *generation.PlaceChange) map[uint32]lb.BackendCount {
 	before := make(map[uint32]lb.BackendCount, len(l.Before))
@@ -82,7 +81,7 @@ func RestoreLedger(h *snapshot.Head) Ledger {
 	return Ledger{Before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }
 
-// AddOutcomes adds what was counted in maps that are not in use any more, or will not be.
+// AddOutcomes adds the counts of maps that are not in use any more, or will not be.
 func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	var previous map[string]uint64
 	if l.Previous != nil {
@@ -97,7 +96,7 @@ func (l *Ledger) AddOutcomes(to []lb.OutcomeCount) error {
 	return nil
 }
 
-// Counted is what was counted in all maps but ours.
+// Counted returns the counters of all maps but ours.
 func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[string]uint64, err error) {
 	backends, outcomes = l.carried, l.outcomes
 	if l.Previous != nil {
@@ -119,8 +118,8 @@ func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	return backends, outcomes, nil
 }
 
-// EndPrevious takes what the maps before have counted, once no packet counts there, and returns what closes
-// them: readers may still have them. It returns nothing where there are none.
+// EndPrevious adds the counters of the previous maps to ours, once no packet counts there, and returns the functions
+// that close those maps: readers may still have them. It returns none where there are no such maps.
 func (l *Ledger) EndPrevious() (ended []func()) {
 	if l.Previous == nil && l.Backends == nil {
 		return nil
@@ -128,7 +127,7 @@ func (l *Ledger) EndPrevious() (ended []func()) {
 	rcu.Wait()
 	backends, outcomes, err := l.Counted()
 	if err != nil {
-		return nil // they go on to be read
+		return nil // their counters are still read
 	}
 	ended = []func(){l.Previous.Close, l.Backends.Close}
 	l.carried, l.outcomes, l.Previous, l.Backends = backends, outcomes, nil, nil

@@ -28,8 +28,8 @@ type Maps struct {
 	allowances               *ebpf.Map
 	// Prefixes is shared by all that were made one from another, as are its lists.
 	Prefixes generation.PrefixMap
-	// What schedulers and limits remember, by the service's id, and how many flows a
-	// backend has, by its index. We write some of it.
+	// Turns has the state of schedulers and limits, by the service's id, and Loads the number of a backend's flows, by
+	// its index. We write some of it.
 	Turns, Loads array
 	// The janitor's view of the tables of flows.
 	Proven, Unproven *flowtable.Table
@@ -51,18 +51,18 @@ const (
 	loadWords = 4
 )
 
-// Turn returns what is remembered for a service's id.
+// Turn returns the memory of a service's turn, by its id.
 func (s *Maps) Turn(id uint32) mapmem.Storage { return s.Turns.Memory[id*turnWords:][:turnWords] }
 
-// Load returns what is known of a backend's index.
+// Load returns the memory of a backend's load, by its index.
 func (s *Maps) Load(index uint32) mapmem.Storage {
 	return s.Loads.Memory[index*loadWords:][:loadWords]
 }
 
-// Sizes is what the shared maps must hold at least.
+// Sizes are the numbers of entries that the shared maps must have at least.
 type Sizes struct{ Backends, Services, Flows, Newcomers, Returns, Ways uint32 }
 
-// SizesOf returns what they hold.
+// SizesOf returns the numbers of entries that they have.
 func SizesOf(s *Maps) Sizes {
 	return Sizes{Backends: s.Counts.MaxEntries(), Services: s.Turns.MaxEntries(), Flows: s.Flows.MaxEntries(),
 		Newcomers: s.Newcomers.MaxEntries(), Returns: s.Returns.MaxEntries(), Ways: s.Ways.MaxEntries()}
@@ -76,7 +76,7 @@ func (s Sizes) Within(have *Maps) bool {
 		s.replyBlocks() <= have.ReplyBlocks.MaxEntries()
 }
 
-// replyBlocks is how many blocks the mirror of routes has: as many, or one where no mode has replies.
+// replyBlocks is the number of blocks of the mirror of routes: all of them, or one where no mode has replies.
 func (s Sizes) replyBlocks() uint32 {
 	if s.Ways > 1 {
 		return mirror.Blocks
@@ -89,7 +89,7 @@ func (s *Maps) Mirror() mirror.Table {
 	return mirror.Table{Head: s.replyRoutes.Memory, Groups: s.ReplyBlocks.Memory}
 }
 
-// replyHops is how many neighbours replies are noted of: none where no mode has replies.
+// replyHops is the number of places for neighbours that replies were sent to: one where no mode has replies.
 func (s Sizes) replyHops() uint32 {
 	if s.Ways > 1 {
 		return uint32(objects.XDPHopTableREPLY_HOPS)
@@ -97,9 +97,9 @@ func (s Sizes) replyHops() uint32 {
 	return 1
 }
 
-// New makes the maps that are missing or too small, and takes the others
-// from old. A map that grows loses nothing: the caller adds what the old one
-// counted, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty map.
+// New makes the maps that are missing or too small, and takes the others from old. A map that grows loses nothing: the
+// caller adds the old one's counts, and turns and loads are copied. newMap is ebpf.NewMap, or returns another empty
+// map.
 func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpec, want Sizes, old *Maps,
 	secret uint64) (*Maps, error) {
 	next := &Maps{Secret: secret}
@@ -137,8 +137,7 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 	return next, nil
 }
 
-// forget takes the memory of the map that a new one is in the place of for none: it
-// is the old one's.
+// forget drops the memory of a map that was made anew: the set has the old map's, which belongs to the old set.
 func (s *Maps) forget(made *ebpf.Map) {
 	switch made {
 	case s.Turns.Map:
@@ -160,8 +159,7 @@ func (s *Maps) forget(made *ebpf.Map) {
 	}
 }
 
-// MapVectors maps the memory of vectors that are new, and copies what the old ones
-// hold, but of routes: then they are written anew.
+// MapVectors maps the memory of new vectors, and copies the old ones' contents, except routes, which are written anew.
 func (s *Maps) MapVectors(old *Maps) error {
 	for _, v := range []struct {
 		new  *array
@@ -213,7 +211,7 @@ func (s *Maps) MapFlows(old *Maps) (err error) {
 	return err
 }
 
-// mapPlace is where one of the maps is to be.
+// mapPlace is the name of a map in the program, and the field that holds it.
 type mapPlace struct {
 	Name string
 	Of   **ebpf.Map
@@ -279,7 +277,7 @@ func (s *Maps) CloseUnless(other *Maps) {
 	}
 }
 
-// closeFlows takes the tables of flows out of our memory.
+// closeFlows unmaps the tables of flows.
 func (s *Maps) closeFlows(kept map[*ebpf.Map]bool) {
 	for _, table := range []struct {
 		of    *ebpf.Map

@@ -23,7 +23,7 @@ const (
 	hashElement, hashBucket = 48, 16
 )
 
-// PlanFor says what maps of these sizes take, with so many bytes of configuration.
+// PlanFor returns the kernel memory of maps of these sizes, with so many bytes of configuration.
 func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
@@ -57,18 +57,18 @@ func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
 	return plan, nil
 }
 
-// evictingBytes is what a hash map takes that evicts.
+// evictingBytes is the memory of an LRU hash map.
 func evictingBytes(m *ebpf.MapSpec) uint64 {
 	return uint64(m.MaxEntries)*uint64(hashElement+(m.KeySize+7)&^7+(m.ValueSize+7)&^7) + directoryBytes(m)
 }
 
-// directoryBytes is what a hash map takes without its elements.
+// directoryBytes is the memory of a hash map without its elements.
 func directoryBytes(m *ebpf.MapSpec) uint64 {
 	return uint64(mapmem.PowerOfTwo(int(m.MaxEntries))) * hashBucket
 }
 
-// PlanChecks says what the way for health checks takes, however many there are: what backends add
-// that are asked is some hundred bytes each.
+// PlanChecks returns the kernel memory of the path for health checks, however many there are: each backend that is
+// checked adds only some hundred bytes.
 func PlanChecks(spec *ebpf.CollectionSpec) lb.MemoryPlan {
 	return lb.MemoryPlan{Checks: evictingBytes(spec.Maps[objects.CheckMapCheckAnswers]) +
 		directoryBytes(spec.Maps[objects.CheckMapCheckTargets])}
@@ -98,7 +98,7 @@ func PlanWithout(p lb.MemoryPlan, want Sizes, have *Maps) lb.MemoryPlan {
 	return p
 }
 
-// FitPlan says why what is to be made does not fit, and what would.
+// FitPlan returns an error where a plan does not fit into the memory that is left, with the largest limit that would.
 func FitPlan(p lb.MemoryPlan, left memleft.Left) error {
 	room := left.Room()
 	if !left.Known || p.Total() <= room {
@@ -109,7 +109,7 @@ func FitPlan(p lb.MemoryPlan, left memleft.Left) error {
 		AdviceFor(p, room))
 }
 
-// AdviceFor says what of it would fit, with the rest as it is.
+// AdviceFor names the largest limit of flows that would fit, with the rest as it is.
 func AdviceFor(p lb.MemoryPlan, room uint64) string {
 	largest, name := p.Proven, "flows.limit"
 	if p.Unproven > largest {

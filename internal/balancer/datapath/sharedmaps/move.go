@@ -14,13 +14,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/rcu"
 )
 
-// Move brings what is remembered from one set of tables to another, of other sizes or of
-// another layout, while packets go on: once when the programs that use the new ones are ready,
-// and once more when those that use the old ones have gone.
+// Move copies flows from one set of tables to another, of other sizes or of another layout, while packets go on: once
+// when the programs that use the new ones are ready, and once more when those that use the old ones have gone.
 type Move struct {
 	Janitor  *flowtable.Janitor
 	From, To *Maps
-	// Previous are tables that a process before has left besides.
+	// Previous are further tables that an earlier process has left.
 	Previous *PreviousFlows
 	// Returns makes the entries anew that lead to the flows of full NAT.
 	Returns flowtable.ReplyKeys
@@ -32,15 +31,15 @@ type Move struct {
 	Lost int
 }
 
-// moveBound is how long packets of flows that are not known wait at most for the end of a move: beyond
-// the time that copies take, for a process may be killed in the middle of one.
+// moveBound is how long at most packets of unknown flows are dropped during a move: longer than copying takes, and
+// bounded since a process may be killed in the middle of one.
 const moveBound = 10 * time.Second
 
 // PreviousFlows are tables that packets go by, or went by last, and that are not among the shared
 // maps: they are laid out differently, or were about to be replaced when a process was killed.
 type PreviousFlows struct {
 	Proven, Unproven []PreviousTable
-	// Bytes is what those take that another layout has.
+	// Bytes is the memory of those that have another layout.
 	Bytes uint64
 }
 
@@ -85,9 +84,9 @@ func (m *Move) needed() bool {
 	return m.From.Proven != m.To.Proven || m.From.Unproven != m.To.Unproven || m.Previous.Any()
 }
 
-// Finish copies what packets have begun and ended since: at once, for until then the new programs do not
-// know it, and once more when no old program runs any more. Until then these hold back what may be of such
-// a flow (flows_move() in bpf/balancer/flow/track.h).
+// Finish copies the beginnings and ends of flows since Begin: at once, for the new programs do not know them before,
+// and once more when no old program runs any more. Until then the new programs drop packets that may be of such a flow
+// (flows_move() in bpf/balancer/flow/track.h).
 func (m *Move) Finish() {
 	if !m.Begun {
 		return
@@ -98,7 +97,7 @@ func (m *Move) Finish() {
 	atomic.StoreUint64(&m.Memory.Head().Moving, 0)
 }
 
-// Cancel leaves it at the old tables.
+// Cancel ends the move, and the old tables stay in use.
 func (m *Move) Cancel() {
 	if m.Begun {
 		m.Janitor.Freeze(false)
@@ -124,8 +123,7 @@ func (m *Move) copy(proven func(*objects.XDPFlow)) {
 	m.Returns.Lead(m.To.FullNAT, m.To.Proven, m.To.Unproven)
 }
 
-// leaveUnproven takes a flow out of the new table of unproven ones that has been proven since it
-// was copied there.
+// leaveUnproven removes a flow from the new table of unproven ones that has been proven since it was copied there.
 func (m *Move) leaveUnproven(flow *objects.XDPFlow) {
 	place, there := m.To.Unproven.Find(flow)
 	if !there {
@@ -137,8 +135,8 @@ func (m *Move) leaveUnproven(flow *objects.XDPFlow) {
 	})
 }
 
-// leaveEnded takes a flow out of the new table of proven ones that was over when it was copied, and in
-// whose place a packet has begun this unproven one: it would be found first.
+// leaveEnded removes a flow from the new table of proven ones that was over when it was copied, and in whose place a
+// packet has begun this unproven one: the ended one would be found first.
 func (m *Move) leaveEnded(flow *objects.XDPFlow) {
 	place, there := m.To.Proven.Find(flow)
 	if !there {

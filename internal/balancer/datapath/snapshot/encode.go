@@ -20,7 +20,7 @@ import (
 // A snapshot is a line of JSON for the head, one for each service, and one with the checksum
 // of those before: of 10,000 services of which one has changed, only that one is encoded anew.
 
-// castagnoli is what processors compute in hardware.
+// castagnoli is the polynomial of CRC-32C, which processors compute in hardware.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // errFollowed says that a value is not alone in its line.
@@ -105,8 +105,8 @@ func Decode(data []byte) (*Snapshot, error) {
 	return s, nil
 }
 
-// DecodeHead reads what is in a snapshot but services, and does not say whether these are whole. Errors:
-// ErrDamaged, ErrVersion.
+// DecodeHead reads a snapshot without its services, and does not check whether these are whole. Errors: ErrDamaged,
+// ErrVersion.
 func DecodeHead(data []byte) (*Head, error) {
 	head, _, err := decodeHead(data)
 	return head, err
@@ -137,7 +137,7 @@ func decodeHead(data []byte) (*Head, []byte, error) {
 	return head, rest, nil
 }
 
-// damaged is ErrDamaged, with what is wrong.
+// damaged is ErrDamaged, with the fault.
 func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
 }
@@ -166,8 +166,8 @@ func firstLines(text []byte, lines int) []byte {
 }
 
 // decodeLines reads services, a line each; the first is the service of that number. It does not use encoding/json,
-// which takes four times as long: half of what an adoption of 10,000 services would. What
-// encodes is encoding/json, for the other library writes durations in another form.
+// which takes four times as long: half of the time of an adoption of 10,000 services. Encoding uses encoding/json, for
+// the other library writes durations in another form.
 func decodeLines(lines []byte, into []Service, first int) error {
 	for i := range into {
 		text, rest, _ := bytes.Cut(lines, []byte{'\n'})
@@ -207,12 +207,12 @@ func atEnd(decoder *json.Decoder) error {
 	return nil
 }
 
-// check finds what cannot be: what is read goes on as indices.
+// check refuses impossible values: the numbers in a snapshot are used as indices.
 func (s *Snapshot) check() error {
 	indices := len(s.Generations)
 	// A former endpoint's index may be that of a backend which stayed without it.
 	held, owned := make([]bool, indices), make([]bool, indices)
-	for _, e := range s.Former {
+	for _, e := range s.Previous {
 		if int(e.Index) >= indices || !e.Address.IsValid() || !e.VIP.IsValid() {
 			return fmt.Errorf("the former endpoint %s has the index %d of %d", e.Address, e.Index, indices)
 		}

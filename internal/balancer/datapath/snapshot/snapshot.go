@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snapshot is what the process that runs a data plane knows of it and its maps do not
-// say: who has which index, what tables were made of, what a transition began with. It is a
-// file that is written before each change, and that the next process begins with.
+// Package snapshot writes and reads the state of a data plane that only its process has and that the maps do not show:
+// the owners of indices, the recipes of tables, the tables from which transitions started. It is a file that is written
+// before each change, and that the next process begins with.
 package snapshot
 
 import (
@@ -16,9 +16,9 @@ import (
 
 // Errors that a caller may test for.
 var (
-	// ErrDamaged: what is read is no snapshot, or not a whole one, or contradicts itself.
+	// ErrDamaged: the file is no snapshot, or not a whole one, or contradicts itself.
 	ErrDamaged = errors.New("the snapshot of the data plane is damaged")
-	// ErrVersion: it is of another version of jeoul than can read it.
+	// ErrVersion: it is of a version of jeoul whose format this one cannot read.
 	ErrVersion = errors.New("the snapshot of the data plane is of another version of jeoul")
 )
 
@@ -36,30 +36,30 @@ type Snapshot struct {
 	Services []Service
 }
 
-// Head is what is not about one service.
+// Head is the part of a snapshot that is about no single service.
 type Head struct {
 	Format  string `json:"format"`
 	Version int    `json:"version"`
-	// Number counts snapshots; the data plane's memory has that of the one which holds.
+	// Number counts snapshots; the data plane's memory has that of the valid one.
 	Number  uint64    `json:"number"`
 	Written time.Time `json:"written"`
 	// Cookie is the network namespace's: its directory may have the name of one that is gone.
 	Cookie uint64 `json:"cookie"`
-	// Layouts identify, by the name of a shared map, what its elements look like.
+	// Layouts identify, by the name of a shared map, the layout of its elements.
 	Layouts map[string]string `json:"layouts"`
 	// Flows is the layout of the tables of flows, by which another build reads them.
 	Flows *FlowLayout `json:"flow_layout,omitempty"`
 	// Elements are the layouts of other maps that another build reads, by their names.
 	Elements map[string]ElementLayout `json:"element_layouts,omitempty"`
-	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes what
-	// was counted in maps that were replaced.
+	// Outcomes are the names of the counters of outcomes, in their order, and CountedOutcomes the counts of maps that
+	// were replaced.
 	Outcomes        []string          `json:"outcomes,omitempty"`
 	CountedOutcomes map[string]uint64 `json:"counted_outcomes,omitempty"`
 	// Interfaces are those that packets are taken on, in their order.
 	Interfaces []Interface `json:"interfaces"`
 	// Leaving are those that packets were taken on before.
 	Leaving []Interface `json:"leaving,omitempty"`
-	// Hook is what was asked for.
+	// Hook is the requested hook.
 	Hook lb.Hook `json:"hook"`
 	// Secret places flows in their tables.
 	Secret uint64 `json:"secret"`
@@ -78,10 +78,11 @@ type Head struct {
 	// pool no more.
 	Pool []netip.Addr `json:"pool,omitempty"`
 	// LastList is the number that a list of prefixes got last.
-	LastList uint32     `json:"last_list,omitempty"`
-	Former   []Endpoint `json:"former,omitempty"`
-	// Before[i] is what backend index i had counted when its owner came, Carried[i] what it
-	// counted in maps that were replaced.
+	LastList uint32 `json:"last_list,omitempty"`
+	// Previous are the endpoints of backends that have left. Earlier builds read them by the name "former".
+	Previous []Endpoint `json:"former,omitempty"`
+	// Before has the counts of backend indices when their owners got them, and Carried their counts in maps that were
+	// replaced.
 	Before  []Count `json:"before,omitempty"`
 	Carried []Count `json:"carried,omitempty"`
 	// Shown are features of interfaces that were switched off, so that XDP sees VLAN tags.
@@ -90,7 +91,7 @@ type Head struct {
 	Lines int `json:"services"`
 }
 
-// FlowLayout says where the fields of a table of flows are.
+// FlowLayout has the offsets of the fields of a table of flows.
 type FlowLayout struct {
 	// Bucket is the size of an element of the table in bytes, and Flow that of a flow in it.
 	Bucket int `json:"bucket"`
@@ -102,7 +103,7 @@ type FlowLayout struct {
 	Numbers map[string]uint64 `json:"numbers"`
 }
 
-// ElementLayout says where the fields of an element of a map are, and its size in bytes.
+// ElementLayout has the offsets of the fields of an element of a map, and its size in bytes.
 type ElementLayout struct {
 	Size   int              `json:"size"`
 	Fields map[string]Field `json:"fields"`
@@ -113,7 +114,7 @@ func (l ElementLayout) Equal(o ElementLayout) bool {
 	return l.Size == o.Size && maps.Equal(l.Fields, o.Fields)
 }
 
-// Field is where a field is, in bytes.
+// Field is the offset and size of a field, in bytes.
 type Field struct {
 	Offset int `json:"offset"`
 	Size   int `json:"size"`
@@ -131,7 +132,7 @@ type Feature struct {
 	Name string `json:"name"`
 }
 
-// Endpoint is that of a backend (mode nat) which has left, and what its replies become.
+// Endpoint is the endpoint of a backend (mode nat) which has left, and the source that its replies are translated to.
 type Endpoint struct {
 	Address    netip.AddrPort `json:"address"`
 	Protocol   lb.Protocol    `json:"protocol"`
@@ -142,7 +143,7 @@ type Endpoint struct {
 	Until      time.Time      `json:"until"`
 }
 
-// Count is what a backend index has counted.
+// Count has the counters of a backend index.
 type Count struct {
 	Index           uint32 `json:"index"`
 	Packets         uint64 `json:"packets"`
@@ -155,7 +156,7 @@ type Count struct {
 	Unreachable     uint64 `json:"unreachable,omitempty"`
 }
 
-// Service is one, with what its flows and its packets go by.
+// Service is a service with its numbers, tables and transition.
 type Service struct {
 	// Service is without its backends, which are Backends.
 	lb.Service
@@ -167,8 +168,8 @@ type Service struct {
 	Clients uint32 `json:"clients,omitempty"`
 	// Places[i] is that of Backends[i].
 	Places []Place `json:"places"`
-	// Table is what new flows go by; Base is the table before the first change of a
-	// transition, and Last the last one that had members where Table has none.
+	// Table is the table that new flows go by; Base is the one before the first change of a transition, and Last the
+	// last one that had members where Table has none.
 	Table Recipe  `json:"table"`
 	Base  *Recipe `json:"base,omitempty"`
 	Last  *Recipe `json:"last,omitempty"`
@@ -178,7 +179,7 @@ type Service struct {
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Backend is one with what was observed of it. An origin's word (lb.Backend.NotReady) is a part of that.
+// Backend is a backend with its observed condition, of which an origin's word (lb.Backend.NotReady) is a part.
 type Backend struct {
 	lb.Backend
 	Unhealthy string `json:"unhealthy,omitempty"`
@@ -196,7 +197,7 @@ func BackendsOf(s *lb.RoutedService) []Backend {
 	return all
 }
 
-// Unrouted returns the service with its backends, of which nothing is known but what was observed of them.
+// Unrouted returns the service with its backends, with their observed condition and without paths.
 func (s *Service) Unrouted() lb.RoutedService {
 	made := lb.RoutedService{Service: s.Service}
 	made.Backends = make([]lb.Backend, len(s.Backends))
@@ -210,13 +211,13 @@ func (s *Service) Unrouted() lb.RoutedService {
 	return made
 }
 
-// Place is where a backend is: the generation tells owners of an index apart, and is not 0.
+// Place is a backend's index and generation; the generation tells owners of an index apart, and is not 0.
 type Place struct {
 	Index      uint32 `json:"index"`
 	Generation uint16 `json:"generation"`
 }
 
-// Recipe is what a table is made of: see the data plane's tables.
+// Recipe has the inputs of a table: see the data plane's tables.
 type Recipe struct {
 	Scheduler lb.Scheduler     `json:"scheduler"`
 	Size      uint32           `json:"size"`

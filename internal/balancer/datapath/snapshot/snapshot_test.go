@@ -33,7 +33,7 @@ func example() (Head, []Service) {
 		CountedOutcomes: map[string]uint64{"forwarded": 3}, Interfaces: []Interface{{"eth0", 2}},
 		Hook: lb.HookTC, Secret: 1<<64 - 1, Generations: []uint16{5, 7, 1, 2}, Free: []uint32{1}, IDs: 6,
 		FreeIDs: []uint32{0, 5}, Quarantine: []uint32{4},
-		Former: []Endpoint{{Address: netip.MustParseAddrPort("198.18.0.3:80"), Protocol: lb.TCP,
+		Previous: []Endpoint{{Address: netip.MustParseAddrPort("198.18.0.3:80"), Protocol: lb.TCP,
 			VIP: netip.MustParseAddrPort("192.0.2.1:80"), Index: 3, Until: time.Unix(3000, 0).UTC()}},
 		Before: []Count{{Index: 2, Packets: 4}}, Shown: []Feature{{"eth0", "rx-vlan-hw-parse"}}}
 	return head, []Service{service}

@@ -27,7 +27,7 @@ func RecipeOfBase(b *lb.Base) Recipe {
 	return r
 }
 
-// BuildBase makes the table, and checks the recipe first, which another balancer has told.
+// BuildBase makes the table of a recipe that another balancer has sent, which it checks first.
 func (r Recipe) BuildBase() (*Table, error) {
 	for i, weight := range r.Weights {
 		if weight == 0 || weight > math.MaxUint16 || !r.Owners[i].IsValid() {

@@ -10,13 +10,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Before returns how many bytes there are before a table's slots, which begin on a
-// cache line: the sequence, and the number.
+// Before returns the number of bytes before a table's slots, which begin on a cache line: the sequence, and the number.
 func (t *Table) Before() int {
 	return int(mapmem.Units(2*len(t.Sequence)+countBytes)) * mapmem.CacheLine
 }
 
-// Bytes is the size of a table with what is before it.
+// Bytes is the size of a table with the bytes before its slots.
 func (t *Table) Bytes() int { return t.Before() + 2*len(t.Slots) }
 
 // Write puts a table into memory that no packet reads.
@@ -33,7 +32,7 @@ func (t *Table) Write(memory []byte, moved *SlotSet) {
 	moved.each(func(slot int) { written[slot] |= uint16(objects.XDPSlotBitsSLOT_MOVED) })
 }
 
-// Need returns how many units of an arena (mapmem.Units) the tables take with their members.
+// Need returns the units of an arena (mapmem.Units) that the tables need with their members.
 func (v View) Need() uint32 {
 	n := uint32(0)
 	for _, t := range []*Table{v.Table, v.Base} {

@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// CheckMemory refuses tables that there is not even memory for to make them, before
-// they are put into that of the kernel: it would kill the process.
+// CheckMemory refuses tables for which this process has too little memory while it makes them: the kernel would kill
+// it.
 func CheckMemory(recipes []Recipe, look func() memleft.Left) error {
 	var need, largest, tables uint64
 	for i := range recipes {
@@ -28,7 +28,7 @@ func CheckMemory(recipes []Recipe, look func() memleft.Left) error {
 	if need < leastTables {
 		return nil
 	}
-	// What is thrown away meanwhile, and the order of the turns by weights.
+	// Garbage meanwhile, and the order of the turns by weights.
 	need += need/4 + 4*largest
 	left := look()
 	if !left.Known || need <= left.Bytes {
@@ -47,8 +47,8 @@ const slotBytes = 2
 // Tables of less than leastTables bytes are made without asking.
 const leastTables = 16 << 20
 
-// RoundDown leaves a twentieth out, for what is available differs a little each time,
-// and all but three digits of the rest.
+// RoundDown leaves out a twentieth, for the available memory differs a little each time, and all but three digits of
+// the rest.
 func RoundDown(n uint64) uint64 {
 	n -= n / 20
 	unit := uint64(1)

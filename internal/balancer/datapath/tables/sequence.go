@@ -4,15 +4,14 @@ package tables
 
 import "github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 
-// maxSequence bounds how many turns a weighted round has. Weights whose sum, without
-// their common divisor, is above it are rounded to shares of it.
+// maxSequence bounds the turns of a weighted round. Weights whose sum, without their common divisor, is above it are
+// rounded to shares of it.
 const maxSequence = 1<<objects.XDPAgreementSEQUENCE_BITS - 1
 
-// sequenceOf returns in which order members with these weights, none of them 0, take
-// turns: each as often as its share of the weights says, its turns spread evenly
-// over the round. Turn k of n is where the middle of the k-th of n equal parts of
-// the round is (M. Katevenis et al., "Weighted Round-Robin Cell Multiplexing in a
-// General-Purpose ATM Switch Chip", IEEE JSAC 9(8), 1991, asks for the same).
+// sequenceOf returns in which order members with these weights, none of them 0, take turns: each as often as its share
+// of the weights, its turns spread evenly over the round. Turn k of n is where the middle of the k-th of n equal parts
+// of the round is (M. Katevenis et al., "Weighted Round-Robin Cell Multiplexing in a General-Purpose ATM Switch Chip",
+// IEEE JSAC 9(8), 1991, asks for the same).
 func sequenceOf(weights []uint32) []uint16 {
 	turns, length := turnsOf(weights)
 	// Where the turns are, rounded down; then all in order, by counting.
@@ -36,8 +35,7 @@ func sequenceOf(weights []uint32) []uint16 {
 	return sequence
 }
 
-// turnsOf returns how many turns each member has in a round, at least one, and how
-// many there are in all.
+// turnsOf returns the number of turns of each member in a round, at least one, and their sum.
 func turnsOf(weights []uint32) (turns []uint64, length uint64) {
 	var sum, divisor uint64
 	for _, weight := range weights {

@@ -15,17 +15,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// MaxMembers is how many backends of one service its table can name.
+// MaxMembers is the number of backends of one service that its table can name.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
-// quickTable is up to how many slots a table is filled anew for each change, in a
-// millisecond or few. Larger ones are made of the table of all backends, which is filled
-// once: then a change takes little more than to copy it. It is not done for all, for when a
-// backend is taken out of the configuration the table of all is another one, and what it
-// had left to others moves once more.
+// quickTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
+// Larger ones are derived from the table of all backends, which is filled once: then a change takes little more than
+// copying it. Smaller ones are not: when a backend is taken out of the configuration the table of all changes, and
+// slots that the backend had left to others move once more.
 const quickTable = 1 << 17
 
-// FullRecipe is what the table is made of that a service's is made of.
+// FullRecipe has the inputs of the table of all backends, from which a service's is derived.
 type FullRecipe struct {
 	Size uint32
 	// All are, in a large table, all backends, and otherwise those that take new flows. The
@@ -35,7 +34,7 @@ type FullRecipe struct {
 	Shares []uint32
 }
 
-// Recipe is what a table is made of.
+// Recipe has the inputs of a service's table.
 type Recipe struct {
 	FullRecipe
 	// Full is the table of all, where it has been made already.
@@ -44,7 +43,7 @@ type Recipe struct {
 	// Owners are the members: the backends that take new flows, in the order of the service.
 	Owners  []netip.AddrPort
 	Weights []uint32
-	// Absent says which of all are not among them.
+	// Absent[i] says that All[i] is not among them.
 	Absent []bool
 }
 
@@ -56,8 +55,8 @@ type Table struct {
 	Sequence []uint16
 }
 
-// RecipeOf says of what a service's table is to be made. Size is that of services
-// that do not say, 0 for one by the number of backends.
+// RecipeOf returns the inputs of a service's table. Size is that of services that name none, 0 for one by the number of
+// backends.
 func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	n := len(s.Backends)
 	r := Recipe{Scheduler: s.Scheduler, Absent: make([]bool, n), Owners: make([]netip.AddrPort, 0, n),
@@ -84,11 +83,10 @@ func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	return r
 }
 
-// identities are what a table knows the backends by, which alone decides on their slots.
-// Where flows go by the client's address and port, that is a backend's address and port.
-// Where they go by the client's address alone, the port is left out (0) of an address that
-// only one backend has: then services with the same hosts have the same table whatever
-// their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
+// identitiesOf returns the identities by which a table knows the backends; they alone decide on their slots. Where
+// flows go by the client's address and port, that is a backend's address and port. Where they go by the client's
+// address alone, the port is left out (0) of an address that only one backend has: then services with the same hosts
+// have the same table whatever their ports, and a client gets the same host from all of them, as SIP over UDP and TLS,
 // FTP's control and data connections, or 80 and 443 need it.
 func identitiesOf(s *lb.RoutedService) []netip.AddrPort {
 	all := Endpoints(s)
@@ -127,8 +125,8 @@ func fullShares(s *lb.RoutedService) []uint32 {
 	return shares
 }
 
-// sizeOf returns how many slots a service's table has. Backends that take no flows
-// count too: when one goes down, the others keep their slots.
+// sizeOf returns the number of slots of a service's table. Backends that take no flows count too: when one goes down,
+// the others keep their slots.
 func sizeOf(s *lb.RoutedService, size uint32) uint32 {
 	switch {
 	case s.Scheduler == lb.Failover:
@@ -207,9 +205,8 @@ func (t *Table) fillSlots() error {
 	return nil
 }
 
-// numbered returns slots that say which of all backends they lead to, as slots that say
-// which member: the same ones, changed, which are not the full table's where a backend
-// is absent.
+// numbered turns slots with numbers among all backends into slots with numbers of members. It changes them in place;
+// they are not the full table's own slots where a backend is absent.
 func (t *Table) numbered(slots []uint16) []uint16 {
 	if len(t.Owners) == len(t.All) {
 		return slots

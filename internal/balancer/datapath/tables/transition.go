@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Window returns how long after the last change of a service's backends packets of flows that
-// are not remembered are sent where they went before.
+// Window returns for how long after the last change of a service's backends packets of flows without an entry are sent
+// where they went before.
 func Window(s *lb.RoutedService) time.Duration {
 	switch {
 	case s.Transition.Window > 0:
@@ -28,8 +28,8 @@ func Window(s *lb.RoutedService) time.Duration {
 // makes another.
 type View struct {
 	Table *Table
-	// Moved says which slots of the table have changed hands, or may have flows that
-	// are remembered because they have; nil: none.
+	// Moved are the slots of the table that have changed hands, or may have flows with entries because they had; nil:
+	// none.
 	Moved *SlotSet
 	// Base is the table as it was before the first change of the transition.
 	Base *Table
@@ -84,11 +84,11 @@ func AllSlots(size uint32) *SlotSet {
 	return s
 }
 
-// TableChange says what a change of a service does beyond its table.
+// TableChange has the effects of a service's change beyond its table.
 type TableChange struct {
 	// LookUp: flows of any slot may be remembered.
 	LookUp bool
-	// Rehash: the slots of before mean nothing any more.
+	// Rehash: packets hash to other slots than before the change, so that earlier slots have no meaning.
 	Rehash bool
 }
 
@@ -123,9 +123,8 @@ func (v View) With(next *Table, now time.Time, window time.Duration, c TableChan
 	return after
 }
 
-// slotsOf returns how many slots a table has; of one without members, for the time when it has
-// some again, as many as the one before, and one where there was none: flows that are remembered
-// must be looked up meanwhile, too.
+// slotsOf returns the number of slots of a table; of one without members, for the time when it has some again, that of
+// the table before, and one where there was none: flows with entries must be looked up meanwhile, too.
 func slotsOf(t, before *Table) uint32 {
 	switch {
 	case len(t.Slots) > 0:
@@ -176,8 +175,8 @@ func (s *SlotSet) onto(t *Table) *SlotSet {
 	return AllSlots(uint32(len(t.Slots)))
 }
 
-// Union returns the slots that are in either set. Of one of another size it is unknown which slots
-// they are now: they could be any.
+// Union returns the slots that are in either set. Slots of a set of another size could be any slots now, so that all
+// are returned.
 func (s *SlotSet) Union(o *SlotSet) *SlotSet {
 	switch {
 	case o.Empty():
@@ -257,16 +256,15 @@ func Renumbered(old, new []netip.AddrPort) []int32 {
 	return numbers
 }
 
-// InTransition says whether some packets go by something else than the table alone.
+// InTransition says whether some packets go by more than the table alone.
 func (v View) InTransition() bool { return v.Base != nil || !v.Moved.Empty() }
 
 // quietRounds is how many rounds of the janitor without a flow of the service end the
 // look-ups.
 const quietRounds = 2
 
-// Settled returns the view after a full round of the janitor that found so many flows
-// of the service. The base goes when the window is over; that some slots have moved
-// is remembered for longer, for as long as flows of theirs may be.
+// Settled returns the view after a full round of the janitor that found so many flows of the service. The base is
+// dropped when the window is over; the set of moved slots stays for longer, for as long as they may have flows.
 func (v View) Settled(now time.Time, tracked bool, flows uint64) (View, bool) {
 	switch {
 	case v.Base != nil && now.After(v.Until):
@@ -293,7 +291,7 @@ func (v View) Settled(now time.Time, tracked bool, flows uint64) (View, bool) {
 	return v, true
 }
 
-// Transition says what of a service's tables is still changing.
+// Transition returns the progress of a transition between a service's tables; nil where there is none.
 func (v View) Transition() *lb.TransitionProgress {
 	if !v.InTransition() {
 		return nil
@@ -301,7 +299,7 @@ func (v View) Transition() *lb.TransitionProgress {
 	t := &lb.TransitionProgress{Since: v.Since, Until: v.Until, Slots: len(v.Table.Slots), Base: v.Base != nil}
 	switch {
 	case t.Slots == 0:
-		// There is no backend for new flows: every slot of the last table leads nowhere.
+		// There is no backend for new flows: every slot of the last table is without one.
 		t.Slots = v.lastSlots()
 		t.MovedSlots = t.Slots
 	case v.Moved != nil:

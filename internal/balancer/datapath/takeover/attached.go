@@ -29,15 +29,15 @@ import (
 var KeptMethods = []attach.Method{attach.NativeXDP, attach.GenericXDP, attach.NativeDispatched,
 	attach.GenericDispatched, attach.TCX, attach.TCFilter}
 
-// attached is a program on an interface, and what keeps it there.
+// attached is a program on an interface, and the link or filter that keeps it there.
 type attached struct {
 	attach.Leftover
 	program ebpf.ProgramID
 }
 
-// findAttached finds the newest set whose programs are attached: one of them at least, and to
-// each of its interfaces ours by the same way, which is what a process leaves that is killed
-// while it swaps one by one. Ports are where filters are looked for.
+// findAttached finds the newest set whose programs are attached: one of them at least, and to each of its interfaces a
+// program of ours by the same method. A process that is killed while it swaps them one by one leaves such a mixture.
+// Ports are the interfaces on which filters are looked for.
 func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	if err := errors.Join(f.listAttached(ports), f.listDispatched(sets, ports)); err != nil {
 		return err
@@ -63,8 +63,8 @@ func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	return &Unusable{"none of its programs is attached to an interface"}
 }
 
-// runs says whether one of these programs, by the index of their interface, is attached by a
-// way, and whether something of ours is on each of the interfaces.
+// runs says whether one of these programs, by the index of their interface, is attached by a method, and whether a
+// program of ours is on each of the interfaces.
 func (f *Found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
@@ -80,7 +80,7 @@ func (f *Found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bo
 	return one, whole
 }
 
-// choose tells the interfaces of the snapshot from what is attached besides.
+// choose separates the programs on the snapshot's interfaces from others that are attached.
 func (f *Found) choose() error {
 	f.Ports = make([]attach.Port, len(f.Snapshot.Interfaces))
 	f.Holds, f.Programs = make([]attach.Hold, len(f.Ports)), make([]*ebpf.Program, len(f.Ports))
@@ -108,7 +108,7 @@ func (f *Found) choose() error {
 	return nil
 }
 
-// listAttached looks for what is attached, by links that are pinned and by filters.
+// listAttached looks for attached programs, by pinned links and by filters.
 func (f *Found) listAttached(ports []attach.Port) error {
 	names, err := f.Store.Links()
 	if err != nil {
@@ -186,7 +186,7 @@ func (f *Found) openShared(set uint64) (*sharedmaps.Maps, error) {
 	return s, nil
 }
 
-// Close lets go of what was found, which goes on.
+// Close closes the handles of the data plane that was found, which goes on.
 func (f *Found) Close() {
 	for _, a := range f.attached {
 		if l, is := a.Hold.(attach.Leaver); is {
@@ -206,8 +206,8 @@ func (f *Found) Close() {
 	f.Flows.Close()
 }
 
-// catchUp notes tables that a process was about to replace when it was killed: packets may have
-// gone by them last. Of a set whose snapshot is gone, the process had finished.
+// catchUp notes tables that a process was about to replace when it was killed: packets may have gone by them last.
+// Where a set's snapshot is gone, the process had finished replacing it.
 func (f *Found) catchUp(k *keeper.Keeper, sets []uint64) error {
 	for _, set := range sets {
 		if set >= f.Set {

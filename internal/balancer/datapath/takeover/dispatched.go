@@ -10,16 +10,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/libxdp"
 )
 
-// listDispatched looks for what is attached in libxdp's dispatchers on interfaces: a program of one of our sets, or
-// one that stood in for it when a process was killed. What that process has pinned for a dispatcher that it did not
-// attach any more is removed: the next change need not be of that interface.
+// listDispatched looks for our programs in libxdp's dispatchers on interfaces: a program of one of our sets, or one
+// that stood in for it when a process was killed. Pins of a dispatcher that the killed process did not come to attach
+// are removed: the next change need not be of that interface.
 func (f *Found) listDispatched(sets []uint64, ports []attach.Port) error {
 	ids, err := keeper.ProgramsOf(f.Store, sets)
 	if err != nil || len(ids) == 0 {
 		return err
 	}
 	for _, p := range ports {
-		// Elsewhere what cannot be removed costs memory, and is tried again by the next process.
+		// Pins elsewhere that cannot be removed cost memory only, and are tried again by the next process.
 		if err := libxdp.Sweep(p.Index, ids...); errors.Is(err, libxdp.ErrLocked) {
 			return err
 		}

@@ -20,28 +20,28 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Found is a data plane that a process before has kept, opened. Nothing of it has been changed.
+// Found is a data plane that an earlier process has kept, opened. Nothing of it has been changed.
 type Found struct {
 	Store *pins.Store
-	// Set is the number of the newest pins that are attached, and Method says how they are.
+	// Set is the number of the newest set of pins whose programs are attached, and Method how they are.
 	Set    uint64
 	Method attach.Method
-	// attached is all that is on the interfaces, whatever has put it there.
+	// attached are all programs on the interfaces, whatever has put them there.
 	attached []attached
 	// pinned are the programs of the set, by the index of their interface.
 	pinned   map[int]*ebpf.Program
 	Memory   *generation.Memory
 	Snapshot *snapshot.Snapshot
-	// Stale: changes were made after the snapshot that no snapshot has.
+	// Stale: after the snapshot, changes were made that no snapshot has.
 	Stale  bool
 	Shared *sharedmaps.Maps
-	// Differ lists the shared maps that are made anew; Previous and Backends are the counters of
-	// before, of those that are among them.
+	// Differ lists the shared maps that are made anew; Previous and Backends are the earlier counters, of those among
+	// them.
 	Differ   []string
 	Previous *sharedmaps.PreviousOutcomes
 	Backends *sharedmaps.ForeignElements
-	// Flows are tables of flows that are not among the shared maps; reading is how those of the
-	// snapshot are read where these are laid out differently.
+	// Flows are tables of flows that are not among the shared maps; reading has the layout of the snapshot's tables
+	// where it differs from ours.
 	Flows   *sharedmaps.PreviousFlows
 	reading *flowtable.Reading
 	// Ports are the interfaces of the snapshot, and Holds[i] keeps Programs[i] on Ports[i].
@@ -54,13 +54,13 @@ type Found struct {
 	Sockets *localsockets.Sockets
 }
 
-// Unusable says why what was kept is of no use to any process.
+// Unusable is the reason why no process can use the kept data plane.
 type Unusable struct{ reason string }
 
 // Error returns the reason.
 func (u *Unusable) Error() string { return u.reason }
 
-// Find finds and opens what was kept. After an error, what is attached goes on. Errors: *unusable.
+// Find finds and opens the kept data plane. After an error, attached programs go on. Errors: *Unusable.
 func Find(k *keeper.Keeper, sets []uint64) (*Found, error) {
 	f := &Found{Store: k.Store}
 	if err := f.find(k, sets); err != nil {
@@ -70,7 +70,7 @@ func Find(k *keeper.Keeper, sets []uint64) (*Found, error) {
 	return f, nil
 }
 
-// find opens what was kept.
+// find opens the kept data plane.
 func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
 	if err := f.findAttached(sets, k.Interfaces()); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
 	return f.catchUp(k, sets)
 }
 
-// check compares the snapshot with what there is.
+// check compares the snapshot with the pinned set.
 func (f *Found) check(k *keeper.Keeper, number uint64) error {
 	s := f.Snapshot
 	f.Stale = s.Number != number

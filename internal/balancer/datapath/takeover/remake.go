@@ -18,11 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 )
 
-// Between two builds, shared maps may differ in their layout. Those that can be are made anew
-// beside the old ones, by which packets go until the programs are exchanged.
+// Between two builds, shared maps may differ in their layout. Those for which that is possible are made anew beside the
+// old ones, which packets use until the programs are exchanged.
 
-// remake makes a shared map in the place of one that is laid out differently, which it closes or keeps
-// for its counters.
+// remake makes a shared map in the place of one with another layout, which it closes or keeps for its counters.
 func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Map, error) {
 	spec := like.Copy()
 	switch name {
@@ -56,8 +55,8 @@ func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 	return sharedmaps.MakeLike(name, spec)
 }
 
-// remakePrefixes makes that map anew: its numbers go on to be those that services and endpoints bear, also of
-// backends that have left.
+// remakePrefixes makes that map anew with the same numbers of lists, to which services and endpoints refer, also those
+// of backends that have left.
 func (f *Found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	defer old.Close()
 	elements, err := f.elements(objects.XDPMapPrefixes, old, old.KeySize(), spec, sharedmaps.PrefixFields)
@@ -74,7 +73,7 @@ func (f *Found) remakePrefixes(old *ebpf.Map, spec *ebpf.MapSpec) (*ebpf.Map, er
 	return made, nil
 }
 
-// elements opens a map by what the snapshot says of its elements, which have a size.
+// elements opens a map by the snapshot's layout of its elements, which are of a size.
 func (f *Found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.MapSpec,
 	needed []string) (*sharedmaps.ForeignElements, error) {
 	layout, described := f.Snapshot.Elements[name]
@@ -104,15 +103,15 @@ func (f *Found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 	return table.Room(), nil
 }
 
-// WriteAnew writes what packets need of turns and loads that were made anew. What is active is
-// counted with the first change; until then limits let more in.
+// WriteAnew writes the limits and addresses in turns and loads that were made anew. Active flows are counted with the
+// first change; until then limits let more in.
 func (f *Found) WriteAnew(r *generation.Register) {
 	now := atomic.LoadUint32(&f.Memory.Head().Clock) | 1
 	for _, is := range r.Records {
 		if slices.Contains(f.Differ, objects.XDPMapTurns) {
 			turn := f.Shared.Turn(is.ID)
 			is.PutTurn(turn)
-			// Which flows nothing remembers is not known any more.
+			// It is not known any more which flows lack an entry.
 			if is.Remembers {
 				mapmem.ElementsOf[objects.XDPTurn](turn)[0].Unremembered = now
 			}

@@ -19,7 +19,7 @@ import (
 // MaxCaptures is how many captures and live traces run at once.
 const MaxCaptures = int(XdpCaptureLimitCAPTURES_MAX)
 
-// CountsEvery is how often the counts of a capture are looked at.
+// CountsEvery is the interval at which a capture's counts are read.
 const CountsEvery = time.Second
 
 // noService is the id plus 1 of no service.
@@ -94,7 +94,7 @@ func (t *Tracing) Empty() bool {
 	return !slices.ContainsFunc(t.slots[:], func(c *Capture) bool { return c != nil })
 }
 
-// Take has the capture take packets: of a filter by service or backend, those of services by their ids, of which two
+// Take makes the capture take packets: of a filter by service or backend, those of services by their ids, of which two
 // count, and of backends by their indices.
 func (c *Capture) Take(services, backends []uint32) error {
 	c.filter.Services = [2]uint32{noService, noService}
@@ -104,7 +104,7 @@ func (c *Capture) Take(services, backends []uint32) error {
 	return errors.Join(c.putBackends(backends), c.of.write())
 }
 
-// Stop has the capture take no more packets.
+// Stop makes the capture take no more packets.
 func (c *Capture) Stop() error {
 	if c.stopped {
 		return nil
@@ -118,7 +118,7 @@ func (c *Capture) Close() {
 	if c == nil {
 		return
 	}
-	// What a filter is left with is overwritten by the next one in the slot.
+	// The remains of a filter are overwritten by the next one in the slot.
 	_ = c.Stop()
 	// An error: there is none in the slot. The call returns when no packet uses the ring any more.
 	_ = c.of.maps[XdpMapCaptureRings].Delete(c.slot)
@@ -129,8 +129,8 @@ func (c *Capture) Close() {
 	c.of.slots[c.slot] = nil
 }
 
-// write shows the program the filters. Packets read a filter's number first, so one that is new is written without it,
-// then with it; the bytes of the others do not change.
+// write writes the filters into the program's map. Packets read a filter's number first, so a new one is written
+// without its number, then with it; the bytes of the others do not change.
 func (t *Tracing) write() error {
 	var all, before XdpCaptureSlots
 	for i, c := range t.slots {
@@ -158,7 +158,7 @@ func (t *Tracing) write() error {
 	return nil
 }
 
-// putBackends writes which backends' packets the capture takes, in place of those that it took.
+// putBackends writes the backends whose packets the capture takes, in place of the earlier ones.
 func (c *Capture) putBackends(indices []uint32) error {
 	var errs []error
 	for _, index := range c.backends {
@@ -192,7 +192,7 @@ func (t *Tracing) putBackend(index, set, clear uint32) error {
 	return nil
 }
 
-// Flush has Follow return when it has read what the ring holds.
+// Flush makes Follow return when it has read the ring to its end.
 func (c *Capture) Flush() error { return c.reader.Flush() }
 
 // Follow calls packet for each record, and count about once a second and at the end, until Flush, which is no error, or

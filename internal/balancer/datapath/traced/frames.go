@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 )
 
-// Split returns the frames that follow a record, each with at most snap bytes, or its headers where that is 0. The one
-// that leaves has no bytes where the packet is as it came.
+// Split returns the frames that follow a record, each with at most snap bytes, or its headers where that is 0. The
+// frame that leaves has no bytes where it equals the one that came.
 func (r *Record) Split(snap int) (came, leaves capture.Frame) {
 	at := int(min(r.CameCaptured, uint32(len(r.Frames))))
 	end := at + int(min(r.LeavesCaptured, uint32(len(r.Frames)-at)))

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package traced holds the traced programs, which tell of packets, and what they write into: the ring of dry runs, and
-// the slots of captures, each with a filter, counters and a ring. It neither loads nor attaches programs, and knows no
-// configuration.
+// Package traced holds the traced programs, which record packets, and the maps that they write: the ring of dry runs,
+// and the slots of captures, each with a filter, counters and a ring. It neither loads nor attaches programs, and knows
+// no configuration.
 package traced
 
 import (
@@ -15,7 +15,8 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 )
 
-// Tracing is what traced programs are loaded with. All that are loaded with it tell of packets in the same place.
+// Tracing has the maps that traced programs are loaded with. All programs that share it write their records into the
+// same rings.
 type Tracing struct {
 	// Reader reads the ring of a dry run; nil otherwise.
 	Reader *ringbuf.Reader
@@ -80,7 +81,7 @@ func (t *Tracing) Close() {
 	}
 }
 
-// Replace has a traced program loaded with these maps.
+// Replace makes these maps replace those of a traced program's spec.
 func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) {
 	sizeRings(spec)
 	for name, m := range t.maps {
@@ -89,7 +90,7 @@ func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*eb
 	}
 }
 
-// Record is what a traced program tells of a packet.
+// Record is a traced program's record of a packet.
 type Record struct {
 	XdpTraceRecord
 	// Frames are the bytes that follow: CameCaptured of the frame as it came, and LeavesCaptured of the frame as it

@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// Questioned is what packets go by, to be asked.
+// Questioned has the programs, maps and configuration by which packets go, for questions about packets.
 type Questioned struct {
 	Kernel loader.Kernel
 	Hook   lb.Hook
@@ -30,8 +30,8 @@ type Questioned struct {
 	State    lb.State
 }
 
-// Explain says what would become of a packet that came in now. It asks the program itself, in a copy that is attached
-// nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
+// Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
+// attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 func Explain(q Questioned, question trace.Question) (*trace.Packet, error) {
 	at, err := PortNamed(q.Programs.Ports, question.Interface)
 	if err != nil {
@@ -56,7 +56,7 @@ func Explain(q Questioned, question trace.Question) (*trace.Packet, error) {
 	return packet, nil
 }
 
-// outcomeNoService is the outcome of what no service is for.
+// outcomeNoService is the outcome of a packet for no service.
 const outcomeNoService = "passed_no_service"
 
 // PortNamed returns the index of the port of that name; of the first for "".
@@ -75,7 +75,7 @@ func PortNamed(ports []attach.Port, name string) (int, error) {
 // MostServices bounds a list that a person is to read.
 const MostServices = 20
 
-// noService says which services there are, those of the same address first.
+// noService is an error that lists the services, those of the same address first.
 func noService(question trace.Question, state lb.State) error {
 	services := slices.DeleteFunc(slices.Clone(state.Services), func(s lb.RoutedService) bool { return s.IsHairpin })
 	slices.SortStableFunc(services, func(a, b lb.RoutedService) int {
@@ -132,7 +132,7 @@ func (e *Explainer) Close() {
 	e.tracing.Close()
 }
 
-// Explain says what becomes of a frame that comes in at a port.
+// explain returns the outcome of a frame that comes in at a port.
 func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	packet, out, err := e.Run(at, frame)
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
@@ -144,7 +144,7 @@ func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	return packet, nil
 }
 
-// Run feeds the program a frame, and returns what it recorded, and the frame after.
+// Run feeds the program a frame, and returns its record, and the frame as it leaves.
 func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	// Room for a tunnel's headers, or an answer's.
 	options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+1024), Repeat: 1}
@@ -163,7 +163,7 @@ func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	return e.words.Packet(&record.XdpTraceRecord), options.DataOut, nil
 }
 
-// Offsets in what the kernel takes as a program's context for a test.
+// Offsets in the context that the kernel takes for a test of a program.
 const (
 	xdpDataEnd, xdpIngress, xdpContext = 4, 12, 24
 	skbInterface, skbContext           = 40, 44

@@ -15,7 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// Loaded is what a program that tells of packets is loaded with. A nil *Loaded stands for the plain program.
+// Loaded has the maps that a traced program is loaded with, and the captures that run. A nil *Loaded stands for the
+// plain program.
 type Loaded struct {
 	*traced.Tracing
 	// Live are those that run.
@@ -29,7 +30,7 @@ type Capture struct {
 	Request capture.Request
 }
 
-// Maps returns what programs are loaded with; nil for the plain program.
+// Maps returns the maps that traced programs are loaded with; nil for the plain program.
 func (t *Loaded) Maps() *traced.Tracing {
 	if t == nil {
 		return nil
@@ -43,7 +44,7 @@ const untilAfter = time.Minute
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
 
-// FilterOf writes a request as the program reads it, but for numbers of this configuration. Error:
+// FilterOf writes a request as the program's filter, without the numbers of this configuration. Error:
 // capture.ErrBadRequest.
 func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 	f := traced.XdpCaptureFilter{
@@ -95,7 +96,7 @@ func (t *Loaded) Resolve(r *generation.Register) {
 	}
 }
 
-// Resolve has a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
+// Resolve makes a capture take the packets of the service and the backends that it names. Errors: capture.ErrNoService,
 // and the kernel's.
 func (c *Capture) Resolve(r *generation.Register) error {
 	if c.Request.Service == "" {

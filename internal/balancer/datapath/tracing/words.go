@@ -27,7 +27,7 @@ type Words struct {
 	// services by id, and backends by index.
 	services map[uint32]*lb.RoutedService
 	backends map[uint32]member
-	// slots are how many each service's table has, by id.
+	// slots are the numbers of slots of the services' tables, by id.
 	slots map[uint32]int
 }
 
@@ -38,10 +38,10 @@ type member struct {
 	generation uint16
 }
 
-// traceNone stands for a number that there is none of: TRACE_NONE.
+// traceNone stands in place of a number where there is none: TRACE_NONE.
 const traceNone = 0xffffffff
 
-// NewWords returns those for the configuration in a register. The hook and the ports are where its packets come in.
+// NewWords returns the names for the configuration in a register, whose packets come in at the hook of the ports.
 func NewWords(hook lb.Hook, ports []attach.Port, r *generation.Register) *Words {
 	w := &Words{hook: hook, ports: ports, slots: map[uint32]int{}, services: map[uint32]*lb.RoutedService{},
 		backends: map[uint32]member{}}
@@ -69,7 +69,7 @@ func (w *Words) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 	if int(r.Outcome) < len(w.names) {
 		p.Outcome = w.names[r.Outcome]
 	}
-	// What is dropped leaves no more.
+	// A dropped packet does not leave.
 	if !strings.HasPrefix(p.Outcome, "dropped_") {
 		p.Leaves = trace.Describe(r.Head[:min(r.HeadLength, uint32(len(r.Head)))])
 	}
@@ -121,7 +121,7 @@ func (w *Words) port(index uint32) string {
 	return fmt.Sprintf("interface-%d", index)
 }
 
-// cameOf is the packet as it came, nil if it could not be read.
+// cameOf returns the packet as it came, nil if it could not be read.
 func cameOf(r *traced.XdpTraceRecord) *trace.Flow {
 	if r.Family == 0 {
 		return nil

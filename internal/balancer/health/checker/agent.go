@@ -30,7 +30,7 @@ func (a *ask) agent() health.Answer {
 	return judgeAgent(line)
 }
 
-// readLine reads up to a line's end, or what there is.
+// readLine reads up to a line's end, or all that comes.
 func readLine(r io.Reader) (string, error) {
 	buffer := make([]byte, 0, lineBytes)
 	for len(buffer) < lineBytes {

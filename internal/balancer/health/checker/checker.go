@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package checker asks endpoints by the protocols of health checks, a file for each, and judges
-// what they answer. Whatever an endpoint sends, an answer takes no longer than the check's
-// timeout, and no more than some tens of kilobytes.
+// Package checker asks endpoints by the protocols of health checks, a file for each, and judges their answers. Whatever
+// an endpoint sends, an answer takes no longer than the check's timeout, and no more than some tens of kilobytes.
 package checker
 
 import (
@@ -25,7 +24,7 @@ type Checker struct {
 // New returns a checker. Without a way (nil), checks by the VIP cannot be made.
 func New(way health.Way) *Checker { return &Checker{way: way} }
 
-// ask is one check that is made.
+// ask is a check in progress.
 type ask struct {
 	*Checker
 	ctx      context.Context
@@ -36,7 +35,7 @@ type ask struct {
 	last     time.Time // when the last step ended
 }
 
-// protocols has what makes a check of each type.
+// protocols has the function that makes a check, by its type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
 	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns,
 	lb.CheckUDP:  (*ask).udp,

@@ -17,10 +17,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// connector makes the checks that only open a connection. Of what such a check costs, most is the
-// kernel's: socket, connect and close. A goroutine, a timer and a place of its own in the runtime's
-// poller nearly doubled that. Here all of them share an epoll of their own, which is one file to the
-// runtime, and one timer; what is established at once, as in the host's own network, needs neither.
+// connector makes the checks that only open a connection. Most of such a check's cost is the kernel's: socket, connect
+// and close. A goroutine, a timer and a place of its own in the runtime's poller nearly doubled that. Here all of them
+// share an epoll of their own, which is one file to the runtime, and one timer; connections that are established at
+// once, as in the host's own network, needs neither.
 type connector struct {
 	ctx  context.Context
 	file *os.File // the epoll
@@ -31,7 +31,7 @@ type connector struct {
 	ended   bool
 	pending map[int32]*connecting
 	due     deadlines
-	armed   time.Time // what the file's deadline is
+	armed   time.Time // the file's deadline
 }
 
 // connecting is a connection that is being opened.
@@ -122,8 +122,8 @@ func (n *connector) start(to netip.AddrPort, check *lb.Check, within time.Durati
 	}
 }
 
-// look says whether it is known what became of the connection, and what went wrong. To connect once
-// more is one system call, where to poll and to read the socket's error are two (connect(2)).
+// look says whether the connection is established or has failed, and the error. To connect once more is one system
+// call, where to poll and to read the socket's error are two (connect(2)).
 func (c *connecting) look() (over bool, err error) { return connectAgain(c.fd, c.to) }
 
 func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
@@ -137,7 +137,7 @@ func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
 	}
 }
 
-// end closes the connection, with a FIN, and hands on what came of it.
+// end closes the connection, with a FIN, and hands on the result.
 func (c *connecting) end(err error) {
 	unix.Close(c.fd)
 	if err != nil {
@@ -154,7 +154,7 @@ func (n *connector) await(c *connecting) error {
 	if n.ended {
 		return n.ctx.Err()
 	}
-	// What has happened before this is an event, too.
+	// A connection that was established before this gives an event, too.
 	event := unix.EpollEvent{Events: unix.EPOLLOUT | unix.EPOLLET, Fd: int32(c.fd)}
 	if err := unix.EpollCtl(n.fd, unix.EPOLL_CTL_ADD, c.fd, &event); err != nil {
 		return os.NewSyscallError("epoll_ctl", err)
@@ -181,7 +181,8 @@ func (n *connector) run() {
 	events := make([]unix.EpollEvent, 256)
 	for n.ctx.Err() == nil {
 		var got int
-		// Where the deadline has passed, what is there all the same comes with overdue.
+		// Once the deadline has passed, Read returns an error, and overdue takes the connections that are there all the
+		// same.
 		n.raw.Read(func(fd uintptr) bool {
 			got, _ = unix.EpollWait(int(fd), events, 0)
 			return got > 0
@@ -245,7 +246,7 @@ func (n *connector) overdue(now time.Time) []*connecting {
 	return list
 }
 
-// leave takes out what is left when the run ends.
+// leave takes out the connections that are left when the run ends.
 func (n *connector) leave() []*connecting {
 	n.mu.Lock()
 	defer n.mu.Unlock()

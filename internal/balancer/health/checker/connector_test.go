@@ -59,7 +59,7 @@ func TestConnectionsThatWait(t *testing.T) {
 }
 
 // TestLongerThanTheTimeout: a connection is waited for as long as the engine says, whatever the check's timeout, and
-// what is said of it is the timeout.
+// its failure names the timeout.
 func TestLongerThanTheTimeout(t *testing.T) {
 	c := New(nil)
 	never, _ := full(t)
@@ -90,7 +90,7 @@ func TestConnectorEndsWithTheRun(t *testing.T) {
 	expect(t, <-starts(t, t.Context(), c, to, tcpCheck(patiently)), health.Passed, "connected")
 }
 
-// TestOnlyConnectionsAreStarted: what is more than to connect, or goes by the VIP, is for Check.
+// TestOnlyConnectionsAreStarted: a check that does more than connect, or goes by the VIP, is left to Check.
 func TestOnlyConnectionsAreStarted(t *testing.T) {
 	byVIP, asks := tcpCheck(time.Second), tcpCheck(time.Second)
 	byVIP.Via, asks.Type = lb.ViaVIP, lb.CheckTLS

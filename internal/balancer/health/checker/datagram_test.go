@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// serveUDP answers each datagram with what answer returns (nil: nothing).
+// serveUDP answers each datagram with the datagrams that answer returns (nil: none).
 func serveUDP(t *testing.T, address string, answer func([]byte) [][]byte) netip.AddrPort {
 	t.Helper()
 	c, err := net.ListenPacket("udp", address)

@@ -59,9 +59,9 @@ type own struct{ error }
 
 func (o own) Unwrap() error { return o.error }
 
-// connect is net.Dialer.DialContext, but for three things: it tells what the kernel refuses at once
-// from what the network answers; when the deadline has passed it looks once more, without waiting,
-// whether the connection is there, for our timer may have been late; and it needs no goroutine.
+// connect is net.Dialer.DialContext, but for three things: it tells the kernel's own refusals from answers of the
+// network; when the deadline has passed it looks once more, without waiting, whether the connection is there, for our
+// timer may have been late; and it needs no goroutine.
 func connect(ctx context.Context, network string, from netip.Addr, to netip.AddrPort) (net.Conn, error) {
 	fd, err := socket(network, from, to)
 	if err != nil {
@@ -146,7 +146,7 @@ type conn struct {
 	stop    func() bool
 }
 
-// rawConn is what is used of a syscall.RawConn.
+// rawConn is the part of syscall.RawConn that is used here.
 type rawConn interface {
 	Control(func(fd uintptr)) error
 	Read(func(fd uintptr) bool) error
@@ -220,7 +220,7 @@ func bare(err error) error {
 	return err
 }
 
-// readNow reads what is there, or returns otherwise.
+// readNow reads without waiting; it returns the error otherwise where there is nothing to read.
 func readNow(raw rawConn, b []byte, otherwise error) (n int, err error) {
 	err = otherwise
 	raw.Control(func(fd uintptr) {

@@ -20,8 +20,8 @@ import (
 // strays is how many datagrams that answer another question are passed over.
 const strays = 16
 
-// responseBytes is what a response over UDP may have: 512 without EDNS (RFC 1035 section 4.2.1), which
-// servers are known to exceed.
+// responseBytes is the largest response over UDP that is read: 512 are allowed without EDNS (RFC 1035 section 4.2.1),
+// which servers are known to exceed.
 const responseBytes = 4096
 
 // dns sends a query, and judges the response.
@@ -65,7 +65,7 @@ func (a *ask) dns() health.Answer {
 	return judgeDNS(response, want)
 }
 
-// errNotDNS says that what came is no response to the query.
+// errNotDNS: the bytes that came are no response to the query.
 var errNotDNS = errors.New("no response to the query")
 
 func (a *ask) queryUDP(conn net.Conn, packed []byte, query *dns.Msg) (*dns.Msg, error) {
@@ -150,7 +150,7 @@ func judgeDNS(response *dns.Msg, want *lb.DNSCheck) health.Answer {
 		plain(want.Answer)))
 }
 
-// recordData is what a record says beside its name, class, type and time to live.
+// recordData is the data of a record: its text without name, class, type and time to live.
 func recordData(record dns.RR) string {
 	return strings.TrimPrefix(record.String(), record.Header().String())
 }

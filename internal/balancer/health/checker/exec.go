@@ -26,7 +26,7 @@ import (
 const (
 	// programs is how many run at a time.
 	programs = 32
-	// outputBytes is what is kept of a program's output: it is named where the check fails.
+	// outputBytes is how much of a program's output is kept: the reason of a failed check quotes it.
 	outputBytes = 4 << 10
 	// closing is how long a program's output may stay open when it has ended: it has children
 	// that left its process group.
@@ -69,7 +69,7 @@ func (a *ask) exec() health.Answer {
 	return judgeExit(p.command.Args[0], p.err, p.output.line())
 }
 
-// program is one that runs, in a process group of its own.
+// program is a program that runs, in a process group of its own.
 type program struct {
 	command *exec.Cmd
 	output  output
@@ -97,7 +97,7 @@ func (a *ask) launch() (*program, error) {
 	return p, nil
 }
 
-// environment has what a program may need, and nothing of ours.
+// environment has the variables that a program may need, and none of ours.
 func (a *ask) environment() []string {
 	env := []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LC_ALL=C", "HOME=/",
@@ -109,8 +109,8 @@ func (a *ask) environment() []string {
 	return env
 }
 
-// wait waits for the program's end, kills what is left of its group, and reaps it: in that order,
-// for until then its number, and with it the group's, is no other's.
+// wait waits for the program's end, kills the rest of its group, and reaps it: in that order, for until then its
+// number, and with it the group's, is no other's.
 func (p *program) wait() {
 	pid := p.command.Process.Pid
 	for {
@@ -181,7 +181,7 @@ func judgeExit(name string, err error, line string) health.Answer {
 	return health.Fail(text, reason)
 }
 
-// output keeps the beginning of what is written, and swallows the rest.
+// output keeps the beginning of a program's output, and swallows the rest.
 type output struct {
 	mu   sync.Mutex
 	text []byte

@@ -55,7 +55,8 @@ func TestExec(t *testing.T) {
 	}
 }
 
-// Whatever a program starts is gone when its check is over: in its group, or in a session of its own.
+// TestExecKillsChildren: whatever a program starts is gone when its check is over: in its group, or in a session of its
+// own.
 func TestExecKillsChildren(t *testing.T) {
 	for _, c := range []struct {
 		name, script string
@@ -111,7 +112,7 @@ func until(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Programs that hang keep others waiting, and that is no evidence against the others' backends.
+// TestExecLimit: programs that hang keep others waiting, and that is no evidence against the others' backends.
 func TestExecLimit(t *testing.T) {
 	for range programs {
 		slots <- struct{}{}

@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// judged fails unless the answer is one that a log and a terminal can bear, and judges the endpoint:
-// what it sends is never this host's trouble.
+// judged fails unless the answer is one that a log and a terminal can bear, and judges the endpoint: bytes that an
+// endpoint sends are never this host's trouble.
 func judged(t *testing.T, a health.Answer) {
 	t.Helper()
 	if a.Outcome == health.NoEvidence {

@@ -78,7 +78,7 @@ func frame(message []byte) []byte {
 // servingStatus are the values of HealthCheckResponse.ServingStatus.
 var servingStatus = []string{"UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"}
 
-// What gRPC says of calls that end otherwise than well (google.rpc.Code).
+// callStatus names the statuses of calls that failed (google.rpc.Code).
 var callStatus = map[string]string{
 	"4": "DEADLINE_EXCEEDED", "5": "NOT_FOUND: it does not know that service", "7": "PERMISSION_DENIED",
 	"12": "UNIMPLEMENTED: it does not have grpc.health.v1", "13": "INTERNAL", "14": "UNAVAILABLE",

@@ -19,13 +19,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What is read of a response: its head, and its body as far as a pattern may match.
+// The most that is read of a response: of its head, and of its body, as far as a pattern may match.
 const (
 	headBytes = 64 << 10
 	bodyBytes = 64 << 10
 )
 
-// userAgent is what backends' logs have of checks.
+// userAgent is the User-Agent of checks in backends' logs.
 const userAgent = "jeoul-check"
 
 // errTooLong says that a response's head has no end within headBytes.
@@ -63,8 +63,8 @@ func (a *ask) http() health.Answer {
 	return answer
 }
 
-// open connects, with TLS where the check has it. Without a connection, the answer says why; with
-// one, warning has what is soon to be wrong.
+// open connects, with TLS where the check has it. Without a connection, the answer says why; with one, warning names a
+// fault that is to come.
 func (a *ask) open(h2 bool) (c net.Conn, warning string, failed health.Answer) {
 	conn, err := a.dial("tcp")
 	if err != nil {
@@ -142,7 +142,7 @@ func (a *ask) exchange(conn net.Conn, request *http.Request, h2 bool) (response 
 	if err := request.Write(conn); err != nil {
 		return nil, nil, err
 	}
-	// What is beyond the head counts as the body's.
+	// Bytes beyond the head count as the body's.
 	limited := &limitedReader{r: conn, left: headBytes, err: errTooLong}
 	buffer := bufio.NewReader(limited)
 	const most = 8 // of informational responses

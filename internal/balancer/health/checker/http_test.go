@@ -116,7 +116,7 @@ func TestHTTP(t *testing.T) {
 	}
 }
 
-// Whatever a server sends, a check ends at its timeout and says what was wrong.
+// TestHTTPBadServers: whatever a server sends, a check ends at its timeout and names the fault.
 func TestHTTPBadServers(t *testing.T) {
 	t.Parallel()
 	drip := func(c net.Conn, text string) {
@@ -176,7 +176,7 @@ func TestHTTPBadServers(t *testing.T) {
 	})
 }
 
-// Servers see the end of the stream, not a reset, also where they send more than is asked for.
+// TestEndsWithoutReset: servers see the end of the stream, not a reset, also where they send more than is asked for.
 func TestEndsWithoutReset(t *testing.T) {
 	ended := make(chan error, 1)
 	to := serve(t, "127.0.0.1:0", func(c net.Conn) {

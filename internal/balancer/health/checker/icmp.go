@@ -54,8 +54,8 @@ func (a *ask) ping(conn net.Conn) health.Answer {
 		if echo.answers(buffer[:n]) {
 			return health.Pass("echo reply")
 		}
-		// A raw socket also hears what others' requests are answered. An endpoint that sends
-		// without end does not keep us: the deadline is ours.
+		// A raw socket also gets the answers to others' requests. An endpoint that sends without end does not keep us:
+		// the deadline is ours.
 		if a.ctx.Err() != nil {
 			return health.Silence(a.check.Timeout)
 		}

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// What is waited for when a connection ends: this much may still come, and for so long.
+// Bounds of reading a connection to its end: in bytes, and in time.
 const (
 	lingerBytes = 64 << 10
 	lingerTime  = 200 * time.Millisecond

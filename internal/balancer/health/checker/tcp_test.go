@@ -48,7 +48,7 @@ func TestTCPRefused(t *testing.T) {
 	}
 }
 
-// A server whose accept queue is full does not answer.
+// TestTCPSilent: a server whose accept queue is full does not answer.
 func TestTCPSilent(t *testing.T) {
 	t.Parallel()
 	to, _ := full(t)
@@ -87,7 +87,7 @@ func full(t *testing.T) (netip.AddrPort, int) {
 	return to, fd
 }
 
-// What this host cannot send is no evidence.
+// TestOwnTrouble: a request that this host cannot send is no evidence.
 func TestOwnTrouble(t *testing.T) {
 	to := serve(t, "127.0.0.1:0", func(net.Conn) {})
 	c := tcpCheck(patiently)

@@ -32,8 +32,8 @@ func (a *ask) tls() health.Answer {
 	return answer
 }
 
-// handshake makes conn a TLS connection. Without one, the answer says why; with one, it is that of
-// a check that passed, with what is soon to be wrong with the certificate.
+// handshake makes conn a TLS connection. Without one, the answer says why; with one, it is that of a check that passed,
+// with a warning of the certificate's expiry.
 func (a *ask) handshake(conn net.Conn, protocol string) (*tls.Conn, health.Answer) {
 	config := &tls.Config{ServerName: a.serverName(), InsecureSkipVerify: true}
 	if protocol != "" {
@@ -128,7 +128,7 @@ func (a *ask) judgeTLS(err error) health.Answer {
 	return a.judge(err)
 }
 
-// names returns what a certificate is for.
+// names lists the names and addresses of a certificate, the first few where there are many.
 func names(c *x509.Certificate) string {
 	all := append([]string{}, c.DNSNames...)
 	for _, ip := range c.IPAddresses {
@@ -146,7 +146,7 @@ func names(c *x509.Certificate) string {
 	return plain(strings.Join(all, ", "))
 }
 
-// authorities are those that were read from files, kept until a file changes.
+// authorities are the authorities that were read from files, kept until a file changes.
 var authorities authorityCache
 
 type authorityCache struct {

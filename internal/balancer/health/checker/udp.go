@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// datagramBytes is what is looked at of a datagram, beyond what is expected. A buffer is held by
+// datagramBytes is how much of a datagram is looked at, beyond the length of the expected answer. A buffer is held by
 // each check that waits, which can be ten thousand.
 const datagramBytes = 512
 

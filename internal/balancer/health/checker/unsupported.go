@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Unsupported says of a check why it cannot be made on this host, and what to do; "" if it can.
+// Unsupported says of a check why it cannot be made on this host, and names the remedy; "" if it can.
 func (c *Checker) Unsupported(check lb.Check) string {
 	switch {
 	case protocols[check.Type] == nil:

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package annotations reads what the annotations of a Kubernetes Service ask of the balancer. It knows nothing of
-// the cluster: whether what is asked can be had, internal/balancer/kubernetes/model says.
+// Package annotations reads the settings that the annotations of a Kubernetes Service ask for. It knows nothing of the
+// cluster: kubernetes/model decides whether they can be had.
 package annotations
 
 import (
@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Prefix is that of the annotations, and of the conditions that are written.
+// Prefix is the prefix of the annotations, and of the conditions that are written.
 const Prefix = "jeoul.io/"
 
 // The annotations of a Service.
@@ -38,12 +38,12 @@ const maxValue = 1024
 // maxAddresses bounds the addresses that can be asked for: one of each family.
 const maxAddresses = 2
 
-// Target is what the balancer sends a Service's packets to.
+// Target is the kind of hosts to which the balancer sends a Service's packets.
 type Target string
 
 // The targets.
 const (
-	// Nodes: packets go to nodes, whose kube-proxy (or what stands in for it) sends them on to a pod.
+	// Nodes: packets go to nodes, whose kube-proxy (or its replacement) sends them on to a pod.
 	Nodes Target = "nodes"
 	// Pods: packets go to the addresses of pods.
 	Pods Target = "pods"
@@ -57,7 +57,7 @@ const (
 	// CheckAuto asks healthCheckNodePort where the Service has one, and otherwise opens a connection to the NodePort,
 	// or to the pod.
 	CheckAuto CheckKind = "auto"
-	// CheckNone asks nothing: readiness is what Kubernetes says.
+	// CheckNone makes no check: readiness is that of Kubernetes.
 	CheckNone CheckKind = "none"
 	// CheckTCP opens a connection by each backend's own address.
 	CheckTCP CheckKind = "tcp"
@@ -67,7 +67,7 @@ const (
 	CheckICMP CheckKind = "icmp"
 )
 
-// Wishes are what a Service asks for. The zero value of each field stands for the cluster's default.
+// Wishes are the settings that a Service asks for. The zero value of each field stands for the cluster's default.
 type Wishes struct {
 	// Addresses are of different families.
 	Addresses []netip.Addr
@@ -81,11 +81,11 @@ type Wishes struct {
 	SlowStart time.Duration
 }
 
-// Problem is what is wrong with a field of an object.
+// Problem is a fault in a field of an object.
 type Problem struct {
 	// Field is a path such as metadata.annotations[jeoul.io/mode].
 	Field string
-	// Message says what is wrong and what to write instead.
+	// Message names the fault and the remedy.
 	Message string
 }
 
@@ -95,14 +95,14 @@ func (p Problem) String() string { return p.Field + ": " + p.Message }
 // Field returns the path of an annotation.
 func Field(name string) string { return "metadata.annotations[" + name + "]" }
 
-// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands
-// for which VIP, and mode proxy is for what a Service cannot say.
+// Modes are the modes that a Service can have. In mode dscp each node would have to know which code point stands for
+// which VIP, and mode proxy has settings that a Service cannot express.
 var Modes = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT, lb.FullNAT}
 
-// schedulers are those that heed nothing but what a Service has: it has no order of backends.
+// schedulers are those that need no more than a Service has: it has no order of backends.
 var schedulers = slices.DeleteFunc(slices.Clone(lb.Schedulers), func(s lb.Scheduler) bool { return s == lb.Failover })
 
-// readers take the value of an annotation into Wishes; they return what is wrong with it.
+// readers take the value of an annotation into Wishes; they return the fault of it, "" if there is none.
 var readers = map[string]func(w *Wishes, value string) string{
 	Addresses: readAddresses,
 	Pool:      func(w *Wishes, value string) string { w.Pool = value; return "" },
@@ -151,7 +151,7 @@ func Parse(annotations map[string]string) (Wishes, []Problem) {
 	return wishes, problems
 }
 
-// parse reads one annotation and returns what is wrong with it.
+// parse reads one annotation and returns the fault of it; "" if there is none.
 func parse(wishes *Wishes, name, value string) string {
 	read, known := readers[name]
 	switch {
@@ -188,8 +188,8 @@ func readAddresses(w *Wishes, value string) string {
 	return problem
 }
 
-// ParseAddresses reads a list of at most one address of each family, with commas between them, and returns what is
-// wrong with it.
+// ParseAddresses reads a list of at most one address of each family, with commas between them, and returns the fault of
+// it; "" if there is none.
 func ParseAddresses(value string) ([]netip.Addr, string) {
 	var list []netip.Addr
 	for text := range strings.SplitSeq(value, ",") {

@@ -30,7 +30,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestParseRefuses: what cannot be is named with its field, and leaves the other annotations as they are.
+// TestParseRefuses: a value that cannot be is named with its field, and leaves the other annotations as they are.
 func TestParseRefuses(t *testing.T) {
 	for _, c := range []struct{ name, value, want string }{
 		{Mode, "dscp", `"dscp" is not one of l2dsr, ipip, gue, nat, fullnat`},

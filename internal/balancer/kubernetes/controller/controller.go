@@ -30,15 +30,15 @@ import (
 const (
 	// settle is how long changes are gathered: a rollout makes many of them at once.
 	settle = 50 * time.Millisecond
-	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer
-	// is asked whether it still has what it was handed.
+	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer is
+	// asked whether it still has the services that it was handed.
 	retryAfter = 5 * time.Second
 )
 
 // ReasonRefused is why a Service is not served that the balancer's configuration does not allow.
 const ReasonRefused = "RefusedByBalancer"
 
-// Options are what a controller needs.
+// Options are the settings and parts of a controller.
 type Options struct {
 	Client   kubernetes.Interface
 	Watcher  *watch.Watcher
@@ -54,8 +54,8 @@ type Options struct {
 	Backends func(ctx context.Context) ([]ops.ServiceBackend, error)
 	// Rights returns the rights that the account lacks; nil: they are not asked for.
 	Rights func(ctx context.Context) ([]rights.Right, error)
-	// Report says to the balancer how old the source is and what does not work; nil: it is not told. Follows is what
-	// the source is kept as.
+	// Report sends the balancer the age of the source, and its faults; nil: it is not told. Follows names the cluster
+	// that the source is kept in step with.
 	Report  func(ctx context.Context, source string, report ops.FeedReport) error
 	Follows string
 	// Recorder makes Events that are about no Service; nil: there are none.
@@ -65,17 +65,17 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Controller is one that runs.
+// Controller brings a cluster's services to a balancer, and their results to the cluster.
 type Controller struct {
 	opt Options
 	// Only the loop of pictures has these.
 	picture model.Picture
-	// plan is that of Gateways, nil where they are not served; services are those of both.
+	// plan is the plan of Gateways, nil where they are not served; services are those of Services and Gateways.
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
-	// told is what the balancer was told last of the source, and when; announced are the troubles that an Event was
-	// made of, and waiting has the Services without an address, since when.
+	// told is the last report to the balancer, and toldAt its time; announced are the troubles that an Event was made
+	// of, and waiting has the Services without an address, since when.
 	told      ops.FeedReport
 	toldAt    time.Time
 	announced map[troubleKey]ops.FeedTrouble
@@ -85,25 +85,25 @@ type Controller struct {
 	started time.Time
 	// wentBack is when the cluster was last said to have gone back in time.
 	wentBack time.Time
-	// latest is what the status is to be written of.
 	mu       sync.Mutex
+	// latest are the verdicts that the statuses are to be written of.
 	latest   map[string]model.Verdict
 	gateways gateway.Report
 	health   Health
 	refused  map[string]string
 	write    chan struct{}
-	// unreached is what keeps packets from backends for good, by the name of their service; asked is when the balancer
-	// said so.
+	// unreached are the reasons for which packets never reach backends, by the name of their service; asked is when the
+	// balancer reported them.
 	unreached map[string]string
 	asked     time.Time
 }
 
-// New returns one that does nothing yet.
+// New returns a controller that does nothing before Run.
 func New(opt Options) *Controller {
 	return &Controller{opt: opt, write: make(chan struct{}, 1), expired: map[watch.Kind]int{}, started: time.Now()}
 }
 
-// Run follows the cluster until the context ends. What the balancer has stays.
+// Run follows the cluster until the context ends. The balancer's services stay.
 func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.opt.Watcher.Run(ctx) })
@@ -143,7 +143,7 @@ func (c *Controller) follow(ctx context.Context) {
 func (c *Controller) look(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {
-		return // there is no picture yet, and what the balancer has is the best that is known
+		return // there is no picture yet, and the balancer's services are the best that is known
 	}
 	c.readPools()
 	services := c.build()
@@ -156,7 +156,7 @@ func (c *Controller) look(ctx context.Context) {
 	c.publish()
 }
 
-// refusedForLong says whether what the balancer refused is to be tried again: its file may be another by now.
+// refusedForLong says whether refused services are to be tried again: the balancer's file may be another by now.
 func (c *Controller) refusedForLong() bool {
 	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > askAgain
 }
@@ -191,7 +191,8 @@ func (c *Controller) push(ctx context.Context) {
 	}
 }
 
-// balancerHasIt says whether the balancer has what it was handed: somebody may have put something else into the source.
+// balancerHasIt says whether the balancer has the services that it was handed: somebody may have put others into the
+// source.
 func (c *Controller) balancerHasIt(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {

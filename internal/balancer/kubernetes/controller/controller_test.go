@@ -122,8 +122,8 @@ func TestFollow(t *testing.T) {
 	eventually(t, "the Service is gone", func() bool { return b.has() == "services: []\n" })
 }
 
-// TestFollowWithoutAPIServer: where the API server does not say all that there is, the balancer is handed nothing,
-// keeps what it has, and /readyz says why.
+// TestFollowWithoutAPIServer: where the API server does not list all its objects, the balancer is handed nothing, keeps
+// its services, and /readyz says why.
 func TestFollowWithoutAPIServer(t *testing.T) {
 	client, b := fake.NewClientset(web()), &balancer{text: "what it had"}
 	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {

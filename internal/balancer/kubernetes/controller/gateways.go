@@ -85,7 +85,7 @@ func replaceFile(path string, text []byte) error {
 	return os.Rename(file.Name(), path)
 }
 
-// removeCertificates removes the files of certificates that no listener has any more. What cannot be removed is
+// removeCertificates removes the files of certificates that no listener has any more. A file that cannot be removed is
 // tried again at the next change.
 func (c *Controller) removeCertificates() {
 	paths, _ := filepath.Glob(filepath.Join(c.opt.Gateways.Certificates, "*_*.pem"))

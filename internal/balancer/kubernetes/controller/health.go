@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Trouble is what does not work, and since when; zero: it works.
+// Trouble is a fault, and when it began; zero: there is none.
 type Trouble struct {
 	Since   time.Time `json:"since,omitzero"`
 	Problem string    `json:"problem,omitempty"`
@@ -39,11 +39,11 @@ type Health struct {
 	Watches map[watch.Kind]Trouble `json:"stale,omitempty"`
 	// Missing are the kinds of the Gateway API that the cluster does not have.
 	Missing []watch.Kind `json:"missing,omitempty"`
-	// Rights are those that the account lacks, and Kept the Services and Gateways that are balanced although they
+	// Rights are the rights that the account lacks, and Kept the Services and Gateways that are balanced although they
 	// vanished, when the cluster went back in time.
 	Rights []string `json:"missing_rights,omitempty"`
 	Kept   []string `json:"kept,omitempty"`
-	// Pools, Balancer and Status are what does not work of reading the pools, handing services to the balancer, and
+	// Pools, Balancer and Status are the faults of reading the pools, of handing services to the balancer, and of
 	// writing the status.
 	Pools    Trouble `json:"pools,omitzero"`
 	Balancer Trouble `json:"balancer,omitzero"`
@@ -52,7 +52,7 @@ type Health struct {
 	Leader  string `json:"leader"`
 	Leading bool   `json:"leading"`
 	// Generation is that of the source of configuration, Pushed when the balancer took it, Services how many services
-	// it has, and Refused what the balancer says of those that it did not take.
+	// it has, and Refused the balancer's reasons against those that it did not take.
 	Generation uint64            `json:"generation"`
 	Pushed     time.Time         `json:"pushed,omitzero"`
 	Services   int               `json:"services"`

@@ -18,7 +18,7 @@ const askAgain = 30 * time.Second
 const maxUnreached = 5
 
 // askReach asks the balancer which backends have no route that their mode could use, such as nodes that are no
-// neighbours in mode l2dsr. Where it does not answer, what it said before stays.
+// neighbours in mode l2dsr. Where it does not answer, its last answer stays.
 func (c *Controller) askReach(ctx context.Context) {
 	if time.Since(c.asked) < askAgain || !c.pushed {
 		return

@@ -31,12 +31,12 @@ const (
 	reportBound = 5 * time.Second
 	// claimTimeout is how long a Service may have no address before it counts as unclaimed, and the Lease no holder.
 	claimTimeout = time.Minute
-	// maxNamed and maxSaid bound what is said of one kind, and a text of it in bytes.
+	// maxNamed bounds the objects that are named of one kind of trouble, and maxSaid a text of it, in bytes.
 	maxNamed = 6
 	maxSaid  = 600
 )
 
-// reasons are those of Events of troubles; others have TroubleOther's.
+// reasons are the reasons of Events of troubles; other kinds have TroubleOther's.
 var reasons = map[ops.TroubleKind]string{ops.TroubleUnreached: "APIServerUnreached", ops.TroubleRight: "RightMissing",
 	ops.TroubleUnclaimed: "ClassUnclaimed", ops.TroubleKept: "ClusterWentBack", ops.TroubleOther: "Trouble"}
 
@@ -46,7 +46,8 @@ type troubleKey struct {
 	on   string
 }
 
-// followRights asks again and again which rights are missing. While the API server does not say, what it said stays.
+// followRights asks again and again which rights are missing. While the API server does not answer, its last answer
+// stays.
 func (c *Controller) followRights(ctx context.Context) {
 	for c.opt.Rights != nil {
 		asking, cancel := context.WithTimeout(ctx, reportBound)
@@ -65,7 +66,7 @@ func (c *Controller) followRights(ctx context.Context) {
 	}
 }
 
-// sendReport says to the balancer how old the picture is and what does not work, and makes an Event of what is new.
+// sendReport sends the balancer the age of the picture and the faults, and makes an Event of each new one.
 func (c *Controller) sendReport(ctx context.Context) {
 	now := time.Now()
 	report := ops.FeedReport{Follows: c.opt.Follows, Platform: ops.Kubernetes, Troubles: c.troubles(now)}
@@ -85,7 +86,7 @@ func (c *Controller) sendReport(ctx context.Context) {
 	}
 }
 
-// troubles returns what does not work, the worst first.
+// troubles returns the faults, the worst first.
 func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	h := c.Health()
 	if t, away := unreachedNow(h.Watches, c.opt.Watcher.Reached()); away {
@@ -113,7 +114,8 @@ func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	return list
 }
 
-// unreachedNow says that the API server does not say what there is, if so: of which kinds, since when, and why.
+// unreachedNow returns the fault of an API server that does not list its objects, if it does not: of which kinds, since
+// when, and why.
 func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTrouble, bool) {
 	t := ops.FeedTrouble{Kind: ops.TroubleUnreached, Remedy: "what was known last goes on"}
 	var kinds []string
@@ -134,7 +136,8 @@ func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTr
 	return t, t.Problem != ""
 }
 
-// keptTroubles names what the cluster has no more, because it went back in time, and is balanced still.
+// keptTroubles names the objects that are balanced still, although the cluster has them no more, because it went back
+// in time.
 func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
 	names, since := c.opt.Watcher.Kept()
 	for i := range names {

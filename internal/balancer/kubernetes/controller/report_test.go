@@ -24,7 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// heard keeps what is said of a source, and Events.
+// heard keeps the last report on a source, and the Events.
 type heard struct {
 	mu     sync.Mutex
 	report ops.FeedReport
@@ -62,8 +62,8 @@ func (h *heard) hasEvent(text string) bool {
 	return strings.Contains(strings.Join(h.events, "\n"), text)
 }
 
-// TestAPIServerAway: while the API server does not say what there is, and where a right is missing, the balancer is
-// told so, with an age, and Events are made; when it says so again, that is over.
+// TestAPIServerAway: while the API server does not list its objects, and where a right is missing, the balancer is told
+// so, with an age, and Events are made; when it lists them again, that is over.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
 	client, b, h := fake.NewClientset(web()), &balancer{}, &heard{}

@@ -96,7 +96,7 @@ func (s *sourced) Amend(ctx context.Context, source string, generation uint64, t
 	return &api.Change{Generation: done.Generation}, err
 }
 
-// newSourced returns one whose file has no service.
+// newSourced returns a balancer whose file has no service.
 func newSourced(b *testing.B) *sourced {
 	b.Helper()
 	dir := b.TempDir()
@@ -254,7 +254,7 @@ func BenchmarkScale(b *testing.B) {
 	b.ReportMetric(float64(balancer.size), "B-text")
 }
 
-// calm waits until the balancer has nothing more to do for what it took.
+// calm waits until the balancer has nothing more to do for the services that it took.
 func (s *served) calm(b *testing.B) {
 	b.Helper()
 	before, _ := s.used(b)
@@ -271,7 +271,7 @@ func (s *served) calm(b *testing.B) {
 }
 
 // BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. Nothing is
-// checked. It says the times of a change, what the balancer and this process use of the CPU for each, the balancer's
+// checked. It reports the times of a change, the CPU time of the balancer and of this process for each, the balancer's
 // memory, and how long all services took at the start, of CPU time too.
 func BenchmarkServed(b *testing.B) {
 	c, balancer := largeCluster(), newServed(b)

@@ -8,7 +8,7 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// parent is what becomes of a route at a Gateway that it names.
+// parent is the result of a route at a Gateway that it names.
 type parent struct {
 	ref      v1.ParentReference
 	accepted verdict
@@ -99,7 +99,7 @@ func (p *Plan) attachTo(g *owned, r *route, made *parent) {
 	}
 }
 
-// judgeRules notes what of a route's rules cannot be served: of none of it the route is not accepted.
+// judgeRules notes the first of a route's rules that cannot be served: if none can be, the route is not accepted.
 func (p *Plan) judgeRules(r *route, made *parent) {
 	if r.kind != kindHTTP {
 		if len(r.backends) > 1 {

@@ -79,7 +79,7 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 	return backends, verdict{}
 }
 
-// heaviest bounds the weights that are made: what is lighter than a thousandth of it gets more than its share.
+// heaviest bounds the weights of backends: one lighter than a thousandth of it gets more than its share.
 const heaviest = 1000
 
 // weigh gives the backends of each reference their part of its weight, in which each that takes new flows has the

@@ -16,6 +16,7 @@ import (
 
 // Finder finds the backends of a port of a Service; model.Finder is one.
 type Finder interface {
+	// Backends returns the backends of the family, and the problems that keep others out.
 	Backends(s *corev1.Service, port *corev1.ServicePort, family pools.Family) ([]lb.Backend, []model.Problem)
 }
 
@@ -26,7 +27,7 @@ type builder struct {
 	services []lb.Service
 }
 
-// Build makes the balancer's services of a plan, in the order of their names. Grants are what its claims got.
+// Build makes the balancer's services of a plan, in the order of their names. Grants are those of its claims.
 func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service {
 	b := &builder{Plan: p, finder: finder}
 	for _, g := range p.gateways {

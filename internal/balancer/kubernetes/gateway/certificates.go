@@ -35,7 +35,7 @@ func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 	}
 }
 
-// certificate returns the file of a certificate, and what is to be in it.
+// certificate returns the file of a certificate, and its content.
 func (p *Plan) certificate(g *v1.Gateway, ref *v1.SecretObjectReference) (file string, text []byte, problem verdict) {
 	namespace, name := string(valueOr(ref.Namespace, v1.Namespace(g.Namespace))), string(ref.Name)
 	if valueOr(ref.Group, "") != "" || valueOr(ref.Kind, "Secret") != "Secret" {

@@ -148,8 +148,8 @@ func TestOldestRoute(t *testing.T) {
 	}
 }
 
-// TestRouteConditions: what a route names and may not have, or what is not there, is said by the reasons of the
-// specification.
+// TestRouteConditions: a reference of a route that is not allowed, or to an object that is not there, is reported by
+// the reasons of the specification.
 func TestRouteConditions(t *testing.T) {
 	section := ptr(v1.SectionName("udp"))
 	foreign := refs("a")
@@ -226,7 +226,7 @@ func TestGrant(t *testing.T) {
 	}
 }
 
-// TestListeners: what is wrong with a listener is said at it, and the others are served.
+// TestListeners: a listener's fault is reported at it, and the others are served.
 func TestListeners(t *testing.T) {
 	https := listenerOf("https", v1.HTTPSProtocolType, 443)
 	https.TLS = &v1.ListenerTLSConfig{CertificateRefs: []v1.SecretObjectReference{{Name: "none"}}}
@@ -266,7 +266,8 @@ func TestListeners(t *testing.T) {
 	want(t, report.Gateways[0].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
 }
 
-// TestAddresses: what a Gateway asks for and cannot have is said, and it is not served elsewhere.
+// TestAddresses: an address that a Gateway asks for and cannot have is reported, and the Gateway is not served
+// elsewhere.
 func TestAddresses(t *testing.T) {
 	for _, test := range []struct {
 		address            v1.GatewaySpecAddress
@@ -298,7 +299,7 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestHTTP: requests go by host and path, the most specific first, and what fits nothing is answered by 404.
+// TestHTTP: requests go by host and path, the most specific first, and one that fits nothing is answered by 404.
 func TestHTTP(t *testing.T) {
 	l := listenerOf("http", v1.HTTPProtocolType, 80)
 	l.Hostname = ptr(v1.Hostname("*.example.com"))

@@ -6,9 +6,9 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// reference is what an object refers to in a namespace that may be another than its own.
+// reference is a reference of an object to one in a namespace that may be another than its own.
 type reference struct {
-	// fromKind is of the Gateway API's group.
+	// fromKind is a kind of the Gateway API's group.
 	fromKind, fromNamespace string
 	toKind, toNamespace     string
 	name                    string

@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// unsupported says what of a rule of an HTTPRoute the proxy does not carry out: it goes by host and by the beginning of
-// a path only.
+// unsupported refuses a rule of an HTTPRoute by its first field that the proxy does not carry out: it matches by host
+// and by path prefix only.
 func unsupported(rule *v1.HTTPRouteRule, i int) verdict {
 	at := fmt.Sprintf("spec.rules[%d]", i)
 	refuse := func(what string) verdict {
@@ -67,7 +67,7 @@ func backendRefs(rule *v1.HTTPRouteRule) []v1.BackendRef {
 	return refs
 }
 
-// entry is what requests for a host, and paths below one, are sent to.
+// entry is the destination of requests for a host, and for paths below one.
 type entry struct {
 	// host is empty for all, and path for all of them.
 	host, path string
@@ -111,7 +111,7 @@ func (b *builder) addHTTP(g *owned, list []*listener, addr netip.Addr) {
 	b.services = append(b.services, s)
 }
 
-// entriesOf returns what a route has a listener do.
+// entriesOf returns the entries of a route at a listener.
 func (b *builder) entriesOf(l *listener, a *attachment, family pools.Family) (list []entry) {
 	hosts, _ := l.hostnamesOf(a.route)
 	for i := range a.route.http {
@@ -227,7 +227,7 @@ func (e *entry) write(lines *strings.Builder, i int) {
 	lines.WriteString(rule + "\n")
 }
 
-// writeAnswers has HAProxy answer what no backend does: a request that fits no entry, or one without backends.
+// writeAnswers has HAProxy answer requests that no backend does: a request that fits no entry, or one without backends.
 func writeAnswers(lines *strings.Builder, entries []entry) {
 	answer := func(status int, condition string) {
 		fmt.Fprintf(lines, "http-request return status %d %s\n", status, condition)

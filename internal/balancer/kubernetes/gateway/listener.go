@@ -23,7 +23,7 @@ type verdict struct {
 
 func (v verdict) ok() bool { return v.reason == "" }
 
-// because returns that something is not so.
+// because returns a verdict that something is not so, with the reason.
 func because[R ~string](reason R, format string, args ...any) verdict {
 	return verdict{string(reason), fmt.Sprintf(format, args...)}
 }
@@ -31,7 +31,7 @@ func because[R ~string](reason R, format string, args ...any) verdict {
 // listener is a listener of a Gateway of ours.
 type listener struct {
 	spec *v1.Listener
-	// kinds are those of routes that may attach.
+	// kinds are the kinds of routes that may attach.
 	kinds []string
 	// accepted, resolved and conflicted are the conditions; conflicted holds where it has a reason.
 	accepted, resolved, conflicted verdict
@@ -46,7 +46,8 @@ type listener struct {
 // serves says whether the listener is to have a service.
 func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
 
-// usable says whether what the listener refers to is there: one whose kinds of routes are only partly known is.
+// usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
+// known is.
 func (l *listener) usable() bool {
 	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
 }
@@ -111,8 +112,8 @@ func (l *listener) resolveKinds(own string) {
 	}
 }
 
-// findConflict compares a listener with those before it in the list, which stay as they are: what is served already
-// is not disturbed by a listener that is added.
+// findConflict compares a listener with those before it in the list, which stay as they are: a listener that is added
+// does not disturb those that are served already.
 func (l *listener) findConflict(before []*listener) {
 	for _, other := range before {
 		if !other.accepted.ok() || other.port() != l.port() {

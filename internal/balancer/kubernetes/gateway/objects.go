@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Objects are what there is of the Gateway API, and what its objects refer to. Nothing in it is changed.
+// Objects are a cluster's objects of the Gateway API, and those that they refer to. Nothing in it is changed.
 type Objects struct {
 	Classes    []*v1.GatewayClass
 	Gateways   []*v1.Gateway
@@ -27,15 +27,15 @@ type Objects struct {
 	Grants     []*v1.ReferenceGrant
 	Namespaces []*corev1.Namespace
 	Services   []*corev1.Service
-	// Secrets are those of type kubernetes.io/tls.
+	// Secrets are the Secrets of type kubernetes.io/tls.
 	Secrets []*corev1.Secret
 }
 
-// Settings are what holds for all Gateways.
+// Settings are the settings for all Gateways.
 type Settings struct {
 	// Controller is the spec.controllerName of the GatewayClasses that are served.
 	Controller string
-	// Mode is that of TCP and UDP listeners, lb.NAT or lb.FullNAT.
+	// Mode is the mode of TCP and UDP listeners, lb.NAT or lb.FullNAT.
 	Mode lb.Mode
 	// Certificates is the directory in which the balancer finds the certificates of HTTPS listeners; empty: there is
 	// none, and such listeners are refused.
@@ -55,7 +55,8 @@ type route struct {
 	object metav1.Object
 	common v1.CommonRouteSpec
 	status *v1.RouteStatus
-	// hostnames and http are those of an HTTPRoute, backends are of each rule of the other kinds.
+	// hostnames and http are the host names and rules of an HTTPRoute, backends the references of each rule of the
+	// other kinds.
 	hostnames []v1.Hostname
 	http      []v1.HTTPRouteRule
 	backends  [][]v1.BackendRef
@@ -94,7 +95,7 @@ func routesOf(o Objects) []*route {
 	return all
 }
 
-// valueOr returns what a pointer points to, or a default.
+// valueOr returns the value behind a pointer, or a default where it is nil.
 func valueOr[T any](p *T, otherwise T) T {
 	if p == nil {
 		return otherwise
@@ -102,7 +103,8 @@ func valueOr[T any](p *T, otherwise T) T {
 	return *p
 }
 
-// condition returns one of an object of a generation. When it has changed, the writer of the status says.
+// condition returns a condition of an object of a generation. The writer of the status sets the time of its last
+// change.
 func condition[T, R ~string](kind T, status metav1.ConditionStatus, reason R, message string,
 	generation int64) metav1.Condition {
 	return metav1.Condition{Type: string(kind), Status: status, Reason: string(reason), Message: message,

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Plan is what is wanted by the objects of a Gateway API, before their addresses are known.
+// Plan is the Gateways and routes that are to be served, before their addresses are known.
 type Plan struct {
 	objects  Objects
 	settings Settings
@@ -97,7 +97,7 @@ func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 	return list, verdict{}
 }
 
-// Claims are what Gateways want of the pools.
+// Claims are the claims of Gateways to addresses of the pools.
 func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	var claims []pools.Claim
 	for _, g := range p.gateways {
@@ -122,8 +122,8 @@ func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	return claims
 }
 
-// familiesOf returns the families of a Gateway's addresses: those that it asks for, otherwise IPv4, or what the pools
-// have.
+// familiesOf returns the families of a Gateway's addresses: those that it asks for, otherwise IPv4, or those of the
+// pools.
 func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) {
 	for _, addr := range asked {
 		families = append(families, pools.FamilyOf(addr))

@@ -11,26 +11,26 @@ import (
 	"sigs.k8s.io/gateway-api/pkg/features"
 )
 
-// Report is what the status of the objects is to say.
+// Report has the statuses that the objects are to have.
 type Report struct {
 	Classes  []ClassStatus
 	Gateways []GatewayStatus
 	Routes   []RouteStatus
 }
 
-// ClassStatus is of a GatewayClass.
+// ClassStatus is the status of a GatewayClass.
 type ClassStatus struct {
 	Object *v1.GatewayClass
 	Status v1.GatewayClassStatus
 }
 
-// GatewayStatus is of a Gateway.
+// GatewayStatus is the status of a Gateway.
 type GatewayStatus struct {
 	Object *v1.Gateway
 	Status v1.GatewayStatus
 }
 
-// RouteStatus is of a route: its parents that are Gateways of ours, without those of other controllers.
+// RouteStatus is the status of a route: its parents that are Gateways of ours, without those of other controllers.
 type RouteStatus struct {
 	Object     metav1.Object
 	Kind       string
@@ -38,7 +38,7 @@ type RouteStatus struct {
 	Parents    []v1.RouteParentStatus
 }
 
-// Report says what became of a plan that was built. Pending returns why the balancer does not have a service; empty:
+// Report returns the statuses after a plan was built. Pending returns why the balancer does not have a service; empty:
 // it does.
 func (p *Plan) Report(pending func(service string) string) (r Report) {
 	for _, c := range p.objects.Classes {

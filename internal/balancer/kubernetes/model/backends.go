@@ -13,7 +13,7 @@ import (
 // Finder finds the backends of Services for the routes of a Gateway, which name Services of any type.
 type Finder struct{ builder *builder }
 
-// NewFinder returns one for what a cluster has.
+// NewFinder returns a finder for the objects of a cluster.
 func NewFinder(c Cluster, settings Settings) *Finder {
 	return &Finder{newBuilder(c, settings)}
 }

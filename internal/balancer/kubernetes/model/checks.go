@@ -58,8 +58,8 @@ func PodChecks(protocol lb.Protocol) lb.Checks {
 	return lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(""), OnDown: lb.UsualOnDown(protocol)}
 }
 
-// onDown says what becomes of the flows of a backend whose checks fail: what the Service asks for, on the ports whose
-// protocol has that.
+// onDown is the policy for flows of a backend whose checks fail: the one that the Service asks for, on the ports whose
+// protocol has it.
 func (p *plan) onDown(protocol lb.Protocol) lb.OnDown {
 	switch asked := p.wishes.OnDown; {
 	case asked == "", asked == lb.ResetFlows && protocol == lb.UDP, asked == lb.MoveFlows && protocol == lb.TCP:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package model makes services of the balancer from what a Kubernetes cluster has: a pure function of Services,
+// Package model makes services of the balancer from the objects of a Kubernetes cluster: a pure function of Services,
 // EndpointSlices, Nodes and the settings. It does no I/O.
 package model
 
@@ -26,12 +26,12 @@ const DefaultClass = "jeoul.io/balancer"
 // FieldManager is who a status is written by, as metadata.managedFields has it.
 const FieldManager = "jeoul-kubernetes"
 
-// Settings are what holds for all Services.
+// Settings are the settings for all Services.
 type Settings struct {
 	// Class is the spec.loadBalancerClass that is served. Classless serves Services without one, too.
 	Class     string
 	Classless bool
-	// Mode is that of Services that do not ask for another.
+	// Mode is the mode of Services that do not ask for another.
 	Mode lb.Mode
 	// RoutedPods says that the balancer's host reaches the addresses of pods: in the modes nat and fullnat they are
 	// the backends then, and otherwise the nodes, by NodePort.
@@ -41,24 +41,25 @@ type Settings struct {
 	Pools []pools.Pool
 }
 
-// Cluster is what there is. Nothing in it is changed.
+// Cluster is the objects of a cluster. Nothing in it is changed.
 type Cluster struct {
 	Services []*corev1.Service
 	Slices   []*discoveryv1.EndpointSlice
 	Nodes    []*corev1.Node
-	// Claims are those of Gateways, which have their addresses from the same pools. Their names are none of Services.
+	// Claims are the claims of Gateways, which have their addresses from the same pools. Their names are none of
+	// Services.
 	Claims []pools.Claim
 }
 
-// Wishes are those of Services that were good, by "namespace/name": one whose annotations cannot be read keeps them.
+// Wishes are the last valid wishes of Services, by "namespace/name": one whose annotations cannot be read keeps them.
 type Wishes map[string]annotations.Wishes
 
-// Verdict is what becomes of a Service.
+// Verdict is the result for a Service.
 type Verdict struct {
-	// Ours says whether the Service is to be served at all; what is not ours is in no other way spoken of than by
-	// Problems, which say why it is not, although it seems to be meant to be.
+	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
+	// meant for us and are not.
 	Ours bool
-	// Addresses are what its status is to have. Mode says how it is served.
+	// Addresses are the addresses that its status is to have. Mode says how it is served.
 	Addresses []netip.Addr
 	Mode      lb.Mode
 	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
@@ -98,7 +99,7 @@ const (
 	ReasonNodeUnusable      = "NodeUnusable"
 )
 
-// Picture is what a cluster comes to.
+// Picture is the balancer's services and the verdicts that follow from a cluster.
 type Picture struct {
 	// Services are the balancer's, in the order of their names. Owners are the "namespace/name" of their Kubernetes
 	// Services, in the same order.
@@ -108,12 +109,13 @@ type Picture struct {
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
-	// Grants are what the Claims of the cluster and its Services get, by the name of the claim.
+	// Grants are the grants of the cluster's Claims and of its Services, by the name of the claim.
 	Grants map[string]pools.Grant
-	// parts are what each of our Services has come to, by "namespace/name", and of is what they depend on besides.
+	// parts are the results of our Services, by "namespace/name", and of is the settings and nodes that they depend on
+	// besides.
 	parts map[string]*part
 	of    common
-	// pools and claims are what the Grants are of, beside the claims of the parts.
+	// pools and claims are the inputs of the Grants, beside the claims of the parts.
 	pools  []pools.Pool
 	claims []pools.Claim
 }
@@ -124,7 +126,7 @@ func Key(object metav1.Object) string { return object.GetNamespace() + "/" + obj
 // builder is a picture that is being made.
 type builder struct {
 	settings Settings
-	// slices are those of each Service, by "namespace/name".
+	// slices are the EndpointSlices of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
 	// anew: a Service of ours is another than before. granted: the Grants are those of before.
@@ -149,8 +151,8 @@ func Build(c Cluster, settings Settings, before Wishes) Picture {
 	return Rebuild(c, settings, Picture{Wishes: before})
 }
 
-// Rebuild is Build after a picture, which it takes over what it can from: that of a Service whose objects are the same
-// ones as before.
+// Rebuild is Build after a picture, from which it takes over the part of each Service whose objects are the same ones
+// as before.
 func Rebuild(c Cluster, settings Settings, before Picture) Picture {
 	b := newBuilder(c, settings)
 	b.of = common{settings.Class, settings.Classless, settings.Mode, settings.RoutedPods, settings.Zone, b.nodes.sorted}
@@ -203,8 +205,7 @@ func (b *builder) sort() {
 	b.Services, b.Owners = services, owners
 }
 
-// admit says whether a Service is ours, and notes what is wrong with it as far as it can be told without its
-// addresses.
+// admit says whether a Service is ours, and notes its faults as far as they can be told without its addresses.
 func (b *builder) admit(s *corev1.Service, before Wishes) bool {
 	key := Key(s)
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {

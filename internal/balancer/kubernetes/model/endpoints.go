@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 )
 
-// endpoint is a pod, or what else serves, behind one port of a Service.
+// endpoint is a pod, or another server, behind one port of a Service.
 type endpoint struct {
 	at netip.AddrPort
 	// name is the pod's; the address where it is none.
@@ -22,7 +22,7 @@ type endpoint struct {
 	node string
 	// ready takes new flows. terminating has been told to end, and serves as long as it is serving.
 	ready, serving, terminating bool
-	// zones are those that it is meant for; empty: it has no hint.
+	// zones are the zones that it is meant for; empty: it has no hint.
 	zones []string
 	// takes: it is one of those that take new flows. The others that are there keep theirs.
 	takes bool
@@ -83,7 +83,7 @@ func portOf(slice *discoveryv1.EndpointSlice, port *corev1.ServicePort) (uint16,
 	return 0, false
 }
 
-// endpointOf reads an endpoint. What its conditions leave out is as the API says: ready, serving as ready, not
+// endpointOf reads an endpoint. Conditions that it leaves out have the API's defaults: ready, serving as ready, not
 // terminating. Of several addresses the first counts, as it does for kube-proxy.
 func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	if len(from.Addresses) == 0 {

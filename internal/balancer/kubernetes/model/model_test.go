@@ -20,7 +20,7 @@ import (
 
 func ptr[T any](v T) *T { return &v }
 
-// service returns one of our class that has an address already, with a TCP port 80 named http.
+// service returns a Service of our class that has an address already, with a TCP port 80 named http.
 func service(name string, change ...func(*corev1.Service)) *corev1.Service {
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name, Annotations: map[string]string{}}}
 	s.Spec = corev1.ServiceSpec{Type: corev1.ServiceTypeLoadBalancer, LoadBalancerClass: ptr(DefaultClass),
@@ -132,7 +132,7 @@ func show(p Picture) string {
 	return out.String()
 }
 
-// sound fails where a balancer would refuse what was built.
+// sound fails where a balancer would refuse the services.
 func sound(t *testing.T, p Picture) {
 	t.Helper()
 	made := config.New()
@@ -152,7 +152,7 @@ func sound(t *testing.T, p Picture) {
 	}
 }
 
-// cases are clusters, and what is made of them.
+// cases are clusters, and the services and verdicts that they give.
 var cases = []struct {
 	name     string
 	cluster  Cluster
@@ -339,7 +339,7 @@ func TestBuildKeepsWishes(t *testing.T) {
 	}
 }
 
-// TestBuildFields: what a Service says beside its ports and endpoints comes to the balancer's keys.
+// TestBuildFields: a Service's other fields, beside its ports and endpoints, come to the balancer's keys.
 func TestBuildFields(t *testing.T) {
 	web := service("web", local, annotated("on-empty", "withdraw"), annotated("on-down", "reset"),
 		annotated("slow-start", "10s"), func(s *corev1.Service) {
@@ -446,7 +446,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// FuzzBuild: whatever annotations, addresses and ports a Service has, the balancer takes what is made of it.
+// FuzzBuild: whatever annotations, addresses and ports a Service has, the balancer takes the services made of it.
 func FuzzBuild(f *testing.F) {
 	f.Add("mode", "ipip", "192.0.2.1", int32(80), int32(8080), "TCP", "n1", "10.1.0.1", "198.51.100.0/24")
 	f.Add("check", "tcp-vip", "2001:db8::1", int32(53), int32(53), "UDP", "", "fd00::1", "")

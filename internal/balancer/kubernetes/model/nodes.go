@@ -14,9 +14,9 @@ import (
 
 // Taints that keep a node from new flows beside the label.
 const (
-	// taintScaleDown is what the cluster autoscaler gives a node that it is about to remove.
+	// taintScaleDown is the taint by which the cluster autoscaler marks a node that it is about to remove.
 	taintScaleDown = "ToBeDeletedByClusterAutoscaler"
-	// taintOutOfService is what a person gives a node that is down for good.
+	// taintOutOfService is the taint by which a person marks a node that is down for good.
 	taintOutOfService = corev1.TaintNodeOutOfService
 )
 
@@ -27,7 +27,7 @@ type node struct {
 	addresses map[pools.Family]netip.Addr
 	// leaving: it takes no new flow, and keeps those that it has.
 	leaving bool
-	// ready is what Kubernetes says; it takes 40 s to notice that a node is dead.
+	// ready is the node's condition Ready; Kubernetes takes 40 s to notice that a node is dead.
 	ready bool
 }
 

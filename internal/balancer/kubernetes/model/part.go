@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// common is what all Services depend on.
+// common is the settings and nodes that all Services depend on.
 type common struct {
 	class      string
 	classless  bool
@@ -26,14 +26,14 @@ type common struct {
 
 func (c common) same(o common) bool { return reflect.DeepEqual(c, o) }
 
-// part is what one of our Services has come to, and of what. It is never changed.
+// part is the result of one of our Services, with its inputs. It is never changed.
 type part struct {
 	service *corev1.Service
 	// wishes and claim, and the verdict claimed, go by the Service alone.
 	wishes  annotations.Wishes
 	claim   pools.Claim
 	claimed Verdict
-	// services and verdict go by its slices and what it was granted, too.
+	// services and verdict go by its slices and its grant, too.
 	slices   []*discoveryv1.EndpointSlice
 	grant    pools.Grant
 	services []lb.Service

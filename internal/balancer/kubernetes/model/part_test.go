@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestRebuild: what is taken over from the picture before is what would be made anew, whatever has changed, and what
-// has not changed is taken over.
+// TestRebuild: parts that are taken over from the picture before equal those that would be made anew, whatever has
+// changed, and unchanged ones are taken over.
 func TestRebuild(t *testing.T) {
 	at := func(ip string) func(*corev1.Service) {
 		return func(s *corev1.Service) { s.Status.LoadBalancer.Ingress[0].IP = ip }

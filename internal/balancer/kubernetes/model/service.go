@@ -23,7 +23,7 @@ type plan struct {
 	wishes  annotations.Wishes
 	mode    lb.Mode
 	target  annotations.Target
-	// local: a node gets only what a pod on it takes (externalTrafficPolicy: Local).
+	// local: a node gets only packets that a pod on it takes (externalTrafficPolicy: Local).
 	local bool
 	// clients are the networks of spec.loadBalancerSourceRanges; restricted says that there is such a list.
 	clients    []netip.Prefix
@@ -59,7 +59,7 @@ func (b *builder) add(s *corev1.Service) {
 	}
 }
 
-// usualTarget says what a Service's packets are sent to that does not say it.
+// usualTarget is the default target of a Service's packets.
 func (b *builder) usualTarget(s *corev1.Service, mode lb.Mode) annotations.Target {
 	nodePorts := s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
 	if mode.Translates() && (b.settings.RoutedPods || !nodePorts) {
@@ -78,7 +78,7 @@ func (b *builder) refusePort(s *corev1.Service, port *corev1.ServicePort, field 
 		port.Protocol)
 }
 
-// checkWishes drops what a Service asks for that goes with none of its ports, and names it.
+// checkWishes drops settings that a Service asks for and that go with none of its ports, and names them.
 func (b *builder) checkWishes(p *plan) {
 	w := &p.wishes
 	has := func(protocol lb.Protocol) bool {

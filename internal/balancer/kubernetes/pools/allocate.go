@@ -13,7 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Port is what of an address a Service takes: two Services with an address in common have no Port in common.
+// Port is the part of an address that a Service occupies: two Services with an address in common have no Port in
+// common.
 type Port struct {
 	Protocol lb.Protocol
 	Number   uint16
@@ -39,7 +40,7 @@ func FamilyOf(addr netip.Addr) Family {
 	return IPv6
 }
 
-// Claim is what a Service asks for, and what it has.
+// Claim has the addresses that a Service asks for, and those that it has.
 type Claim struct {
 	// Name is "namespace/name".
 	Name, Namespace string
@@ -63,7 +64,7 @@ type Claim struct {
 type Problem struct {
 	// Reason is a word in CamelCase, as Kubernetes has them in Events and conditions.
 	Reason string
-	// Field is that of the Service which is to be changed; empty where it is none of the Service.
+	// Field is the field of the Service to change; empty where the fault is in none.
 	Field   string
 	Message string
 }
@@ -77,17 +78,17 @@ const (
 	ReasonWrongFamily  = "WrongFamily"
 )
 
-// Grant is what a Service gets.
+// Grant has the addresses that a Service gets.
 type Grant struct {
-	// Held are those of the Claim's that the Service has rightly: it can be served at them.
+	// Held are the Claim's held addresses that the Service has rightly: it can be served at them.
 	Held []netip.Addr
-	// Addresses are what its status is to have, in the order of its families; empty: none can be given.
+	// Addresses are the addresses that its status is to have, in the order of its families; empty: none can be given.
 	Addresses []netip.Addr
 	Problems  []Problem
 }
 
-// Allocate returns what each Service gets, by its name. A Service keeps what it has, unless it asks for something
-// else, or an older one has the same; what it has stays its own if a pool shrinks, and is named.
+// Allocate returns the grants of the Services, by their names. A Service keeps its addresses, unless it asks for
+// others, or an older one has the same; they stay its own if a pool shrinks, and are named.
 func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	claims = slices.Clone(claims)
 	slices.SortFunc(claims, func(a, b Claim) int {
@@ -112,12 +113,12 @@ func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	return grants
 }
 
-// allocation is one under way.
+// allocation is an allocation under way.
 type allocation struct {
 	pools []Pool
 	// users are the Services that have an address, by port.
 	users map[netip.Addr]map[Port]string
-	// next is where the search of a range goes on: what is before it is taken.
+	// next is where the search of a range goes on: all addresses before it are taken.
 	next map[*Range]netip.Addr
 }
 
@@ -171,7 +172,7 @@ func (a *allocation) hold(c Claim) (held []netip.Addr) {
 	return held
 }
 
-// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps what it has.
+// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps its own.
 func (a *allocation) grantAsked(c Claim, g Grant) Grant {
 	for _, addr := range c.Asked {
 		if problem, bad := a.refuse(c, addr); bad {
@@ -251,7 +252,7 @@ func (a *allocation) grantAny(c Claim, g Grant) Grant {
 	return a.fill(c, g, kept)
 }
 
-// fill adds an address of each family that is missing, and names what a Service has outside of the pools.
+// fill adds an address of each family that is missing, and names a Service's addresses outside of the pools.
 func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
 	var problems []Problem
 	for _, family := range c.Families {
@@ -273,7 +274,7 @@ func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
 				have[i], listPools(a.pools))})
 		}
 	}
-	// PreferDualStack takes what there is.
+	// PreferDualStack is content with the addresses that there are.
 	if len(g.Addresses) > 0 && !c.Require {
 		return g
 	}

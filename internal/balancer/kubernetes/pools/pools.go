@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pools gives Services their addresses: which a Service gets is a function of the pools, of what each Service
-// asks for, and of the addresses that they have already, which the cluster itself remembers. It does no I/O.
+// Package pools gives Services their addresses: which a Service gets is a function of the pools, of each Service's
+// requests, and of the addresses that they have already, which the cluster itself remembers. It does no I/O.
 package pools
 
 import (
@@ -51,7 +51,7 @@ type Pool struct {
 	Ranges []Range
 	// Asked: only Services that name the pool, or an address of it, get one.
 	Asked bool
-	// Namespaces are those whose Services may have an address of the pool; empty: all.
+	// Namespaces are the namespaces whose Services may have an address of the pool; empty: all.
 	Namespaces []string
 }
 
@@ -123,7 +123,7 @@ var addressRange = keytable.Scalar[Range]{Parse: func(text string) (Range, strin
 	return r, ""
 }}
 
-// parseRange reads a range and says what is wrong with it, if anything is.
+// parseRange reads a range and returns the fault of it; "" if there is none.
 func parseRange(text string) (Range, string) {
 	if prefix, err := netip.ParsePrefix(text); err == nil {
 		if prefix != prefix.Masked() {
@@ -159,7 +159,7 @@ func lastOf(p netip.Prefix) netip.Addr {
 	return last
 }
 
-// Parse reads a file of pools, or what a ConfigMap has; name stands for it in messages. The error is a
+// Parse reads a file of pools, or the text in a ConfigMap; name stands for it in messages. The error is a
 // yamlfile.Problems with everything that is wrong.
 func Parse(name string, text []byte) ([]Pool, error) {
 	f, read := yamlfile.NewFile(name), file{}

@@ -54,7 +54,7 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// FuzzParse: no text makes the parser fail otherwise than by an error, and what it takes can be allocated from.
+// FuzzParse: no text makes the parser fail otherwise than by an error, and pools that it takes can be allocated from.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte("pools: [{name: a, addresses: [192.0.2.0/28, 2001:db8::/120, 192.0.2.40-192.0.2.41]}]"))
 	f.Add([]byte("pools: [{name: a, addresses: [0.0.0.0/0]}]"))
@@ -74,7 +74,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// claim is one for TCP port 80 at an address of each family; the Service is as old as its name is late.
+// claim is a claim for TCP port 80 at an address of each family; the Service is as old as its name is late.
 func claim(name string, families ...Family) Claim {
 	namespace, _, _ := strings.Cut(name, "/")
 	return Claim{Name: name, Namespace: namespace, Created: time.Unix(int64(name[len(name)-1]), 0), Families: families,
@@ -111,7 +111,7 @@ const testPools = `pools:
     namespaces: [bank]
 `
 
-// TestAllocate: each case says what each Service gets, and why it gets no more.
+// TestAllocate: each case has each Service's addresses, and why it gets no more.
 func TestAllocate(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -204,8 +204,8 @@ func show(grants map[string]Grant) string {
 	return strings.Join(lines, "; ")
 }
 
-// TestAllocateIsStable: what is granted is what is granted again when it is held, however many Services there are, and
-// none has an address of another.
+// TestAllocateIsStable: an address that is granted and held is granted again, however many Services there are, and none
+// has an address of another.
 func TestAllocateIsStable(t *testing.T) {
 	read, err := Parse("f", []byte("pools: [{name: a, addresses: [10.0.0.0/16]}]"))
 	if err != nil {

@@ -22,8 +22,8 @@ func needsWhole(err error) bool {
 		problem.Status == http.StatusNotFound || problem.Status == http.StatusMethodNotAllowed)
 }
 
-// amend hands over what is different from what the balancer has taken. Before it has taken anything, that is all, and
-// it takes that where it has no such source.
+// amend hands over the services that differ from those that the balancer has taken. Before it has taken any, these are
+// all, and it takes them where it has no such source.
 func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, error) {
 	changed, removed := p.difference(services)
 	result := Result{Generation: p.generation, Refused: map[string]string{}}
@@ -120,7 +120,7 @@ func writeDifference(changed []lb.Service, removed []string) ([]byte, error) {
 	return text, err
 }
 
-// learn notes what the balancer has taken.
+// learn notes the services that the balancer has taken.
 func (p *Pusher) learn(changed []lb.Service, removed []string, generation uint64) {
 	if p.taken == nil {
 		p.taken = map[string]lb.Service{}

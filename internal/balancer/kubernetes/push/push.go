@@ -17,14 +17,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// maxRounds bounds how often what a balancer refuses is taken out and the rest tried again.
+// maxRounds bounds how often services that a balancer refuses are taken out and the rest tried again.
 const maxRounds = 64
 
 // Balancer is the API of one.
 type Balancer interface {
 	// Apply makes a text all that a source says; api.Client has it.
 	Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error)
-	// Amend changes a source of a generation by what is different in it; api.Client has it.
+	// Amend changes a source of a generation by its differences; api.Client has it.
 	Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error)
 }
 
@@ -38,17 +38,17 @@ type Pusher struct {
 	generation uint64
 }
 
-// Result is what became of the services.
+// Result is the balancer's answer to services that were pushed.
 type Result struct {
-	// Generation is that of the source.
+	// Generation is the generation of the source.
 	Generation uint64
-	// Refused is what the balancer says of services that it did not take, by name. It goes on with what it had of
-	// them, if anything.
+	// Refused are the balancer's reasons against services that it did not take, by name. It goes on with its former
+	// version of them, if it had one.
 	Refused map[string]string
 }
 
-// Push makes services all that the source says. Those that the balancer refuses are left as they were, and all others
-// are taken. An error leaves everything as it was. Only what is different is handed over, unless the balancer has the
+// Push makes services the whole content of the source. Those that the balancer refuses are left as they were, and all
+// others are taken. An error leaves everything as it was. Only differences are handed over, unless the balancer has the
 // source as another client has left it.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	result, err := p.amend(ctx, services)
@@ -125,8 +125,8 @@ func (p *Pusher) refusedOf(err error, count int) map[int]string {
 	return refused
 }
 
-// replace returns the services with what the balancer had in the place of those that it refuses; what is refused as
-// it was before is left out.
+// replace returns the services, with the balancer's former version in the place of each that it refuses; one whose
+// former version is refused, too, is left out.
 func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[string]bool,
 	why map[string]string) []lb.Service {
 	kept := make([]lb.Service, 0, len(wanted))

@@ -18,13 +18,14 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// balancer checks what it is handed as a real one does, beside a file, and keeps it.
+// balancer checks services as a real one does, beside a file, and keeps them.
 type balancer struct {
 	file  string
 	has   []lb.Service
 	tries int
 	down  error
-	// cfg is what is in force, of a generation of the source; whole counts the sources that were handed over whole.
+	// cfg is the configuration in force, of a generation of the source; whole counts the sources that were handed over
+	// whole.
 	cfg        *config.Config
 	generation uint64
 	whole      int
@@ -89,7 +90,7 @@ func made(name, vip string) lb.Service {
 
 const file = "interface: eth0\nservices: [{name: filed, vip: 192.0.2.9, port: 80, backends: [{name: a, address: 10.0.0.1}]}]\n"
 
-// TestPush: what a balancer refuses is left as it was, and all else is taken.
+// TestPush: a service that a balancer refuses is left as it was, and all others are taken.
 func TestPush(t *testing.T) {
 	b := &balancer{file: file}
 	p := &Pusher{Balancer: b, Source: "kubernetes"}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package rights asks a cluster whether an account may do what it has to.
+// Package rights asks a cluster whether an account has the rights that it needs.
 package rights
 
 import (
@@ -19,7 +19,7 @@ type Right struct {
 	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all,
 	// and Name where it is needed on every object.
 	Subresource, Namespace, Name string
-	// For says what it is needed for, such as "write the status of Services".
+	// For is the action that needs it, such as "write the status of Services".
 	For string
 }
 
@@ -42,7 +42,7 @@ func (r Right) String() string {
 type Needed struct {
 	// LeaseNamespace and Lease name the Lease.
 	LeaseNamespace, Lease string
-	// PoolsNamespace is that of the ConfigMap of the pools; empty: there is none.
+	// PoolsNamespace is the namespace of the ConfigMap of the pools; empty: there is none.
 	PoolsNamespace string
 	// Gateways: those of the Gateway API are served. Certificates: with certificates.
 	Gateways, Certificates bool

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 )
 
-// WriteGateways brings the status of the objects of the Gateway API to what was made of them. It goes on behind an
-// error, and returns all of them. An object that another has changed since is written when its change is heard of.
+// WriteGateways writes the statuses of the objects of the Gateway API. It goes on behind an error, and returns all of
+// them. An object that another has changed since is written when its change is heard of.
 func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 	var errs []error
 	note := func(kind string, object metav1.Object, err error) {
@@ -43,7 +43,7 @@ func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 }
 
 // merge returns conditions with those of ours in them: of those that are as they were, the time of the last change
-// stays. What an object of a later generation says already stays, too.
+// stays. A condition of a later generation of the object stays, too.
 func (w *Writer) merge(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
 	merged := slices.Clone(had)
 	for _, c := range ours {

@@ -24,7 +24,7 @@ func accept(status metav1.ConditionStatus) []metav1.Condition {
 		ObservedGeneration: 1}}
 }
 
-// TestWriteRoute: parents of other controllers stay, ours are replaced, and what is as it should be is not written.
+// TestWriteRoute: parents of other controllers stay, ours are replaced, and a status that is right is not written.
 func TestWriteRoute(t *testing.T) {
 	foreign := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "theirs"}, ControllerName: "example.com/other",
 		Conditions: accept(metav1.ConditionTrue)}

@@ -14,8 +14,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// How long a Lease holds: another balancer writes status that long after the one before has died. These are
-// the values of Kubernetes' own controllers. What is balanced does not depend on them.
+// How long a Lease holds: another balancer writes status that long after the one before has died. These are the values
+// of Kubernetes' own controllers. Traffic does not depend on them.
 const (
 	leaseDuration = 15 * time.Second
 	renewDeadline = 10 * time.Second

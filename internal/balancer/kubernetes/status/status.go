@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package status writes what becomes of Services into the cluster: their addresses and conditions, by server-side
+// Package status writes the results for Services into the cluster: their addresses and conditions, by server-side
 // apply, and Events. Of several balancers, the one that holds the Lease does it.
 package status
 
@@ -45,7 +45,7 @@ const (
 	reasonConflict = "StatusConflict"
 )
 
-// maxMessage bounds a message, in bytes: what an Event has room for.
+// maxMessage bounds a message, in bytes: a longer one does not fit into an Event.
 const maxMessage = 1000
 
 // Recorder makes Events; client-go's events.EventRecorder is one.
@@ -59,19 +59,19 @@ type Writer struct {
 	Recorder Recorder
 	// Gateways is for the Gateway API; nil where its objects are not followed.
 	Gateways versioned.Interface
-	// told is what was said last of a Service that has no condition to say it, by its UID.
+	// told is the last message about a Service that has no condition to show it, by the Service's UID.
 	told map[types.UID]string
 	// right are the Services whose status was found to be right, and for which verdict, by "namespace/name".
 	right map[string]judged
 }
 
-// judged is a Service and what became of it.
+// judged is a Service and its verdict.
 type judged struct {
 	service *corev1.Service
 	verdict model.Verdict
 }
 
-// written is the status of a Service, as far as it is ours: what is left out is given up.
+// written is the status of a Service, as far as it is ours: fields left out are given up.
 type written struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
@@ -87,7 +87,8 @@ type ours struct {
 	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
 }
 
-// Write brings the status of Services to what was made of them. It goes on behind an error, and returns all of them.
+// Write brings the status of Services up to date with their verdicts. It goes on behind an error, and returns all of
+// them.
 func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
 	if w.told == nil {
 		w.told = map[types.UID]string{}
@@ -156,7 +157,7 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 	return w.apply(ctx, s, status)
 }
 
-// giveUp takes what was ours out of the status of a Service that is ours no more.
+// giveUp removes our fields from the status of a Service that is ours no more.
 func (w *Writer) giveUp(ctx context.Context, s *corev1.Service) error {
 	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == model.FieldManager && m.Subresource == "status"
@@ -236,7 +237,7 @@ func accepted(v model.Verdict) metav1.Condition {
 		Message: "served by mode " + string(mode)}
 }
 
-// condition returns one that does not hold, and why.
+// condition returns a condition that does not hold, with its reason.
 func condition(name string, problems []model.Problem) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason,
 		Message: list(problems)}

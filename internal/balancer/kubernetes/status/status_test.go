@@ -30,7 +30,7 @@ func (r *recorder) Eventf(on, _ runtime.Object, kind, reason, _, note string, ar
 	*r = append(*r, fmt.Sprintf("%s %s %s: %s", kind, on.(*corev1.Service).Name, reason, fmt.Sprintf(note, args...)))
 }
 
-// rig is a writer before an API server that keeps what is applied.
+// rig is a writer before an API server that keeps applied objects.
 type rig struct {
 	Writer
 	events  recorder
@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// write writes one Service's status, and takes what was applied over into the Service.
+// write writes one Service's status, and copies the applied fields into the Service.
 func (r *rig) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
 	t.Helper()
 	verdicts := map[string]model.Verdict{}

@@ -25,18 +25,19 @@ const (
 	askEvery = 10 * time.Second
 	// askBound bounds one question.
 	askBound = 5 * time.Second
-	// settle is how long a cluster's controllers have to bring what they make, such as EndpointSlices, up to date
-	// after it went back in time. Until then the picture stays.
+	// settle is how long a cluster's controllers have to bring their objects, such as EndpointSlices, up to date after
+	// it went back in time. Until then the picture stays.
 	settle = 20 * time.Second
 )
 
-// past is what a cluster had before it went back in time, and has no more: nobody has deleted it.
+// past is the objects that a cluster had before it went back in time, and has no more: nobody has deleted them.
 type past struct {
 	// at is when that was found.
 	at       time.Time
 	services map[string]*corev1.Service
 	slices   map[string]*discoveryv1.EndpointSlice
-	// objects are what Gateways are made of, by their kinds and their "namespace/name".
+	// objects are the objects of the Gateway API, and those that they refer to, by their kinds and their
+	// "namespace/name".
 	objects map[Kind]map[string]metav1.Object
 }
 
@@ -49,7 +50,7 @@ func keep[T metav1.Object](p *past, kind Kind, list []T) {
 }
 
 // present returns the objects of a kind, and those that vanished when the cluster went back in time. One that is there
-// again is what the cluster says from then on.
+// again is as in the cluster from then on.
 func present[T metav1.Object](w *Watcher, kind Kind) []T {
 	list := listed[T](w, kind)
 	w.mu.Lock()
@@ -68,7 +69,7 @@ func present[T metav1.Object](w *Watcher, kind Kind) []T {
 	return list
 }
 
-// revisionOf returns what asks for a cluster's resource version now, as etcd has it.
+// revisionOf returns a function that reads a cluster's present resource version, as etcd has it.
 func revisionOf(client kubernetes.Interface) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		list, err := client.CoreV1().Services(metav1.NamespaceAll).List(ctx, metav1.ListOptions{Limit: 1})
@@ -121,7 +122,7 @@ func (w *Watcher) seen() uint64 {
 
 // startOver has everything listed anew, and keeps the Services that there were, with their endpoints.
 func (w *Watcher) startOver() {
-	before := w.Cluster() // with what was kept already
+	before := w.Cluster() // with the objects that were kept already
 	kept := past{at: time.Now(), services: map[string]*corev1.Service{},
 		slices: map[string]*discoveryv1.EndpointSlice{}, objects: map[Kind]map[string]metav1.Object{}}
 	for _, s := range before.Services {
@@ -175,8 +176,8 @@ func (w *Watcher) hasPast() bool {
 	return len(w.past.services)+len(w.past.objects) > 0
 }
 
-// withPast adds to a picture what vanished when the cluster went back in time. A Service that is there again is what
-// the cluster says from then on.
+// withPast adds to a picture the objects that vanished when the cluster went back in time. A Service that is there
+// again is as in the cluster from then on.
 func (w *Watcher) withPast(c model.Cluster) model.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch follows what a Kubernetes cluster has: a whole picture, a signal that it changed, and how old it is. A
-// watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as it
-// was.
+// Package watch follows the objects of a Kubernetes cluster: a whole picture, a signal that it changed, and how old it
+// is. A watch that ends, an API server that does not answer, or a cluster that goes back in time leaves the picture as
+// it was.
 package watch
 
 import (
@@ -38,7 +38,7 @@ const (
 	EndpointSlices Kind = "endpointslices"
 	Nodes          Kind = "nodes"
 	ConfigMaps     Kind = "configmaps"
-	// Those that are followed for Gateways.
+	// Namespaces and the kinds below are followed for Gateways.
 	Namespaces      Kind = "namespaces"
 	Secrets         Kind = "secrets"
 	GatewayClasses  Kind = "gatewayclasses"
@@ -53,7 +53,7 @@ const (
 type State struct {
 	// Synced: all objects have been heard of once.
 	Synced bool
-	// Since is when the API server last failed to say what there is, and Problem how; zero while it is heard.
+	// Since is since when the API server has failed to list its objects, and Problem how; zero while it is heard.
 	Since   time.Time
 	Problem string
 	// Expired counts the watches that the API server ended because it had forgotten where they were (410): all objects
@@ -73,7 +73,8 @@ type Watcher struct {
 	informers map[Kind]cache.SharedIndexInformer
 	sources   map[Kind]source
 	states    map[Kind]State
-	// past is what vanished when the cluster went back in time; settled is when its controllers have caught up.
+	// past is the objects that vanished when the cluster went back in time; settled is when its controllers have caught
+	// up.
 	past    past
 	settled time.Time
 	// askEvery and settle are the constants of these names, which tests shorten.
@@ -89,7 +90,7 @@ type source struct {
 	kind  runtime.Object
 }
 
-// New returns one that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
+// New returns a watcher that follows nothing yet. PoolsMap is the "namespace/name" of a ConfigMap that is followed too;
 // empty: none is.
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
 	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, sources: map[Kind]source{}, client: client,
@@ -126,7 +127,7 @@ func sourcesOf(client kubernetes.Interface, poolsMap string) map[Kind]source {
 	return sources
 }
 
-// lister is what client-go has for each kind.
+// lister has the methods of client-go for a kind of objects.
 type lister[L runtime.Object] interface {
 	List(context.Context, metav1.ListOptions) (L, error)
 	Watch(context.Context, metav1.ListOptions) (apiwatch.Interface, error)
@@ -176,7 +177,7 @@ func (w *Watcher) add(kind Kind, s source) error {
 	return err
 }
 
-// shrink drops what is not read, which is most of an object.
+// shrink drops the fields that are not read, which are most of an object.
 func shrink(object any) (any, error) {
 	m, err := meta.Accessor(object)
 	if err != nil { // a tombstone
@@ -223,7 +224,7 @@ func (s State) after(err error) State {
 	return s
 }
 
-// textOf returns what an error says, without the URL of a request, which is long and says less.
+// textOf returns the text of an error, without the URL of a request, which is long and says less.
 func textOf(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {

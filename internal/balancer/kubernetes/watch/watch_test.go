@@ -56,8 +56,8 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	testenv.Eventually(t, time.Minute, what, holds)
 }
 
-// TestClusterGoesBack: what vanishes because the cluster went back in time stays in the picture, with its endpoints,
-// and is named; what is there is as the cluster says, and what is made again, or deleted after, too.
+// TestClusterGoesBack: a Service that vanishes because the cluster went back in time stays in the picture, with its
+// endpoints, and is named; those that are there, made again, or deleted afterwards, are as in the cluster.
 func TestClusterGoesBack(t *testing.T) {
 	client := fake.NewClientset(balanced("old"), balanced("new"), sliceOf("new"))
 	w, err := New(client, "")
@@ -105,7 +105,8 @@ func TestClusterGoesBack(t *testing.T) {
 }
 
 // TestGatewaysGoBack: a Gateway that vanishes because the cluster went back in time stays in the picture with its route
-// and the Service that this leads to, and both are named; what is made again, or deleted after, is as the cluster says.
+// and the Service that this leads to, and both are named; those that are made again, or deleted afterwards, are as in
+// the cluster.
 func TestGatewaysGoBack(t *testing.T) {
 	inner := func(name string) *corev1.Service {
 		s := balanced(name)

@@ -11,7 +11,8 @@ import (
 // changed: the mark is as exact as its scrapes.
 type annotation struct{ name, colour, expression, title, text string }
 
-// annotations are marks of what explains a bend in a figure. Each can be switched off at the head of the dashboard.
+// annotations are marks of events that explain a bend in a figure. Each can be switched off at the head of the
+// dashboard.
 func annotations() []annotation {
 	const recent = `}[2m]) > 0`
 	return []annotation{

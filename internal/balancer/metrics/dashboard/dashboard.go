@@ -23,14 +23,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/metrics"
 )
 
-// query is an expression of PromQL, and what its series are called in the legend. In it stand the
-// dashboard's variables $instance and $service, each a regular expression, and Grafana's
-// $__rate_interval.
+// query is an expression of PromQL, and the name of its series in the legend. In it stand the dashboard's variables
+// $instance and $service, each a regular expression, and Grafana's $__rate_interval.
 type query struct {
 	expression, legend string
-	// unit is that of the column of a listed figure.
+	// unit is the unit of the column of a listed figure.
 	unit string
-	// needs is what a balancer must have for data to be there, where the figure does not say it.
+	// needs names the feature that a balancer must use for data to be there, where the figure does not say it.
 	needs string
 }
 
@@ -41,7 +40,7 @@ type figure struct {
 	// unit is one of Grafana's: pps, bps, ops, percentunit, s, bytes, short.
 	unit    string
 	queries []query
-	// needs is what a balancer must have for data to be there; empty: what its row needs.
+	// needs names the feature that a balancer must use for data to be there; empty: that of its row.
 	needs string
 }
 
@@ -61,7 +60,7 @@ const (
 // row is a headline with the figures below it.
 type row struct {
 	title string
-	// needs is what a balancer must have for data to be there; empty: nothing. Such a row is collapsed.
+	// needs names the feature that a balancer must use for data to be there; empty: none. Such a row is collapsed.
 	needs   string
 	figures []figure
 }
@@ -96,10 +95,10 @@ func Marshal() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// Expression is one of the dashboard's, in PromQL, with its variables replaced.
+// Expression is an expression of the dashboard, in PromQL, with its variables replaced.
 type Expression struct {
 	Text string
-	// Needs is what a balancer must have for data to be there; empty: nothing.
+	// Needs names the feature that a balancer must use for data to be there; empty: none.
 	Needs string
 	// Mark: it is an annotation's, which has data when something happens.
 	Mark bool
@@ -130,7 +129,7 @@ func Expressions(over string) (all []Expression) {
 func build() (dashboard.Dashboard, error) {
 	//lint:ignore SA1019 see above
 	builder := dashboard.NewDashboardBuilder("Jeoul").Uid(dashboardUID).Tags([]string{"jeoul"}).
-		Description("Balancers that Prometheus scrapes: traffic, what becomes of packets, backends, tables.").
+		Description("Balancers that Prometheus scrapes: traffic, outcomes of packets, backends, tables.").
 		Time("now-1h", "now").Refresh(refreshed).Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		WithVariable(dashboard.NewDatasourceVariableBuilder(datasourceName).Label("Prometheus").Type("prometheus")).
 		WithVariable(choice("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
@@ -246,8 +245,8 @@ func (f figure) targets() (targets []*prometheus.DataqueryBuilder) {
 	return targets
 }
 
-// stateNames says in words and colours what the numbers of jeoul_backend_state mean: green takes
-// new flows, red cannot, and what an operator or the configuration wants is in between.
+// stateNames maps the numbers of jeoul_backend_state to words and colours: green takes new flows, red cannot, and
+// states that an operator or the configuration wants are in between.
 func stateNames() dashboard.ValueMapping {
 	colours := map[string]string{
 		"up":       "green",

@@ -69,7 +69,7 @@ var without = map[string]string{
 	"jeoul_service_info":   "the choice of services at the head is made of it",
 }
 
-// TestEveryMetricHasAFigure: what is scraped and never drawn is forgotten.
+// TestEveryMetricHasAFigure: a metric that is scraped and never drawn is overlooked.
 func TestEveryMetricHasAFigure(t *testing.T) {
 	drawn := map[string]bool{}
 	for _, e := range Expressions("1m") {

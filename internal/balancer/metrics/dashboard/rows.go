@@ -4,7 +4,7 @@ package dashboard
 
 import "fmt"
 
-// rows are the dashboard from top to bottom: what a person looks at first stands first.
+// rows are the dashboard from top to bottom: the figures that a person looks at first come first.
 func rows() []row {
 	return []row{
 		overview(),
@@ -100,7 +100,7 @@ func traffic() row {
 
 func backends() row {
 	return row{"Backends", "", []figure{
-		{title: "States", about: "By what the balancer knows of each backend.", kind: states, unit: "",
+		{title: "States", about: "By the state that the balancer knows of each backend.", kind: states, unit: "",
 			queries: []query{
 				{expression: fmt.Sprintf(greatestOfBackend, "jeoul_backend_state"), legend: perBackend}}},
 		{title: "New connections", about: "By backend.", kind: series, unit: "ops", queries: []query{
@@ -127,12 +127,12 @@ func backends() row {
 
 func packets() row {
 	const rate = `sum by (outcome) (rate(jeoul_packets_total{` + anyInstance + `, outcome%s"}[$__rate_interval]))`
-	return row{"Packets, by what became of them", "", []figure{
+	return row{"Packets, by outcome", "", []figure{
 		{title: "Sent on and returned", about: "", kind: series, unit: "pps", queries: []query{
 			{expression: fmt.Sprintf(rate, `=~"forwarded|returned`), legend: "{{outcome}}"}}},
 		{
 			title: "Dropped and answered",
-			about: "Each outcome that is not 0; `jeoul status` says what it means, `jeoul trace` which packets meet it.",
+			about: "Each outcome that is not 0; `jeoul status` has its meaning, `jeoul trace` the packets that meet it.",
 			kind:  series,
 			unit:  "pps",
 			queries: []query{
@@ -240,7 +240,7 @@ func process() row {
 			}}},
 		{
 			title: "Memory of the data plane",
-			about: "Of the kernel, by what it is for.",
+			about: "Of the kernel, by purpose.",
 			kind:  series,
 			unit:  "bytes",
 			queries: []query{
@@ -265,7 +265,7 @@ func process() row {
 		},
 		{
 			title: "Refused at the API over TCP",
-			about: "By what the client lacked. Many are someone who guesses tokens.",
+			about: "By the credentials or role that the client lacked. Many are someone who guesses tokens.",
 			unit:  "ops",
 			queries: []query{
 				{expression: rated("jeoul_api_denied_total", "instance, lacking"), legend: "{{instance}} {{lacking}}"}},

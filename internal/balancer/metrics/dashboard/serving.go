@@ -18,7 +18,7 @@ func operations() row {
 	of := func(metric string) string {
 		return `max by (instance, service, backend, operation, by) (` + metric + `{` + ofServices + `})`
 	}
-	return row{"Operations: what is drained, and until when", "", []figure{
+	return row{"Operations: drained backends, and until when", "", []figure{
 		{
 			title: "In force",
 			about: "As `jeoul backend list` has it. Out: when a drained backend is taken out of its service.",
@@ -63,7 +63,7 @@ func health() row {
 		},
 		{
 			title: "Ejected",
-			about: "Backends that take no new flow for a while, for what they answer to clients.",
+			about: "Backends that take no new flow for a while, for their answers to clients.",
 			needs: needsOutliers,
 			unit:  "short",
 			queries: []query{
@@ -72,7 +72,7 @@ func health() row {
 			},
 		},
 		{
-			title: "What checks say",
+			title: "Results of checks",
 			about: "0 is failing, 1 healthy, 2 unknown.",
 			needs: needsChecks,
 			unit:  "short",
@@ -231,7 +231,7 @@ func locals() row {
 			unit:    "short",
 			queries: []query{{expression: latest("jeoul_local_sockets", "instance"), legend: perInstance}},
 		},
-		{title: "What became of them", about: "", unit: "ops", queries: []query{
+		{title: "Events", about: "", unit: "ops", queries: []query{
 			{expression: rated("jeoul_local_events_total", "instance, event"), legend: "{{instance}} {{event}}"}}},
 	}}
 }

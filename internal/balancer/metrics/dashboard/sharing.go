@@ -46,7 +46,7 @@ func bgp() row {
 		},
 		{
 			title: "Speaker and drain",
-			about: "The process that speaks BGP does what the balancer wants, and the balancer is taken out of every anycast.",
+			about: "The process that speaks BGP announces the VIPs that the balancer wants, and the balancer is taken out of every anycast.",
 			unit:  "short",
 			queries: []query{
 				{expression: latest("jeoul_bgp_speaker_up", "instance"), legend: "{{instance}} speaker"},
@@ -80,7 +80,7 @@ func bgp() row {
 		},
 		{
 			title: "BFD: time to detect",
-			about: "After what silence a router is lost, as was agreed on.",
+			about: "The silence after which a router is lost, as negotiated.",
 			needs: needsBFD,
 			unit:  "s",
 			queries: []query{

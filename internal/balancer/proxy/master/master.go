@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package master talks to HAProxy's master at its socket, and through it to its workers (management guide, section
-// 9.4), and reads what they answer.
+// 9.4), and parses their answers.
 package master
 
 import (
@@ -20,7 +20,7 @@ const (
 	bound = 10 * time.Second
 	// largest is the largest answer, in bytes: some 100,000 lines of statistics.
 	largest = 64 << 20
-	// LargestPayload is what HAProxy takes of a command with its payload, in bytes: its buffers have 16 KiB
+	// LargestPayload is the largest command with its payload that HAProxy takes, in bytes: its buffers have 16 KiB
 	// (tune.bufsize), of which some are reserved (tune.maxrewrite).
 	LargestPayload = 14 << 10
 )
@@ -29,7 +29,7 @@ const (
 var (
 	// ErrCommand: HAProxy has refused it.
 	ErrCommand = errors.New("HAProxy refused")
-	// ErrAnswer: what it answered cannot be read.
+	// ErrAnswer: HAProxy's answer cannot be parsed.
 	ErrAnswer = errors.New("HAProxy's answer cannot be read")
 	// errLine: a command would be several.
 	errLine = errors.New("a line break or a semicolon in a command")
@@ -51,7 +51,7 @@ func (s Socket) Worker(ctx context.Context, pid int, command string) (string, er
 	return s.Ask(ctx, fmt.Sprintf("@!%d %s", pid, command))
 }
 
-// Do has a worker do a command that answers only what is wrong, or one of the words that say that nothing is.
+// Do has a worker do a command that answers with an error only, or else with one of the words in fine.
 func (s Socket) Do(ctx context.Context, pid int, command string, fine ...string) error {
 	answer, err := s.Worker(ctx, pid, command)
 	if err != nil {

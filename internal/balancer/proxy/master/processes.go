@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Processes are those of a master.
+// Processes are the processes of a master.
 type Processes struct {
 	// Master is its number, Reloads how many it has made since it began, and Failed how many of the last ones did
 	// not succeed.

@@ -81,7 +81,7 @@ func (s *Session) Ask(ctx context.Context, command string) (string, error) {
 	}
 }
 
-// Statistics asks for what the worker has counted.
+// Statistics asks for the worker's statistics.
 func (s *Session) Statistics(ctx context.Context) (Statistics, error) {
 	answer, err := s.Ask(ctx, allStatistics)
 	if err != nil {

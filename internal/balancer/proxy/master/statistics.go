@@ -12,26 +12,27 @@ import (
 	"strings"
 )
 
-// Object is what HAProxy counts for: a section, where Server is "FRONTEND" or "BACKEND", or one of its servers.
+// Object is an object that HAProxy keeps statistics of: a section, where Server is "FRONTEND" or "BACKEND", or one of
+// its servers.
 type Object struct {
 	Section string `json:"section"`
 	Server  string `json:"server"`
 }
 
-// What Object.Server is for a section.
+// The values of Object.Server for a section.
 const (
 	Frontend = "FRONTEND"
 	Backend  = "BACKEND"
 )
 
-// Statistics are what a worker has counted: numbers by their names in the management guide, section 9.1. Those that
-// an object does not have are left out.
+// Statistics are the statistics of a worker: numbers by their names in the management guide, section 9.1. Those that an
+// object does not have are left out.
 type Statistics map[Object]map[string]uint64
 
 // allStatistics asks for all sections (-1), frontends, backends and servers (1 + 2 + 4), all of them (-1).
 const allStatistics = "show stat -1 7 -1"
 
-// Statistics asks a worker for what it has counted.
+// Statistics asks a worker for its statistics.
 func (s Socket) Statistics(ctx context.Context, pid int) (Statistics, error) {
 	answer, err := s.Worker(ctx, pid, allStatistics)
 	if err != nil {

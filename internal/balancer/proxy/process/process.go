@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// ID is what makes a process unique.
+// ID identifies a process for good.
 type ID struct {
 	PID int `json:"pid"`
 	// Start is when it began, in clock ticks since the boot (proc_pid_stat(5), starttime), and Boot that boot.

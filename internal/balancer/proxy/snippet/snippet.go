@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package snippet judges lines in HAProxy's own language that a configuration holds for what has no key.
+// Package snippet judges lines in HAProxy's own language that a configuration holds for settings that have no key.
 package snippet
 
 import (
@@ -14,12 +14,13 @@ import (
 // Err says that lines of HAProxy's own language would reach beyond the section that they are for.
 var Err = errors.New("not allowed in these lines")
 
-// Sections begin a section of HAProxy's configuration, in 2.6 and what has come since.
+// Sections begin a section of HAProxy's configuration, in 2.6 and in later versions.
 var Sections = []string{"global", "defaults", "frontend", "backend", "listen", "peers", "resolvers", "mailers",
 	"userlist", "program", "http-errors", "ring", "log-forward", "log-profile", "cache", "fcgi-app", "crt-store",
 	"traces", "acme", "healthcheck"}
 
-// GlobalKeys are what of the section "global" has a key, or is Jeoul's alone, and which key that is.
+// GlobalKeys are the keywords of the section "global" that a key of Jeoul's sets, with that key, and those that are
+// Jeoul's alone, with "".
 var GlobalKeys = map[string]string{
 	"nbthread": "threads", "cpu-map": "cpu_map", "maxconn": "connections", "hard-stop-after": "hard_stop",
 	"user": "user", "group": "group",
@@ -27,9 +28,9 @@ var GlobalKeys = map[string]string{
 	"localpeer": "", "mworker-max-reloads": "", "zero-warning": "", "quiet": "",
 }
 
-// Check refuses lines that would reach beyond their section: one that begins another, or a condition that
-// would hide lines behind it. Of ours, lines that have a key or are the engine's. What lines otherwise mean,
-// HAProxy judges.
+// Check refuses lines that would reach beyond their section: one that begins another, or a condition that would hide
+// lines behind it. It also refuses keywords of ours, which a key sets or the engine alone has. Whether lines are
+// otherwise right, HAProxy judges.
 func Check(lines string, ours map[string]string) error {
 	if !utf8.ValidString(lines) {
 		return fmt.Errorf("the lines are not UTF-8: %w", Err)
@@ -44,7 +45,7 @@ func Check(lines string, ours map[string]string) error {
 	return nil
 }
 
-// Bare returns a line without what indents and ends it.
+// Bare returns a line without its indentation and its end.
 func Bare(line string) string { return strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t") }
 
 func checkLine(text string, ours map[string]string) error {
@@ -58,7 +59,7 @@ func checkLine(text string, ours map[string]string) error {
 	if strings.HasSuffix(text, `\`) {
 		return fmt.Errorf("a backslash at the end is %w: write it in one line", Err)
 	}
-	// What a quotation hides, HAProxy sees.
+	// HAProxy unquotes a quoted word, and sees the keyword.
 	first, _, _ := strings.Cut(fields[0], "#")
 	key, has := ours[first]
 	switch {

@@ -62,7 +62,7 @@ func (w *writer) checkField(k int) string {
 	return fmt.Sprintf("%s[%d]", config.ServiceField(w.i, "checks"), k)
 }
 
-// common carries over what all checks have, and remarks on what differs.
+// common carries over the settings that all checks have, and remarks on differences.
 func (w *writer) common(field string, c lb.Check) {
 	if !w.Written(field + ".type") { // the type alone
 		w.Carry(field)
@@ -117,7 +117,7 @@ func (w *writer) http(field string, h lb.HTTPCheck) {
 // escaped is a text in a format of HAProxy's.
 func escaped(text string) string { return strings.ReplaceAll(text, "%", "%%") }
 
-// expect writes what passes.
+// expect writes the expected answer.
 func (w *writer) expect(field string, h lb.HTTPCheck) {
 	if len(h.Status) > 0 || h.Body != "" { // else HAProxy's own, which are Jeoul's
 		words := make([]string, 0, len(h.Status)+1)

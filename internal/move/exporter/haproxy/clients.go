@@ -73,7 +73,7 @@ func bySize(s lb.Service) []entry {
 	return all
 }
 
-// rule writes what becomes of connections from networks.
+// rule writes the action on connections from networks.
 func (w *writer) rule(action string, networks []netip.Prefix) {
 	words := []string{"tcp-request", "connection", action, "if", "{", "src"}
 	for _, network := range networks {

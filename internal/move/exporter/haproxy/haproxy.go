@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// connectTimeout is HAProxy's for its own connections; what it stands for has no key.
+// connectTimeout is HAProxy's for its own connections; our configuration has no key for it.
 const connectTimeout = 5 * time.Second
 
-// Reasons say why HAProxy has nothing like a key, of what it balances at all.
+// Reasons say why HAProxy has nothing like a key, where the key concerns balancing at all.
 var Reasons = map[string]ledger.Reason{
 	"bgp": {Kind: remark.Left,
 		Why: "HAProxy speaks no BGP; BIRD or FRR on the host announces addresses"},
@@ -62,7 +62,7 @@ var algorithms = map[lb.Scheduler]string{
 	lb.SourceHash:               "source", lb.Maglev: "random(1)", lb.TwoChoices: "random", lb.Failover: "first",
 }
 
-// Write writes the services, behind what they share.
+// Write writes the services, behind the sections that they share.
 func Write(l *ledger.Ledger) string {
 	var text strings.Builder
 	names := map[string]int{}
@@ -123,7 +123,7 @@ type writer struct {
 	*ledger.Ledger
 	i       int
 	service lb.Service
-	// proxy is what a service of mode proxy does; of the others it is empty.
+	// proxy has the settings of a service of mode proxy; of the others it is empty.
 	proxy *lb.Proxy
 	text  *strings.Builder
 	// external says that a check runs a program.
@@ -169,7 +169,7 @@ func (w *writer) write(name string) {
 	w.backendSide(all, names)
 }
 
-// section begins one.
+// section begins a section.
 func (w *writer) section(kind, name string) {
 	fmt.Fprintf(w.text, "%s %s\n", kind, name)
 	if w.speaksHTTP() {
@@ -177,7 +177,7 @@ func (w *writer) section(kind, name string) {
 	}
 }
 
-// clientSide writes what is of the service's clients.
+// clientSide writes the lines about the service's clients.
 func (w *writer) clientSide() {
 	w.bind()
 	w.limits()
@@ -195,7 +195,7 @@ func (w *writer) bind() {
 	w.line(append(words, w.bindWords()...)...)
 }
 
-// backendSide writes what is of some of the backends.
+// backendSide writes the lines about some of the backends.
 func (w *writer) backendSide(chosen []int, names []string) {
 	w.source()
 	w.balance()
@@ -268,7 +268,7 @@ func (w *writer) balance() {
 	}
 }
 
-// limits writes those of the service.
+// limits writes the limits of the service.
 func (w *writer) limits() {
 	limits := w.service.Limits
 	for _, limit := range []struct {
@@ -319,7 +319,7 @@ func duration(d time.Duration) string {
 	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
 }
 
-// shared writes what all servers share.
+// shared writes the settings that all servers share.
 func (w *writer) shared() {
 	s := w.service
 	if slices.ContainsFunc(s.Backends, func(b lb.Backend) bool { return b.Backup }) {

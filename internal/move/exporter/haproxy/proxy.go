@@ -41,7 +41,7 @@ func global(l *ledger.Ledger, external bool) string {
 	return "global\n" + w.text.String() + "\n"
 }
 
-// engine writes a line of what all services share, if there is one.
+// engine writes a line of the settings that all services share, if there is one.
 func (w *writer) engine(key string, is bool, words ...string) {
 	if is {
 		w.Carry("proxy." + key)
@@ -69,7 +69,7 @@ func (w *writer) verbatim(field, lines string, ours map[string]string) {
 // speaksHTTP says whether HAProxy is to understand requests.
 func (w *writer) speaksHTTP() bool { return w.proxy.Speaks == lb.SpeaksHTTP }
 
-// bindWords are what clients of a service of mode proxy speak.
+// bindWords are the words of the protocols that clients of a service of mode proxy speak.
 func (w *writer) bindWords() (words []string) {
 	if w.proxy.AcceptProxy {
 		words = append(words, "accept-proxy")
@@ -96,7 +96,7 @@ func (w *writer) bindWords() (words []string) {
 	return words
 }
 
-// requests writes what is done with the clients' requests and their answers.
+// requests writes the rules for the clients' requests and their answers.
 func (w *writer) requests() {
 	p := w.proxy
 	w.timeouts([]timeout{{"client", p.Timeouts.Client}, {"http-request", p.Timeouts.Request},
@@ -173,7 +173,7 @@ func (w *writer) route(k int, section string, route lb.Route) {
 	w.line(words...)
 }
 
-// parted returns the texts that a test is false of, and what it makes of the others.
+// parted returns the texts that a test rejects, and those that it makes of the others.
 func parted(texts []string, test func(string) (string, bool)) (without, with []string) {
 	for _, text := range texts {
 		if made, is := test(text); is {
@@ -192,7 +192,7 @@ func (w *writer) acl(name, fetch, match string, patterns []string) {
 	}
 }
 
-// connections writes what is of the connections to backends.
+// connections writes the settings of connections to backends.
 func (w *writer) connections() {
 	p := w.proxy
 	if w.service.Mode != lb.ModeProxy {
@@ -217,7 +217,7 @@ func (w *writer) connections() {
 	w.verbatim(config.ServiceField(w.i, "proxy.backend"), p.Back, nil)
 }
 
-// timeout is one of HAProxy's.
+// timeout is a timeout of HAProxy's.
 type timeout struct {
 	name   string
 	length time.Duration
@@ -240,11 +240,11 @@ func (w *writer) timeouts(all []timeout) {
 	}
 }
 
-// systemAuthorities are those that the host trusts.
+// systemAuthorities stands for the authorities that the host trusts.
 const systemAuthorities = "@system-ca"
 
-// towards are the words of a server that say what HAProxy speaks to it, behind those of its check, which has no
-// authorities of its own.
+// towards are the words of a server that name the protocols which HAProxy speaks to it, behind those of its check,
+// which has no authorities of its own.
 func (w *writer) towards() []string {
 	words := w.spoken()
 	checked, _ := w.asked()
@@ -267,7 +267,7 @@ func (w *writer) towards() []string {
 	return words
 }
 
-// spoken are the words of what HAProxy speaks to a server.
+// spoken are the words of the protocols that HAProxy speaks to a server.
 func (w *writer) spoken() (words []string) {
 	p := w.proxy
 	switch p.SendProxy {

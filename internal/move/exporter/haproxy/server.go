@@ -63,8 +63,8 @@ func (w *writer) servers(chosen []int, names []string) {
 	}
 }
 
-// weights returns those of the servers: as they stand, or in the same proportions up to what HAProxy
-// takes. Schedulers without weights tell 0 from others alone.
+// weights returns those of the servers: as they stand, or in the same proportions up to HAProxy's maximum. Schedulers
+// without weights tell 0 from others alone.
 func (w *writer) weights() []int {
 	s := w.service
 	weights := make([]int, len(s.Backends))

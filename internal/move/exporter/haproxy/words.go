@@ -7,7 +7,7 @@ import (
 	"unicode"
 )
 
-// What a line holds (section 2.1 of HAProxy's configuration manual): 64 words, and 2048 bytes.
+// The limits of a line (section 2.1 of HAProxy's configuration manual): 64 words, and 2048 bytes.
 const (
 	mostWords = 64
 	mostBytes = 2000

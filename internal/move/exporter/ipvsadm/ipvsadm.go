@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. What it knows of
-// IPVS, the dialect of keepalived has from it.
+// Package ipvsadm writes a configuration as the rules that ipvsadm-restore(8) reads. The dialect of keepalived has its
+// knowledge of IPVS from here.
 package ipvsadm
 
 import (
@@ -27,7 +27,7 @@ const guePort = "6080"
 var methods = map[lb.Mode]string{lb.L2DSR: "-g", lb.IPIP: "-i", lb.GUE: "-i --tun-type gue --tun-port " + guePort,
 	lb.NAT: "-m"}
 
-// noChecks is why checks, and what depends on them, are left out.
+// noChecks is the reason for which checks, and keys that depend on them, are left out.
 const noChecks = "ipvsadm asks no backend, so one that fails goes on to get connections; `jeoul export keepalived` writes checks"
 
 // Reasons say why ipvsadm has nothing like a key.
@@ -91,7 +91,7 @@ func Write(l *ledger.Ledger) string {
 	return timeouts(l) + text.String()
 }
 
-// timeouts writes those of the whole table.
+// timeouts writes the timeouts of the whole table.
 func timeouts(l *ledger.Ledger) string {
 	t := l.Flows.Timeouts
 	l.Carry("flows.timeouts.established", "flows.timeouts.fin", "flows.timeouts.udp")

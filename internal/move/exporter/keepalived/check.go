@@ -18,7 +18,7 @@ import (
 // errWords says that a value cannot be written.
 var errWords = errors.New("keepalived takes some of its characters for its own; write it by hand")
 
-// check writes a check of a real server. What keepalived does not have is remarked once a service.
+// check writes a check of a real server. A setting that keepalived does not have is remarked once a service.
 func (w *writer) check(k int, b lb.Backend) {
 	c := w.service.Checks.List[k]
 	field := w.checkField(k)
@@ -51,7 +51,7 @@ func (w *writer) checkField(k int) string {
 	return fmt.Sprintf("%s[%d]", config.ServiceField(w.i, "checks"), k)
 }
 
-// common carries over what all checks have, and remarks on what differs.
+// common carries over the settings that all checks have, and remarks on differences.
 func (w *writer) common(field string, c lb.Check) {
 	if !w.Written(field + ".type") { // the type alone
 		w.Carry(field)
@@ -151,7 +151,7 @@ func (w *writer) http(field string, c lb.Check, b lb.Backend) error {
 	return nil
 }
 
-// tls remarks on what keepalived does not do over TLS.
+// tls remarks on the parts of TLS that keepalived does not do.
 func (w *writer) tls(field string, c lb.Check) {
 	w.Carry(field+".tls.verify", field+".tls.server_name")
 	if c.TLS.Verify {

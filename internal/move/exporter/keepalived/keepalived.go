@@ -96,7 +96,7 @@ func (w *writer) virtualServer() {
 	})
 }
 
-// judging remarks on what becomes of a backend that fails.
+// judging remarks on the treatment of a backend that fails.
 func (w *writer) judging() {
 	s := w.service
 	if !s.Checks.On() {

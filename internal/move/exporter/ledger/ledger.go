@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger keeps what becomes of each key of a configuration while it is written in the
-// language of another program. A writer of a dialect says what it has of each; Account speaks of the
-// rest, so that nothing is dropped silently.
+// Package ledger keeps account of each key of a configuration while it is written in the language of another program. A
+// writer of a dialect notes the keys that it has written; Account speaks of the rest, so that nothing is dropped
+// silently.
 package ledger
 
 import (
@@ -25,8 +25,7 @@ type Ledger struct {
 	Remarks []remark.Remark
 
 	texts []string
-	// spoken has what has become of a field and, but of one that is approximated, of all below it; "" is
-	// carried over.
+	// spoken has the fate of a field and, but of one that is approximated, of all below it; "" is carried over.
 	spoken map[string]remark.Kind
 	made   map[remark.Remark]bool
 	// carried are the services that are in the result.
@@ -75,11 +74,10 @@ func (l *Ledger) Spoken(field string) bool {
 	return spoken
 }
 
-// Left notes that a field, and all that stands below it, is left out, why, and what to do.
+// Left notes that a field, and all that stands below it, is left out, with the reason and the remedy.
 func (l *Ledger) Left(field, format string, args ...any) { l.note(field, remark.Left, format, args...) }
 
-// Approximate notes that what the result has of a field is not quite the same. Of what stands below it,
-// that says nothing.
+// Approximate notes that the result's form of a field is not quite the same. Of the fields below it, that says nothing.
 func (l *Ledger) Approximate(field, format string, args ...any) {
 	l.note(field, remark.Approximated, format, args...)
 }
@@ -92,8 +90,8 @@ func (l *Ledger) note(field string, kind remark.Kind, format string, args ...any
 	l.remark(l.At(field), kind, format, args...)
 }
 
-// ApproximateService is Approximate for what a service's key has, or holds where it has none; it
-// says nothing of the service's other keys.
+// ApproximateService is Approximate for a service's key, or for its default where it has none; it says nothing of the
+// service's other keys.
 func (l *Ledger) ApproximateService(i int, key, format string, args ...any) {
 	l.Approximate(config.ServiceField(i, key), key+": "+format, args...)
 }
@@ -106,7 +104,7 @@ func (l *Ledger) remark(at remark.At, kind remark.Kind, format string, args ...a
 	}
 }
 
-// At is the line of a field or, where it is not written, of what it would stand in.
+// At is the line of a field or, where it is not written, of the mapping that would have it.
 func (l *Ledger) At(field string) remark.At {
 	problem := l.Config.At(field, "")
 	return remark.At{File: problem.File, Line: problem.Line}
@@ -125,7 +123,7 @@ func (l *Ledger) Origin(i int) string {
 		l.Services[i].Name)
 }
 
-// Heading says, for a comment in the result, where it comes from and what it does not do by itself.
+// Heading returns a comment for the result: where it comes from, and which tasks are left to the operator.
 func (l *Ledger) Heading() []string {
 	lines := []string{fmt.Sprintf("Made of %s by `jeoul export %s`.", remark.Printable(l.File), l.Dialect)}
 	var vips []netip.Addr
@@ -158,7 +156,7 @@ func (l *Ledger) Count(kind remark.Kind) int {
 	return n
 }
 
-// Reason says why a language has nothing like a key, and what to do.
+// Reason says why a language has nothing like a key, and names the remedy.
 type Reason struct {
 	Kind remark.Kind
 	Why  string
@@ -219,7 +217,7 @@ func reasonFor(reasons map[string]Reason, field, dialect string) Reason {
 	return Reason{remark.Left, dialect + " has nothing like it"}
 }
 
-// process is the reason for what any other program has in its own way.
+// process is the reason for keys that any other program has in its own way.
 var process = Reason{remark.Needless, "of Jeoul's own process and tables"}
 
 // own are keys that no other program needs.

@@ -24,7 +24,7 @@ func (d *Draft) heading() string {
 	return text
 }
 
-// comments are those on the services.
+// comments are the comments on the services.
 func (d *Draft) comments() []string {
 	texts := make([]string, len(d.Services))
 	for i, s := range d.Services {

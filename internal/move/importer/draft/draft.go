@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package draft holds a configuration while it is made of another balancer's: the services as far
-// as they are read, and what has become of each line of the input. A reader of a dialect fills it;
-// Finish makes the file of it that Jeoul reads.
+// Package draft holds a configuration while it is made of another balancer's: the services as far as they are read, and
+// the fate of each line of the input. A reader of a dialect fills it; Finish makes the file of it that Jeoul reads.
 package draft
 
 import (
@@ -19,7 +18,7 @@ import (
 // ErrNothing says that no service of the input can be carried over; the remarks say why.
 var ErrNothing = errors.New("no service could be carried over")
 
-// Options are what the input cannot say.
+// Options are the settings that the input cannot have.
 type Options struct {
 	// Interfaces take the packets; empty: those that the input names.
 	Interfaces []string
@@ -27,14 +26,15 @@ type Options struct {
 	VIPs []netip.Addr
 	// Sources are the addresses of the balancer that mode fullnat sends from.
 	Sources []netip.Addr
-	// Mode, unless it is empty, is that of all services.
+	// Mode, unless it is empty, is the mode of all services.
 	Mode lb.Mode
-	// HTTPAsTCP takes what speaks HTTP, and asks nothing of a proxy but to balance, for TCP, in place of mode proxy.
+	// HTTPAsTCP takes services that speak HTTP, and ask nothing of a proxy but to balance, for TCP, in place of mode
+	// proxy.
 	HTTPAsTCP bool
 	// Resolve looks up the addresses of a host; nil: names of hosts are left out.
 	Resolve func(name string) ([]netip.Addr, error)
-	// Include reads the files that a pattern of the input names, in their order; nil: what
-	// another file has is left out.
+	// Include reads the files that a pattern of the input names, in their order; nil: the contents of other files are
+	// left out.
 	Include func(pattern string) ([]File, error)
 }
 
@@ -44,7 +44,7 @@ type File struct {
 	Data []byte
 }
 
-// Service is one that is being read.
+// Service is a service that is being read.
 type Service struct {
 	lb.Service
 	// At is where it begins, and Backends[i] stands at BackendAt[i].
@@ -52,8 +52,8 @@ type Service struct {
 	BackendAt []remark.At
 	// RouteAt are the lines of the routes of mode proxy.
 	RouteAt []remark.At
-	// Unsafe says why the service must not be made: without what could not be carried over, it would serve requests
-	// that the input refuses, or send them elsewhere. Empty: it can be made.
+	// Unsafe says why the service must not be made: without the lines that could not be carried over, it would serve
+	// requests that the input refuses, or send them elsewhere. Empty: it can be made.
 	Unsafe string
 }
 
@@ -65,17 +65,17 @@ func (s *Service) Add(at remark.At, b lb.Backend) {
 // Draft is a configuration that is being made.
 type Draft struct {
 	Options
-	// Dialect is what the input is written in, and Input the name of its first file.
+	// Dialect is the language of the input, and Input the name of its first file.
 	Dialect, Input string
 	Services       []*Service
 	Timeouts       lb.Timeouts
 	// VRRP is how the VIPs are shared with another balancer.
 	VRRP lb.VRRP
-	// Engine is what services of mode proxy share.
+	// Engine has the settings that services of mode proxy share.
 	Engine  lb.ProxyEngine
 	Remarks []remark.Remark
 
-	// interfaces are those that the input names, and sources the addresses that it sends from.
+	// interfaces are the interfaces that the input names, and sources the addresses that it sends from.
 	interfaces []string
 	sources    []source
 	lines      []Line
@@ -123,12 +123,12 @@ func (d *Draft) Forget(lines ...remark.At) {
 	}
 }
 
-// Left notes that a line is left out, and why, and what to do.
+// Left notes that a line is left out, with the reason and the remedy.
 func (d *Draft) Left(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Left, format, args...)
 }
 
-// Approximate notes that what the configuration has of a line is not quite the same.
+// Approximate notes that the configuration's form of a line is not quite the same.
 func (d *Draft) Approximate(at remark.At, format string, args ...any) {
 	d.remark(at, remark.Approximated, format, args...)
 }
@@ -150,8 +150,8 @@ func (d *Draft) remark(at remark.At, kind remark.Kind, format string, args ...an
 // Line returns a line of the input as it stands.
 func (d *Draft) Line(at remark.At) string { return d.texts[at] }
 
-// Text returns a line of the input, shortened, and without what a terminal or a comment would take
-// for something else.
+// Text returns a line of the input, shortened, and without characters that a terminal or a comment would take for
+// something else.
 func (d *Draft) Text(at remark.At) string { return remark.Shorten(d.texts[at]) }
 
 // Idle has flows of a protocol remembered for as long as the input leaves a silent connection open, where that is
@@ -226,7 +226,7 @@ func (d *Draft) VIP(four bool) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// NewCheck returns a check of a type with what holds where nothing is written.
+// NewCheck returns a check of a type with the default of each setting.
 func NewCheck(kind lb.CheckType) lb.Check {
 	c := lb.Check{Type: kind, Interval: lb.DefaultCheckInterval, Timeout: lb.DefaultCheckTimeout,
 		Rise: lb.DefaultCheckRise, Fall: lb.DefaultCheckFall}

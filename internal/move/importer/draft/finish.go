@@ -22,8 +22,8 @@ import (
 // UnknownInterface stands for the interface where neither the input nor a person names one.
 const UnknownInterface = "INTERFACE"
 
-// Finish returns the configuration as a file that Jeoul reads, with a comment at each service. What
-// Jeoul would refuse of it is left out, with a remark. The error is ErrNothing where no service is left.
+// Finish returns the configuration as a file that Jeoul reads, with a comment at each service. Parts that Jeoul would
+// refuse are left out, with a remark. The error is ErrNothing where no service is left.
 func (d *Draft) Finish() ([]byte, error) {
 	d.settle()
 	text, err := d.write()
@@ -31,7 +31,7 @@ func (d *Draft) Finish() ([]byte, error) {
 	return text, err
 }
 
-// write makes the file, and leaves out what Jeoul would refuse.
+// write makes the file, and leaves out the parts that Jeoul would refuse.
 func (d *Draft) write() ([]byte, error) {
 	for {
 		d.pruneRoutes()
@@ -55,7 +55,7 @@ func (d *Draft) write() ([]byte, error) {
 	}
 }
 
-// settle gives services what they lack: a name of their own, and addresses to send from.
+// settle gives services the parts that they lack: a name of their own, and addresses to send from.
 func (d *Draft) settle() {
 	d.checkSources()
 	names := map[string]int{}
@@ -120,7 +120,7 @@ func (d *Draft) cannot(s *Service, services int) string {
 	return ""
 }
 
-// usual sets what holds where nothing is written.
+// usual sets the defaults.
 func (s *Service) usual() {
 	if !s.Scheduler.Weighted() && s.SlowStart > 0 {
 		s.Scheduler = map[lb.Scheduler]lb.Scheduler{lb.RoundRobin: lb.WeightedRoundRobin,
@@ -147,12 +147,12 @@ func (s *Service) usual() {
 	}
 }
 
-// usualName is made of what makes a service unique.
+// usualName is made of the properties that make a service unique.
 func usualName(s *Service) string {
 	return fmt.Sprintf("%s-%s-%d", s.Protocol, s.VIP, s.Port)
 }
 
-// Name makes what Jeoul takes for a name of a text.
+// Name makes a valid name of a text.
 func Name(text string) string {
 	const longest = 56 // leaves room for a number
 	runes := []rune(strings.Map(func(r rune) rune {

@@ -24,8 +24,8 @@ type Line struct {
 	Text string
 }
 
-// Lines returns the lines of a file, and notes them: what no reader speaks of is left out as not
-// understood. An error names the line from which on the file cannot be read.
+// Lines returns the lines of a file, and notes them: a line that no reader speaks of is left out as not understood. An
+// error names the line from which on the file cannot be read.
 func (d *Draft) Lines(file File) ([]Line, error) {
 	size := len(file.Data)
 	for _, line := range d.lines {

@@ -29,10 +29,10 @@ var ofTLS = []string{"allow-0rtt", "alpn", "ca-file", "ca-ignore-err", "ca-sign-
 	"ssl-min-ver", "strict-sni", "no-strict-sni", "tls-ticket-keys",
 	"verify", "client-sigalgs", "sigalgs"}
 
-// parameter is one of a bind.
+// parameter is a parameter of a bind.
 type parameter struct{ name, value string }
 
-// parameters are those of a bind.
+// bindParameters are the parameters of a bind.
 func bindParameters(l line) (list []parameter) {
 	for i := 2; i < len(l.words); i++ {
 		p := parameter{name: l.words[i]}
@@ -50,7 +50,7 @@ func has(l line, name string) bool {
 	return slices.ContainsFunc(bindParameters(l), func(p parameter) bool { return p.name == name })
 }
 
-// bindWhyNot says why clients that connect there cannot be served, "" if they can, and remarks on what differs.
+// bindWhyNot says why clients that connect there cannot be served, "" if they can, and remarks on differences.
 func (r *reader) bindWhyNot(s *section, l line) string {
 	var left []string
 	encrypted := has(l, "ssl")

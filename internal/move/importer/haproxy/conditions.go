@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// truth is what is known of a condition.
+// truth is the value of a condition, as far as it is known.
 type truth int
 
 const (
@@ -29,7 +29,7 @@ func truthOf(is bool) truth {
 
 func (t truth) not() truth { return [...]truth{unknown, fails, holds}[t] }
 
-// branches are those of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
+// branches are the branches of a block of the preprocessor (.if), section 2.4 of HAProxy's configuration manual.
 type branches struct {
 	// now says whether the lines of the current branch hold, and before whether one of those before it does.
 	now, before truth
@@ -105,10 +105,10 @@ func (p *preprocessor) take(l draft.Line, words []string) bool {
 
 const undecided = "depends on the HAProxy and the environment that it runs in, which are not known here; write the lines that hold without .if"
 
-// comparison is a predicate of two texts, and negation what stands before one.
+// comparison is a predicate of two texts.
 var comparison = regexp.MustCompile(`^(streq|strneq)\(\s*"?([^",$()]*)"?\s*,\s*"?([^",$()]*)"?\s*\)$`)
 
-// evaluate returns what is known of a condition: those that name a version, a feature or a variable are unknown.
+// evaluate returns the value of a condition: those that name a version, a feature or a variable are unknown.
 func evaluate(condition string) truth {
 	condition = strings.TrimSpace(condition)
 	if rest, negated := strings.CutPrefix(condition, "!"); negated {

@@ -71,7 +71,7 @@ func (r *reader) looked(s *section, l line, set settings, most uint32) (one serv
 	return one, true
 }
 
-// nameServers are those of a section of resolvers.
+// nameServers are the name servers of a section of resolvers.
 func (r *reader) nameServers(name string) (list []netip.AddrPort) {
 	s := r.named("resolvers", name)
 	if s == nil || name == "" {

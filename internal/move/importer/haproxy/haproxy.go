@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package haproxy reads haproxy.cfg: what is of HTTP, or ends TLS, becomes services of mode proxy, and
-// all else services of layer 4.
+// Package haproxy reads haproxy.cfg: sections that speak HTTP, or end TLS, become services of mode proxy, and all
+// others services of layer 4.
 package haproxy
 
 import (
@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// What to do about what cannot be carried over.
+// Remedies for lines that cannot be carried over.
 const (
 	needsProxy = "needs mode proxy: leave --mode and --http-as-tcp out"
 	keep       = "keep HAProxy in front of the backends that need it"
@@ -49,8 +49,7 @@ type section struct {
 	defaults   *section // nil: none stands before it
 	// carried says that a service is made of it, or goes by it.
 	carried bool
-	// whole are its lines behind those of its defaults, and rules what is known of its rules: both once they are asked
-	// for.
+	// whole are its lines behind those of its defaults, and rules the index of its rules: both once they are asked for.
 	whole []line
 	rules *ruleIndex
 	// proxied says that some of them are of mode proxy, and direct that some are not.
@@ -58,7 +57,8 @@ type section struct {
 	// main has the servers of one that listens, nil if none has, and routes those of some requests.
 	main   *section
 	routes []route
-	// led are the lines of the routes, with what is not quite the same, and used the names of ACLs that they go by.
+	// led are the lines of the routes, each with a difference, if there is one, and used the names of ACLs that they go
+	// by.
 	led  map[remark.At]string
 	used map[string]bool
 	// unserved says that requests that take no route have none.
@@ -77,7 +77,7 @@ type section struct {
 	why string
 }
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	sections []*section
@@ -133,7 +133,7 @@ func Read(d *draft.Draft, file draft.File) error {
 	return nil
 }
 
-// last speaks of what depends on which services have been made.
+// last remarks on lines that depend on which services have been made.
 func (r *reader) last() {
 	for _, s := range r.sections {
 		if s.kind == "resolvers" {
@@ -287,7 +287,7 @@ func (r *reader) target(s *section) *section {
 	return r.named("listen", name)
 }
 
-// decide says of a section that listens whether services can be made of it, and in what mode.
+// decide determines of a section that listens whether services can be made of it, and in what mode.
 func (r *reader) decide(s *section) {
 	s.main = r.target(s)
 	if r.asProxy(s) {
@@ -369,7 +369,7 @@ func linesOf(s *section) []line {
 	return s.lines
 }
 
-// onlyHTTP returns what a line asks of a proxy that a balancer of connections cannot do, or "".
+// onlyHTTP returns a demand of a line on a proxy that a balancer of connections cannot meet, or "".
 func onlyHTTP(l line) string {
 	if l.no {
 		return ""

@@ -28,7 +28,7 @@ const (
 	ofHTTP      = "is of HTTP, which nothing here is"
 )
 
-// Keywords are those that change nothing of what clients and servers see.
+// Keywords are the words that change nothing that clients and servers see.
 var Keywords = draft.Keywords{
 	{Where: inBind, Name: "backlog", Example: "backlog 100",
 		Why: "bounds the connections that the kernel keeps until HAProxy takes them"},

@@ -37,7 +37,7 @@ func (r *reader) needsEngine(s *section) bool {
 	if first < 0 {
 		return false
 	}
-	// What default-server says is read with the settings, later.
+	// The words of default-server are read with the settings, later.
 	words := s.main.lines[first].words[3:]
 	for _, l := range s.main.all() {
 		if l.is("default-server") {
@@ -122,7 +122,7 @@ func withoutHTTP(lines string) string {
 	}), "\n")
 }
 
-// headersOf are those of two sections, each once.
+// headersOf are the headers of two sections, each once.
 func headersOf(lists ...[]lb.Header) (all []lb.Header) {
 	for _, h := range slices.Concat(lists...) {
 		if !slices.Contains(all, h) && len(all) < mostHeaders {

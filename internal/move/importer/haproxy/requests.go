@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// requests is what a section says of connections and requests that mode proxy does.
+// requests has a section's settings of connections and requests, as mode proxy has them.
 type requests struct {
 	// forward and noForward say that option forwardfor is there, or taken back.
 	forward, noForward bool
@@ -28,7 +28,7 @@ type requests struct {
 	front, back       string
 }
 
-// over gives what is not set the values of defaults.
+// over gives unset settings the values of defaults.
 func (q requests) over(all requests) requests {
 	q.forward = q.forward || all.forward && !q.noForward
 	if q.retries == nil {
@@ -131,7 +131,7 @@ func (r *reader) leads(s *section, l line) bool {
 	return true
 }
 
-// bounds reads what a section's clients may do.
+// bounds reads the limits of a section's clients.
 func (r *reader) bounds(s *section, l line) bool {
 	into, most := &s.settings.maxconn, uint64(1<<28)
 	value := l.last()

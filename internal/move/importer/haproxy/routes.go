@@ -17,14 +17,14 @@ import (
 type route struct {
 	at remark.At
 	to *section
-	// when are alternatives; differs says what is not quite the same.
+	// when are alternatives; differs names a difference.
 	when    []lb.Route
 	differs string
-	// acls are the names of those that it goes by.
+	// acls are the names of the ACLs that it goes by.
 	acls []string
 }
 
-// mostRoutes bounds those of a service.
+// mostRoutes bounds the routes of a service.
 const mostRoutes = 500
 
 // test is a condition on a request's host or path.
@@ -119,7 +119,7 @@ func (s *section) tests() map[string]test {
 	return named
 }
 
-// or is what fits either of two; that of a host or a path cannot be had.
+// or is a test that either of two passes; that of a host or a path cannot be had.
 func (t test) or(o test) test {
 	if !t.can() || !o.can() || (len(t.hosts) > 0) != (len(o.hosts) > 0) {
 		return test{}
@@ -153,7 +153,7 @@ func (t test) whole() test {
 	return t
 }
 
-// can says whether a route can have it.
+// can says whether a route can have the test.
 func (t test) can() bool { return len(t.hosts)+len(t.paths) > 0 }
 
 // parseRoute reads a condition: tests that all must hold, or several of them with an "or" between.
@@ -194,7 +194,7 @@ func parseRoute(words []string, acls map[string]test) (route, bool) {
 	return all, some
 }
 
-// hostFetches and pathFetches are what HAProxy has of a request's host and path, with how it is compared.
+// hostFetches and pathFetches are HAProxy's fetches of a request's host and path, with how they are compared.
 var (
 	hostFetches = map[string]string{"hdr": "str", "hdr_dom": "dom", "hdr_end": "end", "req.hdr": "str",
 		"req.hdr_dom": "dom", "req.hdr_end": "end", "ssl_fc_sni": "str", "ssl_fc_sni_end": "end", "hdr_beg": "beg",

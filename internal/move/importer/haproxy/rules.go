@@ -22,7 +22,7 @@ var routing = []string{"use-server", "dispatch", "use-fcgi-app", "block", "reqde
 	"reqitarpit", "reqallow", "reqiallow",
 	"rspdeny", "rspideny", "reqpass", "reqipass", "reqrep", "reqirep", "reqdel", "reqidel", "transparent"}
 
-// passive are the actions of rules that neither refuse a request nor change what a backend gets.
+// passive are the actions of rules that neither refuse a request nor change the requests that a backend gets.
 var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-class", "set-priority-offset", "set-tos",
 	"set-mark", "disable-l7-retry", "cache-use", "cache-store",
 	"early-hint", "accept", "allow", "track-sc0", "track-sc1", "track-sc2", "inspect-delay", "sc-inc-gpc",
@@ -31,7 +31,7 @@ var passive = []string{"capture", "set-log-level", "set-nice", "set-priority-cla
 // cosmetic are the actions of rules that change header fields.
 var cosmetic = []string{"set-header", "add-header"}
 
-// action is what a rule does: its second or, of TCP, third word, without arguments.
+// action is the action of a rule: its second or, of TCP, third word, without arguments.
 func (l line) action() string {
 	at := 1
 	if l.words[0] == "tcp-request" || l.words[0] == "tcp-response" {
@@ -139,7 +139,7 @@ func (r *reader) keyed(s, part *section, l line) bool {
 	return false
 }
 
-// ruleIndex is what is known of a section's rules: a list may have thousands of them.
+// ruleIndex is the index of a section's rules: a list may have thousands of them.
 type ruleIndex struct {
 	// defined are the lines of conditions by their names.
 	defined map[string][]line
@@ -203,7 +203,7 @@ func (s *section) allowsBefore(l line) bool {
 	return ends > 0 && ends < l.at.Line
 }
 
-// foreign are samples and arguments that go by what is outside of the lines: other sections, scripts, names of proxies.
+// foreign are samples and arguments that go by things outside of the lines: other sections, scripts, names of proxies.
 var foreign = regexp.MustCompile(
 	`\b(http_auth|http_auth_group|lua\.|fe_[a-z]|be_[a-z]|bc_[a-z]|nbsrv|connslots|avg_queue|queue\b|srv_[a-z]|table_[a-z]|in_table|var\(proc|env\()` +
 		`|\b(src|sc\d?)_[a-z_]+\([^)]*[A-Za-z]`)
@@ -252,7 +252,7 @@ func (r *reader) asLines(s *section, l line) (lines []string, why string) {
 // jeouls are names of conditions that the proxy engine makes.
 var jeouls = regexp.MustCompile(`^route\d+(host|path)$`)
 
-// conditions are the names of those that a rule goes by.
+// conditions are the names of the conditions that a rule goes by.
 func (l line) conditions() (names []string) {
 	from := slices.IndexFunc(l.words, func(w string) bool { return w == "if" || w == "unless" })
 	if from < 0 {
@@ -325,7 +325,7 @@ func quoted(word string) (string, bool) {
 	return text.String(), true
 }
 
-// forwards says whether a rule sets X-Forwarded-Proto to what each request gets by forwarded_for.
+// forwards says whether a rule sets X-Forwarded-Proto to the value that each request gets by forwarded_for.
 func (s *section) forwards(l line) bool {
 	if !s.listens() || len(l.words) != 4 || !l.is("http-request", "set-header") ||
 		!strings.EqualFold(l.words[2], "X-Forwarded-Proto") {

@@ -44,7 +44,7 @@ func (r *reader) serve(s *section) {
 	}
 }
 
-// service makes one.
+// service makes a service of a section.
 func (r *reader) service(s *section, l line, place netip.AddrPort, front, back settings, servers []server) {
 	service := r.NewService(l.at)
 	service.Name, service.VIP, service.Port = s.name, place.Addr(), place.Port()
@@ -93,7 +93,7 @@ func (r *reader) service(s *section, l line, place netip.AddrPort, front, back s
 	r.checks(service, back, servers)
 }
 
-// persistenceOf is that of a stick table that the section's clients are kept by.
+// persistenceOf is the timeout of a stick table that the section's clients are kept by.
 func (set settings) persistenceOf(s *section) (timeout time.Duration) {
 	if slices.ContainsFunc(s.lines, func(l line) bool {
 		return l.is("stick", "on") && len(l.words) == 3 && clientKey.MatchString(l.words[2])

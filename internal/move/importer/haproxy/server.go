@@ -19,7 +19,7 @@ type server struct {
 	name    string
 	address string
 	backend lb.Backend
-	// check and what follows say how the server is asked; 0: as HAProxy does.
+	// check and the fields behind it say how the server is checked; 0: as HAProxy does.
 	check                  bool
 	inter, fast, slowStart time.Duration
 	rise, fall, checkPort  uint16
@@ -29,7 +29,7 @@ type server struct {
 	ssl, closes            bool
 	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
 	sendProxy uint8
-	// template says that it stands for those that a name has in the DNS.
+	// template says that it stands for the servers that a name has in the DNS.
 	template bool
 	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
 	// name.
@@ -37,7 +37,7 @@ type server struct {
 	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the
 	// reason.
 	left, tls, needless []string
-	// plain are those of TLS that are read: without TLS they change nothing.
+	// plain are the words of TLS that are read: without TLS they change nothing.
 	plain []string
 }
 
@@ -55,7 +55,7 @@ var (
 	leftFlags = []string{"non-stick", "check-send-proxy", "check-via-socks4", "strict-maxconn", "check-reuse-pool"}
 )
 
-// whyLeft says more of some parameters.
+// whyLeft has the reasons for leaving out some parameters.
 var whyLeft = map[string]string{
 	"on-marked-up":   "on-marked-up: when a server serves again, connections of backups go on until they end",
 	"on-error":       "on-error: what clients are answered decides of no check; outliers ejects servers that fail them",
@@ -207,7 +207,7 @@ func (s *server) agentCheck() {
 	}
 }
 
-// readServers reads those of a section.
+// readServers reads the servers of a section.
 func (r *reader) readServers(s *section, set settings) []server {
 	var list []server
 	shared := r.uses(s) > 1
@@ -252,7 +252,7 @@ func (s *server) like(o server) bool {
 	return s.sendProxy == o.sendProxy && s.ssl == o.ssl && (!s.ssl || s.verify == o.verify && s.ca == o.ca)
 }
 
-// acceptable leaves out a server that asks for what Jeoul cannot do, and remarks on what differs.
+// acceptable leaves out a server that asks for more than Jeoul can do, and remarks on differences.
 func (r *reader) acceptable(s *server, of *section, shared bool) bool {
 	switch {
 	case s.ssl && !of.proxied:

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// settings are what the lines of a section say.
+// settings are the settings of a section, by its lines.
 type settings struct {
 	balance       *line
 	maxconn, rate uint64
@@ -31,7 +31,7 @@ type settings struct {
 
 func newSettings() *settings { return &settings{} }
 
-// from gives each value that is not set that of the defaults.
+// effective gives each value that is not set that of the defaults.
 func (s *section) effective() settings {
 	if s.defaults == nil {
 		return *s.settings
@@ -269,7 +269,7 @@ func (r *reader) option(s *section, l line) bool {
 	return true
 }
 
-// other remarks on what is neither read nor needed.
+// other remarks on lines that are neither read nor needed.
 func (r *reader) other(l line) bool {
 	switch l.words[0] {
 	case "log", "log-format", "log-format-sd", "log-tag", "error-log-format", "unique-id-format", "unique-id-header":
@@ -296,14 +296,14 @@ func (r *reader) other(l line) bool {
 	return true
 }
 
-// balances has what comes closest to each algorithm.
+// balances has the scheduler that comes closest to each algorithm.
 var balances = map[string]lb.Scheduler{
 	"roundrobin": lb.WeightedRoundRobin, "static-rr": lb.WeightedRoundRobin, "leastconn": lb.WeightedLeastConnections,
 	"first":  lb.Failover,
 	"source": lb.SourceHash, "random": lb.TwoChoices,
 }
 
-// schedule gives a service what comes closest to a balance line.
+// schedule gives a service the scheduler that comes closest to a balance line.
 func (r *reader) schedule(s *draft.Service, balance *line) {
 	s.Scheduler = lb.WeightedRoundRobin // HAProxy's, where no line says
 	if balance == nil || len(balance.words) < 2 {

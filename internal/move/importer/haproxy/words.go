@@ -15,7 +15,8 @@ var (
 	errVariable  = errors.New("a variable of the environment; write its value")
 )
 
-// escapes are what a backslash and a character stand for. Before all others it is a backslash, as in (.*)\.php and \1.
+// escapes are the characters that a backslash and a character stand for. Before all others it is a backslash, as in
+// (.*)\.php and \1.
 var escapes = map[byte]byte{'n': '\n', 'r': '\r', 't': '\t', ' ': ' ', '\\': '\\', '#': '#', '"': '"',
 	'\'': '\'', '$': '$'}
 

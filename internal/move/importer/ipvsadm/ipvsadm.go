@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ipvsadm reads what configures IPVS: the rules that ipvsadm-save prints, and command lines
-// of ipvsadm(8).
+// Package ipvsadm reads the configuration of IPVS: the rules that ipvsadm-save prints, and command lines of ipvsadm(8).
 package ipvsadm
 
 import (
@@ -16,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	services map[string]*service
@@ -26,7 +25,7 @@ type reader struct {
 // service is a virtual service of IPVS.
 type service struct {
 	*draft.Service
-	// spec is how the input names it.
+	// spec is the service as the input names it.
 	spec string
 	// scheduler is IPVS's name, and flags are its flags.
 	scheduler, flags string
@@ -90,7 +89,7 @@ func command(words []string) []string {
 	return words
 }
 
-// run does what a command does.
+// run carries out a command.
 func (r *reader) run(at remark.At, o options) {
 	switch o.command {
 	case "A", "E":

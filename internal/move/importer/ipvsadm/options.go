@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// options are those of a command.
+// options are the options of a command.
 type options struct {
-	// command is the letter or the word of what is done.
+	// command is the letter or the word of the operation.
 	command string
-	// kind is t, u, f or sctp, and service what stands after it.
+	// kind is t, u, f or sctp, and service the address or the mark behind it.
 	kind, service string
 	// server is the backend's, and mode g, i or m.
 	server, mode string

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// What ipvsadm takes where a line does not say (ipvsadm(8)).
+// The defaults of ipvsadm where a line does not say (ipvsadm(8)).
 const (
 	defaultScheduler   = "wlc"
 	defaultPersistence = 300 * time.Second

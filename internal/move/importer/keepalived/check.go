@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// What keepalived does where a block does not say (keepalived.conf(5)).
+// The defaults of keepalived where a block does not say (keepalived.conf(5)).
 const (
 	defaultDelayLoop = 60 * time.Second
 	defaultTimeout   = 5 * time.Second
@@ -130,7 +130,7 @@ func setting(blocks []*node, word string) string {
 	return ""
 }
 
-// seconds reads a length of time of a word, or what holds without.
+// seconds reads a length of time of a word, or the default.
 func seconds(blocks []*node, word string, usual time.Duration) time.Duration {
 	if text := setting(blocks, word); text != "" {
 		if d, err := draft.Time(text, time.Second); err == nil {
@@ -336,7 +336,7 @@ func (r *reader) misc(n, server *node, c lb.Check) []lb.Check {
 // plainWord needs no quotation in a shell.
 var plainWord = regexp.MustCompile(`^[A-Za-z0-9_./:=@%+,-]+$`)
 
-// What stands in a program's arguments for the backend that it is to ask.
+// The variables that stand in a program's arguments for the backend that it is to ask.
 const (
 	addressVariable = `"$JEOUL_ADDRESS"`
 	portVariable    = `"$JEOUL_PORT"`

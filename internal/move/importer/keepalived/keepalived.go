@@ -10,11 +10,11 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	groups map[string]*node
-	// instances and syncGroups are those of VRRP.
+	// instances and syncGroups are the blocks of VRRP.
 	instances, syncGroups []*node
 }
 
@@ -77,7 +77,7 @@ func (r *reader) leave(n *node, why string) {
 	r.below(n, func(c *node) { r.Left(c.at, "of the block at %s, which is left out", n.at) })
 }
 
-// needless is leave for what needs no counterpart.
+// needless is leave for blocks that need no counterpart.
 func (r *reader) needless(n *node, why string) {
 	r.Needless(n.at, "%s", why)
 	r.below(n, func(c *node) { r.Needless(c.at, "of the block at %s, which is not needed", n.at) })

@@ -25,7 +25,7 @@ const (
 	starts     = "says how checks begin: Jeoul spreads their starts, and asks a new backend before it gets flows, unless none is healthy"
 )
 
-// Keywords are those that change nothing of what clients and real servers see.
+// Keywords are the words that change nothing that clients and real servers see.
 var Keywords = draft.Keywords{
 	{Where: inGlobal, Name: "notification_email", Example: "notification_email { a@example.com }", Why: ownMail},
 	{Where: inGlobal, Name: "notification_email_from", Example: "notification_email_from a@example.com", Why: ownMail},

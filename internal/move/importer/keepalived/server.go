@@ -216,7 +216,7 @@ func (r *reader) sameMode(s *draft.Service, c *node) bool {
 	return known && mode == s.Mode
 }
 
-// usualWeight is that of real servers which name none.
+// usualWeight is the weight of real servers which name none.
 func (r *reader) usualWeight(n *node) uint16 {
 	c := n.child("weight")
 	if c == nil {

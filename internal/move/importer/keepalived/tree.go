@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Bounds of what includes lead to.
+// Bounds of includes and blocks.
 const (
 	deepestInclude = 8
 	mostIncludes   = 256
@@ -65,7 +65,7 @@ func (p *parser) file(file draft.File) error {
 		return err
 	}
 	if len(p.files) == 0 {
-		// A file may have no more than what others have.
+		// A file may have no more than statements that others have, too.
 		if err := p.CheckDialect(lines); err != nil && !slices.ContainsFunc(lines, includes) {
 			return err
 		}
@@ -225,7 +225,7 @@ func (p *parser) define(lines []draft.Line, i int) int {
 	return i
 }
 
-// variable is the place of one.
+// variable matches the place of a variable.
 var variable = regexp.MustCompile(`\$\{?([A-Za-z0-9_]+)\}?`)
 
 // deepestVariable bounds variables whose values have variables.

@@ -78,7 +78,7 @@ func (r *reader) whyNotVRRP(holders []*node) string {
 	return ""
 }
 
-// addressesOf are those that an instance holds.
+// addressesOf are the addresses that an instance holds.
 func addressesOf(n *node) (list []netip.Addr) {
 	for _, block := range n.children {
 		if block.word(0) != "virtual_ipaddress" && block.word(0) != "virtual_ipaddress_excluded" {

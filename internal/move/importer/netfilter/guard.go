@@ -16,13 +16,13 @@ import (
 // mostMatches bounds how often rules are compared with packets: by address, a host can have many services and rules.
 const mostMatches = 1 << 21
 
-// guards are what tables have that do not translate addresses, but may drop packets which do get translated.
+// guards are the chains of tables that do not translate addresses, but may drop packets which do get translated.
 type guards struct {
 	hooks []hook
 	// chains are by table and name, and lines those of each rule but its first.
 	chains map[string][]rule
 	lines  map[remark.At][]remark.At
-	// sets are those that a rule goes by.
+	// sets are the sets that a rule goes by.
 	sets map[remark.At][]*namedMap
 	// nodes are the networks that rules name, of IPv4 (true) and IPv6.
 	nodes   map[bool][]netip.Prefix
@@ -79,8 +79,8 @@ type packet struct {
 	from    netip.Prefix
 }
 
-// outcome is what may become of packets in a chain: they are let through or dropped, leave the chain undecided, or go
-// on behind the rule.
+// outcome has the possible fates of packets in a chain: they are let through or dropped, leave the chain undecided, or
+// go on behind the rule.
 type outcome struct{ accept, drop, leave, next bool }
 
 // look goes through chains with a packet.
@@ -91,7 +91,7 @@ type look struct {
 	unsure, decide []remark.At
 }
 
-// tally is what hooks have decided on packets of a service: by which rules, those that dropped some alone.
+// tally has the decisions of hooks on packets of a service: by which rules, those that dropped some alone.
 type tally map[*hook]*struct {
 	decide  []remark.At
 	refuses bool
@@ -224,7 +224,7 @@ func (r *reader) guardChain(name string) []rule {
 	return r.chains[name]
 }
 
-// passes says whether a packet gets through all hooks; why is what makes it impossible to say.
+// passes says whether a packet gets through all hooks; why names the match that makes it impossible to say.
 func (r *reader) passes(p packet, t tally) (served bool, why string) {
 	for i := range r.guards.hooks {
 		h := &r.guards.hooks[i]
@@ -259,7 +259,7 @@ func (r *reader) passes(p packet, t tally) (served bool, why string) {
 	return why == "", why
 }
 
-// reason says what the first rule that may match goes by.
+// reason names the match of the first rule that may match.
 func (l *look) reason() string {
 	for _, rules := range [...]map[string][]rule{l.guards.chains, l.chains} {
 		for _, chain := range sortedKeys(rules) {
@@ -274,7 +274,7 @@ func (l *look) reason() string {
 	return l.hook.chain
 }
 
-// wayOf says what a rule goes by that is known only where packets are.
+// wayOf names a match of a rule that is known only where packets are.
 func (r rule) wayOf() string {
 	switch {
 	case r.partly:
@@ -314,11 +314,11 @@ func (l *look) chain(name string, depth int) (o outcome) {
 	return o
 }
 
-// changing are targets that change what they match, or note something, and let it go on.
+// changing are targets that change matching packets, or note something, and let them go on.
 var changing = slices.Concat(passing, []string{"", "CT", "TTL", "HL", "ECN", "CHECKSUM", "SECMARK", "CONNSECMARK", "TEE",
 	"TCPOPTSTRIP", "HMARK", "IDLETIMER", "LED", "RATEEST", "CONTINUE"})
 
-// verdict is what a rule does with packets that match.
+// verdict is the decision of a rule on packets that match.
 func (l *look) verdict(chain string, rule rule, depth int) outcome {
 	target := inner(chain, rule.target)
 	_, own := l.guards.chains[target]
@@ -466,5 +466,5 @@ func (r *reader) restOfGuards() {
 	}
 }
 
-// notPassed is what is said of rules of other tables.
+// notPassed is the remark on rules of other tables.
 const notPassed = keep + "; what Jeoul balances does not pass it, so it neither drops nor changes those packets"

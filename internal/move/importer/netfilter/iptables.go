@@ -18,7 +18,7 @@ import (
 
 const keep = "keep it as it is"
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	chains map[string][]rule // of the table nat
@@ -43,8 +43,8 @@ func newReader(d *draft.Draft) *reader {
 			sets: map[remark.At][]*namedMap{}, nodes: map[bool][]netip.Prefix{}}}
 }
 
-// ReadIPTables fills a draft from what iptables-save prints, or from command lines of iptables that add
-// to its table nat.
+// ReadIPTables fills a draft from the output of iptables-save, or from command lines of iptables that add to its table
+// nat.
 func ReadIPTables(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
 	if err != nil {
@@ -188,8 +188,8 @@ func (r *reader) rule(at remark.At, words []string, table string, isCommand bool
 	chains[chain] = slices.Insert(chains[chain], min(position, len(chains[chain])), parsed)
 }
 
-// policy reads what becomes of packets that no rule of a chain of another table than nat decides on, and says whether
-// that is to drop them, and they are of connections.
+// policy reads the policy of a chain of another table than nat, and says whether it drops packets, and they are of
+// connections.
 func (r *reader) policy(at remark.At, table, chain, target string) bool {
 	h, is := hookOf(at, table, chain)
 	if is {

@@ -19,7 +19,7 @@ type token struct {
 	text string
 }
 
-// ruleset is what is known of a ruleset while it is read.
+// ruleset is a ruleset, as far as it is read.
 type ruleset struct {
 	*reader
 	tokens []token
@@ -45,7 +45,7 @@ type namedMap struct {
 	changes bool
 }
 
-// ReadNFTables fills a draft from what `nft list ruleset` prints.
+// ReadNFTables fills a draft from the output of `nft list ruleset`.
 func ReadNFTables(d *draft.Draft, file draft.File) error {
 	lines, err := d.Lines(file)
 	if err != nil {
@@ -270,11 +270,11 @@ func (s *ruleset) named(words, inner []token) {
 	s.maps[s.table+"/"+words[1].text] = m
 }
 
-// hooks are those of nft, and the chains of iptables that stand for them here.
+// hooks are the hooks of nft, and the chains of iptables that stand for them here.
 var hooks = map[string]string{"prerouting": "PREROUTING", "postrouting": "POSTROUTING", "output": "OUTPUT",
 	"input": "INPUT"}
 
-// priorities are the names that nft has for some.
+// priorities are nft's names of some priorities.
 var priorities = map[string]int{"raw": -300, "mangle": -150, "dstnat": -100, "filter": 0, "security": 50, "srcnat": 100}
 
 // addBase notes a chain that packets meet when they arrive, with its line.
@@ -342,11 +342,11 @@ func (s *ruleset) joinBases() {
 	}
 }
 
-// verdictWords are those by which a rule keeps packets from those behind it.
+// verdictWords are the words by which a rule keeps packets from the rules behind it.
 var verdictWords = []string{"accept", "drop", "reject", "return", "jump", "goto", "dnat", "redirect", "queue", "tproxy",
 	"vmap", "dup", "fwd"}
 
-// unread are the rules of a statement that cannot be read to its end, with what is known of their matches.
+// unread are the rules of a statement that cannot be read to its end, with the matches that are known.
 func (s *ruleset) unread(known []rule, statement []token) (rules []rule) {
 	target := ""
 	if slices.ContainsFunc(statement, func(t token) bool { return slices.Contains(verdictWords, t.text) }) {
@@ -399,7 +399,7 @@ func (s *ruleset) chain(words []token) {
 	}
 }
 
-// baseChain reads what a chain is that packets meet of themselves: the name that its rules are kept under, and whether
+// baseChain reads a base chain, which packets meet of themselves: the name that its rules are kept under, and whether
 // they translate no addresses.
 func (s *ruleset) baseChain(name string, statement []token) (as string, filters bool) {
 	at := slices.IndexFunc(statement, func(t token) bool { return t.text == "hook" })

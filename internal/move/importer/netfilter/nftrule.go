@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// Bounds of what one rule becomes.
+// Bounds of the rules that one rule becomes.
 const (
 	mostRules    = 1024
 	mostModulus  = 1 << 20
@@ -23,7 +23,7 @@ const (
 
 var errRuleEnds = errors.New("the rule ends too early; " + byHandAtEnd)
 
-// nftRule is a rule while it is read: what it becomes are rules of the same line.
+// nftRule is a rule while it is read: the rules that it becomes are of the same line.
 type nftRule struct {
 	*ruleset
 	words []token
@@ -146,7 +146,7 @@ func (n *nftRule) members(name string) (values []string, err error) {
 	return nil, errRuleEnds
 }
 
-// expression reads one.
+// expression reads an expression.
 func (n *nftRule) expression(word string) error {
 	switch word {
 	case "ip", "ip6":
@@ -195,7 +195,7 @@ func (n *nftRule) expression(word string) error {
 	return nil
 }
 
-// unknown notes a match that Jeoul has no like of; the first is what a person is told.
+// unknown notes a match that Jeoul has no like of; a person is told the first.
 func (n *nftRule) unknown(what string) {
 	n.each(func(r *rule) {
 		if r.unknown == "" {
@@ -382,7 +382,7 @@ func (n *nftRule) meta(field string) error {
 	return nil
 }
 
-// ct reads ct state: a new connection is what is translated.
+// ct reads ct state: new connections are translated.
 func (n *nftRule) ct(field string) error {
 	if field == "state" && n.peek() == "vmap" {
 		return n.verdictMap(func(r *rule, key string) { r.state("ct state", []string{strings.ToUpper(key)}, false) })
@@ -436,7 +436,7 @@ func (n *nftRule) choose(word string) (choice, error) {
 	return c, nil
 }
 
-// element is one of a map: keys first to last, as numbers where they are some, and the value.
+// element is an element of a map: keys first to last, as numbers where they are some, and the value.
 type element struct {
 	key   string
 	value []string
@@ -500,7 +500,7 @@ func (c choice) share(key string) (float64, error) {
 	return float64(last-first+1) / float64(c.modulus), nil
 }
 
-// verdicts reads numgen … vmap: rules that follow each other, each with its share of what is left.
+// verdicts reads numgen … vmap: rules that follow each other, each with its share of the rest.
 func (n *nftRule) verdicts() error {
 	c, err := n.choose("numgen")
 	if err != nil {

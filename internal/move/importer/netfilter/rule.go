@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// match is what a packet must have.
+// match has the conditions of a rule on packets.
 type match struct {
 	// family is ipv4 or ipv6; empty: either.
 	family, protocol string
@@ -47,9 +47,9 @@ type rule struct {
 	share         float64
 	partly, turns bool
 	target        string
-	// addresses are those of --to-destination and --to-source.
+	// addresses are the addresses of --to-destination and --to-source.
 	addresses []string
-	// shares are those that each of the addresses has; nil: the same.
+	// shares are the shares of the addresses; nil: the same.
 	shares []float64
 	// bySource says that addresses are chosen by the client's.
 	bySource bool
@@ -258,7 +258,7 @@ func (r *rule) statistic(mode, every, packet, probability string) error {
 	return nil
 }
 
-// and returns what a packet must have to match both; ok is false where none can.
+// and returns the conditions of packets that match both; ok is false where none can.
 func (m match) and(o match) (match, bool) {
 	words := []struct{ own, other *string }{{&m.family, &o.family}, {&m.protocol, &o.protocol}, {&m.in, &o.in},
 		{&m.out, &o.out}, {&m.unknown, &o.unknown}}

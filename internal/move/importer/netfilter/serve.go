@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// mostPorts and mostAddresses bound what ranges become.
+// mostPorts and mostAddresses bound the ports and addresses of ranges.
 const (
 	mostPorts     = 64
 	mostAddresses = 1024
@@ -124,7 +124,7 @@ func expand(network string, texts []string) ([]uint16, error) {
 	return list, nil
 }
 
-// service makes one.
+// service makes a service of a group.
 func (r *reader) service(g *group, vip netip.Addr, port uint16, rules []draft.Rule) *draft.Service {
 	s := r.NewService(g.at)
 	s.VIP, s.Port, s.Mode = vip, port, lb.NAT
@@ -231,7 +231,7 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	return list, port, nil
 }
 
-// portRange is one of ports by their numbers; a name of a port may have a hyphen.
+// portRange is a range of ports by their numbers; a name of a port may have a hyphen.
 var portRange = regexp.MustCompile(`^\d+-\d+$`)
 
 // source finds whether the balancer's own address takes the place of clients'.

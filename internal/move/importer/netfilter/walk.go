@@ -26,7 +26,7 @@ type entry struct {
 	share   float64
 }
 
-// group has what packets of one match get.
+// group has the entries that packets of one match get.
 type group struct {
 	match
 	at      remark.At
@@ -49,7 +49,7 @@ type exception struct {
 	// chain is kept from them.
 	partly bool
 	within int
-	// order is its place among all.
+	// order is its place among all exceptions.
 	order int
 }
 
@@ -60,7 +60,7 @@ var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE
 // unreadable is the target of a rule that cannot be read, and may do anything.
 const unreadable = "?"
 
-// full is the share of all packets, but for what arithmetic loses.
+// full is the share of all packets, but for rounding errors.
 const full = 1 - 1e-9
 
 // walk goes through a chain with packets of a match, of which the share mass comes, and returns
@@ -133,7 +133,7 @@ func (r *reader) keep(rule rule, m match, left, gone float64, depth int) {
 	r.kept.add(e)
 }
 
-// apply does what a rule does with a share of packets, and returns which has gone by it.
+// apply carries out a rule on a share of packets, and returns the share that has gone by it.
 func (r *reader) apply(rule rule, m match, share float64, depth int, through []remark.At) float64 {
 	_, isChain := r.chains[rule.target]
 	switch {
@@ -235,12 +235,12 @@ func (x *exceptions) add(e exception) {
 	}
 }
 
-// leave forgets what holds in a chain of a depth alone.
+// leave forgets the exceptions that hold in a chain of a depth alone.
 func (x *exceptions) leave(depth int) {
 	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
 }
 
-// each calls do for those that can be of a match.
+// each calls do for the exceptions that can apply to a match.
 func (x *exceptions) each(m match, do func(exception)) {
 	lists := [][]exception{x.rest, x.returns}
 	if m.to.IsValid() && m.to.IsSingleIP() {

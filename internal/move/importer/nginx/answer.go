@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// answer reads what a server answers to each request, in place of passing it on: by a return of its own, or of its only
+// answer reads a server's own answer to each request, in place of passing it on: by a return of its own, or of its only
 // location, which is /.
 func (r *reader) answer(w *web) {
 	if c := child("ssl_reject_handshake", w.node); on(c) {
@@ -90,7 +90,7 @@ func answerRule(c, server *node) (string, bool) {
 	return fmt.Sprintf("http-request return status %d content-type text/plain string '%s'", code, to), true
 }
 
-// redirectRule makes one of a redirect to an address.
+// redirectRule makes a rule of a redirect to an address.
 func redirectRule(code int, to string, server *node) (string, bool) {
 	if names := child("server_name", server); names != nil && literal.MatchString(names.word(1)) &&
 		strings.HasPrefix(to, "https://$server_name") {

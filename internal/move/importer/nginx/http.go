@@ -23,7 +23,7 @@ type web struct {
 	node, http *node
 	names      []string
 	locations  []location
-	// answer is what it answers to each request, in place of passing it on: a rule of HAProxy's without its condition.
+	// answer is its own answer to each request, in place of passing it on: a rule of HAProxy's without its condition.
 	answer string
 	// redirect says that the answer sends clients to TLS, at the same host.
 	redirect bool
@@ -102,7 +102,7 @@ func (r *reader) http(n *node) {
 }
 
 // guards are directives that refuse requests, or answer them, and have no counterpart: without them, a server would
-// serve what it must not, or send it elsewhere.
+// serve requests that it must not, or send them elsewhere.
 var guards = []string{"auth_basic", "auth_request", "auth_jwt", "auth_delay", "internal", "limit_except",
 	"ssl_verify_client", "satisfy", "limit_req", "limit_conn", "valid_referers", "secure_link",
 	"if", "rewrite", "try_files", "access_by_lua_block", "access_by_lua_file", "content_by_lua_block",
@@ -267,7 +267,7 @@ func sets(n *node, header string) bool {
 	})
 }
 
-// passes reads proxy_pass, or says why it cannot be had.
+// passes reads proxy_pass, or says why it cannot be carried over.
 func (r *reader) passes(one *location, pass *node) string {
 	scheme, rest, _ := strings.Cut(pass.word(1), "://")
 	name, uri, slash := strings.Cut(rest, "/")
@@ -331,7 +331,7 @@ func (r *reader) httpDirective(c *node) {
 	}
 }
 
-// knownHeader says whether what a header is set to is what mode proxy does, or asks for.
+// knownHeader says whether mode proxy gives a header the same value, or can be asked for it.
 func knownHeader(c *node) bool {
 	switch strings.ToLower(c.word(1)) {
 	case "host":
@@ -453,7 +453,7 @@ func (r *reader) serve(p *place, all []*place) {
 	evenly(s)
 }
 
-// name is a name of a server at an address; empty: it gets what no name fits.
+// name is a name of a server at an address; empty: it gets requests that no name fits.
 type name struct {
 	host string
 	of   *web
@@ -544,7 +544,7 @@ func (r *reader) routesOf(s *draft.Service, w *web, hosts []string, first *locat
 // mostHosts is how many hosts a route takes.
 const mostHosts = 100
 
-// alike remarks on what a location has in another way than the one that a service goes by.
+// alike remarks on the settings of a location that differ from those of the one that a service goes by.
 func (r *reader) alike(first *location, one location) {
 	if one.to.scheduler != first.to.scheduler {
 		r.Approximate(one.to.node.at, "all backends of a service are balanced alike, and here as those of %s", first.at)
@@ -606,7 +606,7 @@ func (r *reader) join(s *draft.Service, names map[*upstream][]string, u *upstrea
 	return names[u]
 }
 
-// settle gives a service what its servers say beside their upstreams.
+// settle gives a service the settings that its servers have beside their upstreams.
 func (r *reader) settle(s *draft.Service, p *place, first *location) {
 	proxy := s.Proxy
 	redirects := 0

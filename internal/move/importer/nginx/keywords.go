@@ -26,7 +26,7 @@ const (
 	saves      = "saves handshakes; who is served stays the same"
 )
 
-// Keywords are those that change nothing of what clients and backends see.
+// Keywords are the words that change nothing that clients and backends see.
 var Keywords = draft.Keywords{
 	{Where: inMain, Name: "daemon", Example: "daemon off;", Why: ownProcess},
 	{Where: inMain, Name: "debug_points", Example: "debug_points stop;", Why: ownProcess},

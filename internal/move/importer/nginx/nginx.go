@@ -14,7 +14,7 @@ import (
 
 const needsProxy = "write it as a service of mode proxy by hand, or keep nginx in front of these backends"
 
-// reader is one input.
+// reader reads one input.
 type reader struct {
 	*draft.Draft
 	upstreams map[string]*upstream
@@ -91,7 +91,7 @@ func (r *reader) leave(n *node, why string) {
 	r.below(n, func(c *node) { r.Left(c.at, "of the block at %s, which is left out", n.at) })
 }
 
-// needless is leave for what needs no counterpart.
+// needless is leave for blocks that need no counterpart.
 func (r *reader) needless(n *node, why string) {
 	r.Needless(n.at, "%s", why)
 	r.below(n, func(c *node) { r.Needless(c.at, "of the block at %s, which is not needed", n.at) })

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// guardsOfStream are directives without which a server of stream would serve what it must not.
+// guardsOfStream are directives without which a server of stream would serve clients that it must not.
 var guardsOfStream = []string{"limit_conn", "js_access", "js_preread", "js_filter", "ssl_verify_client",
 	"ssl_reject_handshake"}
 
@@ -64,7 +64,7 @@ func (r *reader) server(n, stream *node) {
 // usualSilence is proxy_timeout where no line says it.
 const usualSilence = 10 * time.Minute
 
-// protocolsOf are those that the servers of a block listen by.
+// protocolsOf are the protocols that the servers of a block listen by.
 func protocolsOf(n *node) (list []lb.Protocol) {
 	for _, c := range n.children {
 		switch {
@@ -80,7 +80,7 @@ func protocolsOf(n *node) (list []lb.Protocol) {
 	return slices.Compact(list)
 }
 
-// target returns what a server passes connections to, or why none can be carried over.
+// target returns the upstream that a server passes connections to, or why none can be carried over.
 func (r *reader) target(n, stream *node) (*upstream, string) {
 	pass := child("proxy_pass", n)
 	switch {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// Bounds of what includes lead to, and of blocks within each other.
+// Bounds of includes, and of blocks within each other.
 const (
 	deepestInclude = 8
 	mostIncludes   = 256
@@ -131,7 +131,7 @@ func (p *parser) end() *node {
 	return n
 }
 
-// directive includes what a directive includes.
+// directive puts the files of an include in its place.
 func (p *parser) directive(n *node) error {
 	if n.words[0] != "include" {
 		return nil

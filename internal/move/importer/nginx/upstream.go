@@ -24,7 +24,7 @@ type upstream struct {
 	lines     []remark.At
 }
 
-// upstream reads a group. What it remarks stands even where no server passes anything to it.
+// upstream reads a group. Its remarks stand even where no server passes anything to it.
 func (r *reader) upstream(n *node) {
 	u := &upstream{node: n, scheduler: lb.WeightedRoundRobin}
 	r.upstreams[n.word(1)], r.all = u, append(r.all, u)

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/tune/nic"
 )
 
-// Spec is what the machine is.
+// Spec describes the machine.
 type Spec struct {
 	// CPUs are threads, spread evenly over Nodes; with SMT the second half of a
 	// node's are the second threads of its first half's cores.
@@ -64,7 +64,7 @@ var ofCard = map[string]string{
 	"net/ipv6/conf/%s/ndisc_notify": "0", "net/ipv6/conf/%s/proxy_ndp": "0",
 }
 
-// settings are what ethtool shows of a card.
+// settings are the ethtool settings of a card.
 func (s Spec) settings() map[string]string {
 	queues := strconv.Itoa(s.Queues)
 	return map[string]string{
@@ -78,7 +78,7 @@ func (s Spec) settings() map[string]string {
 	}
 }
 
-// tree is one that is being made; the first error sticks.
+// tree is a machine's file tree that is being made; the first error sticks.
 type tree struct {
 	root string
 	err  error

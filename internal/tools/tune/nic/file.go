@@ -13,9 +13,8 @@ import (
 	"strings"
 )
 
-// Files are cards in a copied or made-up file system: one JSON object of settings
-// for each, DIR/CARD.json. They bear what drivers do: a ring or a number of queues
-// beyond the maximum is refused.
+// Files are cards in a copied or made-up file system: one JSON object of settings for each, DIR/CARD.json. They have
+// the limits of drivers: a ring or a number of queues beyond the maximum is refused.
 type Files struct{ Dir string }
 
 // Close does nothing.

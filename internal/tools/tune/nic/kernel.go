@@ -181,7 +181,7 @@ func number(n uint32, err error) (string, error) {
 	return strconv.FormatUint(uint64(n), 10), nil
 }
 
-// explain turns errno into what callers test for.
+// explain turns errno into an error that callers test for.
 func explain(err error) error {
 	switch {
 	case errors.Is(err, unix.EOPNOTSUPP):

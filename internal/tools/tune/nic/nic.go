@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nic reads and writes what ethtool(8) shows of a network interface, each
-// setting by a name, all values as text.
+// Package nic reads and writes the settings of a network interface that ethtool(8) has, each by a name, all values as
+// text.
 package nic
 
 import (
@@ -19,7 +19,7 @@ type Cards interface {
 	// Set changes a setting. A driver may take a value and make another of it:
 	// read it back.
 	Set(card, setting, value string) error
-	// Close lets go of what was opened to ask.
+	// Close closes the sockets to the kernel.
 	Close() error
 }
 
@@ -75,7 +75,7 @@ func Known(setting string) (readable, settable bool) {
 		setting), settable
 }
 
-// Command is what an engineer would type to make a setting.
+// Command is an engineer's ethtool command to make a setting.
 func Command(card, setting, value string) string {
 	group, name, _ := strings.Cut(setting, ".")
 	switch group {

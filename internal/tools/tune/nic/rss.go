@@ -25,7 +25,7 @@ type flowHash struct {
 	_        [192]byte
 }
 
-// rssState is struct ethtool_rxfh with room for what ETHTOOL_GRSSH returns.
+// rssState is struct ethtool_rxfh with room for the reply to ETHTOOL_GRSSH.
 type rssState struct {
 	cmd, context       uint32
 	entries, keyLength uint32 // of the table, in words of 32 bits; of the key, in bytes

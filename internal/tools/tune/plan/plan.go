@@ -95,8 +95,7 @@ type Plan struct {
 	Packets []int
 	// Programs run everything else that this host is for, System the rest of it.
 	Programs, System cpuset.CPUSet
-	// Idle are the other threads of packet cores: what ran there would take from
-	// the core's packets.
+	// Idle are the other threads of packet cores: processes there would take time from the core's packets.
 	Idle cpuset.CPUSet
 	// Shared says that there are too few cores to part them: each takes packets
 	// and runs programs.
@@ -109,8 +108,8 @@ type Plan struct {
 // fewCores is how many a host needs before cores are parted.
 const fewCores = 4
 
-// Make proposes a plan for the card. given, if it is not empty, are the CPUs that
-// shall take packets. An error says what is wrong with it.
+// Make proposes a plan for the card. given, if it is not empty, are the CPUs that shall take packets. An error names
+// the fault of given.
 func Make(top Topology, card Card, share Share, given cpuset.CPUSet) (*Plan, error) {
 	p := &Plan{Card: card, top: top, Programs: cpuset.New(), System: cpuset.New(), Idle: cpuset.New()}
 	online := top.Online()
@@ -150,8 +149,8 @@ func (p *Plan) share(cores []int) {
 	p.limit()
 }
 
-// part chooses the packets' cores: those of the card's node first, never the core
-// of CPU 0, which runs what the kernel will not move (timers, the boot CPU's work).
+// part chooses the packets' cores: those of the card's node first, never the core of CPU 0, which runs work that the
+// kernel will not move (timers, the boot CPU's work).
 func (p *Plan) part(cores []int, share Share) {
 	system := p.top.core(cores[0])
 	p.System = system
@@ -245,7 +244,7 @@ func (p *Plan) Isolated() cpuset.CPUSet {
 	return p.PacketSet().Union(p.Idle)
 }
 
-// Housekeeping are all others.
+// Housekeeping are all CPUs that are not isolated.
 func (p *Plan) Housekeeping() cpuset.CPUSet { return p.top.Online().Difference(p.Isolated()) }
 
 // Spread returns the CPUs that work on a queue's packets after the card's interrupt

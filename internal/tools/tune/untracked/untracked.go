@@ -24,7 +24,7 @@ import (
 // Table is the table that the rules are in, of the family inet.
 const Table = "jeoul_untracked"
 
-// The chains: what arrives for a service, and what it answers from this host.
+// The chains: packets that arrive for a service, and its answers from this host.
 const (
 	chainIn  = "in"
 	chainOut = "out"
@@ -172,7 +172,7 @@ func rulesOf(all []*nftables.Rule, s lb.ServiceKey) []*nftables.Rule {
 	})
 }
 
-// explain names what the kernel's error means.
+// explain turns the kernel's error into one that names the cause.
 func explain(err error) error {
 	switch {
 	case err == nil:

@@ -140,7 +140,7 @@ func (h hosts) set(t *testing.T, key lb.ServiceKey, bypass bool) {
 	testenv.In(t, h.web, func() error { return Set(key, bypass) })
 }
 
-// expect looks at what Bypassed says and at what the kernel does.
+// expect compares Bypassed, and the kernel's own tracking, with the expected state.
 func (h hosts) expect(t *testing.T, when string, bypassed4, bypassed6 bool) {
 	t.Helper()
 	for key, want := range map[lb.ServiceKey]bool{four: bypassed4, six: bypassed6} {
@@ -157,8 +157,8 @@ func (h hosts) expect(t *testing.T, when string, bypassed4, bypassed6 bool) {
 	}
 }
 
-// TestServicesAreLeftOut sets and unsets services one by one, by the kernel's own
-// count of what it tracks and by what nft lists.
+// TestServicesAreLeftOut sets and unsets services one by one, by the kernel's own count of tracked connections and by
+// nft's list of rules.
 func TestServicesAreLeftOut(t *testing.T) {
 	testenv.Root(t)
 	testenv.Program(t, "nft")

@@ -12,7 +12,7 @@ import (
 type fit struct {
 	// chiSquared is Pearson's statistic, over the backends that have a share.
 	chiSquared float64
-	// freedom is the number of those less one.
+	// freedom is the number of these backends less one.
 	freedom int
 	// p is how likely chance alone gives a statistic as large; 1 without freedom.
 	p float64

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package distribution counts which backend new flows get, scheduler by scheduler,
-// and holds that against what each backend should get. The flows are opened in the
-// data plane itself, through BPF_PROG_TEST_RUN.
+// Package distribution counts which backend new flows get, scheduler by scheduler, and holds that against the share
+// that each backend should get. The flows are opened in the data plane itself, through BPF_PROG_TEST_RUN.
 package distribution
 
 import (
@@ -33,11 +32,11 @@ type Options struct {
 	weightings []weighting
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "distribution"
 
-// What is measured: the hook makes no difference to the choice, and in TC the kernel
-// needs no time to begin and to end a run.
+// The object of the measurement: the hook makes no difference to the choice, and in TC the kernel needs no time to
+// begin and to end a run.
 const (
 	hook    = lb.HookTC
 	subject = "jeoul-l2dsr-tc"
@@ -64,7 +63,7 @@ type weighting struct {
 
 var defaultWeightings = []weighting{{"equal", []uint16{1}}, {"1:2:4", []uint16{1, 2, 4}}}
 
-// ending is what becomes of the flows.
+// ending is the fate of the flows.
 type ending string
 
 const (
@@ -82,7 +81,7 @@ type counted struct {
 	ending    ending
 }
 
-// cases lists them.
+// cases lists the cases.
 func cases(backends []int, weightings []weighting) []counted {
 	var list []counted
 	for _, scheduler := range lb.Schedulers {
@@ -160,7 +159,7 @@ const (
 	clientBits  = 16
 )
 
-// service is that of a case.
+// service is the service of a case.
 func (c counted) service() lb.RoutedService {
 	return harness.Service(lb.Service{VIP: vip.Addr(), Port: vip.Port(), Protocol: lb.TCP, Mode: lb.L2DSR,
 		Scheduler: c.scheduler, TableSize: lb.DefaultTableSize(c.backends)}, firstBackend, c.backends,
@@ -261,7 +260,7 @@ func (c counted) openAndEnd(h *harness.Harness, balancer *datapath.Datapath,
 	return nil
 }
 
-// metrics holds counts against what the backends should have.
+// metrics holds counts against the shares that the backends should have.
 func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]float64, error) {
 	f := fitOf(counts, c.shares())
 	metrics := map[string]float64{
@@ -288,7 +287,7 @@ func (c counted) metrics(service lb.RoutedService, counts []uint64) (map[string]
 	return metrics, nil
 }
 
-// shares are those of new flows that the backends should get, in any unit.
+// shares are the shares of new flows that the backends should get, in any unit.
 func (c counted) shares() []float64 {
 	shares := make([]float64, c.backends)
 	for i := range shares {

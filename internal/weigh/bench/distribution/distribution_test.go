@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestFit compares with what tables of the distribution print, and checks the edges.
+// TestFit compares with printed tables of the distribution, and checks the edges.
 func TestFit(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -41,7 +41,7 @@ func TestFit(t *testing.T) {
 }
 
 // TestMeasure opens few flows with every scheduler, of backends that differ in weight, and in the run of its target of
-// equal ones, too: what a scheduler promises for certain must be so, and chance must look like chance.
+// equal ones, too: the promises of a scheduler must be kept, and chance must look like chance.
 func TestMeasure(t *testing.T) {
 	testenv.Also(t, "test-bench")
 	weights := defaultWeightings[1:]

@@ -7,7 +7,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Room is what a balancer has room for.
+// Room is the capacity of a balancer's tables.
 type Room struct {
 	// Flows that are proven, and Unproven ones; 0 means the default.
 	Flows, Unproven uint32

@@ -18,7 +18,7 @@ const (
 	ipv6Length  = 40
 	// frameLength leaves room for the headers of every family and protocol.
 	frameLength = 128
-	// pieceLength is what the harness writes at once.
+	// pieceLength is the number of bytes that the harness writes at once.
 	pieceLength = 8
 )
 

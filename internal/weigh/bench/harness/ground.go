@@ -39,8 +39,8 @@ func Addresses(first netip.Addr, n int) []netip.Addr {
 	return list
 }
 
-// Service is one with so many backends, from an address on, that are all up. Of n
-// weights, those of the backends are the weights in turn; none means that all are 1.
+// Service is a service with so many backends, from an address on, that are all up. Of n weights, those of the backends
+// are the weights in turn; none means that all are 1.
 func Service(s lb.Service, first netip.Addr, backends int, weights ...uint16) lb.RoutedService {
 	made := lb.RoutedService{Service: s}
 	if made.Name == "" {

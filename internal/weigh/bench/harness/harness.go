@@ -118,8 +118,8 @@ func (h *Harness) SendAtLeast(program *ebpf.Program, s Stream, packets uint32) e
 	return err
 }
 
-// Returned sends the first packet of a stream to a program, and returns what the program returned, as the kernel
-// takes it: an XDP action, or a TC verdict.
+// Returned sends the first packet of a stream to a program, and returns the program's return code, as the kernel takes
+// it: an XDP action, or a TC verdict.
 func (h *Harness) Returned(program *ebpf.Program, s Stream) (uint32, error) {
 	if err := h.aim(program, s); err != nil {
 		return 0, err
@@ -171,7 +171,7 @@ func (h *Harness) Next() (uint32, error) {
 // ErrInterrupted says that a signal came, and the kernel ran more packets than asked.
 var ErrInterrupted = errors.New("interrupted by a signal")
 
-// The programs of the harness, by what they do with the flows.
+// The programs of the harness, by their use of the flows.
 const (
 	entryCount  = "harness"
 	entryRecord = "record"

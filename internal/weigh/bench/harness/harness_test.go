@@ -77,8 +77,7 @@ func TestHarnessFlows(t *testing.T) {
 	})
 }
 
-// TestHarnessRestores: after a program that moved the packet's start, the next
-// run's packet is what it should be.
+// TestHarnessRestores: after a program that moved the packet's start, the next run's packet is as it should be.
 func TestHarnessRestores(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		h := load4(t, hook)
@@ -121,7 +120,7 @@ func TestOtherFlows(t *testing.T) {
 	}
 }
 
-// TestFlow: what a stream says of its flows is what the harness sends.
+// TestFlow: the harness sends the flows that a stream describes.
 func TestFlow(t *testing.T) {
 	h := load4(t, lb.HookXDP)
 	for name, stream := range map[string]Stream{

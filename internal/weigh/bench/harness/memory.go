@@ -16,11 +16,11 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Maps is the kernel memory that the maps of a program take, by their names, in bytes:
-// what the kernel itself says of each (memlock in fdinfo).
+// Maps is the kernel memory that the maps of a program take, by their names, in bytes: the kernel's own figure of each
+// (memlock in fdinfo).
 type Maps map[string]uint64
 
-// Total is that of all.
+// Total is the memory of all maps, in bytes.
 func (m Maps) Total() (bytes uint64) {
 	for _, b := range m {
 		bytes += b
@@ -65,7 +65,7 @@ func EachMap(program *ebpf.Program, f func(name string, m *ebpf.Map) error) erro
 	return nil
 }
 
-// memlock reads a field of what the kernel says of an open map.
+// memlock reads a field of the kernel's description of an open map.
 func memlock(fd int) (uint64, error) {
 	path := fmt.Sprintf("/proc/self/fdinfo/%d", fd)
 	value, err := field(path, "memlock:")

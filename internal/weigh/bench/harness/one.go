@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Unsent is what One returns for a packet that was not sent on.
+// Unsent is the result of One for a packet that was not sent on.
 const Unsent = ^uint32(0)
 
 // One sends a single frame through a program, without the harness around it, and returns

@@ -10,7 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// firstPort is that of the flows from 0 on.
+// firstPort is the client's port in the flows from 0 on.
 const firstPort = 1024
 
 // Tuple is a flow as its packets bear it: of each address the last four bytes, as
@@ -43,12 +43,12 @@ func (s Stream) Flow(n uint32) Tuple {
 	return t
 }
 
-// Turned is the tuple of what comes back.
+// Turned is the tuple of replies.
 func (t Tuple) Turned() Tuple {
 	return Tuple{t.Destination, t.Source, t.DestinationPort, t.SourcePort}
 }
 
-// Seen is what a program made of a packet.
+// Seen is a packet after a program.
 type Seen struct {
 	Tuple
 	// To is the frame's destination: of its MAC address the last four bytes, as
@@ -70,8 +70,8 @@ const (
 	recordedSeen   = 24
 )
 
-// Record sends one packet of each of the stream's first flows through a program
-// and returns what became of them. A flow more may be sent.
+// Record sends one packet of each of the stream's first flows through a program and returns the packets that come out.
+// A flow more may be sent.
 func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen, error) {
 	if flows > h.room-h.recorded {
 		return nil, fmt.Errorf("recording %d flows: the harness has room for %d", flows, h.room-h.recorded)
@@ -85,7 +85,7 @@ func (h *Harness) Record(program *ebpf.Program, s Stream, flows uint32) ([]Seen,
 		if err := h.aim(program, s); err != nil {
 			return 0, err
 		}
-		// Each run notes what became of the one before.
+		// Each run notes the result of the one before.
 		return h.run(entryRecord, s.Frame, flows+1)
 	}); err != nil {
 		return nil, err

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/kind/wire"
 )
 
-// A new kind is a line here.
+// init registers the kinds of loads: a new kind is a word here.
 func init() {
 	bench.Register(web.AB, web.Wrk, bulk.Kind, transact.CRR, transact.RR, paced.Kind, change.Kind, flood.Kind,
 		wire.Kind, dns.Kind)

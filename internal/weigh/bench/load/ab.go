@@ -25,12 +25,22 @@ const (
 	abRequestsPerSecond = 200_000
 )
 
-func (AB) Name() string        { return "ab" }
-func (AB) VersionFlag() string { return "-V" }
-func (AB) Timed() bool         { return true }
-func (AB) Counted() bool       { return true }
-func (AB) Bulk() bool          { return false }
+// Name returns the generator's name in a suite, which is also the program's.
+func (AB) Name() string { return "ab" }
 
+// VersionFlag returns the argument by which ab tells its version.
+func (AB) VersionFlag() string { return "-V" }
+
+// Timed says that ab can stop after a time.
+func (AB) Timed() bool { return true }
+
+// Counted says that ab can stop after a number of requests.
+func (AB) Counted() bool { return true }
+
+// Bulk says that ab makes requests, and transfers nothing in bulk.
+func (AB) Bulk() bool { return false }
+
+// Obstacle bounds the connections by those that ab can hold, and by open files and ports.
 func (AB) Obstacle(share Share, limits probe.Limits) string {
 	if share.Concurrency > abMaxConcurrency {
 		return fmt.Sprintf("%d connections per client: ab can hold %d", share.Concurrency, abMaxConcurrency)
@@ -40,6 +50,7 @@ func (AB) Obstacle(share Share, limits probe.Limits) string {
 
 func (AB) percentiles(share Share) string { return filepath.Join(share.Dir, "percentiles.csv") }
 
+// Prepare removes the table of percentiles of an earlier trial.
 func (k AB) Prepare(share Share) ([]string, error) {
 	// A table left by an earlier trial must not be taken for this one's.
 	if err := removeIfThere(k.percentiles(share)); err != nil {
@@ -57,6 +68,7 @@ func (k AB) Prepare(share Share) ([]string, error) {
 	return append(args, "-n", strconv.Itoa(requests), share.URL), nil
 }
 
+// Parse reads ab's report, and the latencies from its table of percentiles.
 func (k AB) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseAB(stdout)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 // ErrOutput says that a generator wrote something other than its report.
 var ErrOutput = errors.New("not the report of the load generator")
 
-// abReport is what ab prints at its end.
+// abReport is ab's report at its end.
 type abReport struct {
 	Taken    time.Duration
 	Complete uint64

@@ -32,11 +32,20 @@ type DNSPerf struct {
 // DNSPerfTimeout is dnsperf's own.
 const DNSPerfTimeout = 5 * time.Second
 
-func (DNSPerf) Name() string        { return "dnsperf" }
+// Name returns the generator's name in a suite, which is also the program's.
+func (DNSPerf) Name() string { return "dnsperf" }
+
+// VersionFlag returns the argument by which dnsperf tells its version.
 func (DNSPerf) VersionFlag() string { return "-h" }
-func (DNSPerf) Timed() bool         { return true }
-func (DNSPerf) Counted() bool       { return false }
-func (DNSPerf) Bulk() bool          { return false }
+
+// Timed says that dnsperf can stop after a time.
+func (DNSPerf) Timed() bool { return true }
+
+// Counted says that dnsperf cannot stop after a number of requests.
+func (DNSPerf) Counted() bool { return false }
+
+// Bulk says that dnsperf makes requests, and transfers nothing in bulk.
+func (DNSPerf) Bulk() bool { return false }
 
 // Obstacle counts a socket for each of dnsperf's clients.
 func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {
@@ -69,8 +78,7 @@ func (k DNSPerf) Prepare(share Share) ([]string, error) {
 	return command, nil
 }
 
-// Parse takes answers without an error for good ones. What was lost is told apart
-// from what was answered wrongly.
+// Parse takes answers without an error for good ones. Lost queries are told apart from wrong answers.
 func (DNSPerf) Parse(_ Share, stdout []byte) (*Outcome, error) {
 	report, err := parseDNSPerf(stdout)
 	if err != nil {

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// dnsperfReport is what we read of what dnsperf prints at its end.
+// dnsperfReport is the part that we read of dnsperf's report.
 type dnsperfReport struct {
 	sent, completed, lost uint64
-	// good are those answered NOERROR; codes is the line that they stand in.
+	// good is the number of queries answered NOERROR; codes is the line that they stand in.
 	good  uint64
 	codes string
 	// runTime is from the first query to the last answer.
@@ -31,7 +31,7 @@ var (
 	dnsperfLatency = regexp.MustCompile(`(?m)^ *Average Latency \(s\): +([\d.]+) \(min ([\d.]+), max ([\d.]+)\)`)
 )
 
-// parseDNSPerf reads what dnsperf printed. Its error wraps ErrOutput.
+// parseDNSPerf reads dnsperf's output. Its error wraps ErrOutput.
 func parseDNSPerf(text []byte) (dnsperfReport, error) {
 	var report dnsperfReport
 	bad := func(format string, args ...any) (dnsperfReport, error) {
@@ -80,6 +80,5 @@ func parseDNSPerf(text []byte) (dnsperfReport, error) {
 	return report, nil
 }
 
-// maxQueries is what no dnsperf can have sent: a hundred million a second for two
-// hours.
+// maxQueries is more than any dnsperf can have sent: a hundred million a second for two hours.
 const maxQueries = 100_000_000 * maxSeconds

@@ -51,20 +51,19 @@ type Drive struct {
 	Before, After func() error
 }
 
-// Result is what all clients together measured.
+// Result has the measurements of all clients together.
 type Result struct {
 	// Requests counts the good ones only, Failed all others.
 	Requests, Failed uint64
-	// Transfer is what a bulk load moved: the sum of the clients' rates.
+	// Transfer is the transfer of a bulk load: the sum of the clients' rates.
 	Transfer Transfer
-	// Duration is the time from the first request of any client to the last
-	// answer to any. A client's end is when its process ended, its start is that
-	// less what it says it took: what it does between its last answer and its end
+	// Duration is the time from the first request of any client to the last answer to any. A client's end is when its
+	// process ended, its start is that less the time that it reports: its work between its last answer and its end
 	// (milliseconds) moves both and stays out of the sum.
 	Duration time.Duration
 	Latency  *Latency
-	// Waits and Lost are the Outcomes' together, PerSecond the sum of the rates of
-	// good requests over what each client took.
+	// Waits and Lost are the Outcomes' together, PerSecond the sum of the rates of good requests over each client's
+	// time.
 	Waits     Waits
 	Lost      uint64
 	PerSecond float64
@@ -276,7 +275,7 @@ func (r *runner) closeHere() {
 	}
 }
 
-// collect merges what the clients measured.
+// collect merges the clients' measurements.
 func (d Drive) collect(runners []*runner) *Result {
 	result := &Result{Latency: newLatency()}
 	var problems, notes byClient
@@ -320,7 +319,7 @@ func (d Drive) collect(runners []*runner) *Result {
 	return result
 }
 
-// outcome reads what the client's generator measured, or says why it cannot.
+// outcome reads the report of the client's generator, or says why it cannot.
 func (r *runner) outcome(d Drive) (*Outcome, error) {
 	if r.far != nil && !r.hung {
 		return r.far.outcome()

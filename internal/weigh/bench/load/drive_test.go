@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// shell is a kind whose generator is a shell script that prints "REQUESTS
-// MILLISECONDS": what Drive does must not depend on a real one.
+// shell is a kind whose generator is a shell script that prints "REQUESTS MILLISECONDS": Drive must not depend on a
+// real one.
 type shell struct{ script string }
 
 func (shell) Name() string                        { return "shell" }

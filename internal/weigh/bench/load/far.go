@@ -26,7 +26,7 @@ var standing = struct {
 	runners map[*lab.Host]*runner
 }{runners: map[*lab.Host]*runner{}}
 
-// farStand is what a worker is told to bring to its gate.
+// farStand describes the generator that a worker is to bring to its gate.
 type farStand struct {
 	Kind     string
 	Settings json.RawMessage
@@ -61,7 +61,7 @@ type farGo struct {
 	Bound time.Duration
 }
 
-// farEnd is what became of it.
+// farEnd is the end of a generator on a machine.
 type farEnd struct {
 	// Ended is when it did, on its machine's clock. Late is how much later than told it
 	// was released.
@@ -142,8 +142,7 @@ func StartOn(host *lab.Host, cpus ...int) func(context.Context, []string, io.Wri
 // farRunner is a client's generator on another machine. It is the runner's Process.
 type farRunner struct {
 	host *lab.Host
-	// offset is what that machine's clock is ahead of ours, uncertain by half of the
-	// shortest way there and back.
+	// offset is how far that machine's clock is ahead of ours, uncertain by half of the shortest way there and back.
 	offset, uncertain time.Duration
 	done              chan struct{}
 	end               farEnd
@@ -213,7 +212,7 @@ func (f *farRunner) Stop(ctx context.Context) error {
 	return err
 }
 
-// closeFar ends what stands or runs on the machine.
+// closeFar ends the process that stands at its gate, or runs, on the machine.
 func (r *runner) closeFar() {
 	if r.far.done != nil {
 		select {
@@ -227,8 +226,7 @@ func (r *runner) closeFar() {
 	_ = r.far.Stop(ctx) // if it is lost, its worker ends what it started
 }
 
-// farGrace is what a machine may take beyond its generator's bound, to end it and to
-// say what came of it.
+// farGrace is how long a machine may take beyond its generator's bound, to end it and to report the result.
 const farGrace = 15 * time.Second
 
 // releaseLead is how long ahead machines are told when to begin.

@@ -21,16 +21,25 @@ const (
 	iperf3MaxStreams = 128
 	// iperf3ConnectMs is how long it may take to connect.
 	iperf3ConnectMs = 5000
-	// iperf3TrialBytes are what a trial transfer moves, enough for many full
-	// packets both ways through whatever is between.
+	// iperf3TrialBytes is the size of a trial transfer, enough for many full packets both ways through whatever is
+	// between.
 	iperf3TrialBytes = 1 << 20
 )
 
-func (IPerf3) Name() string        { return "iperf3" }
+// Name returns the generator's name in a suite, which is also the program's.
+func (IPerf3) Name() string { return "iperf3" }
+
+// VersionFlag returns the argument by which iperf3 tells its version.
 func (IPerf3) VersionFlag() string { return "--version" }
-func (IPerf3) Timed() bool         { return true }
-func (IPerf3) Counted() bool       { return false }
-func (IPerf3) Bulk() bool          { return true }
+
+// Timed says that iperf3 can stop after a time.
+func (IPerf3) Timed() bool { return true }
+
+// Counted says that iperf3 cannot stop after a number of requests.
+func (IPerf3) Counted() bool { return false }
+
+// Bulk says that iperf3 transfers bytes to a server of its own kind.
+func (IPerf3) Bulk() bool { return true }
 
 // Obstacle counts the control connection too.
 func (IPerf3) Obstacle(share Share, limits probe.Limits) string {
@@ -81,8 +90,8 @@ func (k IPerf3) Prepare(share Share) ([]string, error) {
 	return command, nil
 }
 
-// Parse takes what the server received as what was moved: what the client sent
-// may still be on the way when it ends.
+// Parse takes the bytes that the server received for those moved: bytes that the client sent may still be on the way
+// when it ends.
 func (IPerf3) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseIPerf3(stdout)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"fmt"
 )
 
-// iperf3Report is what we read of the JSON that `iperf3 -J` prints. It has an
-// error where the transfer failed, with whatever it knew until then.
+// iperf3Report is the part that we read of the JSON of `iperf3 -J`. It has an error where the transfer failed, with its
+// counts until then.
 type iperf3Report struct {
 	Start struct {
 		Connected []struct{} `json:"connected"`
@@ -30,14 +30,14 @@ type iperf3Sum struct {
 	Retransmits   uint64  `json:"retransmits"`
 }
 
-// What no machine can have moved: an hour at 10 Tbit/s.
+// More than any machine can have moved: an hour at 10 Tbit/s.
 const (
 	maxSeconds       = 2 * 3600
 	maxBitsPerSecond = 1e13
 	maxBytes         = uint64(maxBitsPerSecond / 8 * maxSeconds)
 )
 
-// parseIPerf3 reads what iperf3 printed. Its error wraps ErrOutput.
+// parseIPerf3 reads iperf3's output. Its error wraps ErrOutput.
 func parseIPerf3(text []byte) (iperf3Report, error) {
 	var report iperf3Report
 	if err := json.Unmarshal(text, &report); err != nil {

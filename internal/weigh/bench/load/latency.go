@@ -14,11 +14,9 @@ import (
 
 // Latency is a distribution of latencies as clients saw them.
 //
-// Every request is recorded in a histogram of microseconds with three
-// significant digits (HdrHistogram), so merging two of them weights each by its
-// requests, and a percentile of the merged one is off by at most 0.1 % of the
-// value on top of what the generator itself rounded away (see quantiles).
-// Minimum, maximum and mean are kept beside it and are not rounded.
+// Every request is recorded in a histogram of microseconds with three significant digits (HdrHistogram), so merging two
+// of them weights each by its requests, and a percentile of the merged one is off by at most 0.1 % of the value on top
+// of the generator's own rounding (see quantiles). Minimum, maximum and mean are kept beside it and are not rounded.
 type Latency struct {
 	histogram *hdrhistogram.Histogram
 	min, max  float64

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package load drives servers from many clients at once with the load generators
-// of the trade, and reads what they measured.
+// Package load drives servers from many clients at once with the load generators of the trade, and reads their reports.
 package load
 
 import (
@@ -13,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// Kind is a load generator: a program, and what must be known of it.
+// Kind is a load generator: a program, with its abilities and its formats.
 type Kind interface {
 	// Name is the kind's name in a suite, and the program's.
 	Name() string
@@ -26,13 +25,13 @@ type Kind interface {
 	// Bulk says that the generator transfers bytes to a server of its own kind,
 	// and does not make requests of a web server.
 	Bulk() bool
-	// Obstacle says what keeps the machine from carrying share; empty if nothing.
+	// Obstacle names the limit that keeps the machine from carrying share; empty if there is none.
 	Obstacle(share Share, limits probe.Limits) string
-	// Prepare returns the command line (the program first) that carries share,
-	// and writes to share.Dir what the program needs there.
+	// Prepare returns the command line (the program first) that carries share, and writes the program's files to
+	// share.Dir.
 	Prepare(share Share) ([]string, error)
-	// Parse reads what the program printed and left in share.Dir. An error
-	// says why that is not a report (and wraps ErrOutput then).
+	// Parse reads the program's output and its files in share.Dir. An error says why that is not a report (and wraps
+	// ErrOutput then).
 	Parse(share Share, stdout []byte) (*Outcome, error)
 }
 
@@ -64,24 +63,24 @@ type Share struct {
 // CPUs are a core for a client and one for its server.
 type CPUs struct{ Client, Server int }
 
-// Outcome is what one client's generator measured.
+// Outcome has the measurements of one client's generator.
 type Outcome struct {
 	// Requests counts the good ones only, Failed all others.
 	Requests, Failed uint64
-	// Transfer is what a bulk load moved.
+	// Transfer is the transfer of a bulk load.
 	Transfer Transfer
 	// Taken is the time from the first request to the last answer, as the
 	// generator clocked it.
 	Taken time.Duration
 	// Latency is nil for a bulk load, and where the generator tells no distribution.
 	Latency *Latency
-	// Waits is what it tells then.
+	// Waits are the latencies that it tells then.
 	Waits Waits
 	// Lost counts requests without an answer, where those are no failure of their own.
 	Lost uint64
-	// Problems say what went wrong with failed requests, in words.
+	// Problems describe the causes of failed requests, in words.
 	Problems []string
-	// Notes say what a reader of the latencies must know.
+	// Notes are for a reader of the latencies.
 	Notes []string
 }
 
@@ -101,9 +100,9 @@ func (w *Waits) add(count uint64, other Waits, more uint64) {
 	}
 }
 
-// Transfer is what a bulk load moved.
+// Transfer has the bytes of a bulk load, and their rate.
 type Transfer struct {
-	// Bytes are those that arrived, BitsPerSecond the rate at which they did.
+	// Bytes is the number of bytes that arrived, BitsPerSecond the rate at which they did.
 	Bytes         uint64
 	BitsPerSecond float64
 	// Retransmits are the TCP segments that were sent again.
@@ -154,12 +153,11 @@ func kindOf(name string, settings []byte) (Kind, error) {
 	return of(settings)
 }
 
-// spareFiles is what a generator opens besides its connections: standard
-// streams, an epoll instance, libraries' files.
+// spareFiles are the files that a generator opens besides its connections: standard streams, an epoll instance,
+// libraries' files.
 const spareFiles = 32
 
-// Obstacle is what the machine has against share for any program that holds
-// one socket a connection.
+// Obstacle names the machine's limit that share exceeds, for any program that holds one socket a connection.
 func Obstacle(program string, share Share, limits probe.Limits) string {
 	files := uint64(share.Concurrency) + spareFiles
 	switch {

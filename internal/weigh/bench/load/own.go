@@ -8,12 +8,12 @@ import (
 	"slices"
 )
 
-// What generators share that are the jeoul binary itself (paced, transact): a client prints a
-// report as JSON, which is read where the trial is run.
+// Parts that generators share that are the jeoul binary itself (paced, transact): a client prints a report as JSON,
+// which is read where the trial is run.
 
-// Failures are what a client's report says of what failed.
+// Failures is the part of a client's report about failed requests.
 type Failures struct {
-	// Failed counts them.
+	// Failed counts the failed requests.
 	Failed uint64 `json:"failed"`
 	// Why says for some of them why: different reasons, maxWhy at most.
 	Why []string `json:"why,omitempty"`
@@ -22,7 +22,7 @@ type Failures struct {
 // maxWhy is how many reasons are kept.
 const maxWhy = 5
 
-// Fail counts one that failed for a reason.
+// Fail counts a request that failed for a reason.
 func (f *Failures) Fail(err error) {
 	f.Failed++
 	f.Why = withReason(f.Why, err.Error())

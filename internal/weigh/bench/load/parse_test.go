@@ -99,7 +99,7 @@ func TestPercentilesOfAB(t *testing.T) {
 	if l.Count() != 29443 {
 		t.Errorf("%d requests recorded, want 29443", l.Count())
 	}
-	// What the table itself says, which a person can look up there.
+	// The figures of the table itself, which a person can look up there.
 	near(t, "min", l.MinMs(), 0.219)
 	near(t, "p99", l.Ms(99), 3.074)
 	near(t, "max", l.MaxMs(), 9.288)
@@ -107,7 +107,7 @@ func TestPercentilesOfAB(t *testing.T) {
 }
 
 func TestPercentilesOfOneRequest(t *testing.T) {
-	// What ab wrote of one request that took 46.467 ms.
+	// The table of ab for one request that took 46.467 ms.
 	text := "Percentage served,Time in ms\n"
 	for i := range 101 {
 		ms := "46.467"

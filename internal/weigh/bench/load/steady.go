@@ -20,8 +20,7 @@ import (
 // a fixed rate: an open loop. A request counts from when it was to be sent, so
 // that one which had to wait for an earlier answer shows its whole delay.
 type Steady struct {
-	// Target is a web server, or what passes for one, and Path what is asked for:
-	// a file of FileBytes.
+	// Target is a web server, or a balancer before one, and Path the path that is asked for: a file of FileBytes.
 	Target    netip.AddrPort
 	Path      string
 	FileBytes int
@@ -51,7 +50,7 @@ const (
 	// SteadyPatience is how long an answer may take, if nothing else is given. It is longer than the first two
 	// times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
 	SteadyPatience = 4 * time.Second
-	// SteadyMaxPatience bounds what can be given.
+	// SteadyMaxPatience bounds the patience that can be given.
 	SteadyMaxPatience = 5 * time.Minute
 	// steadyMaxAnswer is the most that an answer may have, headers included.
 	steadyMaxAnswer = 4096
@@ -65,7 +64,7 @@ const (
 // ErrSteady says that a steady client could not begin.
 var ErrSteady = errors.New("the connections could not all be opened")
 
-// Check returns what is impossible in s.
+// Check returns the first impossible setting of s as an error.
 func (s Steady) Check() error {
 	total := time.Duration(0)
 	for _, phase := range s.Phases {
@@ -89,12 +88,12 @@ func (s Steady) Check() error {
 	return nil
 }
 
-// SteadyReport is what a steady client saw.
+// SteadyReport is the report of a steady client.
 type SteadyReport struct {
 	Phases []PhaseReport `json:"phases"`
 }
 
-// PhaseReport is what happened to the requests of a phase.
+// PhaseReport has the results of a phase's requests.
 type PhaseReport struct {
 	Name    string  `json:"name"`
 	Seconds float64 `json:"seconds"`
@@ -114,7 +113,7 @@ type PhaseReport struct {
 	Opened     uint64   `json:"opened"`
 	NotOpened  uint64   `json:"not_opened"`
 	NewLatency *Latency `json:"new_latency"`
-	// Why says for some of what failed why it did.
+	// Why has the reasons of some failures.
 	Why []string `json:"why,omitempty"`
 }
 
@@ -135,8 +134,8 @@ func (p *PhaseReport) because(format string, args ...any) {
 	p.Why = withReason(p.Why, fmt.Sprintf(format, args...))
 }
 
-// ParseSteady reads what a steady client printed: a line when its connections were
-// open, one for each phase that it was told to end, and its report. Its error wraps ErrOutput.
+// ParseSteady reads the output of a steady client: a line when its connections were open, one for each phase that it
+// was told to end, and its report. Its error wraps ErrOutput.
 func ParseSteady(text []byte) (*SteadyReport, error) {
 	_, report, ok := bytes.Cut(text, []byte("\n"))
 	if !ok {
@@ -178,7 +177,7 @@ func (l *Latency) MarshalJSON() ([]byte, error) {
 	return json.Marshal(latencyText{Histogram: histogram, MinUs: l.min, MaxUs: l.max, SumUs: l.sum})
 }
 
-// UnmarshalJSON reads what MarshalJSON wrote.
+// UnmarshalJSON reads the JSON of MarshalJSON.
 func (l *Latency) UnmarshalJSON(data []byte) error {
 	var text latencyText
 	if err := json.Unmarshal(data, &text); err != nil {

@@ -43,7 +43,7 @@ func steadyOf(target netip.AddrPort) Steady {
 	}
 }
 
-// runAndRead runs a client and reads what it printed.
+// runAndRead runs a client and reads its output.
 func (s Steady) runAndRead(t *testing.T) *SteadyReport {
 	t.Helper()
 	var out bytes.Buffer
@@ -90,7 +90,7 @@ func TestSteady(t *testing.T) {
 	}
 }
 
-// lines are those that a client writes.
+// lines are the lines that a client writes.
 type lines chan string
 
 func (l lines) Write(text []byte) (int, error) {
@@ -201,7 +201,7 @@ func TestSteadyLosses(t *testing.T) {
 			if lost != 1 || all != 1 {
 				t.Errorf("%d connections lost so, %d in all; want 1", lost, all)
 			}
-			// What the lost connection was to ask is counted too.
+			// The requests that the lost connection was to make are counted too.
 			if unanswered == 0 || answered+unanswered < 87 || answered+unanswered > 88 {
 				t.Errorf("%d requests answered and %d not, want 87 or 88", answered, unanswered)
 			}

@@ -18,9 +18,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// steadyRun is a steady client on its way: one thread that waits for sockets and
-// for a timer. Go's own timers and its poller add up to a millisecond where the
-// process is idle, which would hide what is to be measured.
+// steadyRun is a steady client on its way: one thread that waits for sockets and for a timer. Go's own timers and its
+// poller add up to a millisecond where the process is idle, which would hide the latencies that are to be measured.
 type steadyRun struct {
 	Steady
 	epoll, timer int
@@ -42,7 +41,7 @@ type steadyRun struct {
 // steadyConn is a connection.
 type steadyConn struct {
 	fd int
-	// fresh says that it is a new one, for one request.
+	// fresh says that it is a new connection, for one request.
 	fresh bool
 	// lost says that it is closed.
 	lost bool
@@ -50,8 +49,7 @@ type steadyConn struct {
 	waiting bool
 	// due are when requests were or are to be sent, from the beginning.
 	due []time.Duration
-	// answer is what has come of the answer, and length its whole length, headers
-	// included; 0 while unknown.
+	// answer is the part of the answer that has come, and length its whole length, headers included; 0 while unknown.
 	answer []byte
 	length int
 }
@@ -93,7 +91,7 @@ func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (
 	return &SteadyReport{Phases: r.phases}, nil
 }
 
-// listen has what comes in next end phases.
+// listen has signals from next end phases.
 func (r *steadyRun) listen(next <-chan os.Signal) (stop func(), err error) {
 	if r.told, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK|unix.EFD_SEMAPHORE); err != nil {
 		return nil, fmt.Errorf("waiting to be told: %w", err)
@@ -323,7 +321,7 @@ func (r *steadyRun) setTimer(now, last time.Duration) error {
 	return nil
 }
 
-// ask sends what is due by now.
+// ask sends the requests that are due by now.
 func (r *steadyRun) ask(now time.Duration) {
 	for due := r.requestDue(r.asked); due < now; due = r.requestDue(r.asked) {
 		c := r.open[r.asked%r.Connections]
@@ -394,7 +392,7 @@ func (r *steadyRun) openNew(due time.Duration) {
 	}
 }
 
-// handle does what a connection is ready for.
+// handle carries out the events of a connection.
 func (r *steadyRun) handle(c *steadyConn, events uint32) {
 	if c.fresh && !c.waiting {
 		failed, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
@@ -429,7 +427,7 @@ func (r *steadyRun) handle(c *steadyConn, events uint32) {
 	}
 }
 
-// answered counts an answer, and sends what had to wait for it.
+// answered counts an answer, and sends the request that had to wait for it.
 func (r *steadyRun) answered(c *steadyConn) {
 	due := c.due[0]
 	phase := r.at(due)
@@ -480,7 +478,7 @@ func (r *steadyRun) lose(c *steadyConn, why error) {
 	r.forget(c)
 }
 
-// finish counts what was not answered in time, and how long phases were.
+// finish counts requests that were not answered in time, and how long phases were.
 func (r *steadyRun) finish() {
 	began := time.Duration(0)
 	for i, end := range r.ends {

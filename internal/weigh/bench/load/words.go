@@ -9,8 +9,7 @@ import (
 	"sync"
 )
 
-// byClient collects messages, each with the clients that it is about: what goes
-// wrong on one often goes wrong on all.
+// byClient collects messages, each with the clients that it is about: an error of one is often one of all.
 type byClient struct {
 	messages []string
 	clients  map[string][]string
@@ -42,8 +41,8 @@ func (b *byClient) lines() []string {
 	return lines
 }
 
-// lastWords returns the end of what the process wrote to its standard error,
-// or else to its standard output, on one line, behind a semicolon.
+// lastWords returns the end of the process's standard error, or else of its standard output, on one line, behind a
+// semicolon.
 func (r *runner) lastWords() string {
 	const most = 300
 	for _, from := range []*capped{&r.stderr, &r.stdout} {
@@ -75,7 +74,7 @@ func (c *capped) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// Bytes returns a copy of what was kept.
+// Bytes returns a copy of the bytes kept.
 func (c *capped) Bytes() []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,14 +25,25 @@ var wrkScript []byte
 // bounds wrk's table of latencies.
 const wrkTimeoutSeconds = 10
 
-func (Wrk) Name() string        { return "wrk" }
-func (Wrk) VersionFlag() string { return "-v" }
-func (Wrk) Timed() bool         { return true }
-func (Wrk) Counted() bool       { return false }
-func (Wrk) Bulk() bool          { return false }
+// Name returns the generator's name in a suite, which is also the program's.
+func (Wrk) Name() string { return "wrk" }
 
+// VersionFlag returns the argument by which wrk tells its version.
+func (Wrk) VersionFlag() string { return "-v" }
+
+// Timed says that wrk can stop after a time.
+func (Wrk) Timed() bool { return true }
+
+// Counted says that wrk cannot stop after a number of requests.
+func (Wrk) Counted() bool { return false }
+
+// Bulk says that wrk makes requests, and transfers nothing in bulk.
+func (Wrk) Bulk() bool { return false }
+
+// Obstacle counts open files and ports.
 func (Wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }
 
+// Prepare writes the script that prints the report.
 func (Wrk) Prepare(share Share) ([]string, error) {
 	script := filepath.Join(share.Dir, "wrk.lua")
 	if err := os.WriteFile(script, wrkScript, 0o644); err != nil {
@@ -45,6 +56,7 @@ func (Wrk) Prepare(share Share) ([]string, error) {
 		"--timeout", strconv.Itoa(wrkTimeoutSeconds) + "s", "-s", script, share.URL}, nil
 }
 
+// Parse reads the line that the script has printed.
 func (Wrk) Parse(share Share, stdout []byte) (*Outcome, error) {
 	report, err := parseWrk(stdout)
 	if err != nil {

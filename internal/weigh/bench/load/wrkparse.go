@@ -32,8 +32,7 @@ func (r wrkReport) failed() uint64 {
 	return r.Errors.Connect + r.Errors.Read + r.Errors.Write + r.Errors.Status + r.Errors.Timeout
 }
 
-// parseWrk finds the script's line in what wrk printed. Its error wraps
-// ErrOutput.
+// parseWrk finds the script's line in wrk's output. Its error wraps ErrOutput.
 func parseWrk(text []byte) (wrkReport, error) {
 	start := bytes.LastIndex(text, []byte("\n{\"requests\":"))
 	if start < 0 {
@@ -56,15 +55,12 @@ func parseWrk(text []byte) (wrkReport, error) {
 	return report, nil
 }
 
-// latency returns what wrk measured, and false where wrk's correction is still
-// in it.
+// latency returns wrk's measurements, and false where wrk's correction is still in them.
 //
-// At its end wrk adds requests that it never made (stats.c, stats_correct): for
-// each one that took at least twice the mean interval between two requests of
-// a connection, more of them at each whole interval below. That answers
-// another question than what clients saw. The table holds the sum, and because
-// a request only ever adds to entries below it, going down from the top and
-// taking away what each entry added gives back the measured ones exactly.
+// At its end wrk adds requests that it never made (stats.c, stats_correct): for each one that took at least twice the
+// mean interval between two requests of a connection, more of them at each whole interval below. The result is not the
+// latency that clients saw. The table holds the sum, and because a request only ever adds to entries below it, going
+// down from the top and taking away what each entry added gives back the measured ones exactly.
 func (r wrkReport) latency(connections uint64) (l *Latency, measured bool, err error) {
 	if r.Latencies == nil {
 		points := make([]quantile, len(r.Percentiles))

@@ -13,8 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// What struct flow_bucket begins with: two bytes for each of eight flows, 0 where
-// there is none.
+// The beginning of struct flow_bucket: two bytes for each of eight flows, 0 where there is none.
 const (
 	bucketFlows = 8
 	tagLength   = 2

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package memory measures what it costs in kernel memory to remember a flow. The flows
-// are opened and proven in the data plane itself, through BPF_PROG_TEST_RUN, and counted
-// in the tables as the kernel has them.
+// Package memory measures the kernel memory of remembered flows. The flows are opened and proven in the data plane
+// itself, through BPF_PROG_TEST_RUN, and counted in the tables as the kernel has them.
 package memory
 
 import (
@@ -29,10 +28,10 @@ type Options struct {
 	settled func(context.Context) (uint64, error)
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "memory"
 
-// What is measured: in TC the kernel needs no time to begin and to end a run.
+// The object of the measurement: in TC the kernel needs no time to begin and to end a run.
 const (
 	hook    = lb.HookTC
 	subject = "jeoul-l2dsr-tc"
@@ -41,7 +40,7 @@ const (
 // ErrFlows says that one of Options.Flows is out of range.
 var ErrFlows = errors.New("the number of flows must be from 1 to 100 million")
 
-// mostFlows is what a machine has room for that is not large.
+// mostFlows is a number of flows for which a machine has room that is not large.
 const mostFlows = 100_000_000
 
 // stage is how far flows have come.
@@ -127,7 +126,7 @@ func Measure(ctx context.Context, options Options) (trials []results.Trial, err 
 	return trials, err
 }
 
-// The service and its backends.
+// backends is the number of the service's backends.
 const backends = 25
 
 var (
@@ -142,8 +141,8 @@ func (s stored) addresses() (client netip.Addr, vip netip.AddrPort, backend neti
 	return harness.Client4, netip.AddrPortFrom(harness.VIP4(1), 80), backend4
 }
 
-// room is what the balancer is configured with: for the flows of the case as many as
-// there are, for the others what is the default.
+// room is the capacity of the balancer's tables: for the flows of the case as many as there are, for the others the
+// default.
 func (s stored) room() harness.Room {
 	switch {
 	case !s.scheduler.Remembers():
@@ -187,7 +186,7 @@ func (s stored) measure(ctx context.Context, h *harness.Harness,
 	return s.metrics(before, after, bare-full), nil
 }
 
-// taken is what the tables take, and hold.
+// taken has the tables' memory and flows.
 type taken struct {
 	// bytes of the table that the flows of a stage are in, and of all maps.
 	bytes map[stage]uint64
@@ -195,7 +194,7 @@ type taken struct {
 	flows uint64
 }
 
-// tables are the names that the kernel has of them.
+// tables are the kernel's names of the tables.
 var tables = map[string]stage{"flows": proven, "newcomers": unproven}
 
 // take looks at a balancer's tables.
@@ -213,7 +212,7 @@ func take(balancer *datapath.Datapath) (taken, error) {
 	return t, err
 }
 
-// metrics says what the flows of a case cost.
+// metrics gives the memory of a case's flows.
 func (s stored) metrics(before, after taken, gone uint64) map[string]float64 {
 	m := map[string]float64{
 		results.FlowsSent:       float64(s.flows),

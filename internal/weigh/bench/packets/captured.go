@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// captured are what captures ask for while packets are measured, by name: one packet in a thousand, and what none of
-// the packets is, told by its address or by how it ends.
+// captured are the filters of captures while packets are measured, by name: one packet in a thousand, and a filter that
+// none of the packets passes, by its address or by its outcome.
 var captured = map[string]capture.Filter{
 	"1 in 1000":     {Filter: trace.Filter{Sample: 1000}},
 	"other clients": {Filter: trace.Filter{Source: netip.MustParsePrefix("203.0.113.0/24")}},
@@ -26,7 +26,7 @@ type capturing struct {
 	result chan error
 }
 
-// startCapture has a balancer capture what a setup says, and returns when it does; nil: nothing is captured.
+// startCapture has a balancer capture packets by a setup's filter, and returns when it does; nil: nothing is captured.
 func startCapture(balancer *datapath.Datapath, s setup) (*capturing, error) {
 	if s.captured == "" {
 		return nil, nil

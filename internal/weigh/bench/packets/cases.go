@@ -19,10 +19,10 @@ import (
 // server has; a million.
 var defaultFlowCounts = []uint32{1, 1 << 14, 1 << 20}
 
-// scheduledModes are those in which every scheduler is measured.
+// scheduledModes are the modes in which every scheduler is measured.
 var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
 
-// flowKind says what the packets of a case are to the balancer.
+// flowKind is the state of a case's flows in the balancer.
 type flowKind string
 
 const (
@@ -34,7 +34,7 @@ const (
 	foreign flowKind = "foreign"
 )
 
-// change says what a change of the backends is to the flows of a case.
+// change is the effect of a change of the backends on the flows of a case.
 type change string
 
 const (
@@ -48,7 +48,7 @@ const (
 
 // measured is a figure to be measured: a program under a stream of packets.
 type measured struct {
-	// subject is that of a baseline, or jeoul-MODE-HOOK.
+	// subject is the name of a baseline, or jeoul-MODE-HOOK.
 	subject string
 	hook    lb.Hook
 	// mode is empty for a baseline.
@@ -63,7 +63,7 @@ type measured struct {
 	frame    harness.Frame
 	// outer is the family of a tunnel's packets.
 	outer family
-	// compared says that the setup is what the case is about.
+	// compared says that the case is about the setup.
 	compared bool
 	// tag says that frames have a VLAN tag.
 	tag bool
@@ -71,9 +71,8 @@ type measured struct {
 	prime []harness.Frame
 	// object is the case of a setup, where the subject is not ours.
 	object *object.Case
-	// request, where set, is sent through all flows, which are known, before
-	// measuring, and what the balancer makes of it decides the addresses and
-	// ports of frame, which is a reply.
+	// request, where set, is sent through all flows, which are known, before measuring, and the balancer's translation
+	// of it decides the addresses and ports of frame, which is a reply.
 	request *harness.Frame
 }
 
@@ -153,7 +152,7 @@ func (m measured) String() string {
 	return strings.Join(words, " ")
 }
 
-// The streams of packets. A client's address and port are the harness's.
+// request is a packet of a stream: the harness replaces the client's address and port.
 func request(client netip.Addr, vip netip.AddrPort, protocol lb.Protocol, tcpFlags byte) harness.Frame {
 	return harness.NewFrame(netip.AddrPortFrom(client, 0), vip, protocol, tcpFlags)
 }
@@ -168,9 +167,8 @@ func reply(backend, client netip.Addr) harness.Frame {
 		packet.FlagACK).Reply()
 }
 
-// cases lists what is measured in one hook, for each number of flows. The
-// figures of a stream stand next to each other: they are compared, and a
-// shared machine changes its speed in seconds.
+// cases lists the cases that are measured in one hook, for each number of flows. The figures of a stream stand next to
+// each other: they are compared, and a shared machine changes its speed in seconds.
 func cases(hook lb.Hook, flowCounts []uint32) []measured {
 	c := &casebook{hook: hook, counts: flowCounts}
 	c.baselines()
@@ -193,7 +191,7 @@ type casebook struct {
 	list   []measured
 }
 
-// add adds a case for each number of flows, with what every case has in common.
+// add adds a case for each number of flows, with the fields that every case has in common.
 func (c *casebook) add(m measured, counts ...uint32) {
 	m.hook = c.hook
 	if m.mode != "" {
@@ -294,8 +292,7 @@ func (c *casebook) transition() {
 		c.most())
 }
 
-// configured measures the same packets under different configurations: what is
-// configured besides must cost them nothing.
+// configured measures the same packets under different configurations: further services must cost them nothing.
 func (c *casebook) configured() {
 	for _, s := range []setup{oneService, allModes, allSchedulers} {
 		c.add(measured{mode: lb.L2DSR, scheduler: lb.Maglev, kind: known, setup: s, compared: true, frame: ack4(web4)},

@@ -23,8 +23,8 @@ var counted = map[string]string{
 	results.NsEmpty:      results.InstructionsEmpty,
 }
 
-// CountInstructions says what the figures of a run are that was measured in a machine
-// whose clock advances by a nanosecond with each instruction.
+// CountInstructions renames the figures of a run that was measured in a machine whose clock advances by a nanosecond
+// with each instruction.
 func CountInstructions(run *results.Run) {
 	run.Suite, run.Title = countedSuite, countedTitle
 	run.Environment.Notes = slices.Concat(countingNotes, Notes)

@@ -10,8 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestCountInstructions: what a clock measured that counts instructions is no time, in no
-// name and no note.
+// TestCountInstructions: a figure of a clock that counts instructions is no time, in no name and no note.
 func TestCountInstructions(t *testing.T) {
 	run := &results.Run{Suite: "packets", Title: "What a packet costs", Trials: []results.Trial{
 		{Subject: "empty", Load: load, Metrics: metricsOf(238, 238)},

@@ -17,7 +17,7 @@ type Object struct {
 	Setup *object.Setup
 }
 
-// cases are those of a hook, and the object's.
+// cases are the cases of a hook, and the object's.
 func (o Options) cases(hook lb.Hook) []measured {
 	list := cases(hook, o.flowCounts)
 	if o.Object == nil || o.Object.Setup.Hook != hook {
@@ -42,7 +42,7 @@ func (r *rig) load(o *Object) (err error) {
 	return err
 }
 
-// measureObject runs a case of the object once. It fails unless the program returned what the setup says, for a
+// measureObject runs a case of the object once. It fails unless the program's return code was that of the setup, for a
 // packet of the stream before, and counted each as it says: a figure for packets that were dropped would be worth
 // nothing.
 func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
@@ -77,7 +77,7 @@ func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
 	return ns, r.object.Check(before, after, uint64(packets))
 }
 
-// hooks are those that are measured: beside an object, its own.
+// hooks are the hooks that are measured: beside an object, its own.
 func (o Options) hooks() []lb.Hook {
 	if o.Object == nil {
 		return o.Hooks

@@ -17,9 +17,9 @@ import (
 
 // Options say how long to measure.
 type Options struct {
-	// Repeats is how often each figure is found, and Rounds how often it is measured for
-	// that: the fastest counts, for what else runs on a machine, and on the processor that
-	// it shares, can only slow a packet down. The cases of a round follow each other.
+	// Repeats is how often each figure is found, and Rounds how often it is measured for that: the fastest counts, for
+	// other programs on a machine, and on the processor that it shares, can only slow a packet down. The cases of a
+	// round follow each other.
 	Repeats, Rounds int
 	// Packets is how many packets make one figure.
 	Packets uint32
@@ -36,7 +36,7 @@ type Options struct {
 	flowCounts []uint32
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "packets"
 
 // Measure runs every case of every hook, on one CPU and in a network namespace
@@ -107,7 +107,7 @@ func measureAll(ctx context.Context, options Options) ([]results.Trial, error) {
 // ErrNothing says that Options.Only leaves nothing to measure.
 var ErrNothing = errors.New("no figure is left to be measured")
 
-// Cases lists what Options.Only chooses from, a line each.
+// Cases lists the cases that Options.Only chooses from, a line each.
 func Cases(hook lb.Hook) []string {
 	var list []string
 	for _, m := range cases(hook, defaultFlowCounts) {
@@ -143,8 +143,7 @@ func fastest(rounds [][]results.Trial) []results.Trial {
 	return trials
 }
 
-// metricsOf are those of a packet that takes so many nanoseconds, and the empty program
-// so many.
+// metricsOf are the metrics of a packet that takes so many nanoseconds, and the empty program so many.
 func metricsOf(whole, empty float64) map[string]float64 {
 	return map[string]float64{
 		results.NsPerPacket:  whole,
@@ -188,9 +187,8 @@ func measureRound(ctx context.Context, hook lb.Hook, list []measured, options Op
 	return trials, nil
 }
 
-// figures measures a case, and right before it the empty program under the same
-// packets: on a shared machine, what is measured a moment later is measured on
-// another machine.
+// figures measures a case, and right before it the empty program under the same packets: on a shared machine, a moment
+// later the speed is that of another machine.
 func (r *rig) figures(id int, m measured) (map[string]float64, error) {
 	empty, err := harness.Uninterrupted(func() (float64, error) { return r.measureEmpty(m, r.packets) })
 	if err != nil {

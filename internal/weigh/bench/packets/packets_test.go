@@ -25,8 +25,8 @@ import (
 // benchTarget is the target that measures every case, of which `make test` measures some of each kind.
 const benchTarget = "test-bench"
 
-// someCases are those that need few balancers, each of which the kernel takes half a second to verify: of L2DSR, which
-// remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
+// someCases matches the cases that need few balancers, each of which the kernel takes half a second to verify: of
+// L2DSR, which remembers nothing, of NAT, which remembers, of a tunnel, of full NAT, and of a change of the backends.
 var someCases = regexp.MustCompile(`adjust|line|macswap|` +
 	`jeoul-l2dsr-\w+ (configured|family)=.* flows=1 .*scheduler=maglev$|jeoul-gue-.*scheduler=maglev$|` +
 	`jeoul-fullnat-|jeoul-nat-.*scheduler=rr$|change=`)
@@ -133,7 +133,7 @@ func TestWrongOutcomeIsAnError(t *testing.T) {
 	}
 }
 
-// TestOnly: what is chosen is measured, with the empty program beside it.
+// TestOnly: the chosen case is measured, with the empty program beside it.
 func TestOnly(t *testing.T) {
 	testenv.Root(t)
 	rounds := 0
@@ -177,8 +177,8 @@ func TestFastest(t *testing.T) {
 	}
 }
 
-// TestObject measures a program that is not ours beside one of ours, and leaves out what it does not do as its setup
-// says.
+// TestObject measures a program that is not ours beside one of ours, and leaves out the cases that it does not do as
+// its setup says.
 func TestObject(t *testing.T) {
 	testenv.Root(t)
 	file := testbpf.Compile(t, "object/testdata/rewriter.bpf.c")

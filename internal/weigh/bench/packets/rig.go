@@ -17,14 +17,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 )
 
-// rig is the harness of one hook, and what it measures: a balancer for each
-// setup. It serves for one round: where tables happen to lie in memory is worth
-// some nanoseconds, so no luck, good or bad, lasts for a run.
+// rig is the harness of one hook, and its cases: a balancer for each setup. It serves for one round: where tables
+// happen to lie in memory is worth some nanoseconds, so no luck, good or bad, lasts for a run.
 type rig struct {
 	hook    lb.Hook
 	harness *harness.Harness
 	list    []measured
-	// most is the largest number of flows, packets that of what is sent at once.
+	// most is the largest number of flows, packets that of the packets that are sent at once.
 	most, packets uint32
 	balancers     map[setup]*datapath.Datapath
 	// spent are the setups whose tables have flows that were new.
@@ -38,7 +37,7 @@ type rig struct {
 	followers map[setup]*replyroutes.Follower
 	// captures run beside the balancers of setups that say so.
 	captures map[setup]*capturing
-	// moving are flows by what a change is to them.
+	// moving are flows by the effect of a change on them.
 	moving map[change]*harness.Recording
 	// object is the subject that is not ours; nil where there is none.
 	object *object.Object
@@ -171,7 +170,7 @@ func (r *rig) sort(before *ebpf.Program) error {
 	return nil
 }
 
-// unfollow ends what follow has begun.
+// unfollow ends the follower that follow has begun.
 func (r *rig) unfollow(s setup) {
 	if f := r.followers[s]; f != nil {
 		f.Close()
@@ -188,7 +187,7 @@ func (r *rig) close() {
 		r.unfollow(s)
 	}
 	for _, capture := range r.captures {
-		// What it read does not matter.
+		// The packets that it read do not matter.
 		_ = capture.stop()
 	}
 	for _, balancer := range r.balancers {
@@ -196,7 +195,7 @@ func (r *rig) close() {
 	}
 }
 
-// program returns what a case runs: the balancer, unless it is a baseline.
+// program returns the program of a case: the balancer, unless it is a baseline.
 func (r *rig) program(m measured) *ebpf.Program {
 	if m.object != nil {
 		return r.object.Program()
@@ -225,8 +224,8 @@ func (r *rig) prime(m measured) error {
 	return nil
 }
 
-// record notes what full NAT made of each of the most flows of the replies, of
-// which a case takes as many as it has.
+// record notes full NAT's translation of each of the most flows of the replies, of which a case takes as many as it
+// has.
 func (r *rig) record(s setup) error {
 	most := map[family]measured{}
 	for _, m := range r.list {
@@ -338,7 +337,7 @@ func (r *rig) remember(id int) (err error) {
 	return err
 }
 
-// counts is what a balancer has counted.
+// counts are the counters of a balancer.
 type counts struct {
 	outcomes map[string]uint64
 	// opened is the number of new flows.

@@ -10,15 +10,15 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// setup is a configuration that a balancer is measured with. Each has a
-// balancer of its own: what is not configured is not in its program.
+// setup is a configuration that a balancer is measured with. Each has a balancer of its own: modes that are not
+// configured are not in its program.
 type setup struct {
-	// name is what the results call it.
+	// name is its name in the results.
 	name string
 	// mode and scheduler are those of its services, where it is about one.
 	mode      lb.Mode
 	scheduler lb.Scheduler
-	// captured is the name of what is captured meanwhile, one of captured; "": nothing.
+	// captured is the name of the filter by which packets are captured meanwhile, one of captured; "": none are.
 	captured string
 }
 
@@ -69,7 +69,7 @@ const (
 	webPort      = 80
 	firstPort    = uint16(1024)
 	backendCount = 25
-	// fewerBackends are those before the others are added.
+	// fewerBackends is the number of backends before the others are added.
 	fewerBackends = 13
 	// pooledCount addresses leave most of their ports free when a million flows
 	// are known.
@@ -90,7 +90,7 @@ func of(scheduler lb.Scheduler) netip.AddrPort {
 	return vip4(16 + byte(slices.Index(lb.Schedulers, scheduler)))
 }
 
-// state is what a balancer forwards with a setup.
+// state is the balancer's state with a setup.
 func (s setup) state() lb.State {
 	b := &builder{}
 	s.captured = ""
@@ -122,7 +122,7 @@ func (s setup) state() lb.State {
 	return b.State
 }
 
-// before is what it forwarded a moment ago.
+// before is its state a moment ago.
 func (s setup) before() lb.State {
 	b := &builder{}
 	b.add(lb.L2DSR, web4, lb.TCP, backend4, fewerBackends)
@@ -187,8 +187,8 @@ func (b *builder) pool() {
 	}
 }
 
-// room is what the balancer of a setup has, for so many known flows at most, and so
-// many packets that are sent at once.
+// room is the capacity of a setup's balancer, for so many known flows at most, and so many packets that are sent at
+// once.
 func (s setup) room(most, packets uint32) harness.Room {
 	room := harness.Room{
 		// All known flows of one service.

@@ -58,13 +58,13 @@ func Ask(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, le
 	return err
 }
 
-// AskTLS is Ask over TLS; what the server shows must be the certificate (DER).
+// AskTLS is Ask over TLS; the server's certificate must be this one (DER).
 func AskTLS(ctx context.Context, from *lab.Host, to netip.AddrPort, path string, length int, certificate []byte) error {
 	_, err := askTask.On(ctx, from, question{to, path, length, certificate})
 	return err
 }
 
-// question is what Ask and AskTLS ask.
+// question is the request of Ask and AskTLS.
 type question struct {
 	To     netip.AddrPort
 	Path   string

@@ -25,10 +25,9 @@ type Limits struct {
 	// LocalPorts is the number of source ports that a client has towards one
 	// address and port.
 	LocalPorts int
-	// Orphans is how many closed TCP connections a kernel keeps until all was
-	// acknowledged (tcp_max_orphans), TCPPages how many pages TCP may hold before
-	// it drops what arrives (the second of tcp_mem); 0 where that is not to be seen,
-	// for they are the machine's and no namespace's.
+	// Orphans is how many closed TCP connections a kernel keeps until all was acknowledged (tcp_max_orphans), TCPPages
+	// how many pages TCP may hold before it drops arriving segments (the second of tcp_mem); 0 where that is not to be
+	// seen, for they are the machine's and no namespace's.
 	Orphans, TCPPages int
 }
 
@@ -79,8 +78,7 @@ func localPorts() (int, error) {
 	return last - first + 1, nil
 }
 
-// ReadKernel reads what only the machine's own namespace shows, for limits that were
-// read in another of its.
+// ReadKernel reads the limits that only the machine's own namespace shows, for limits that were read in another of its.
 func (l *Limits) ReadKernel() {
 	l.Orphans, l.TCPPages = kernelLimit("net.ipv4.tcp_max_orphans", 0), kernelLimit("net.ipv4.tcp_mem", 1)
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package probe reads what the parts of a laboratory did while a load was on.
+// Package probe reads the counters and the CPU use of a laboratory's parts while a load was on.
 package probe
 
 import (
@@ -33,7 +33,7 @@ type snapshot struct {
 	usage   usage
 }
 
-// network is what every host's network stack has counted.
+// network has the counters of every host's network stack.
 type network struct {
 	connections                 []uint64 // of each server
 	datagrams                   []uint64 // of each server
@@ -42,32 +42,31 @@ type network struct {
 	deviceDrops                 uint64   // of all links
 }
 
-// usage is what everybody has used of the machine's CPUs.
+// usage has everybody's use of the machine's CPUs.
 type usage struct {
 	at       time.Time
 	cpu      map[string]lab.CPU
 	machines []lab.MachineStat
 }
 
-// Reading is what happened between Begin and End.
+// Reading is the difference between Begin and End.
 type Reading struct {
 	// Interval is the time between the two readings of the CPU times.
 	Interval time.Duration
 	// Parts are clients, balancer, backends and the switch.
 	Parts []Usage
-	// Machines are those that the parts are on: one, for namespaces.
+	// Machines are the machines that the parts are on: one, for namespaces.
 	Machines []MachineParts
 	// Idle is the time that the machines' cores had nothing to do, in cores.
 	Idle float64
-	// Machine is what all of them did with their cores.
+	// Machine is the use of the cores of all of them.
 	Machine Machine
-	// ContextSwitches are those of all machines, per second.
+	// ContextSwitches is the number of context switches of all machines, per second.
 	ContextSwitches float64
-	// Connections are those that each server accepted, in the order of the lab.
+	// Connections is the number of connections that each server accepted, in the order of the lab.
 	Connections []uint64
-	// Datagrams are those that each server's programs were handed over UDP, in the
-	// same order; DatagramDrops those that found a full socket, of balancer and
-	// servers.
+	// Datagrams is the number of UDP datagrams that each server's programs were handed, in the same order;
+	// DatagramDrops that of those that found a full socket, of balancer and servers.
 	Datagrams     []uint64
 	DatagramDrops uint64
 	// ListenDrops and ListenOverflows are those of balancer and servers,
@@ -75,8 +74,8 @@ type Reading struct {
 	ListenDrops, ListenOverflows, DeviceDrops uint64
 }
 
-// Machine is what a machine's cores did, in cores: programs, the kernel for them,
-// the kernel's packet work and whatever else comes by interrupt, and nothing.
+// Machine is the use of a machine's cores, in cores: programs, the kernel for them, the kernel's packet work and
+// whatever else comes by interrupt, and nothing.
 type Machine struct{ User, System, Softirq, Idle float64 }
 
 // New returns a probe of l.
@@ -100,7 +99,7 @@ func (p *Probe) End() (err error) {
 	return err
 }
 
-// Reading returns what happened in between.
+// Reading returns the difference between Begin and End.
 func (p *Probe) Reading() Reading {
 	from, to := p.before, p.after
 	interval := to.usage.at.Sub(from.usage.at)
@@ -131,7 +130,7 @@ func (p *Probe) Reading() Reading {
 	return r
 }
 
-// Cores is how many all machines have together.
+// Cores is the number of cores of all machines together.
 func (r Reading) Cores() float64 {
 	all := 0.0
 	for _, m := range r.Machines {
@@ -148,13 +147,13 @@ func (m Machine) add(other Machine) Machine {
 // MachineParts is a machine that parts of a laboratory are on, alone or together.
 type MachineParts struct {
 	Machine
-	// Cores is how many it has.
+	// Cores is the number of its cores.
 	Cores float64
-	// Parts are those with a host on it.
+	// Parts are the parts of the laboratory with a host on it.
 	Parts []Usage
 }
 
-// machine is what machine number i did between two readings.
+// machine is the CPU use of machine number i between two readings.
 func (p *Probe) machine(from, to usage, i int, interval time.Duration) MachineParts {
 	before, after := from.machines[i], to.machines[i]
 	m := MachineParts{Cores: float64(after.Cores)}

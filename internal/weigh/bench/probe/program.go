@@ -23,9 +23,8 @@ var versionNumber = regexp.MustCompile(`\d+(\.\d+)+[^\s,)]*`)
 // versionBound is how long a program may take to answer about itself.
 const versionBound = 5 * time.Second
 
-// Version asks a program for its version: the first number with a dot in what
-// it prints when called with flag. (wrk calls that wrong usage and exits with
-// 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
+// Version asks a program for its version: the first number with a dot in its output when called with flag. (wrk calls
+// that wrong usage and exits with 1, so the exit status says nothing.) Its error wraps ErrNotInstalled.
 func Version(ctx context.Context, program, flag string) (string, error) {
 	return VersionOf(ctx, program, flag, "run `make deps`, or install it from your distribution")
 }

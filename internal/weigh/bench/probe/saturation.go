@@ -13,14 +13,13 @@ import (
 
 // Usage is the CPU that one part of a trial used while the load was on.
 type Usage struct {
-	// Part is what it was; the switch is no part that a result can name, but
-	// shares the machine with the others.
+	// Part is the part of the laboratory; the switch is no part that a result can name, but shares the machine with the
+	// others.
 	Part results.Part
-	// Cores is what all its hosts used together: 1 is one core busy throughout.
+	// Cores is the CPU use of all its hosts together: 1 is one core busy throughout.
 	Cores float64
-	// Busiest is what its busiest thread used, in cores, and BusiestName whose
-	// that was. A thread cannot use more than one core, so at one it is the limit
-	// however many others idle.
+	// Busiest is the use of its busiest thread, in cores, and BusiestName that thread's name. A thread cannot use more
+	// than one core, so at one it is the limit however many others idle.
 	Busiest     float64
 	BusiestName string
 	// Allowed is the number of cores that the part can use at most (a proxy's
@@ -48,9 +47,8 @@ const (
 	clearlyLargest = 1.25
 )
 
-// Saturated says which part limited a trial, and from which figures that was
-// derived. On a machine of its own a part is the limit when it has no more CPU
-// to use; here all parts share one machine, so the rule is, in this order:
+// Saturated says which part limited a trial, and gives the figures that this was derived from. On a machine of its own
+// a part is the limit when it has no more CPU to use; here all parts share one machine, so the rule is, in this order:
 //
 //  1. a part whose busiest thread used at least 95 % of a core, or which used at
 //     least 95 % of the cores it may use: that part (the one nearest to its
@@ -60,9 +58,8 @@ const (
 //     as any other: that part;
 //  4. else: unknown.
 //
-// The switch may win by the rule, but it is a part of the laboratory and not of
-// what is weighed: then the result is unknown, and the note says so. So it is with
-// PartHost.
+// The switch may win by the rule, but it is a part of the laboratory and not weighed: then the result is unknown, and
+// the note says so. So it is with PartHost.
 func Saturated(parts []Usage, idle, cores float64) (results.Part, string) {
 	figures := describe(parts, idle, cores)
 	if full, reason := fullest(parts); full != nil {
@@ -129,7 +126,7 @@ func fullest(parts []Usage) (full *Usage, reason string) {
 	return full, reason
 }
 
-// known maps a part to what a result may name.
+// known maps a part to one that a result may name.
 func known(part results.Part) results.Part {
 	if part == PartSwitch || part == PartHost {
 		return results.SaturatedUnknown

@@ -26,15 +26,15 @@ const (
 	FRR  Kind = "frr"
 )
 
-// Kinds lists them, the usual one first.
+// Kinds lists the kinds of routers, the usual one first.
 var Kinds = []Kind{BIRD, FRR}
 
 // Multiplier is how many packets of BFD in a row may be missing.
 const Multiplier = 3
 
-// Plan is what a router is to do: to take each balancer's routes over BGP, and to have equal ones as one route with
-// several next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is
-// drained (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
+// Plan is a router's task: to take each balancer's routes over BGP, and to have equal ones as one route with several
+// next hops. The routes of a balancer that is dead are not kept (no graceful restart), and those of one that is drained
+// (GRACEFUL_SHUTDOWN, RFC 8326) are the last choice.
 type Plan struct {
 	// Dir is where the router's files are.
 	Dir string
@@ -49,7 +49,7 @@ type Plan struct {
 	Balancers []Session
 }
 
-// Session is one with a balancer, which opens it.
+// Session is a BGP session with a balancer, which opens it.
 type Session struct {
 	// Local is the router's address, Balancer the balancer's.
 	Local, Balancer netip.Addr
@@ -139,7 +139,7 @@ func render(name, text string, p Plan) (string, error) {
 // Name is the program's, as people write it.
 func (k Kind) Name() string { return strings.ToUpper(string(k)) }
 
-// Program is the one that says which version is installed, by the flag --version.
+// Program is the program that tells the installed version, by the flag --version.
 func (k Kind) Program() string {
 	if k == FRR {
 		return frrPrograms + "zebra"

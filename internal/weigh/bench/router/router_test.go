@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// plan is one of two balancers.
+// plan is a router's plan of two balancers.
 func plan(dir string, bfd time.Duration) Plan {
 	return Plan{Dir: dir, ID: netip.MustParseAddr("198.18.5.1"), AS: 64513, BalancersAS: 64512,
 		HoldTime: 3 * time.Second, BFD: bfd, Balancers: []Session{

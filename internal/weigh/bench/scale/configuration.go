@@ -41,8 +41,7 @@ func plus(first netip.Addr, n int) netip.Addr {
 	return netip.AddrFrom4(word)
 }
 
-// yaml is the configuration as a person would write it, who leaves out what can be
-// left out.
+// yaml is the configuration as a person would write it, who leaves out all keys that can be left out.
 func (s shape) yaml() []byte {
 	var b bytes.Buffer
 	fmt.Fprintln(&b, "interface: eth0\nservices:")
@@ -72,7 +71,7 @@ func (s shape) parse() (*config.Config, time.Duration, error) {
 	return cfg, time.Since(begun), err
 }
 
-// state is what the data plane gets of a configuration, where all backends are up.
+// state is the data plane's state of a configuration, where all backends are up.
 func (s shape) state(cfg *config.Config) lb.State {
 	var state lb.State
 	for i, service := range cfg.Services {
@@ -85,7 +84,7 @@ func (s shape) state(cfg *config.Config) lb.State {
 	return state
 }
 
-// number is that of a backend among all; frames to it say it.
+// number is a backend's number among all; frames to it bear it.
 func (s shape) number(i, j int) uint32 { return uint32(i*s.backends + j) }
 
 // loads measures how long it takes from a file to packets that are forwarded.

@@ -19,16 +19,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Streams of packets. Those of ten backends are of flows that one service sends to as few as
-// the small one has: what is read for them fits the caches at any size.
+// Streams of packets. Those of ten backends are of flows that one service sends to as few as the small one has: the
+// memory read for them fits the caches at any size.
 const (
 	ofOne = "packets of one service"
 	ofAll = "packets of all services"
 	ofTen = "packets of ten backends"
 )
 
-// packets measures what a packet costs in a configuration of a shape, and right after it
-// what the same costs in the small one.
+// packets measures the cost of a packet in a configuration of a shape, and right after it that of the same packet in
+// the small one.
 func (b *bench) packets(ctx context.Context, s shape) error {
 	big, small := &sized{bench: b, shape: s}, &sized{bench: b, shape: base}
 	mark := b.harness.Mark()

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale measures what the size of a configuration costs: how long it takes to
-// load one with a hundred thousand backends, until one backend's change is in the data
-// plane, and what a packet costs there. Packets are sent through BPF_PROG_TEST_RUN;
-// neighbours, interfaces and their addresses are not part of it.
+// Package scale measures the cost of a configuration's size: how long it takes to load one with a hundred thousand
+// backends, and until one backend's change is in the data plane, and the cost of a packet there. Packets are sent
+// through BPF_PROG_TEST_RUN; neighbours, interfaces and their addresses are not part of it.
 package scale
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Options say what to measure, and how long.
+// Options say how much and how long to measure.
 type Options struct {
 	Hook lb.Hook
 	// Rounds is how often a configuration is loaded and a packet's cost is measured.
@@ -24,21 +23,21 @@ type Options struct {
 	Changes int
 	// Packets make one figure.
 	Packets uint32
-	// Progress is called with what is being done, if set.
+	// Progress is called with the name of the current step, if set.
 	Progress func(what string)
-	// shapes are nil for those of the issue.
+	// shapes are nil for the usual ones.
 	shapes []shape
 	// flows is how many there are in a stream, a power of two; 0 means many.
 	flows uint32
 }
 
-// load is the name of what drives these trials.
+// load is the load's name in the results of these trials.
 const load = "scale"
 
 // shape is the size of a configuration.
 type shape struct{ services, backends int }
 
-// base is what the others are held against.
+// base is the shape that the others are held against.
 var base = shape{1, 10}
 
 var defaultShapes = []shape{{10_000, 10}, {10, 10_000}}
@@ -46,7 +45,7 @@ var defaultShapes = []shape{{10_000, 10}, {10, 10_000}}
 // defaultFlows are more than the caches near a core hold.
 const defaultFlows = 1 << 18
 
-// bench is one run.
+// bench is one run of the measurement.
 type bench struct {
 	Options
 	harness *harness.Harness
@@ -68,7 +67,7 @@ func Measure(ctx context.Context, options Options) ([]results.Trial, error) {
 	b := &bench{Options: options}
 	err := harness.Pinned(func() error {
 		var err error
-		// The flows of four streams and of two short ones, or what is recorded in between.
+		// The flows of four streams and of two short ones, or those recorded in between.
 		if b.harness, err = harness.New(options.Hook, 6*options.flows); err != nil {
 			return err
 		}
@@ -100,7 +99,7 @@ func (s shape) String() string {
 	return fmt.Sprintf("services: %d, backends of each: %d", s.services, s.backends)
 }
 
-// add adds a trial of a shape. Where what is wrong is not empty it is not valid.
+// add adds a trial of a shape. Where wrong is not empty it is not valid.
 func (b *bench) add(s shape, of string, repeat int, metrics map[string]float64, wrong ...string) *results.Trial {
 	b.trials = append(b.trials, results.Trial{
 		Subject: fmt.Sprintf("jeoul-l2dsr-%s", b.Hook), Load: load, Repeat: repeat,

@@ -19,9 +19,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// bare is what no balancer at its hook can beat: a program that gives a packet the MAC
-// address of a server and sends it back out, and does nothing else. The path of its
-// packets is that of direct server return by MAC, hop by hop.
+// Bare returns the program at a hook as a subject.
+func Bare(hook lb.Hook) Subject { return bare{hook} }
+
+// bare is the limit for every balancer at its hook: a program that gives a packet the MAC address of a server and sends
+// it back out, and does nothing else. The path of its packets is that of direct server return by MAC, hop by hop.
 type bare struct{ hook lb.Hook }
 
 // Name is plain in XDP, which is the limit for all.
@@ -33,12 +35,11 @@ func (b bare) Name() string {
 }
 
 func (bare) Params() []Param                                     { return nil }
-func (bare) HTTPOnly() bool                                      { return false }
 func (bare) Versions(context.Context) (map[string]string, error) { return nil, nil }
 func (bare) Obstacle(Params, int, probe.Limits) string           { return "" }
 
-func (bare) can() abilities {
-	return abilities{udp: true, packets: true}
+func (bare) Can() Abilities {
+	return Abilities{UDP: true, Packets: true, DirectReplies: true}
 }
 
 func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
@@ -52,11 +53,11 @@ func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error)
 type runningBare struct {
 	hook  lb.Hook
 	setup Setup
-	undo  undo
+	undo  Undo
 	// objects are the program and its constants; nil while it is not loaded.
 	objects *ebpf.Collection
 	link    link.Link
-	vips    vipHolders
+	vips    VIPHolders
 }
 
 func (r *runningBare) start() (err error) {
@@ -65,15 +66,15 @@ func (r *runningBare) start() (err error) {
 		return fmt.Errorf("starting the bare forwarder: it has one service, not %d", len(r.setup.Services))
 	}
 	if r.hook == lb.HookXDP {
-		if err := r.undo.on(l.AcceptXDP); err != nil {
+		if err := r.undo.On(l.AcceptXDP); err != nil {
 			return err
 		}
 	}
 	// The balancer's kernel answers for the VIP on the segment.
-	if err := r.undo.on(func(on bool) error { return ownVIP(l, on) }); err != nil {
+	if err := r.undo.On(func(on bool) error { return OwnVIP(l, on) }); err != nil {
 		return err
 	}
-	if r.vips, err = holdVIP(l, lb.L2DSR); err != nil {
+	if r.vips, err = HoldVIP(l, lb.L2DSR); err != nil {
 		return err
 	}
 	if err := r.load(); err != nil {
@@ -100,7 +101,7 @@ func (r *runningBare) load() error {
 	for i, server := range servers {
 		macs[i] = macWord(server.MAC)
 	}
-	vip := r.setup.vip(0)
+	vip := r.setup.VIP(0)
 	address := vip.Addr().As4()
 	for name, value := range map[string]any{
 		"vip":  binary.NativeEndian.Uint32(address[:]),
@@ -145,7 +146,7 @@ func macWord(mac net.HardwareAddr) uint64 {
 	return binary.NativeEndian.Uint64(b[:])
 }
 
-func (r *runningBare) Target(i int) netip.AddrPort { return r.setup.vip(i) }
+func (r *runningBare) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
 func (*runningBare) Cores() float64                { return 0 }
 func (*runningBare) Quiesce(context.Context) error { return nil }
 
@@ -162,5 +163,5 @@ func (r *runningBare) Stop(context.Context) error {
 	if r.objects != nil {
 		r.objects.Close()
 	}
-	return errors.Join(append(errs, r.vips.release(), r.undo.all())...)
+	return errors.Join(append(errs, r.vips.Release(), r.undo.All())...)
 }

@@ -17,13 +17,13 @@ import (
 // come one after the other to one server after the other, and both ends by themselves.
 func TestBareForwards(t *testing.T) {
 	testenv.Root(t)
-	for _, subject := range []bare{{lb.HookXDP}, {lb.HookTC}} {
-		t.Run(subject.Name(), func(t *testing.T) { forwards(t, subject) })
+	for _, s := range []bare{{lb.HookXDP}, {lb.HookTC}} {
+		t.Run(s.Name(), func(t *testing.T) { forwards(t, s) })
 	}
 }
 
-func forwards(t *testing.T, subject bare) {
-	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 2, Wire: subject.hook == lb.HookXDP})
+func forwards(t *testing.T, s bare) {
+	l, err := lab.New(t.Context(), lab.Spec{Clients: 1, Servers: 2, Wire: s.hook == lb.HookXDP})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -32,7 +32,8 @@ func forwards(t *testing.T, subject bare) {
 			t.Error(err)
 		}
 	}()
-	running, err := subject.Start(t.Context(), Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
+	running, err := s.Start(t.Context(),
+		Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,8 +5,6 @@ package subject
 import (
 	"context"
 	"errors"
-	"maps"
-	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -31,17 +29,6 @@ type Changing interface {
 	PIDs() []int
 	// Ways says in words how all that is done.
 	Ways() string
-}
-
-// with returns the set-up with other services, which are copied: what the caller
-// does with its own does not reach them.
-func (s Setup) with(services []Service) Setup {
-	s.Services = slices.Clone(services)
-	for i, service := range services {
-		s.Services[i].Servers = slices.Clone(service.Servers)
-		s.Services[i].Weights = maps.Clone(service.Weights)
-	}
-	return s
 }
 
 // Checking is a running subject that shows what its health checks have found.

@@ -11,16 +11,16 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// render fills in a program's configuration.
-func render(config *template.Template, values any) ([]byte, error) {
+// Render fills in a program's configuration.
+func Render(config *template.Template, values any) ([]byte, error) {
 	var text bytes.Buffer
 	err := config.Execute(&text, values)
 	return text.Bytes(), err
 }
 
-// writeConfig fills in a program's configuration and writes it to a file.
-func writeConfig(host *lab.Host, path string, config *template.Template, values any) error {
-	text, err := render(config, values)
+// WriteConfig fills in a program's configuration and writes it to a file.
+func WriteConfig(host *lab.Host, path string, config *template.Template, values any) error {
+	text, err := Render(config, values)
 	if err == nil {
 		err = host.WriteFile(path, text)
 	}

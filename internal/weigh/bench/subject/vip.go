@@ -3,11 +3,14 @@
 package subject
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net"
 	"net/netip"
 	"path/filepath"
+	"strings"
+	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -17,22 +20,22 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// vipHolders are web servers that have the VIP, as direct server return needs it.
-type vipHolders []vipHolder
+// VIPHolders are web servers that have the VIP, as direct server return needs it.
+type VIPHolders []vipHolder
 
 type vipHolder struct {
 	host *lab.Host
 	// One of them holds it: the agent in this process, or its own on a machine.
 	agent   *agent.Agent
-	program *program
+	program *Program
 }
 
-// dscpPoint is the code point that stands for the VIP in mode dscp.
-const dscpPoint = 1
+// DSCPPoint is the code point that stands for the VIP in mode dscp.
+const DSCPPoint = 1
 
-// holdVIP prepares every web server as `jeoul agent` does for a mode. If it
+// HoldVIP prepares every web server as `jeoul agent` does for a mode. If it
 // fails, what it returns is still to be released.
-func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
+func HoldVIP(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
 	if l.Far() {
 		return holdFar(l, mode)
 	}
@@ -40,7 +43,7 @@ func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 		options := agent.Options{VIPs: []netip.Addr{l.VIP4}, Modes: []lb.Mode{mode},
 			Dir: filepath.Join(server.Dir, "state")}
 		if mode == lb.DSCP {
-			options.Marks = []agent.Mark{{Point: dscpPoint, VIP: l.VIP4}}
+			options.Marks = []agent.Mark{{Point: DSCPPoint, VIP: l.VIP4}}
 		}
 		var a *agent.Agent
 		err := server.Do(func() (err error) {
@@ -55,8 +58,8 @@ func holdVIP(l *lab.Lab, mode lb.Mode) (holders vipHolders, err error) {
 	return holders, nil
 }
 
-// release takes the VIP off again.
-func (v vipHolders) release() error {
+// Release takes the VIP off again.
+func (v VIPHolders) Release() error {
 	errs := v.stopPrograms()
 	for _, holder := range v {
 		if holder.agent == nil {
@@ -70,10 +73,64 @@ func (v vipHolders) release() error {
 	return errors.Join(errs...)
 }
 
-// changeAddress applies change to addr as a host address of the host's device.
-func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *netlink.Addr) error) error {
+// holdFar prepares machines as HoldVIP does hosts, by the agent's own program.
+func holdFar(l *lab.Lab, mode lb.Mode) (holders VIPHolders, err error) {
+	ctx := context.Background() // every step has its bound
+	var mu sync.Mutex
+	err = lab.Each(l.Servers, func(server *lab.Host) error {
+		args := []string{"agent", "--mode", string(mode), "--interface", server.Interface, "--state-dir",
+			filepath.Join(server.Dir, "state")}
+		if mode == lb.DSCP {
+			args = append(args, "--dscp", fmt.Sprintf("%d=%v", DSCPPoint, l.VIP4))
+		} else {
+			args = append(args, "--vip", l.VIP4.String())
+		}
+		ready := make(chan struct{})
+		var once sync.Once
+		p, err := StartHeard(ctx, server, func(line string) {
+			if strings.HasPrefix(line, "ready;") {
+				once.Do(func() { close(ready) })
+			}
+		}, server.Executable(""), args...)
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		holders = append(holders, vipHolder{host: server, program: p})
+		mu.Unlock()
+		return p.WaitUntil(ctx, func() error {
+			select {
+			case <-ready:
+				return nil
+			default:
+				return errors.New("the agent is not ready")
+			}
+		})
+	})
+	if err != nil {
+		err = fmt.Errorf("preparing the servers for direct server return: %w", err)
+	}
+	return holders, err
+}
+
+// stopPrograms ends the agents that are programs, all at once.
+func (v VIPHolders) stopPrograms() []error {
+	var all sync.WaitGroup
+	errs := make([]error, len(v))
+	for i, holder := range v {
+		if holder.program != nil {
+			all.Go(func() { errs[i] = holder.program.Stop(context.Background()) })
+		}
+	}
+	all.Wait()
+	return errs
+}
+
+// changeAddress applies change to addr as a host address of a device of the host.
+func changeAddress(host *lab.Host, device string, addr netip.Addr,
+	change func(netlink.Link, *netlink.Addr) error) error {
 	err := host.Do(func() error {
-		link, err := netlink.LinkByName(host.Interface)
+		link, err := netlink.LinkByName(device)
 		if err != nil {
 			return err
 		}
@@ -81,23 +138,28 @@ func changeAddress(host *lab.Host, addr netip.Addr, change func(netlink.Link, *n
 			&netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(addr.BitLen(), addr.BitLen())}})
 	})
 	if err != nil {
-		return fmt.Errorf("changing the VIP %s on %s of %s: %w", addr, host.Interface, host.Name, err)
+		return fmt.Errorf("changing the VIP %s on %s of %s: %w", addr, device, host.Name, err)
 	}
 	return nil
 }
 
-// ownVIP gives the balancer the VIP, or takes it back; that it is gone already
+// OwnVIP gives the balancer the VIP, or takes it back; that it is gone already
 // is no error.
-func ownVIP(l *lab.Lab, on bool) error {
+func OwnVIP(l *lab.Lab, on bool) error {
 	if l.Far() {
 		return l.Balancer.Hold(l.VIP4, on)
 	}
 	if on {
-		return changeAddress(l.Balancer, l.VIP4, netlink.AddrReplace)
+		return changeAddress(l.Balancer, l.Balancer.Interface, l.VIP4, netlink.AddrReplace)
 	}
-	err := changeAddress(l.Balancer, l.VIP4, netlink.AddrDel)
+	err := changeAddress(l.Balancer, l.Balancer.Interface, l.VIP4, netlink.AddrDel)
 	if errors.Is(err, unix.EADDRNOTAVAIL) {
 		return nil
 	}
 	return err
+}
+
+// OwnVIPOnLo gives a host the VIP on its device lo. It goes with the host.
+func OwnVIPOnLo(host *lab.Host, vip netip.Addr) error {
+	return changeAddress(host, "lo", vip, netlink.AddrReplace)
 }

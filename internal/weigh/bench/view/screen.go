@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package view shows on a terminal how far a run is: what has ended scrolls by,
-// and below it stands a status that is painted anew.
+// Package view shows on a terminal how far a run is: ended trials scroll by, and below it stands a status that is
+// painted anew.
 package view
 
 import (
@@ -13,10 +13,9 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 )
 
-// Screen is the end of a terminal: lines that stay, and a status below them. It
-// uses nothing but three control sequences that every terminal of the last forty
-// years knows, so that what scrolled by can be read and copied afterwards. Its
-// methods may be called from several goroutines.
+// Screen is the end of a terminal: lines that stay, and a status below them. It uses nothing but three control
+// sequences that every terminal of the last forty years knows, so that lines that scrolled by can be read and copied
+// afterwards. Its methods may be called from several goroutines.
 type Screen struct {
 	mu sync.Mutex
 	to io.Writer
@@ -32,7 +31,7 @@ const (
 	lineUp    = "\x1b[1A"
 )
 
-// narrowest is what is taken for the width where the terminal does not say.
+// narrowest is taken for the width where the terminal does not say.
 const narrowest = 80
 
 // New returns a screen on a terminal that is width columns wide; nil or zero

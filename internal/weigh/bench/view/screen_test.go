@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// terminal shows what control sequences leave on a screen, as a terminal does.
+// terminal returns the lines that control sequences leave on a screen, as on a terminal.
 func terminal(t *testing.T, written string) []string {
 	t.Helper()
 	lines, row := []string{""}, 0

@@ -13,7 +13,7 @@ import (
 // XY is a pair of values, one of each axis.
 type XY struct{ X, Y float64 }
 
-// tick is a mark on an axis, and what is written there.
+// tick is a mark on an axis, and its label.
 type tick struct {
 	Value float64
 	Label string
@@ -93,7 +93,7 @@ func (a *axes) x(v float64) vg.Length { return a.X(a.share(v)) }
 // y returns where a value of the vertical axis is.
 func (a *axes) y(v float64) vg.Length { return a.Y((v - a.low.Y) / (a.high.Y - a.low.Y)) }
 
-// gridLine is that of a tick, across the marks.
+// gridLine is the style of a tick's line across the marks.
 func gridLine() draw.LineStyle { return draw.LineStyle{Color: InkGrid.color(), Width: 1} }
 
 // drawX draws the horizontal axis' numbers, its name, and a line through the marks at each number.

@@ -24,11 +24,10 @@ type Chart struct {
 	// Legend explains the marks where the row's label does not.
 	Legend []LegendEntry
 	Rows   []Row
-	// Lines are what a chart of that kind has in place of rows, and YAxis names its
-	// vertical axis.
+	// Lines stand in the place of rows in a chart of that kind, and YAxis names its vertical axis.
 	Lines []Series
 	YAxis string
-	// Places and Limits are what a chart of the kind scatterPlot has.
+	// Places and Limits are the content of a chart of the kind scatterPlot.
 	Places []Place
 	Limits []Limit
 	// Reference is where a line marks the value to compare with, if HasReference.
@@ -273,7 +272,7 @@ func (c *Chart) positions(width float64) (at []float64, total float64) {
 	return at, total
 }
 
-// drawRows draws the axis, the marks and, into all of the chart, what is written beside them.
+// drawRows draws the axis, the marks and, into all of the chart, the texts beside them.
 func (c *Chart) drawRows(area, whole draw.Canvas, width float64) {
 	at, total := c.positions(width)
 	low, high := c.bounds()
@@ -385,7 +384,7 @@ func (c *Chart) end(r Row) float64 {
 	return end
 }
 
-// legendHeight is the room of what explains the inks above the rows.
+// legendHeight is the room of the legend of the inks above the rows.
 func (c *Chart) legendHeight(width float64) vg.Length {
 	if len(c.Legend) == 0 {
 		return 0
@@ -438,7 +437,7 @@ func (c *Chart) Wide() bool {
 // LogFrom is the ratio of largest to smallest from which an axis is logarithmic.
 const LogFrom = 12
 
-// Figure is a chart with what is said about it.
+// Figure is a chart with its title and caption.
 type Figure struct {
 	Title, Caption string
 	Chart          *Chart

@@ -129,8 +129,7 @@ func (c *Chart) drawSeries(dc draw.Canvas) {
 	}
 }
 
-// linesBounds are the ranges of both axes; they begin at nought, so that what is twice as
-// much is twice as high.
+// linesBounds are the ranges of both axes; they begin at nought, so that twice the value is twice as high.
 func (c *Chart) linesBounds() (low, high XY) {
 	for _, l := range c.Lines {
 		for _, at := range l.Points {

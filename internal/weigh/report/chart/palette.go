@@ -12,8 +12,8 @@ type Claim struct {
 	Ink   Ink
 }
 
-// NewPalette gives names the inks that they usually have, where several claim one to the first, and the others what is
-// left, in order of appearance.
+// NewPalette gives names the inks that they usually have, where several claim one to the first, and the others the inks
+// that are left, in order of appearance.
 func NewPalette(claims []Claim) *Palette {
 	p := &Palette{of: map[string]Ink{}}
 	taken := map[Ink]bool{}
@@ -42,5 +42,5 @@ func NewPalette(claims []Claim) *Palette {
 	return p
 }
 
-// Ink is the one that a name has.
+// Ink is the ink of a name.
 func (p *Palette) Ink(name string) Ink { return p.of[name] }

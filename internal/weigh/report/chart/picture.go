@@ -20,7 +20,7 @@ const (
 )
 
 // Compose writes one chart, or two side by side that have the same rows, as an SVG picture of its own that follows the
-// reader's light or dark scheme. label says in words what it shows, footing stands below it. The error is w's.
+// reader's light or dark scheme. label describes it in words, footing stands below it. The error is w's.
 func Compose(w io.Writer, figs []Figure, label, footing string) error {
 	widths := []float64{pictureWidth - 2*pictureMargin}
 	if len(figs) > 1 {

@@ -24,7 +24,7 @@ import (
 const Font = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
 
 var (
-	// svgHead is what the writer puts before the drawing.
+	// svgHead matches the writer's head before the drawing.
 	svgHead = regexp.MustCompile(`(?s)^.*?<svg[^>]*>\s*`)
 	// svgFace is how it spells the font that texts were measured with.
 	svgFace = regexp.MustCompile(`font-family:[^;]*;font-variant:normal;font-weight:(normal|bold);font-style:normal;`)
@@ -72,7 +72,7 @@ func (c *Chart) Inline(width float64, class string) string {
 		class, width, h, width, html.EscapeString(c.Axis), drawing(width, h, c.draw))
 }
 
-// fonts are those that texts are measured with. gonum's own collection has all twelve of the family.
+// fonts are the fonts that texts are measured with. gonum's own collection has all twelve of the family.
 var fonts = sync.OnceValue(func() *font.Cache {
 	var all font.Collection
 	for weight, data := range map[xfont.Weight][]byte{

@@ -49,7 +49,7 @@ type Point struct {
 	// Trials counts all repeats, Valid those that may be quoted.
 	Trials, Valid int
 	Stats         map[string]Stat
-	// valid are those trials.
+	// valid are the valid trials.
 	valid []results.Trial
 	// Saturated sums up Limits, which has a word for each valid trial.
 	Saturated string
@@ -272,7 +272,7 @@ func NewPoint(trials []results.Trial) *Point {
 	return p
 }
 
-// served is what a backend got: queries, or else connections.
+// served is the number of requests of a backend: queries, or else connections.
 func served(b results.Backend) uint64 {
 	if b.Queries > 0 {
 		return b.Queries

@@ -11,7 +11,7 @@ import (
 // briefItems is how many items of a list a short sentence has.
 const briefItems = 3
 
-// Brief makes one or two short sentences of a verdict: what is missed before what holds, and lists cut short.
+// Brief makes one or two short sentences of a verdict: missed targets before those that hold, and lists cut short.
 func Brief(sentences []string, prefix string) []string {
 	sentences = slices.DeleteFunc(slices.Clone(sentences), func(s string) bool {
 		return strings.HasPrefix(strings.TrimPrefix(s, prefix), saturatedWords)

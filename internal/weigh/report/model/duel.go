@@ -14,17 +14,17 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Yardstick is what the subjects of a load are ranked by.
+// Yardstick is the figure that the subjects of a load are ranked by.
 type Yardstick struct {
 	Metric, Title, Noun string
 	// more says that more is better.
 	More bool
-	// cost is the metric of the balancer's CPU time, per what costUnit names.
+	// cost is the metric of the balancer's CPU time, per unit of costUnit.
 	Cost, CostUnit string
 }
 
-// Yardstick returns what the load's subjects are ranked by; ok is false where a load is judged by more than one figure,
-// or has not that one.
+// Yardstick returns the figure that the load's subjects are ranked by; ok is false where a load is judged by more than
+// one figure, or has not that one.
 func (s *Section) Yardstick() (y Yardstick, ok bool) {
 	if s.Kind.Yardstick == nil {
 		return y, false
@@ -80,7 +80,7 @@ func (s *Section) Duel(y Yardstick, of, to, metric string) Duel {
 	return d
 }
 
-// pairsOf are what two points measured in the same repeats.
+// pairsOf are the measurements of two points in the same repeats.
 func pairsOf(a, b *Point, metric string) (pairs []certainty.Pair) {
 	at := map[int]float64{}
 	for _, t := range b.valid {
@@ -135,7 +135,7 @@ func Tied(a, b *Point, metric string) bool {
 // how much another repeat would differ.
 func (d Duel) Sure() bool { return d.Bounded() && d.Repeats > 1 }
 
-// Told says whether the two are told apart. What rounds to 1.00 is no difference, however sure.
+// Told says whether the two are told apart. A ratio that rounds to 1.00 is no difference, however sure.
 func (d Duel) Told() bool {
 	return d.Sure() && d.Differs() && wording.RatioText(d.Ratio) != wording.RatioText(1)
 }
@@ -227,8 +227,8 @@ func (s *Section) rank() (r Ranking, ok bool) {
 	return r, r.ToReference.Pairs > 0
 }
 
-// referenceOf picks what the leader is held against: the proxy, or else the best balancer that is not of the leader's
-// makers, or else the baseline, or else the next best.
+// referenceOf picks the subject that the leader is held against: the proxy, or else the best balancer that is not of
+// the leader's makers, or else the baseline, or else the next best.
 func (s *Section) referenceOf(r Ranking) string {
 	meets := func(name string) bool {
 		return name != r.leader && s.Measured(name) && s.Duel(r.Yardstick, r.leader, name, r.Metric).Pairs > 0

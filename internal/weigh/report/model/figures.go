@@ -63,7 +63,7 @@ func MedianRow(s *Section, colours *chart.Palette, metric string) func(*Point) c
 	}
 }
 
-// WhiskerCaption says what bars and whiskers are.
+// WhiskerCaption explains bars and whiskers.
 const WhiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
 
 // RateChart shows the load's rate.
@@ -94,7 +94,7 @@ func RateAndCost(s *Section, colours *chart.Palette) []chart.Figure {
 	return []chart.Figure{RateChart(s, colours), RequestCostChart(s, colours)}
 }
 
-// LatencyChart shows what clients waited.
+// LatencyChart shows the clients' latencies.
 func LatencyChart(s *Section, colours *chart.Palette) chart.Figure {
 	var values []float64
 	for _, p := range s.Points() {
@@ -206,7 +206,7 @@ func (s *Section) Fullest() *Group {
 	return best
 }
 
-// Pictured is the section, or only what a picture shows of it.
+// Pictured is the section, or only the part that a picture shows of it.
 func (s *Section) Pictured() *Section {
 	g := s.Fullest()
 	if g == nil || !s.Kind.OnePoint {

@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 )
 
-// NewPalette gives the subjects we know the inks they always have, and others
-// what is left, in order of appearance.
+// NewPalette gives the subjects we know the inks they always have, and others the inks that are left, in order of
+// appearance.
 func NewPalette(sections []*Section) *chart.Palette {
 	var claims []chart.Claim
 	for _, s := range sections {

@@ -13,19 +13,19 @@ import (
 
 // Registration is how a kind of load makes itself known.
 type Registration struct {
-	// Titles say in words what loads of this kind do, by their names in suites; Name heads those with other names.
+	// Titles describe loads of this kind in words, by their names in suites; Name heads those with other names.
 	Titles map[string]string
 	Name   string
 	// Of says how a load is reported; nil if it is of another kind.
 	Of func(*Section) *Kind
 }
 
-// Kind is how a load is reported: what it compares and what it draws. Question, Sheets and Verdict must be there. The
-// other fields may be left out; each says what is done without it.
+// Kind is how a load is reported: the figures that it compares and the charts that it draws. Question, Sheets and
+// Verdict must be there. The other fields may be left out; each has a default.
 type Kind struct {
-	// Question ends the sentence on what the run set out to learn.
+	// Question ends the sentence on the question of the run.
 	Question string
-	// Sheets are its tables, Verdict what they show, in sentences.
+	// Sheets are its tables, Verdict the conclusions from them, in sentences.
 	Sheets  func(*Section) []Sheet
 	Verdict func(*Section) []string
 	// Figures are its charts. Without: none.
@@ -39,9 +39,9 @@ type Kind struct {
 	Answer   func(*Section) []string
 	Overview func(*Section) *Sheet
 	Picture  func(*Section) *chart.Figure
-	// Sure says how sure Answer is. Without: what the ranking's interval is, if there is one.
+	// Sure says how sure Answer is. Without: an explanation of the ranking's interval, if there is one.
 	Sure func(*Section) string
-	// Yardstick is what subjects are ranked by. Without: by nothing, for more than one figure counts.
+	// Yardstick is the figure that subjects are ranked by. Without: by nothing, for more than one figure counts.
 	Yardstick func(*Section) Yardstick
 	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
 	BestOfPoint bool
@@ -50,7 +50,7 @@ type Kind struct {
 	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
 	Expected string
 	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
-	// that this stands before what other kinds say.
+	// that this stands before the texts of other kinds.
 	Reading              []Paragraph
 	OfRepeats, ReadFirst bool
 }
@@ -58,8 +58,8 @@ type Kind struct {
 // Paragraph explains one thing about how to read the figures.
 type Paragraph struct{ Head, Text string }
 
-// titleOf says in words what the load does, in those of a kind that knows it, and has its name where those are of any
-// such load.
+// titleOf describes the load in words, in those of a kind that knows it, and has its name where those are of any such
+// load.
 func titleOf(s *Section, registered []Registration) string {
 	name := ""
 	for _, r := range registered {

@@ -25,18 +25,16 @@ const (
 	ParamFlows       = "flows"
 	ParamHook        = "hook"
 	ParamScheduler   = "scheduler"
-	// ParamPackets says what the packets are to the balancer: of known or new
-	// flows, or foreign.
+	// ParamPackets is the kind of packets for the balancer: of known or new flows, or foreign.
 	ParamPackets = "packets"
 	// ParamOuter is the family of a tunnel's packets.
 	ParamOuter = "outer"
 	// ParamDirection says, where both go through the balancer, whether packets
 	// are requests or replies.
 	ParamDirection = "direction"
-	// ParamChange says what a change of the backends, under way, is to a flow.
+	// ParamChange is the effect that a change of the backends, under way, has on a flow.
 	ParamChange = "change"
-	// ParamConfigured says what the balancer was configured with, where that is
-	// what points are compared by.
+	// ParamConfigured is the balancer's configuration, where points are compared by that.
 	ParamConfigured = "configured"
 	// paramFrom says where the load generators were, where servers are containers of the
 	// balancer's host: beyond that, or fromBalancer, on it.
@@ -180,7 +178,7 @@ func rankOf(name string) int {
 	return len(known)
 }
 
-// lookup returns what is known of a parameter, with defaults for a stranger.
+// lookup returns the description of a parameter, with defaults for a stranger.
 func lookup(name string) (info paramInfo, rank int) {
 	if rank = rankOf(name); rank < len(known) {
 		return known[rank], rank

@@ -13,7 +13,7 @@ import (
 // Sheet is a table, before it takes a form.
 type Sheet struct {
 	Title string
-	// Lead says what the table shows; Notes explain single columns.
+	// Lead explains the table; Notes explain single columns.
 	Lead    string
 	Notes   []string
 	Columns []Column

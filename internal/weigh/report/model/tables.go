@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// RateMetric is a metric, its column's title, and what it counts.
+// RateMetric is a metric, its column's title, and the noun that it counts.
 type RateMetric struct{ Name, Title, Noun string }
 
 // rateMetrics are the metrics that can be a load's main figure, with its
@@ -39,8 +39,8 @@ func (s *Section) Rate() (metric, title, noun string) {
 	return m.Name, m.Title, m.Noun
 }
 
-// shownMetrics are those that the tables of a load have columns for; any
-// other is shown in the table of what else was counted.
+// shownMetrics are the metrics that the tables of a load have columns for; any other is shown in the table of other
+// counts.
 var shownMetrics = []string{
 	results.RequestsPerSecond, results.OfferedPerSecond, results.Requests, results.Failed,
 	results.GigabitsPerSecond, results.Retransmits, results.BalancerCPUMsPerGigabyte,
@@ -199,7 +199,7 @@ func RepeatsField() Field {
 	}
 }
 
-// rateSheet is the document's table, with what it lacked.
+// rateSheet is the document's table, with the columns that it lacked.
 func rateSheet(s *Section) Sheet {
 	metric, title, noun := s.Rate()
 	fields := []Field{SubjectField(s)}
@@ -224,8 +224,7 @@ func rateSheet(s *Section) Sheet {
 	return sh
 }
 
-// BaselineNotes say what the ratios are taken to, and where there is nothing
-// to take them to.
+// BaselineNotes say which baseline the ratios are taken to, and where there is none.
 func BaselineNotes(s *Section, noun string) []string {
 	var notes []string
 	switch {
@@ -340,8 +339,7 @@ func (s *Section) hasParts() bool {
 	})
 }
 
-// RestSheet shows every metric that has no column elsewhere, be it by shownMetrics or
-// by what the caller says.
+// RestSheet shows every metric that has no column elsewhere, be it by shownMetrics or by shown.
 func RestSheet(s *Section, shown ...string) Sheet {
 	rate, _, _ := s.Rate()
 	var names []string

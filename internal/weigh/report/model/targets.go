@@ -89,7 +89,7 @@ type Floor struct {
 	From    string
 }
 
-// LocalOverDirect is what clients on the balancer's host are to have of what they have without one.
+// LocalOverDirect is the least ratio of the rate of clients on the balancer's host to their rate without one.
 const LocalOverDirect = 0.97
 
 // floorVerdict says which of the targets hold that the load can tell of.

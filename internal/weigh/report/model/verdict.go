@@ -33,7 +33,7 @@ func (s *Section) Contenders() []string {
 	return others
 }
 
-// Verdict says in sentences what the figures of a load show.
+// Verdict states in sentences the conclusions from the figures of a load.
 func Verdict(s *Section) []string {
 	if !slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Valid > 0 }) {
 		return nil // the answer says so
@@ -41,7 +41,7 @@ func Verdict(s *Section) []string {
 	return s.Kind.Verdict(s)
 }
 
-// RateVerdict holds the rates of a load against targets, and says what was saturated.
+// RateVerdict holds the rates of a load against targets, and names the saturated parts.
 func RateVerdict(s *Section, floors []Floor) []string {
 	var sentences []string
 	for _, v := range floorVerdict(s, floors) {
@@ -64,7 +64,7 @@ func OverPoints(n int) string {
 // saturatedWords begin saturationVerdict.
 const saturatedWords = "what was saturated, by trials: "
 
-// SaturationVerdict says for each subject what limited it.
+// SaturationVerdict names for each subject the part that limited it.
 func SaturationVerdict(s *Section) string {
 	var parts []string
 	for _, name := range s.Subjects {

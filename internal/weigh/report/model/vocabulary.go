@@ -7,30 +7,30 @@ import (
 	"strings"
 )
 
-// ParamEvent says what happened to the backends.
+// ParamEvent is the event that the backends had.
 const ParamEvent = "event"
 
 // The events that are shown in a way of their own.
 const (
 	EventFlap   = "flap"
 	EventReload = "reload"
-	// EventSilent is the one in which a backend's host falls silent: until the balancer has
-	// noticed, something is lost behind each.
+	// EventSilent is the event in which a backend's host falls silent: until the balancer has noticed, something is
+	// lost behind each.
 	EventSilent = "silent"
-	// eventReset is the one in which a drained backend resets its connections.
+	// eventReset is the event in which a drained backend resets its connections.
 	eventReset = "reset"
-	// Those in which the balancer's process ends.
+	// eventRestart and those behind it are the events in which the balancer's process ends.
 	eventRestart = "restart"
 	eventUpgrade = "upgrade"
 	eventKill    = "kill"
 	eventStop    = "stop"
-	// eventQuiet is the one in which nothing happens.
+	// eventQuiet is the event in which nothing happens.
 	eventQuiet = "quiet"
-	// EventShare is the one in which flows are asked which backend they have.
+	// EventShare is the event in which flows are asked which backend they have.
 	EventShare = "share"
 )
 
-// EventTitles say in words what an event was.
+// EventTitles name the events in words.
 var EventTitles = map[string]string{
 	"add": "Added", "remove": "Removed", "drain": "Drained", "reweigh": "Weighed anew",
 	EventFlap: "Flapped", EventReload: "Reloaded", "undo": "Undone",
@@ -57,8 +57,7 @@ func EventText(v string) string {
 const (
 	// ParamArrivals is how many requests are due each second.
 	ParamArrivals = "arrivals"
-	// ParamP99Bound is what 99 % of the requests may take where the highest rate is
-	// searched for.
+	// ParamP99Bound bounds the latency of 99 % of the requests where the highest rate is searched for.
 	ParamP99Bound = "p99_bound_ms"
 )
 
@@ -91,10 +90,10 @@ const (
 	ParamBeside = "beside"
 )
 
-// ParamFlood says what the packets of a flood are.
+// ParamFlood is the kind of a flood's packets.
 const ParamFlood = "flood"
 
-// beyondText says what becomes of what the balancer sends.
+// beyondText says where the packets that the balancer sends end.
 func beyondText(v string) string {
 	if v == "drop" {
 		return "dropped behind the balancer"
@@ -104,7 +103,7 @@ func beyondText(v string) string {
 
 // Parameters of packet-level loads.
 const (
-	// ParamWire says what connections do.
+	// ParamWire is the kind of connections.
 	ParamWire = "wire"
 	// ParamOffered is the rate that was offered, or how it was found.
 	ParamOffered = "offered"
@@ -146,7 +145,7 @@ func offeredText(v string) string {
 
 // Parameters of the DNS experiment.
 const (
-	// ParamQuestion is what name servers are asked for.
+	// ParamQuestion is the question to name servers.
 	ParamQuestion         = "question"
 	ParamGeneratorThreads = "generator_threads"
 	// ParamGenerators is how many ask at once, and paramMostQueries the most that each
@@ -156,13 +155,13 @@ const (
 )
 
 const (
-	// ParamTuned says what the hosts were tuned by.
+	// ParamTuned is the profile that the hosts were tuned by.
 	ParamTuned = "tuned"
 	// Untuned is its value where they have the kernel's own settings.
 	Untuned = "none"
 )
 
-// TunedText says what hosts were tuned by.
+// TunedText names the profile that hosts were tuned by.
 func TunedText(v string) string {
 	if v == Untuned {
 		return "not tuned"
@@ -170,7 +169,7 @@ func TunedText(v string) string {
 	return "tuned by " + v
 }
 
-// ChangeText says what a change of backends is to a flow.
+// ChangeText describes the effect of a change of backends on a flow.
 func ChangeText(v string) string {
 	switch v {
 	case "unmoved":

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wording writes numbers, ratios, sizes and lists as all forms of a report have them, and cleans what comes
-// from
+// Package wording writes numbers, ratios, sizes and lists as all forms of a report have them, and cleans texts from
 // results files.
 package wording
 

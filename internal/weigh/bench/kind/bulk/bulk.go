@@ -72,7 +72,7 @@ func (k kind) Programs() bench.Programs {
 func (kind) OnMachines() string { return "" }
 func (kind) Noun() string       { return "streams" }
 
-// bulkNotes are those on bulk loads.
+// bulkNotes are the notes on bulk loads.
 var bulkNotes = []string{
 	"Gbit/s are what iperf3's servers received, the sum of all clients'; each client sends over all its streams to one server, " +
 		"behind a port of its own. Retransmits are the clients' (TCP segments)",
@@ -132,7 +132,7 @@ func (k kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, runni
 	return []results.Trial{blank}, err
 }
 
-// figures are what the generators measured.
+// figures writes the generators' measurements.
 func figures(metrics map[string]float64, result *load.Result) {
 	metrics[results.GigabitsPerSecond] = result.Transfer.BitsPerSecond / 1e9
 	metrics[results.TransferredGigabytes] = float64(result.Transfer.Bytes) / 1e9

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// TestAgesOfBroken: what broke counts by its age at the last move of packets before it was found broken.
+// TestAgesOfBroken: a broken connection counts by its age at the last move of packets before it was found broken.
 func TestAgesOfBroken(t *testing.T) {
 	cut := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	mended := cut.Add(10 * time.Second)

@@ -25,7 +25,7 @@ const (
 	leaving = 1
 )
 
-// balancerEvents are those of several balancers.
+// balancerEvents are the events of several balancers.
 var balancerEvents = []changeEvent{
 	{name: "lb-drain", prepare: renew, change: ofOne(subject.Several.Drain)},
 	{name: "lb-undrain", change: ofOne(subject.Several.Undrain)},
@@ -50,8 +50,7 @@ var balancerEvents = []changeEvent{
 // ofBalancers says whether an event is one of several balancers.
 func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
 
-// ofOne is a change of the balancer that leaves. What counts as its time is until the router sends elsewhere, or there
-// again.
+// ofOne is a change of the balancer that leaves. Its time is that until the router sends elsewhere, or there again.
 func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -67,8 +66,8 @@ func ofOne(change func(subject.Several, context.Context, int) (time.Duration, er
 	}
 }
 
-// ofLost is a change after which the balancer that leaves tells others nothing more: what it knows at the beginning
-// counts, not when the router sends elsewhere.
+// ofLost is a change after which the balancer that leaves tells others nothing more: its flows at the beginning count,
+// not when the router sends elsewhere.
 func ofLost(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,
 	*changeTrial) error {
 	return func(ctx context.Context, c *changeTrial) error {
@@ -110,11 +109,11 @@ func (c *changeTrial) ripe() time.Duration {
 	return ripe
 }
 
-// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over what
-// is older than a second.
+// ripe is how old connections are at least when a balancer leaves, and flows of a transition: balancers hand over flows
+// that are older than a second.
 const ripe = 1500 * time.Millisecond
 
-// inTurn does one change after the other.
+// inTurn makes one change after the other.
 func inTurn(ctx context.Context, c *changeTrial, changes ...func(context.Context, *changeTrial) error) error {
 	for _, change := range changes {
 		if err := change(ctx, c); err != nil {

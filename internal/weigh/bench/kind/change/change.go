@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package change is the load that holds connections through a balancer while its backends, or it, change, and counts
-// what becomes of them, event by event.
+// losses event by event.
 package change
 
 import (
@@ -14,24 +14,25 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-	"golang.org/x/sync/errgroup"
 )
 
-// kind holds connections through a balancer while its backends
-// change, and counts what becomes of them, event by event.
+// kind holds connections through a balancer while its backends change, and counts losses event by event.
 type kind struct{}
 
 // Kind is the load.
 var Kind bench.Experiment = kind{}
 
-// kept is what is kept of a laboratory.
+// kept has the values kept of a laboratory.
 type kept struct{ live *live.Servers }
 
 // Live are the servers of a run's laboratory.
@@ -69,8 +70,8 @@ const (
 	// changeServers are the least that the events need: one that comes, one that
 	// leaves, one each that drains, weighs more, flaps and falls silent.
 	changeServers = 6
-	// newShare is what a subject must be able to carry beyond the connections that
-	// are held, for those that are new, one in so many.
+	// newShare is the part that a subject must be able to carry beyond the connections that are held, for new ones, one
+	// in so many.
 	newShare = 20
 )
 
@@ -86,7 +87,7 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 	own(l).checkValues(at, fail)
 	checkBackends(l, form, at, fail)
 	for _, s := range form.Subjects {
-		if known, ok := subject.Find(s.Name); ok && !subject.CanChange(known) {
+		if known, ok := subjects.Find(s.Name); ok && !known.Can().Changes {
 			fail(at, "%s has no backends that could change, or speaks HTTP only", s.Name)
 		}
 	}
@@ -98,7 +99,7 @@ func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
 // patience is how long an answer may take.
 func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, UsualPatience) }
 
-// checkValues checks what is given for the events that happen, and for what goes on besides.
+// checkValues checks the values for the events that happen, and for the traffic besides.
 func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 	for i, name := range c.Events {
 		if !slices.Contains(eventNames(), name) {
@@ -168,8 +169,7 @@ func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// connections is how many are held: all of the point, or what the subject can
-// carry, with a note then.
+// connections is how many are held: all of the point, or as many as the subject can carry, with a note then.
 func connections(p bench.Point, limits probe.Limits) (n int, note string) {
 	reused := own(p.By).Reused * p.Form.Lab.Clients
 	carried := func(n int) int { return n + n/newShare + reused }
@@ -259,7 +259,7 @@ func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	})
 }
 
-// Services is one, of all backends but the last, which is the one to come.
+// Services is one service, of all backends but the last, which is the one to come.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	backends := own(p.By).backends(l.Servers)
 	return []subject.Service{{Port: changePort, UDP: own(p.By).Proxies == 0,
@@ -320,7 +320,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 		got, err := c.event(ctx, e)
 		all = append(all, got)
 		if err != nil {
-			// What was counted before holds; what would have come after did not.
+			// Counts of before hold; those that would have come after do not.
 			return all, ctx.Err()
 		}
 	}

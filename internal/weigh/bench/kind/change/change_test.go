@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -22,7 +23,7 @@ import (
 // changePoint is a point of a change experiment on paper.
 func changePoint(t *testing.T, name string, params subject.Params, connections int) bench.Point {
 	t.Helper()
-	s, ok := subject.Find(name)
+	s, ok := subjects.Find(name)
 	if !ok {
 		t.Fatalf("no subject %s", name)
 	}
@@ -60,7 +61,7 @@ func TestChangeObstacles(t *testing.T) {
 	}{
 		{changePoint(t, "iptables-nth", nil, 5000), ""},
 		{changePoint(t, "iptables-nth", nil, 10_000), "2000 connections per client: it needs 2200 open files"},
-		// it holds what it can
+		// it holds as many as it can
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 1, "splice": "off"}, 5000), ""},
 		{changePoint(t, "haproxy-tcp", subject.Params{"threads": 2, "splice": "off"}, 100),
 			"2 threads: this machine has 1 cores"},
@@ -156,8 +157,8 @@ func TestChangeTellsWhoIsOlderThanAnAbsence(t *testing.T) {
 	}
 }
 
-// TestSilenceIsSplitAtItsNotice: what was sent before the subject knew is one thing, what
-// it sent to a dead host later another; one that never knew has all before.
+// TestSilenceIsSplitAtItsNotice: packets sent before the subject knew are told apart from those that it sent to a dead
+// host later; one that never knew has all before.
 func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {
@@ -193,8 +194,8 @@ func TestSilenceIsSplitAtItsNotice(t *testing.T) {
 	}
 }
 
-// TestFaultIsSplitAtItsNotice: what had begun before the fault, until the subject knew, and later
-// are three things.
+// TestFaultIsSplitAtItsNotice: connections begun before the fault, those until the subject knew, and later ones are
+// counted apart.
 func TestFaultIsSplitAtItsNotice(t *testing.T) {
 	at := func(seconds int) time.Time { return time.Unix(int64(seconds), 0) }
 	moments := func(seconds ...int) (m live.Moments) {

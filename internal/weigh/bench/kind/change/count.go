@@ -19,13 +19,13 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// showBound is how long it may take until what a change did has shown.
+// showBound is how long it may take until the effect of a change has shown.
 func (c *changeTrial) showBound() time.Duration {
 	return 2*own(c.trial.By).patience() + 2*own(c.trial.By).pace() + 10*time.Second
 }
 
-// event lets one event happen and counts what it did. What the subject cannot do
-// makes the result invalid, with the reason; an error ends the trial.
+// event lets one event happen and counts its effects. An event that the subject cannot do makes the result invalid,
+// with the reason; an error ends the trial.
 func (c *changeTrial) event(ctx context.Context, e changeEvent) (results.Trial, error) {
 	got := c.blank
 	got.Params = maps.Clone(got.Params)
@@ -119,13 +119,13 @@ func (c *changeTrial) leaves(e changeEvent, server string) bool {
 	return c.left[server] || slices.ContainsFunc(e.leaves, func(i int) bool { return c.backends()[i].Name == server })
 }
 
-// brokenMetrics are those of each cause.
+// brokenMetrics are the metrics of each cause.
 var brokenMetrics = map[live.Cause]string{
 	live.Reset: results.BrokenReset, live.Closed: results.BrokenClosed, live.Silent: results.BrokenSilent,
 	live.Moved: results.BrokenMoved, live.Wrong: results.BrokenWrong,
 }
 
-// writeCounts writes down what became of connections and queries.
+// writeCounts writes down the fate of connections and queries.
 func (c *changeTrial) writeCounts(e changeEvent, counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.Broken], m[results.Ended] = 0, 0
@@ -198,7 +198,7 @@ func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
 	})
 }
 
-// writeNew writes down what became of new connections.
+// writeNew writes down the fate of new connections.
 func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.NewConnections], m[results.NewFailed], m[results.NewToLeft] = float64(counts.Opened), 0, 0
@@ -214,7 +214,7 @@ func (c *changeTrial) writeNew(counts live.Counts, got *results.Trial) {
 	}
 }
 
-// writeUDP writes down what became of UDP queries.
+// writeUDP writes down the fate of UDP queries.
 func (c *changeTrial) writeUDP(e changeEvent, counts live.Counts, m map[string]float64) {
 	if !carriesUDP(c.trial.Point) {
 		return
@@ -244,8 +244,7 @@ func (c *changeTrial) writeChanges(m map[string]float64) {
 	}
 }
 
-// writeProcesses writes down what the subject's processes have of the machine.
-// One that is gone meanwhile is none.
+// writeProcesses writes down the subject's use of processes and memory. One that is gone meanwhile is none.
 func (c *changeTrial) writeProcesses(m map[string]float64) {
 	proc, err := procfs.NewDefaultFS()
 	if err != nil {
@@ -264,12 +263,11 @@ func (c *changeTrial) writeProcesses(m map[string]float64) {
 	}
 }
 
-// watch is a look at what backends and balancer count, from the start of an event
-// to its end.
+// watch follows the counters of backends and balancer, from the start of an event to its end.
 type watch struct {
 	c     *changeTrial
 	began time.Time
-	// resets are what backends had sent.
+	// resets is how many the backends had sent.
 	resets, resetsAfter uint64
 	tracking            subject.Tracking // nil: it tells nothing
 	before, after, most subject.Tracked
@@ -363,8 +361,8 @@ func (c *changeTrial) ageWhenMoved(b live.Break) (age, after time.Duration, chan
 	return age, after, change, ok
 }
 
-// writeAges counts broken connections by their age when packets moved. What broke before the first move had no balancer
-// to be told to, and counts as older.
+// writeAges counts broken connections by their age when packets moved. A connection that broke before the first move
+// had no balancer to be told to, and counts as older.
 func (c *changeTrial) writeAges(e changeEvent, counts live.Counts, m map[string]float64) {
 	if len(c.moved) == 0 {
 		return

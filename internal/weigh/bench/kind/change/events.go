@@ -30,8 +30,8 @@ const (
 	serverReweighed
 	serverFlapping
 	serverSilent
-	// The services of these two die and hang: one each, for new connections leave both alone
-	// meanwhile.
+	// serverDying and serverHanging are the servers whose services die and hang: one each, for new connections leave
+	// both alone meanwhile.
 	serverDying   = serverFlapping
 	serverHanging = serverSilent
 )
@@ -39,7 +39,7 @@ const (
 // newWeight is the weight of the server that shall weigh more; the others' is 1.
 const newWeight = 3
 
-// Times between the changes of an event, so that traffic meets what is between.
+// Pauses between the changes of an event, so that traffic meets the states in between.
 const (
 	flapPause   = 100 * time.Millisecond
 	reloadPause = 50 * time.Millisecond
@@ -76,7 +76,7 @@ func eventNames() (names []string) {
 	return names
 }
 
-// changeEvents lists the events in order, those of backends first. Each finds what the one before has left.
+// changeEvents lists the events in order, those of backends first. Each finds the state that the one before has left.
 var changeEvents = append([]changeEvent{
 	{name: "add", change: func(ctx context.Context, c *changeTrial) error {
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = append(s.Servers, c.last()) })
@@ -195,7 +195,7 @@ func compare(before, after map[live.Flow]string, left string) (m moves) {
 }
 
 // InPlaceOfEvents has one event happen in place of all, until the function that it returns is called: a test shows by
-// it that what breaks is counted.
+// it that breaks are counted.
 func InPlaceOfEvents(name string, do func(ctx context.Context, r *bench.Runner) error) (restore func()) {
 	all := changeEvents
 	changeEvents = []changeEvent{{name: name, change: func(ctx context.Context, c *changeTrial) error {
@@ -217,7 +217,7 @@ type changeTrial struct {
 	notes    []string
 	// worn says that the connections have lived through an event of balancers.
 	worn bool
-	// service is what the subject balances now.
+	// service is the service that the subject balances now.
 	service subject.Service
 	// left are the servers that have left, by name.
 	left map[string]bool
@@ -230,9 +230,9 @@ type changeTrial struct {
 	moved []time.Time
 	// numbered is the stream of numbered datagrams; nil: there is none.
 	numbered *numberedStream
-	// flows are those of tryFlows.
+	// flows are the flows of tryFlows.
 	flows map[live.Flow]string
-	// silence and fault are those of the event, came what came again in it; nil: it has none.
+	// silence and fault are those of the event, came the connections that came again in it; nil: it has none.
 	silence *silence
 	fault   *fault
 	came    *cameAgain
@@ -319,8 +319,7 @@ func (c *changeTrial) open(ctx context.Context) error {
 // closeBound is how long the connections may take to end.
 const closeBound = 2 * time.Second
 
-// close ends the connections. Those whose servers have left cannot end in order,
-// so what is left of them is destroyed.
+// close ends the connections. Those whose servers have left cannot end in order, so their sockets are destroyed.
 func (c *changeTrial) close(ctx context.Context) error {
 	errs := []error{c.numbered.close(), c.crew.Close(ctx)}
 	ended := bench.Poll(ctx, closeBound, func() error {

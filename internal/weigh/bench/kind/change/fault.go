@@ -22,7 +22,7 @@ import (
 // waits for that event, and not for the longest time that it may take. It is kept of a run.
 type tail time.Duration
 
-// faultTail is the name that it is kept under.
+// faultTail is the name that a run's tail is kept under.
 const faultTail = "fault tail"
 
 // EndFaults has a run's faults end so long after they were noticed.
@@ -30,10 +30,10 @@ func EndFaults(r *bench.Runner, after time.Duration) {
 	*bench.KeptOfRun[tail](r, faultTail) = tail(after)
 }
 
-// on says whether there are any.
+// on says whether there are checks.
 func (c ChangeCheck) on() bool { return c != ChangeCheck{} }
 
-// checkValues checks what is given, where an event needs it or anything is given.
+// checkValues checks the values, where an event needs them or any is given.
 func (c ChangeCheck) checkValues(at bench.Path, fail bench.FailFunc) {
 	for _, v := range []struct {
 		name  string
@@ -121,7 +121,7 @@ func (c *changeTrial) fail(ctx context.Context, host *lab.Host, hurt, heal func(
 		return err
 	}
 	lasted := c.lasts(ctx, host)
-	// Also when the run is ended: what comes after must find the server.
+	// Also when the run is ended: later events must find the server.
 	if err := errors.Join(lasted, heal()); err != nil {
 		return err
 	}
@@ -157,8 +157,8 @@ func (c *changeTrial) lasts(ctx context.Context, host *lab.Host) error {
 	return clock.Sleep(ctx, time.Until(ends))
 }
 
-// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the
-// questions do not show in what it uses of the CPU.
+// lookEvery is how often a subject that has noticed a fault is asked again: seldom enough that the questions do not
+// show in its CPU use.
 const lookEvery = 200 * time.Millisecond
 
 // watch notes when a subject that has noticed the fault is seen to have the backend serve all the same.
@@ -185,7 +185,7 @@ func (f *fault) notes() (notes []string) {
 	return notes
 }
 
-// write writes down what failed before the fault was noticed, and what after.
+// write counts the failures before the fault was noticed, and those after.
 func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.FaultSeconds] = f.over.Sub(f.began).Seconds()
 	until := f.over.Add(noticeBound) // beyond the event
@@ -207,7 +207,7 @@ func (f *fault) write(counts live.Counts, udp bool, m map[string]float64) {
 	}
 }
 
-// notes say what is checked.
+// notes describe the health checks.
 func (c ChangeCheck) notes() []string {
 	if !c.on() {
 		return nil

@@ -11,13 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/numbered"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-	"golang.org/x/sys/unix"
 )
 
 // numberedFlows is from how many local ports the numbered stream is sent.
@@ -33,11 +33,11 @@ func (kind) Demand(f bench.Form, spec *lab.Spec) {
 type numberedStream struct {
 	stream *numbered.Stream
 	cancel context.CancelFunc
-	// ended has what the sender returned.
+	// ended has the sender's error.
 	ended chan error
 	// counted are the numbers that belong to events before, and twice those that came twice.
 	counted, twice uint64
-	// last is when the last event's numbers were read, and drops what devices had dropped then.
+	// last is when the last event's numbers were read, and drops the devices' drops at that time.
 	last  time.Time
 	drops map[string]uint64
 }
@@ -49,7 +49,7 @@ func (c *changeTrial) startNumbered(ctx context.Context) (err error) {
 	if rate == 0 {
 		return nil
 	}
-	if !subject.ForwardsPackets(c.trial.Subject) {
+	if !c.trial.Subject.Can().Packets {
 		c.notes = append(c.notes, "it does not send packets on by themselves, so it has no numbered stream")
 		return nil
 	}
@@ -108,7 +108,7 @@ func (n *numberedStream) close() error {
 	return errors.Join(<-n.ended, n.stream.Close())
 }
 
-// write writes down what became of the numbers since the last event.
+// write writes down the fate of the numbers since the last event.
 func (n *numberedStream) write(ctx context.Context, c *changeTrial, got *results.Trial) error {
 	if n == nil {
 		return nil
@@ -196,7 +196,7 @@ func (c *changeTrial) when(at time.Time) string {
 		c.took[number-1].Round(time.Millisecond))
 }
 
-// quiet lets some time pass: what is lost in it is lost without any change.
+// quiet lets some time pass: losses in it are without any change.
 func quiet(ctx context.Context, c *changeTrial) error {
 	return clock.Sleep(ctx, own(c.trial.By).Quiet)
 }

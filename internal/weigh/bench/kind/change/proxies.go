@@ -16,7 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/move/exporter"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -28,7 +27,7 @@ import (
 var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade",
 	"kill", "stop", "silent", "reset", "share"}
 
-// backends are what the subject balances: the proxies, or all servers where there is none.
+// backends are the subject's backends: the proxies, or all servers where there is none.
 func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 	if c.Proxies > 0 {
 		return servers[:c.Proxies]
@@ -36,14 +35,14 @@ func (c Changes) backends(servers []*lab.Host) []*lab.Host {
 	return servers
 }
 
-// backends are what the subject balances.
+// backends are the subject's backends.
 func (c *changeTrial) backends() []*lab.Host {
 	return own(c.trial.By).backends(c.runner.Lab.Servers)
 }
 
 // carriesUDP says whether UDP is asked by: proxies carry none.
 func carriesUDP(p bench.Point) bool {
-	return subject.CarriesUDP(p.Subject) && own(p.By).Proxies == 0
+	return p.Subject.Can().UDP && own(p.By).Proxies == 0
 }
 
 // proxied splits the servers of a laboratory into proxies and those that they balance.
@@ -56,7 +55,7 @@ func proxied(f bench.Form, servers []*lab.Host) (proxies, behind []*lab.Host) {
 	return nil, servers
 }
 
-// checkProxied checks what is given besides for what proxies carry.
+// checkProxied checks the values for the traffic that proxies carry.
 func (c Changes) checkProxied(happen []string, at bench.Path, fail bench.FailFunc) {
 	if c.Proxies == 0 {
 		if c.QueriesPerSecond < 1 || c.QueriesPerSecond > 10_000 {
@@ -99,7 +98,7 @@ func checkBackends(l bench.Load, form bench.Form, at bench.Path, fail bench.Fail
 	}
 }
 
-// proxyNotes say what stands before the servers.
+// proxyNotes describe the proxies before the servers.
 func (c Changes) proxyNotes() []string {
 	if c.Proxies == 0 {
 		return nil
@@ -128,7 +127,7 @@ func startProxies(ctx context.Context, r *bench.Runner, proxies, servers []*lab.
 	return nil
 }
 
-// proxyProgram is what proxies run, and how it tells its version.
+// proxyProgram is the program of proxies, and how it tells its version.
 var proxyProgram = bench.Program{Name: "haproxy", Flag: "-v"}
 
 func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.Host) (*lab.Process, error) {
@@ -146,8 +145,8 @@ func startProxy(ctx context.Context, l *lab.Lab, host *lab.Host, servers []*lab.
 		lab.Command{Path: proxyProgram.Name, Args: []string{"-db", "-f", path}})
 }
 
-// proxyConfiguration is what HAProxy on a host is configured by: at the VIP, where the subject leaves
-// that in the packets, and at the host's own address.
+// proxyConfiguration is HAProxy's configuration on a host: at the VIP, where the subject leaves that in the packets,
+// and at the host's own address.
 func proxyConfiguration(l *lab.Lab, host *lab.Host, servers []*lab.Host) ([]byte, error) {
 	cfg := config.New()
 	cfg.Interfaces = []string{host.Interface}
@@ -181,5 +180,5 @@ func proxyRunning(process *lab.Process) error {
 	}
 }
 
-// errProxyGone says so of a proxy that ended without an error.
+// errProxyGone is the error of a proxy that ended without one.
 var errProxyGone = errors.New("its clients have no server")

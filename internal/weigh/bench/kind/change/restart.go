@@ -14,7 +14,7 @@ import (
 
 // canRestart says whether the subject is a process that connections may outlive.
 func canRestart(t bench.Trial) bool {
-	return t.Form.Lab.Balancers == 0 && subject.CanRestart(t.Subject)
+	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Restarts
 }
 
 // restarting returns the subject as one whose process can end.
@@ -45,7 +45,7 @@ func restart(ctx context.Context, c *changeTrial) error {
 
 // canUpgrade says whether another build can take over from the subject.
 func canUpgrade(t bench.Trial) bool {
-	return t.Form.Lab.Balancers == 0 && subject.CanUpgrade(t.Subject)
+	return t.Form.Lab.Balancers == 0 && t.Subject.Can().Upgrades
 }
 
 // upgrade has two builds of the subject take over from each other again and again.
@@ -74,8 +74,8 @@ func stopAndBegin(ctx context.Context, c *changeTrial) error {
 	return c.timed(func() error { return errors.Join(r.End(ctx), r.Begin(ctx)) })
 }
 
-// killAndBegin kills the subject's process again and again, and starts another one each time
-// when there was none for a while. What is timed is the start.
+// killAndBegin kills the subject's process again and again, and starts another one each time when there was none for a
+// while. The start is timed.
 func killAndBegin(ctx context.Context, c *changeTrial) error {
 	r, err := c.restarting()
 	if err != nil {

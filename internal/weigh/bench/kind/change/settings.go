@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 )
 
-// Changes is what a suite says of a load of kind change, besides what all have.
+// Changes has a suite's settings of a load of kind change, besides those that all have.
 type Changes struct {
 	// Events are the names of those that happen, in the order of docs/weigh/change.md; empty: all.
 	Events []string `yaml:"events"`
@@ -53,7 +53,7 @@ type Changes struct {
 	NumberedPerSecond int `yaml:"numbered_per_second"`
 }
 
-// ChangeCheck is what a suite says of the health checks of subjects that have them.
+// ChangeCheck has a suite's settings of the health checks of subjects that have them.
 type ChangeCheck struct {
 	Interval time.Duration `yaml:"interval"`
 	Timeout  time.Duration `yaml:"timeout"`
@@ -73,5 +73,5 @@ func (kind) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its changes.
+// own are a load's settings of its changes.
 func own(l bench.Load) Changes { return bench.SettingsOf[settings](l).Changes }

@@ -52,7 +52,7 @@ func fallSilent(ctx context.Context, c *changeTrial) error {
 		return err
 	}
 	stayed := c.staySilent(ctx, server)
-	// Also when the run is ended: what comes after must find the host.
+	// Also when the run is ended: later events must find the host.
 	if err := errors.Join(stayed, c.bringBack(server)); err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 	return errors.Join(destroyed, server.Silence(false), server.Greet(c.runner.Lab.Balancer))
 }
 
-// waitFor returns when a subject was first seen to reach a server, or not to, by what it shows.
+// waitFor returns when a subject was first seen to reach a server, or not to, by its counters or status.
 func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
 	server *lab.Host, reached bool) (time.Time, error) {
 	bound := c.runner.Options.Patience() * noticeBound
@@ -113,7 +113,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 	}
 }
 
-// write writes down what was lost until the silence was noticed, and what after it.
+// write counts the losses until the silence was noticed, and those after it.
 func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	m[results.SilentSeconds] = s.heard.Sub(s.cut).Seconds()
 	until := s.heard.Add(noticeBound) // beyond the event
@@ -135,7 +135,7 @@ func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	}
 }
 
-// cameAgain is what a drained server reset.
+// cameAgain counts the connections that a drained server reset.
 type cameAgain struct {
 	// had are the connections from ports that are used again that it had.
 	had uint64
@@ -204,7 +204,7 @@ func undrain(ctx context.Context, c *changeTrial, _ map[string]float64) error {
 	return c.apply(ctx, c.weighed(serverDrained, 1))
 }
 
-// write writes down who answered those that came again.
+// write writes down the servers of connections that came again.
 func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float64) {
 	m[results.ResetByDrained], m[results.CameAgain] = float64(a.had), 0
 	for _, n := range counts.Again {
@@ -213,7 +213,7 @@ func (a *cameAgain) write(counts live.Counts, drained string, m map[string]float
 	m[results.AgainToDrained] = float64(counts.Again[drained])
 }
 
-// writeReused writes down what became of connections from ports that are used again.
+// writeReused writes down the fate of connections from ports that are used again.
 func (c *changeTrial) writeReused(counts live.Counts, got *results.Trial) {
 	m := got.Metrics
 	m[results.ReusedConnections], m[results.ReusedFailed] = float64(counts.Lapped), float64(len(counts.LostLaps))

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -26,7 +27,7 @@ const (
 	dnsperfMaxTimeout = time.Minute
 )
 
-// sockets are those of all generators of a point together.
+// sockets is the number of sockets of all generators of a point together.
 func (d DNSPerf) sockets() int { return d.Clients[0] * d.Generators[0] }
 
 // kind is the generator.
@@ -59,7 +60,7 @@ func (e kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 		fail(at.To("duration"), "%v is not possible; use whole seconds from 1s to %v", l.Duration, bench.MaxDuration)
 	}
 	for i, s := range form.Subjects {
-		if known, ok := subject.Find(s.Name); ok && !subject.CarriesUDP(known) {
+		if known, ok := subjects.Find(s.Name); ok && !known.Can().UDP {
 			fail(at.To("kind"), "subjects[%d], %s, balances no UDP", i, s.Name)
 		}
 	}
@@ -174,7 +175,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 // Servers are the name servers of a run's laboratory.
 func Servers(r *bench.Runner) []*NameServer { return *bench.KeptOf[[]*NameServer](r, kind{}.Name()) }
 
-// Services is one, of as many servers as the point has backends.
+// Services is one service, of as many servers as the point has backends.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: Port, UDP: true, Servers: slices.Clone(l.Servers[:own(p.By).Backends[0]])}}
 }

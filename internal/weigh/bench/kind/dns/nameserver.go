@@ -28,7 +28,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// What is asked, as in the DNS experiment of 2016.
+// The question and the server, as in the DNS experiment of 2016.
 const (
 	nameServerProgram = "named"
 	Port              = 53
@@ -37,7 +37,7 @@ const (
 	dnsQuestion = dnsName + " A"
 )
 
-// dnsAnswer is the one address of the zone; no host has it.
+// dnsAnswer is the only address of the zone; no host has it.
 var dnsAnswer = netip.MustParseAddr("198.18.0.53")
 
 // nameZone is the zone, whose one record is asked for.
@@ -55,9 +55,8 @@ type NameServer struct {
 	dir     string
 }
 
-// startNameServers starts one on every server and waits until all answer. They are
-// stopped with the laboratory. What addresses a server gets and loses later, such
-// as the VIP, named hears of by itself (automatic-interface-scan).
+// startNameServers starts one on every server and waits until all answer. They are stopped with the laboratory. named
+// notices addresses by itself that a server gets and loses later, such as the VIP (automatic-interface-scan).
 func startNameServers(ctx context.Context, l *lab.Lab) ([]*NameServer, error) {
 	servers := make([]*NameServer, len(l.Servers))
 	threads := nameServerThreads(l.Far(), runtime.NumCPU(), len(l.Servers))

@@ -37,5 +37,5 @@ func (kind) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its queries; nil if it says nothing.
+// own are a load's settings of its queries; nil if it has none.
 func own(l bench.Load) *DNSPerf { return bench.SettingsOf[settings](l).DNSPerf }

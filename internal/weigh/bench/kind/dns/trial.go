@@ -36,10 +36,10 @@ type dnsTrial struct {
 	trial   bench.Trial
 	running subject.Running
 	got     *results.Trial
-	// servers are those that are asked.
+	// servers are the name servers that are asked.
 	servers []*NameServer
-	// used is what their processes have used while the load was on, relayed what the
-	// subject's relays have, if it has any.
+	// used is the CPU time of their processes while the load was on, relayed that of the subject's relays, if it has
+	// any.
 	used, relayed stopwatch
 }
 
@@ -67,7 +67,7 @@ func (d *dnsTrial) conduct(ctx context.Context) error {
 	return nil
 }
 
-// measurement is the trial as others measure it.
+// measurement is the trial as other kinds measure it.
 func (d *dnsTrial) measurement() *bench.Measurement {
 	return &bench.Measurement{Runner: d.runner, Trial: d.trial, Running: d.running, Got: d.got}
 }
@@ -126,8 +126,7 @@ func (d *dnsTrial) clients() []load.Client {
 	return clients
 }
 
-// stopwatch holds what processes had used of the CPU when it was read first, and from
-// the second reading on what they used in between.
+// stopwatch holds the CPU time of processes at the first reading, and from the second reading on their use in between.
 type stopwatch []time.Duration
 
 func (s *stopwatch) read(now []time.Duration) {
@@ -138,7 +137,7 @@ func (s *stopwatch) read(now []time.Duration) {
 	}
 }
 
-// readUsed reads what the name servers have used, and the subject's relays.
+// readUsed reads the CPU time of the name servers, and of the subject's relays.
 func (d *dnsTrial) readUsed() error {
 	used := make([]time.Duration, len(d.servers))
 	err := lab.Each(d.runner.Lab.Servers[:len(d.servers)], func(h *lab.Host) (err error) {
@@ -161,7 +160,7 @@ func (d *dnsTrial) readUsed() error {
 	return err
 }
 
-// writeCounts writes down what the generators counted, and whether that is valid.
+// writeCounts writes down the generators' counts, and whether they are valid.
 func (d *dnsTrial) writeCounts(result *load.Result) {
 	got, metrics := d.got, d.got.Metrics
 	metrics[results.Queries] = float64(result.Requests)
@@ -188,7 +187,7 @@ func (d *dnsTrial) writeCounts(result *load.Result) {
 	got.Valid = len(result.Problems) == 0 && result.Failed == 0 && lost <= dnsMostLost
 }
 
-// writeReading writes down who used the machine, and what reached each backend.
+// writeReading writes down who used the machine, and how many queries reached each backend.
 func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	got, metrics := d.got, d.got.Metrics
 	m := d.measurement()
@@ -211,8 +210,8 @@ func (d *dnsTrial) writeReading(result *load.Result, reading probe.Reading) {
 	d.writeBackends(reading)
 }
 
-// hostShares are what the machines did, in percent of all their cores. The kernel counts
-// some of it by ticks and idle time by the clock: together they may miss 100.
+// hostShares are the machines' CPU use, in percent of all their cores. The kernel counts some of it by ticks and idle
+// time by the clock: together they may miss 100.
 func hostShares(machine probe.Machine, cores float64) map[string]float64 {
 	return map[string]float64{
 		results.HostUserPercent: machine.User / cores * 100, results.HostSystemPercent: machine.System / cores * 100,
@@ -242,8 +241,7 @@ func (d *dnsTrial) writeBackends(reading probe.Reading) {
 // server has a relay for TCP too.
 const idleProcess = 0.005
 
-// busyPercent returns the mean of what those used that used anything, in per cent
-// of one core; ok is false if none did.
+// busyPercent returns the mean use of those that used anything, in per cent of one core; ok is false if none did.
 func (s stopwatch) busyPercent(interval time.Duration) (percent float64, ok bool) {
 	busy := 0
 	for _, used := range s {

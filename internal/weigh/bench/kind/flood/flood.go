@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// What Beyond can be.
+// The values of Beyond.
 const (
 	beyondDrop = "drop"
 	beyondPass = "pass"

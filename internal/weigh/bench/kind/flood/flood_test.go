@@ -12,6 +12,7 @@ import (
 
 func init() { bench.Register(Kind) }
 
+// TestSynfloodSuite reads the suite that users run.
 func TestSynfloodSuite(t *testing.T) {
 	suite, err := bench.LoadSuite("../../../../../suites/synflood.yaml")
 	if err != nil {

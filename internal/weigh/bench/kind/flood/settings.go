@@ -11,13 +11,12 @@ import (
 
 // Flood is how a load of the kind synflood is set up.
 type Flood struct {
-	// Packets says what the flood is made of.
+	// Packets is the kind of the flood's packets.
 	Packets flood.Packets `yaml:"packets"`
 	// Rate is how many packets are sent a second; 0: as many as one core can.
 	Rate int `yaml:"rate"`
-	// Beyond says what becomes of what the balancer sends: "drop" drops the flood
-	// behind it, so that only the balancer is weighed; with "pass" the servers
-	// answer it.
+	// Beyond is the fate of packets that the balancer sends: "drop" drops the flood behind it, so that only the
+	// balancer is weighed; with "pass" the servers answer it.
 	Beyond string `yaml:"beyond"`
 	// Every is how often each of the open connections asks.
 	Every time.Duration `yaml:"every"`
@@ -39,5 +38,5 @@ func (kind) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its flood; nil if it says nothing.
+// own are a load's settings of its flood; nil if it has none.
 func own(l bench.Load) *Flood { return bench.SettingsOf[settings](l).Flood }

@@ -28,14 +28,13 @@ type floodStage struct {
 	lab   *lab.Lab
 	flood *flood.Flood
 	undo  []func() error
-	// end ends the flood that runs, and ended has what it returned.
+	// end ends the flood that runs, and ended has its error.
 	end   context.CancelFunc
 	ended chan error
 	once  sync.Once
 }
 
-// newFloodStage makes everything ready. What it returns is to be closed, even with
-// an error.
+// newFloodStage makes everything ready. The stage is to be closed, even with an error.
 func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	s := &floodStage{lab: l}
 	for _, ready := range []func(bench.Trial) error{s.route, s.load, s.tap, s.pin} {
@@ -46,14 +45,14 @@ func newFloodStage(t bench.Trial, l *lab.Lab) (*floodStage, error) {
 	return s, nil
 }
 
-// on does something, and notes how it is taken back.
+// on makes a change, and notes how to take it back.
 func (s *floodStage) on(do func(on bool) error) error {
 	s.undo = append(s.undo, func() error { return do(false) })
 	return do(true)
 }
 
-// route leads what is sent to the flood's sources to the attacker; from servers
-// through the balancer, where that sees the answers to its clients.
+// route routes packets for the flood's sources to the attacker; from servers through the balancer, where that sees the
+// answers to its clients.
 func (s *floodStage) route(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		through := s.lab.Attacker
@@ -140,7 +139,7 @@ func (s *floodStage) tap(bench.Trial) error {
 	)
 }
 
-// pin ties what serves the connections to the last core.
+// pin ties the programs that serve the connections to the last core.
 func (s *floodStage) pin(bench.Trial) error {
 	for _, host := range append([]*lab.Host{s.lab.Balancer}, s.lab.Servers...) {
 		err := s.on(func(on bool) error {
@@ -183,8 +182,7 @@ func (s *floodStage) stop() (err error) {
 	return err
 }
 
-// close ends the flood and takes everything back. What went with the laboratory
-// is gone already.
+// close ends the flood and takes everything back. Parts that went with the laboratory are gone already.
 func (s *floodStage) close() error {
 	errs := []error{s.stop()}
 	for _, back := range slices.Backward(s.undo) {

@@ -61,9 +61,9 @@ type floodTrial struct {
 	running subject.Running
 	stage   *floodStage
 	client  *steadyClient
-	// quiet and flooded are what was read around the two phases.
+	// quiet and flooded are the readings around the two phases.
 	quiet, flooded [2]floodReading
-	// remembered is what the subject kept: before the flood, in it, and after all.
+	// remembered is how much the subject kept: before the flood, in it, and after all.
 	remembered [3]subject.Remembered
 }
 
@@ -174,7 +174,7 @@ func (f *floodTrial) read(into *floodReading) (err error) {
 	return err
 }
 
-// remember asks the subject what it keeps.
+// remember asks the subject how much it keeps.
 func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
 	if subject, ok := f.running.(subject.Remembering); ok {
 		f.remembered[at], err = subject.Remembered(ctx)
@@ -195,7 +195,7 @@ type output struct {
 	into   *bytes.Buffer
 }
 
-// floodMaxOutput bounds what is kept of it.
+// floodMaxOutput bounds the part of its output that is kept, in bytes.
 const floodMaxOutput = 16 << 20
 
 func (o output) Write(data []byte) (int, error) {

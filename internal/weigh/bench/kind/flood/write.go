@@ -15,8 +15,7 @@ import (
 // on it, in cores.
 const floodIdle = 0.05
 
-// write puts what was measured into a trial. That connections were lost is a
-// result, and does not make it invalid.
+// write puts the measurements into a trial. That connections were lost is a result, and does not make it invalid.
 func (f *floodTrial) write(got *results.Trial, report *load.SteadyReport) {
 	got.Valid = true
 	f.writeClient(got.Metrics, report)
@@ -38,7 +37,7 @@ func (f *floodTrial) write(got *results.Trial, report *load.SteadyReport) {
 	}
 }
 
-// writeClient writes what the client saw.
+// writeClient writes the client's measurements.
 func (f *floodTrial) writeClient(metrics map[string]float64, report *load.SteadyReport) {
 	quiet, flooded := report.Phase(phaseQuiet), report.Phase(phaseFlood)
 	set := func(name string, value uint64) { metrics[name] = float64(value) }
@@ -91,7 +90,7 @@ func writeLatency(metrics map[string]float64, l *load.Latency, p50, p99, most st
 	}
 }
 
-// writeFlood writes what became of the flood, and what it cost the balancer.
+// writeFlood writes the fate of the flood, and its cost for the balancer.
 func (f *floodTrial) writeFlood(metrics map[string]float64) {
 	cores := func(from, to floodReading) float64 {
 		return (to.cpu - from.cpu).Seconds() / to.at.Sub(from.at).Seconds()
@@ -114,7 +113,7 @@ func (f *floodTrial) writeFlood(metrics map[string]float64) {
 	metrics[results.FloodHandledPerSecond] = handled
 }
 
-// writeRemembered writes what the subject kept.
+// writeRemembered writes how much the subject kept.
 func (f *floodTrial) writeRemembered(got *results.Trial) {
 	before, during, after := f.remembered[0], f.remembered[1], f.remembered[2]
 	if before.What == "" {

@@ -38,7 +38,7 @@ var Kind bench.Experiment = arrivals{}
 
 func (arrivals) Name() string { return paced.Name }
 
-// Bounds of what a suite may ask for.
+// Bounds of a suite's settings.
 const (
 	pacedMinDuration = 100 * time.Millisecond
 	pacedMaxP99Ms    = 3000 // less than a client's patience

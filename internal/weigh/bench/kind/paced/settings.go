@@ -10,7 +10,7 @@ type Search struct {
 	// highest that are tried.
 	From int `yaml:"from"`
 	To   int `yaml:"to"`
-	// P99Ms is what 99 % of the requests may take, in milliseconds.
+	// P99Ms bounds the latency of 99 % of the requests, in milliseconds.
 	P99Ms float64 `yaml:"p99_ms"`
 	// Within is how near, in per cent, the rate found is to one that does not hold.
 	Within float64 `yaml:"within"`
@@ -32,5 +32,5 @@ func (arrivals) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its requests.
+// own are a load's settings of its requests.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }

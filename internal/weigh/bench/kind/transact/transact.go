@@ -77,10 +77,9 @@ func (x transactions) Obstacle(p bench.Point, limits probe.Limits) string {
 	return transact.Kind{Test: x.test}.Obstacle(p.Share(0), limits)
 }
 
-// Alone says that the point has a single connection. All its work, the generator's,
-// the balancer's and the server's, is done on one core then: each step waits for the
-// one before it, and what it costs to wake another core would be most of the figure.
-// On machines, which have cores of their own, nothing is tied.
+// Alone says that the point has a single connection. All its work, the generator's, the balancer's and the server's, is
+// done on one core then: each step waits for the one before it, and the time to wake another core would be most of the
+// figure. On machines, which have cores of their own, nothing is tied.
 func (transactions) Alone(p bench.Point) bool { return p.Concurrency == 1 && !p.Form.Far }
 
 func (x transactions) Params(p bench.Point) map[string]any {
@@ -187,7 +186,7 @@ func (x transactions) Services(l *lab.Lab, p bench.Point) []subject.Service {
 
 func (x transactions) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) (all []results.Trial, err error) {
-	// What is written down of requests is written down of transactions.
+	// The figures of requests are written down of transactions.
 	m := &bench.Measurement{Runner: r, Trial: t, Running: running, Got: &blank, Kind: transact.Kind{Test: x.test}}
 	ready := transactsAll
 	if own(t.By).Generator != "" {
@@ -274,7 +273,7 @@ const (
 	netperfDataPort    = 12866
 )
 
-// checkNetperf checks what netperf can do for a load.
+// checkNetperf refuses settings of a load that netperf cannot run.
 func checkNetperf(l bench.Load, at bench.Path, fail bench.FailFunc) {
 	if by := own(l).Generator; by != transact.NetperfProgram {
 		fail(at.To("generator"), "unknown generator %q; use %s, or leave it out", by, transact.NetperfProgram)
@@ -297,7 +296,7 @@ func netperfServices(l *lab.Lab) []subject.Service {
 	}
 }
 
-// servers are those of a laboratory that run.
+// servers says which servers of a laboratory run.
 type servers struct{ own, netperf bool }
 
 // startNetserver starts netperf's server on the first server, where a load asks for
@@ -342,7 +341,7 @@ func (transactions) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its generator.
+// own are a load's settings of its generator.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }
 
 // byNetperf says whether a load has netperf for its generator.

@@ -21,12 +21,12 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// certificate is what a laboratory's TLS servers show: one that signed itself, as in
-// the first document (openssl genrsa 2048, x509 -days 3650).
+// certificate is the certificate of a laboratory's TLS servers: one that signed itself, as in the first document
+// (openssl genrsa 2048, x509 -days 3650).
 type certificate struct {
 	// pem has the certificate and its key, as HAProxy and nginx take them.
 	pem []byte
-	// shown is the certificate alone (DER), for those who check what a server shows.
+	// shown is the certificate alone (DER), for clients that check a server's.
 	shown []byte
 }
 

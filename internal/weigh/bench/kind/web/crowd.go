@@ -9,14 +9,13 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// What an answer takes of a kernel's memory for TCP, on its way from one end's queue
-// to the other's.
+// The kernel memory of an answer, for TCP, on its way from one end's queue to the other's.
 const (
 	pageBytes = 4096
-	// headerBytes is what nginx says before the file, rounded up.
+	// headerBytes is the length of nginx's headers before the file, rounded up.
 	headerBytes = 300
-	// windowBytes is what TCP sends before it hears anything: ten segments of
-	// Ethernet's (RFC 6928). More of an answer waits in its file.
+	// windowBytes is the initial window of TCP: ten segments of Ethernet's (RFC 6928). More of an answer waits in its
+	// file.
 	windowBytes = 10 * 1448
 )
 
@@ -29,10 +28,9 @@ func crowd(p bench.Point) int {
 	return p.Concurrency
 }
 
-// crowdObstacle says whether the answers to all connections at once, as clients of
-// a closed loop ask for them, are more than a kernel holds without pressure. Beyond
-// that it drops what has arrived, and the trial would measure its retransmissions,
-// if it came to an end (tcp(7), tcp_mem).
+// crowdObstacle says whether the answers to all connections at once, as clients of a closed loop ask for them, are more
+// than a kernel holds without pressure. Beyond that it drops segments that have arrived, and the trial would measure
+// its retransmissions, if it came to an end (tcp(7), tcp_mem).
 func crowdObstacle(p bench.Point, limits probe.Limits) string {
 	each := (min(p.Form.Web.FileBytes+headerBytes, windowBytes) + pageBytes - 1) / pageBytes
 	if pages := crowd(p) * each; limits.TCPPages > 0 && pages > limits.TCPPages {
@@ -55,7 +53,7 @@ func patient(p bench.Point, limits probe.Limits) bool {
 	return limits.Orphans > 0 && crowd(p) > limits.Orphans
 }
 
-// patientNote is for the trials in which they do.
+// patientNote describes the patient servers, for the trials that have them.
 func patientNote(limits probe.Limits) string {
 	return fmt.Sprintf(
 		"servers wait for a client's end of a connection before they close theirs (nginx: lingering_close always): of connections closed before all was acknowledged the kernel keeps %d at once (net.ipv4.tcp_max_orphans), and resets others", limits.Orphans)

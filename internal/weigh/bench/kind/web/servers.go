@@ -29,21 +29,21 @@ const (
 // Bounds of a web server.
 const (
 	workers = 2
-	// spareFiles is what a worker opens besides connections: logs, listeners,
-	// the file served, which is open while it is sent, and an epoll instance.
+	// spareFiles are the files that a worker opens besides connections: logs, listeners, the file served, which is open
+	// while it is sent, and an epoll instance.
 	spareFiles = 200
-	// spread allows for one worker taking more of the connections than the
-	// other: three quarters of what both could hold are counted on.
+	// spread allows for one worker taking more of the connections than the other: three quarters of the sum that both
+	// could hold are counted on.
 	spread = 0.75
 )
 
-// workerConnections is what one worker can hold.
+// workerConnections is how many connections one worker can hold.
 func workerConnections(limits probe.Limits) int {
 	// Half: while it answers, a connection has the file open besides.
 	return int(max(limits.OpenFiles, spareFiles+2)-spareFiles) / 2
 }
 
-// ServersObstacle says what keeps the web servers from holding their part of p.
+// ServersObstacle names the limit that keeps the web servers from holding their part of p.
 func ServersObstacle(p bench.Point, limits probe.Limits) string {
 	each := bench.Part(p.Concurrency, p.Form.Lab.Servers, 0)
 	if most := int(spread * workers * float64(workerConnections(limits))); each > most {
@@ -59,27 +59,27 @@ var nginxTemplate string
 
 var nginxConfig = template.Must(template.New("nginx.conf").Parse(nginxTemplate))
 
-// nginxValues are what the template needs.
+// nginxValues are the values of the template.
 type nginxValues struct {
 	Dir, Root string
 	// PatientDir is [patientDir].
 	PatientDir string
 	Port       int
-	// TLSPort is one of TLS, with the Certificate; 0 for none.
+	// TLSPort is a port of TLS, with the Certificate; 0 for none.
 	TLSPort                      int
 	Certificate                  string
 	OpenFiles, WorkerConnections int
 }
 
-// Program is what web servers run.
+// Program is the program of web servers.
 var Program = bench.Program{Name: "nginx", Flag: "-v"}
 
 // Servers are the web servers of a laboratory, which serve all subjects.
 type Servers struct {
 	lab *lab.Lab
-	// Processes are one a server, in the laboratory's order.
+	// Processes has the process of each server, in the laboratory's order.
 	Processes []*lab.Process
-	// shown is what they show over TLS; nil where no load is over TLS.
+	// shown is the certificate that they show over TLS; nil where no load is over TLS.
 	shown *certificate
 }
 
@@ -198,7 +198,7 @@ func Services(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: Port, Servers: l.Servers}}
 }
 
-// tlsServices is that service over TLS.
+// tlsServices is the service of all web servers over TLS.
 func tlsServices(l *lab.Lab) []subject.Service {
 	return []subject.Service{{Port: tlsPort, PlainPort: Port, Servers: l.Servers}}
 }

@@ -54,7 +54,7 @@ func (k kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	// The first client has the most, if the sum does not divide.
 	reason := cmp.Or(p.Subject.Obstacle(p.Params, p.Concurrency, limits), k.Kind.Obstacle(p.Share(0), limits))
-	if reason == "" && overTLS(p) && p.Subject.HTTPOnly() && !subject.TerminatesTLS(p.Subject) {
+	if reason == "" && overTLS(p) && p.Subject.Can().HTTPOnly && !p.Subject.Can().EndsTLS {
 		reason = fmt.Sprintf("%s reads HTTP, and is not set up to end TLS here", p.Subject.Name())
 	}
 	return cmp.Or(reason, ServersObstacle(p, limits), crowdObstacle(p, limits))
@@ -82,13 +82,13 @@ func (kind) OnMachines() string { return "" }
 func (kind) ServesFile()        {}
 func (kind) SpeaksHTTP()        {}
 
-// Size says what serves.
+// Size describes the servers.
 func (kind) Size(f bench.Form) string {
 	return fmt.Sprintf("%d clients, %d web servers (nginx, %d workers, access log on), a file of %d bytes",
 		f.Lab.Clients, f.Lab.Servers, workers, f.Web.FileBytes)
 }
 
-// webNotes are those on loads of web servers.
+// webNotes are the notes on loads of web servers.
 var webNotes = []string{
 	"latencies are what the generators clocked, merged over all clients request by request (HdrHistogram, three digits). " +
 		"ab gives 101 percentiles per client, between which requests are spread evenly; wrk every request, with wrk's own correction " +
@@ -97,7 +97,7 @@ var webNotes = []string{
 	"connections per backend are those that its kernel accepted (TcpPassiveOpens); wrk makes one a client more than it was asked for",
 }
 
-// tlsNotes are those on loads over TLS.
+// tlsNotes are the notes on loads over TLS.
 var tlsNotes = []string{
 	"over TLS, servers and proxies that end it show a certificate with an RSA key of 2048 bits that signed itself; what is negotiated is up to the programs' own defaults. " +
 		"ab makes a whole handshake for each request, wrk one for each connection",

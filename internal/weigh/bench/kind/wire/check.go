@@ -18,7 +18,7 @@ const (
 	wireMaxBytes  = 1 << 30
 	wireMaxTries  = 20
 	wireMaxBursts = 100
-	// wirePorts are those of an address that a connection can come from.
+	// wirePorts is the number of ports of an address that a connection can come from.
 	wirePorts = 1<<16 - 1024
 )
 
@@ -62,7 +62,7 @@ func (c wireCheck) between(value, least, most int, field ...any) {
 	}
 }
 
-// ways is how many of the ways to say what is offered are used.
+// ways is how many of the settings for the offered rate are used.
 func (w Wire) ways() (n int) {
 	for _, set := range []bool{w.Rate != 0, w.Ladder != nil, w.Search != nil} {
 		if set {
@@ -72,7 +72,7 @@ func (w Wire) ways() (n int) {
 	return n
 }
 
-// rates checks what is offered.
+// rates checks the offered rates.
 func (c wireCheck) rates(at bench.Path) {
 	if !slices.Contains(wireKinds(), c.Load) {
 		c.fail(c.at.To("load"), "%q is not possible; use one of %v", c.Load, wireKinds())
@@ -118,7 +118,7 @@ func (c wireCheck) ladder(l WireLadder) {
 	}
 }
 
-// amount checks how much there is of it.
+// amount checks the number of connections and the duration.
 func (c wireCheck) amount(l bench.Load, form bench.Form) {
 	if l.Duration < 0 || l.Duration > wireMaxTime {
 		c.fail(c.at[:len(c.at)-1].To("duration"), "%v is not possible; use up to %v", l.Duration, wireMaxTime)

@@ -15,18 +15,18 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// wireWatch is how often a subject is asked what it keeps.
+// wireWatch is how often a subject is asked how much it keeps.
 const wireWatch = 500 * time.Millisecond
 
-// wireKept is what a subject kept for flows at most, and the machine's memory for it.
+// wireKept is how much a subject kept for flows at most, and the machine's memory for it.
 type wireKept struct {
 	remembered subject.Remembered
 	before     uint64 // available memory
 	least      uint64
 }
 
-// watch begins to ask the subject of a load that holds connections what it keeps, until
-// the function that it returns is called.
+// watch begins to ask the subject of a load that holds connections how much it keeps, until the function that it
+// returns is called.
 func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {
 	if own(w.trial.By).Load != wire.Capacity {
 		return func() error { return nil }, nil
@@ -120,8 +120,8 @@ func (w *wireTrial) full(ctx context.Context, step wire.Step) (string, error) {
 // fullSetup begins the note on connections that filled the subject.
 const fullSetup = "it was full, so this is how many it holds, and not how fast it sets them up: "
 
-// filled says that the connections of one of some steps of Setup were as many as the subject
-// can hold by what is known of it, and why; empty if they were not.
+// filled says that the connections of one of some steps of Setup were as many as the subject can hold by its known
+// limits, and why; empty if they were not.
 func (w *wireTrial) filled(steps []wire.Step) string {
 	for _, step := range steps {
 		if step.Kind != wire.Setup {
@@ -135,8 +135,7 @@ func (w *wireTrial) filled(steps []wire.Step) string {
 	return ""
 }
 
-// nearlyAll is the share of what can be remembered from which on there is no room to speak
-// of.
+// nearlyAll is the share of a subject's capacity from which on there is no room to speak of.
 const nearlyAll = 0.98
 
 // available is how much memory the machine has to give.

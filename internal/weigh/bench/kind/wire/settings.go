@@ -9,21 +9,21 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// Wire is how a load of the kind wire is set up. One of Rate, Ladder and Search says what
-// is offered; none of them: as much as the tester can.
+// Wire is how a load of the kind wire is set up. One of Rate, Ladder and Search sets the offered rate; none of them: as
+// much as the tester can.
 type Wire struct {
-	// Load says what connections do.
+	// Load is the kind of connections.
 	Load wire.Kind `yaml:"load"`
 	// Rate is a constant rate, of connections (queries, packets) a second.
 	Rate   int         `yaml:"rate"`
 	Ladder *WireLadder `yaml:"ladder"`
 	Search *WireSearch `yaml:"search"`
-	// Connections are those that a constant rate offers; a load without has a duration.
+	// Connections is how many connections a constant rate offers; a load without has a duration.
 	Connections int `yaml:"connections"`
 	// Outstanding is how many may wait for an answer at a time.
 	Outstanding int `yaml:"outstanding"`
-	// Bursts is how often as much as possible is offered in a trial, whose result is the
-	// fastest burst: what else a machine does can only slow one down. 0 is once.
+	// Bursts is how often as much as possible is offered in a trial, whose result is the fastest burst: other work of a
+	// machine can only slow one down. 0 is once.
 	Bursts int `yaml:"bursts"`
 	// Pause is how long nothing is sent between two bursts. A machine's slow phases last for
 	// seconds: bursts that lie in one of them all say nothing of the fast ones.
@@ -81,5 +81,5 @@ func (kind) Settings(read func(into any)) any {
 	return of
 }
 
-// own is what a load says of its packets; nil if it says nothing.
+// own are a load's settings of its packets; nil if it has none.
 func own(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }

@@ -15,7 +15,7 @@ import (
 // short trial.
 type wireTester struct {
 	tester *wire.Tester
-	// key says what it is arranged for.
+	// key stands for the arrangement that it is made for.
 	key string
 	// atEnd says that it is closed with the laboratory.
 	atEnd bool

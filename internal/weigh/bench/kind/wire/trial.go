@@ -30,7 +30,7 @@ type wireTrial struct {
 	trial   bench.Trial
 	running subject.Running
 	tester  *wire.Tester
-	// last is what was read before the step that runs.
+	// last is the reading before the step that runs.
 	last wireReading
 	kept wireKept
 	got  []results.Trial
@@ -51,7 +51,7 @@ func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running
 	if w.tester, err = testerOf(r).of(ctx, w.spec()); err != nil {
 		return nil, fmt.Errorf("setting up the tester: %w", err)
 	}
-	// The subject's processes have their core before what else runs on the machine.
+	// The subject's processes have their core before other programs of the machine.
 	if err := errors.Join(r.Lab.Balancer.Pin(bench.LastCPU()), r.Lab.Balancer.Renice(bench.FirstNice)); err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (w *wireTrial) spec() wire.Spec {
 		spec.Servers = append(spec.Servers, wire.Port{Name: server.Name, Interface: server.Interface, Do: server.Do,
 			Address: server.IPv4})
 	}
-	if subject.AnswersDirectly(w.trial.Subject) {
+	if w.trial.Subject.Can().DirectReplies {
 		spec.Reply = wire.ReplyDirect
 	}
 	if direct(w.trial) {
@@ -115,7 +115,7 @@ func (w Wire) room(long time.Duration) int {
 	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
 }
 
-// wireRoom is what the load of a form needs that needs most: so a tester does for all.
+// wireRoom is the number of flows of the load of a form that needs most: so a tester does for all.
 func wireRoom(f bench.Form) (most int) {
 	for _, l := range f.Loads {
 		most = max(most, own(l).room(l.Duration))
@@ -132,7 +132,7 @@ const (
 // sets says whether the load sets connections up.
 func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
 
-// load is what the tester shall do, without warming up.
+// load is the tester's load, without warming up.
 func (w Wire) load(long time.Duration) wire.Load {
 	load := wire.Load{
 		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long,
@@ -165,8 +165,8 @@ func (w Wire) first() float64 {
 	return float64(w.Rate)
 }
 
-// warmUp offers the first rate for a while. It is a load of its own, so that nothing of
-// it is in what is read around the steps.
+// warmUp offers the first rate for a while. It is a load of its own, so that nothing of it is in the readings around
+// the steps.
 func (w *wireTrial) warmUp(ctx context.Context) error {
 	by := *own(w.trial.By)
 	if by.WarmUp == 0 {
@@ -251,7 +251,7 @@ func (w *wireTrial) step(ctx context.Context, step wire.Step) error {
 		got.Valid = false
 		got.Notes = append([]string{fullSetup + full}, got.Notes...)
 	default:
-		// What sessions leave behind fills it at such a rate: that is a figure.
+		// The remains of sessions fill it at such a rate: that is a figure.
 		got.Notes = append([]string{"it was full: " + full}, got.Notes...)
 	}
 	w.last = reading
@@ -303,8 +303,7 @@ func (w *wireTrial) bursts(ctx context.Context) error {
 	return nil
 }
 
-// burst is the burst of this number, after the pause between two. What the
-// balancer did in the pause is not counted.
+// burst is the burst of this number, after the pause between two. The balancer's work in the pause is not counted.
 func (w *wireTrial) burst(ctx context.Context, number int) (err error) {
 	if number > 0 && own(w.trial.By).Pause > 0 {
 		if err := clock.Sleep(ctx, own(w.trial.By).Pause); err != nil {

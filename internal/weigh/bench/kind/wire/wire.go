@@ -58,7 +58,7 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	switch {
 	case limits.Cores < 2:
 		return "packets, with the tester's sender, and the processes of what is weighed need a core each, and this machine has one"
-	case own(p.By).udp() && !subject.CarriesUDP(p.Subject):
+	case own(p.By).udp() && !p.Subject.Can().UDP:
 		return p.Subject.Name() + " balances no UDP"
 	}
 	return ""
@@ -67,13 +67,13 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 // udp says whether the load is one of datagrams.
 func (w Wire) udp() bool { return w.Load == wire.UDP || w.Load == wire.DNS }
 
-// What stands for a rate where there is none.
+// Words in the place of a rate where there is none.
 const (
 	offeredSearch = "search"
 	offeredMost   = "as much as possible"
 )
 
-// What a trial's parameters say of a packet-level load, for the report too.
+// The parameters of a packet-level load's trials, for the report too.
 const (
 	paramWire    = "wire"
 	paramOffered = "offered"
@@ -123,7 +123,7 @@ func (w Wire) connections() int {
 	return w.Connections
 }
 
-// Noun is what the concurrency counts.
+// Noun is the noun of the concurrency.
 func (kind) Noun() string { return "connections" }
 
 func (kind) Programs() bench.Programs { return bench.Programs{} }
@@ -170,8 +170,8 @@ func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	return []subject.Service{{Port: servicePort, UDP: own(p.By).udp(), Servers: l.Servers}}
 }
 
-// Equip gives a subject that remembers flows room for all that its longest step begins, and a quarter more, for what is
-// closed is remembered for a while; and no less than it has of itself.
+// Equip gives a subject that remembers flows room for all that its longest step begins, and a quarter more, for closed
+// ones are remembered for a while; and no less than it has of itself.
 func (kind) Equip(_ *bench.Runner, p bench.Point, setup *subject.Setup) {
 	room := wireRoom(p.Form)
 	setup.Flows = max(lb.DefaultFlowLimit, room+room/4)

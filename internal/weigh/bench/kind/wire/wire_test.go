@@ -45,6 +45,7 @@ loads:
     wire: {load: session, connections: 9, rate: 3, syn_flood: {rate: 0}}
 `
 
+// TestWireLoads checks the loads that the tester gets.
 func TestWireLoads(t *testing.T) {
 	suite, err := bench.ParseSuite("w", []byte(wireSuite))
 	if err != nil {
@@ -73,6 +74,8 @@ func TestWireLoads(t *testing.T) {
 	}
 }
 
+// TestFastestBurst: the fastest burst counts and the others are its samples, and one that filled the balancer makes no
+// room for a slower one.
 func TestFastestBurst(t *testing.T) {
 	burst := func(rate float64, valid bool, notes ...string) results.Trial {
 		trial := results.Trial{Params: map[string]any{paramWire: "setup"},
@@ -107,8 +110,8 @@ func TestFastestBurst(t *testing.T) {
 	}
 }
 
-// TestWireResume: of a ladder that was ended early its whole steps are kept, and a run
-// that goes on climbs it anew.
+// TestBestTry: a rate at which the tester fell behind has not passed. If it lost nothing, the caller knows it as the
+// next above the best.
 func TestBestTry(t *testing.T) {
 	try := func(offered, lost float64, kept bool) wireTry {
 		return wireTry{wire.Step{Offered: offered, KeptUp: kept}, lost}

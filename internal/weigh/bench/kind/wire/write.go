@@ -24,7 +24,7 @@ const (
 	wireAtCeiling = 0.95
 )
 
-// wireResult is a step, and what was read around it.
+// wireResult is a step, and the readings around it.
 type wireResult struct {
 	*wireTrial
 	step     wire.Step
@@ -73,12 +73,12 @@ func (r wireResult) arrived() (sum uint64) {
 	return sum
 }
 
-// noun is what the step counts.
+// noun is the noun that the step counts.
 func (r wireResult) noun() string {
 	return strings.TrimSuffix(strings.ReplaceAll(r.step.Kind.Metric(), "_", " "), " per second")
 }
 
-// rate is so many a second of the step.
+// rate is n by the seconds of the step.
 func (r wireResult) rate(n uint64) float64 {
 	if r.step.Duration <= 0 {
 		return 0
@@ -86,7 +86,7 @@ func (r wireResult) rate(n uint64) float64 {
 	return float64(n) / r.step.Duration.Seconds()
 }
 
-// writeServers writes what each server got.
+// writeServers writes the connections of each server.
 func (r wireResult) writeServers(got *results.Trial) {
 	for i, n := range r.step.PerServer {
 		server := r.runner.Lab.Servers[i]
@@ -95,7 +95,7 @@ func (r wireResult) writeServers(got *results.Trial) {
 	}
 }
 
-// writeParts writes what the balancer cost, and who was the limit.
+// writeParts writes the balancer's CPU time, and which part was the limit.
 func (r wireResult) writeParts(got *results.Trial) {
 	metrics := got.Metrics
 	if done := r.done(); done > 0 && !direct(r.trial) {
@@ -127,8 +127,8 @@ func (r wireResult) writeParts(got *results.Trial) {
 	}
 }
 
-// ceiling is what the tester reaches under the load without a balancer, if that was to be
-// found: of direct the most of this run's repeats. A ladder has none.
+// ceiling is the tester's own rate under the load without a balancer, if that was to be found: of direct the most of
+// this run's repeats. A ladder has none.
 func (r wireResult) ceiling(rate float64) float64 {
 	if own(r.trial.By).Ladder != nil || own(r.trial.By).Rate > 0 {
 		return 0
@@ -154,7 +154,7 @@ func lostWhere(from, to map[string]uint64) string {
 	return strings.Join(words, ", ")
 }
 
-// wireTry is a rate of a search, with the share of what was begun that it lost.
+// wireTry is a rate of a search, with the share of its connections that it lost.
 type wireTry struct {
 	wire.Step
 	lost float64

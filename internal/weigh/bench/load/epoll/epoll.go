@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package epoll is what a load generator of one thread waits with: for sockets,
-// and for a moment. Go's own poller wakes another thread for each socket, and its
-// timers add up to a millisecond where a process is idle; either would be most of
-// what a generator is to measure.
+// Package epoll has the event loop of a load generator of one thread: it waits for sockets, and for a moment. Go's own
+// poller wakes another thread for each socket, and its timers add up to a millisecond where a process is idle; either
+// would be most of the time that a generator is to measure.
 package epoll
 
 import (
@@ -45,7 +44,7 @@ func New() (*Loop, error) {
 	return l, nil
 }
 
-// Close gives back what New took. Sockets stay open.
+// Close gives back the descriptors that New took. Sockets stay open.
 func (l *Loop) Close() {
 	for _, fd := range []int{l.epoll, l.timer, l.wake} {
 		if fd >= 0 {
@@ -64,7 +63,7 @@ func (l *Loop) Add(fd int, events uint32) error {
 // which it has. That of the timer, or a call of Wake, only ends the waiting.
 func (l *Loop) Wait(handle func(fd int, events uint32)) error { return l.wait(handle, -1) }
 
-// Look is Wait for what has happened already.
+// Look is Wait for events that have happened already.
 func (l *Loop) Look(handle func(fd int, events uint32)) error { return l.wait(handle, 0) }
 
 func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
@@ -83,8 +82,7 @@ func (l *Loop) wait(handle func(fd int, events uint32), ms int) error {
 	return nil
 }
 
-// After has the waiting end after a time, once; it takes the place of what was set
-// before.
+// After has the waiting end after a time, once; it takes the place of the time set before.
 func (l *Loop) After(wait time.Duration) error {
 	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(max(wait, 1).Nanoseconds())}
 	if err := unix.TimerfdSettime(l.timer, 0, &spec, nil); err != nil {
@@ -120,8 +118,7 @@ func Address(of netip.AddrPort) (unix.Sockaddr, int) {
 	return &unix.SockaddrInet6{Port: int(of.Port()), Addr: of.Addr().As16()}, unix.AF_INET6
 }
 
-// Socket makes a TCP socket that sends at once what it is given; flags may have
-// SOCK_NONBLOCK.
+// Socket makes a TCP socket that sends data at once; flags may have SOCK_NONBLOCK.
 func Socket(family, flags int) (int, error) {
 	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
 	if err != nil {
@@ -170,12 +167,12 @@ func Accept(listener int) (int, error) {
 	return int(fd), nil
 }
 
-// Receive reads what there is; flags may have MSG_DONTWAIT.
+// Receive reads the data that has come; flags may have MSG_DONTWAIT.
 //
 // The runtime is not told of this call and of Send, which saves a tenth of a
 // microsecond each. So while one blocks, its thread keeps its processor, and a
-// collection of garbage would wait for it: the caller needs a second processor for
-// what else runs, no collection, and a bound (SO_RCVTIMEO). EINTR is usual.
+// collection of garbage would wait for it: the caller needs a second processor for its other threads, no collection,
+// and a bound (SO_RCVTIMEO). EINTR is usual.
 func Receive(fd int, into []byte, flags int) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(&into[0])),
 		uintptr(len(into)), uintptr(flags), 0, 0)
@@ -185,7 +182,7 @@ func Receive(fd int, into []byte, flags int) (int, error) {
 	return int(n), nil
 }
 
-// Send writes what is small enough to fit; see Receive.
+// Send writes data that is small enough to fit; see Receive.
 func Send(fd int, data []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(&data[0])), uintptr(len(data)),
 		unix.MSG_NOSIGNAL, 0, 0)
@@ -199,7 +196,7 @@ func Send(fd int, data []byte) (int, error) {
 // runtime is not told.
 func Close(fd int) { unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
 
-// Error is what a socket's connecting came to.
+// Error is the result of connecting a socket.
 func Error(fd int) error {
 	failed, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
 	if err == nil && failed != 0 {

@@ -30,7 +30,7 @@ const (
 	// Moved: another end answered: another server or the same over another
 	// connection.
 	Moved Cause = "moved"
-	// Wrong: what came was no answer to what was asked.
+	// Wrong: the answer did not belong to its request.
 	Wrong Cause = "wrong"
 	// Refused: a new connection was refused.
 	Refused Cause = "refused"
@@ -60,29 +60,28 @@ func causeOf(err error) Cause {
 	return Other
 }
 
-// Counts are what happened to a client's connections and queries since its
-// counts began, and what it holds now.
+// Counts are the events of a client's connections and queries since its counts began, and the connections that it holds
+// now.
 type Counts struct {
 	// Held are the connections that are open and had an answer, by server.
 	Held map[string]uint64
-	// Broken are those that broke, by the server that they were of, and how.
+	// Broken counts the connections that broke, by the server that they were of, and the cause.
 	Broken map[string]map[Cause]uint64
-	// Requests are those over held connections that were answered rightly.
+	// Requests counts the requests over held connections that were answered rightly.
 	Requests uint64
 	// Opened are new connections that were answered rightly, Failed those that
 	// were not. Late are those of Opened that began after the last Settle did, by
 	// server.
 	Opened uint64
 	Failed map[Cause]uint64
-	// LostNew is when those of Failed began.
+	// LostNew is when the connections of Failed began.
 	LostNew Moments `json:",omitempty"`
 	Late    map[string]uint64
-	// Queries are those by UDP, Unanswered those to which no answer came. Turned
-	// are answers to a UDP flow by another server than the one before, by the one
-	// before.
+	// Queries counts the queries by UDP, Unanswered those to which no answer came. Turned are answers to a UDP flow by
+	// another server than the one before, by the one before.
 	Queries, Unanswered uint64
 	Turned              map[string]uint64
-	// LostQueries is when those of Unanswered were asked.
+	// LostQueries is when the queries of Unanswered were sent.
 	LostQueries Moments `json:",omitempty"`
 	// Lapped are connections from ports that are used again which were answered, and
 	// LostLaps when those began that were not; Taken are those that could not be
@@ -110,7 +109,7 @@ type Moments []int64
 
 func (m *Moments) add(at time.Time) { *m = append(*m, at.UnixMicro()) }
 
-// Before counts those before a time.
+// Before counts the moments before a time.
 func (m Moments) Before(at time.Time) (n int) {
 	for _, one := range m {
 		if one < at.UnixMicro() {
@@ -120,7 +119,7 @@ func (m Moments) Before(at time.Time) (n int) {
 	return n
 }
 
-// Last is the latest; false if there are none.
+// Last is the latest moment; false if there are none.
 func (m Moments) Last() (time.Time, bool) {
 	if len(m) == 0 {
 		return time.Time{}, false
@@ -130,11 +129,11 @@ func (m Moments) Last() (time.Time, bool) {
 
 // Break is a connection that broke.
 type Break struct {
-	// Local is the client's end of it.
+	// Local is the client's end of the connection.
 	Local  netip.AddrPort
 	Server string
 	Cause  Cause
-	// Age is how long it had been open.
+	// Age is how long the connection had been open.
 	Age time.Duration
 	// At is when the client found it broken. Clients and the bench are on one clock.
 	At time.Time
@@ -151,7 +150,7 @@ const maxSamples = 500
 // Percentiles are latencies in milliseconds.
 type Percentiles struct{ P50, P99, Max float64 }
 
-// Add adds what another client counted; latencies are left out.
+// Add adds the counts of another client; latencies are left out.
 func (c *Counts) Add(other Counts) {
 	c.Held = sum(c.Held, other.Held)
 	c.Late = sum(c.Late, other.Late)
@@ -193,7 +192,7 @@ func sum[K comparable](a, b map[K]uint64) map[K]uint64 {
 	return a
 }
 
-// maxLatency bounds what is recorded, in microseconds.
+// maxLatency bounds the latencies that are recorded, in microseconds.
 const maxLatency = int64(time.Minute / time.Microsecond)
 
 // counter counts for a client. The zero value is not ready; see newCounter.
@@ -210,7 +209,7 @@ func newCounter() *counter {
 	return c
 }
 
-// begin forgets all but what is held.
+// begin forgets all counts but those of held connections.
 func (c *counter) begin() {
 	c.change(func() {
 		c.counts = Counts{Broken: map[string]map[Cause]uint64{}, Failed: map[Cause]uint64{},
@@ -254,7 +253,7 @@ func (c *counter) broke(b Break) {
 	})
 }
 
-// lap is what came of a connection from a port that is used again.
+// lap is the result of a connection from a port that is used again.
 type lap struct {
 	began time.Time
 	from  peer
@@ -285,7 +284,7 @@ func (c *counter) lapped(l lap, late bool) {
 	})
 }
 
-// snapshot returns what was counted until now.
+// snapshot returns the counts until now.
 func (c *counter) snapshot() (counts Counts, err error) {
 	c.change(func() {
 		counts = Counts{}

@@ -39,7 +39,7 @@ type Servers struct {
 	servers      map[string]*server
 }
 
-// server is a server's process, and what it says.
+// server is a server's process, and its output.
 type server struct {
 	process *lab.Process
 	output  words
@@ -77,8 +77,8 @@ func (s *Servers) Start(ctx context.Context, host *lab.Host) error {
 	return err
 }
 
-// Ended returns nil while the server of a host runs, and then how it ended and what it said last. It
-// returns nil for a host on which none was started.
+// Ended returns nil while the server of a host runs, and then how it ended and the end of its output. It returns nil
+// for a host on which none was started.
 func (s *Servers) Ended(host *lab.Host) error {
 	started := s.servers[host.Name]
 	if started == nil {
@@ -153,8 +153,7 @@ func (c *client) start(ctx context.Context, host *lab.Host, executable string) e
 	return nil
 }
 
-// do gives an order and returns what the client reports, with an error if that
-// is one.
+// do gives an order and returns the client's report, with an error if that is one.
 func (c *client) do(ctx context.Context, o order) (report, error) {
 	var r report
 	stop := context.AfterFunc(ctx, func() { c.conn.Close() })
@@ -174,8 +173,7 @@ func (c *client) do(ctx context.Context, o order) (report, error) {
 	return r, nil
 }
 
-// all gives every client an order at once, and hands what each reports to each,
-// one at a time.
+// all gives every client an order at once, and hands the report of each to each, one at a time.
 func (c *Crew) all(ctx context.Context, of func(i int) order, each func(i int, r report)) error {
 	var mu sync.Mutex
 	var group errgroup.Group
@@ -223,8 +221,7 @@ func (c *Crew) Begin(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Begin: true} }, nil)
 }
 
-// Counts returns the sum of all counts since Begin, of what has happened until now.
-// Percentiles are left out.
+// Counts returns the sum of all counts since Begin, until now. Percentiles are left out.
 func (c *Crew) Counts(ctx context.Context) (Counts, error) {
 	var sum Counts
 	err := c.all(ctx, func(int) order { return order{Count: true} }, func(_ int, r report) {
@@ -280,7 +277,7 @@ func (c *Crew) Stay(ctx context.Context, bound time.Duration) (map[string]uint64
 	return by, err
 }
 
-// Go lets them go: each port goes on with its laps.
+// Go has the clients go on: each port goes on with its laps.
 func (c *Crew) Go(ctx context.Context) error {
 	return c.all(ctx, func(int) order { return order{Go: true} }, nil)
 }
@@ -318,7 +315,7 @@ func (c *Crew) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// words keeps the end of what a process says.
+// words keeps the end of a process's output.
 type words struct {
 	mu   sync.Mutex
 	kept []byte
@@ -334,7 +331,7 @@ func (w *words) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-// last returns what was kept as one line behind a semicolon; empty if nothing.
+// last returns the text kept as one line behind a semicolon; empty if there is none.
 func (w *words) last() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

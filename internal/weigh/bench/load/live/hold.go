@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Load is what one client puts on.
+// Load is the load of one client.
 type Load struct {
 	// Target is the TCP and UDP port that is asked.
 	Target netip.AddrPort
@@ -48,7 +48,7 @@ type holder struct {
 	mark atomic.Uint64
 	held []held
 	laps laps
-	// underway counts what was begun at each mark and is not done yet.
+	// underway counts the requests that were begun at each mark and are not done yet.
 	mu       sync.Mutex
 	underway map[uint64]int
 }
@@ -93,7 +93,7 @@ func (h *holder) open(ctx context.Context) error {
 	return nil
 }
 
-// background starts what goes on besides the held connections.
+// background starts the traffic besides the held connections.
 func (h *holder) background() {
 	h.every(h.load.NewPerSecond, h.openOne)
 	h.every(h.load.UDPPerSecond, h.queryOne)

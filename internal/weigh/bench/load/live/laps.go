@@ -38,7 +38,7 @@ type laps struct {
 	mu sync.Mutex
 	// staying is closed when connections shall no longer stay open; nil: they shall not.
 	staying chan struct{}
-	// stay are the servers of those that are open now, by port.
+	// stay are the servers of connections that are open now, by port.
 	stay map[int]string
 }
 
@@ -152,8 +152,7 @@ func (l *laps) keep(port int, server string) {
 	l.stay[port] = server
 }
 
-// stays keeps a connection open until staying is over, or its server ends it: that is
-// what it says.
+// stays keeps a connection open until staying is over, or its server ends it: it says whether that was so.
 func (h *holder) stays(port int, conn net.Conn) bool {
 	h.laps.mu.Lock()
 	over := h.laps.staying

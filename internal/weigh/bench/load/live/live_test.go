@@ -76,7 +76,7 @@ type relay struct {
 	listener net.Listener
 	// to is where new connections go.
 	to netip.AddrPort
-	// deaf drops what is asked.
+	// deaf drops requests.
 	deaf  atomic.Bool
 	mu    sync.Mutex
 	conns []*relayed

@@ -20,9 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host
-// has. At another TCP port, unless that is 0, it answers health checks over HTTP: what stops one
-// stops the other, for both are one process.
+// Server answers requests under a name, at a TCP and a UDP port of all IPv4 addresses that its host has. At another TCP
+// port, unless that is 0, it answers health checks over HTTP: a stop of one stops the other, for both are one process.
 type Server struct {
 	Name         string
 	Port, Health uint16
@@ -67,7 +66,7 @@ func (s Server) Serve(ctx context.Context) error {
 	return group.Wait()
 }
 
-// prepare makes what answers.
+// prepare makes the answerers.
 func (s *Server) prepare() (err error) {
 	if s.own, err = newAnswerer(s.Name); err != nil {
 		return err
@@ -81,7 +80,7 @@ func (s *Server) prepare() (err error) {
 	return nil
 }
 
-// answerer returns what answers over a connection.
+// answerer returns the answerer of a connection.
 func (s *Server) answerer(conn net.Conn) answerer {
 	if from, ok := conn.RemoteAddr().(*net.TCPAddr); ok {
 		if proxy, known := s.proxies[from.AddrPort().Addr().Unmap()]; known {
@@ -117,7 +116,7 @@ func (s *Server) serveTCP(ctx context.Context, listener net.Listener) error {
 	}
 }
 
-// answerTCP answers what comes over a connection until it ends.
+// answerTCP answers the requests of a connection until it ends.
 func (a answerer) answerTCP(conn net.Conn, number uint64) {
 	defer conn.Close()
 	request, answer := make([]byte, requestBytes), make([]byte, 0, answerBytes)
@@ -159,7 +158,7 @@ func (a answerer) serveUDP(ctx context.Context, conn net.PacketConn) error {
 		case err != nil, n != requestBytes, asked == nil:
 			continue
 		}
-		// What cannot be sent is lost, as it may be on any network.
+		// An answer that cannot be sent is lost, as it may be on any network.
 		_, _ = packets.WriteTo(a.answer(answer[:0], query[:n], 0), &ipv4.ControlMessage{Src: asked.Dst}, from)
 	}
 }

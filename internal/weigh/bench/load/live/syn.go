@@ -74,8 +74,8 @@ func (w *synWatch) note(again uint32, now time.Time) {
 	w.looked = now
 }
 
-// end returns when the SYNs were sent that were lost; err is what came of the connection.
-// It is asked before anything is sent over it, for that may be sent again too.
+// end returns when the SYNs were sent that were lost; err is the error of the connection. It is asked before anything
+// is sent over it, for that may be sent again too.
 func (w *synWatch) end(err error) []time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()

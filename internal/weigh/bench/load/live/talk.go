@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// order is what a crew tells a client to do; one of them at a time.
+// order is a crew's order to a client; one of them at a time.
 type order struct {
 	// Open opens the load's connections.
 	Open *Load `json:",omitempty"`
@@ -41,8 +41,8 @@ type report struct {
 	Stay map[string]uint64 `json:",omitempty"`
 }
 
-// Hold is a client's process: it connects to the crew at a unix socket, and does
-// what it is told until that ends the connection or ctx is over.
+// Hold is a client's process: it connects to the crew at a unix socket, and carries out its orders until the crew ends
+// the connection or ctx is over.
 func Hold(ctx context.Context, socket string) error {
 	crew, err := new(net.Dialer).DialContext(ctx, "unix", socket)
 	if err != nil {
@@ -75,7 +75,7 @@ func Hold(ctx context.Context, socket string) error {
 	}
 }
 
-// obey does what an order says.
+// obey carries out an order.
 func (h *holder) obey(ctx context.Context, o order) (r report, err error) {
 	switch {
 	case o.Open != nil:

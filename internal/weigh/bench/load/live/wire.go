@@ -9,7 +9,7 @@ import (
 	"fmt"
 )
 
-// A request is two numbers, and so many bytes long.
+// requestBytes is the length of a request: two numbers.
 const requestBytes = 16
 
 // An answer is the request, the number of the connection at the server, and the
@@ -22,7 +22,7 @@ const (
 // ErrName says that a server's name does not fit into an answer.
 var ErrName = errors.New("a server's name has 1 to 24 bytes")
 
-// request is what a client asks: who asks, and for which time.
+// request is a client's request: its flow, and the number of the request.
 type request struct{ Flow, Number uint64 }
 
 func (r request) bytes() []byte {
@@ -81,7 +81,7 @@ func (a answerer) answer(to, request []byte, connection uint64) []byte {
 	return append(to, a.name[:]...)
 }
 
-// errWrong says that what came is no answer to what was asked.
+// errWrong says that an answer does not belong to its request.
 var errWrong = errors.New("a wrong answer")
 
 // read takes an answer apart; errWrong if it is none to r.

@@ -15,9 +15,8 @@ var errAnswer = errors.New("not the answer")
 // maxHead is the most that an answer's status line and headers may have.
 const maxHead = 8192
 
-// answer is what has come of one: a status line, headers, and a body whose length a
-// header tells (RFC 9112, sections 4 to 6). Others, such as chunked ones, are not the
-// answer of a server that has a file.
+// answer is the part of an answer that has come: a status line, headers, and a body whose length a header tells (RFC
+// 9112, sections 4 to 6). Others, such as chunked ones, are not the answer of a server that has a file.
 type answer struct {
 	head []byte
 	// left is how much of the body is to come, once the head is there.
@@ -29,8 +28,7 @@ type answer struct {
 
 func (a *answer) reset() { *a = answer{head: a.head[:0]} }
 
-// take adds what came; whole then says whether that was all. The error wraps
-// errAnswer.
+// take adds bytes that came; whole then says whether these were all. The error wraps errAnswer.
 func (a *answer) take(data []byte, fileBytes int) error {
 	if a.whole {
 		return fmt.Errorf("%w: %d bytes too much", errAnswer, len(data))

@@ -20,8 +20,8 @@ var (
 	errGaveUp = errors.New("not asked for any more, for the bound could not be kept")
 )
 
-// client is one on its way: a single thread, which does what sockets are ready for
-// and sends what is due.
+// client is a client on its way: a single thread, which carries out the events of sockets and sends requests when they
+// are due.
 type client struct {
 	Options
 	loop    *epoll.Loop
@@ -52,7 +52,7 @@ type conn struct {
 	connected, asked bool
 	due              time.Duration
 	answer           answer
-	// last is when anything happened on it.
+	// last is when the connection had its last event.
 	last time.Duration
 }
 
@@ -83,7 +83,7 @@ func (o Options) Run(ctx context.Context) (*Report, error) {
 	return c.report, nil
 }
 
-// look is how often it is looked what has been silent for too long.
+// look is how often connections that have been silent for too long are looked for.
 const look = 50 * time.Millisecond
 
 func (c *client) run(ctx context.Context) error {
@@ -124,7 +124,7 @@ func (c *client) done() bool { return c.report.Answered+c.report.Failed == c.rep
 // free says whether a request that is due could be sent.
 func (c *client) free() bool { return len(c.idle) > 0 || c.open < c.Connections }
 
-// ask sends what is due.
+// ask sends the requests that are due.
 func (c *client) ask(now time.Duration) {
 	for c.next < c.total() {
 		due := c.due(c.next)
@@ -132,7 +132,7 @@ func (c *client) ask(now time.Duration) {
 			return
 		}
 		if now-due > patience {
-			// The connections are all taken by what is no faster.
+			// The connections are all taken by requests that are no faster.
 			c.next++
 			c.report.Fail(errSilent)
 			continue
@@ -184,8 +184,8 @@ func (c *client) connect(due, now time.Duration) {
 	}
 }
 
-// handle does what a connection is ready for. Each change is told once (EPOLLET), so
-// what comes of one is done to its end.
+// handle carries out the events of a connection. Each change is told once (EPOLLET), so its consequences are carried
+// out to their end.
 func (c *client) handle(fd int, events uint32) {
 	one := c.conns[fd]
 	if one == nil {
@@ -261,7 +261,7 @@ func (c *client) answered(one *conn) {
 	}
 }
 
-// lose counts a connection that broke, with what it carried.
+// lose counts a connection that broke, with its request.
 func (c *client) lose(one *conn, why error) {
 	if one.asked {
 		c.report.Fail(why)
@@ -281,7 +281,7 @@ func (c *client) forget(one *conn) {
 	unix.Close(one.fd) // which takes it off the loop as well
 }
 
-// loseSilent loses what has not been answered in time, or not been closed.
+// loseSilent loses connections that have not been answered in time, or not been closed.
 func (c *client) loseSilent(now time.Duration) {
 	for _, one := range c.conns {
 		switch {

@@ -14,7 +14,7 @@ import (
 
 // Kind is the load's generator: the jeoul binary itself.
 type Kind struct {
-	// Path is what is asked for.
+	// Path is the path that is asked for.
 	Path string
 	// Keep and Bound are as in Options.
 	Keep  bool
@@ -26,11 +26,20 @@ const Name = "paced"
 
 func init() { load.Register(Kind{}) }
 
-func (Kind) Name() string        { return Name }
+// Name returns the generator's name in a suite.
+func (Kind) Name() string { return Name }
+
+// VersionFlag returns the argument by which jeoul tells its version.
 func (Kind) VersionFlag() string { return "version" }
-func (Kind) Timed() bool         { return true }
-func (Kind) Counted() bool       { return false }
-func (Kind) Bulk() bool          { return false }
+
+// Timed says that jeoul can stop after a time.
+func (Kind) Timed() bool { return true }
+
+// Counted says that jeoul cannot stop after a number of requests.
+func (Kind) Counted() bool { return false }
+
+// Bulk says that jeoul makes requests, and transfers nothing in bulk.
+func (Kind) Bulk() bool { return false }
 
 // Obstacle counts open files and ports.
 func (Kind) Obstacle(share load.Share, limits probe.Limits) string {

@@ -11,10 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// Options are what a client does.
+// Options describe a client's load.
 type Options struct {
-	// Target is a web server, or what passes for one, and Path what is asked for: a
-	// file of FileBytes.
+	// Target is a web server, or a balancer before one, and Path the path that is asked for: a file of FileBytes.
 	Target    netip.AddrPort
 	Path      string
 	FileBytes int
@@ -45,7 +44,7 @@ const (
 	maxLate = 0.01
 )
 
-// Check returns what is impossible in o.
+// Check returns the first impossible setting of o as an error.
 func (o Options) Check() error {
 	switch {
 	case !o.Target.IsValid() || o.Path == "":
@@ -82,14 +81,14 @@ func (o Options) dueBy(moment time.Duration) int {
 	return min(int((moment-o.Delay).Seconds()*o.Rate)+1, o.total())
 }
 
-// Report is what a client saw.
+// Report is the report of a client.
 type Report struct {
 	// Due are the requests that were to be made, Answered those that were, with the
 	// file, and Failed all others.
 	Due      uint64 `json:"due"`
 	Answered uint64 `json:"answered"`
 	load.Failures
-	// Waited are those that found all connections in use.
+	// Waited counts the requests that found all connections in use.
 	Waited uint64 `json:"waited"`
 	// Seconds is the time until the last answer.
 	Seconds float64 `json:"seconds"`

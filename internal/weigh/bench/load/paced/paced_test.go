@@ -51,7 +51,7 @@ func optionsOf(target netip.AddrPort) Options {
 		Duration: 250 * time.Millisecond, Connections: 50}
 }
 
-// ask runs a client and reads what it printed.
+// ask runs a client and reads its output.
 func (o Options) ask(t *testing.T) (*Report, *load.Outcome) {
 	t.Helper()
 	report, err := o.Run(t.Context())

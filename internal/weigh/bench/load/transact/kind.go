@@ -17,11 +17,20 @@ type Kind struct{ Test Test }
 
 func init() { load.Register(Kind{CRR}, Kind{RR}) }
 
-func (k Kind) Name() string      { return string(k.Test) }
+// Name returns the generator's name in a suite.
+func (k Kind) Name() string { return string(k.Test) }
+
+// VersionFlag returns the argument by which jeoul tells its version.
 func (Kind) VersionFlag() string { return "version" }
-func (Kind) Timed() bool         { return true }
-func (Kind) Counted() bool       { return false }
-func (Kind) Bulk() bool          { return false }
+
+// Timed says that jeoul can stop after a time.
+func (Kind) Timed() bool { return true }
+
+// Counted says that jeoul cannot stop after a number of requests.
+func (Kind) Counted() bool { return false }
+
+// Bulk says that jeoul makes requests, and transfers nothing in bulk.
+func (Kind) Bulk() bool { return false }
 
 // Obstacle counts open files, and for TCP_RR ports: those of TCP_CRR are free again
 // as soon as a transaction has ended.

@@ -14,8 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// many is a client with several streams: one thread, which does what sockets are
-// ready for.
+// many is a client with several streams: one thread, which carries out the events of sockets.
 type many struct {
 	Options
 	loop    *epoll.Loop
@@ -37,7 +36,7 @@ type stream struct {
 	at time.Time
 }
 
-// step is what a stream waits for.
+// step is the event that a stream waits for.
 type step uint8
 
 const (
@@ -108,8 +107,7 @@ func (m *many) watch(s *stream, events uint32) error {
 // look is how often it is looked whether streams have been silent for too long.
 const look = 100 * time.Millisecond
 
-// transact does what sockets are ready for until the time is over and nothing is
-// under way.
+// transact carries out the events of sockets until the time is over and nothing is under way.
 func (m *many) transact(ctx context.Context) error {
 	next := look
 	if err := m.loop.After(next); err != nil {
@@ -146,8 +144,8 @@ func (m *many) giveUp() {
 	}
 }
 
-// handle does what a stream is ready for. Sockets of TCP_CRR tell of each change
-// once (EPOLLET), so what comes of one is done to its end.
+// handle carries out the events of a stream. Sockets of TCP_CRR tell of each change once (EPOLLET), so its consequences
+// are carried out to their end.
 func (m *many) handle(fd int, events uint32) {
 	s := m.streams[fd]
 	if s == nil {
@@ -249,8 +247,7 @@ func (m *many) connect(s *stream) {
 	}
 }
 
-// fail counts a failed transaction. What it was in gets no other: a server that
-// refuses would be asked without end.
+// fail counts a failed transaction. Its stream gets no other: a server that refuses would be asked without end.
 func (m *many) fail(s *stream, err error) {
 	m.report.Fail(err)
 	m.forget(s)

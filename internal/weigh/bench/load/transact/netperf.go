@@ -29,8 +29,8 @@ const (
 	NetserverProgram = "netserver"
 )
 
-// netperfColumns are what netperf is asked to print, in this order (netperf's manual,
-// "Omni Output Selectors"); latencies are in microseconds.
+// netperfColumns are the columns of netperf's output, in this order (netperf's manual, "Omni Output Selectors");
+// latencies are in microseconds.
 var netperfColumns = []string{"THROUGHPUT", "ELAPSED_TIME", "MIN_LATENCY", "MEAN_LATENCY", "P50_LATENCY", "P90_LATENCY",
 	"P99_LATENCY", "MAX_LATENCY"}
 

@@ -13,7 +13,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// netperfText is what netperf 2.7.0 printed of TCP_CRR over one second.
+// netperfText is the output of netperf 2.7.0 for TCP_CRR over one second.
 const netperfText = "14855.12,1.00,32,66.93,35,92,969,12034\n"
 
 func TestNetperf(t *testing.T) {

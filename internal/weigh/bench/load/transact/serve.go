@@ -42,7 +42,7 @@ type server struct {
 // served is a connection of a server.
 type served struct {
 	open bool
-	// once says that it is closed behind the first answer.
+	// once says that the connection is closed behind the first answer.
 	once bool
 	// watched says that the loop tells of it.
 	watched bool
@@ -51,7 +51,7 @@ type served struct {
 // The bounds within which an only connection, or one after the other, keeps others
 // waiting.
 const (
-	// aloneSilence is how long it may say nothing.
+	// aloneSilence is how long a connection may be silent.
 	aloneSilence = 5 * time.Millisecond
 	// aloneAnswers is how many answers there are in a row.
 	aloneAnswers = 64
@@ -197,8 +197,7 @@ func (r *server) watch(fd int) {
 	}
 }
 
-// answer answers what there is. False says that there was nothing, or that the
-// connection is closed.
+// answer answers the bytes that have come. False says that there was nothing, or that the connection is closed.
 func (r *server) answer(fd, flags int) bool {
 	n, err := epoll.Receive(fd, r.buffer[:], flags)
 	for errors.Is(err, unix.EINTR) {

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 )
 
-// Test says what a transaction is.
+// Test is a kind of transaction.
 type Test string
 
 // The tests.
@@ -20,10 +20,10 @@ const (
 	RR  Test = "tcp_rr"
 )
 
-// Options are what a client does.
+// Options describe a client's load.
 type Options struct {
 	Test Test
-	// Target is a Server's port for the test, or what passes for it.
+	// Target is a Server's port for the test, or a balancer's before it.
 	Target netip.AddrPort
 	// Connections are the transactions under way at once.
 	Connections int
@@ -40,7 +40,7 @@ const (
 	maxDuration = time.Hour
 )
 
-// Check returns what is impossible in o.
+// Check returns the first impossible setting of o as an error.
 func (o Options) Check() error {
 	switch {
 	case o.Test != CRR && o.Test != RR:
@@ -55,7 +55,7 @@ func (o Options) Check() error {
 	return nil
 }
 
-// Report is what a client saw.
+// Report is the report of a client.
 type Report struct {
 	// Transactions were ended within Seconds; Failed were not, whenever.
 	Transactions uint64 `json:"transactions"`

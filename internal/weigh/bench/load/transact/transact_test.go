@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
-// freePort is a port of the loopback address that nothing listens on but what the test starts there.
+// freePort is a port of the loopback address that nothing listens on but the servers that the test starts there.
 func freePort(t *testing.T) netip.AddrPort {
 	t.Helper()
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), testenv.Port(t))
@@ -128,7 +128,7 @@ func TestServerCloses(t *testing.T) {
 	}
 }
 
-// TestServerMisbehaves has a server do what it must not.
+// TestServerMisbehaves has a server break the protocol.
 func TestServerMisbehaves(t *testing.T) {
 	for name, tc := range map[string]struct {
 		test   Test

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// Fields are the bytes of a key, a value or a variable, as a list of one field each: {u32: 7}, {be16: 80},
-// {ip: 198.19.0.1}, {mac: 02:00:00:00:00:01}, {bytes: 00ff}, {zero: 4}. Nothing is aligned: what a compiler leaves
-// between the fields of a struct is written as zero.
+// Fields are the bytes of a key, a value or a variable, as a list of one field each: {u32: 7}, {be16: 80}, {ip:
+// 198.19.0.1}, {mac: 02:00:00:00:00:01}, {bytes: 00ff}, {zero: 4}. Nothing is aligned: the padding between the fields
+// of a struct is written as zero.
 type Fields []map[string]string
 
 // maxZero is how many bytes of 0 one field may stand for.
@@ -107,7 +107,7 @@ func kinds() (all []string) {
 	return all
 }
 
-// bytes are those of fields that were checked when they were read.
+// bytes are the bytes of fields that were checked when they were read.
 func (f Fields) bytes() []byte {
 	data, _, err := f.encode()
 	if err != nil {

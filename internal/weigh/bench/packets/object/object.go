@@ -23,11 +23,11 @@ type Object struct {
 	program    *ebpf.Program
 }
 
-// ErrUnlike says that the object has not what the setup names, or has it otherwise.
+// ErrUnlike says that the object lacks a thing that the setup names, or has it otherwise.
 var ErrUnlike = errors.New("the object is not as the setup says")
 
 // Load loads the object in a file, its maps as small or large as the setup says, and fills them. The maps that the
-// object would pin are its own, and gone with Close. Errors: ErrUnlike, or the kernel's, with what the verifier says.
+// object would pin are its own, and gone with Close. Errors: ErrUnlike, or the kernel's, with the verifier's log.
 func (s *Setup) Load(file string) (*Object, error) {
 	spec, err := ebpf.LoadCollectionSpec(file)
 	if err != nil {
@@ -61,7 +61,7 @@ func (o *Object) Program() *ebpf.Program { return o.program }
 // types are the program types by hook.
 var types = map[lb.Hook]ebpf.ProgramType{lb.HookXDP: ebpf.XDP, lb.HookTC: ebpf.SchedCLS}
 
-// attachTypes are those of the harness's programs.
+// attachTypes are the attach types of the harness's programs.
 var attachTypes = map[lb.Hook]ebpf.AttachType{lb.HookXDP: ebpf.AttachXDP, lb.HookTC: ebpf.AttachNone}
 
 // choose returns the name of the program under test.
@@ -92,8 +92,8 @@ func listed(names []string) string {
 	return strings.Join(names, ", ")
 }
 
-// fit makes the object what the setup says before it is loaded. Programs of other types, and maps of the file
-// system, are nothing to a figure.
+// fit changes the object as the setup says before it is loaded. Programs of other types, and maps of the file system,
+// are nothing to a figure.
 func (s *Setup) fit(spec *ebpf.CollectionSpec, program string) error {
 	for name := range spec.Programs {
 		if spec.Programs[name].Type != types[s.Hook] {

@@ -81,7 +81,7 @@ func TestObject(t *testing.T) {
 	}
 }
 
-// TestUnlike: what the setup names and the object has not is refused by its name.
+// TestUnlike: a thing that the setup names and the object has not is refused by its name.
 func TestUnlike(t *testing.T) {
 	testenv.Root(t)
 	file := testbpf.Compile(t, "testdata/rewriter.bpf.c")

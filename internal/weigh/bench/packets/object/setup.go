@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/harness"
 )
 
-// Setup is what an object needs to be measured, as a file of YAML says it.
+// Setup describes how an object is measured, as a file of YAML.
 type Setup struct {
-	// Subject is what results call the object.
+	// Subject is the object's name in results.
 	Subject string  `yaml:"subject"`
 	Hook    lb.Hook `yaml:"hook"`
 	// Program is the name of the program in the object; it may be left out where there is one.
@@ -24,11 +24,11 @@ type Setup struct {
 	Variables map[string]Fields `yaml:"variables"`
 	Maps      []Map             `yaml:"maps"`
 	Cases     []Case            `yaml:"cases"`
-	// Counters say what the program counts of each packet of every case.
+	// Counters are the program's counters of each packet of every case.
 	Counters []Counter `yaml:"counters"`
 }
 
-// Map is what is put into a map of the object before it is measured.
+// Map is the content for a map of the object before it is measured.
 type Map struct {
 	Name string `yaml:"name"`
 	// Size is how many entries it has room for; 0 keeps the object's own.
@@ -52,7 +52,7 @@ type Case struct {
 	Flows []uint32 `yaml:"flows"`
 	// Prime lists the TCP flags of packets that are sent through all flows before, one after the other.
 	Prime [][]string `yaml:"prime"`
-	// Returns is what the program returns for each packet, such as 3 for XDP_TX.
+	// Returns is the program's return code for each packet, such as 3 for XDP_TX.
 	Returns uint32 `yaml:"returns"`
 
 	to       netip.AddrPort
@@ -66,7 +66,7 @@ type Counter struct {
 	// At is where the number begins in the value, in bytes, and Bytes its length: 4 or 8.
 	At    int `yaml:"at"`
 	Bytes int `yaml:"bytes"`
-	// Each is by how much a packet raises it.
+	// Each is by how much a packet raises the counter.
 	Each uint64 `yaml:"each"`
 }
 
@@ -79,7 +79,7 @@ const (
 var setupKind = yamlfile.Kind{Noun: "a setup of an object", Needs: "at least subject, hook and cases",
 	MaxBytes: maxSetupBytes}
 
-// subjectName is what a subject may be called: its name is part of lines that others parse.
+// subjectName matches the names of subjects: a name is part of lines that others parse.
 var subjectName = regexp.MustCompile(`^[a-z0-9][a-z0-9._-]{0,39}$`)
 
 // Parse reads a setup, and reports everything that is wrong with it, with line and field.
@@ -201,8 +201,8 @@ func (p *parser) checkCase(c *Case, at string) {
 	}
 }
 
-// client returns the address that clients are counted from, of the family of what they ask: in the ranges that are
-// reserved for benchmarks.
+// client returns the address that clients are counted from, of the family of the VIP: in the ranges that are reserved
+// for benchmarks.
 func client(to netip.Addr) netip.AddrPort {
 	if to.Is6() {
 		return netip.AddrPortFrom(harness.Client6, 0)

@@ -56,7 +56,7 @@ func bulkSheets(s *model.Section) []model.Sheet {
 	return sheets
 }
 
-// bulkSheet shows what went through.
+// bulkSheet shows the throughput.
 func bulkSheet(s *model.Section) model.Sheet {
 	metric, title, noun := s.Rate()
 	fields := []model.Field{model.SubjectField(s)}

@@ -53,7 +53,7 @@ var changeReading = []model.Paragraph{
 		Text: "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
 }
 
-// changeRow is a subject with its parameters, and what each event did to it.
+// changeRow is a subject with its parameters, and its point of each event.
 type changeRow struct {
 	label, subject string
 	at             map[string]*model.Point
@@ -221,7 +221,7 @@ func changeSheets(s *model.Section) []model.Sheet {
 	)
 }
 
-// tookLead says what tookCell shows.
+// tookLead explains the figures of tookCell.
 func tookLead(s *model.Section) string {
 	if slices.ContainsFunc(s.Points(), func(p *model.Point) bool { return took(p).Sure() }) {
 		return "Milliseconds until the balancer said, or showed, that it was done: the mean of the event's, in brackets its interval from the repeats, and the longest."
@@ -246,8 +246,8 @@ func tookCell(p *model.Point) string {
 	return mean + ", " + wording.Decimal(most, 1)
 }
 
-// numberedCell shows how many numbered packets were lost, the worst of the repeats, of how many,
-// and at what rate they were sent.
+// numberedCell shows the number of lost numbered packets, the worst of the repeats, the number sent, and the rate of
+// sending.
 func numberedCell(p *model.Point) string {
 	if !p.Has(results.NumberedSent) {
 		return wording.Missing
@@ -362,7 +362,7 @@ func shareSheet(s *model.Section) []model.Sheet {
 func changeVerdict(s *model.Section) []string {
 	rows, _ := changeRows(s)
 	var sentences []string
-	// What fails in these until a balancer has noticed is told apart.
+	// Failures in these until a balancer has noticed are told apart.
 	noticed := append([]string{model.EventSilent}, faultEvents...)
 	for _, what := range []struct {
 		metric, none, some string
@@ -388,8 +388,8 @@ func changeVerdict(s *model.Section) []string {
 	return slices.Concat(sentences, silenceVerdict(rows), faultVerdict(rows), againVerdict(rows), shareVerdict(s))
 }
 
-// whoHas says which rows have none of what a metric counts, and how many of it
-// the others have; but for some events, which are left out.
+// whoHas names the rows whose metric counts nothing, and gives the counts of the others; but for some events, which are
+// left out.
 func whoHas(rows []*changeRow, metric, none, some string, but []string) []string {
 	var clear, sentences []string
 	for _, r := range rows {
@@ -437,7 +437,7 @@ func shareVerdict(s *model.Section) []string {
 	return model.Judgement(all, "")
 }
 
-// changeFigures show what can be compared at a glance: how long a reload takes.
+// changeFigures show the figure that can be compared at a glance: how long a reload takes.
 func changeFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	rows, _ := changeRows(s)
 	c := &chart.Chart{Axis: "ms", Kind: chart.Bars}

@@ -10,11 +10,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// faultEvents are those in which a backend's service dies or hangs.
+// faultEvents are the events in which a backend's service dies or hangs.
 var faultEvents = []string{"dies", "hangs"}
 
-// faultSheet shows what a backend costs whose service dies or hangs, before the balancer has
-// noticed and after it.
+// faultSheet shows the cost of a backend whose service dies or hangs, before the balancer has noticed and after it.
 func faultSheet(s *model.Section) []model.Sheet {
 	sh := model.Sheet{
 		Title: "A backend that dies or hangs",
@@ -57,7 +56,7 @@ func faultCells(r *changeRow, event string, p *model.Point) []string {
 		seconds(results.FaultSeconds, wording.Missing), seconds(results.BackSeconds, wording.Missing)}
 }
 
-// faultVerdict says what failed through each, until it noticed and later.
+// faultVerdict counts the failures through each, until it noticed and later.
 func faultVerdict(rows []*changeRow) (sentences []string) {
 	for _, r := range rows {
 		for _, event := range faultEvents {

@@ -14,7 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// changeLosses are what a change can cost those that are connected, each with its ink in the picture.
+// changeLosses are the kinds of losses that a change can cause, each with its ink in the picture.
 var changeLosses = []struct {
 	metric, title, noun string
 	ink                 chart.Ink
@@ -28,7 +28,7 @@ var changeLosses = []struct {
 	{results.NumberedMissing, "Packets lost", "packets lost", chart.InkGreen},
 }
 
-// changeTotal is what a row lost over all events.
+// changeTotal has the losses of a row over all events.
 type changeTotal struct {
 	label string
 	// counts has a number for each of changeLosses; −1 where it was not counted.
@@ -61,7 +61,7 @@ func changeTotals(s *model.Section) []changeTotal {
 	return all
 }
 
-// text lists what was lost, the most first.
+// text lists the losses, the most first.
 func (t changeTotal) text() string {
 	order := make([]int, len(changeLosses))
 	for i := range order {
@@ -142,7 +142,7 @@ func changeOverview(s *model.Section) *model.Sheet {
 	return sh.Clipped(model.OverviewRows+4, len(sh.Columns))
 }
 
-// changePicture shows what was lost through those that lost most.
+// changePicture shows the losses of those that lost most.
 func changePicture(s *model.Section) *chart.Figure {
 	totals := slices.DeleteFunc(changeTotals(s), func(t changeTotal) bool { return t.total == 0 })
 	if len(totals) == 0 {

@@ -13,8 +13,7 @@ import (
 // never stands where a balancer did not notice that a host was silent.
 const never = "never"
 
-// silenceSheet shows what a host that falls silent costs, before the balancer has noticed
-// and after it.
+// silenceSheet shows the cost of a host that falls silent, before the balancer has noticed and after it.
 func silenceSheet(s *model.Section) []model.Sheet {
 	noticed := model.Fixed(model.MetricField("Noticed after", "s", results.NoticedSeconds), 1)
 	cell := noticed.Cell

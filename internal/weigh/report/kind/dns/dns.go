@@ -62,8 +62,8 @@ var dnsReading = []model.Paragraph{
 	{Head: "Lost", Text: "Queries without an answer in time. dnsperf waits for each of them, so a trial in which more than 1 % were lost is not valid."},
 }
 
-// dnsSheets are the tables of the experiment, in the document's order: queries by
-// the number of name servers, and what the machine did meanwhile.
+// dnsSheets are the tables of the experiment, in the document's order: queries by the number of name servers, and the
+// machine's CPU use meanwhile.
 func dnsSheets(s *model.Section) []model.Sheet {
 	var sheets []model.Sheet
 	if sh := dnsByBackends(s); !sh.Empty() {
@@ -87,7 +87,7 @@ type dnsLine struct {
 // dnsSeries are lines that can be compared: all parameters of the load are the
 // same, but for the number of backends.
 type dnsSeries struct {
-	// text says what they have in common, if that varies.
+	// text names the parameters that they have in common, if those vary.
 	text  string
 	lines []*dnsLine
 }
@@ -163,7 +163,7 @@ func dnsByBackends(s *model.Section) model.Sheet {
 	return sh
 }
 
-// cell shows a point's queries a second, and what that is to the baseline's.
+// cell shows a point's queries a second, and their ratio to the baseline's.
 func (d *dnsSeries) cell(p *model.Point, baseline string, backends float64) string {
 	if p == nil {
 		return wording.Missing
@@ -189,7 +189,7 @@ func (d *dnsSeries) of(subject string, backends float64) *model.Point {
 	return best
 }
 
-// dnsMachine is what the document gives beside its queries.
+// dnsMachine is the document's table beside its queries.
 func dnsMachine(s *model.Section) model.Sheet {
 	rate := results.QueriesPerSecond
 	fields := []model.Field{model.SubjectField(s)}
@@ -305,7 +305,7 @@ func dnsIdleAt(g *model.Group, subject string) bool {
 	return idle > 0 && 2*idle >= len(p.Limits)
 }
 
-// dnsLeftOut says how often either was so for one of the subjects.
+// dnsLeftOut counts the points that were left out for either reason, of one of the subjects.
 func dnsLeftOut(s *model.Section, subjects []string) (sentences []string) {
 	points, bounded, idle := 0, 0, 0
 	for _, subject := range subjects {
@@ -402,7 +402,7 @@ func dnsUneven(s *model.Section, subject string) (uneven model.Span) {
 	return uneven
 }
 
-// dnsFigures are queries over backends, and what they cost.
+// dnsFigures are queries over backends, and their costs.
 func dnsFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	all, _ := dnsLines(s)

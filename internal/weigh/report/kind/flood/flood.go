@@ -61,7 +61,7 @@ func floodSheets(s *model.Section) []model.Sheet {
 	return sheets
 }
 
-// floodConnections shows what the clients saw.
+// floodConnections shows the clients' view.
 func floodConnections(s *model.Section) model.Sheet {
 	fields := []model.Field{model.SubjectField(s)}
 	fields = append(fields, model.PlaceFields(s)...)
@@ -110,7 +110,7 @@ func timesField(title, metric string) model.Field {
 	}
 }
 
-// floodBalancer shows what the flood was to the balancer.
+// floodBalancer shows the flood's effect on the balancer.
 func floodBalancer(s *model.Section) model.Sheet {
 	fields := []model.Field{model.SubjectField(s)}
 	fields = append(fields, model.PlaceFields(s)...)
@@ -152,7 +152,7 @@ func floodBalancer(s *model.Section) model.Sheet {
 	return sh
 }
 
-// floodCost is what a packet of the flood cost the balancer, in nanoseconds of CPU.
+// floodCost is the cost of a packet of the flood to the balancer, in nanoseconds of CPU.
 func floodCost(p *model.Point) (ns float64, ok bool) {
 	handled := p.Stats[results.FloodHandledPerSecond].Median
 	more := p.Stats[results.FloodBalancerCPUCores].Median - p.Stats[results.QuietBalancerCPUCores].Median
@@ -175,8 +175,7 @@ var floodShown = []string{
 // floodRest shows the other metrics.
 func floodRest(s *model.Section) model.Sheet { return model.RestSheet(s, floodShown...) }
 
-// floodVerdict holds our own subjects against the targets, and says what became of
-// the others.
+// floodVerdict holds our own subjects against the targets, and gives the results of the others.
 func floodVerdict(s *model.Section) []string {
 	var held, missed, others []string
 	for _, p := range s.Points() {
@@ -215,8 +214,7 @@ type floodJudged struct {
 	holds bool
 }
 
-// judgeFlood looks at every repeat for what was lost and kept, and at the median of
-// the latencies.
+// judgeFlood looks at every repeat for lost and kept connections, and at the median of the latencies.
 func judgeFlood(p *model.Point) floodJudged {
 	lost, ratio := p.Stats[results.EstablishedLost], p.Stats[results.FloodRatioP99]
 	words := []string{fmt.Sprintf("%s lost", wording.Decimal(lost.Max, 0))}
@@ -239,7 +237,7 @@ func judgeFlood(p *model.Point) floodJudged {
 	}
 }
 
-// floodFigures show latencies, and what the flood came to.
+// floodFigures show latencies, and how many packets of the flood the balancer handled.
 func floodFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	colours := model.NewPalette([]*model.Section{s})
 	return []chart.Figure{floodLatencyChart(s, colours), {

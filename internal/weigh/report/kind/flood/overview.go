@@ -53,7 +53,7 @@ func slowdown(p *model.Point) model.Duel {
 	return model.Level([]*model.Point{p}, results.FloodRatioP99)
 }
 
-// slowdownField shows it with its interval.
+// slowdownField shows the slowdown with its interval.
 func slowdownField() model.Field {
 	return model.Field{
 		Column: model.Column{Title: "p99 × quiet, of each trial", Numeric: true},
@@ -61,7 +61,7 @@ func slowdownField() model.Field {
 	}
 }
 
-// floodSure says what the answer's intervals are.
+// floodSure explains the answer's intervals.
 func floodSure(s *model.Section) string {
 	repeats := 0
 	for _, p := range s.Points() {
@@ -76,7 +76,7 @@ func floodSure(s *model.Section) string {
 		"One that has 1 in it tells no wait from a quiet one.", math.Round(certainty.Level*100), repeats)
 }
 
-// floodOverview is what the clients saw and what was kept, in five columns.
+// floodOverview is the clients' view and the kept connections, in five columns.
 func floodOverview(s *model.Section) *model.Sheet {
 	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood. p99 × quiet: of the two phases of each trial, in brackets the interval from all of them."}
 	sh.Fill(s, []model.Field{

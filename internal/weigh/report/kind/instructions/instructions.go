@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// instructionTargets are what a subject of ours may add to a connection at most, as a
-// multiple of what another subject adds.
+// instructionTargets bound the instructions that a subject of ours may add to a connection, as a multiple of those that
+// another subject adds.
 var instructionTargets = []struct {
 	ours, against string
 	most          float64
@@ -22,7 +22,7 @@ var instructionTargets = []struct {
 	{"jeoul-nat-tc", "ipvs-nat", 0.60},
 }
 
-// instructionRivals are those that what is added is held against, each in a column.
+// instructionRivals are the subjects that added instructions are held against, each in a column.
 var instructionRivals = []string{"bare-tc", "ipvs-dr", "ipvs-nat"}
 
 // Kind is of trials in a machine whose clock counts instructions.
@@ -38,7 +38,7 @@ var Kind = model.Registration{Of: func(s *model.Section) *model.Kind {
 	return k
 }}
 
-// added is how many instructions a point adds to what the baseline takes in its group.
+// added is how many instructions a point adds to those of the baseline in its group.
 func added(s *model.Section, g *model.Group, p *model.Point) (float64, bool) {
 	baseline := g.Best(s.Baseline, results.InstructionsPerRequest)
 	if baseline == nil || p == nil || p == baseline || !p.Has(results.InstructionsPerRequest) {
@@ -47,12 +47,12 @@ func added(s *model.Section, g *model.Group, p *model.Point) (float64, bool) {
 	return p.Stats[results.InstructionsPerRequest].Median - baseline.Stats[results.InstructionsPerRequest].Median, true
 }
 
-// addedRatio is what a point adds, as a multiple of what the best point of another
-// subject in the group adds.
+// addedRatio is the ratio of the instructions that a point adds to those that the best point of another subject in the
+// group adds.
 func addedRatio(s *model.Section, g *model.Group, p *model.Point, against string) (float64, bool) {
 	own, ok := added(s, g, p)
 	of, known := added(s, g, g.Best(against, results.InstructionsPerRequest))
-	// What adds nothing that can be told is no measure for anybody.
+	// A subject that adds nothing that can be told is no measure for anybody.
 	if !ok || !known || of <= 0 {
 		return 0, false
 	}
@@ -101,7 +101,7 @@ func instructionSheets(s *model.Section) []model.Sheet {
 	}, results.InstructionsPerRequest, fields)
 }
 
-// instructionVerdict says what ours add, and holds it against the targets.
+// instructionVerdict counts the instructions that ours add, and holds them against the targets.
 func instructionVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, name := range s.Contenders() {
@@ -118,7 +118,7 @@ func instructionVerdict(s *model.Section) []string {
 	return append(sentences, model.Judgement(judgeTargets(s), "")...)
 }
 
-// judgeTargets holds what ours add against the targets, all points together.
+// judgeTargets holds the instructions that ours add against the targets, all points together.
 func judgeTargets(s *model.Section) []model.Judged {
 	var all []model.Judged
 	for _, target := range instructionTargets {

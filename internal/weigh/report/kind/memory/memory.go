@@ -12,10 +12,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// flowBytes is what a remembered flow may take of kernel memory.
+// flowBytes bounds the kernel memory of a remembered flow, in bytes.
 const flowBytes = 128
 
-// memorySheets show what flows take.
+// memorySheets show the memory of flows.
 func memorySheets(s *model.Section) []model.Sheet {
 	fields := []model.Field{model.ParamField(s, model.ParamScheduler)}
 	fields = append(fields, model.PlaceFields(s, model.ParamStage, "family")...)

@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// packetCost is what packets of one kind cost a subject in one of its variants.
+// packetCost is the cost of packets of one kind for a subject in one of its variants.
 type packetCost struct {
 	subject, variant string
 	// few and many are the ranges of net costs with the fewest and the most
@@ -119,7 +119,7 @@ func withFlows(v model.Value) string {
 
 func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
-// packetVerdict says which targets hold, and what the data plane costs.
+// packetVerdict says which targets hold, and how much the data plane costs.
 func packetVerdict(s *model.Section) []string {
 	return slices.Concat(targetVerdict(s), costVerdict(s), schedulerVerdict(s), configuredVerdict(s))
 }
@@ -143,7 +143,7 @@ func costVerdict(s *model.Section) []string {
 	return sentences
 }
 
-// columns says what the figures of text are.
+// columns names the figures of text.
 func (c packetCost) columns() string {
 	if c.fewFlows == c.manyFlows {
 		return withFlows(c.fewFlows)
@@ -151,7 +151,7 @@ func (c packetCost) columns() string {
 	return withFlows(c.fewFlows) + " →" + strings.TrimPrefix(withFlows(c.manyFlows), " with")
 }
 
-// text says what packets cost with the fewest flows and with the most.
+// text gives the cost of packets with the fewest flows and with the most.
 func (c packetCost) text() string {
 	var costs []string
 	for _, of := range []model.Span{c.few, c.many} {

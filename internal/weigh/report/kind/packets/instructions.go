@@ -75,7 +75,7 @@ func flowsField(s *model.Section, flows model.Value, metric string) model.Field 
 		}}
 }
 
-// packetInstructionVerdict says what packets of each subject of ours take, in a sentence a hook.
+// packetInstructionVerdict gives the instructions of packets for each subject of ours, in a sentence a hook.
 func packetInstructionVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {

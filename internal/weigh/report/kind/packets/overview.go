@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// packetAnswer says what is cheapest and what is dearest, and which targets are missed.
+// packetAnswer names the cheapest and the dearest, and the targets that are missed.
 func packetAnswer(s *model.Section) []string {
 	costs := slices.DeleteFunc(packetCosts(s), func(c *packetCost) bool { return c.few.N == 0 || c.foreign })
 	if len(costs) == 0 {
@@ -36,7 +36,7 @@ func packetAnswer(s *model.Section) []string {
 	return out
 }
 
-// mean is what a packet costs on the mean over its kinds, by the repeats.
+// mean is the mean cost of a packet over its kinds, by the repeats.
 func mean(points []*model.Point) model.Duel { return model.Level(points, results.NsNetOfEmpty) }
 
 func meanText(points []*model.Point) string { return mean(points).LevelText(nanoseconds) }

@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// adjustSubject makes room for a header in front of a packet, and does nothing
-// else: what the harness has to undo for the next one is in its cost.
+// adjustSubject makes room for a header in front of a packet, and does nothing else: the harness's work to undo that
+// for the next one is in its cost.
 const adjustSubject = "adjust"
 
 // lineSubject reads one line of memory, and waits for it.
@@ -57,7 +57,7 @@ func packetSheets(s *model.Section) []model.Sheet {
 	return sheets
 }
 
-// hookSheet shows what each kind of packet costs in a hook, by the number of flows.
+// hookSheet shows the cost of each kind of packet in a hook, by the number of flows.
 func hookSheet(s *model.Section, g *model.Group) model.Sheet {
 	fields := []model.Field{
 		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
@@ -151,16 +151,14 @@ func sameKind(p, q *model.Point) bool {
 	return a.Key() == b.Key()
 }
 
-// packetWords says what a point's packets are, by the parameters in which those
-// of its subject differ.
+// packetWords describes a point's packets, by the parameters in which those of its subject differ.
 func packetWords(s *model.Section, p *model.Point) string {
 	return p.Params.Only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
 		return name == model.ParamFlows || name == model.ParamHook || !s.VariesWithin(p.Subject, name)
 	})).Text()
 }
 
-// netOfAdjust returns what a tunnel's packet costs besides the room for its
-// header; ok is false for other packets.
+// netOfAdjust returns the cost of a tunnel's packet besides the room for its header; ok is false for other packets.
 func netOfAdjust(s *model.Section, p *model.Point) (net float64, ok bool) {
 	if _, tunnel := p.Params[model.ParamOuter]; !tunnel || !p.Has(results.NsNetOfEmpty) {
 		return 0, false

@@ -14,11 +14,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// What a packet may cost by the scheduler of its service, in nanoseconds net of an
-// empty program.
+// Bounds of a packet's cost by the scheduler of its service, in nanoseconds net of an empty program.
 const (
-	// newOverKnown is how many times what one of a known flow costs a packet of a
-	// new flow may, where nothing is remembered.
+	// newOverKnown is the greatest ratio of the cost of a packet of a new flow to that of a known one, where nothing is
+	// remembered.
 	newOverKnown = 1.1
 	// Where every flow is remembered: the packet that opens one, one of a known
 	// flow when that is the only one, and when it is one of the most.
@@ -98,14 +97,14 @@ func (r *schedulerRow) newest() *model.Point {
 	return r.fresh
 }
 
-// ratios are those of new flows to known ones, with the same number of flows.
+// ratios are the ratios of new flows to known ones, with the same number of flows.
 func (r *schedulerRow) ratios() (of model.Span) {
 	of.Add(model.RatioOf(r.fresh, r.known, results.NsNetOfEmpty))
 	of.Add(model.RatioOf(r.freshMany, r.knownMany, results.NsNetOfEmpty))
 	return of
 }
 
-// name is the mode and the scheduler, or what is measured during a change.
+// name is the mode and the scheduler, and the change under which it is measured.
 func (r *schedulerRow) name() string {
 	mode, _, _ := strings.Cut(strings.TrimPrefix(r.subject, model.OwnPrefix), "-")
 	name := wording.Clean(mode) + " " + wording.Clean(r.scheduler)
@@ -115,7 +114,7 @@ func (r *schedulerRow) name() string {
 	return name
 }
 
-// schedulerSheet compares them in a hook.
+// schedulerSheet compares the schedulers in a hook.
 func schedulerSheet(s *model.Section, g *model.Group) model.Sheet {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	sh := model.Sheet{
@@ -166,7 +165,7 @@ func ofScheduler(p *model.Point) bool {
 	return changing || scheduler != "" && scheduler != string(lb.Maglev)
 }
 
-// schedulerFigure draws a row for each scheduler, and for what a change is to a flow.
+// schedulerFigure draws a row for each scheduler, and for each effect of a change on a flow.
 func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
 	c := &chart.Chart{Axis: "ns per packet, net of an empty program", Kind: chart.Dots, Legend: []chart.LegendEntry{
@@ -233,7 +232,7 @@ func (r *schedulerRow) bounded(p *model.Point, what string, bound float64) []mod
 	return []model.Judged{j}
 }
 
-// schedulerVerdict says in a sentence a hook what a new flow costs.
+// schedulerVerdict gives in a sentence a hook the cost of a new flow.
 func schedulerVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {

@@ -14,8 +14,8 @@ import (
 
 const fullNATMode = "fullnat"
 
-// targets are what a packet of a known flow may cost in a mode, in nanoseconds
-// net of an empty program, when there is one flow.
+// targets bound the cost of a packet of a known flow in a mode, in nanoseconds net of an empty program, when there is
+// one flow.
 var targets = []struct {
 	Mode        string
 	Nanoseconds float64
@@ -114,8 +114,7 @@ func growthTargets(s *model.Section, g *model.Group) []model.Judged {
 	return all
 }
 
-// configuredVerdict says what a packet costs under configurations that differ
-// in what they hold besides.
+// configuredVerdict gives the cost of a packet under configurations that differ in their other contents.
 func configuredVerdict(s *model.Section) []string {
 	var sentences []string
 	for _, g := range bySubject(s).Groups {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scale reports what the size of a configuration costs.
+// Package scale reports the cost of a configuration's size.
 package scale
 
 import (
@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// What the size of a configuration may cost.
+// Bounds of the cost of a configuration's size.
 const (
 	loadBound   = 5   // seconds, from a file to forwarding
 	updateBound = 50  // milliseconds, 99 of 100 changes

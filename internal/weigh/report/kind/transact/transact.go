@@ -76,8 +76,7 @@ func transactSheet(s *model.Section) model.Sheet {
 	return sh
 }
 
-// transactFigures are the charts of the document: what was reached, and the least
-// and the mean latency.
+// transactFigures are the charts of the document: the rate, and the least and the mean latency.
 func transactFigures(s *model.Section, colours *chart.Palette) []chart.Figure {
 	return []chart.Figure{model.RateChart(s, colours), delayChart(s, colours), model.RequestCostChart(s, colours)}
 }

@@ -34,7 +34,7 @@ func sameBut(a, b model.Params, but string) bool {
 	return without(a) == without(b)
 }
 
-// The words for what tuning was worth.
+// The words for the effect of tuning.
 const (
 	effectBase    = "-"
 	effectNothing = "nothing to change"
@@ -47,8 +47,7 @@ const (
 // others once in 35 times (2 of 8 over 4); of two times two, once in three.
 const leastRepeats = 4
 
-// effect says what tuning was worth at a point: a change only where the ranges of
-// all repeats lie apart.
+// effect gives the effect of tuning at a point: a change only where the ranges of all repeats lie apart.
 func effect(g *model.Group, p *model.Point, rate string) string {
 	base := untunedOf(g, p)
 	switch {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package web reports requests in a closed loop: their rate, what they cost and how long clients waited.
+// Package web reports requests in a closed loop: their rate, their cost and the clients' latencies.
 package web
 
 import (

@@ -21,7 +21,7 @@ func ladderFigures(s *model.Section, _ *chart.Palette) []chart.Figure {
 	return all
 }
 
-// offeredChart draws what was established over what was offered.
+// offeredChart draws the established rate over the offered one.
 func offeredChart(s *model.Section, colours *chart.Palette) chart.Figure {
 	metric, _, noun := wireRate(s)
 	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " established a second"}
@@ -57,8 +57,7 @@ func offeredChart(s *model.Section, colours *chart.Palette) chart.Figure {
 var serverInks = []chart.Ink{chart.InkBlue, chart.InkOrange, chart.InkGreen, chart.InkPurple, chart.InkVermillion,
 	chart.InkSky, chart.InkYellow, chart.InkBaseline}
 
-// serversChart draws what each server got at each rate, of one balancer: in the repeat of
-// median unevenness.
+// serversChart draws the share of each server at each rate, of one balancer: in the repeat of median unevenness.
 func serversChart(s *model.Section, label string) chart.Figure {
 	metric, _, noun := wireRate(s)
 	c := &chart.Chart{Kind: chart.Lines, Axis: nouns(noun) + " offered a second", YAxis: nouns(noun) + " of a server a second"}

@@ -166,7 +166,7 @@ type ladderClimb struct {
 	lossless float64
 	whole    bool
 	peak     float64
-	// uneven is the worst of all steps.
+	// uneven is the worst unevenness of all steps.
 	uneven float64
 	robin  bool
 	points []*model.Point

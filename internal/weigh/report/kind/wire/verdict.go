@@ -114,8 +114,8 @@ func ladderVerdict(s *model.Section) []string {
 		strings.Join(words, "; "))}, wireJudgement(s, all)...)
 }
 
-// capacityVerdict says what each held. Ours must hold all that they are asked for, and
-// those that choose by a hash remember none of them.
+// capacityVerdict says how many connections each held. Ours must hold all that they are asked for, and those that
+// choose by a hash remember none of them.
 func capacityVerdict(s *model.Section) []string {
 	var words []string
 	var all []wireJudged
@@ -143,7 +143,7 @@ func capacityVerdict(s *model.Section) []string {
 	return append(sentences, wireJudgement(s, all)...)
 }
 
-// besideVerdict: what goes on beside a flood must lose nothing through ours.
+// besideVerdict: the traffic beside a flood must lose nothing through ours.
 func besideVerdict(s *model.Section) []string {
 	var words []string
 	var all []wireJudged

@@ -14,7 +14,7 @@ import (
 // isLadder says whether the load is a series of rates.
 func isLadder(s *model.Section) bool { return slices.Contains(s.Varying, model.ParamOffered) }
 
-// wireRates are the main metrics of packet-level loads, with what they count.
+// wireRates are the main metrics of packet-level loads, with the nouns that they count.
 var wireRates = []struct{ metric, title, noun string }{
 	{results.SessionsPerSecond, "Sessions/s", "session"},
 	{results.ConnectionsPerSecond, "Connections/s", "connection"},

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os/exec"
+
+	moby "github.com/moby/ipvs"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// ipvs is the kernel's own balancer (Linux Virtual Server), round robin, in one of
+// its three ways to reach servers (ipvsadm(8), PACKET-FORWARDING-METHOD).
+type ipvs struct {
+	// way ends the subject's name.
+	way ipvsWay
+}
+
+func (s ipvs) Name() string { return "ipvs-" + string(s.way) }
+
+func (s ipvs) Can() subject.Abilities {
+	own := subject.Abilities{UDP: true, Packets: true, Changes: true, DirectReplies: s.way != ipvsMasquerade,
+		Others: func() string {
+			if s.way != ipvsDirect {
+				return "replies and tunnels take a way of their own: use ipvs-" + string(ipvsDirect)
+			}
+			return ""
+		}}
+	if s.way != ipvsTunnel {
+		own.Machines = subject.Anywhere[*lab.Lab]
+	}
+	return own
+}
+
+// paramUpper and paramLower are the thresholds of each server (ipvsadm(8), -x and -y): at
+// so many connections it gets no new ones, until it has fewer than the lower.
+const (
+	paramUpper = "upper"
+	paramLower = "lower"
+)
+
+func (ipvs) Params() []subject.Param {
+	return []subject.Param{
+		{Name: subject.ParamScheduler, Optional: true,
+			Check: subject.OneOf(moby.RoundRobin, ipvsMaglev, moby.SourceHashing)},
+		{Name: paramSync, Check: subject.OneOf(syncNames()...), Optional: true, Several: true},
+		{Name: paramUpper, Check: subject.Positive(math.MaxInt32), Optional: true},
+		{Name: paramLower, Check: subject.Positive(math.MaxInt32), Optional: true},
+	}
+}
+
+// schedulerOf is the kernel's name of the scheduler: round robin, where params have none.
+func schedulerOf(params subject.Params) string {
+	scheduler, _ := params[subject.ParamScheduler].(string)
+	return cmp.Or(scheduler, moby.RoundRobin)
+}
+
+// threshold is one of params, 0 where it is left out, which is none to IPVS.
+func threshold(params subject.Params, name string) uint32 {
+	number, _ := params[name].(int)
+	return uint32(number)
+}
+
+// Obstacle names the thresholds that the kernel refuses, and a missing ipvsadm. IPVS needs no descriptor a connection.
+func (ipvs) Obstacle(params subject.Params, _ int, _ probe.Limits) string {
+	upper, lower := threshold(params, paramUpper), threshold(params, paramLower)
+	if lower > upper {
+		return fmt.Sprintf("lower %d: it cannot be more than upper, which is %d", lower, upper)
+	}
+	if _, err := exec.LookPath(ipvsadmProgram); err != nil && syncOf(params).threshold != "" {
+		return fmt.Sprintf(
+			"sync %s: ipvsadm starts the kernel's sync daemon, and is not installed: run `make deps`, or install it from your distribution", syncOf(params).name)
+	}
+	return ""
+}
+
+// Versions loads the kernel's module if it has to. Its error wraps
+// probe.ErrNotInstalled where this kernel has none.
+func (ipvs) Versions(ctx context.Context) (map[string]string, error) {
+	version, err := kernelIPVS(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"ipvs": version}, nil
+}
+
+// table is that of a set-up.
+func (s ipvs) table(setup subject.Setup, params subject.Params) *ipvsTable {
+	return &ipvsTable{
+		Flags: ipvsWays[s.way].flags, Upper: threshold(params, paramUpper), Lower: threshold(params, paramLower),
+		Guarded: setup.Lab.Far(), Services: scheduledBy(schedulerOf(params), ipvsServices(setup)),
+	}
+}
+
+// scheduledBy are services with a scheduler.
+func scheduledBy(scheduler string, services []ipvsService) []ipvsService {
+	for i := range services {
+		services[i].Scheduler = scheduler
+	}
+	return services
+}
+
+func (s ipvs) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
+	if setup.Lab.Router != nil {
+		return s.startSeveral(ctx, setup, params)
+	}
+	running := &runningIPVS{way: s.way, setup: setup, scheduler: schedulerOf(params), table: s.table(setup, params)}
+	err := running.prepare()
+	if err == nil {
+		err = running.undo.On(func(on bool) error { return running.table.set(setup.Lab, on) })
+	}
+	if err != nil {
+		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+	}
+	return running, nil
+}

@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	moby "github.com/moby/ipvs"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+)
+
+// ipvsWay is a way to reach servers.
+type ipvsWay string
+
+const (
+	// ipvsDirect rewrites MAC addresses; the servers have the VIP and answer clients.
+	ipvsDirect ipvsWay = "dr"
+	// ipvsMasquerade rewrites addresses; the servers' replies come back through it.
+	ipvsMasquerade ipvsWay = "nat"
+	// ipvsTunnel wraps packets in IPIP; the servers unwrap them, have the VIP and
+	// answer clients.
+	ipvsTunnel ipvsWay = "tun"
+)
+
+// ipvsComeAndGo says how servers change.
+const ipvsComeAndGo = "servers come and go in the kernel's table, one after the other; connections of a server that is taken out are forgotten (net.ipv4.vs.expire_nodest_conn)"
+
+// ipvsWays are the three, with what the kernel calls them.
+var ipvsWays = map[ipvsWay]struct {
+	flags       uint32
+	name, needs string
+}{
+	ipvsDirect: {moby.ConnectionFlagDirectRoute, "direct routing", "the servers have the VIP and answer clients"},
+	ipvsMasquerade: {moby.ConnectionFlagMasq, "masquerading",
+		"the servers' way to the clients is through the balancer"},
+	ipvsTunnel: {moby.ConnectionFlagTunnel, "IPIP tunnels",
+		"the servers unwrap (ipip), have the VIP and answer clients"},
+}
+
+// note describes the set-up, by the kernel's name of the scheduler.
+func (w ipvsWay) note(scheduler string) string {
+	return fmt.Sprintf("IPVS, %s, %s; %s", ipvsWays[w].name, scheduler, ipvsWays[w].needs)
+}
+
+// runningIPVS is IPVS on the balancer.
+type runningIPVS struct {
+	way   ipvsWay
+	setup subject.Setup
+	// scheduler is the kernel's name.
+	scheduler string
+	// table is the kernel's table on the one balancer; nil where there are several.
+	table *ipvsTable
+	vips  subject.VIPHolders
+	undo  subject.Undo
+}
+
+// prepare makes the laboratory ready for the way.
+func (r *runningIPVS) prepare() (err error) {
+	l := r.setup.Lab
+	if r.way == ipvsMasquerade {
+		return r.undo.Rewriting(l)
+	}
+	if err := r.undo.On(func(on bool) error { return subject.OwnVIP(l, on) }); err != nil {
+		return err
+	}
+	if r.way == ipvsTunnel {
+		for _, server := range l.Servers {
+			if err := r.undo.On(func(on bool) error { return unwrap(server, on) }); err != nil {
+				return err
+			}
+		}
+	}
+	// As for our own direct server return: the VIP on lo, and silence about it.
+	r.vips, err = subject.HoldVIP(l, lb.L2DSR)
+	return err
+}
+
+func (r *runningIPVS) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
+
+func (*runningIPVS) Cores() float64                { return 0 }
+func (*runningIPVS) Quiesce(context.Context) error { return nil }
+func (r *runningIPVS) Notes() []string             { return []string{r.way.note(r.scheduler)} }
+
+// Change changes the kernel's table.
+func (r *runningIPVS) Change(_ context.Context, services []subject.Service) error {
+	if r.setup.Lab.Far() {
+		return fmt.Errorf("%w: the table of a machine is made once", subject.ErrCannot)
+	}
+	r.setup = r.setup.With(services)
+	return r.table.changeOn(r.setup.Lab.Balancer, ipvsServices(r.setup))
+}
+
+// Reload does nothing: there is no file that is read.
+func (*runningIPVS) Reload(context.Context) error { return nil }
+
+// PIDs are none: the kernel balances.
+func (*runningIPVS) PIDs() []int { return nil }
+
+func (*runningIPVS) Ways() string { return ipvsComeAndGo }
+
+func (r *runningIPVS) Stop(context.Context) error {
+	return errors.Join(r.undo.All(), r.vips.Release())
+}

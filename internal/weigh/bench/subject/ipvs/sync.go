@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package ipvs
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+)
+
+// paramSync is how several balancers of IPVS come to carry on with each other's connections: one of the names of
+// ipvsSyncs.
+const paramSync = "sync"
+
+// ipvsSync is one of these ways.
+type ipvsSync struct {
+	// name is the parameter's value.
+	name string
+	// threshold is the value of net.ipv4.vs.sync_threshold; empty: no sync daemon runs.
+	threshold string
+	// sloppy has the kernel choose a server for a packet that begins no connection, too (net.ipv4.vs.sloppy_tcp): by a
+	// hash it chooses as the balancer before did.
+	sloppy bool
+	// words say it in a note.
+	words string
+}
+
+// ipvsSyncs are the ways (Documentation/networking/ipvs-sysctl.rst), the usual first.
+var ipvsSyncs = []ipvsSync{
+	{name: "none", words: "the balancers tell each other nothing"},
+	{name: "usual", threshold: usualThreshold,
+		words: "each balancer's kernel runs both sync daemons, master and backup, and tells of a connection with its third packet and each fiftieth after that (net.ipv4.vs.sync_threshold 3 50)"},
+	{name: "every", threshold: "0 1",
+		words: "each balancer's kernel runs both sync daemons, master and backup, and tells of a connection with each of its packets (net.ipv4.vs.sync_threshold 0 1)"},
+	{name: "sloppy", sloppy: true,
+		words: "the balancers tell each other nothing, and choose a server for a packet of a connection that they do not know (net.ipv4.vs.sloppy_tcp)"},
+}
+
+func syncNames() (names []string) {
+	for _, s := range ipvsSyncs {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// syncOf returns the way that params name.
+func syncOf(params subject.Params) ipvsSync {
+	name, _ := params[paramSync].(string)
+	if i := slices.IndexFunc(ipvsSyncs, func(s ipvsSync) bool { return s.name == name }); i >= 0 {
+		return ipvsSyncs[i]
+	}
+	return ipvsSyncs[0]
+}
+
+// set sets a host's kernel so. What a run before has set does not stay.
+func (s ipvsSync) set(h *lab.Host) error {
+	sloppy := "0"
+	if s.sloppy {
+		sloppy = "1"
+	}
+	return errors.Join(h.Set(sloppyTCP, sloppy), h.Set(syncThreshold, cmp.Or(s.threshold, usualThreshold)))
+}
+
+// startSync starts both sync daemons of a host's kernel, over its port to the switch: it tells with a number of its
+// own, and hears all numbers. stopSync ends them.
+func startSync(ctx context.Context, h *lab.Host, id int) error {
+	for _, daemon := range [][]string{{"master", strconv.Itoa(id)}, {"backup", "0"}} {
+		if err := subject.RunProgram(ctx, h, ipvsadmProgram, "--start-daemon", daemon[0], "--mcast-interface", h.Interface,
+			"--syncid", daemon[1]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func stopSync(ctx context.Context, h *lab.Host) error {
+	for _, daemon := range []string{"master", "backup"} {
+		if err := subject.RunProgram(ctx, h, ipvsadmProgram, "--stop-daemon", daemon); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+const (
+	ipvsadmProgram = "ipvsadm"
+	syncThreshold  = "net.ipv4.vs.sync_threshold"
+	// usualThreshold is the kernel's own.
+	usualThreshold = "3 50"
+	sloppyTCP      = "net.ipv4.vs.sloppy_tcp"
+	// syncRipe is when a connection was told of at the latest: the kernel's thread looks once a second for messages,
+	// and one that is not full waits for two (IPVS_SYNC_CHECK_PERIOD and IPVS_SYNC_FLUSH_TIME of its ip_vs_sync.c).
+	syncRipe = 4 * time.Second
+)

@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package jeoul
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/router"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+)
+
+// runningSeveral are balancers of one configuration, and the router before them.
+type runningSeveral struct {
+	*runningJeoul // the first, which speaks for all where one is asked
+	all           []*runningJeoul
+	router        *subject.Router
+	held          subject.VIPHolders
+	// routed takes back the routes and the like that were set up in the laboratory.
+	routed subject.Undo
+}
+
+func (s jeoul) startSeveral(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
+	several := &runningSeveral{}
+	for _, h := range setup.Lab.Balancers {
+		one := setup
+		one.At = h
+		several.all = append(several.all, &runningJeoul{subject: s, setup: one, params: params,
+			weights: setup.Services[0].Weights})
+	}
+	several.runningJeoul = several.all[0]
+	if err := several.start(ctx, s); err != nil {
+		return nil, errors.Join(err, several.Stop(context.WithoutCancel(ctx)))
+	}
+	return several, nil
+}
+
+func (r *runningSeveral) start(ctx context.Context, s jeoul) (err error) {
+	l := r.setup.Lab
+	if err := r.routed.On(func(on bool) error { return l.DetourVIP(l.VIP4, on) }); err != nil {
+		return err
+	}
+	if s.hook == lb.HookXDP {
+		if err := r.routed.On(l.AcceptXDP); err != nil {
+			return err
+		}
+	}
+	if err := r.prepareServers(s.mode); err != nil {
+		return err
+	}
+	if r.setup.Members {
+		if err := ShareKey(l); err != nil {
+			return err
+		}
+	}
+	if r.router, err = subject.StartRouter(ctx, r.setup); err != nil {
+		return err
+	}
+	return r.each(func(one *runningJeoul) error {
+		if err := s.start(ctx, one); err != nil {
+			return fmt.Errorf("%s: %w", one.setup.At.Name, err)
+		}
+		_, err := subject.AwaitWay(ctx, l, one.setup.At, true)
+		return err
+	})
+}
+
+// prepareServers has servers answer as a mode needs it.
+func (r *runningSeveral) prepareServers(mode lb.Mode) (err error) {
+	switch {
+	case mode != lb.FullNAT:
+		r.held, err = subject.HoldVIP(r.setup.Lab, mode)
+	case r.setup.Members:
+		err = r.routed.On(func(on bool) error { return detourReplies(r.setup, on) })
+	}
+	return err
+}
+
+// each does something with all balancers at once.
+func (r *runningSeveral) each(do func(*runningJeoul) error) error {
+	var group errgroup.Group
+	for _, one := range r.all {
+		group.Go(func() error { return do(one) })
+	}
+	return group.Wait()
+}
+
+func (r *runningSeveral) Count() int { return len(r.all) }
+
+// Target is the same for all.
+func (r *runningSeveral) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
+
+// Change changes balancer after balancer, as operators and their tools do; one that does not run gets its file.
+func (r *runningSeveral) Change(ctx context.Context, services []subject.Service) error {
+	for _, one := range r.all {
+		if !one.process.Runs() {
+			one.setup = one.setup.With(services)
+			if err := one.configure(one.setup); err != nil {
+				return err
+			}
+			continue
+		}
+		if err := one.Change(ctx, services); err != nil {
+			return fmt.Errorf("%s: %w", one.setup.At.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *runningSeveral) Reload(ctx context.Context) error {
+	return r.each(func(one *runningJeoul) error { return one.Reload(ctx) })
+}
+
+func (r *runningSeveral) PIDs() (pids []int) {
+	for _, one := range r.all {
+		if one.process.Runs() {
+			pids = append(pids, one.PIDs()...)
+		}
+	}
+	return pids
+}
+
+// Tracked adds up the flows of all balancers; one that does not run remembers none.
+func (r *runningSeveral) Tracked(ctx context.Context) (sum subject.Tracked, err error) {
+	for _, one := range r.all {
+		if !one.process.Runs() {
+			continue
+		}
+		if t, err := one.Tracked(ctx); err == nil {
+			sum.Flows, sum.Bytes = sum.Flows+t.Flows, sum.Bytes+t.Bytes
+		}
+	}
+	return sum, nil
+}
+
+func (r *runningSeveral) Ways() string {
+	handing := ""
+	if r.setup.Members {
+		handing = "as members, they hand flows over to each other; "
+	}
+	watching := ""
+	if r.setup.BFD > 0 {
+		watching = fmt.Sprintf(", BFD of %d × %v,", router.Multiplier, r.setup.BFD)
+	}
+	return handing +
+		fmt.Sprintf("%d balancers, each a daemon with a speaker of its own, announce the VIP to %s over a link each, with a hold time of %v%s and without graceful restart; ",
+			len(r.all), r.setup.RouterKind().Name(), subject.HoldTime, watching) +
+		"servers come and go by a new configuration that one daemon after another reads again"
+}
+
+func (r *runningSeveral) Stop(ctx context.Context) error {
+	errs := []error{r.each(func(one *runningJeoul) error {
+		return errors.Join(one.signalSpeaker(ctx, syscall.SIGCONT), one.Stop(ctx))
+	})}
+	return errors.Join(append(errs, r.router.Stop(ctx), r.routed.All(), r.held.Release())...)
+}
+
+// until does something to a balancer, and returns how long it took until the router sent to it, or did not.
+func (r *runningSeveral) until(ctx context.Context, n int, way bool, do func(*runningJeoul) error) (time.Duration,
+	error) {
+	one := r.all[n]
+	return subject.UntilWay(ctx, r.setup.Lab, one.setup.At, way, func() error { return do(one) })
+}
+
+func (r *runningSeveral) Drain(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, false, func(one *runningJeoul) error {
+		_, err := one.client.Drain(ctx, true)
+		return err
+	})
+}
+
+func (r *runningSeveral) Undrain(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, true, func(one *runningJeoul) error {
+		_, err := one.client.Drain(ctx, false)
+		return err
+	})
+}
+
+func (r *runningSeveral) End(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, false, func(one *runningJeoul) error { return one.End(ctx) })
+}
+
+func (r *runningSeveral) Kill(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, false, func(one *runningJeoul) error {
+		pid, err := one.speaker(ctx)
+		if err != nil {
+			return err
+		}
+		// Both at once: the wait for the daemon's end is for its output, too, which the speaker has.
+		return errors.Join(one.process.Process.Signal(syscall.SIGKILL), syscall.Kill(pid, syscall.SIGKILL),
+			one.Kill(ctx))
+	})
+}
+
+func (r *runningSeveral) Begin(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.Begin(ctx) })
+}
+
+func (r *runningSeveral) Cut(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, false, func(one *runningJeoul) error { return one.setup.At.Cut(true) })
+}
+
+func (r *runningSeveral) Mend(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.setup.At.Cut(false) })
+}
+
+func (r *runningSeveral) Hang(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, false, func(one *runningJeoul) error { return one.signalSpeaker(ctx, syscall.SIGSTOP) })
+}
+
+func (r *runningSeveral) Wake(ctx context.Context, n int) (time.Duration, error) {
+	return r.until(ctx, n, true, func(one *runningJeoul) error { return one.signalSpeaker(ctx, syscall.SIGCONT) })
+}
+
+// speaker is the process that speaks BGP for a balancer.
+func (r *runningJeoul) speaker(ctx context.Context) (int, error) {
+	status, err := r.client.Status(ctx)
+	switch {
+	case err != nil:
+		return 0, err
+	case status.BGP == nil || status.BGP.SpeakerPID == 0:
+		return 0, fmt.Errorf("%w: it shows no speaker", subject.ErrNotUp)
+	}
+	r.spoke = status.BGP.SpeakerPID
+	return r.spoke, nil
+}
+
+// signalSpeaker signals the speaker. One that is stopped does not answer its daemon, so the last one known is
+// meant where none is shown.
+func (r *runningJeoul) signalSpeaker(ctx context.Context, signal syscall.Signal) error {
+	if signal != syscall.SIGCONT {
+		if _, err := r.speaker(ctx); err != nil {
+			return err
+		}
+		r.hung = true
+		return syscall.Kill(r.spoke, signal)
+	}
+	if !r.hung {
+		return nil
+	}
+	r.hung = false
+	return syscall.Kill(r.spoke, signal)
+}

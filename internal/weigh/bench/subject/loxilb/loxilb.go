@@ -1,0 +1,402 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package loxilb has LoxiLB as a subject.
+package loxilb
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// Subjects are those of this package.
+var Subjects = []subject.Subject{loxilb{}}
+
+// loxilb is LoxiLB, an eBPF balancer in TC, in its default mode: destinations are
+// rewritten, and the servers' replies come back through it. It is set up through
+// its REST API (/netlox/v1), as loxicmd does.
+type loxilb struct{}
+
+const loxilbProgram = "loxilb"
+
+// loxilbAPI is where its API listens, in the balancer's namespace.
+var loxilbAPI = netip.MustParseAddrPort("127.0.0.1:11111")
+
+// loxilbDevice is one that LoxiLB makes for itself.
+const loxilbDevice = "llb0"
+
+// Paths that LoxiLB uses whatever it is told.
+const (
+	// loxilbObject is its program in TC, which its build puts there beside others.
+	loxilbObject = "/opt/loxilb/llb_ebpf_main.o"
+	// loxilbPins is a directory for what it pins.
+	loxilbPins = "/opt/loxilb/dp"
+	// loxilbLogs is a directory for its logs.
+	loxilbLogs = "/var/log"
+)
+
+// loxilbSettings are the sysctls that LoxiLB sets for itself and leaves so, besides forwarding.
+var loxilbSettings = []string{"net.ipv4.conf.all.arp_accept", "net.ipv4.conf.default.arp_accept"}
+
+func (loxilb) Name() string            { return loxilbProgram }
+func (loxilb) Params() []subject.Param { return nil }
+
+func (loxilb) Can() subject.Abilities { return subject.Abilities{UDP: true, Packets: true} }
+
+// Versions needs the eBPF programs too, without which LoxiLB crashes as it starts. Its
+// error wraps probe.ErrNotInstalled where they or the binary are not there.
+func (loxilb) Versions(ctx context.Context) (map[string]string, error) {
+	version, err := probe.VersionOf(ctx, loxilbProgram, "--version",
+		"put its binary into a directory of PATH (no distribution has it: docs.loxilb.io)")
+	if _, absent := os.Stat(loxilbObject); err == nil && absent != nil {
+		err = fmt.Errorf("LoxiLB's eBPF programs are %w: put those that its build makes into %s (%w)",
+			probe.ErrNotInstalled, filepath.Dir(loxilbObject), absent)
+	}
+	return map[string]string{loxilbProgram: version}, err
+}
+
+// Obstacle is none: it needs no descriptor a connection.
+func (loxilb) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+
+// loxilbRule is a port of the VIP, as the API takes it.
+type loxilbRule struct {
+	Service struct {
+		ExternalIP netip.Addr `json:"externalIP"`
+		Port       uint16     `json:"port"`
+		Protocol   string     `json:"protocol"`
+		// Select is 0, round robin, and Mode 0, the default one.
+		Select int `json:"sel"`
+		Mode   int `json:"mode"`
+	} `json:"serviceArguments"`
+	Endpoints []loxilbEndpoint `json:"endpoints"`
+}
+
+type loxilbEndpoint struct {
+	IP     netip.Addr `json:"endpointIP"`
+	Port   uint16     `json:"targetPort"`
+	Weight int        `json:"weight"`
+}
+
+func loxilbRules(setup subject.Setup) []loxilbRule {
+	var rules []loxilbRule
+	for i, service := range setup.Services {
+		for _, protocol := range service.Protocols() {
+			var rule loxilbRule
+			rule.Service.ExternalIP, rule.Service.Port, rule.Service.Protocol = setup.VIP(i).Addr(), service.Port,
+				protocol.String()
+			for _, server := range service.Servers {
+				rule.Endpoints = append(rule.Endpoints,
+					loxilbEndpoint{server.IPv4, service.Port, service.Weight(server)})
+			}
+			rules = append(rules, rule)
+		}
+	}
+	return rules
+}
+
+func (loxilb) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
+	running := &runningLoxiLB{setup: setup}
+	err := running.undo.Rewriting(setup.Lab)
+	if err == nil {
+		err = running.start(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+	}
+	return running, nil
+}
+
+type runningLoxiLB struct {
+	setup   subject.Setup
+	process *subject.Program
+	undo    subject.Undo
+}
+
+func (r *runningLoxiLB) start(ctx context.Context) error {
+	balancer := r.setup.Lab.Balancer
+	err := r.undo.On(func(on bool) error { return clearLoxiLB(balancer, on) })
+	if err == nil {
+		err = r.undo.On(func(on bool) error { return loxilbFiles(balancer, on) })
+	}
+	if err == nil {
+		err = r.keepSettings()
+	}
+	if err == nil {
+		err = r.meetNeighbours()
+	}
+	if err != nil {
+		return err
+	}
+	r.process, err = subject.StartProgram(ctx, balancer, loxilbProgram, "--host", loxilbAPI.Addr().String(),
+		"--port", fmt.Sprint(loxilbAPI.Port()), "--loglevel", "error")
+	if err != nil {
+		return err
+	}
+	return r.configure(ctx)
+}
+
+const (
+	loxilbRulesPath      = "/netlox/v1/config/loadbalancer"
+	loxilbNeighboursPath = "/netlox/v1/config/neighbor/all"
+)
+
+// configure waits for LoxiLB and sets its rules. It serves its API some seconds before
+// it is on the link, where until then the kernel refuses the clients; each of the two
+// takes it up to half of what waitUntil allows. The rules come last: LoxiLB hands what
+// it knows to its programs once a second, and from 0.9.8.5 on setting a rule returns
+// when that is done.
+func (r *runningLoxiLB) configure(ctx context.Context) error {
+	err := r.process.WaitUntil(ctx, func() error {
+		return r.ask(ctx, http.MethodGet, loxilbRulesPath+"/all", nil, nil)
+	})
+	if err != nil {
+		return fmt.Errorf("waiting for LoxiLB's API: %w", err)
+	}
+	if err := r.process.WaitUntil(ctx, func() error { return r.sees(ctx) }); err != nil {
+		return fmt.Errorf("waiting for LoxiLB to be on the link: %w", err)
+	}
+	for _, rule := range loxilbRules(r.setup) {
+		if err := r.ask(ctx, http.MethodPost, loxilbRulesPath, rule, nil); err != nil {
+			return fmt.Errorf("setting the rules of LoxiLB: %w%s", err, r.process.LastWords())
+		}
+	}
+	return nil
+}
+
+// keepSettings notes how settings that LoxiLB changes are put back.
+func (r *runningLoxiLB) keepSettings() error {
+	balancer := r.setup.Lab.Balancer
+	return balancer.Do(func() error {
+		for _, name := range loxilbSettings {
+			before, err := sysctl.Read(name)
+			if err != nil {
+				return err
+			}
+			r.undo = append(r.undo, func() error {
+				return balancer.Do(func() error { return sysctl.Write(name, before) })
+			})
+		}
+		return nil
+	})
+}
+
+// neighbours are the hosts that LoxiLB sends packets to.
+func (r *runningLoxiLB) neighbours() []*lab.Host {
+	return slices.Concat(r.setup.Lab.Clients, r.setup.Lab.Servers)
+}
+
+// meetNeighbours has the balancer's kernel ask for the MAC addresses of clients and
+// servers. LoxiLB has them from there, and loses what it sends to others until then,
+// where the kernel would let it wait: each client's first connection took a second more.
+func (r *runningLoxiLB) meetNeighbours() error {
+	balancer := r.setup.Lab.Balancer
+	err := balancer.Do(func() error {
+		link, err := netlink.LinkByName(balancer.Interface)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		for _, host := range r.neighbours() {
+			errs = append(errs,
+				netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: host.IPv4.AsSlice(),
+					Flags: netlink.NTF_USE}))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("looking for the neighbours of %s: %w", balancer.Name, err)
+	}
+	return nil
+}
+
+// loxilbNeighbours are whose MAC addresses LoxiLB knows, as the API tells it.
+type loxilbNeighbours struct {
+	Known []struct {
+		IP  netip.Addr `json:"ipAddress"`
+		MAC string     `json:"macAddress"`
+	} `json:"neighborAttr"`
+}
+
+// sees returns an error that names the first thing that LoxiLB lacks to carry packets: its program on the link, or a
+// neighbour.
+func (r *runningLoxiLB) sees(ctx context.Context) error {
+	if err := r.setup.Lab.Balancer.Do(func() error { return hasProgram(r.setup.Lab.Balancer.Interface) }); err != nil {
+		return err
+	}
+	var neighbours loxilbNeighbours
+	if err := r.ask(ctx, http.MethodGet, loxilbNeighboursPath, nil, &neighbours); err != nil {
+		return err
+	}
+	known := map[netip.Addr]string{}
+	for _, neighbour := range neighbours.Known {
+		known[neighbour.IP] = neighbour.MAC
+	}
+	for _, host := range r.neighbours() {
+		if known[host.IPv4] != host.MAC.String() {
+			return fmt.Errorf("it does not know the MAC address of %s (%v)", host.Name, host.IPv4)
+		}
+	}
+	return nil
+}
+
+// hasProgram returns an error if what comes in at a device goes through no eBPF
+// program in TC. It is called on the device's host.
+func hasProgram(device string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(link, netlink.HANDLE_MIN_INGRESS)
+	})
+	if err != nil {
+		return err
+	}
+	if !slices.ContainsFunc(filters, func(f netlink.Filter) bool { return f.Type() == "bpf" }) {
+		return fmt.Errorf("no eBPF program is on %s", device)
+	}
+	return nil
+}
+
+// answerBytes is how much of an API's answer an error tells.
+const answerBytes = 1000
+
+// ask makes a request of the API, whose answer must be a success. It is decoded into
+// answer, where that is not nil.
+func (r *runningLoxiLB) ask(ctx context.Context, method, path string, body, answer any) error {
+	var text io.Reader
+	if body != nil {
+		encoded, err := json.Marshal(body)
+		if err != nil {
+			return err
+		}
+		text = bytes.NewReader(encoded)
+	}
+	request, err := http.NewRequestWithContext(ctx, method, "http://"+loxilbAPI.String()+path, text)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Content-Type", "application/json")
+	transport := &http.Transport{DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return probe.Dial(ctx, r.setup.Lab.Balancer, loxilbAPI)
+		}}
+	response, err := transport.RoundTrip(request)
+	if err != nil {
+		return err
+	}
+	defer response.Body.Close()
+	if response.StatusCode/100 != 2 {
+		body, _ := io.ReadAll(io.LimitReader(response.Body, answerBytes)) // what cannot be read is not told
+		return fmt.Errorf("%s %s: %s %q", method, path, response.Status, body)
+	}
+	if answer == nil {
+		return nil
+	}
+	if err := json.NewDecoder(response.Body).Decode(answer); err != nil {
+		return fmt.Errorf("%s %s: %w", method, path, err)
+	}
+	return nil
+}
+
+// loxilbFiles lays file systems of the balancer's own over LoxiLB's directories, and
+// takes them away with all that is in them: a LoxiLB of this machine keeps its pins
+// and logs, and the maps of this one (LoxiLB unpins none when it ends) take no memory
+// beyond it.
+func loxilbFiles(balancer *lab.Host, on bool) error {
+	err := balancer.Do(func() error {
+		// There may be several: this machine's, ours, and what LoxiLB's script mounts.
+		for more := true; more; {
+			var err error
+			if more, err = unmount(loxilbPins); err != nil {
+				return err
+			}
+		}
+		if !on {
+			_, err := unmount(loxilbLogs)
+			return err
+		}
+		if err := os.MkdirAll(loxilbPins, 0o755); err != nil {
+			return err
+		}
+		return errors.Join(
+			os.NewSyscallError("mount "+loxilbPins, unix.Mount("bpf", loxilbPins, "bpf", 0, "mode=0700")),
+			os.NewSyscallError("mount "+loxilbLogs, unix.Mount("tmpfs", loxilbLogs, "tmpfs", 0, "mode=0755")),
+		)
+	})
+	if err != nil {
+		return fmt.Errorf("the directories of LoxiLB: %w", err)
+	}
+	return nil
+}
+
+// unmount takes away what is mounted on a directory, the last first, and says whether
+// anything was.
+func unmount(dir string) (bool, error) {
+	err := unix.Unmount(dir, unix.MNT_DETACH)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOENT) {
+		return false, nil
+	}
+	return err == nil, os.NewSyscallError("unmount "+dir, err)
+}
+
+// clearLoxiLB takes off the balancer what LoxiLB may leave there: its device, and
+// its programs on the link. It does nothing when LoxiLB is about to start.
+func clearLoxiLB(balancer *lab.Host, on bool) error {
+	if on {
+		return nil
+	}
+	err := balancer.Do(func() error {
+		link, err := netlink.LinkByName(balancer.Interface)
+		if err != nil {
+			return err
+		}
+		errs := []error{netlink.LinkSetXdpFd(link, -1)}
+		qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
+		errs = append(errs, err)
+		for _, qdisc := range qdiscs {
+			if qdisc.Attrs().Parent == netlink.HANDLE_CLSACT {
+				errs = append(errs, netlink.QdiscDel(qdisc))
+			}
+		}
+		if own, err := netlink.LinkByName(loxilbDevice); err == nil {
+			errs = append(errs, netlink.LinkDel(own))
+		}
+		return errors.Join(errs...)
+	})
+	if err != nil {
+		return fmt.Errorf("clearing what LoxiLB left: %w", err)
+	}
+	return nil
+}
+
+func (r *runningLoxiLB) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
+
+func (*runningLoxiLB) Cores() float64                { return 0 }
+func (*runningLoxiLB) Quiesce(context.Context) error { return nil }
+
+func (*runningLoxiLB) Notes() []string {
+	return []string{"LoxiLB in its default mode, round robin; the servers' way to the clients is through the balancer"}
+}
+
+func (r *runningLoxiLB) Stop(ctx context.Context) error {
+	return errors.Join(r.process.Stop(ctx), r.undo.All())
+}

@@ -1,0 +1,205 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nat
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// dockerProxy is Docker's user-space relay (docker-proxy, "userland-proxy"): a
+// process for each published port, which copies what comes to the one container
+// behind it. It balances nothing, so iptables does before it, as in the second
+// document: rules of mode nth send each new connection to one of the relays.
+type dockerProxy struct{}
+
+const dockerProxyProgram = "docker-proxy"
+
+// Bounds of docker-proxy.
+const (
+	// relayFiles are the open files of a TCP connection: a socket each way, and the
+	// pipes that the kernel may move bytes through (splice), two ends each way.
+	relayFiles = 6
+	// relaySpareFiles are the files that a relay opens besides connections.
+	relaySpareFiles = 50
+	// relayPort is the first of the relays' ports; the DNS experiment has 1053, 1153, …
+	// A service's relays are together, TCP and UDP at the same port.
+	relayPort = 10_000
+)
+
+func (dockerProxy) Name() string            { return dockerProxyProgram }
+func (dockerProxy) Params() []subject.Param { return nil }
+
+func (dockerProxy) Can() subject.Abilities {
+	return subject.Abilities{UDP: true, Containers: subject.Anywhere[bool]}
+}
+
+// Versions asks the daemon, which comes with the relay: not every version of the
+// relay can tell its own.
+func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
+	if _, err := exec.LookPath(dockerProxyProgram); err != nil {
+		return nil, fmt.Errorf("%s is %w: install Docker's engine from your distribution (Debian: docker.io)",
+			dockerProxyProgram, probe.ErrNotInstalled)
+	}
+	versions, err := iptablesVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for _, ask := range [][2]string{{"dockerd", "--version"}, {dockerProxyProgram, "-version"}} {
+		if version, err := probe.Version(ctx, ask[0], ask[1]); err == nil {
+			versions[dockerProxyProgram] = version
+			return versions, nil
+		}
+	}
+	versions[dockerProxyProgram] = "unknown: it does not tell, and dockerd is not there"
+	return versions, nil
+}
+
+// Obstacle counts what one relay may have to hold: all of a service with one server.
+func (dockerProxy) Obstacle(_ subject.Params, concurrency int, limits probe.Limits) string {
+	if most := int(max(limits.OpenFiles, relaySpareFiles)-relaySpareFiles) / relayFiles; concurrency > most {
+		return fmt.Sprintf(
+			"%d connections at once: docker-proxy may need %d open files for each, and with the limit of %d open files here one can carry %d",
+			concurrency, relayFiles, limits.OpenFiles, most)
+	}
+	return ""
+}
+
+func (dockerProxy) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
+	running := &runningRelays{setup: setup}
+	err := running.undo.On(func(on bool) error { return subject.OwnVIP(setup.Lab, on) })
+	if err == nil {
+		err = running.startRelays(ctx)
+	}
+	if err == nil {
+		err = iptablesRules{to: toRelay}.set(ctx, setup, false)
+		running.ruled = err == nil
+	}
+	if err != nil {
+		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
+	}
+	return running, nil
+}
+
+// toRelay is where the relay listens for a server.
+func toRelay(setup subject.Setup, i, j int, _ *lab.Host) netip.AddrPort {
+	port := relayPort + j
+	for _, before := range setup.Services[:i] {
+		port += len(before.Servers)
+	}
+	return netip.AddrPortFrom(setup.Lab.Balancer.IPv4, uint16(port))
+}
+
+type runningRelays struct {
+	setup  subject.Setup
+	relays []*subject.Program
+	undo   subject.Undo
+	// ruled says that the rules were set.
+	ruled bool
+}
+
+// startRelays starts one for each server and protocol, and waits until all listen.
+func (r *runningRelays) startRelays(ctx context.Context) error {
+	for i, service := range r.setup.Services {
+		for j, server := range service.Servers {
+			for _, protocol := range service.Protocols() {
+				from, to := toRelay(r.setup, i, j, server), toServer(r.setup, i, j, server)
+				if err := r.startRelay(ctx, protocol, from, to); err != nil {
+					return fmt.Errorf("starting %s for %s: %w", dockerProxyProgram, server.Name, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// relayScript runs the command with its file descriptor 3 on the file $0, where
+// docker-proxy tells the process that started it how that went (and which it closes: it
+// would be another file's).
+const relayScript = `exec "$@" 3>"$0"`
+
+func (r *runningRelays) startRelay(ctx context.Context, protocol lb.Protocol, from, to netip.AddrPort) error {
+	balancer := r.setup.Lab.Balancer
+	told := filepath.Join(balancer.Dir, fmt.Sprintf("%s-%s-%d", dockerProxyProgram, protocol, from.Port()))
+	if err := os.Remove(told); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	// Not in sessions of their own, which would give this subject a share of a busy core for each server.
+	p, err := subject.StartCommand(ctx, balancer, nil,
+		lab.Command{Path: "/bin/sh", Args: []string{"-c", relayScript, told, dockerProxyProgram, "-proto",
+			protocol.String(),
+			"-host-ip", from.Addr().String(), "-host-port", strconv.Itoa(int(from.Port())),
+			"-container-ip", to.Addr().String(), "-container-port", strconv.Itoa(int(to.Port()))}})
+	if err != nil {
+		return err
+	}
+	r.relays = append(r.relays, p)
+	return p.WaitUntil(ctx, func() error { return relayStarted(told) })
+}
+
+// relayStarted returns nil once the relay has told that it listens: it writes 0 in
+// a line, or 1 and what went wrong.
+func relayStarted(told string) error {
+	text, err := os.ReadFile(told)
+	if err != nil {
+		return err
+	}
+	status, reason, _ := bytes.Cut(text, []byte("\n"))
+	if string(status) != "0" {
+		return fmt.Errorf("it has not told that it listens, but %q", strings.TrimSpace(string(reason)))
+	}
+	return nil
+}
+
+func (r *runningRelays) Target(i int) netip.AddrPort { return r.setup.VIP(i) }
+
+func (*runningRelays) Cores() float64 { return 0 }
+
+func (*runningRelays) Notes() []string {
+	return []string{"a process docker-proxy for each server, and iptables (statistic, mode nth) before them; the relays ask the servers from the balancer's own address"}
+}
+
+// Quiesce ends the relays; the VIP goes on answering for what they left.
+func (r *runningRelays) Quiesce(ctx context.Context) error {
+	var errs []error
+	for _, p := range r.relays {
+		errs = append(errs, p.Stop(ctx))
+	}
+	return errors.Join(errs...)
+}
+
+func (r *runningRelays) Stop(ctx context.Context) error {
+	err := r.Quiesce(ctx)
+	if r.ruled {
+		err = errors.Join(err, clearNAT(ctx, iptablesRules{}, r.setup))
+		r.ruled = false
+	}
+	return errors.Join(err, r.undo.All())
+}
+
+// CPUTimes returns the CPU time of each relay.
+func (r *runningRelays) CPUTimes() ([]time.Duration, error) {
+	var all []time.Duration
+	for _, p := range r.relays {
+		used, err := p.Process.CPUTime()
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, used)
+	}
+	return all, nil
+}

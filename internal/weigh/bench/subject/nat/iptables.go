@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nat
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// iptablesNth is the kernel's own NAT: DNAT rules, of which each new connection
+// takes the next (iptables-extensions(8): statistic, mode nth).
+type iptablesNth struct{}
+
+// iptablesProgram is the one on nf_tables: what the older one sets up stays in a
+// namespace as long as that lives, and would slow down the subjects that follow.
+const iptablesProgram = "iptables-nft"
+
+func (iptablesNth) Name() string            { return "iptables-nth" }
+func (iptablesNth) Params() []subject.Param { return nil }
+
+func (iptablesNth) Can() subject.Abilities {
+	return subject.Abilities{UDP: true, Packets: true, Changes: true, Machines: subject.Anywhere[*lab.Lab],
+		Containers: subject.Anywhere[bool]}
+}
+
+func (iptablesNth) Versions(ctx context.Context) (map[string]string, error) {
+	return iptablesVersion(ctx)
+}
+
+func iptablesVersion(ctx context.Context) (map[string]string, error) {
+	version, err := probe.Version(ctx, iptablesProgram, "--version")
+	return map[string]string{iptablesProgram: version}, err
+}
+
+// Obstacle is none: it needs no descriptor a connection.
+func (iptablesNth) Obstacle(subject.Params, int, probe.Limits) string { return "" }
+
+func (iptablesNth) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
+	return startKernelNAT(ctx, setup, iptablesRules{to: toServer})
+}
+
+// iptablesRules send what is for the VIP on.
+type iptablesRules struct {
+	// to is where the connections of a server's share go: server number j (from 0) of
+	// service number i.
+	to func(setup subject.Setup, i, j int, server *lab.Host) netip.AddrPort
+}
+
+// toServer is the server itself.
+func toServer(setup subject.Setup, i, _ int, server *lab.Host) netip.AddrPort {
+	return netip.AddrPortFrom(server.IPv4, setup.Services[i].Port)
+}
+
+// The table, in the form of iptables-restore(8), which hands it to the kernel whole, and its
+// chains: of what others send, of what the host itself does, and the last of both.
+const (
+	iptablesTable = "*nat\n"
+	prerouting    = "PREROUTING"
+	output        = "OUTPUT"
+	postrouting   = "POSTROUTING"
+)
+
+// chains are those that the rules for a set-up are in. The host's own programs pass OUTPUT and
+// not PREROUTING; a container that asks the VIP and is sent to its neighbour must be answered by
+// way of the host, so that it asks from the host's address.
+func (iptablesRules) chains(setup subject.Setup) []string {
+	chains := []string{prerouting}
+	if setup.Local {
+		chains = append(chains, output)
+	}
+	if setup.Lab.Containers() {
+		chains = append(chains, postrouting)
+	}
+	return chains
+}
+
+// each writes an option before each of the chains: -F empties it, -X gives it up.
+func (r iptablesRules) each(setup subject.Setup, options ...string) string {
+	var text strings.Builder
+	for _, chain := range r.chains(setup) {
+		for _, option := range options {
+			fmt.Fprintf(&text, "%s %s\n", option, chain)
+		}
+	}
+	return text.String()
+}
+
+// text are the rules for a set-up; anew, in place of those that are there.
+func (r iptablesRules) text(setup subject.Setup, anew bool) []byte {
+	text := bytes.NewBufferString(iptablesTable)
+	if anew {
+		text.WriteString(r.each(setup, "-F"))
+	}
+	for _, chain := range r.chains(setup) {
+		if chain == postrouting {
+			within := setup.Lab.ContainerRange()
+			fmt.Fprintf(text, "-A %s -s %s -d %s -m conntrack --ctstate DNAT -j MASQUERADE\n", chain, within, within)
+			continue
+		}
+		for i, service := range setup.Services {
+			for _, protocol := range service.Protocols() {
+				r.writeNth(text, setup, i, protocol, chain)
+			}
+		}
+	}
+	text.WriteString("COMMIT\n")
+	return text.Bytes()
+}
+
+// writeNth writes into a chain a rule for each server of service number i that takes new
+// connections.
+func (r iptablesRules) writeNth(text *bytes.Buffer, setup subject.Setup, i int, protocol lb.Protocol, chain string) {
+	service, vip := setup.Services[i], setup.VIP(i)
+	var taking []netip.AddrPort
+	for j, server := range service.Servers {
+		if service.Weight(server) > 0 {
+			taking = append(taking, r.to(setup, i, j, server))
+		}
+	}
+	for n, to := range taking {
+		fmt.Fprintf(text, "-A %s -d %s -p %s -m %s --dport %d", chain, vip.Addr(), protocol, protocol, vip.Port())
+		// Of those that the rules before left over, one in so many.
+		if left := len(taking) - n; left > 1 {
+			fmt.Fprintf(text, " -m statistic --mode nth --every %d --packet 0", left)
+		}
+		fmt.Fprintf(text, " -j DNAT --to-destination %s\n", to)
+	}
+}
+
+func (r iptablesRules) set(ctx context.Context, setup subject.Setup, anew bool) error {
+	return restoreIPTables(ctx, setup.Lab.Balancer, r.text(setup, anew))
+}
+
+func (r iptablesRules) clear(ctx context.Context, setup subject.Setup) error {
+	if setup.Lab.Far() {
+		return r.clearFar(ctx, setup)
+	}
+	return restoreIPTables(ctx, setup.Lab.Balancer, []byte(iptablesTable+r.each(setup, "-F", "-X")+"COMMIT\n"))
+}
+
+// can says that shares other than equal ones cannot be had.
+func (iptablesRules) can(services []subject.Service) error {
+	for _, service := range services {
+		for _, server := range service.Servers {
+			if weight := service.Weight(server); weight > 1 {
+				return fmt.Errorf("%w: a rule of mode nth takes its share of connections, each server the same; "+
+					"for a weight of %d one would write %s into %d rules", subject.ErrCannot, weight, server.Name, weight)
+			}
+		}
+	}
+	return nil
+}
+
+func (iptablesRules) note() string {
+	return "DNAT by iptables on nf_tables; the kernel forwards both ways and tracks connections"
+}
+
+func (iptablesRules) ways() string {
+	return "each change rewrites all rules in one transaction (iptables-restore); tracked connections are left alone, " +
+		"so a server that is removed or drains keeps those that it has"
+}
+
+// restoreIPTables adds rules, or takes them away, all of them or none.
+func restoreIPTables(ctx context.Context, host *lab.Host, rules []byte) error {
+	// -n: keep what is there.
+	return applyRules(ctx, host, "iptables.rules", rules, iptablesProgram+"-restore", "-n")
+}
+
+// deleting takes the very rules back that a set-up has.
+func (r iptablesRules) deleting(setup subject.Setup) []byte {
+	return []byte(strings.ReplaceAll(string(r.text(setup, false)), "-A PREROUTING", "-D PREROUTING"))
+}
+
+// clearFar takes the very rules back that were set, and the chain if no other program has
+// any in it: on a machine they may be others'.
+func (r iptablesRules) clearFar(ctx context.Context, setup subject.Setup) error {
+	err := restoreIPTables(ctx, setup.Lab.Balancer, r.deleting(setup))
+	// That the chain has others' rules is the error that is expected here.
+	_ = restoreIPTables(ctx, setup.Lab.Balancer, []byte("*nat\n-X PREROUTING\nCOMMIT\n"))
+	return err
+}
+
+func (r iptablesRules) taken(setup subject.Setup) farRules {
+	return farRules{Program: iptablesProgram + "-restore", Args: []string{"-n"}, Text: r.deleting(setup)}
+}

@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package nat
+
+import (
+	"context"
+	"fmt"
+	"path/filepath"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// natRules are how a program hands the kernel its rules of NAT.
+type natRules interface {
+	// set sets the rules for a set-up; anew in place of those that are there, in
+	// one transaction, so that no packet meets half of them.
+	set(ctx context.Context, setup subject.Setup, anew bool) error
+	// clear takes the rules back, and with them the tracking of connections.
+	clear(ctx context.Context, setup subject.Setup) error
+	// taken is how a machine that has lost its bench takes the rules back.
+	taken(setup subject.Setup) farRules
+	// can returns an error that wraps [subject.ErrCannot] and says why the rules cannot
+	// balance services.
+	can(services []subject.Service) error
+	// note describes the rules, ways how they change.
+	note() string
+	ways() string
+}
+
+// applyRules writes rules to a file and has a program hand them to the kernel.
+func applyRules(ctx context.Context, host *lab.Host, name string, rules []byte, program string, args ...string) error {
+	path := filepath.Join(host.Dir, name)
+	if err := host.WriteFile(path, rules); err != nil {
+		return fmt.Errorf("writing rules for %s: %w", program, err)
+	}
+	p, err := subject.StartProgram(ctx, host, program, append(args, path)...)
+	if err != nil {
+		return err
+	}
+	if err := p.Process.Wait(); err != nil {
+		return fmt.Errorf("setting rules with %s: %w%s", program, err, p.LastWords())
+	}
+	return nil
+}
+
+// farRules are rules that a machine's worker takes back if the run does not.
+type farRules struct {
+	// Program reads them behind Args. On says whether they are set now, or were taken
+	// back.
+	Program string
+	Args    []string
+	Text    []byte
+	On      bool
+}
+
+var rulesTask = lab.NewTask("nat-rules", func(_ context.Context, h *lab.Host, r farRules) (struct{}, error) {
+	if !r.On {
+		h.AtEnd(r.Program, nil)
+		return struct{}{}, nil
+	}
+	h.AtEnd(r.Program, func() error {
+		return applyRules(context.Background(), h, "end.rules", r.Text, r.Program, r.Args...)
+	})
+	return struct{}{}, nil
+})
+
+// guardFar has a machine's worker take rules back if the run dies, or not any more.
+func guardFar(ctx context.Context, rules natRules, setup subject.Setup, on bool) error {
+	if !setup.Lab.Far() {
+		return nil
+	}
+	guarded := rules.taken(setup)
+	guarded.On = on
+	_, err := rulesTask.On(ctx, setup.Lab.Balancer, guarded)
+	return err
+}

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"text/template"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// nginxStream is nginx as a TCP proxy.
+type nginxStream struct{}
+
+// Bounds of nginx.
+const (
+	// nginxMaxWorkers is more than any machine here has cores.
+	nginxMaxWorkers = 64
+	// nginxSpareFiles are the files that a worker opens besides connections.
+	nginxSpareFiles = 200
+)
+
+func (nginxStream) Name() string { return "nginx-stream" }
+
+// Params has threads, for which nginx has processes.
+func (nginxStream) Params() []subject.Param {
+	return []subject.Param{{Name: ParamThreads, Check: subject.Positive(nginxMaxWorkers)}}
+}
+
+func (nginxStream) Can() subject.Abilities {
+	return subject.Abilities{UDP: true, Changes: true, Restarts: true, Machines: subject.Anywhere[*lab.Lab],
+		Containers: subject.Anywhere[bool]}
+}
+
+func (nginxStream) Versions(ctx context.Context) (map[string]string, error) {
+	version, err := probe.Version(ctx, "nginx", "-v")
+	if err == nil {
+		_, err = streamModule(ctx)
+	}
+	return map[string]string{"nginx": version}, err
+}
+
+// nginxConnections is the number of connections that one worker can hold; one through the proxy is two.
+func nginxConnections(limits probe.Limits) int {
+	return int(max(limits.OpenFiles, nginxSpareFiles+2) - nginxSpareFiles)
+}
+
+func (nginxStream) Obstacle(params subject.Params, concurrency int, limits probe.Limits) string {
+	return nginxObstacle(params, concurrency, limits)
+}
+
+func nginxObstacle(params subject.Params, concurrency int, limits probe.Limits) string {
+	threads := params[ParamThreads].(int)
+	if threads > limits.Cores {
+		return fmt.Sprintf("%d workers: this machine has %d cores, and nginx's workers are no use beyond them", threads,
+			limits.Cores)
+	}
+	// One worker may accept them all.
+	if most := nginxConnections(limits) / 2; concurrency > most {
+		return fmt.Sprintf(
+			"%d connections at once: nginx needs two open files for each, and with the limit of %d open files here a worker can carry %d",
+			concurrency, limits.OpenFiles, most)
+	}
+	return ""
+}
+
+var (
+	// nginxStatic says that the module is built in, nginxModules where others are.
+	nginxStatic  = regexp.MustCompile(`--with-stream(\s|$)`)
+	nginxModules = regexp.MustCompile(`--modules-path=(\S+)`)
+)
+
+// streamModule returns the file of nginx's stream module, empty where it is
+// built in. The error wraps probe.ErrNotInstalled where it is neither.
+func streamModule(ctx context.Context) (string, error) {
+	told, err := exec.CommandContext(ctx, "nginx", "-V").CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("asking nginx how it was built: %w", err)
+	}
+	if nginxStatic.Match(told) {
+		return "", nil
+	}
+	if path := nginxModules.FindSubmatch(told); path != nil {
+		module := filepath.Join(string(path[1]), "ngx_stream_module.so")
+		if _, err := os.Stat(module); err == nil {
+			return module, nil
+		}
+	}
+	return "", fmt.Errorf(
+		"nginx's stream module is %w: install it from your distribution (Debian: libnginx-mod-stream)",
+		probe.ErrNotInstalled)
+}
+
+//go:embed nginxstream.conf.tmpl
+var nginxStreamTemplate string
+
+var nginxStreamConfig = template.Must(template.New("nginx-stream.conf").Parse(nginxStreamTemplate))
+
+// nginxStreamValues are the template's values.
+type nginxStreamValues struct {
+	Module, Dir                           string
+	Threads, OpenFiles, WorkerConnections int
+	Services                              []proxyService
+}
+
+func (nginxStream) Start(ctx context.Context, setup subject.Setup, params subject.Params) (subject.Running, error) {
+	limits, err := probe.LimitsOf(ctx, setup.Lab.Balancer)
+	if err != nil {
+		return nil, err
+	}
+	module, err := streamModuleTask.On(ctx, setup.Lab.Balancer, struct{}{})
+	if err != nil {
+		return nil, err
+	}
+	dir := setup.Lab.Balancer.Dir
+	values := nginxStreamValues{
+		Module: module, Dir: dir, Threads: params[ParamThreads].(int),
+		OpenFiles: int(limits.OpenFiles), WorkerConnections: nginxConnections(limits),
+	}
+	path := filepath.Join(dir, "nginx-stream.conf")
+	running := &changingNginx{workers: values.Threads, write: func(services []subject.Service) error {
+		values.Services = proxyServices(setup.With(services))
+		return subject.WriteConfig(setup.Lab.Balancer, path, nginxStreamConfig, values)
+	}}
+	if err := running.write(setup.Services); err != nil {
+		return nil, err
+	}
+	proxy := runningProxy{cores: values.Threads,
+		note: "nginx as a TCP proxy (stream), round robin, a worker a thread, its own defaults"}
+	// -e: before it has read the configuration, it would write to the system's log.
+	running.runningProxy, err = startProxy(ctx, setup, proxy, "nginx", "-e", filepath.Join(dir, "nginx-stream.log"),
+		"-p", dir, "-c", path)
+	if err != nil {
+		return nil, err
+	}
+	return running, nil
+}
+
+// streamModuleTask looks for the module on a machine.
+var streamModuleTask = lab.NewTask("nginx-stream-module",
+	func(ctx context.Context, _ *lab.Host, _ struct{}) (string, error) {
+		return streamModule(ctx)
+	})

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package subjects lists the balancers that can be weighed.
+package subjects
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/direct"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/ipvs"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/jeoul"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/loxilb"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/nat"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject/proxy"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// All returns every subject, in the order in which a person should see them. A new family is a line here.
+func All() []subject.Subject {
+	return slices.Concat(direct.Subjects, proxy.Subjects, nat.Subjects, ipvs.Subjects, loxilb.Subjects, jeoul.Subjects)
+}
+
+// Names returns the names of All.
+func Names() []string {
+	var names []string
+	for _, s := range All() {
+		names = append(names, s.Name())
+	}
+	return names
+}
+
+// Find returns the subject with the name, and false if there is none.
+func Find(name string) (subject.Subject, bool) {
+	all := All()
+	i := slices.IndexFunc(all, func(s subject.Subject) bool { return s.Name() == name })
+	if i < 0 {
+		return nil, false
+	}
+	return all[i], true
+}
+
+// FarVersions are the versions of a subject's programs on a host, or the reason why it
+// cannot run there.
+type FarVersions struct {
+	Versions map[string]string
+	Missing  string
+}
+
+var versionsTask = lab.NewTask("subject-versions",
+	func(ctx context.Context, _ *lab.Host, name string) (FarVersions, error) {
+		s, ok := Find(name)
+		if !ok {
+			return FarVersions{}, fmt.Errorf("there is no subject %s", name)
+		}
+		versions, err := s.Versions(ctx)
+		if errors.Is(err, probe.ErrNotInstalled) {
+			return FarVersions{Versions: versions, Missing: err.Error()}, nil
+		}
+		return FarVersions{Versions: versions}, err
+	})
+
+// VersionsOn asks a host for the versions of a subject's programs.
+func VersionsOn(ctx context.Context, host *lab.Host, s subject.Subject) (FarVersions, error) {
+	return versionsTask.On(ctx, host, s.Name())
+}
