@@ -32,8 +32,9 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 	s := newScope(t, c)
 	s.spread("web", 1)
 	local := s.create(s.service("local", "web", corev1.ServiceExternalTrafficPolicyLocal))
-	s.assign(local, s.vip4.String(), s.vip6.String())
 	first, second, client := c.Nodes[0], c.Nodes[1], c.Lab.Clients[0]
+	early := askEarly(t, client, s.vip4, first.Host.MAC)
+	s.assign(local, s.vip4.String(), s.vip6.String())
 	for _, vip := range []netip.Addr{s.vip4, s.vip6} {
 		own := client.IPv4
 		if vip.Is6() {
@@ -48,6 +49,7 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 			}
 		}
 	}
+	early()
 	// A node without a pod of the service drops its packets under the policy Local.
 	direct(t, client, s.vip4, second.Host.MAC)
 	if answer, err := askFrom(client, "tcp", netip.AddrPortFrom(s.vip4, 80), time.Second); err == nil {
@@ -55,6 +57,37 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 	}
 	checkNodeHealth(t, s, local.Spec.HealthCheckNodePort)
 	clusterPolicyAcceptsEverywhere(t, s)
+}
+
+// askEarly connects to a service through a node before the node accepts its address. The function that it returns shows,
+// when the node does, that the client's port stays lost: the node tracks the first SYN as a connection without NAT, and
+// gives later ones from that port the same, until that entry ends (120 s after the last SYN). A client that tries another
+// port, as a new connection does, is served.
+func askEarly(t *testing.T, client *lab.Host, vip netip.Addr, node net.HardwareAddr) (again func()) {
+	t.Helper()
+	dial := func() error {
+		return client.Do(func() error {
+			dialer := net.Dialer{Timeout: time.Second, LocalAddr: &net.TCPAddr{IP: client.IPv4.AsSlice(), Port: 20001}}
+			connection, err := dialer.Dial("tcp", netip.AddrPortFrom(vip, 80).String())
+			if err == nil {
+				connection.Close()
+			}
+			return err
+		})
+	}
+	undo := direct(t, client, vip, node)
+	defer undo()
+	if err := dial(); err == nil {
+		t.Errorf("a node accepts %s, which no Service has", vip)
+	}
+	return func() {
+		t.Helper()
+		undo := direct(t, client, vip, node)
+		defer undo()
+		if err := dial(); err == nil {
+			t.Error("a port from which a client had connected too early is served at once: awaitNodes need not spare it")
+		}
+	}
 }
 
 // clusterPolicyAcceptsEverywhere shows that under the policy Cluster a node without a pod takes packets as well.

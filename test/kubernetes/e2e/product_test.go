@@ -168,19 +168,26 @@ func (k *controller) upWithWeights(sum int) bool {
 }
 
 // awaitNodes waits until every node accepts the address of a new Service, which kube-proxy does a second or so after
-// its status was written. Until then a node sends packets for the address back to the balancer. The second client asks
-// each node by its MAC address, past the balancer.
+// its status was written. Until then a node sends packets for the address back to the balancer. The host of the control
+// plane asks each node by its MAC address, past the balancer. No client does, for the port that it asks from would be
+// lost to it: see askEarly.
 func (s *scope) awaitNodes(vip netip.AddrPort) {
 	s.t.Helper()
 	for _, node := range s.Nodes {
-		undo := direct(s.t, s.Lab.Clients[1], vip.Addr(), node.Host.MAC)
-		s.awaitAnswer(s.Lab.Clients[1], "tcp", vip)
+		undo := direct(s.t, s.Control, vip.Addr(), node.Host.MAC)
+		s.awaitAnswer(s.Control, "tcp", vip)
 		undo()
 	}
 }
 
 // awaitAddresses waits until a Service has so many addresses, of mode VIP, and returns them.
 func (s *scope) awaitAddresses(name string, n int) (addresses []netip.Addr) {
+	s.t.Helper()
+	return s.awaitAddressesOf(corev1.LoadBalancerIPModeVIP, name, n)
+}
+
+// awaitAddressesOf is awaitAddresses for another mode.
+func (s *scope) awaitAddressesOf(mode corev1.LoadBalancerIPMode, name string, n int) (addresses []netip.Addr) {
 	s.t.Helper()
 	s.eventually("Service "+name+" has its addresses", func() bool {
 		service, err := s.Client.CoreV1().Services(s.name).Get(s.t.Context(), name, metav1.GetOptions{})
@@ -189,7 +196,7 @@ func (s *scope) awaitAddresses(name string, n int) (addresses []netip.Addr) {
 		}
 		addresses = nil
 		for _, ingress := range service.Status.LoadBalancer.Ingress {
-			if ptr.Deref(ingress.IPMode, "") != corev1.LoadBalancerIPModeVIP {
+			if ptr.Deref(ingress.IPMode, "") != mode {
 				return false
 			}
 			addresses = append(addresses, netip.MustParseAddr(ingress.IP))

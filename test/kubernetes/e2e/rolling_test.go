@@ -50,17 +50,21 @@ func TestFiftyPodsMeasured(t *testing.T) {
 	c := newClusterOf(t, "bench-kubernetes", cluster.Options{Nodes: 3, Clients: 2})
 	k := startControllerBeside(t, c, startConfigured(t, c.Lab.Balancer, fields{"services": []fields{},
 		"fullnat": fields{"addresses": []string{"198.18.0.240", "198.18.0.241"}}}), "--routed-pods")
-	for name, mode := range map[string]lb.Mode{"nodes": lb.L2DSR, "pods": lb.FullNAT} {
-		t.Run(name, func(t *testing.T) {
+	for _, to := range []struct {
+		name string
+		mode lb.Mode
+		ip   corev1.LoadBalancerIPMode
+	}{{"nodes", lb.L2DSR, corev1.LoadBalancerIPModeVIP}, {"pods", lb.FullNAT, corev1.LoadBalancerIPModeProxy}} {
+		t.Run(to.name, func(t *testing.T) {
 			s := newScope(t, c)
 			s.deploy(s.rolled(50, ""))
 			s.awaitReady("web", 50)
 			service := s.service("web", "web", corev1.ServiceExternalTrafficPolicyLocal)
 			service.Spec.IPFamilyPolicy = ptr.To(corev1.IPFamilyPolicySingleStack)
-			service.Annotations = map[string]string{annotations.Mode: string(mode)}
+			service.Annotations = map[string]string{annotations.Mode: string(to.mode)}
 			s.create(service)
-			vip := netip.AddrPortFrom(s.awaitAddresses("web", 1)[0], 80)
-			if mode == lb.L2DSR {
+			vip := netip.AddrPortFrom(s.awaitAddressesOf(to.ip, "web", 1)[0], 80)
+			if to.mode == lb.L2DSR {
 				s.awaitNodes(vip)
 			}
 			k.eventually("every backend is up", allUp)

@@ -5,6 +5,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"os"
@@ -41,8 +42,9 @@ const (
 	scaleWriters = 20
 	// scaleFollowed says that every so many-th change is followed into the data plane.
 	scaleFollowed = 25
-	// scalePoll is how often a change that is followed is looked for.
-	scalePoll = 10 * time.Millisecond
+	// scalePoll is the interval at which the balancer is asked about the changes that are followed, and so what a time
+	// may be too long by.
+	scalePoll = 50 * time.Millisecond
 	// scaleTimeout bounds the wait for all services, and for one change.
 	scaleTimeout = 5 * time.Minute
 )
@@ -74,8 +76,17 @@ type scaleRun struct {
 	// slices are those of the services, as last written. Each belongs to one writer.
 	slices []*discoveryv1.EndpointSlice
 
-	mu   sync.Mutex
-	took []time.Duration // of the changes that were followed
+	mu sync.Mutex
+	// following has the changes that have not arrived yet, by the service; took the times of those that have.
+	following map[string]followed
+	took      []time.Duration
+}
+
+// followed is a change whose arrival in the data plane is awaited: when the API server was asked for it, and the number
+// of backends of the service after it.
+type followed struct {
+	began    time.Time
+	backends int
 }
 
 // scaleNode returns the name and the address of a node, from 0.
@@ -229,28 +240,34 @@ func (m *scaleRun) changes() {
 		before[name], _ = process.CPUTime()
 	}
 	began := time.Now()
-	var followers sync.WaitGroup
+	m.following = map[string]followed{}
+	ctx, cancel := context.WithTimeout(m.t.Context(), scaleTimeout)
+	defer cancel()
+	wroteAll, arrived := make(chan struct{}), make(chan error, 1)
+	go func() { arrived <- m.follow(ctx, wroteAll) }()
 	m.inParallel(func(writer int) error {
 		for n := writer; n < scaleRate*int(scaleTime/time.Second); n += scaleWriters {
 			// Each change has its time, whether or not those before it were late.
-			if err := sleepUntil(m.t.Context(), began.Add(time.Duration(n)*time.Second/scaleRate)); err != nil {
+			if err := sleepUntil(ctx, began.Add(time.Duration(n)*time.Second/scaleRate)); err != nil {
 				return err
 			}
 			at := time.Now()
 			if err := m.change(n % scaleServices); err != nil {
 				return err
 			}
-			if n%scaleFollowed == 0 {
-				i, want := n%scaleServices, len(m.slices[n%scaleServices].Endpoints)
-				followers.Go(func() { m.follow(at, i, want) })
+			if n%scaleFollowed != 0 {
+				continue
+			}
+			if err := m.noteWritten(n%scaleServices, at); err != nil {
+				return err
 			}
 		}
 		return nil
 	})
 	wrote := time.Since(began)
-	followers.Wait()
-	if len(m.took) == 0 {
-		m.t.Fatal("no change has arrived")
+	close(wroteAll)
+	if err := <-arrived; err != nil {
+		m.t.Fatal(err)
 	}
 	slices.Sort(m.took)
 	m.t.Logf("%d changes in %.1f s, %d of them followed: median %d ms, p99 %d ms, at most %d ms",
@@ -282,23 +299,56 @@ func (m *scaleRun) change(i int) error {
 	return nil
 }
 
-// follow notes how long it takes until a service has so many backends.
-func (m *scaleRun) follow(began time.Time, i, want int) {
-	name, client := fmt.Sprintf("%s:web-%04d:http", scaleNamespace, i), api.NewClient(m.controller.socket())
-	for {
-		service, err := client.Service(m.t.Context(), name)
-		if err == nil && len(service.Backends) == want {
-			break
-		}
-		if time.Since(began) > scaleTimeout || sleepUntil(m.t.Context(), time.Now().Add(scalePoll)) != nil {
-			m.t.Errorf("%s has not got %d backends: %v", name, want, err)
-			return
-		}
-	}
-	took := time.Since(began)
+// noteWritten has a change followed, which the API server was asked for at a time.
+func (m *scaleRun) noteWritten(i int, began time.Time) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.took = append(m.took, took)
+	name := scaleService(i)
+	if before, ok := m.following[name]; ok {
+		return fmt.Errorf("the change of %s before has not arrived after %s", name, time.Since(before.began))
+	}
+	m.following[name] = followed{began, len(m.slices[i].Endpoints)}
+	return nil
+}
+
+// scaleService returns the balancer's name of a service.
+func scaleService(i int) string { return fmt.Sprintf("%s:web-%04d:http", scaleNamespace, i) }
+
+// follow notes how long the changes that are followed take, until all are written and have arrived. It asks for all of
+// them at once, so that asking costs the balancer the same however many there are.
+func (m *scaleRun) follow(ctx context.Context, wroteAll <-chan struct{}) error {
+	client := api.NewClient(m.controller.socket())
+	for ended := false; ; {
+		if err := sleepUntil(ctx, time.Now().Add(scalePoll)); err != nil {
+			return fmt.Errorf("%d changes have not arrived: %w", len(m.following), err)
+		}
+		m.mu.Lock()
+		names := slices.Collect(maps.Keys(m.following))
+		m.mu.Unlock()
+		if len(names) == 0 {
+			if ended {
+				return nil
+			}
+			select {
+			case <-wroteAll:
+				ended = true
+			default:
+			}
+			continue
+		}
+		list, err := client.Services(ctx, names...)
+		if err != nil {
+			continue // the next time; ctx bounds it
+		}
+		m.mu.Lock()
+		for _, service := range list {
+			if f, ok := m.following[service.Name]; ok && len(service.Backends) == f.backends {
+				m.took = append(m.took, time.Since(f.began))
+				delete(m.following, service.Name)
+			}
+		}
+		m.mu.Unlock()
+	}
 }
 
 // report logs the memory of a process.
