@@ -5,6 +5,7 @@ package e2e
 import (
 	"net/netip"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -29,6 +30,9 @@ func TestDeadNodeGetsNoFlows(t *testing.T) {
 
 	connections := hold(t, c.Lab.Clients[0], vip, 60)
 	s.eventually("every connection was answered", func() bool { return connections.asked.Load() >= 60*3 })
+	made := open(t, c.Lab.Clients[1], vip, 100)
+	made.progress(t, 100)
+	killed := time.Now()
 	if err := dead.Kill(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -44,6 +48,10 @@ func TestDeadNodeGetsNoFlows(t *testing.T) {
 		t.Errorf("%d of 200 new connections failed, %d answered by the dead node", len(got.failed),
 			got.nodes[dead.Name])
 	}
+	made.progress(t, 300)
+	failed := made.end()
+	t.Logf("the last SYN to the dead node was sent %d ms after its death; of %d new connections %d failed",
+		made.lastLost.Sub(killed).Milliseconds(), made.opened.Load(), len(failed))
 	asked := connections.asked.Load()
 	s.eventually("the other connections go on", func() bool { return connections.asked.Load() > asked+100 })
 	for _, broken := range connections.end() {

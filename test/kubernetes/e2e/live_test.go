@@ -132,7 +132,13 @@ type fresh struct {
 	running sync.WaitGroup
 	*tally
 	opened atomic.Int64
+	// lastLost is when the last connection began whose first SYN got no answer: it failed, or took as long as TCP
+	// waits before it sends another (1 s: RFC 6298 section 2.1). Under the lock of tally.
+	lastLost time.Time
 }
+
+// initialRTO is a little less than the time after which a SYN without an answer is sent again.
+const initialRTO = 900 * time.Millisecond
 
 // open connects from a host so many times a second until end.
 func open(t *testing.T, host *lab.Host, vip netip.AddrPort, perSecond int) *fresh {
@@ -152,7 +158,10 @@ func open(t *testing.T, host *lab.Host, vip netip.AddrPort, perSecond int) *fres
 					case <-ctx.Done():
 						return nil
 					}
-					f.add(ask("tcp", vip, askTimeout))
+					began := time.Now()
+					answer, err := ask("tcp", vip, askTimeout)
+					f.add(answer, err)
+					f.noteLost(began, err)
 					f.opened.Add(1)
 				}
 			})
@@ -162,6 +171,17 @@ func open(t *testing.T, host *lab.Host, vip netip.AddrPort, perSecond int) *fres
 		})
 	}
 	return f
+}
+
+func (f *fresh) noteLost(began time.Time, err error) {
+	if err == nil && time.Since(began) < initialRTO {
+		return
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if began.After(f.lastLost) {
+		f.lastLost = began
+	}
 }
 
 // end stops, and returns the failures.
