@@ -102,7 +102,7 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 // follow asks for events, and calls notify for each, until there are no more, the context ends (both no error) or
 // notify returns an error, which it returns.
 func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
-	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.
+	// The answer begins when the program that reports packets is loaded, which takes time on a busy machine.
 	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)

@@ -4,12 +4,11 @@
 // over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would
 // have, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
 //
-// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
-// backend, POST /v1/operations/undo takes the latest change back, and GET
-// /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
-// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again.
-// /v1/config has the configuration, whole, by source, by service and by backend, and changes it.
-// /openapi.json describes all of it. Errors are problems (RFC 9457).
+// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a backend, POST /v1/operations/undo
+// takes the latest change back, and GET /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check
+// checks a backend now, and reports every step. POST /v1/reload has the daemon read its file again. /v1/config has the
+// configuration, whole, by source, by service and by backend, and changes it. /openapi.json describes all of it. Errors
+// are problems (RFC 9457).
 package api
 
 import (
@@ -61,11 +60,11 @@ type Balancer struct {
 	Status func() (ops.Status, error)
 	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
 	Explain func(trace.Question) (*trace.Packet, error)
-	// Trace tells of real packets, first that it has started, until the context
-	// ends or notify returns an error, which it returns. Error: trace.ErrBusy.
+	// Trace reports real packets, after an event that it has started, until the context ends or notify returns an
+	// error, which it returns. Error: trace.ErrBusy.
 	Trace func(ctx context.Context, filter trace.Filter, notify func(trace.Event) error) error
-	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of
-	// the request is reached, the context ends or notify returns an error, which it returns. Errors:
+	// Capture reports real packets, with their bytes, for the client by, after an event that it has started, until a
+	// bound of the request is reached, the context ends or notify returns an error, which it returns. Errors:
 	// capture.ErrBadRequest, capture.ErrNoService, capture.ErrBusy.
 	Capture func(ctx context.Context, request capture.Request, by string, notify func(capture.Event) error) error
 	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
@@ -88,11 +87,11 @@ type Balancer struct {
 	Events *events.Log
 	// Sources are the sources of the configuration.
 	Sources *sources.Sources
-	// Configured is told of each change of the configuration that was made, and who asked for it;
-	// nil: none is.
+	// Configured is called after each change of the configuration, with the name of the one who asked for it; nil: it
+	// is not.
 	Configured func(change sources.Change, by string)
-	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
-	// why; nil: none is.
+	// Denied is called for each request over TCP whose client is not let in, with its address and the reason; nil: it
+	// is not.
 	Denied func(from string, why error)
 	// Version is the version of the program.
 	Version string

@@ -181,7 +181,7 @@ func contextError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// stream is a TCP connection of a check. Its source port is another's when it is closed.
+// stream is a TCP connection of a check. Its source port is free for others once it is closed.
 type stream struct {
 	*net.TCPConn
 	remote  net.Addr

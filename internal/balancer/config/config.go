@@ -45,7 +45,7 @@ type Config struct {
 	Local   Local
 	// Proxy has the settings that all services of mode proxy share.
 	Proxy lb.ProxyEngine
-	// BGP has no ASN where no router is told of the VIPs.
+	// BGP has no ASN where no VIP is announced to routers.
 	BGP lb.BGP
 	// VRRP has no ID where the VIPs are this balancer's alone.
 	VRRP lb.VRRP

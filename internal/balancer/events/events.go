@@ -82,7 +82,7 @@ type Log struct {
 	// ring has event number n (from 1) at (n-1) modulo its length; last is the number of the latest.
 	ring []Event
 	last uint64
-	// more is closed when there is another event.
+	// more is closed when there is a new event.
 	more chan struct{}
 }
 

@@ -133,7 +133,7 @@ const (
 	// kindFlows4 and kindFlows6 are flows of one family.
 	kindFlows4
 	kindFlows6
-	// kindWhole: all that there was when the connection was made, or when all is told anew, has been sent.
+	// kindWhole: all flows from when the connection was made, or from when they were sent anew, have been sent.
 	kindWhole
 	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
 	kindTaken

@@ -15,8 +15,8 @@ const (
 	flushEvery = 2 * time.Millisecond
 )
 
-// Flush tells peers at once of all that they are not known to know, and returns when those that are connected have
-// looked at it, or with the context's error. For a while after it peers are told of more at once, too.
+// Flush sends peers at once all flows that they are not known to know, and returns when those that are connected have
+// taken them, or with the context's error. For a while after it peers are sent later ones at once, too.
 func (e *Exchange) Flush(ctx context.Context) error {
 	told := make(chan struct{})
 	select {

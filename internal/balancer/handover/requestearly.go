@@ -19,7 +19,7 @@ const (
 	hurriedShare = 4
 )
 
-// RequestEarly has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are
+// RequestEarly has peers that are connected send flows as soon as they are proven, for a while: packets of theirs are
 // about to come here. It does not wait for that.
 func (e *Exchange) RequestEarly() {
 	e.mu.Lock()

@@ -78,9 +78,9 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	return e.verdict(w), true
 }
 
-// judge makes the backend's verdict of its targets' states, and signals if it is another. Targets that are new, for the
-// configuration has another check, overturn no verdict before they have answers enough for one: a dead backend would
-// get traffic by a reload. e.mu is held.
+// judge makes the backend's verdict of its targets' states, and signals if it has changed. Targets that are new, for
+// the configuration has another check, overturn no verdict before they have answers enough for one: a dead backend
+// would get traffic by a reload. e.mu is held.
 func (e *Engine) judge(w *watch) {
 	state, weight, drain := w.combine()
 	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })

@@ -9,7 +9,7 @@ import (
 
 // MembersConfig is how balancers that share VIPs know of each other.
 type MembersConfig struct {
-	// Listen is where this balancer hears the others, by UDP and TCP; invalid: it has none.
+	// Listen is the address on which this balancer listens to the others, by UDP and TCP; invalid: it has no members.
 	Listen netip.AddrPort
 	// Peers are the addresses of the others, which listen on the same port. This one's may be among them.
 	Peers []netip.Addr

@@ -44,7 +44,7 @@ type Status struct {
 	Local *Local `json:"local,omitempty"`
 	// Proxy is the process behind the services of mode proxy; absent where there is none.
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
-	// BGP is the state of BGP; absent where no router is told of the VIPs.
+	// BGP is the state of BGP; absent where no VIP is announced to routers.
 	BGP *BGP `json:"bgp,omitempty"`
 	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
 	// balancer's alone.

@@ -51,7 +51,7 @@ type quoted struct {
 	size, mtu int
 }
 
-// openListeners opens a raw socket for the errors of each family, which hears nothing else.
+// openListeners opens a raw socket for the errors of each family, which takes nothing else.
 func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 	err = ns.Do(func() error {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {

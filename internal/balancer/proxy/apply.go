@@ -70,7 +70,7 @@ func (e *engine) begin(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// restore writes the configuration of before again, or removes the written one where there was none.
+// restore writes the former configuration again, or removes the written one where there was none.
 func (e *engine) restore(before *kept) error {
 	if before != nil {
 		return e.writeFile(before.Rendering)

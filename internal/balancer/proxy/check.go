@@ -79,7 +79,7 @@ func (e *engine) isJudged(verdict string) bool {
 	return e.judged == verdict
 }
 
-// find returns HAProxy, which is asked again where its file is another.
+// find returns HAProxy, which is asked for its version again where its file has changed.
 func (e *engine) find(ctx context.Context, configured string) (program, error) {
 	e.mu.Lock()
 	p := e.program

@@ -143,17 +143,17 @@ func (e *engine) take(ctx context.Context) (func(), error) {
 	}
 }
 
-// State returns how the process is; see Engine.
+// State returns the state of the process; see Engine.
 func (e *engine) State() State {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.state
 }
 
-// Changes is signalled when State is another; see Engine.
+// Changes is signalled when State has changed; see Engine.
 func (e *engine) Changes() <-chan struct{} { return e.changes }
 
-// note changes the state under mu, and signals where it is another then.
+// note changes the state under mu, and signals where it differs then.
 func (e *engine) note(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 )
 
 // remembered asks a worker that is about to be replaced which clients are at which servers, by section. HAProxy's own
-// way, a section "peers", has a worker without connections end before it has told the next one (2.6.12).
+// way, a section "peers", has a worker without connections end before it has sent its table to the next one (2.6.12).
 func (e *engine) remembered(ctx context.Context, worker int) map[string]master.Remembered {
 	all := map[string]master.Remembered{}
 	for _, b := range e.kept.Rendering.Blocks {

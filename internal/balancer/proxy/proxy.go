@@ -95,9 +95,9 @@ type Engine interface {
 	Apply(ctx context.Context, d Desired) error
 	// Stats returns the counters.
 	Stats(ctx context.Context) (Stats, error)
-	// State returns how the process is.
+	// State returns the state of the process.
 	State() State
-	// Changes is signalled when State is another.
+	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
 	// Renewed has HAProxy take certificates whose files have changed, by the runtime socket.
 	Renewed(ctx context.Context) error

@@ -38,7 +38,7 @@ type column struct {
 type table struct {
 	columns []column
 	rows    int
-	// id tells row i from the others, in every reading.
+	// id identifies row i, in every reading.
 	id func(i int) string
 	// words returns the words that a filter is compared with.
 	words func(i int) string

@@ -25,7 +25,7 @@ type segment struct {
 	done chan struct{}
 	// stall is for how long reading the interface's state keeps the elector from all else.
 	stall time.Duration
-	// changes tell that the interface, which has had this many numbers before, may be another.
+	// changes has a value when the interface, which has had this many indices before, may have changed.
 	changes chan struct{}
 	numbers atomic.Int32
 }
@@ -212,7 +212,7 @@ func (e *Elector) announced(t *testing.T, when string, want uint64) {
 }
 
 // TestAnnouncedAgain: the active balancer has its VIPs announced again for each advertisement of another active one,
-// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one hears of
+// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one learns of
 // it.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

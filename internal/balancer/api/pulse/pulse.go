@@ -61,7 +61,7 @@ type Pulse struct {
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
-	// joined is closed when there is another watcher.
+	// joined is closed when a watcher joins.
 	joined chan struct{}
 	// runs: a goroutine makes statuses.
 	runs  bool
@@ -158,7 +158,7 @@ func wait(d time.Duration, a, b <-chan struct{}) {
 	}
 }
 
-// tell gives the watchers a status.
+// tell sends the watchers a status.
 func (p *Pulse) tell(watchers []*Watcher) {
 	status, err := p.status()
 	at := time.Now()

@@ -302,7 +302,7 @@ func (v *View) Failing() (all []Use) {
 	return all
 }
 
-// ReasonOf says of a backend that fails why it does.
+// ReasonOf returns the reason for which a backend fails.
 func ReasonOf(v Verdict) string {
 	if v.reason == "" {
 		return "fails its health checks"

@@ -59,7 +59,7 @@ type Verdict struct {
 	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
 	// meant for us and are not.
 	Ours bool
-	// Addresses are the addresses that its status is to have. Mode says how it is served.
+	// Addresses are the addresses that its status is to have. Mode is the mode by which it is served.
 	Addresses []netip.Addr
 	Mode      lb.Mode
 	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
@@ -129,7 +129,7 @@ type builder struct {
 	// slices are the EndpointSlices of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
-	// anew: a Service of ours is another than before. granted: the Grants are those of before.
+	// anew: a Service of ours has changed. granted: the Grants have not.
 	anew, granted bool
 	Picture
 }
