@@ -6,8 +6,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
 // A lab with [Spec.Containers] has its servers where Docker has containers: each is the
@@ -89,4 +93,20 @@ func (h *Host) deviceTo(r role) string {
 		return h.Bridge
 	}
 	return h.Interface
+}
+
+// cgroupsDir is where the balancer's programs see the machine's cgroups.
+const cgroupsDir = "/sys/fs/cgroup"
+
+// groupBalancer makes the balancer's cgroup, and shows the machine's cgroups to its programs.
+func (l *Lab) groupBalancer() (err error) {
+	if l.Balancer.cgroup, err = claim.MakeCgroup(l.ID); err != nil {
+		return err
+	}
+	err = l.Balancer.onKeeper(func() error { return unix.Mount("cgroup2", cgroupsDir, "cgroup2", 0, "") })
+	if err != nil {
+		return fmt.Errorf("mount the cgroups on %s: %w", l.Balancer.Name, err)
+	}
+	l.Balancer.Cgroup = filepath.Join(cgroupsDir, claim.CgroupName(l.ID))
+	return nil
 }

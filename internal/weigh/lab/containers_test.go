@@ -13,6 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
 // newContainerLab builds a lab with two servers behind a bridge on the balancer.
@@ -34,13 +35,13 @@ func newContainerLab(t *testing.T) *Lab {
 // hasCgroup says whether there is a cgroup of a lab.
 func hasCgroup(t *testing.T, id string) bool {
 	t.Helper()
-	root, err := openCgroups()
+	root, err := claim.OpenCgroups()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
 	var st unix.Stat_t
-	return unix.Fstatat(int(root.Fd()), cgroupName(id), &st, 0) == nil
+	return unix.Fstatat(int(root.Fd()), claim.CgroupName(id), &st, 0) == nil
 }
 
 // reach connects from a host, and returns the address that the other end sees.
@@ -135,7 +136,7 @@ func TestBalancerHasACgroupOfItsOwn(t *testing.T) {
 		if err := p.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		if inside := strings.Contains(out.String(), "0::/"+cgroupName(l.ID)+"\n"); inside != (h == l.Balancer) {
+		if inside := strings.Contains(out.String(), "0::/"+claim.CgroupName(l.ID)+"\n"); inside != (h == l.Balancer) {
 			t.Errorf("what runs on %s is in\n%s", h.Name, out.String())
 		}
 	}

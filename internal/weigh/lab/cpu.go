@@ -9,7 +9,6 @@ import (
 	"maps"
 	"os"
 	"strconv"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/softirq"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // CPU is the CPU time that a host has used since its lab was built.
@@ -285,7 +285,7 @@ func (u *usage) tasks(hosts []*Host) (map[int]task, error) {
 		if p.PID == os.Getpid() {
 			continue
 		}
-		inode, err := netnsOf(p.PID)
+		inode, err := netns.OfProcess(p.PID)
 		if err != nil {
 			zombies = append(zombies, p)
 			continue
@@ -368,15 +368,4 @@ func threadTimes(p procfs.Proc) map[string]time.Duration {
 		}
 	}
 	return times
-}
-
-// netnsOf returns the inode of a process's network namespace; an error if it
-// has ended.
-func netnsOf(pid int) (uint64, error) {
-	link, err := os.Readlink("/proc/" + strconv.Itoa(pid) + "/ns/net")
-	if err != nil {
-		return 0, err
-	}
-	number := strings.TrimSuffix(strings.TrimPrefix(link, "net:["), "]")
-	return strconv.ParseUint(number, 10, 64)
 }

@@ -2,12 +2,16 @@
 
 package lab
 
-import "errors"
+import (
+	"errors"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+)
 
 // Errors that callers may test for.
 var (
 	// ErrNoRights: building a lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
-	ErrNoRights = errors.New("no rights to build a lab")
+	ErrNoRights = netns.ErrNoRights
 	// ErrSpec: the Spec asks for something that a lab cannot be.
 	ErrSpec = errors.New("impossible lab")
 	// ErrClosed: the lab, and so its hosts, are gone.

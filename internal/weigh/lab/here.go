@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
@@ -73,16 +74,16 @@ func (h *Host) holdNamespaces() (err error) {
 	if h.netns, err = os.Open("/proc/self/ns/net"); err != nil {
 		return err
 	}
-	if h.inode, err = inodeOf(h.netns); err != nil {
+	if h.inode, err = netns.Inode(h.netns); err != nil {
 		return err
 	}
 	if h.mntns, err = os.Open("/proc/self/ns/mnt"); err != nil {
 		return err
 	}
-	if h.root, err = rootHere(); err != nil {
+	if h.root, err = netns.RootHere(); err != nil {
 		return err
 	}
-	h.keeper, err = newKeeper(func() error { return nil })
+	h.keeper, err = netns.NewKeeper(func() error { return nil })
 	return err
 }
 

@@ -14,6 +14,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // Host is one machine of a lab: a network namespace and what runs in it.
@@ -53,7 +55,7 @@ type Host struct {
 	// keeper runs.
 	mu     sync.RWMutex
 	closed bool
-	keeper *keeper
+	keeper *netns.Keeper
 	netns  *os.File
 	mntns  *os.File
 	// root is the one of this process, seen from that of mntns.
@@ -70,11 +72,11 @@ type Host struct {
 func newHost(l *Lab, r role, n int) (*Host, error) {
 	h := &Host{Name: hostName(r, n), lab: l, role: r, number: n}
 	h.Dir = filepath.Join(l.Dir, h.Name)
-	h.Namespace = namespaceName(l.ID, h.Name)
+	h.Namespace = netns.Name(l.ID, h.Name)
 	if err := makeOpenDir(h.Dir); err != nil && !errors.Is(err, fs.ErrExist) {
 		return nil, fmt.Errorf("make the directory of host %s: %w", h.Name, err)
 	}
-	k, err := newKeeper(h.enterNew)
+	k, err := netns.NewKeeper(h.enterNew)
 	if err != nil {
 		h.netns.Close()
 		h.mntns.Close()
@@ -94,48 +96,21 @@ func (h *Host) enterNew() error {
 		}
 		return fmt.Errorf("unshare the network namespace: %w", err)
 	}
-	if err := nameNamespace(h.Namespace); err != nil {
+	if err := netns.Bind(h.Namespace); err != nil {
 		return err
 	}
 	var err error
 	if h.netns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
 		return err
 	}
-	if h.inode, err = inodeOf(h.netns); err != nil {
+	if h.inode, err = netns.Inode(h.netns); err != nil {
 		return err
 	}
-	if h.root, err = ownMounts(); err != nil {
+	if h.root, err = netns.OwnMounts(); err != nil {
 		return err
 	}
 	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
 	return err
-}
-
-// ownMounts gives the calling thread a mount namespace with a /sys of its
-// network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
-// with the host. It returns the thread's root as seen from the namespace's.
-func ownMounts() (root string, err error) {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return "", fmt.Errorf("unshare the mount namespace: %w", err)
-	}
-	if root, err = partMounts(); err != nil {
-		return "", fmt.Errorf("part the mounts from the machine's: %w", err)
-	}
-	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
-		return "", fmt.Errorf("mount the host's /sys: %w", err)
-	}
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
-		return "", fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
-	}
-	return root, nil
-}
-
-func inodeOf(f *os.File) (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("stat %s: %w", f.Name(), err)
-	}
-	return st.Ino, nil
 }
 
 // Do runs f on an OS thread inside the host's network namespace, with the
@@ -151,7 +126,7 @@ func (h *Host) Do(f func() error) error {
 	var err error
 	returned := false
 	done := make(chan struct{})
-	onOwnThread(func() {
+	netns.OnOwnThread(func() {
 		defer close(done)
 		if err = h.enter(); err == nil {
 			err = f()
@@ -185,7 +160,7 @@ func (h *Host) enter() error {
 		unix.Unshare(unix.CLONE_FS),
 		unix.Setns(int(h.mntns.Fd()), unix.CLONE_NEWNS),
 		unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET),
-		enterRoot(h.root, dir),
+		netns.EnterRoot(h.root, dir),
 	)
 	if err != nil {
 		return fmt.Errorf("enter host %s: %w", h.Name, err)
@@ -200,7 +175,7 @@ func (h *Host) onKeeper(f func() error) error {
 	if h.closed {
 		return fmt.Errorf("enter host %s: %w", h.Name, ErrClosed)
 	}
-	return h.keeper.do(f)
+	return h.keeper.Do(f)
 }
 
 // leave ends the host's thread and gives up its namespaces.
@@ -214,7 +189,7 @@ func (h *Host) leave() {
 	if h.keeper == nil {
 		return
 	}
-	h.keeper.stop()
+	h.keeper.Stop()
 	h.cgroup.Close() // of nil an error that means nothing
 	h.netns.Close()
 	h.mntns.Close()

@@ -11,15 +11,16 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/softirq"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // closeTimeout bounds the waits of a lab's end.
-const closeTimeout = 5 * time.Second
+const closeTimeout = claim.Bound
 
 // Spec is what a lab shall be.
 type Spec struct {
@@ -83,7 +84,7 @@ type Lab struct {
 	Notes []string
 
 	spec   Spec
-	lock   *lock
+	lock   *claim.Lock
 	ownDir bool
 	// offload and xdp are what Offload and AcceptXDP set.
 	offload, xdp bool
@@ -157,14 +158,14 @@ func (l *Lab) note(s string) {
 // build makes everything, in an order that Close can undo at any point.
 func (l *Lab) build(ctx context.Context) error {
 	var err error
-	if l.lock, err = newLock(); err != nil {
+	if l.lock, err = claim.New(); err != nil {
 		return err
 	}
-	l.ID = l.lock.id
+	l.ID = l.lock.ID
 	if err := l.makeDir(); err != nil {
 		return err
 	}
-	if err := prepareNamespacesDir(); err != nil {
+	if err := netns.PrepareNames(); err != nil {
 		return fmt.Errorf("prepare the directory of the namespaces' names: %w", err)
 	}
 	l.usage.init()
@@ -256,7 +257,7 @@ func (l *Lab) makeDir() error {
 	if l.Dir, err = filepath.Abs(l.Dir); err != nil {
 		return fmt.Errorf("find the work directory: %w", err)
 	}
-	r := record{PID: os.Getpid()}
+	r := claim.Record{PID: os.Getpid()}
 	if l.ownDir {
 		r.Dir = l.Dir
 		// A directory of that name is no lab's any more: its ID is ours now.
@@ -264,7 +265,7 @@ func (l *Lab) makeDir() error {
 			return fmt.Errorf("make room for the work directory: %w", err)
 		}
 	}
-	if err := l.lock.write(r); err != nil {
+	if err := l.lock.Write(r); err != nil {
 		return err
 	}
 	if !l.ownDir {
@@ -415,17 +416,17 @@ func (l *Lab) close() error {
 	for _, h := range l.Hosts() {
 		h.leave()
 	}
-	r := record{}
+	r := claim.Record{}
 	if l.ownDir {
 		r.Dir = l.Dir
 	}
-	errs = append(errs, removeRemains(ctx, l.ID, r))
+	errs = append(errs, claim.Remove(ctx, l.ID, r))
 	if err := errors.Join(errs...); err != nil {
 		// The file stays, so that a later CleanStale tries again.
-		l.lock.release()
+		l.lock.Release()
 		return fmt.Errorf("close lab %s: %w", l.ID, err)
 	}
-	return l.lock.remove()
+	return l.lock.Remove()
 }
 
 // linkStatistics returns the counters of a device in the calling thread's
@@ -437,3 +438,7 @@ func linkStatistics(name string) (*netlink.LinkStatistics, error) {
 	}
 	return link.Attrs().Statistics, nil
 }
+
+// CleanStale removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last
+// the lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
+func CleanStale(ctx context.Context) (removed []string, err error) { return claim.Clean(ctx) }

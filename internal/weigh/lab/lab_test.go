@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -17,10 +18,13 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // newLab builds a lab of two clients and two servers that ends with the test.
@@ -42,15 +46,10 @@ func newLab(t *testing.T) *Lab {
 // waitTimeout is how long a busy machine may take for what takes a moment.
 const waitTimeout = 30 * time.Second
 
-// eventually polls until f is true, for [patience] at most.
+// eventually polls until f is true, for [waitTimeout] at most.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	err := poll(ctx, func() (bool, error) { return f(), nil })
-	if err != nil {
-		t.Fatalf("not within %v: %s", waitTimeout, what)
-	}
+	testenv.Eventually(t, waitTimeout, what, f)
 }
 
 // listen opens a TCP listener on a host; it is closed with the test.
@@ -339,24 +338,24 @@ func TestBadSpec(t *testing.T) {
 // remains lists what there still is of a lab.
 func remains(t *testing.T, id, dir string) (left []string) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(namespacesDir, namespacePrefix(id)+"*"))
+	names, err := filepath.Glob(filepath.Join(netns.NamesDir, netns.NamePrefix(id)+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(names, dir, lockPath(id)) {
+	for _, path := range append(names, dir, claim.Path(id)) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, path)
 		}
 	}
 	if hasCgroup(t, id) {
-		left = append(left, "cgroup "+cgroupName(id))
+		left = append(left, "cgroup "+claim.CgroupName(id))
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, namespacePrefix(id)) {
+		if strings.Contains(line, netns.NamePrefix(id)) {
 			left = append(left, "mount "+line)
 		}
 	}
@@ -490,15 +489,17 @@ func TestCancelledNewLeavesNothing(t *testing.T) {
 // ownLabs returns the IDs of the labs whose lock names this process.
 func ownLabs(t *testing.T) (ids []string) {
 	t.Helper()
-	files, err := filepath.Glob(lockPath("*"))
+	files, err := filepath.Glob(claim.Path("*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		id := strings.TrimSuffix(filepath.Base(file), lockSuffix)
-		if (&lock{id: id}).read().PID == os.Getpid() {
-			ids = append(ids, id)
+		var record claim.Record
+		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &record) != nil || record.PID != os.Getpid() {
+			continue // its owner may not have written it yet, or is gone
 		}
+		id, _, _ := strings.Cut(filepath.Base(file), ".")
+		ids = append(ids, id)
 	}
 	return ids
 }

@@ -90,7 +90,3 @@ func bcd(n int) byte { return byte(n/10<<4 | n%10) }
 // lab's ID, so that one that is seen outside of its namespace shows whose it is.
 func deviceName(host, id string) string { return host + "-" + id }
 func portName(host, id string) string   { return "p-" + host + "-" + id }
-
-// namespaceName is the name under /run/netns.
-func namespaceName(id, host string) string { return namespacePrefix(id) + host }
-func namespacePrefix(id string) string     { return "jeoul-" + id + "-" }

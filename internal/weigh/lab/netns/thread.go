@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package netns
 
 import (
 	"runtime"
@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// onOwnThread runs f in a new goroutine on an OS thread that ends with it, so
+// OnOwnThread runs f in a new goroutine on an OS thread that ends with it, so
 // that f may change the thread's namespaces for good.
-func onOwnThread(f func()) {
+func OnOwnThread(f func()) {
 	go func() {
 		runtime.LockOSThread()
 		if unix.Gettid() != unix.Getpid() {
@@ -31,20 +31,20 @@ func onOwnThread(f func()) {
 	}()
 }
 
-// keeper is an OS thread that lives inside a host's namespaces as long as its
+// Keeper is an OS thread that lives inside a host's namespaces as long as its
 // lab. Processes are started from it: their parent-death signal is bound to the
 // thread that made them, so that thread must neither end early nor outlive the
 // lab.
-type keeper struct {
+type Keeper struct {
 	calls chan func()
 	ended chan struct{}
 }
 
-// newKeeper starts the thread and runs enter on it; an error of enter ends it.
-func newKeeper(enter func() error) (*keeper, error) {
-	k := &keeper{calls: make(chan func()), ended: make(chan struct{})}
+// NewKeeper starts the thread and runs enter on it; an error of enter ends it.
+func NewKeeper(enter func() error) (*Keeper, error) {
+	k := &Keeper{calls: make(chan func()), ended: make(chan struct{})}
 	entered := make(chan error, 1)
-	onOwnThread(func() {
+	OnOwnThread(func() {
 		defer close(k.ended)
 		err := enter()
 		entered <- err
@@ -61,15 +61,15 @@ func newKeeper(enter func() error) (*keeper, error) {
 	return k, nil
 }
 
-// do runs f on the thread. It must not be called after stop.
-func (k *keeper) do(f func() error) error {
+// Do runs f on the thread. It must not be called after Stop.
+func (k *Keeper) Do(f func() error) error {
 	done := make(chan error, 1)
 	k.calls <- func() { done <- f() }
 	return <-done
 }
 
-// stop ends the thread, which kills what was started from it and still runs.
-func (k *keeper) stop() {
+// Stop ends the thread, which kills what was started from it and still runs.
+func (k *Keeper) Stop() {
 	close(k.calls)
 	<-k.ended
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package netns
 
 import (
 	"errors"
@@ -28,7 +28,7 @@ func partMounts() (root string, err error) {
 			return "", fmt.Errorf("bind the root of the chroot, %s, to itself: %w", root, err)
 		}
 	}
-	return root, enterRoot(root, dir)
+	return root, EnterRoot(root, dir)
 }
 
 // partMountsOnly gives the calling thread a mount namespace of its own, with the machine's mounts: what
@@ -41,7 +41,7 @@ func partMountsOnly() error {
 	if err != nil {
 		return fmt.Errorf("part the mounts from the machine's: %w", err)
 	}
-	return enterRoot(root, dir)
+	return EnterRoot(root, dir)
 }
 
 // partFromRoot makes the mounts of the calling thread's new mount namespace slaves of the machine's, and
@@ -92,9 +92,9 @@ func leaveChroot(namespace string) (root string, err error) {
 	return root, nil
 }
 
-// enterRoot gives the calling thread a root, seen from that of its mount namespace, and a
+// EnterRoot gives the calling thread a root, seen from that of its mount namespace, and a
 // working directory within.
-func enterRoot(root, dir string) error {
+func EnterRoot(root, dir string) error {
 	if root != "/" {
 		if err := unix.Chroot(root); err != nil {
 			return fmt.Errorf("enter the chroot %s: %w", root, err)
@@ -106,10 +106,10 @@ func enterRoot(root, dir string) error {
 	return nil
 }
 
-// rootHere returns this process's root as seen from that of its mount namespace.
-func rootHere() (root string, err error) {
+// RootHere returns this process's root as seen from that of its mount namespace.
+func RootHere() (root string, err error) {
 	done := make(chan struct{})
-	onOwnThread(func() {
+	OnOwnThread(func() {
 		defer close(done)
 		if err = unix.Unshare(unix.CLONE_FS); err == nil {
 			root, err = leaveChroot("/proc/thread-self/ns/mnt")
@@ -117,4 +117,23 @@ func rootHere() (root string, err error) {
 	})
 	<-done
 	return root, err
+}
+
+// OwnMounts gives the calling thread a mount namespace with a /sys of its
+// network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
+// with the host. It returns the thread's root as seen from the namespace's.
+func OwnMounts() (root string, err error) {
+	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
+		return "", fmt.Errorf("unshare the mount namespace: %w", err)
+	}
+	if root, err = partMounts(); err != nil {
+		return "", fmt.Errorf("part the mounts from the machine's: %w", err)
+	}
+	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
+		return "", fmt.Errorf("mount the host's /sys: %w", err)
+	}
+	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
+		return "", fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
+	}
+	return root, nil
 }

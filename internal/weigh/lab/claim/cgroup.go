@@ -1,29 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package claim
 
 import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
 )
 
-// The balancer of a lab with [Spec.Containers] has a cgroup (of version 2) in which all that
-// is started on it runs, and which holds nothing else of this machine: what a balancer
-// attaches there serves the programs of its host, and meets no others.
+// CgroupName is the name of a lab's cgroup (of version 2), below the root. What is started on the balancer of a lab of
+// containers runs in it, and it holds nothing else of this machine: a balancer's programs that are attached there serve
+// the programs of its host, and meet no others.
+func CgroupName(id string) string { return "jeoul-lab-" + id }
 
-// cgroupsDir is where the balancer's programs see the machine's cgroups.
-const cgroupsDir = "/sys/fs/cgroup"
-
-// cgroupName is the name of a lab's cgroup, below the root.
-func cgroupName(id string) string { return "jeoul-lab-" + id }
-
-// openCgroups opens the root of the machine's cgroups, wherever they are mounted, if they are:
+// OpenCgroups opens the root of the machine's cgroups, wherever they are mounted, if they are:
 // as a mount of its own that has no path.
-func openCgroups() (*os.File, error) {
+func OpenCgroups() (*os.File, error) {
 	fs, err := unix.Fsopen("cgroup2", unix.FSOPEN_CLOEXEC)
 	if err != nil {
 		return nil, fmt.Errorf("open the file system cgroup2: %w", err)
@@ -39,39 +33,33 @@ func openCgroups() (*os.File, error) {
 	return os.NewFile(uintptr(mount), "cgroup2"), nil
 }
 
-// groupBalancer makes the balancer's cgroup, and shows the machine's cgroups to its programs.
-func (l *Lab) groupBalancer() error {
-	root, err := openCgroups()
+// MakeCgroup makes the cgroup of a lab, and returns its directory.
+func MakeCgroup(id string) (*os.File, error) {
+	root, err := OpenCgroups()
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer root.Close()
-	name := cgroupName(l.ID)
+	name := CgroupName(id)
 	if err := unix.Mkdirat(int(root.Fd()), name, 0o755); err != nil {
-		return fmt.Errorf("make the cgroup %s: %w", name, err)
+		return nil, fmt.Errorf("make the cgroup %s: %w", name, err)
 	}
 	fd, err := unix.Openat(int(root.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return fmt.Errorf("open the cgroup %s: %w", name, err)
+		return nil, fmt.Errorf("open the cgroup %s: %w", name, err)
 	}
-	l.Balancer.cgroup = os.NewFile(uintptr(fd), name)
-	err = l.Balancer.onKeeper(func() error { return unix.Mount("cgroup2", cgroupsDir, "cgroup2", 0, "") })
-	if err != nil {
-		return fmt.Errorf("mount the cgroups on %s: %w", l.Balancer.Name, err)
-	}
-	l.Balancer.Cgroup = filepath.Join(cgroupsDir, name)
-	return nil
+	return os.NewFile(uintptr(fd), name), nil
 }
 
 // removeCgroup removes the cgroup of a lab whose processes have ended, if it had one.
 func removeCgroup(ctx context.Context, id string) error {
-	root, err := openCgroups()
+	root, err := OpenCgroups()
 	if err != nil {
 		return nil // a kernel without cgroups has none to remove
 	}
 	defer root.Close()
-	name := cgroupName(id)
-	return poll(ctx, func() (bool, error) {
+	name := CgroupName(id)
+	return Poll(ctx, func() (bool, error) {
 		switch err := unix.Unlinkat(int(root.Fd()), name, unix.AT_REMOVEDIR); err {
 		case nil, unix.ENOENT:
 			return true, nil

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package claim
 
 import (
 	"context"
@@ -13,22 +13,27 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
+
+// Bound is the time that the end of a lab may take.
+const Bound = 5 * time.Second
 
 // pollInterval is how often a condition that the kernel brings about is looked at.
 const pollInterval = 5 * time.Millisecond
 
-// CleanStale removes what labs left whose owner is dead: processes, namespaces,
+// Clean removes what labs left whose owner is dead: processes, namespaces,
 // mounts, directories, and at last the lock. It returns the IDs of those labs.
 // Labs that live, and everything else, are left alone.
-func CleanStale(ctx context.Context) (removed []string, err error) {
-	files, err := filepath.Glob(filepath.Join(locksDir, "*"+lockSuffix))
+func Clean(ctx context.Context) (removed []string, err error) {
+	files, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {
 		return nil, err
 	}
 	var errs []error
 	for _, file := range files {
-		id := strings.TrimSuffix(filepath.Base(file), lockSuffix)
+		id := strings.TrimSuffix(filepath.Base(file), suffix)
 		done, err := cleanOne(ctx, id)
 		if err != nil {
 			errs = append(errs, fmt.Errorf("clean up after dead lab %s: %w", id, err))
@@ -44,22 +49,22 @@ func cleanOne(ctx context.Context, id string) (done bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	l, err := openLock(id)
+	l, err := open(id)
 	if l == nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, closeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, Bound)
 	defer cancel()
-	if err := removeRemains(ctx, id, l.read()); err != nil {
-		l.release()
+	if err := Remove(ctx, id, l.Read()); err != nil {
+		l.Release()
 		return false, err
 	}
-	return true, l.remove()
+	return true, l.Remove()
 }
 
-// removeRemains removes all of a lab but its lock, which the caller holds.
-func removeRemains(ctx context.Context, id string, r record) error {
-	errs := []error{killInside(ctx, id), removeNames(id), removeCgroup(ctx, id)}
+// Remove removes all of a lab but its lock, which the caller holds.
+func Remove(ctx context.Context, id string, r Record) error {
+	errs := []error{killInside(ctx, id), netns.RemoveNames(id), removeCgroup(ctx, id)}
 	if r.Dir != "" {
 		errs = append(errs, os.RemoveAll(r.Dir))
 	}
@@ -73,7 +78,7 @@ func killInside(ctx context.Context, id string) error {
 	if err != nil || len(inodes) == 0 {
 		return err
 	}
-	return poll(ctx, func() (bool, error) {
+	return Poll(ctx, func() (bool, error) {
 		procs, err := procfs.AllProcs()
 		if err != nil {
 			return false, err
@@ -93,7 +98,7 @@ func killInside(ctx context.Context, id string) error {
 
 // namespaceInodes returns the inode numbers of the network namespaces that a lab's names stand for.
 func namespaceInodes(id string) (map[uint64]bool, error) {
-	mounted, err := mountedNames(id)
+	mounted, err := netns.MountedNames(id)
 	if err != nil {
 		return nil, err
 	}
@@ -112,7 +117,7 @@ func namespaceInodes(id string) (map[uint64]bool, error) {
 // one. The pidfd holds the process between the look and the kill, so that a
 // reused PID is never hit.
 func killIfInside(pid int, inodes map[uint64]bool) bool {
-	if inode, err := netnsOf(pid); err != nil || !inodes[inode] {
+	if inode, err := netns.OfProcess(pid); err != nil || !inodes[inode] {
 		return false
 	}
 	fd, err := unix.PidfdOpen(pid, 0)
@@ -120,15 +125,15 @@ func killIfInside(pid int, inodes map[uint64]bool) bool {
 		return false
 	}
 	defer unix.Close(fd)
-	if inode, err := netnsOf(pid); err != nil || !inodes[inode] {
+	if inode, err := netns.OfProcess(pid); err != nil || !inodes[inode] {
 		return false
 	}
 	unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
 	return true
 }
 
-// poll calls f until it is done or ctx ends, and then returns f's last error.
-func poll(ctx context.Context, f func() (done bool, err error)) error {
+// Poll calls f until it is done or ctx ends, and then returns f's last error.
+func Poll(ctx context.Context, f func() (done bool, err error)) error {
 	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	for {
