@@ -16,6 +16,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // MaxBalancers bounds the balancers of one laboratory.
@@ -24,23 +25,16 @@ const MaxBalancers = 9
 // uplinkBits are those of the prefix of a balancer's link to the router, 198.19.N.0/24.
 const uplinkBits = 24
 
-// routerSettings make the router forward, and choose among equal routes by ports, too
-// (fib_multipath_hash_policy 1).
-var routerSettings = []setting{
-	{forwarding, "1", true},
-	{"net.ipv4.fib_multipath_hash_policy", "1", true},
-}
-
 // addBalancers adds the balancers beside the first, the router before them, and their links.
 func (l *Lab) addBalancers(ctx context.Context) (err error) {
 	l.Balancers = []*Host{l.Balancer}
-	if l.Router, err = l.addHost(roleRouter, 1); err != nil {
+	if l.Router, err = l.addHost(topology.Router, 1); err != nil {
 		return err
 	}
 	if err := l.Router.onKeeper(func() error {
-		for _, s := range routerSettings {
-			if err := sysctl.Write(s.name, s.value); err != nil {
-				return fmt.Errorf("set %s of the router: %w", s.name, err)
+		for _, s := range topology.RouterSettings {
+			if err := sysctl.Write(s.Name, s.Value); err != nil {
+				return fmt.Errorf("set %s of the router: %w", s.Name, err)
 			}
 		}
 		return forgetHash(l.Router.Interface)
@@ -52,7 +46,7 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 			return err
 		}
 		if n > 1 {
-			h, err := l.addHost(roleBalancer, n)
+			h, err := l.addHost(topology.Balancer, n)
 			if h != nil {
 				l.Balancers = append(l.Balancers, h)
 			}
@@ -112,7 +106,8 @@ func (l *Lab) allBalancers() []*Host {
 
 // linkToRouter makes balancer n's own link, whose loss both ends see at once.
 func (l *Lab) linkToRouter(h *Host, n int) error {
-	h.Uplink, h.GatewayPort = deviceName(fmt.Sprintf("up%d", n), l.ID), deviceName(fmt.Sprintf("to-lb%d", n), l.ID)
+	h.Uplink = topology.DeviceName(fmt.Sprintf("up%d", n), l.ID)
+	h.GatewayPort = topology.DeviceName(fmt.Sprintf("to-lb%d", n), l.ID)
 	h.Gateway4, h.Uplink4 = netip.AddrFrom4([4]byte{198, 19, byte(n), 1}), netip.AddrFrom4([4]byte{198, 19, byte(n), 2})
 	err := l.Router.onKeeper(func() error {
 		attrs := netlink.NewLinkAttrs()

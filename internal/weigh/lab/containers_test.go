@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // newContainerLab builds a lab with two servers behind a bridge on the balancer.
@@ -70,9 +71,9 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 	l := newContainerLab(t)
 	for _, address := range []netip.Addr{l.Servers[0].IPv4, l.Servers[0].IPv6} {
 		server := listen(t, l.Servers[0], address)
-		gateway := containerBridge
+		gateway := topology.ContainerBridge
 		if address.Is6() {
-			gateway = containerBridge6
+			gateway = topology.ContainerBridge6
 		}
 		if from, err := reach(l.Balancer, server); err != nil || from != gateway {
 			t.Errorf("the balancer asks %v from %v (%v), want the bridge's address %v", address, from, err, gateway)
@@ -96,7 +97,7 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 		if err := l.Offload(on); err != nil {
 			t.Errorf("offloads %v: %v", on, err)
 		}
-		if from, err := reach(l.Balancer, server); err != nil || from != containerBridge {
+		if from, err := reach(l.Balancer, server); err != nil || from != topology.ContainerBridge {
 			t.Errorf("with offloads %v the balancer asks from %v: %v", on, from, err)
 		}
 	}

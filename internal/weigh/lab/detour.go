@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Forward makes the balancer forward IPv4 packets between clients and servers as
@@ -25,7 +26,7 @@ func (l *Lab) Forward(on bool) error {
 	if on {
 		value = "1"
 	}
-	if err := l.Balancer.Do(func() error { return sysctl.Write(forwarding, value) }); err != nil {
+	if err := l.Balancer.Do(func() error { return sysctl.Write(topology.Forwarding, value) }); err != nil {
 		return fmt.Errorf("set the forwarding of %s: %w", l.Balancer.Name, err)
 	}
 	return nil
@@ -38,13 +39,13 @@ func (l *Lab) DetourReplies(on bool) error {
 	if l.spec.Containers {
 		return nil
 	}
-	return l.detour(l.Servers, l.addressesOf(roleClient), on)
+	return l.detour(l.Servers, l.addressesOf(topology.Client), on)
 }
 
 // DetourRequests routes what clients send to the servers' own addresses through
 // the balancer, or takes that back.
 func (l *Lab) DetourRequests(on bool) error {
-	return l.detour(l.Clients, l.addressesOf(roleServer), on)
+	return l.detour(l.Clients, l.addressesOf(topology.Server), on)
 }
 
 // DetourVIP routes what clients send to an IPv4 VIP through the balancer, which need
@@ -65,12 +66,12 @@ func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
 
 // addressesOf are the ranges that hold the IPv4 addresses of all hosts of a role: on
 // machines, whose addresses are their owner's, one for each.
-func (l *Lab) addressesOf(of role) (ranges []netip.Prefix) {
+func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
 	switch {
 	case l.contained(of):
 		return []netip.Prefix{l.ContainerRange()}
 	case l.far == nil:
-		return []netip.Prefix{roleRange(of)}
+		return []netip.Prefix{topology.Range(of)}
 	}
 	for _, h := range l.Hosts() {
 		if h.role == of {

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
@@ -42,7 +43,7 @@ const journalName = "bench"
 // exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
 func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
-	h := &Host{Name: name, Dir: dir, lab: l, role: roleBalancer}
+	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
 	l.Balancer = h
 	l.usage.init()
 	link, prefix, err := where.find()

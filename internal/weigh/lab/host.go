@@ -16,6 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Host is one machine of a lab: a network namespace and what runs in it.
@@ -45,7 +46,7 @@ type Host struct {
 	Namespace string
 
 	lab    *Lab
-	role   role
+	role   topology.Role
 	number int
 	// portOn is the host that has Port.
 	portOn *Host
@@ -69,8 +70,8 @@ type Host struct {
 }
 
 // newHost makes the namespaces of a host and the thread that keeps them.
-func newHost(l *Lab, r role, n int) (*Host, error) {
-	h := &Host{Name: hostName(r, n), lab: l, role: r, number: n}
+func newHost(l *Lab, r topology.Role, n int) (*Host, error) {
+	h := &Host{Name: topology.HostName(r, n), lab: l, role: r, number: n}
 	h.Dir = filepath.Join(l.Dir, h.Name)
 	h.Namespace = netns.Name(l.ID, h.Name)
 	if err := makeOpenDir(h.Dir); err != nil && !errors.Is(err, fs.ErrExist) {

@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/softirq"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // closeTimeout bounds the waits of a lab's end.
@@ -106,7 +107,7 @@ func New(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := check(spec); err != nil {
 		return nil, err
 	}
-	l := &Lab{VIP4: vip4, VIP6: vip6, FullNAT: vip4.Prev(), spec: spec, xdp: true}
+	l := &Lab{VIP4: topology.VIP4, VIP6: topology.VIP6, FullNAT: topology.VIP4.Prev(), spec: spec, xdp: true}
 	if _, err := CleanStale(ctx); err != nil {
 		if ctx.Err() != nil {
 			return nil, fmt.Errorf("build a lab: %w", err)
@@ -121,10 +122,10 @@ func New(ctx context.Context, spec Spec) (*Lab, error) {
 
 func check(spec Spec) error {
 	switch {
-	case spec.Clients < 1 || spec.Clients > maxPerRole:
-		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
-	case spec.Servers < 1 || spec.Servers > maxPerRole:
-		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
+	case spec.Clients < 1 || spec.Clients > topology.MaxPerRole:
+		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, topology.MaxPerRole)
+	case spec.Servers < 1 || spec.Servers > topology.MaxPerRole:
+		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, topology.MaxPerRole)
 	case spec.Balancers != 0 && (spec.Balancers < 2 || spec.Balancers > MaxBalancers):
 		return fmt.Errorf("%w: %d balancers; use 2 to %d, or leave them out", ErrSpec, spec.Balancers, MaxBalancers)
 	case spec.Balancers != 0 && (spec.Containers || spec.Wire || spec.Attacker):
@@ -185,7 +186,7 @@ func (l *Lab) build(ctx context.Context) error {
 			"CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
 	}
 	if len(l.refused) > 0 {
-		l.note(refusedNote(l.refused))
+		l.note(topology.RefusedNote(l.refused))
 	}
 	return nil
 }
@@ -214,7 +215,7 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 	if l.Switch, err = l.addSwitch(); err != nil {
 		return err
 	}
-	add := func(r role, n int) (h *Host) {
+	add := func(r topology.Role, n int) (h *Host) {
 		if err == nil {
 			err = ctx.Err()
 		}
@@ -223,7 +224,7 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 		}
 		return h
 	}
-	l.Balancer = add(roleBalancer, 1)
+	l.Balancer = add(topology.Balancer, 1)
 	if l.spec.Containers && err == nil {
 		err = l.bridgeContainers()
 		if failed := l.groupBalancer(); failed != nil {
@@ -234,13 +235,13 @@ func (l *Lab) addHosts(ctx context.Context) (err error) {
 		err = l.addBalancers(ctx)
 	}
 	for n := 1; n <= l.spec.Clients && err == nil; n++ {
-		l.Clients = append(l.Clients, add(roleClient, n))
+		l.Clients = append(l.Clients, add(topology.Client, n))
 	}
 	for n := 1; n <= l.spec.Servers && err == nil; n++ {
-		l.Servers = append(l.Servers, add(roleServer, n))
+		l.Servers = append(l.Servers, add(topology.Server, n))
 	}
 	if l.spec.Attacker {
-		l.Attacker = add(roleAttacker, 1)
+		l.Attacker = add(topology.Attacker, 1)
 	}
 	return err
 }
@@ -289,15 +290,15 @@ func makeOpenDir(dir string) error {
 }
 
 func (l *Lab) addSwitch() (*Host, error) {
-	h, err := newHost(l, roleSwitch, 0)
+	h, err := newHost(l, topology.Switch, 0)
 	if err != nil {
 		return nil, err
 	}
 	err = h.onKeeper(func() error {
-		if err := l.setSysctls(roleSwitch); err != nil {
+		if err := l.setSysctls(topology.Switch); err != nil {
 			return err
 		}
-		return buildBridge(portMAC(roleSwitch, 0))
+		return buildBridge(topology.PortMAC(topology.Switch, 0))
 	})
 	if err != nil {
 		return h, fmt.Errorf("set up the switch: %w", err)
@@ -307,17 +308,17 @@ func (l *Lab) addSwitch() (*Host, error) {
 
 // addHost makes host n of a role and connects it. The host is returned with an
 // error too, once there is something of it to remove.
-func (l *Lab) addHost(r role, n int) (*Host, error) {
+func (l *Lab) addHost(r topology.Role, n int) (*Host, error) {
 	h, err := newHost(l, r, n)
 	if err != nil {
 		return nil, err
 	}
-	h.Interface, h.Port = deviceName(h.Name, l.ID), portName(h.Name, l.ID)
-	h.MAC = hostMAC(r, n)
-	h.IPv4, h.IPv6 = hostAddresses(r, n)
+	h.Interface, h.Port = topology.DeviceName(h.Name, l.ID), topology.PortName(h.Name, l.ID)
+	h.MAC = topology.MAC(r, n)
+	h.IPv4, h.IPv6 = topology.Addresses(r, n)
 	h.portOn = l.Switch
 	if l.contained(r) {
-		h.IPv4, h.IPv6 = containerAddresses(n)
+		h.IPv4, h.IPv6 = topology.ContainerAddresses(n)
 		h.portOn = l.Balancer
 	}
 	if err := h.onKeeper(func() error { return h.prepare(l) }); err != nil {
@@ -344,8 +345,8 @@ func (h *Host) prepare(l *Lab) error {
 }
 
 // setSysctls sets those of a role in the calling thread's namespace.
-func (l *Lab) setSysctls(r role) error {
-	refused, err := setSysctls(sysctlsOf(r, l.spec.KernelSettings))
+func (l *Lab) setSysctls(r topology.Role) error {
+	refused, err := topology.SetSysctls(topology.SysctlsOf(r, l.spec.KernelSettings))
 	for _, name := range refused {
 		if !slices.Contains(l.refused, name) {
 			l.refused = append(l.refused, name)
@@ -377,7 +378,7 @@ func (h *Host) configurePort(l *Lab) error {
 	if err := l.setDevice(h.Port, l.portOffloads(h)); err != nil {
 		return err
 	}
-	if h.role != roleBalancer {
+	if h.role != topology.Balancer {
 		return nil
 	}
 	return acceptXDP(h.Port)

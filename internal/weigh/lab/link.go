@@ -14,6 +14,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // bridgeName is the switch's bridge.
@@ -69,7 +71,7 @@ func connect(h *Host) error {
 	}
 	attrs := netlink.NewLinkAttrs()
 	attrs.Name = h.Port
-	attrs.HardwareAddr = portMAC(h.role, h.number)
+	attrs.HardwareAddr = topology.PortMAC(h.role, h.number)
 	attrs.MasterIndex = bridge.Attrs().Index
 	queues, back := h.lab.queues(), h.lab.backQueues(h)
 	attrs.NumTxQueues, attrs.NumRxQueues = queues, back
@@ -187,7 +189,7 @@ func addAddresses(device string, v4, v6 netip.Addr) (note string, err error) {
 	if err != nil {
 		return "", fmt.Errorf("find %s: %w", device, err)
 	}
-	prefixes := []netip.Prefix{netip.PrefixFrom(v4, prefix4), netip.PrefixFrom(v6, prefix6)}
+	prefixes := []netip.Prefix{netip.PrefixFrom(v4, topology.Prefix4), netip.PrefixFrom(v6, topology.Prefix6)}
 	for _, p := range prefixes {
 		flags := 0
 		if p.Addr().Is6() {

@@ -11,6 +11,8 @@ import (
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Place is a machine that is to be a host of a lab.
@@ -43,17 +45,17 @@ type Places struct {
 // devices are left as they are: Offload and AcceptXDP change nothing.
 func Assemble(places Places) *Lab {
 	l := &Lab{VIP4: places.VIP4, FullNAT: places.FullNAT, Notes: places.Notes, far: &far{close: places.Close}}
-	add := func(p Place, r role, n int) *Host {
+	add := func(p Place, r topology.Role, n int) *Host {
 		l.far.scope.Addresses = append(l.far.scope.Addresses, p.IPv4)
 		return &Host{Name: p.Name, Interface: p.Interface, MAC: p.MAC, IPv4: p.IPv4, Dir: p.Dir,
 			lab: l, role: r, number: n, machine: p.Machine, executable: p.Executable}
 	}
-	l.Balancer = add(places.Balancer, roleBalancer, 1)
+	l.Balancer = add(places.Balancer, topology.Balancer, 1)
 	for i, p := range places.Clients {
-		l.Clients = append(l.Clients, add(p, roleClient, i+1))
+		l.Clients = append(l.Clients, add(p, topology.Client, i+1))
 	}
 	for i, p := range places.Servers {
-		l.Servers = append(l.Servers, add(p, roleServer, i+1))
+		l.Servers = append(l.Servers, add(p, topology.Server, i+1))
 	}
 	l.far.scope.Addresses = append(l.far.scope.Addresses, places.VIP4)
 	l.far.scope.OwnPorts = places.OwnPorts

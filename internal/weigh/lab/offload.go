@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/safchain/ethtool"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // The features, by the names of `ethtool -k`'s long form.
@@ -72,7 +74,7 @@ func (l *Lab) hostOffloads() offloads {
 // that may use XDP must be whole: GRO in the switch merges segments and leaves
 // their checksum to be made, which an XDP frame cannot carry.
 func (l *Lab) portOffloads(h *Host) offloads {
-	whole := h.role == roleBalancer && (l.xdp || !l.offload)
+	whole := h.role == topology.Balancer && (l.xdp || !l.offload)
 	return offloads{segments: l.offload && !whole, checksums: !whole}
 }
 

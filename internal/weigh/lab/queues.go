@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/jeoul/jeoul/internal/host/cpus"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // coreQueues says whether each core has a queue of its own.
@@ -25,7 +26,7 @@ func (l *Lab) queues() int {
 
 // backQueues is the number of queues for what comes from a host to the switch.
 func (l *Lab) backQueues(h *Host) int {
-	if l.spec.BackQueues && h.role == roleBalancer {
+	if l.spec.BackQueues && h.role == topology.Balancer {
 		return runtime.NumCPU()
 	}
 	return l.queues()

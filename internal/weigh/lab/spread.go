@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // hashOfPorts makes the kernel choose among the ways of a route by the hash of
@@ -45,7 +46,7 @@ func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) err
 
 // routeOver makes a route with a way over each server.
 func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error) {
-	device, err := netlink.LinkByName(h.deviceTo(roleServer))
+	device, err := netlink.LinkByName(h.deviceTo(topology.Server))
 	if err != nil {
 		return nil, err
 	}

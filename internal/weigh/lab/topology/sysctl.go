@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+package topology
 
 import (
 	"errors"
@@ -11,19 +11,19 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// setting is a sysctl of a namespace.
-type setting struct {
-	name, value string
-	// must says that a lab without it would be wrong, not just slower; a name
+// Setting is a sysctl of a namespace.
+type Setting struct {
+	Name, Value string
+	// Must says that a lab without it would be wrong, not just slower; a name
 	// that the kernel does not have is never an error.
-	must bool
+	Must bool
 }
 
 // quietSysctls keep a host's IPv6 from waiting (duplicate address detection)
 // and from chattering (router solicitations, autoconfiguration), let asymmetric
 // paths through, as every DSR reply is one, and keep a balancer on the one segment
 // from telling its neighbours a shorter way than through itself.
-var quietSysctls = []setting{
+var quietSysctls = []Setting{
 	{"net.ipv6.conf.all.accept_ra", "0", true},
 	{"net.ipv6.conf.default.accept_ra", "0", true},
 	{"net.ipv6.conf.all.autoconf", "0", true},
@@ -38,14 +38,14 @@ var quietSysctls = []setting{
 	{"net.ipv4.conf.default.rp_filter", "0", true},
 	{"net.ipv4.conf.all.send_redirects", "0", true},
 	{"net.ipv4.conf.default.send_redirects", "0", true},
-	{forwarding, "0", true},
+	{Forwarding, "0", true},
 }
 
-// forwarding makes a host a router of IPv4; [Lab.Forward] sets it.
-const forwarding = "net.ipv4.ip_forward"
+// Forwarding makes a host a router of IPv4; what forwards in a laboratory sets it.
+const Forwarding = "net.ipv4.ip_forward"
 
 // switchSysctls make the switch a pure layer-2 device.
-var switchSysctls = []setting{
+var switchSysctls = []Setting{
 	{"net.ipv6.conf.all.disable_ipv6", "1", true},
 	{"net.ipv6.conf.default.disable_ipv6", "1", true},
 	{"net.bridge.bridge-nf-call-arptables", "0", true},
@@ -55,7 +55,7 @@ var switchSysctls = []setting{
 
 // loadSysctls are the first document's profile that clients, web servers and
 // balancer share (l2dsr-poc-bmt.ko.md, "TCP kernel tuning").
-var loadSysctls = []setting{
+var loadSysctls = []Setting{
 	{"net.ipv4.ip_local_port_range", "1024 65535", true},
 	{"net.ipv4.tcp_fin_timeout", "120", false},
 	{"net.ipv4.tcp_syncookies", "1", false},
@@ -77,29 +77,29 @@ var loadSysctls = []setting{
 }
 
 // roleSysctls are where the first document's profiles differ.
-var roleSysctls = map[role][]setting{
-	roleClient: {
+var roleSysctls = map[Role][]Setting{
+	Client: {
 		{"net.core.somaxconn", "250000", false},
 		{"net.ipv4.tcp_max_orphans", "15000", false},
 		{"net.ipv4.tcp_max_tw_buckets", "700000", false},
 	},
-	roleServer:   listenerSysctls,
-	roleBalancer: listenerSysctls,
+	Server:   listenerSysctls,
+	Balancer: listenerSysctls,
 }
 
-var listenerSysctls = []setting{
+var listenerSysctls = []Setting{
 	{"net.core.somaxconn", "500000", false},
 	{"net.ipv4.tcp_max_orphans", "30000", false},
 	{"net.ipv4.tcp_max_tw_buckets", "1500000", false},
 }
 
-// sysctlsOf returns what a host of a role gets, in order; with kernels, only what
+// SysctlsOf returns what a host of a role gets, in order; with kernels, only what
 // keeps it quiet.
-func sysctlsOf(r role, kernels bool) []setting {
-	if r == roleSwitch {
+func SysctlsOf(r Role, kernels bool) []Setting {
+	if r == Switch {
 		return switchSysctls
 	}
-	all := append([]setting{}, quietSysctls...)
+	all := append([]Setting{}, quietSysctls...)
 	if kernels {
 		return all
 	}
@@ -107,30 +107,30 @@ func sysctlsOf(r role, kernels bool) []setting {
 	return append(all, roleSysctls[r]...)
 }
 
-// setSysctls applies settings in the calling thread's network namespace, and
+// SetSysctls applies settings in the calling thread's network namespace, and
 // returns the names of those that the kernel keeps for the whole machine.
-func setSysctls(settings []setting) (refused []string, err error) {
+func SetSysctls(settings []Setting) (refused []string, err error) {
 	for _, s := range settings {
-		err := sysctl.Write(s.name, s.value)
+		err := sysctl.Write(s.Name, s.Value)
 		missing := errors.Is(err, fs.ErrNotExist)
 		switch {
 		case err == nil:
-		case s.must && missing:
+		case s.Must && missing:
 			// The kernel lacks the feature, so there is nothing to set.
-		case s.must:
-			return nil, fmt.Errorf("set %s to %q: %w", s.name, s.value, err)
+		case s.Must:
+			return nil, fmt.Errorf("set %s to %q: %w", s.Name, s.Value, err)
 		case missing || errors.Is(err, fs.ErrPermission):
-			refused = append(refused, s.name)
+			refused = append(refused, s.Name)
 		default:
-			return nil, fmt.Errorf("set %s to %q: %w", s.name, s.value, err)
+			return nil, fmt.Errorf("set %s to %q: %w", s.Name, s.Value, err)
 		}
 	}
 	return refused, nil
 }
 
-// refusedNote says which settings of the first document do not hold in a lab,
+// RefusedNote says which settings of the first document do not hold in a lab,
 // and what holds instead.
-func refusedNote(names []string) string {
+func RefusedNote(names []string) string {
 	var list []string
 	for _, name := range names {
 		value := "absent"
@@ -140,4 +140,11 @@ func refusedNote(names []string) string {
 		list = append(list, name+" = "+value)
 	}
 	return "these belong to the machine, not to a namespace, and stay as they are: " + strings.Join(list, ", ")
+}
+
+// RouterSettings make the router forward, and choose among equal routes by ports, too
+// (fib_multipath_hash_policy 1).
+var RouterSettings = []Setting{
+	{Forwarding, "1", true},
+	{"net.ipv4.fib_multipath_hash_policy", "1", true},
 }
