@@ -9,13 +9,11 @@ import (
 	"net"
 	"net/netip"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/asm"
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -37,7 +35,7 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 				return fmt.Errorf("set %s of the router: %w", s.Name, err)
 			}
 		}
-		return forgetHash(l.Router.Interface)
+		return netdev.ForgetHash(l.Router.Interface)
 	}); err != nil {
 		return err
 	}
@@ -61,41 +59,6 @@ func (l *Lab) addBalancers(ctx context.Context) (err error) {
 	return nil
 }
 
-// forgetHash has what comes in at a device of the calling thread's namespace lose the hash that its sender has
-// given it. A router in another machine never gets that; here it comes with the packet, is what the kernel
-// chooses a next hop by (fib_multipath_hash: l4_hash), and is another after a retransmission, so a flow that
-// meets the wrong balancer would find another one by itself.
-func forgetHash(device string) error {
-	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
-		Name: "lab_unhash", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
-		Instructions: asm.Instructions{asm.FnSetHashInvalid.Call(), asm.Mov.Imm(asm.R0, tcOK), asm.Return()},
-	})
-	if err != nil {
-		return fmt.Errorf("load the program that forgets hashes: %w", err)
-	}
-	defer program.Close()
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", device, err)
-	}
-	index := link.Attrs().Index
-	err = netlink.QdiscAdd(&netlink.GenericQdisc{QdiscType: "clsact",
-		QdiscAttrs: netlink.QdiscAttrs{LinkIndex: index, Handle: netlink.MakeHandle(0xffff, 0),
-			Parent: netlink.HANDLE_CLSACT}})
-	if err == nil {
-		err = netlink.FilterAdd(&netlink.BpfFilter{Fd: program.FD(), Name: "lab_unhash", DirectAction: true,
-			FilterAttrs: netlink.FilterAttrs{LinkIndex: index, Parent: netlink.HANDLE_MIN_INGRESS, Handle: 1,
-				Protocol: unix.ETH_P_ALL, Priority: 1}})
-	}
-	if err != nil {
-		return fmt.Errorf("forget the hashes of what comes in at %s: %w", device, err)
-	}
-	return nil
-}
-
-// tcOK is TC_ACT_OK (include/uapi/linux/pkt_cls.h).
-const tcOK = 0
-
 // allBalancers are those of any laboratory.
 func (l *Lab) allBalancers() []*Host {
 	if len(l.Balancers) > 0 {
@@ -115,24 +78,12 @@ func (l *Lab) linkToRouter(h *Host, n int) error {
 		veth := netlink.NewVeth(attrs)
 		veth.PeerName, veth.PeerNamespace = h.Uplink, netlink.NsFd(h.netns.Fd())
 		veth.PeerHardwareAddr = net.HardwareAddr{0x02, 0x00, 0x13, byte(n), 0, 2}
-		return errors.Join(netlink.LinkAdd(veth), giveAddress(h.GatewayPort, netip.PrefixFrom(h.Gateway4, uplinkBits)))
+		return errors.Join(netlink.LinkAdd(veth), netdev.GiveAddress(h.GatewayPort, netip.PrefixFrom(h.Gateway4, uplinkBits)))
 	})
 	if err != nil {
 		return err
 	}
-	return h.onKeeper(func() error { return giveAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits)) })
-}
-
-// giveAddress puts a device of the calling thread's namespace up, with an address.
-func giveAddress(device string, prefix netip.Prefix) error {
-	link, err := netlink.LinkByName(device)
-	if err != nil {
-		return fmt.Errorf("find %s: %w", device, err)
-	}
-	if err := netlink.AddrAdd(link, &netlink.Addr{IPNet: ipNet(prefix)}); err != nil {
-		return fmt.Errorf("give %s the address %s: %w", device, prefix, err)
-	}
-	return up(device)
+	return h.onKeeper(func() error { return netdev.GiveAddress(h.Uplink, netip.PrefixFrom(h.Uplink4, uplinkBits)) })
 }
 
 // acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be
@@ -145,10 +96,10 @@ func (l *Lab) acceptAtRouter(on bool) error {
 		var errs []error
 		for _, h := range l.Balancers {
 			if on {
-				errs = append(errs, l.apply(h.GatewayPort, offloads{}), acceptXDP(h.GatewayPort))
+				errs = append(errs, l.apply(h.GatewayPort, netdev.Offloads{}), netdev.AcceptXDP(h.GatewayPort))
 			} else {
-				errs = append(errs, attachXDP(h.GatewayPort, -1),
-					l.apply(h.GatewayPort, offloads{segments: true, checksums: true}))
+				errs = append(errs, netdev.AttachXDP(h.GatewayPort, -1),
+					l.apply(h.GatewayPort, netdev.Offloads{Segments: true, Checksums: true}))
 			}
 		}
 		return errors.Join(errs...)
@@ -180,7 +131,7 @@ func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 	err = l.Router.Do(func() error {
 		routes, err := netdump.Whole(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V4,
-				&netlink.Route{Dst: ipNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
+				&netlink.Route{Dst: netdev.IPNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
 		})
 		if err != nil {
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // RouteThrough routes what a host sends to a range of addresses, which no host in
@@ -25,8 +26,8 @@ func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
 		if to.Addr().Is6() {
 			via = gateway.IPv6
 		}
-		route := &netlink.Route{LinkIndex: device.Attrs().Index, Dst: ipNet(to), Gw: via.AsSlice()}
-		return switchRoute(route, on)
+		route := &netlink.Route{LinkIndex: device.Attrs().Index, Dst: netdev.IPNet(to), Gw: via.AsSlice()}
+		return netdev.SwitchRoute(route, on)
 	})
 	if err != nil {
 		return fmt.Errorf("set the route of %s to %v through %s: %w", h.Name, to, gateway.Name, err)

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -37,10 +38,10 @@ func (l *Lab) contained(r topology.Role) bool { return l.spec.Containers && r ==
 func (l *Lab) bridgeContainers() error {
 	h := l.Balancer
 	err := h.onKeeper(func() error {
-		if err := buildBridge(topology.MAC(topology.Balancer, 2)); err != nil {
+		if err := netdev.BuildBridge(topology.MAC(topology.Balancer, 2)); err != nil {
 			return err
 		}
-		note, err := addAddresses(bridgeName, topology.ContainerBridge, topology.ContainerBridge6)
+		note, err := netdev.AddAddresses(netdev.Bridge, topology.ContainerBridge, topology.ContainerBridge6)
 		if note != "" {
 			l.note(note)
 		}
@@ -49,7 +50,7 @@ func (l *Lab) bridgeContainers() error {
 	if err != nil {
 		return fmt.Errorf("make the containers' bridge on %s: %w", h.Name, err)
 	}
-	h.Bridge = bridgeName
+	h.Bridge = netdev.Bridge
 	return nil
 }
 
@@ -60,7 +61,7 @@ func (h *Host) routeByBridge() error {
 		return fmt.Errorf("find %s: %w", h.Interface, err)
 	}
 	for _, gateway := range []netip.Addr{topology.ContainerBridge, topology.ContainerBridge6} {
-		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Congctl: congestionControl,
+		route := &netlink.Route{LinkIndex: link.Attrs().Index, Gw: gateway.AsSlice(), Congctl: netdev.CongestionControl,
 			Dst: &net.IPNet{IP: make(net.IP, gateway.BitLen()/8), Mask: net.CIDRMask(0, gateway.BitLen())}}
 		if netlink.RouteReplace(route) == nil {
 			continue

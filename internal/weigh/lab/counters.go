@@ -9,9 +9,7 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/vishvananda/netlink"
-
-	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // NetStat returns counters of the host's network stack since the lab was built,
@@ -117,11 +115,11 @@ func (h *Host) DeviceDrops() (Drops, error) {
 	}
 	err := errors.Join(
 		h.Do(func() (err error) {
-			d.HostReceive, d.HostTransmit, err = deviceDrops(h.Interface)
+			d.HostReceive, d.HostTransmit, err = netdev.Drops(h.Interface)
 			return err
 		}),
 		h.portOn.Do(func() (err error) {
-			d.PortReceive, d.PortTransmit, err = deviceDrops(h.Port)
+			d.PortReceive, d.PortTransmit, err = netdev.Drops(h.Port)
 			return err
 		}),
 	)
@@ -129,32 +127,4 @@ func (h *Host) DeviceDrops() (Drops, error) {
 		return Drops{}, fmt.Errorf("read the drops of %s: %w", h.Name, err)
 	}
 	return d, nil
-}
-
-func deviceDrops(name string) (receive, transmit uint64, err error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return 0, 0, fmt.Errorf("find %s: %w", name, err)
-	}
-	queued, err := queueDrops(link)
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the queueing discipline of %s: %w", name, err)
-	}
-	s := link.Attrs().Statistics
-	return s.RxDropped, s.TxDropped + queued, nil
-}
-
-// queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
-// the device does not count them.
-func queueDrops(link netlink.Link) (uint64, error) {
-	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range disciplines {
-		if a := d.Attrs(); a.Parent == netlink.HANDLE_ROOT && a.Statistics != nil && a.Statistics.Queue != nil {
-			return uint64(a.Statistics.Queue.Drops), nil
-		}
-	}
-	return 0, nil
 }

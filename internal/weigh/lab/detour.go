@@ -4,14 +4,13 @@ package lab
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -93,7 +92,7 @@ func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
 				if err != nil {
 					return err
 				}
-				if err := switchRoute(route, on); err != nil {
+				if err := netdev.SwitchRoute(route, on); err != nil {
 					return err
 				}
 			}
@@ -116,19 +115,8 @@ func (h *Host) routeThrough(gateway *Host, to netip.Prefix) (*netlink.Route, err
 	}
 	return &netlink.Route{
 		LinkIndex: device.Attrs().Index,
-		Dst:       ipNet(to),
+		Dst:       netdev.IPNet(to),
 		Gw:        gateway.IPv4.AsSlice(),
-		Congctl:   congestionControl,
+		Congctl:   netdev.CongestionControl,
 	}, nil
-}
-
-// switchRoute makes a route, or takes it away if it is there.
-func switchRoute(route *netlink.Route, on bool) error {
-	if on {
-		return netlink.RouteReplace(route)
-	}
-	if err := netlink.RouteDel(route); !errors.Is(err, unix.ESRCH) {
-		return err
-	}
-	return nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/softirq"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // The tasks that are a Host's methods where it is a machine.
@@ -57,7 +58,7 @@ var (
 	deviceTask = NewTask("device", func(_ context.Context, h *Host, _ nothing) (device, error) {
 		var d device
 		err := h.Do(func() error {
-			s, err := linkStatistics(h.Interface)
+			s, err := netdev.Statistics(h.Interface)
 			if err != nil {
 				return err
 			}
@@ -127,7 +128,7 @@ func (r farRoute) set(device string) error {
 		return err
 	}
 	for _, to := range r.To {
-		route := &netlink.Route{Dst: ipNet(to), Protocol: routeProtocol, Congctl: congestionControl}
+		route := &netlink.Route{Dst: netdev.IPNet(to), Protocol: routeProtocol, Congctl: netdev.CongestionControl}
 		if len(r.Through) == 1 {
 			route.LinkIndex, route.Gw = link.Attrs().Index, r.Through[0].AsSlice()
 		} else {
@@ -136,7 +137,7 @@ func (r farRoute) set(device string) error {
 					Gw: via.AsSlice()})
 			}
 		}
-		if err := switchRoute(route, r.On); err != nil {
+		if err := netdev.SwitchRoute(route, r.On); err != nil {
 			return fmt.Errorf("set the route to %v: %w", to, err)
 		}
 	}

@@ -12,10 +12,9 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/vishvananda/netlink"
-
 	"github.com/jeoul/jeoul/internal/host/softirq"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
@@ -298,7 +297,7 @@ func (l *Lab) addSwitch() (*Host, error) {
 		if err := l.setSysctls(topology.Switch); err != nil {
 			return err
 		}
-		return buildBridge(topology.PortMAC(topology.Switch, 0))
+		return netdev.BuildBridge(topology.PortMAC(topology.Switch, 0))
 	})
 	if err != nil {
 		return h, fmt.Errorf("set up the switch: %w", err)
@@ -341,7 +340,7 @@ func (h *Host) prepare(l *Lab) error {
 	if err := l.setSysctls(h.role); err != nil {
 		return err
 	}
-	return up("lo")
+	return netdev.Up("lo")
 }
 
 // setSysctls sets those of a role in the calling thread's namespace.
@@ -381,7 +380,7 @@ func (h *Host) configurePort(l *Lab) error {
 	if h.role != topology.Balancer {
 		return nil
 	}
-	return acceptXDP(h.Port)
+	return netdev.AcceptXDP(h.Port)
 }
 
 // Close kills every process of the lab, removes its namespaces, its mounts and
@@ -428,16 +427,6 @@ func (l *Lab) close() error {
 		return fmt.Errorf("close lab %s: %w", l.ID, err)
 	}
 	return l.lock.Remove()
-}
-
-// linkStatistics returns the counters of a device in the calling thread's
-// namespace.
-func linkStatistics(name string) (*netlink.LinkStatistics, error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", name, err)
-	}
-	return link.Attrs().Statistics, nil
 }
 
 // CleanStale removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last

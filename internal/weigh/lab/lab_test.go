@@ -24,6 +24,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
@@ -184,10 +185,10 @@ func TestSettings(t *testing.T) {
 			return err
 		}
 		got := map[string]bool{}
-		want := map[string]bool{featureGRO: true, featureTxChecksum: txChecksum}
+		want := map[string]bool{netdev.FeatureGRO: true, netdev.FeatureTxChecksum: txChecksum}
 		for name, on := range features {
 			_, wanted := want[name]
-			segments := strings.HasPrefix(name, featureTSO) || name == featureUSO
+			segments := strings.HasPrefix(name, netdev.FeatureTSO) || name == netdev.FeatureUSO
 			if segments || wanted {
 				got[name] = on
 			}
@@ -217,7 +218,7 @@ func TestSettings(t *testing.T) {
 						congctl[r.Dst.String()] = r.Congctl
 					}
 				}
-				want := map[string]string{"198.18.0.0/16": congestionControl, "2001:2::/64": congestionControl}
+				want := map[string]string{"198.18.0.0/16": netdev.CongestionControl, "2001:2::/64": netdev.CongestionControl}
 				if diff := cmp.Diff(want, congctl); diff != "" {
 					t.Errorf("congestion control by route (-want +got):\n%s", diff)
 				}
@@ -246,7 +247,7 @@ func TestOffload(t *testing.T) {
 			}
 			defer e.Close()
 			all, err := e.Features(device)
-			got = [2]bool{all["tx-tcp-segmentation"], all[featureTxChecksum]}
+			got = [2]bool{all["tx-tcp-segmentation"], all[netdev.FeatureTxChecksum]}
 			return err
 		})
 		if err != nil {

@@ -4,61 +4,17 @@ package lab
 
 import (
 	"errors"
-	"fmt"
-	"strings"
 
-	"github.com/safchain/ethtool"
-
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// The features, by the names of `ethtool -k`'s long form.
-const (
-	featureTxChecksum = "tx-checksum-ip-generic"
-	featureGRO        = "rx-gro"
-	// featureTSO begins the name of each kind of TSO; featureUSO is the same of UDP.
-	featureTSO = "tx-tcp"
-	featureUSO = "tx-udp-segmentation"
-)
-
-// offloads are what a device leaves to its peer.
-type offloads struct {
-	// segments: TCP, and what a UDP socket writes as several datagrams, is not cut into frames
-	// (TSO, USO).
-	segments bool
-	// checksums: a checksum is still to be made when the frame is sent.
-	checksums bool
-}
-
 // apply sets a device of the calling thread's namespace, and its queueing.
-func (l *Lab) apply(name string, o offloads) error {
-	if err := o.set(name); err != nil {
+func (l *Lab) apply(name string, o netdev.Offloads) error {
+	if err := o.Set(name); err != nil {
 		return err
 	}
-	return setQueueing(name, !o.segments && !l.coreQueues())
-}
-
-// set applies the offloads to a device, and switches GRO on.
-func (o offloads) set(name string) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	defer e.Close()
-	known, err := e.FeatureNames(name)
-	if err != nil {
-		return fmt.Errorf("read the offloads of %s: %w", name, err)
-	}
-	features := map[string]bool{featureGRO: true, featureTxChecksum: o.checksums}
-	for feature := range known {
-		if strings.HasPrefix(feature, featureTSO) || feature == featureUSO {
-			features[feature] = o.segments
-		}
-	}
-	if err := e.Change(name, features); err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	return nil
+	return netdev.SetQueueing(name, !o.Segments && !l.coreQueues())
 }
 
 // hostOffloads are those of a host's device.
@@ -66,16 +22,16 @@ func (o offloads) set(name string) error {
 // Without TSO each device is polled by itself, which says how full it is: a veth with
 // GRO has a NAPI instance, but takes frames into it only from a peer without TSO; the
 // others end in the core's own queue, and its work is spread over cores as they come.
-func (l *Lab) hostOffloads() offloads {
-	return offloads{segments: l.offload, checksums: l.offload}
+func (l *Lab) hostOffloads() netdev.Offloads {
+	return netdev.Offloads{Segments: l.offload, Checksums: l.offload}
 }
 
 // portOffloads are those of the switch's port to a host. What goes to a balancer
 // that may use XDP must be whole: GRO in the switch merges segments and leaves
 // their checksum to be made, which an XDP frame cannot carry.
-func (l *Lab) portOffloads(h *Host) offloads {
+func (l *Lab) portOffloads(h *Host) netdev.Offloads {
 	whole := h.role == topology.Balancer && (l.xdp || !l.offload)
-	return offloads{segments: l.offload && !whole, checksums: !whole}
+	return netdev.Offloads{Segments: l.offload && !whole, Checksums: !whole}
 }
 
 // Offload gives all links TSO and checksum offload, as network cards have them,
@@ -135,9 +91,9 @@ func (l *Lab) acceptAtSwitch(on bool) error {
 		var errs []error
 		for _, h := range l.allBalancers() {
 			if on {
-				errs = append(errs, l.apply(h.Port, l.portOffloads(h)), acceptXDP(h.Port))
+				errs = append(errs, l.apply(h.Port, l.portOffloads(h)), netdev.AcceptXDP(h.Port))
 			} else {
-				errs = append(errs, attachXDP(h.Port, -1), l.apply(h.Port, l.portOffloads(h)))
+				errs = append(errs, netdev.AttachXDP(h.Port, -1), l.apply(h.Port, l.portOffloads(h)))
 			}
 		}
 		return errors.Join(errs...)

@@ -10,6 +10,7 @@ import (
 	"k8s.io/utils/cpuset"
 
 	"github.com/jeoul/jeoul/internal/host/cpus"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -65,7 +66,7 @@ func (l *Lab) setQueues(name string) error {
 		return nil
 	}
 	for cpu := range l.queues() {
-		if err := writeSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpus.Mask(cpuset.New(cpu))); err != nil {
+		if err := netdev.WriteSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpus.Mask(cpuset.New(cpu))); err != nil {
 			return err
 		}
 	}

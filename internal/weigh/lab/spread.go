@@ -9,6 +9,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -51,8 +52,8 @@ func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error
 		return nil, err
 	}
 	route := &netlink.Route{
-		Dst:     ipNet(netip.PrefixFrom(vip, vip.BitLen())),
-		Congctl: congestionControl,
+		Dst:     netdev.IPNet(netip.PrefixFrom(vip, vip.BitLen())),
+		Congctl: netdev.CongestionControl,
 	}
 	for _, server := range servers {
 		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // The switch's program forwards what it knows: frames between hosts leave no
@@ -37,7 +39,7 @@ func TestSwitchForwardsPastTheBridge(t *testing.T) {
 func portPackets(t *testing.T, l *Lab, h *Host) (sent uint64) {
 	t.Helper()
 	err := l.Switch.Do(func() error {
-		statistics, err := linkStatistics(h.Port)
+		statistics, err := netdev.Statistics(h.Port)
 		if err == nil {
 			sent = statistics.TxPackets
 		}
