@@ -5,6 +5,7 @@ package lab
 import (
 	"errors"
 
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
@@ -16,7 +17,6 @@ var (
 	ErrSpec = errors.New("impossible lab")
 	// ErrClosed: the lab, and so its hosts, are gone.
 	ErrClosed = errors.New("the lab is closed")
-	// ErrNoSocketDestroy: this kernel cannot destroy sockets on request (it was
-	// built without CONFIG_INET_DIAG_DESTROY); TIME-WAIT must be waited for.
-	ErrNoSocketDestroy = errors.New("this kernel cannot destroy sockets")
+	// ErrNoSocketDestroy: this kernel cannot destroy sockets on request; TIME-WAIT must be waited for.
+	ErrNoSocketDestroy = measure.ErrNoSocketDestroy
 )

@@ -4,77 +4,17 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
-	"os"
-	"strings"
 
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
-	"github.com/jeoul/jeoul/internal/host/softirq"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // The tasks that are a Host's methods where it is a machine.
 var (
-	netStatTask = NewTask("net-stat", func(_ context.Context, h *Host, names []string) (map[string]uint64, error) {
-		return h.netStat(names...)
-	})
-	socketsTask = NewTask("sockets", func(_ context.Context, h *Host, of Scope) (SocketCount, error) {
-		return h.sockets(of)
-	})
-	// The result says whether this kernel can.
-	destroySocketsTask = NewTask("destroy-sockets", func(_ context.Context, h *Host, of Scope) (bool, error) {
-		err := h.destroySockets(of)
-		if errors.Is(err, ErrNoSocketDestroy) {
-			return false, nil
-		}
-		return err == nil, err
-	})
-	conntrackTask = NewTask("conntrack", func(_ context.Context, h *Host, of trackedBy) (int, error) {
-		n := 0
-		err := h.Do(func() error {
-			flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
-			if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "protocol not supported") {
-				return nil // no connection tracking
-			}
-			for _, flow := range flows {
-				if of.vip(flow) {
-					n++
-				}
-			}
-			return err
-		})
-		return n, err
-	})
-	forgetTask = NewTask("forget-tracked", func(_ context.Context, h *Host, of trackedBy) (nothing, error) {
-		return nothing{}, h.Do(func() error {
-			_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, of)
-			return err
-		})
-	})
-	deviceTask = NewTask("device", func(_ context.Context, h *Host, _ nothing) (device, error) {
-		var d device
-		err := h.Do(func() error {
-			s, err := netdev.Statistics(h.Interface)
-			if err != nil {
-				return err
-			}
-			d.Drops = Drops{HostReceive: s.RxDropped, HostTransmit: s.TxDropped}
-			d.Traffic = Traffic{ReceivedFrames: s.RxPackets, ReceivedBytes: s.RxBytes, SentFrames: s.TxPackets,
-				SentBytes: s.TxBytes}
-			return nil
-		})
-		return d, err
-	})
-	usageTask = NewTask("cpu", func(_ context.Context, h *Host, meter bool) (farUsage, error) {
-		return h.farUsage(meter)
-	})
-	machineTask = NewTask("machine", func(_ context.Context, h *Host, _ nothing) (MachineStat, error) {
-		return readMachine(h.Name)
-	})
 	routeTask = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
 		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
 	})
@@ -89,23 +29,6 @@ var (
 		return nothing{}, changes.RemoveAddress(h.Interface, a.Address)
 	})
 )
-
-// trackedBy chooses the tracked connections that were made to an address.
-type trackedBy struct{ Address netip.Addr }
-
-func (t trackedBy) vip(flow *netlink.ConntrackFlow) bool {
-	to, ok := netip.AddrFromSlice(flow.Forward.DstIP)
-	return ok && to.Unmap() == t.Address
-}
-
-// MatchConntrackFlow is the netlink library's CustomConntrackFilter.
-func (t trackedBy) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return t.vip(flow) }
-
-// device is what a host's device has counted.
-type device struct {
-	Drops   Drops
-	Traffic Traffic
-}
 
 // farAddress is an address that a host's device shall have, or not.
 type farAddress struct {
@@ -182,19 +105,4 @@ func (l *Lab) detourFar(from []*Host, to []netip.Prefix, on bool) error {
 func (h *Host) Hold(address netip.Addr, on bool) error {
 	_, err := briefly(addressTask, h, farAddress{address, on})
 	return err
-}
-
-// farUsage is the CPU time of a machine's processes, and of its packet work.
-type farUsage struct {
-	CPU CPU
-	// Namespace is that of the host.
-	Namespace uint64
-	// Softirqs is the packet work of the whole machine, by device and namespace.
-	Softirqs []farSoftirq
-	Billed   map[uint64]int64
-}
-
-type farSoftirq struct {
-	Device softirq.Device
-	Ns     int64
 }

@@ -45,7 +45,7 @@ func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
 	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
 	l.Balancer = h
-	l.usage.init()
+	l.usage.Init()
 	link, prefix, err := where.find()
 	if err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (l *Lab) closeHere() error {
 	var ending sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for _, p := range l.usage.processes() {
+	for _, p := range l.processes() {
 		ending.Go(func() {
 			err := p.Stop(context.Background())
 			mu.Lock()
@@ -166,8 +166,8 @@ func (l *Lab) closeHere() error {
 	for _, do := range l.here.atEnd {
 		errs = append(errs, do())
 	}
-	if l.usage.meter != nil {
-		errs = append(errs, l.usage.meter.Close())
+	if l.usage.Meter != nil {
+		errs = append(errs, l.usage.Meter.Close())
 	}
 	if l.Balancer.keeper != nil {
 		errs = append(errs, removeRoutes())

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/softirq"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
@@ -88,7 +89,7 @@ type Lab struct {
 	ownDir bool
 	// offload and xdp are what Offload and AcceptXDP set.
 	offload, xdp bool
-	usage        usage
+	usage        measure.Book
 	fastPath     *fastPath
 	wires        *wireSwitch
 	refused      []string // the settings that the kernel keeps for the machine
@@ -98,6 +99,15 @@ type Lab struct {
 	closeOnce sync.Once
 	closeErr  error
 }
+
+// The figures that are read of hosts; see package measure.
+type (
+	CPU         = measure.CPU
+	Drops       = measure.Drops
+	MachineStat = measure.MachineStat
+	SocketCount = measure.SocketCount
+	Traffic     = measure.Traffic
+)
 
 // New removes what dead labs left, then builds one. It returns ErrNoRights or
 // ErrSpec, or what failed; when it fails, or ctx ends meanwhile, it has removed
@@ -168,7 +178,7 @@ func (l *Lab) build(ctx context.Context) error {
 	if err := netns.PrepareNames(); err != nil {
 		return fmt.Errorf("prepare the directory of the namespaces' names: %w", err)
 	}
-	l.usage.init()
+	l.usage.Init()
 	if err := l.addHosts(ctx); err != nil {
 		return err
 	}
@@ -180,7 +190,7 @@ func (l *Lab) build(ctx context.Context) error {
 	}
 	if l.spec.Unmetered {
 		l.note("CPU times are those of processes, with the packet work of other hosts that ran on top of them")
-	} else if l.usage.meter, err = softirq.NewMeter(); err != nil {
+	} else if l.usage.Meter, err = softirq.NewMeter(); err != nil {
 		l.note(fmt.Sprintf(
 			"CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
 	}
@@ -403,9 +413,9 @@ func (l *Lab) close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
 	defer cancel()
-	errs := []error{l.usage.stop(ctx)}
-	if l.usage.meter != nil {
-		errs = append(errs, l.usage.meter.Close())
+	errs := []error{l.killAll(ctx)}
+	if l.usage.Meter != nil {
+		errs = append(errs, l.usage.Meter.Close())
 	}
 	if l.fastPath != nil {
 		errs = append(errs, l.fastPath.close())

@@ -7,11 +7,11 @@ import (
 	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
@@ -64,7 +64,7 @@ func Assemble(places Places) *Lab {
 
 // far is what a lab of machines has.
 type far struct {
-	scope Scope
+	scope measure.Scope
 	close func() error
 	// meters maps a host's name to that of the host that measures the packet work of
 	// its machine.
@@ -87,32 +87,11 @@ func (h *Host) Executable(own string) string {
 }
 
 // scope is what of a host's connections is the lab's: all of a namespace's.
-func (h *Host) scope() Scope {
+func (h *Host) scope() measure.Scope {
 	if h.lab == nil || h.lab.far == nil {
-		return Scope{}
+		return measure.Scope{}
 	}
 	return h.lab.far.scope
-}
-
-// Scope chooses connections; the zero Scope chooses all.
-type Scope struct {
-	// Addresses, if any, are those of which a connection must have two.
-	Addresses []netip.Addr
-	// OwnPorts are those that no end of it may have.
-	OwnPorts []uint16
-}
-
-// has says whether a connection is in the scope.
-func (s Scope) has(from, to netip.AddrPort) bool {
-	if len(s.Addresses) == 0 {
-		return true
-	}
-	for _, end := range []netip.AddrPort{from, to} {
-		if !slices.Contains(s.Addresses, end.Addr().Unmap()) || slices.Contains(s.OwnPorts, end.Port()) {
-			return false
-		}
-	}
-	return true
 }
 
 // Each calls do for hosts, all at once where they are machines: there, each call

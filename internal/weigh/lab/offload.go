@@ -45,9 +45,9 @@ func (l *Lab) Offload(on bool) error {
 	if l.far != nil {
 		return nil // network cards are as they are
 	}
-	l.usage.spread.Store(on)
-	if l.usage.meter != nil {
-		if err := l.usage.meter.Packets(on); err != nil {
+	l.usage.Spread.Store(on)
+	if l.usage.Meter != nil {
+		if err := l.usage.Meter.Packets(on); err != nil {
 			return err
 		}
 	}

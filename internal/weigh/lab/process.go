@@ -15,6 +15,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 )
 
 const (
@@ -102,7 +104,7 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 		}
 	}
 	p := &Process{host: h, name: c.Path, cmd: cmd, done: make(chan struct{})}
-	err := h.lab.usage.started(p, func() error {
+	err := h.lab.usage.Started(p, func() error {
 		return h.onKeeper(func() error { return startPinned(cmd, c.CPUs) })
 	})
 	if err != nil {
@@ -151,7 +153,7 @@ func startPinned(cmd *exec.Cmd, cpus []int) error {
 func (p *Process) await() {
 	defer close(p.done)
 	usage := awaitExit(p.PID())
-	p.host.lab.usage.ended(p, usage)
+	p.host.lab.usage.Ended(p, usage)
 	p.mu.Lock()
 	if p.stopping {
 		unix.Kill(-p.PID(), unix.SIGKILL)
@@ -279,3 +281,46 @@ func (p *Process) signalEnd(sig syscall.Signal) {
 	p.mu.Unlock()
 	p.kill(-p.PID(), sig)
 }
+
+// HostName is the name of the process's host.
+func (p *Process) HostName() string { return p.host.Name }
+
+// processes are those that were started and have not ended.
+func (l *Lab) processes() (all []*Process) {
+	for _, p := range l.usage.Processes() {
+		all = append(all, p.(*Process))
+	}
+	return all
+}
+
+// killAll kills all processes that were started and waits for their end.
+func (l *Lab) killAll(ctx context.Context) error {
+	processes := l.processes()
+	for _, p := range processes {
+		p.signalEnd(unix.SIGKILL)
+	}
+	var errs []error
+	for _, p := range processes {
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("process %d (%s on %s) does not end", p.PID(), p.cmd.Path, p.host.Name))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// CPUTime returns what the process itself has used by its CPU clock, its ended
+// threads included, and with them the packet work that ran on top of it. It is an
+// error once the process has ended.
+func (p *Process) CPUTime() (time.Duration, error) {
+	used, err := briefly(processClockTask, p.host, p.PID())
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.name, p.host.Name, err)
+	}
+	return used, nil
+}
+
+var processClockTask = NewTask("process-clock", func(_ context.Context, _ *Host, pid int) (time.Duration, error) {
+	return measure.ProcessClock(pid)
+})
