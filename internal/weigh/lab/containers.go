@@ -6,12 +6,9 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"path/filepath"
 
 	"github.com/vishvananda/netlink"
-	"golang.org/x/sys/unix"
 
-	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
@@ -72,29 +69,5 @@ func (h *Host) routeByBridge() error {
 			return fmt.Errorf("route %s by %s: %w", h.Name, gateway, err)
 		}
 	}
-	return nil
-}
-
-// deviceTo is the host's device through which others of a role are reached.
-func (h *Host) deviceTo(r topology.Role) string {
-	if h.Bridge != "" && r == topology.Server {
-		return h.Bridge
-	}
-	return h.Interface
-}
-
-// cgroupsDir is where the balancer's programs see the machine's cgroups.
-const cgroupsDir = "/sys/fs/cgroup"
-
-// groupBalancer makes the balancer's cgroup, and shows the machine's cgroups to its programs.
-func (l *Lab) groupBalancer() (err error) {
-	if l.Balancer.cgroup, err = claim.MakeCgroup(l.ID); err != nil {
-		return err
-	}
-	err = l.Balancer.onKeeper(func() error { return unix.Mount("cgroup2", cgroupsDir, "cgroup2", 0, "") })
-	if err != nil {
-		return fmt.Errorf("mount the cgroups on %s: %w", l.Balancer.Name, err)
-	}
-	l.Balancer.Cgroup = filepath.Join(cgroupsDir, claim.CgroupName(l.ID))
 	return nil
 }

@@ -123,7 +123,7 @@ func (l *Lab) Traffic() (map[string]Traffic, error) {
 	return all, nil
 }
 
-// device is what a host's device has counted.
+// device has the counters of a host's device.
 type device struct {
 	Drops   Drops
 	Traffic Traffic

@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 )
 
-// CPU returns what the host has used.
+// CPU returns the CPU time of the host.
 func (h *Host) CPU() (CPU, error) {
 	all, err := h.lab.CPU()
 	return all[h.Name], err
@@ -23,7 +23,7 @@ func (h *Host) CPUTime() (time.Duration, error) {
 	return c.Total, err
 }
 
-// CPU returns what every host has used, by name, from one walk through /proc.
+// CPU returns the CPU time of every host, by name, from one walk through /proc.
 func (l *Lab) CPU() (map[string]CPU, error) {
 	if l.far != nil {
 		return l.cpuFar()

@@ -60,16 +60,6 @@ func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	return &Here{Host: h, Prefix: prefix}, nil
 }
 
-// here is what a lab has that is this machine.
-type here struct {
-	changes *hostnet.Changes
-	// atEnd are done when the machine is let go of.
-	mu        sync.Mutex
-	atEnd     map[string]func() error
-	meterOnce sync.Once
-	meterErr  error
-}
-
 // holdNamespaces keeps the way into the namespaces that the process is in.
 func (h *Host) holdNamespaces() (err error) {
 	if h.netns, err = os.Open("/proc/self/ns/net"); err != nil {
@@ -145,10 +135,6 @@ func (h *Host) AtEnd(name string, do func() error) {
 		here.atEnd[name] = do
 	}
 }
-
-// Close ends every process that was started, gently first, and takes back what was
-// changed.
-func (h *Here) Close() error { return h.lab.Close() }
 
 func (l *Lab) closeHere() error {
 	var ending sync.WaitGroup

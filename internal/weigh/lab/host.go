@@ -5,11 +5,9 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 
@@ -63,55 +61,9 @@ type Host struct {
 	root  string
 	inode uint64
 
-	// machine is what the host is if it is no namespace of this machine, executable
-	// the path of jeoul there.
+	// machine is the way to a host that is no namespace of this machine, executable the path of jeoul there.
 	machine    Machine
 	executable string
-}
-
-// newHost makes the namespaces of a host and the thread that keeps them.
-func newHost(l *Lab, r topology.Role, n int) (*Host, error) {
-	h := &Host{Name: topology.HostName(r, n), lab: l, role: r, number: n}
-	h.Dir = filepath.Join(l.Dir, h.Name)
-	h.Namespace = netns.Name(l.ID, h.Name)
-	if err := makeOpenDir(h.Dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make the directory of host %s: %w", h.Name, err)
-	}
-	k, err := netns.NewKeeper(h.enterNew)
-	if err != nil {
-		h.netns.Close()
-		h.mntns.Close()
-		return nil, fmt.Errorf("make the namespace of host %s: %w", h.Name, err)
-	}
-	h.keeper = k
-	return h, nil
-}
-
-// enterNew moves the calling thread into new namespaces: a network namespace
-// under the host's name, and a mount namespace whose /sys shows that network.
-func (h *Host) enterNew() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		if err == unix.EPERM {
-			return fmt.Errorf("%w: unsharing the network namespace is refused; a container needs CAP_SYS_ADMIN",
-				ErrNoRights)
-		}
-		return fmt.Errorf("unshare the network namespace: %w", err)
-	}
-	if err := netns.Bind(h.Namespace); err != nil {
-		return err
-	}
-	var err error
-	if h.netns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-		return err
-	}
-	if h.inode, err = netns.Inode(h.netns); err != nil {
-		return err
-	}
-	if h.root, err = netns.OwnMounts(); err != nil {
-		return err
-	}
-	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
-	return err
 }
 
 // Do runs f on an OS thread inside the host's network namespace, with the

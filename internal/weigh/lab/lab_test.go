@@ -417,7 +417,7 @@ func TestCloseKeepsCallersDirectory(t *testing.T) {
 	}
 }
 
-// What cannot be removed is reported, and left to the next CleanStale.
+// A mount that keeps a directory from being removed is reported, and left to the next CleanStale.
 func TestCloseReportsWhatItCannotRemove(t *testing.T) {
 	testenv.Root(t)
 	l, err := New(t.Context(), Spec{Clients: 1, Servers: 1})
@@ -496,7 +496,8 @@ func ownLabs(t *testing.T) (ids []string) {
 	}
 	for _, file := range files {
 		var record claim.Record
-		if text, err := os.ReadFile(file); err != nil || json.Unmarshal(text, &record) != nil || record.PID != os.Getpid() {
+		text, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(text, &record) != nil || record.PID != os.Getpid() {
 			continue // its owner may not have written it yet, or is gone
 		}
 		id, _, _ := strings.Cut(filepath.Base(file), ".")

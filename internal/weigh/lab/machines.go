@@ -3,8 +3,6 @@
 package lab
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/netip"
 	"sync"
@@ -62,15 +60,6 @@ func Assemble(places Places) *Lab {
 	return l
 }
 
-// far is what a lab of machines has.
-type far struct {
-	scope measure.Scope
-	close func() error
-	// meters maps a host's name to that of the host that measures the packet work of
-	// its machine.
-	meters map[string]string
-}
-
 // Far says whether the lab's hosts are machines, and not namespaces of this one.
 func (l *Lab) Far() bool { return l.far != nil }
 
@@ -86,7 +75,7 @@ func (h *Host) Executable(own string) string {
 	return own
 }
 
-// scope is what of a host's connections is the lab's: all of a namespace's.
+// scope chooses those of a host's connections that are the lab's: all of a namespace's.
 func (h *Host) scope() measure.Scope {
 	if h.lab == nil || h.lab.far == nil {
 		return measure.Scope{}
@@ -125,41 +114,4 @@ func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h 
 		return err
 	})
 	return all, err
-}
-
-// startFar runs a command on another machine.
-func (h *Host) startFar(ctx context.Context, c Command) (*Process, error) {
-	if c.Dir == "" {
-		c.Dir = h.Dir
-	}
-	p := &Process{host: h, name: c.Path, done: make(chan struct{})}
-	var err error
-	if p.far, err = h.machine.Start(ctx, c); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(p.done)
-		<-p.far.Done()
-		p.err = p.far.Wait()
-	}()
-	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
-	go func() {
-		<-p.done
-		stopAfter()
-	}()
-	return p, nil
-}
-
-// closeFar lets go of the machines.
-func (l *Lab) closeFar() error {
-	var err error
-	if l.far.close != nil {
-		err = l.far.close()
-	}
-	for _, h := range l.Hosts() {
-		h.mu.Lock()
-		h.closed = true
-		h.mu.Unlock()
-	}
-	return errors.Join(err)
 }

@@ -207,8 +207,8 @@ func prepareWaits(ctx context.Context) error {
 	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), <-done)
 }
 
-// earlierLab is what a laboratory of a version without the mount leaves when its owner dies: a lock, and a
-// name with a process in its namespace.
+// earlierLab has the remains of a laboratory of a version without the mount, whose owner has died: a lock, and a name
+// with a process in its namespace.
 type earlierLab struct {
 	id      string
 	process *exec.Cmd

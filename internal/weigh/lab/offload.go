@@ -4,7 +4,13 @@ package lab
 
 import (
 	"errors"
+	"fmt"
+	"runtime"
 
+	"github.com/safchain/ethtool"
+	"k8s.io/utils/cpuset"
+
+	"github.com/jeoul/jeoul/internal/host/cpus"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
@@ -98,4 +104,90 @@ func (l *Lab) acceptAtSwitch(on bool) error {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be
+// whole there, too.
+func (l *Lab) acceptAtRouter(on bool) error {
+	if l.Router == nil {
+		return nil
+	}
+	return l.Router.Do(func() error {
+		var errs []error
+		for _, h := range l.Balancers {
+			if on {
+				errs = append(errs, l.apply(h.GatewayPort, netdev.Offloads{}), netdev.AcceptXDP(h.GatewayPort))
+			} else {
+				errs = append(errs, netdev.AttachXDP(h.GatewayPort, -1),
+					l.apply(h.GatewayPort, netdev.Offloads{Segments: true, Checksums: true}))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// deviceQueues is the number of queues of each device, and so of cores that can
+// share a host's kernel work, unless the lab has CoreQueues. With a queueing discipline
+// more than one gets stuck (seen on 6.18): a veth with
+// GRO but without XDP gives the sign that there is room again to its peer's first
+// queue only, whichever was held back.
+const deviceQueues = 1
+
+// coreQueues says whether each core has a queue of its own.
+func (l *Lab) coreQueues() bool { return l.spec.CoreQueues || l.spec.Wire }
+
+// queues is the number of queues of each device of the lab.
+func (l *Lab) queues() int {
+	if l.coreQueues() {
+		return runtime.NumCPU()
+	}
+	return deviceQueues
+}
+
+// backQueues is the number of queues for what comes from a host to the switch.
+func (l *Lab) backQueues(h *Host) int {
+	if l.spec.BackQueues && h.role == topology.Balancer {
+		return runtime.NumCPU()
+	}
+	return l.queues()
+}
+
+// useQueues has the host send by as many queues as the lab's devices have. Its device has one
+// for each of the port's, which XDP chooses by itself, by the core: the stack must not,
+// for more than one get stuck behind a queueing discipline (see [deviceQueues]). It runs inside the host.
+func (h *Host) useQueues(l *Lab) error {
+	if l.backQueues(h) == l.queues() {
+		return nil
+	}
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("set the queues of %s: %w", h.Interface, err)
+	}
+	defer e.Close()
+	channels, err := e.GetChannels(h.Interface)
+	if err != nil {
+		return fmt.Errorf("read the queues of %s: %w", h.Interface, err)
+	}
+	channels.TxCount = uint32(l.queues())
+	if _, err := e.SetChannels(h.Interface, channels); err != nil {
+		return fmt.Errorf("set the queues of %s: %w", h.Interface, err)
+	}
+	return nil
+}
+
+// setQueues gives each core a queue of its own to send by (XPS,
+// Documentation/networking/scaling.rst). The frames of a veth's queue are worked on
+// by the core that put them there, as long as no other does: so a core's frames
+// stay on it from device to device. Frames of XDP do so by themselves. It runs
+// inside the device's namespace.
+func (l *Lab) setQueues(name string) error {
+	if l.queues() == 1 {
+		return nil
+	}
+	for cpu := range l.queues() {
+		if err := netdev.WriteSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpus.Mask(cpuset.New(cpu))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,30 +26,6 @@ const (
 	outputDelay = time.Second
 )
 
-// Command is a program to be run on a host.
-type Command struct {
-	// Path is a file, or a name to be looked up in PATH.
-	Path string
-	Args []string
-	// Env is the whole environment; nil takes the caller's.
-	Env []string
-	// Dir is the working directory; empty is the host's Dir.
-	Dir string
-	// Stdin is given to the process itself; of a terminal, its group becomes the foreground, and the
-	// caller takes that back when it has ended. nil: no input. Of namespaces of this machine only.
-	Stdin *os.File
-	// Stdout and Stderr receive the output; nil discards it. An *os.File is
-	// given to the process itself.
-	Stdout, Stderr io.Writer
-	// CPUs pins the process and its children; nil leaves them free.
-	CPUs []int
-	// Session has the process lead a session of its own, as a daemon that a machine's init has started does. A kernel
-	// that groups processes by session (sched_autogroup_enabled) shares a busy core out between groups first, so
-	// that what is compared must be in groups alike; without, the process is in the caller's. Not with a terminal
-	// as Stdin.
-	Session bool
-}
-
 // Process is a program that was started on a host.
 type Process struct {
 	host *Host
@@ -59,7 +34,7 @@ type Process struct {
 	cmd  *exec.Cmd // nil where far is not
 	far  FarProcess
 	done chan struct{}
-	// err is what Wait returns; it is set before done is closed.
+	// err is the result of Wait; it is set before done is closed.
 	err error
 
 	mu sync.Mutex
@@ -119,9 +94,8 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// deathSignal is what a process gets when this one dies. A lab of namespaces takes
-// everything along; a machine stays, and programs on it must get to take back what
-// they did to it.
+// deathSignal is the signal that a process gets when this one dies. A lab of namespaces takes everything along; a
+// machine stays, and programs on it must get to take back their changes to it.
 func (l *Lab) deathSignal() syscall.Signal {
 	if l.here != nil {
 		return syscall.SIGTERM
@@ -293,26 +267,8 @@ func (l *Lab) processes() (all []*Process) {
 	return all
 }
 
-// killAll kills all processes that were started and waits for their end.
-func (l *Lab) killAll(ctx context.Context) error {
-	processes := l.processes()
-	for _, p := range processes {
-		p.signalEnd(unix.SIGKILL)
-	}
-	var errs []error
-	for _, p := range processes {
-		select {
-		case <-p.Done():
-		case <-ctx.Done():
-			errs = append(errs, fmt.Errorf("process %d (%s on %s) does not end", p.PID(), p.cmd.Path, p.host.Name))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// CPUTime returns what the process itself has used by its CPU clock, its ended
-// threads included, and with them the packet work that ran on top of it. It is an
-// error once the process has ended.
+// CPUTime returns the CPU time of the process itself by its CPU clock, its ended threads included, and with them the
+// packet work that ran on top of it. It is an error once the process has ended.
 func (p *Process) CPUTime() (time.Duration, error) {
 	used, err := briefly(processClockTask, p.host, p.PID())
 	if err != nil {
@@ -324,3 +280,26 @@ func (p *Process) CPUTime() (time.Duration, error) {
 var processClockTask = NewTask("process-clock", func(_ context.Context, _ *Host, pid int) (time.Duration, error) {
 	return measure.ProcessClock(pid)
 })
+
+// startFar runs a command on another machine.
+func (h *Host) startFar(ctx context.Context, c Command) (*Process, error) {
+	if c.Dir == "" {
+		c.Dir = h.Dir
+	}
+	p := &Process{host: h, name: c.Path, done: make(chan struct{})}
+	var err error
+	if p.far, err = h.machine.Start(ctx, c); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(p.done)
+		<-p.far.Done()
+		p.err = p.far.Wait()
+	}()
+	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
+	go func() {
+		<-p.done
+		stopAfter()
+	}()
+	return p, nil
+}

@@ -21,7 +21,7 @@ import (
 // ownerVariable makes the test binary the owner of a lab, to be killed.
 const ownerVariable = "JEOUL_TEST_LAB_OWNER"
 
-// owned is what the owner tells of its lab.
+// owned describes the lab of an owner.
 type owned struct {
 	ID, Dir string
 	PIDs    []int

@@ -53,5 +53,5 @@ func (s *wireSwitch) plug(h *Host) error {
 // close forgets the program, which stays with the ports as long as they live.
 func (s *wireSwitch) close() error { return s.objects.Close() }
 
-// program is what a port has while nothing else is on it.
+// program is the XDP program of a port while nothing else is on it.
 func (s *wireSwitch) program() *ebpf.Program { return s.objects.LabWire }

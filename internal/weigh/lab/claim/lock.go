@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package claim has the things by which a laboratory's owner lays claim to them, and others clean up after an owner that
-// is dead: an ID with its lock, a cgroup, names of namespaces, a directory.
+// Package claim has the things by which a laboratory's owner lays claim to them, and others clean up after an owner
+// that is dead: an ID with its lock, a cgroup, names of namespaces, a directory.
 package claim
 
 import (

@@ -43,7 +43,7 @@ type Book struct {
 	Spread atomic.Bool
 }
 
-// hostUsage is what a host's ended tasks have used.
+// hostUsage is the CPU time of a host's ended tasks.
 type hostUsage struct {
 	ended   time.Duration
 	threads map[string]time.Duration

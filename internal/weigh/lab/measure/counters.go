@@ -47,7 +47,7 @@ func (d Drops) Total() uint64 {
 	return max(d.HostTransmit, d.PortReceive) + max(d.PortTransmit, d.HostReceive)
 }
 
-// Sub returns what was dropped since an earlier reading.
+// Sub returns the frames that were dropped since an earlier reading.
 func (d Drops) Sub(earlier Drops) Drops {
 	return Drops{
 		HostReceive:  d.HostReceive - earlier.HostReceive,
@@ -57,7 +57,7 @@ func (d Drops) Sub(earlier Drops) Drops {
 	}
 }
 
-// Traffic is what a host's device has received and sent since it was made.
+// Traffic counts the frames and bytes that a host's device has received and sent since it was made.
 type Traffic struct {
 	ReceivedFrames, SentFrames uint64
 	ReceivedBytes, SentBytes   uint64

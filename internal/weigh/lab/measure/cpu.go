@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package measure reads the figures of a laboratory's hosts: CPU time, packet work included, counters and sockets of network
-// namespaces, drops, and the machine beneath.
+// Package measure reads the figures of a laboratory's hosts: CPU time, packet work included, counters and sockets of
+// network namespaces, drops, and the machine beneath.
 package measure
 
 import (
@@ -28,8 +28,7 @@ type CPU struct {
 	Threads map[string]time.Duration
 }
 
-// Sub returns what was used since an earlier reading. Threads that used nothing
-// meanwhile are left out.
+// Sub returns the CPU time since an earlier reading. Threads that used none meanwhile are left out.
 func (c CPU) Sub(earlier CPU) CPU {
 	d := CPU{Total: c.Total - earlier.Total, Threads: map[string]time.Duration{}}
 	for name, t := range c.Threads {

@@ -12,8 +12,7 @@ import (
 	"github.com/prometheus/procfs"
 )
 
-// MachineStat is what a machine, of which hosts are or are a part, has done since
-// it was started.
+// MachineStat has the times and counts of a machine, of which hosts are or are a part, since it was started.
 type MachineStat struct {
 	// Boot is the kernel's number of this start of the machine (boot_id), by which
 	// hosts that share it are known.

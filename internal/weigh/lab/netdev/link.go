@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netdev sets up network devices and routes in the calling thread's network namespace, as a laboratory has them.
+// Package netdev sets up network devices and routes in the calling thread's network namespace, as a laboratory has
+// them.
 package netdev
 
 import (

@@ -18,7 +18,7 @@ const (
 	FeatureUSO = "tx-udp-segmentation"
 )
 
-// Offloads are what a device leaves to its peer.
+// Offloads are the pieces of work that a device leaves to its peer.
 type Offloads struct {
 	// Segments: TCP, and what a UDP socket writes as several datagrams, is not cut into frames
 	// (TSO, USO).

@@ -44,10 +44,10 @@ func AttachXDP(name string, fd int) error {
 	return nil
 }
 
-// ForgetHash has what comes in at a device of the calling thread's namespace lose the hash that its sender has
-// given it. A router in another machine never gets that; here it comes with the packet, is what the kernel
-// chooses a next hop by (fib_multipath_hash: l4_hash), and is another after a retransmission, so a flow that
-// meets the wrong balancer would find another one by itself.
+// ForgetHash has packets that come in at a device of the calling thread's namespace lose the hash that their sender has
+// given them. A router in another machine never gets that; here it comes with the packet, is the key by which the
+// kernel chooses a next hop (fib_multipath_hash: l4_hash), and is another after a retransmission, so a flow that meets
+// the wrong balancer would find another one by itself.
 func ForgetHash(device string) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{
 		Name: "lab_unhash", Type: ebpf.SchedCLS, License: "Dual BSD/GPL",

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package netns has the namespaces of a laboratory's hosts: threads that live in them, their names as `ip netns` has them,
-// and mount namespaces beside them, in a chroot too.
+// Package netns has the namespaces of a laboratory's hosts: threads that live in them, their names as `ip netns` has
+// them, and mount namespaces beside them, in a chroot too.
 package netns
 
 import (

@@ -93,8 +93,7 @@ var listenerSysctls = []Setting{
 	{"net.ipv4.tcp_max_tw_buckets", "1500000", false},
 }
 
-// SysctlsOf returns what a host of a role gets, in order; with kernels, only what
-// keeps it quiet.
+// SysctlsOf returns the settings of a host of a role, in order; with kernels, only those that keep it quiet.
 func SysctlsOf(r Role, kernels bool) []Setting {
 	if r == Switch {
 		return switchSysctls
