@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestFailsOpen compares program and model while the program stands aside, and before and after:
-// what is for a VIP is left to the kernel, and replies go on.
+// TestFailsOpen compares program and model while the program fails open, and before and after: packets for a VIP are
+// left to the kernel, and replies go on.
 func TestFailsOpen(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := allKinds()
@@ -68,8 +68,8 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 	})
 }
 
-// TestOrphanFailsOpen lets a kept data plane go: after its time it stands aside, by the kernel
-// alone, and no more once another process moves its clock or has taken it over.
+// TestOrphanFailsOpen leaves a kept data plane: after its time it fails open, by the kernel alone, and no more once
+// another process moves its clock or has taken it over.
 func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
@@ -129,7 +129,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 	})
 }
 
-// TestWatchEnds takes away what a watch is kept by, and finds that it has looked for the last time.
+// TestWatchEnds removes the handles and pins that keep a watch: its timer stops.
 func TestWatchEnds(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

@@ -25,7 +25,7 @@ func testFlow(n int) objects.XDPFlow {
 func always(*objects.XDPFlow, objects.XDPFlowState, uint32) bool { return true }
 func never(*objects.XDPFlow, objects.XDPFlowState, uint32) bool  { return false }
 
-// tableModel is a table of flows beside what should be in it.
+// tableModel is a table of flows beside its expected contents.
 type tableModel struct {
 	table *Table
 	known map[int]objects.XDPFlowState

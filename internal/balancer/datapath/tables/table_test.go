@@ -14,7 +14,7 @@ import (
 // largeTable is a prime of more slots than are filled anew for each change.
 const largeTable = 131_101
 
-// ownersOf returns whom each slot of a table leads to.
+// ownersOf returns the backend of each slot of a table.
 func (t *Table) ownersOf() []netip.AddrPort {
 	owners := make([]netip.AddrPort, len(t.Slots))
 	for slot, member := range t.Slots {
