@@ -103,7 +103,7 @@ type Watch struct {
 	All      bool     `query:"all" doc:"True: the backends of all services are sent"`
 }
 
-// session is who the API takes a client for, and which balancer answers.
+// session is the name and role that a client has, and the balancer that answers.
 type session struct {
 	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
 	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"The client's permissions; each role includes those before it"`

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/health"
 )
 
-// Target is whom a check asks.
+// Target is the destination of a check.
 type Target struct {
 	// Remote is the VIP and the port that sockets connect to, and Mark the mark of their packets.
 	Remote netip.AddrPort

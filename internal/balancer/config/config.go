@@ -75,7 +75,7 @@ const FileOwner = "file"
 type Metrics struct {
 	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
 	Listen netip.AddrPort
-	// Backends is up to how many backends, of all services, each has series of its own.
+	// Backends is the number of backends, of all services, up to which each has series of its own.
 	Backends uint32
 }
 
@@ -121,7 +121,7 @@ type API struct {
 	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
 	// accepted.
 	ClientCA string
-	// Clients are who has which role by certificate; the first that fits counts.
+	// Clients are the subjects of client certificates with their roles; the first that fits counts.
 	Clients []APIClient
 }
 

@@ -102,7 +102,7 @@ func (o operation) lost() string {
 	return o.changes[0].lost
 }
 
-// operate is in the loop.
+// operate is Operate's part in the loop.
 func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Undo {
 		done, err := r.undo(order)
@@ -290,7 +290,7 @@ func untilText(deadline time.Time) string {
 	return ", until " + deadline.Format(time.DateTime)
 }
 
-// errNothing is for an operation that has nothing to change on a backend.
+// errNothing is the error of an operation that has nothing to change on a backend.
 var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
 // laidOver returns the overlay of a configured backend after the operation.

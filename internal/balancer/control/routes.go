@@ -49,7 +49,7 @@ type routes struct {
 	drained *savedDrain
 }
 
-// savedDrain is who has drained the balancer; At is of the wall clock of Clock.
+// savedDrain is the saved drain of the balancer; At is by the wall clock of Clock.
 type savedDrain struct {
 	By    string        `json:"by"`
 	At    time.Time     `json:"at"`
@@ -197,7 +197,7 @@ func (r *routes) arm(v *view.View) {
 	}
 }
 
-// recall reads who has drained the balancer.
+// recall reads the saved drain of the balancer.
 func (r *routes) recall() error {
 	if r.opt.Drained == nil {
 		return nil
@@ -221,7 +221,7 @@ func (r *routes) set(drained *savedDrain) {
 	r.mu.Unlock()
 }
 
-// save keeps who has drained the balancer, over restarts.
+// save keeps the drain of the balancer over restarts.
 func (r *routes) save(drained *savedDrain) error {
 	if r.opt.Drained == nil {
 		return nil
@@ -242,7 +242,7 @@ func (r *routes) save(drained *savedDrain) error {
 	return nil
 }
 
-// drain is in the loop.
+// drain is Drain's part in the loop.
 func (r *routes) drain(drain bool, by string) error {
 	v := r.view
 	switch {

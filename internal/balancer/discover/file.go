@@ -37,7 +37,7 @@ const (
 	maxFile = 8 << 20
 )
 
-// errWriting is for a file that a program has open for writing.
+// errWriting is the error of a file that a program has open for writing.
 var errWriting = errors.New("is open for writing")
 
 // file follows a list of backends that another program writes.

@@ -18,7 +18,7 @@ import (
 var (
 	// ErrDamaged: the bytes read are no message of this version.
 	ErrDamaged = errors.New("the message is damaged")
-	// ErrStranger: who is at the other end has not the members' key.
+	// ErrStranger: the other end does not have the members' key.
 	ErrStranger = errors.New("not a member: it has another key")
 	// ErrVersion: the other end speaks another version.
 	ErrVersion = errors.New("a member of another version of jeoul")

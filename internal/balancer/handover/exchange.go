@@ -37,7 +37,7 @@ type DataPlane interface {
 	RetryMissed() (bool, error)
 }
 
-// Group is who the members are.
+// Group lists the members.
 type Group interface {
 	// Peers are the other members that are reached now, each at the address where it takes flows.
 	Peers() []lb.Peer
@@ -382,5 +382,5 @@ func (e *Exchange) shake(conn *tls.Conn) (string, error) {
 	return name, err
 }
 
-// shakeTimeout is for how long the other end may say nothing at first.
+// shakeTimeout bounds the TLS handshake and the first message.
 const shakeTimeout = 10 * time.Second

@@ -140,7 +140,7 @@ func (m *memory) lack(lacks bool) {
 	m.lacks = lacks
 }
 
-// group is who the members are, as a test says.
+// group is the list of members, as a test sets it.
 type group struct {
 	mu      sync.Mutex
 	peers   []lb.Peer

@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// hurried is for how long after a Flush all flows are looked at each time, and not a part of them: its caller is
-	// about to have packets go elsewhere, and flows begin until they do.
+	// hurried is the time after a Flush in which all flows are looked at each time, and not a part of them: its caller
+	// is about to have packets go elsewhere, and flows begin until they do.
 	hurried = 2 * time.Second
 	// flushEvery is how often it is looked whether peers have come by.
 	flushEvery = 2 * time.Millisecond

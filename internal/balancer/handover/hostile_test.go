@@ -117,8 +117,8 @@ func TestPeerLetGo(t *testing.T) {
 	})
 }
 
-// TestAnotherMembersName: who has the key and the name of a member that is elsewhere is refused, and that member goes
-// on.
+// TestAnotherMembersName: a host with the key and the name of a member that is elsewhere is refused, and that member
+// goes on.
 func TestAnotherMembersName(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) { o.Refused = refused.note })

@@ -31,7 +31,7 @@ type Starter interface {
 // Endpoint is the destination of a check.
 type Endpoint struct {
 	Via lb.Via
-	// Backend is whose way to take, with lb.ViaVIP.
+	// Backend is the backend whose way to take, with lb.ViaVIP.
 	Backend lb.BackendKey
 	// Address and Port are where the answer must come from: of the VIP, or of the backend.
 	Address netip.Addr

@@ -45,7 +45,7 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 	return e
 }
 
-// confirmed is by when a verdict is confirmed: the first check, and two more.
+// confirmed is the time by which a verdict is confirmed: the first check, and two more.
 const confirmed = firstWithin + 2*hurry + 10*time.Millisecond
 
 // TestConfirms: where no process asked for longer than the interval, a backend's change of state is found soon after

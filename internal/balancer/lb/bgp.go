@@ -64,7 +64,7 @@ type BGPPeer struct {
 	Multihop uint8 `json:"multihop,omitempty"`
 	// BFD is how the way to the router is watched.
 	BFD BFD `json:"bfd,omitzero"`
-	// HoldTime is after how long a silence the session ends.
+	// HoldTime is the time of silence after which the session ends.
 	HoldTime time.Duration `json:"hold_time"`
 	// LocalAddress is the source address of the session; invalid: the one by the routing table.
 	LocalAddress netip.Addr `json:"local_address,omitzero"`

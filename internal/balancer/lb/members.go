@@ -43,7 +43,7 @@ type Taker struct {
 	Weight   uint32
 }
 
-// MaxTakers is up to how many backends of a service are compared one by one.
+// MaxTakers is the number of backends of a service up to which they are compared one by one.
 const MaxTakers = 64
 
 // Peer is another member that is reached now.

@@ -22,7 +22,7 @@ type State struct {
 	Services []RoutedService
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
-	// Hairpin is which clients of mode NAT are served through full NAT, and from which ports.
+	// Hairpin has the clients of mode NAT that are served through full NAT, and the ports for that.
 	Hairpin Hairpin
 	// Interfaces are the names of those that packets are to be taken on, each once; none means where they are, and at
 	// first the interfaces that the data plane was opened with.

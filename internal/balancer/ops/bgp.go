@@ -21,7 +21,7 @@ type BGP struct {
 	SpeakerPID int `json:"speaker_pid"`
 	// Problem says why the announced routes may differ from the wanted ones; empty if they do not.
 	Problem string `json:"problem,omitempty"`
-	// Drained is who has taken this balancer out of every anycast; absent where it is in.
+	// Drained is the drain by which this balancer is out of every anycast; absent where there is none.
 	Drained *BalancerDrained `json:"drained,omitempty"`
 	VIPs    []AnnouncedVIP   `json:"vips"`
 	// Pool are the addresses of full NAT that are announced; absent where the pool is not divided among members.

@@ -134,9 +134,9 @@ func (p *Paths) hear() (changed bool) {
 }
 
 // narrowed keeps an error's MTU, if it quotes a packet as we send it: from the address that we would use, to a watched
-// address, larger than that MTU, and not larger than the path was known to take. That leaves who knows both ends of a
-// tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's (RFC 5927
-// section 7).
+// address, larger than that MTU, and not larger than the path was known to take. That leaves a host that knows both
+// ends of a tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's
+// (RFC 5927 section 7).
 func (p *Paths) narrowed(q quoted, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 )
 
-// errClosed is for a caller's mistake, not for a caller's test.
+// errClosed is the error of a caller's mistake, not for a caller's test.
 var errClosed = errors.New("used after Close")
 
 // Entry is the known path to an address.

@@ -102,7 +102,7 @@ func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	if err := e.unfinished(c.rendering); err != nil {
 		return err
 	}
-	// Half of a change would be neither: from here on it is finished, whatever becomes of the one who has asked.
+	// Half of a change would be neither: from here on it is finished, even if the caller is gone.
 	ctx = context.WithoutCancel(ctx)
 	if err := e.run(ctx, commands); err != nil {
 		e.log.Info("HAProxy does not take a change at its socket: reloading it", "because", err)

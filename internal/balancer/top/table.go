@@ -112,7 +112,7 @@ func containsAll(text string, wanted []string) bool {
 // gap is between columns.
 const gap = 2
 
-// layout is which columns are shown, and how wide.
+// layout is the columns that are shown, with their widths.
 type layout struct {
 	columns []column
 	widths  []int

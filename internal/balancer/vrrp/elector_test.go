@@ -146,8 +146,8 @@ func (n *numbered) close() error {
 	return nil
 }
 
-// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are
-// active.
+// TestElector: a balancer that is to take part holds nothing before it is active, gives the VIPs up in order, and
+// reports when two are active.
 func TestElector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		starts := shared

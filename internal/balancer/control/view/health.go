@@ -95,7 +95,7 @@ const (
 	Panicked
 )
 
-// Selection is which backends of a service take new flows, and out of how many.
+// Selection is the set of a service's backends that take new flows, with the numbers that it was selected by.
 type Selection struct {
 	Serving
 	// onBackups: the backups are among them.

@@ -209,7 +209,7 @@ func (c *conn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(c.to)
 }
 
-// LocalAddr is of no consequence to any of the protocols.
+// LocalAddr returns no real address: none of the protocols uses it.
 func (c *conn) LocalAddr() net.Addr { return &net.TCPAddr{} }
 
 // bare takes the path off an error of a file's.

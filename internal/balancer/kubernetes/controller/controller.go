@@ -35,7 +35,7 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// ReasonRefused is why a Service is not served that the balancer's configuration does not allow.
+// ReasonRefused is the reason of a Service that the balancer's configuration does not allow.
 const ReasonRefused = "RefusedByBalancer"
 
 // Options are the settings and parts of a controller.

@@ -23,7 +23,7 @@ import (
 // DefaultClass is the spec.loadBalancerClass of the Services that are served.
 const DefaultClass = "jeoul.io/balancer"
 
-// FieldManager is who a status is written by, as metadata.managedFields has it.
+// FieldManager is the writer of a status in metadata.managedFields.
 const FieldManager = "jeoul-kubernetes"
 
 // Settings are the settings for all Services.
@@ -73,7 +73,7 @@ func (v Verdict) Equal(o Verdict) bool {
 		slices.Equal(v.Unassigned, o.Unassigned) && slices.Equal(v.Problems, o.Problems)
 }
 
-// Problem is why a Service is not served as it asks.
+// Problem is the reason for which a Service is not served as it asks.
 type Problem struct {
 	// Reason is a word in CamelCase.
 	Reason string
@@ -105,7 +105,7 @@ type Picture struct {
 	// Services, in the same order.
 	Services []lb.Service
 	Owners   []string
-	// Verdicts are by "namespace/name": of each Service that is ours, or seems to be meant to be.
+	// Verdicts are the verdicts by "namespace/name": of each Service that is ours, or seems to be meant to be.
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
