@@ -50,6 +50,7 @@ func WriteSys(device, attribute, value string) error {
 	return nil
 }
 
+// Up puts a device up.
 func Up(name string) error {
 	link, err := netlink.LinkByName(name)
 	if err == nil {
