@@ -274,7 +274,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
-#if !CTX_HASTENS && !defined(TRACED)
+#if !CTX_SHORTCUT && !defined(TRACED)
 	if (!*service && has_ports(&packet) && !packet.fragment && whole(ctx, &packet)) {
 		outcome = reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
 		if (outcome != OUTCOME_NONE)

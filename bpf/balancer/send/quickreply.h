@@ -107,6 +107,6 @@ static __always_inline enum outcome reply_on_fast_path(ctx_t *ctx, void *generat
 		return changes_flow(packet) ? OUTCOME_NONE : return_from_pool(ctx, at, egress);
 	if (!has_mode(MODE_NAT))
 		return OUTCOME_NONE;
-	return CTX_HASTENS || !ipv6 ? reply_from_endpoint(ctx, generation, packet, ipv6, egress) :
+	return CTX_SHORTCUT || !ipv6 ? reply_from_endpoint(ctx, generation, packet, ipv6, egress) :
 				      return_from_endpoint(ctx, at, egress);
 }

@@ -946,7 +946,7 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	b.send(1000, "S", "A")
 	told := b.changed()
-	here := a.here()
+	here := a.flowDestination()
 	here.Meanwhile = func() { a.send(1001, "S") }
 	if taken := flowsync.Take(a.Exchange, here, told); taken.Taken != 1 {
 		t.Fatalf("the flow is not taken: %v", taken)

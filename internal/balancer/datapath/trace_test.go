@@ -64,7 +64,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
-		e, err := tracing.NewExplainer(r.datapath.questioned())
+		e, err := tracing.NewExplainer(r.datapath.explainInput())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -161,7 +161,7 @@ func TestExplainAgrees(t *testing.T) {
 	const packets, contentsEvery = 800, 200
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
-		e, err := tracing.NewExplainer(r.datapath.questioned())
+		e, err := tracing.NewExplainer(r.datapath.explainInput())
 		if err != nil {
 			t.Fatal(err)
 		}

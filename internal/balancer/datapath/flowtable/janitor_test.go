@@ -136,17 +136,17 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 				}
 			}
 			h.Pass(0)
-			if got := h.Met().Backends[4].Held; got != want {
+			if got := h.Presence().Backends[4].Held; got != want {
 				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
 			}
 		}
 		h.open(h.input.Flows, houseFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
 		h.Pass(0)
-		if got := h.Met().Backends; got[4].Held != want || got[1].Held != 0 {
+		if got := h.Presence().Backends; got[4].Held != want || got[1].Held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
 		}
 		h.Pass(lb.DefaultTimeouts.Established)
-		if got := h.Met().Backends[4].Held; got != 0 {
+		if got := h.Presence().Backends[4].Held; got != 0 {
 			t.Errorf("%d ports are held after all flows have been forgotten", got)
 		}
 	}

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The shortest path of a packet, for the hook where it pays (CTX_HASTENS). Include after one of the ctx_*.h headers. */
+/* The shortest path of a packet, for the hook where that pays (CTX_SHORTCUT). Include after one of the ctx_*.h
+ * headers. */
 #pragma once
 
 #include "count.h"
@@ -11,13 +12,13 @@
 #include "send/quickreply.h"
 #include "link.h"
 
-#if CTX_HASTENS
+#if CTX_SHORTCUT
 
 /* The modes whose packets can take it. */
-#define HASTENED_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
+#define SHORTCUT_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
 
-/* hasten_by sends a packet to the backend that was chosen, if there is one. */
-static __always_inline enum outcome hasten_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
+/* shortcut_by sends a packet to the chosen backend, if there is one. */
+static __always_inline enum outcome shortcut_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
 					      const struct decision *decision, void *frame)
 {
 	if (!decision->backend || leaves(decision->backend->interface))
@@ -25,8 +26,8 @@ static __always_inline enum outcome hasten_by(ctx_t *ctx, const struct packet *p
 	return send_here(ctx, packet, decision, frame, ipv6, false);
 }
 
-/* hasten_known sends a packet of a flow that is proven and goes on. */
-static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
+/* shortcut_known sends a packet of a flow that is proven and goes on. */
+static __always_inline enum outcome shortcut_known(ctx_t *ctx, void *generation,
 						 const struct packet *packet, bool ipv6,
 						 struct decision *decision, void *frame)
 {
@@ -38,11 +39,11 @@ static __always_inline enum outcome hasten_known(ctx_t *ctx, void *generation,
 	if (decision->backend && sends_midstream(decision, flow))
 		return send_from_pool(ctx, flow, decision->backend,
 				      midstream_at(sizeof(struct ethhdr), ipv6));
-	return hasten_by(ctx, packet, ipv6, decision, frame);
+	return shortcut_by(ctx, packet, ipv6, decision, frame);
 }
 
-/* hastens says whether packets of a service can take the shortest path. */
-static __always_inline bool hastens(const struct service *service)
+/* has_shortcut says whether packets of a service can take the shortest path. */
+static __always_inline bool has_shortcut(const struct service *service)
 {
 	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
 		return !service->mss;
@@ -50,11 +51,11 @@ static __always_inline bool hastens(const struct service *service)
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 
-/* hasten sends a packet on by a path that is so short that the compiler has registers for all of it: a plain packet, of
+/* shortcut sends a packet by a path that is so short that the compiler has registers for all of it: a plain packet, of
  * a flow without an entry, or of a proven one that goes on, for a service that only readdresses it, or such a service's
  * reply. Both choices have a copy of the code that sends: one for both would keep each in registers beside the other.
  * Any other packet it leaves unchanged to balance(), which also notes the reasons: OUTCOME_NONE. */
-static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ipv6,
+static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool ipv6,
 					   __u32 *egress)
 {
 	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
@@ -75,33 +76,33 @@ static __always_inline enum outcome hasten(ctx_t *ctx, void *generation, bool ip
 	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
 	if (!service)
 		return reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
-	if (!hastens(service) || !service->table_size || asks_more(service, &packet, ipv6))
+	if (!has_shortcut(service) || !service->table_size || asks_more(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
 	/* Registers go to what follows: a lookup of the flow needs many anyhow. */
 	if (__builtin_expect(service->flags & SERVICE_ASKS, 0))
-		return hasten_known(ctx, generation, &packet, ipv6, &decision, data);
+		return shortcut_known(ctx, generation, &packet, ipv6, &decision, data);
 	if (!choose_by_hash(generation, &packet, &decision))
 		return OUTCOME_NONE;
-	return hasten_by(ctx, &packet, ipv6, &decision, data);
+	return shortcut_by(ctx, &packet, ipv6, &decision, data);
 }
 
 #endif
 
-/* hastened tries the fast path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced programs
- * always take balance(), which notes the reasons. */
-static __always_inline enum outcome hastened(ctx_t *ctx, void *generation, __u32 *egress)
+/* take_shortcut tries the shortest path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced
+ * programs always take balance(), which notes the reasons. */
+static __always_inline enum outcome take_shortcut(ctx_t *ctx, void *generation, __u32 *egress)
 {
 	enum outcome outcome = OUTCOME_NONE;
-#if CTX_HASTENS && !defined(TRACED)
+#if CTX_SHORTCUT && !defined(TRACED)
 	__be16 type;
 	__u32 tag;
 
-	if ((loaded.modes & HASTENED_MODES) &&
+	if ((loaded.modes & SHORTCUT_MODES) &&
 	    parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, false, &type,
 			   &tag) == OUTCOME_NONE)
-		outcome = type == bpf_htons(ETH_P_IP) ? hasten(ctx, generation, false, egress) :
-							hasten(ctx, generation, true, egress);
+		outcome = type == bpf_htons(ETH_P_IP) ? shortcut(ctx, generation, false, egress) :
+							shortcut(ctx, generation, true, egress);
 	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them anew before each
 	 * of the tests. */
 	asm("" : "+r"(outcome));
