@@ -95,6 +95,7 @@ finding "what programs share knows none of them" "$(
 
 "$go" run ./scripts/filedeps -limits scripts/filedeps/limits.txt ./... || failed=yes
 "$go" run ./scripts/columns "${go_files[@]}" "${c_files[@]}" || failed=yes
+"$go" run ./scripts/functions "${go_files[@]}" || failed=yes
 "$go" run ./scripts/lexicon CONTRIBUTING.md scripts/lexicon/allowed.txt scripts/lexicon/headless.txt \
 	"${go_files[@]}" "${c_files[@]}" || failed=yes
 "$go" vet ./... || failed=yes

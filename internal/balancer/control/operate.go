@@ -168,6 +168,12 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if len(op.changes) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
 	}
+	return r.performChanges(op, overlays, ejected)
+}
+
+// performChanges brings the overlays of an operation about, and ends the ejections of the backends that it enables.
+func (r *operator) performChanges(op operation, overlays map[view.BackendName]view.Overlay,
+	ejected []view.Use) (ops.Operation, error) {
 	shown, err := r.perform(op, overlays)
 	if err == nil && len(ejected) > 0 {
 		readmitted, err := r.endEjections(op, ejected)

@@ -149,6 +149,14 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return err
 	}
 	c.SettleIn(homes)
+	d.changeOver(c, ports, made, next, &flows, local)
+	return nil
+}
+
+// changeOver goes on with the programs, maps and sockets of a new generation, which packets find already, and ends
+// those of the one before.
+func (d *Datapath) changeOver(c *generation.Revision, ports []attach.Port, made *loader.Programs,
+	next *sharedmaps.Maps, flows *sharedmaps.Move, local *localsockets.Change) {
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
@@ -175,7 +183,6 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		d.expiring = true
 		go d.runJanitor()
 	}
-	return nil
 }
 
 // load loads a generation, and pins it.
