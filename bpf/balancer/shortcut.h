@@ -79,7 +79,7 @@ static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool 
 	if (!has_shortcut(service) || !service->table_size || asks_more(service, &packet, ipv6))
 		return OUTCOME_NONE;
 	decide_by(service, &packet, &decision);
-	/* Registers go to what follows: a lookup of the flow needs many anyhow. */
+	/* Registers are kept for the code that follows: a lookup of the flow needs many anyhow. */
 	if (__builtin_expect(service->flags & SERVICE_ASKS, 0))
 		return shortcut_known(ctx, generation, &packet, ipv6, &decision, data);
 	if (!choose_by_hash(generation, &packet, &decision))

@@ -88,7 +88,7 @@ func TestExceptions(t *testing.T) {
 	})
 }
 
-// elementsOf counts what is in a map.
+// elementsOf counts the elements of a map.
 func elementsOf(t *testing.T, m *ebpf.Map) (n int) {
 	t.Helper()
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())

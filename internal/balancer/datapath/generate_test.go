@@ -69,7 +69,7 @@ func (g *generator) anyService() *lb.RoutedService {
 	return &g.model.state.Services[g.IntN(len(g.model.state.Services))]
 }
 
-// size of a payload: mostly small, sometimes around what a path takes.
+// size of a payload: mostly small, sometimes around a path's MTU.
 func (g *generator) size() int {
 	switch g.IntN(8) {
 	case 0:

@@ -107,7 +107,7 @@ func (k *kept) openWith(state lb.State) (*Datapath, error) {
 	return d, nil
 }
 
-// adopt opens a datapath that must take over what another has left.
+// adopt opens a datapath that must take over another one's data plane.
 func (k *kept) adopt() (*Datapath, error) {
 	d, err := k.open()
 	if err == nil && !d.Adopted() {
@@ -210,8 +210,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptAfterKill takes over what a process has left that was killed in the middle of a
-// change, at each step: the state before it or after it is there, whole.
+// TestKeptAfterKill takes over the data plane of a process that was killed in the middle of a change, at each step: the
+// state before it or after it is there, whole.
 func TestKeptAfterKill(t *testing.T) {
 	testenv.Root(t)
 	more := func() lb.State {

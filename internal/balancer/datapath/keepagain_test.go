@@ -20,7 +20,7 @@ import (
 // bpfRoot is where hosts have a bpf file system.
 const bpfRoot = "/sys/fs/bpf"
 
-// mountBPF mounts a new bpf file system there, over what there is.
+// mountBPF mounts a new bpf file system there, over the present one.
 func mountBPF() error { return unix.Mount("bpf", bpfRoot, "bpf", 0, "mode=0700") }
 
 // unmountBPF takes it away, though files in it are open.

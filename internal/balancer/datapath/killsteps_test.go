@@ -24,10 +24,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
 
-// TestKilledAtEachStep kills a process at each step of what it may be doing to a data plane that is kept: at each
-// system call whose effect outlives it. The next process finds the state before or after it and goes on from there, and
-// packets are sent meanwhile, of which none is lost. When that process stops, nothing is left. In libxdp's dispatcher
-// it does so alone and beside programs of others, which see every packet meanwhile and are left at the end.
+// TestKilledAtEachStep kills a process at each step of each change to a kept data plane: at each system call whose
+// effect outlives it. The next process finds the state before or after it and goes on from there, and packets are sent
+// meanwhile, of which none is lost. When that process stops, nothing is left. In libxdp's dispatcher it does so alone
+// and beside programs of others, which see every packet meanwhile and are left at the end.
 //
 // Some stories are taken at random and a step of each, and every step of all with
 // JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).

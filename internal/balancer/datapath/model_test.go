@@ -30,8 +30,8 @@ type model struct {
 	insight
 	// ingress is the index of the interface that packets come in on.
 	ingress int
-	// tags: a VLAN tag is in the frame. Before TC, the kernel takes it out and keeps
-	// it aside; what a test run has in the frame is a second one then.
+	// tags: a VLAN tag is in the frame. Before TC, the kernel moves it into metadata; one in the frame of a test run is
+	// a second one then.
 	tags bool
 	// gso: the kernel will cut TCP packets into segments that fit.
 	gso bool
@@ -187,8 +187,8 @@ const firstClock = 0xffffffff - 100_000
 // modelEpoch is the time at which each test begins.
 var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// apply changes the configuration; flows, turns and fragments stay, but for those
-// of what leaves.
+// apply changes the configuration; flows, turns and fragments stay, except those of services and backends that are
+// removed.
 func (m *model) apply(state lb.State) error {
 	m.state, m.stale = state, true
 	previous, before := m.services, m.endpoints

@@ -90,7 +90,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// In the old order: what the other build calls them is their neighbour's name.
+		// In the old order: the other build has them under their neighbour's name.
 		const one, other = objects.XDPOutcomeOUTCOME_DROPPED_MALFORMED, objects.XDPOutcomeOUTCOME_DROPPED_FRAGMENT
 		count := func(m *ebpf.Map, o objects.XDPOutcome, n uint64) {
 			t.Helper()

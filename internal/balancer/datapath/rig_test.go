@@ -109,8 +109,8 @@ func freshRig(t *testing.T, hook lb.Hook) *rig {
 	return newRig(t, hook, allModes())
 }
 
-// commonRigs are those with the state of allModes, by hook: the kernel takes its
-// time to verify a program, and most tests do not mind what others have sent.
+// commonRigs are those with the state of allModes, by hook: the kernel takes its time to verify a program, and most
+// tests do not mind other tests' packets.
 var commonRigs = map[lb.Hook]*rig{}
 
 // commonRig returns the rig that tests share, one after the other.

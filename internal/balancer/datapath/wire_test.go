@@ -215,7 +215,7 @@ func (w *wires) ready(t *testing.T, wire, timeout int) bool {
 	}
 }
 
-// drain throws away what came: a socket whose buffer is full takes no more.
+// drain discards received frames: a socket whose buffer is full takes no more.
 func (w *wires) drain(t *testing.T, wire int) {
 	t.Helper()
 	for w.ready(t, wire, 100) {

@@ -85,7 +85,7 @@ func (m *tableModel) check(t *testing.T) {
 	}
 }
 
-// TestFlowTable fills and empties tables at random, beyond what they can hold.
+// TestFlowTable fills and empties tables at random, beyond their capacity.
 func TestFlowTable(t *testing.T) {
 	for _, limit := range []uint32{1, 5, 40, 400} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {

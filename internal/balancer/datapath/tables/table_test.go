@@ -35,8 +35,8 @@ func buildAfter(t *testing.T, s *lb.RoutedService, was *Table) *Table {
 	return made
 }
 
-// TestLargeTables takes backends of a large table out and in again: only their slots move, to
-// others, and what has happened before does not matter.
+// TestLargeTables takes backends of a large table out and in again: only their slots move, to others, and the order of
+// earlier changes does not matter.
 func TestLargeTables(t *testing.T) {
 	away := map[string]func(s *lb.RoutedService, i int){
 		"down": func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },

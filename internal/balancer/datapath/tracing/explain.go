@@ -138,7 +138,7 @@ func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
 		return packet, err
 	}
-	// All of it, and not just what a record holds.
+	// The whole packet, and not just the part in a record.
 	packet.Leaves = trace.Describe(out)
 	packet.Changes = trace.Compare(trace.Describe(frame), packet.Leaves)
 	return packet, nil
