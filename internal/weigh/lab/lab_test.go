@@ -336,7 +336,7 @@ func TestBadSpec(t *testing.T) {
 	}
 }
 
-// remains lists what there still is of a lab.
+// remains lists the remains of a lab.
 func remains(t *testing.T, id, dir string) (left []string) {
 	t.Helper()
 	names, err := filepath.Glob(filepath.Join(netns.NamesDir, netns.NamePrefix(id)+"*"))

@@ -256,7 +256,7 @@ func coverByBind(*earlierLab) error {
 	return unix.Mount("/run/netns", netns.NamesDir, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// removeUpper does what an earlier version did to remove its name, once it had killed what ran there.
+// removeUpper removes a lab's name as an earlier version did, once it had killed the processes that ran there.
 func removeUpper(l *earlierLab) error {
 	if err := l.process.Process.Kill(); err != nil {
 		return err

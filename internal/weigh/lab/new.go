@@ -15,9 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// New removes what dead labs left, then builds one. It returns ErrNoRights or
-// ErrSpec, or what failed; when it fails, or ctx ends meanwhile, it has removed
-// whatever it made.
+// New removes the remains of dead labs, then builds one. It returns ErrNoRights or ErrSpec, or the error of the step
+// that failed; when it fails, or ctx ends meanwhile, it has removed whatever it made.
 func New(ctx context.Context, spec Spec) (*Lab, error) {
 	if err := check(spec); err != nil {
 		return nil, err

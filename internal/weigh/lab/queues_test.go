@@ -91,8 +91,8 @@ func sendFrom(t *testing.T, h *Host, cpu int, to netip.AddrPort, datagrams int) 
 	}
 }
 
-// queueFrames counts what came into each queue of the host's device. A veth counts
-// so only for XDP, so it is given a program.
+// queueFrames counts the frames that came into each queue of the host's device. A veth counts so only for XDP, so it is
+// given a program.
 func queueFrames(t *testing.T, h *Host) []uint64 {
 	t.Helper()
 	counts := make([]uint64, runtime.NumCPU())

@@ -14,9 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
-// RouteThrough routes what a host sends to a range of addresses, which no host in
-// the lab has, through another host; or takes that back. The range is of the
-// half of the lab's addresses that is on no segment, such as 198.19.0.0/16, or is
+// RouteThrough routes a host's packets to a range of addresses, which no host in the lab has, through another host; or
+// takes that back. The range is of the half of the lab's addresses that is on no segment, such as 198.19.0.0/16, or is
 // more specific than the segment.
 func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
 	err := h.Do(func() error {

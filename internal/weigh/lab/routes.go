@@ -36,9 +36,8 @@ func (l *Lab) Forward(on bool) error {
 	return nil
 }
 
-// DetourReplies routes what servers send to clients through the balancer, or
-// takes that back. It is what a balancer that rewrites addresses needs of them.
-// Containers answer by their bridge, and so by the balancer, in any case.
+// DetourReplies routes servers' packets to clients through the balancer, or takes that back. A balancer that rewrites
+// addresses needs that of them. Containers answer by their bridge, and so by the balancer, in any case.
 func (l *Lab) DetourReplies(on bool) error {
 	if l.spec.Containers {
 		return nil
@@ -46,20 +45,19 @@ func (l *Lab) DetourReplies(on bool) error {
 	return l.detour(l.Servers, l.addressesOf(topology.Client), on)
 }
 
-// DetourRequests routes what clients send to the servers' own addresses through
-// the balancer, or takes that back.
+// DetourRequests routes clients' packets to the servers' own addresses through the balancer, or takes that back.
 func (l *Lab) DetourRequests(on bool) error {
 	return l.detour(l.Clients, l.addressesOf(topology.Server), on)
 }
 
-// DetourVIP routes what clients send to an IPv4 VIP through the balancer, which need
-// not have it, or, where there are several, through their router; or takes that back.
+// DetourVIP routes clients' packets to an IPv4 VIP through the balancer, which need not have it, or, where there are
+// several, through their router; or takes that back.
 func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
 	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
 }
 
-// DetourPool routes what servers send to addresses of full NAT through the router of several balancers, whose routes
-// say which of them gets it, instead of to the neighbour that has the address; or takes that back.
+// DetourPool routes servers' packets to addresses of full NAT through the router of several balancers, whose routes say
+// which of them gets it, instead of to the neighbour that has the address; or takes that back.
 func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
 	var to []netip.Prefix
 	for _, address := range pool {

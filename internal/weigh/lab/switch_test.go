@@ -35,7 +35,7 @@ func TestSwitchForwardsPastTheBridge(t *testing.T) {
 	l.fastPath = nil
 }
 
-// portPackets counts what the switch sent to a host.
+// portPackets counts the packets that the switch sent to a host.
 func portPackets(t *testing.T, l *Lab, h *Host) (sent uint64) {
 	t.Helper()
 	err := l.Switch.Do(func() error {

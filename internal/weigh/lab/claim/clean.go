@@ -23,9 +23,8 @@ const Bound = 5 * time.Second
 // pollInterval is how often a condition that the kernel brings about is looked at.
 const pollInterval = 5 * time.Millisecond
 
-// Clean removes what labs left whose owner is dead: processes, namespaces,
-// mounts, directories, and at last the lock. It returns the IDs of those labs.
-// Labs that live, and everything else, are left alone.
+// Clean removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last the
+// lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
 func Clean(ctx context.Context) (removed []string, err error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*"+suffix))
 	if err != nil {

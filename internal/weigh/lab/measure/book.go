@@ -91,7 +91,7 @@ func (b *Book) Started(p Process, start func() error) error {
 	return nil
 }
 
-// Ended books what a process, which is not yet reaped, has used in all.
+// Ended books the whole CPU time of a process that is not yet reaped.
 func (b *Book) Ended(p Process, used time.Duration) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -131,8 +131,7 @@ func (b *Book) Read(hosts []Host) (map[string]CPU, error) {
 	return result, nil
 }
 
-// ProcessTimes reads what the hosts' processes have used, with the packet work that
-// ran on top of them.
+// ProcessTimes reads the CPU time of the hosts' processes, with the packet work that ran on top of them.
 func (b *Book) ProcessTimes(hosts []Host) (map[string]CPU, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -97,7 +97,7 @@ var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host,
 	return c.Table.Forgot, err
 })
 
-// ipvsGuard names what a worker does at its end.
+// ipvsGuard names the clean-up that a worker does at its end.
 const ipvsGuard = "ipvs"
 
 // set makes the services on the balancer, or takes them away.
