@@ -3,13 +3,54 @@
 package load
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"slices"
 )
 
 // Parts that generators share that are the jeoul binary itself (paced, transact): a client prints a report as JSON,
 // which is read where the trial is run.
+
+// clients run a generator by its options, both as JSON, by its name.
+var clients = map[string]func(ctx context.Context, options []byte) (report any, err error){}
+
+// RegisterClient has `jeoul bench client` run a generator: it reads the options, runs them, and prints the report. It is
+// called from a package's init, and panics if the name is taken.
+func RegisterClient[Options interface {
+	Run(context.Context) (Report, error)
+}, Report any](name string) {
+	if clients[name] != nil {
+		panic("two clients are called " + name)
+	}
+	clients[name] = func(ctx context.Context, text []byte) (any, error) {
+		var options Options
+		if err := json.Unmarshal(text, &options); err != nil {
+			return nil, fmt.Errorf("reading what to do: %w", err)
+		}
+		return options.Run(ctx)
+	}
+}
+
+// ClientCommand is the command line by which a share's jeoul runs a registered client.
+func ClientCommand(share Share, name string, options any) ([]string, error) {
+	text, err := json.Marshal(options)
+	return []string{share.Executable, "bench", "client", name, string(text)}, err
+}
+
+// RunClient runs a registered client, and writes its report.
+func RunClient(ctx context.Context, name string, options []byte, to io.Writer) error {
+	run, ok := clients[name]
+	if !ok {
+		return fmt.Errorf("there is no client %s", name)
+	}
+	report, err := run(ctx, options)
+	if err != nil {
+		return err
+	}
+	return json.NewEncoder(to).Encode(report)
+}
 
 // Failures is the part of a client's report about failed requests.
 type Failures struct {

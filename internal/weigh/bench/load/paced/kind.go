@@ -3,7 +3,6 @@
 package paced
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -24,7 +23,10 @@ type Kind struct {
 // Name is the kind's name in a suite.
 const Name = "paced"
 
-func init() { load.Register(Kind{}) }
+func init() {
+	load.Register(Kind{})
+	load.RegisterClient[Options](Name)
+}
 
 // Name returns the generator's name in a suite.
 func (Kind) Name() string { return Name }
@@ -55,8 +57,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(options)
-	return []string{share.Executable, "bench", "paced-client", string(text)}, err
+	return load.ClientCommand(share, Name, options)
 }
 
 // Parse reads the report of one client.

@@ -3,7 +3,6 @@
 package transact
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
@@ -15,7 +14,13 @@ import (
 // Kind is a test as a load's generator: the jeoul binary itself.
 type Kind struct{ Test Test }
 
-func init() { load.Register(Kind{CRR}, Kind{RR}) }
+// clientName is the name of the client of both tests.
+const clientName = "transact"
+
+func init() {
+	load.Register(Kind{CRR}, Kind{RR})
+	load.RegisterClient[Options](clientName)
+}
 
 // Name returns the generator's name in a suite.
 func (k Kind) Name() string { return string(k.Test) }
@@ -44,8 +49,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(options)
-	return []string{share.Executable, "bench", "transact-client", string(text)}, err
+	return load.ClientCommand(share, clientName, options)
 }
 
 // Parse reads the report of one client.
