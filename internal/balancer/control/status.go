@@ -77,7 +77,7 @@ func (c *Controller) Status() (ops.Status, error) {
 }
 
 // showOutcomes adds how many packets had each outcome.
-func showOutcomes(outcomes []lb.Outcome, status *ops.Status) {
+func showOutcomes(outcomes []lb.OutcomeCount, status *ops.Status) {
 	for _, o := range outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help,
 			Remedy: ops.RemedyOf(o.Name)})

@@ -74,11 +74,11 @@ func (p *controlPlane) startServer(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	arguments := []string{"--etcd-servers="+etcdClientURL, "--service-cluster-ip-range="+ServiceCIDRs,
-		"--advertise-address="+host.IPv4.String(), "--bind-address=::", "--secure-port="+apiServerPort,
-		"--client-ca-file="+c.authority.file(), "--tls-cert-file="+certificate, "--tls-private-key-file="+key,
+	arguments := []string{"--etcd-servers=" + etcdClientURL, "--service-cluster-ip-range=" + ServiceCIDRs,
+		"--advertise-address=" + host.IPv4.String(), "--bind-address=::", "--secure-port=" + apiServerPort,
+		"--client-ca-file=" + c.authority.file(), "--tls-cert-file=" + certificate, "--tls-private-key-file=" + key,
 		"--service-account-issuer=https://kubernetes.default.svc",
-		"--service-account-key-file="+key, "--service-account-signing-key-file="+key,
+		"--service-account-key-file=" + key, "--service-account-signing-key-file=" + key,
 		"--authorization-mode=RBAC", "--disable-admission-plugins=ServiceAccount", "--allow-privileged",
 		// A server that is told to end does not wait for watches, which never end by themselves.
 		"--shutdown-delay-duration=0s", "--shutdown-watch-termination-grace-period=0s"}
