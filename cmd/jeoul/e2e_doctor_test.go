@@ -200,7 +200,7 @@ func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 		t.Fatal(err)
 	}
 	name := strings.NewReplacer("TestDoctorNamesFaults/", "", "_", "-").Replace(t.Name()) + "-" + host.Name + ".json"
-	if err := os.WriteFile(filepath.Join("..", "..", "internal", "tools", "doctor", "testdata", name), append(text, '\n'),
+	if err := os.WriteFile(filepath.Join("..", "..", "internal", "tools", "doctor", "rules", "testdata", name), append(text, '\n'),
 		0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package rules
 
 import (
 	"net/netip"
@@ -9,6 +9,14 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+)
+
+// The addresses of this host, of another one, and of VIPs.
+var (
+	here4      = netip.MustParseAddr("198.18.0.1")
+	there4     = netip.MustParseAddr("198.18.0.2")
+	vip4, vip6 = netip.MustParseAddr("198.18.0.100"), netip.MustParseAddr("2001:2::100")
 )
 
 // TestJudgeVRRP: two active balancers, another group with the same id, and packets that come to a backup are found;
@@ -64,8 +72,8 @@ func TestJudgeVRRP(t *testing.T) {
 func TestStaleVIP(t *testing.T) {
 	const stale, answers = "02:00:00:00:00:02", "02:00:00:00:00:01"
 	for known, want := range map[string][]string{stale: {wrongMAC}, answers: nil, "": nil} {
-		claim := Claim{Address: vip4, Interface: "eth0", VIP: true, Known: known, MACs: []string{answers}}
-		e := &Evidence{Wire: Wire{Claims: []Claim{claim}}}
+		claim := evidence.Claim{Address: vip4, Interface: "eth0", VIP: true, Known: known, MACs: []string{answers}}
+		e := &evidence.Evidence{Wire: evidence.Wire{Claims: []evidence.Claim{claim}}}
 		var got []string
 		for _, f := range judgeWire(e) {
 			got = append(got, f.Kind)
@@ -74,12 +82,12 @@ func TestStaleVIP(t *testing.T) {
 			t.Errorf("known at %q: found %v, want %v", known, got, want)
 		}
 	}
-	r := &Reading{Neighbours: []Neighbour{
+	r := &evidence.Reading{Neighbours: []evidence.Neighbour{
 		{Address: vip4, Interface: 2, State: "STALE", MAC: stale},
 		{Address: vip4, Interface: 3, State: "STALE", MAC: answers},
 		{Address: vip6, Interface: 2, State: "FAILED", MAC: stale},
 	}}
-	if got := r.known(vip4, 2) + r.known(vip6, 2) + r.known(here4, 2); got != stale {
+	if got := r.Known(vip4, 2) + r.Known(vip6, 2) + r.Known(here4, 2); got != stale {
 		t.Errorf("the neighbour table has %q, want %q for the first VIP alone", got, stale)
 	}
 }

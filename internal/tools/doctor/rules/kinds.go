@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package rules
 
 // kind is a fault that the doctor knows.
 type kind struct {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package rules
 
 import (
 	"encoding/json"
@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/drops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 	"github.com/jeoul/jeoul/internal/tools/tune"
 )
 
@@ -44,11 +45,11 @@ func TestRecorded(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			var e Evidence
+			var e evidence.Evidence
 			if err := json.Unmarshal(text, &e); err != nil {
 				t.Fatal(err)
 			}
-			findings := e.Findings()
+			findings := Findings(&e)
 			got := ""
 			if len(findings) > 0 {
 				got = findings[0].Kind
@@ -94,22 +95,23 @@ func golden(t *testing.T, file string, findings []Finding) {
 }
 
 // counters is evidence of counters that grew from 0.
-func counters(after map[string]uint64) *Evidence {
-	return &Evidence{Seconds: 10, Traced: true, Machine: true, After: Reading{Protocols: after}}
+func counters(after map[string]uint64) *evidence.Evidence {
+	return &evidence.Evidence{Seconds: 10, Traced: true, Machine: true, After: evidence.Reading{Protocols: after}}
 }
 
 // narrowed is evidence of a path that takes 1300 bytes, as a router reported or as is configured.
-func narrowed(told bool) *Evidence {
+func narrowed(told bool) *evidence.Evidence {
 	status := &ops.Status{PID: 1,
 		Services: []ops.Service{{Name: "web",
 			Backends: []ops.Backend{{Name: "web01", State: lb.Up, MTU: 1300, Narrow: told}}}}}
-	return &Evidence{Seconds: 3, Before: Reading{Balancer: status}, After: Reading{Balancer: status}}
+	return &evidence.Evidence{Seconds: 3, Before: evidence.Reading{Balancer: status},
+		After: evidence.Reading{Balancer: status}}
 }
 
 // repeated is evidence of a SYN that came so many times again.
-func repeated(times int) *Evidence {
-	return &Evidence{Seconds: 3,
-		Flows: Flows{Backends: []BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1,
+func repeated(times int) *evidence.Evidence {
+	return &evidence.Evidence{Seconds: 3,
+		Flows: evidence.Flows{Backends: []evidence.BackendTiming{{Name: "web/web01", Service: "web", Opened: 1, Silent: 1,
 			Repeats: times}}}}
 }
 
@@ -118,56 +120,58 @@ func TestRules(t *testing.T) {
 	stack := func(reason string, packets uint64) drops.Drop {
 		return drops.Drop{Source: drops.Stack, Reason: reason, Function: "f", Packets: packets, Interface: 2}
 	}
-	link := func(change func(*Link)) *Evidence {
-		l := Link{Name: "eth0", Index: 2, Watched: true, Up: true, RxPackets: 1000, TxPackets: 1000, QdiscSent: 1000,
+	link := func(change func(*evidence.Link)) *evidence.Evidence {
+		l := evidence.Link{Name: "eth0", Index: 2, Watched: true, Up: true, RxPackets: 1000, TxPackets: 1000, QdiscSent: 1000,
 			Driver: map[string]uint64{}}
-		e := &Evidence{Seconds: 10, Machine: true,
-			Before: Reading{Links: []Link{{Name: "eth0", Index: 2, Watched: true}}}}
+		e := &evidence.Evidence{Seconds: 10, Machine: true,
+			Before: evidence.Reading{Links: []evidence.Link{{Name: "eth0", Index: 2, Watched: true}}}}
 		change(&l)
-		e.After.Links = []Link{l}
+		e.After.Links = []evidence.Link{l}
 		return e
 	}
-	cores := func(machine bool, busy CPU) *Evidence {
-		e := &Evidence{Seconds: 10, Traced: true, Machine: machine,
-			Before: Reading{CPUs: []CPU{{Index: 0}, {Index: 1}}}}
+	cores := func(machine bool, busy evidence.CPU) *evidence.Evidence {
+		e := &evidence.Evidence{Seconds: 10, Traced: true, Machine: machine,
+			Before: evidence.Reading{CPUs: []evidence.CPU{{Index: 0}, {Index: 1}}}}
 		busy.Index, busy.Total = 1, 10
-		e.After.CPUs = []CPU{{Index: 0, Processed: 100, Total: 10}, busy}
+		e.After.CPUs = []evidence.CPU{{Index: 0, Processed: 100, Total: 10}, busy}
 		return e
 	}
-	table := func(before, after Conntrack) *Evidence {
-		return &Evidence{Seconds: 10, Before: Reading{Conntrack: &before}, After: Reading{Conntrack: &after}}
+	table := func(before, after evidence.Conntrack) *evidence.Evidence {
+		return &evidence.Evidence{Seconds: 10, Before: evidence.Reading{Conntrack: &before},
+			After: evidence.Reading{Conntrack: &after}}
 	}
-	ports := func(reuse bool, d Destination) *Evidence {
-		return &Evidence{Seconds: 10,
-			After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1000, Last: 1099, Reuse: reuse},
-				Destinations: []Destination{d}}}}
+	ports := func(reuse bool, d evidence.Destination) *evidence.Evidence {
+		return &evidence.Evidence{Seconds: 10,
+			After: evidence.Reading{Sockets: &evidence.Sockets{
+				Ports:        evidence.PortRange{First: 1000, Last: 1099, Reuse: reuse},
+				Destinations: []evidence.Destination{d}}}}
 	}
-	balanced := func(outcome string, packets uint64) *Evidence {
-		return &Evidence{Seconds: 10, Before: Reading{Balancer: &ops.Status{PID: 1}},
-			After: Reading{Balancer: &ops.Status{PID: 1,
+	balanced := func(outcome string, packets uint64) *evidence.Evidence {
+		return &evidence.Evidence{Seconds: 10, Before: evidence.Reading{Balancer: &ops.Status{PID: 1}},
+			After: evidence.Reading{Balancer: &ops.Status{PID: 1,
 				Outcomes: []ops.Outcome{{Name: outcome, Packets: packets, Help: "h"}}}}}
 	}
-	filtered := func(to string, status *ops.Status, vips ...netip.Prefix) *Evidence {
+	filtered := func(to string, status *ops.Status, vips ...netip.Prefix) *evidence.Evidence {
 		d := stack("NETFILTER_DROP", 5)
 		at := netip.MustParseAddrPort(to)
 		d.Example = &drops.Flow{Source: netip.MustParseAddr("198.51.100.1"), Destination: at.Addr(), Protocol: uint8(lb.TCP),
 			DestinationPort: at.Port()}
-		return &Evidence{Seconds: 10, Drops: []drops.Drop{d}, Before: Reading{Balancer: status,
-			Links: []Link{{Name: "lo", Addresses: append(vips, netip.MustParsePrefix("127.0.0.1/8"))}}}}
+		return &evidence.Evidence{Seconds: 10, Drops: []drops.Drop{d}, Before: evidence.Reading{Balancer: status,
+			Links: []evidence.Link{{Name: "lo", Addresses: append(vips, netip.MustParsePrefix("127.0.0.1/8"))}}}}
 	}
 	web := &ops.Status{Services: []ops.Service{{VIP: netip.MustParseAddr("192.0.2.1"), Port: 80, Protocol: lb.TCP}}}
 	for _, c := range []struct {
 		name     string
-		evidence *Evidence
+		evidence *evidence.Evidence
 		want     []string
 	}{
 		{"a filter on a backend", filtered("192.0.2.1:80", nil, netip.MustParsePrefix("192.0.2.1/32")), []string{filterDrops}},
 		{"a filter that keeps others out", filtered("192.0.2.9:22", nil, netip.MustParsePrefix("192.0.2.1/32")), nil},
 		{"a filter on a balancer", filtered("192.0.2.1:80", web), []string{filterDrops}},
 		{"a port of no service", filtered("192.0.2.1:22", web), nil},
-		{"nothing", &Evidence{Seconds: 10}, nil},
+		{"nothing", &evidence.Evidence{Seconds: 10}, nil},
 		{"a counter began anew",
-			&Evidence{Seconds: 10, Before: Reading{Protocols: map[string]uint64{"TcpExtListenOverflows": 9}}}, nil},
+			&evidence.Evidence{Seconds: 10, Before: evidence.Reading{Protocols: map[string]uint64{"TcpExtListenOverflows": 9}}}, nil},
 		{"memory", counters(map[string]uint64{"TcpExtTCPMemoryPressures": 1}), []string{tcpMemory}},
 		{"a slow DNS server", counters(map[string]uint64{"UdpRcvbufErrors": 12}), []string{socketBuffer}},
 		{"cookies", counters(map[string]uint64{"TcpExtSyncookiesSent": 5}), []string{synCookies}},
@@ -181,43 +185,43 @@ func TestRules(t *testing.T) {
 			counters(map[string]uint64{"TcpRetransSegs": 20, "TcpOutSegs": 1000, "TcpExtTCPTimeWaitOverflow": 1,
 				"TcpExtListenOverflows": 1}),
 			[]string{listenQueueFull, timeWaitFull, retransmits}},
-		{"missed", link(func(l *Link) { l.RxMissed = 1 }), []string{nicDrops}},
-		{"by the driver", link(func(l *Link) { l.Driver["rx_no_buffer_count"] = 4 }), []string{nicDrops}},
-		{"dropped on purpose", link(func(l *Link) { l.Driver["rx_queue_0_xdp_drops"] = 400 }), nil},
-		{"unknown protocols", link(func(l *Link) { l.RxDropped = 1 }), nil},
-		{"many of them", link(func(l *Link) { l.RxDropped = 100 }), []string{nicDrops}},
-		{"XDP by the driver", link(func(l *Link) { l.Driver["tx_queue_0_xdp_xmit_errors"] = 4 }),
+		{"missed", link(func(l *evidence.Link) { l.RxMissed = 1 }), []string{nicDrops}},
+		{"by the driver", link(func(l *evidence.Link) { l.Driver["rx_no_buffer_count"] = 4 }), []string{nicDrops}},
+		{"dropped on purpose", link(func(l *evidence.Link) { l.Driver["rx_queue_0_xdp_drops"] = 400 }), nil},
+		{"unknown protocols", link(func(l *evidence.Link) { l.RxDropped = 1 }), nil},
+		{"many of them", link(func(l *evidence.Link) { l.RxDropped = 100 }), []string{nicDrops}},
+		{"XDP by the driver", link(func(l *evidence.Link) { l.Driver["tx_queue_0_xdp_xmit_errors"] = 4 }),
 			[]string{xdpFailures}},
-		{"queue", link(func(l *Link) { l.QdiscDrops = 10 }), []string{qdiscDrops}},
-		{"one queue of four", link(func(l *Link) {
+		{"queue", link(func(l *evidence.Link) { l.QdiscDrops = 10 }), []string{qdiscDrops}},
+		{"one queue of four", link(func(l *evidence.Link) {
 			l.Driver = map[string]uint64{"rx_queue_0_packets": 20000, "rx_queue_1_packets": 10,
 				"rx_queue_2_packets": 10, "rx_queue_3_packets": 10}
 		}), []string{unevenQueues}},
-		{"four queues", link(func(l *Link) {
+		{"four queues", link(func(l *evidence.Link) {
 			l.Driver = map[string]uint64{"rx-0.packets": 5000, "rx-1.packets": 6000, "rx-2.packets": 4000,
 				"rx-3.packets": 7000}
 		}), nil},
 		{"XDP by the kernel",
-			&Evidence{Seconds: 10,
+			&evidence.Evidence{Seconds: 10,
 				Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}},
 			[]string{xdpFailures}},
-		{"a kernel without BTF", &Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}},
+		{"a kernel without BTF", &evidence.Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}},
 			[]string{kernelLacks}},
-		{"backlog", cores(true, CPU{Dropped: 3}), []string{softnetBacklog}},
-		{"another container's backlog", cores(false, CPU{Dropped: 3}), nil},
-		{"squeezed", cores(true, CPU{Squeezed: 5000}), []string{softnetSqueezed}},
-		{"one core", cores(true, CPU{Softirq: 9.8}), []string{busyCore}},
-		{"tracked twice", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 5, InsertFailed: 7}),
+		{"backlog", cores(true, evidence.CPU{Dropped: 3}), []string{softnetBacklog}},
+		{"another container's backlog", cores(false, evidence.CPU{Dropped: 3}), nil},
+		{"squeezed", cores(true, evidence.CPU{Squeezed: 5000}), []string{softnetSqueezed}},
+		{"one core", cores(true, evidence.CPU{Softirq: 9.8}), []string{busyCore}},
+		{"tracked twice", table(evidence.Conntrack{Limit: 100}, evidence.Conntrack{Limit: 100, Entries: 5, InsertFailed: 7}),
 			[]string{conntrackInsert}},
-		{"table full", table(Conntrack{Limit: 100}, Conntrack{Limit: 100, Entries: 99, Drop: 7}),
+		{"table full", table(evidence.Conntrack{Limit: 100}, evidence.Conntrack{Limit: 100, Entries: 99, Drop: 7}),
 			[]string{conntrackFull}},
-		{"ports", ports(false, Destination{Ports: 99, TimeWait: 90}), []string{portsExhausted}},
-		{"ports used again", ports(true, Destination{Ports: 99, TimeWait: 90}), nil},
-		{"a reason that no rule knows", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 500)}},
+		{"ports", ports(false, evidence.Destination{Ports: 99, TimeWait: 90}), []string{portsExhausted}},
+		{"ports used again", ports(true, evidence.Destination{Ports: 99, TimeWait: 90}), nil},
+		{"a reason that no rule knows", &evidence.Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 500)}},
 			[]string{otherDrops}},
-		{"a few of it", &Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 5)}}, nil},
+		{"a few of it", &evidence.Evidence{Seconds: 10, Drops: []drops.Drop{stack("VXLAN_VNI_NOT_FOUND", 5)}}, nil},
 		{"harmless reasons",
-			&Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
+			&evidence.Evidence{Seconds: 10, Drops: []drops.Drop{stack("NO_SOCKET", 500), stack("NOT_SPECIFIED", 500)}}, nil},
 		{"a limit", balanced("dropped_rate_limit", 100), []string{balancerDrops}},
 		{"a loop, by its last hops", balanced("answered_time_exceeded", manyExpired), []string{forwardingLoop}},
 		{"a traceroute", balanced("answered_time_exceeded", 3), nil},
@@ -226,19 +230,20 @@ func TestRules(t *testing.T) {
 		{"a narrow router", narrowed(true), []string{narrowPath}},
 		{"a narrow link", narrowed(false), nil},
 		{"passed", balanced("passed_no_service", 100), nil},
-		{"no room for neighbours", &Evidence{Seconds: 10, Machine: true, After: Reading{TableFulls: 3}},
+		{"no room for neighbours", &evidence.Evidence{Seconds: 10, Machine: true, After: evidence.Reading{TableFulls: 3}},
 			[]string{neighbourTable}},
 		{"a ping to no host, long ago",
-			&Evidence{Seconds: 10, Traced: true,
-				After: Reading{Neighbours: []Neighbour{{State: "FAILED", Since: 900}}}}, nil},
-		{"hanging", &Evidence{Seconds: 10,
-			After: Reading{Sockets: &Sockets{Ports: PortRange{First: 1, Last: 9}, Established: 4,
-				Hanging: []Hanging{{Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448},
+			&evidence.Evidence{Seconds: 10, Traced: true,
+				After: evidence.Reading{Neighbours: []evidence.Neighbour{{State: "FAILED", Since: 900}}}}, nil},
+		{"hanging", &evidence.Evidence{Seconds: 10,
+			After: evidence.Reading{Sockets: &evidence.Sockets{
+				Ports: evidence.PortRange{First: 1, Last: 9}, Established: 4,
+				Hanging: []evidence.Hanging{{Timeouts: 3, MSS: 1448}, {Timeouts: 3, MSS: 1448},
 					{Timeouts: 3, MSS: 1448, Acknowledged: 99999}}}}}, []string{connectionsHang}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			var got []string
-			for _, f := range c.evidence.Findings() {
+			for _, f := range Findings(c.evidence) {
 				got = append(got, f.Kind)
 				if len(f.Seen) == 0 || f.Title == "" || f.Means == "" || len(f.Cures) == 0 {
 					t.Errorf("a finding that says too little: %+v", f)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package rules
 
 import (
 	"cmp"
@@ -9,9 +9,9 @@ import (
 	"net/netip"
 	"slices"
 
-	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/drops"
 	"github.com/jeoul/jeoul/internal/host/iface"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
 // told are the kernel's reasons that other rules take, each with figures of its own.
@@ -40,7 +40,7 @@ var harmless = []string{
 }
 
 // judgeKernel reports features that eBPF programs need and the kernel lacks.
-func judgeKernel(e *Evidence) []Finding {
+func judgeKernel(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	for _, lack := range e.Lacks {
 		figures = append(figures, Figure{Name: lack.What, Note: lack.Means + "; " + lack.Remedy})
@@ -56,7 +56,7 @@ func judgeKernel(e *Evidence) []Finding {
 const manyDrops = 1
 
 // judgeOtherDrops reports the kernel's drops for reasons that no other rule has.
-func judgeOtherDrops(e *Evidence) (findings []Finding) {
+func judgeOtherDrops(e *evidence.Evidence) (findings []Finding) {
 	sums := map[string]Figure{}
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack || slices.Contains(told, d.Reason) || slices.Contains(harmless, d.Reason) {
@@ -85,11 +85,11 @@ func judgeOtherDrops(e *Evidence) (findings []Finding) {
 
 // judgeFilter looks for packets of services that this host's packet filter drops, by whichever rule, chain or policy:
 // the kernel's reason is that of all of them.
-func judgeFilter(e *Evidence) (findings []Finding) {
+func judgeFilter(e *evidence.Evidence) (findings []Finding) {
 	seen := map[netip.AddrPort][]Figure{}
 	for _, d := range e.Drops {
 		if d.Source != drops.Stack || d.Reason != "NETFILTER_DROP" || d.Packets < fewPackets ||
-			d.Example == nil || !e.Before.serves(*d.Example) {
+			d.Example == nil || !e.Before.Serves(*d.Example) {
 			continue
 		}
 		to := netip.AddrPortFrom(d.Example.Destination, d.Example.DestinationPort)
@@ -103,31 +103,8 @@ func judgeFilter(e *Evidence) (findings []Finding) {
 	return findings
 }
 
-// serves says whether a packet is a client's for a service of the balancer, or for the VIP of a host without one: there
-// only a balancer sends such packets.
-func (r *Reading) serves(f drops.Flow) bool {
-	if r.Balancer == nil {
-		return slices.Contains(r.loopbackVIPs(), f.Destination)
-	}
-	return slices.ContainsFunc(r.Balancer.Services, func(s ops.Service) bool {
-		return s.VIP == f.Destination && s.Port == f.DestinationPort && uint8(s.Protocol) == f.Protocol
-	})
-}
-
-// loopbackVIPs are addresses as backends have those of a balancer.
-func (r *Reading) loopbackVIPs() (vips []netip.Addr) {
-	for _, l := range r.Links {
-		for _, p := range l.Addresses {
-			if l.Name == "lo" && !p.Addr().IsLoopback() && p.IsSingleIP() {
-				vips = append(vips, p.Addr())
-			}
-		}
-	}
-	return vips
-}
-
 // judgeXDP tells of frames that XDP programs lost.
-func judgeXDP(e *Evidence) []Finding {
+func judgeXDP(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	name := func(index int) string {
 		for _, l := range e.After.Links {
@@ -143,9 +120,9 @@ func judgeXDP(e *Evidence) []Finding {
 				Unit: "frames", Note: d.Reason})
 		}
 	}
-	for _, pair := range e.pairs() {
+	for _, pair := range e.WatchedLinks() {
 		for counter, after := range pair[1].Driver {
-			if n := less(after, pair[0].Driver[counter]); n > 0 && iface.CountsXDPLoss(counter) {
+			if n := evidence.Growth(after, pair[0].Driver[counter]); n > 0 && iface.CountsXDPLoss(counter) {
 				figures = append(figures, Figure{Name: counter, On: pair[1].Name, Value: float64(n),
 					Unit: "frames, by the driver"})
 			}

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package doctor
+package rules
 
 import (
 	"fmt"
 
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
 // judgeVRRP tells of two balancers that are active at once, of other groups with the same VRID, and of neighbours that
@@ -44,7 +45,7 @@ func judgeStrays(before, after *ops.Status) []Finding {
 	var figures []Figure
 	vip := ""
 	for _, s := range after.Services {
-		n := less(packetsOf(s), was[s.Name])
+		n := evidence.Growth(packetsOf(s), was[s.Name])
 		if n < fewPackets {
 			continue
 		}
@@ -55,7 +56,7 @@ func judgeStrays(before, after *ops.Status) []Finding {
 		}
 	}
 	title := fmt.Sprintf("Packets for the VIP %s come to this balancer, which is the backup", vip)
-	if n := less(leftAsBackup(after), leftAsBackup(before)); n >= fewPackets {
+	if n := evidence.Growth(leftAsBackup(after), leftAsBackup(before)); n >= fewPackets {
 		figures = append(figures, Figure{
 			Name: "packets for VIPs, left to the kernel", Value: float64(n), Unit: "packets"})
 		if vip == "" {
