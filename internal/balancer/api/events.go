@@ -18,7 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/jeoul/jeoul/internal/balancer/api/pulse"
+	"github.com/jeoul/jeoul/internal/balancer/api/statusfeed"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -126,7 +126,7 @@ func (b Balancer) handleWatches(a huma.API) {
 	stream := &huma.Schema{Type: huma.TypeString,
 		Description: "Server-sent events: \"status\" has a Watched as data, at least " +
 			"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
-	p := pulse.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
+	p := statusfeed.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
 	watchers := make(chan struct{}, maxStreams)
 	add(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType, answer: stream,
 		summary: "The balancer as it is, each second and after each event, and its events, as server-sent events"},
@@ -151,7 +151,7 @@ func (b Balancer) handleWatches(a huma.API) {
 }
 
 // streamWatch sends statuses and events until the client hangs up or does not read, or the server stops.
-func streamWatch(stream huma.Context, watcher *pulse.Watcher, reader *events.Reader) {
+func streamWatch(stream huma.Context, watcher *statusfeed.Watcher, reader *events.Reader) {
 	r, w := humago.Unwrap(stream)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})

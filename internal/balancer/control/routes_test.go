@@ -294,7 +294,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 			told.found = append(told.found, netip.MustParseAddr(vip))
 		}
 		if takesOver {
-			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
+			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Unconfirmed: true})
 		}
 		c.opt.Routes, c.opt.TakesOver, c.opt.Drained = told, takesOver, &noted{}
 		stop := w.run(c)

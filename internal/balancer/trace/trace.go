@@ -166,8 +166,8 @@ const (
 	// FromBackend: it comes from a backend's port, but is no reply to a client of the
 	// service, and stays as it is.
 	FromBackend Reason = "from-backend"
-	// Former: the flow's slot has changed hands, and the flow was there before.
-	Former Reason = "former"
+	// PreviousOwner: the slot of the flow has changed hands, and the flow stays with the previous owner.
+	PreviousOwner Reason = "former"
 	// Hairpin: the client is near the backends, who would answer it directly: full NAT serves it.
 	Hairpin Reason = "hairpin"
 )

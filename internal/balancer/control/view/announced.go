@@ -104,7 +104,7 @@ func (v *View) Unjudged() string {
 		s := &v.State.Services[i]
 		for j, b := range s.Backends {
 			now := v.Verdicts[i][j]
-			if (now.previous || now.State == "" || now.State == lb.HealthUnknown) && s.Admits(j) && s.Reachable(j) {
+			if (now.unconfirmed || now.State == "" || now.State == lb.HealthUnknown) && s.Admits(j) && s.Reachable(j) {
 				return fmt.Sprintf("backend %s of %s", b.Name, s.Name)
 			}
 		}

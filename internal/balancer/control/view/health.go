@@ -19,13 +19,13 @@ type Verdict struct {
 	// Share is the share of its weight that the backend asks for, in per cent; Drain: it asks for no new flow.
 	Share uint16
 	Drain bool
-	// previous: see lb.Verdict.
-	previous bool
+	// unconfirmed: see lb.Verdict.
+	unconfirmed bool
 }
 
 // VerdictOf returns the part of a verdict that decides.
 func VerdictOf(v lb.Verdict) Verdict {
-	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Former}
+	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Unconfirmed}
 }
 
 // Checking returns the checks of a configuration's backends.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package pulse
+package statusfeed
 
 import (
 	"log/slog"

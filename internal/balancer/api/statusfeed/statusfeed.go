@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pulse makes the statuses that those get who watch a balancer: one for all of them.
-package pulse
+// Package statusfeed makes the statuses that watchers of a balancer get: one status for all of them.
+package statusfeed
 
 import (
 	"bytes"
@@ -53,8 +53,8 @@ func (w *Watcher) give(frame []byte) {
 	}
 }
 
-// Pulse makes statuses while somebody watches: one for all watchers, and its text once for all that want the same.
-type Pulse struct {
+// Feed makes statuses while somebody watches: one for all watchers, and its text once for all that want the same.
+type Feed struct {
 	status  func() (ops.Status, error)
 	events  *events.Log
 	problem func(error) any
@@ -68,58 +68,58 @@ type Pulse struct {
 	start time.Time
 }
 
-// New returns a pulse that reads statuses; problem returns the form of an error for a watcher.
-func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Pulse {
-	return &Pulse{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
+// New returns a feed that reads statuses; problem returns the form of an error for a watcher.
+func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Feed {
+	return &Feed{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
 		joined: make(chan struct{}), start: time.Now()}
 }
 
 // Join adds a watcher of the backends of some services, or of all.
-func (p *Pulse) Join(all bool, of []string) *Watcher {
+func (f *Feed) Join(all bool, of []string) *Watcher {
 	services := slices.Sorted(slices.Values(of))
 	w := &Watcher{Frames: make(chan []byte, 1), wanted: fmt.Sprintf("%t %q", all, services)}
 	w.with = func(service string) bool {
 		_, found := slices.BinarySearch(services, service)
 		return all || found
 	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.watchers[w] = struct{}{}
-	close(p.joined)
-	p.joined = make(chan struct{})
-	if !p.runs {
-		p.runs = true
-		go p.run()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers[w] = struct{}{}
+	close(f.joined)
+	f.joined = make(chan struct{})
+	if !f.runs {
+		f.runs = true
+		go f.run()
 	}
 	return w
 }
 
 // Leave takes a watcher away.
-func (p *Pulse) Leave(w *Watcher) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	delete(p.watchers, w)
+func (f *Feed) Leave(w *Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.watchers, w)
 }
 
 // run makes statuses until nobody watches.
-func (p *Pulse) run() {
-	reader := p.events.Latest(0)
+func (f *Feed) run() {
+	reader := f.events.Latest(0)
 	var spent spending
 	for {
-		p.mu.Lock()
-		watchers, joined := make([]*Watcher, 0, len(p.watchers)), p.joined
-		for w := range p.watchers {
+		f.mu.Lock()
+		watchers, joined := make([]*Watcher, 0, len(f.watchers)), f.joined
+		for w := range f.watchers {
 			watchers = append(watchers, w)
 		}
-		p.runs = len(watchers) > 0
-		p.mu.Unlock()
+		f.runs = len(watchers) > 0
+		f.mu.Unlock()
 		if len(watchers) == 0 {
 			return
 		}
 		for more, _ := reader.Read(); len(more) > 0; more, _ = reader.Read() {
 		}
 		began := time.Now()
-		p.tell(watchers)
+		f.send(watchers)
 		now := time.Now()
 		early, usual := spent.next(began, now)
 		wait(early.Sub(now), nil, nil)
@@ -158,15 +158,15 @@ func wait(d time.Duration, a, b <-chan struct{}) {
 	}
 }
 
-// tell sends the watchers a status.
-func (p *Pulse) tell(watchers []*Watcher) {
-	status, err := p.status()
+// send sends the watchers a status.
+func (f *Feed) send(watchers []*Watcher) {
+	status, err := f.status()
 	at := time.Now()
 	frames := map[string][]byte{}
 	for _, w := range watchers {
 		frame := frames[w.wanted]
 		if frame == nil {
-			frame = p.frameOf("status", status.Watched(at, at.Sub(p.start), w.with), err)
+			frame = f.frameOf("status", status.Watched(at, at.Sub(f.start), w.with), err)
 			frames[w.wanted] = frame
 		}
 		w.give(frame)
@@ -174,11 +174,11 @@ func (p *Pulse) tell(watchers []*Watcher) {
 }
 
 // frameOf returns one server-sent event; where there is an error, it is a "problem".
-func (p *Pulse) frameOf(kind string, data any, err error) []byte {
+func (f *Feed) frameOf(kind string, data any, err error) []byte {
 	text, encoding := json.Marshal(data)
 	if err = cmp.Or(err, encoding); err != nil {
 		kind = "problem"
-		text, _ = json.Marshal(p.problem(err)) // texts and numbers
+		text, _ = json.Marshal(f.problem(err)) // texts and numbers
 	}
 	var frame bytes.Buffer
 	fmt.Fprintf(&frame, "event: %s\ndata: %s\n\n", kind, text)
