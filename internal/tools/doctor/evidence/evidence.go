@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence has what a look at a host has seen, and answers simple questions about it. It reads nothing itself.
+// Package evidence holds the readings and answers of a look at a host, and small questions about them. It reads nothing
+// itself.
 package evidence
 
 import (

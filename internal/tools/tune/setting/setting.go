@@ -1,18 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tune
+// Package setting reads and writes single settings of a host, each by its [Key]: sysctls, files of /proc and /sys, what
+// ethtool sets, services, limits, and services whose connections are not tracked. It knows neither profiles nor
+// journals.
+package setting
 
 import (
-	"cmp"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	"k8s.io/utils/cpuset"
 
 	"github.com/jeoul/jeoul/internal/host/cpus"
@@ -37,8 +35,8 @@ const (
 
 var kinds = []Kind{KindSysctl, KindFile, KindEthtool, KindCmdline, KindService, KindLimit, KindNotrack}
 
-// scopeMachine is the scope of settings that are not a network namespace's.
-const scopeMachine = "machine"
+// ScopeMachine is the scope of settings that are not a network namespace's.
+const ScopeMachine = "machine"
 
 // limitFiles is the only limit that there are items for.
 const limitFiles = "nofile"
@@ -70,8 +68,8 @@ func (k Key) String() string {
 	return string(k.Kind) + " " + k.Name
 }
 
-// check says whether the key may be written. A journal is read with our rights.
-func (k Key) check() error {
+// Check says whether the key may be written. A journal is read with our rights.
+func (k Key) Check() error {
 	switch k.Kind {
 	case KindSysctl:
 		_, err := sysctl.Relative(k.Name)
@@ -104,23 +102,23 @@ func (k Key) check() error {
 	return fmt.Errorf("%q is no kind of setting: use %v", k.Kind, kinds)
 }
 
-// checkSetting checks an item's setting, whose name may have placeholders.
-func checkSetting(text string) error {
+// CheckItem checks an item's setting, whose name may have placeholders.
+func CheckItem(text string) error {
 	kind, name, ok := strings.Cut(text, " ")
 	if !ok {
 		return fmt.Errorf("%q: write a kind and a name, such as sysctl net.core.somaxconn", text)
 	}
 	name = strings.NewReplacer("{interface}", "eth0", "{rx}", "0", "{tx}", "0", "{irq}", "0", "{cpu}", "0", "{service}",
 		"tcp/192.0.2.1:80").Replace(name)
-	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.check()
+	return Key{Kind: Kind(kind), Name: name, Interface: "eth0"}.Check()
 }
 
-// machines says whether the setting is the machine's, and not a namespace's.
-func (k Key) machines(scope string) bool {
+// OfMachine says whether the setting is the machine's, and not a namespace's.
+func (k Key) OfMachine(scope string) bool {
 	switch k.Kind {
 	case KindSysctl:
 		path, err := sysctl.Relative(k.Name)
-		return err != nil || scope == scopeMachine || !strings.HasPrefix(path, "net/")
+		return err != nil || scope == ScopeMachine || !strings.HasPrefix(path, "net/")
 	case KindFile:
 		return !strings.HasPrefix(k.Name, "/sys/class/net/")
 	case KindEthtool, KindNotrack:
@@ -129,8 +127,8 @@ func (k Key) machines(scope string) bool {
 	return true
 }
 
-// same says whether two texts are one value.
-func (k Key) same(a, b string) bool {
+// Same says whether two texts are one value.
+func (k Key) Same(a, b string) bool {
 	a, b = sysctl.OneLine(a), sysctl.OneLine(b)
 	switch {
 	case a == b:
@@ -138,132 +136,19 @@ func (k Key) same(a, b string) bool {
 	case k.Kind == KindFile && strings.HasSuffix(k.Name, "_cpus"):
 		return cpus.SameMask(a, b)
 	case k.Kind == KindFile && strings.HasSuffix(k.Name, "_list"):
-		return sameList(a, b)
+		return SameList(a, b)
 	}
 	return false
 }
 
-func sameList(a, b string) bool {
+func SameList(a, b string) bool {
 	x, err1 := cpuset.Parse(a)
 	y, err2 := cpuset.Parse(b)
 	return err1 == nil && err2 == nil && x.Equals(y)
 }
 
-// access reads and writes settings of every kind.
-type access struct {
-	tree
-	cards    nic.Cards
-	services services
-	tracking tracking
-	cmdline  []string
-}
-
-// errAbsent says that this kernel, namespace or driver has no such setting.
-var errAbsent = errors.New("it is not there")
-
-// read returns a setting's value. Errors: errAbsent, fs.ErrPermission.
-func (a *access) read(k Key) (string, error) {
-	value, err := a.get(k)
-	switch {
-	case err == nil:
-		return value, nil
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, nic.ErrUnsupported), errors.Is(err, nic.ErrNoCard),
-		errors.Is(err, unix.EOPNOTSUPP), errors.Is(err, unix.EINVAL), errors.Is(err, unix.ENODEV),
-		errors.Is(err, untracked.ErrUnsupported):
-		return "", fmt.Errorf("%w (%w)", errAbsent, err)
-	}
-	return "", err
-}
-
-func (a *access) get(k Key) (string, error) {
-	if err := k.check(); err != nil {
-		return "", err
-	}
-	switch k.Kind {
-	case KindSysctl:
-		return a.sysctls().Read(k.Name)
-	case KindFile:
-		data, err := os.ReadFile(a.path(k.Name))
-		return sysctl.OneLine(string(data)), err
-	case KindEthtool:
-		return a.cards.Get(k.Interface, k.Name)
-	case KindService:
-		return a.services.state(k.Name)
-	case KindLimit:
-		return a.openFiles()
-	case KindNotrack:
-		service, err := untracked.ParseService(k.Name)
-		if err != nil {
-			return "", err
-		}
-		return a.tracking.state(service)
-	}
-	return a.parameter(k.Name), nil
-}
-
-// notGiven stands for a kernel parameter that is not on the command line.
-const notGiven = "-"
-
-// parameter returns a parameter of the running kernel.
-func (a *access) parameter(name string) string {
-	for _, word := range slices.Backward(a.cmdline) {
-		if key, value, _ := strings.Cut(word, "="); key == name {
-			return cmp.Or(value, "given")
-		}
-	}
-	return notGiven
-}
-
-// write sets a setting and reads it back: a value that did not come about is an error, and the value before is put
-// back.
-func (a *access) write(k Key, old, value string) error {
-	if err := a.put(k, value); err != nil {
-		return err
-	}
-	now, err := a.read(k)
-	if err != nil {
-		return err
-	}
-	if !k.same(now, value) {
-		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", k, value, sysctl.ErrAltered, now), a.put(k, old))
-	}
-	return nil
-}
-
-func (a *access) put(k Key, value string) error {
-	if err := k.check(); err != nil {
-		return err
-	}
-	switch k.Kind {
-	case KindSysctl:
-		return a.sysctls().Write(k.Name, value)
-	case KindFile:
-		// No O_CREATE: it is there or it is an error.
-		file, err := os.OpenFile(a.path(k.Name), os.O_WRONLY|os.O_TRUNC, 0)
-		if err == nil {
-			_, err = file.WriteString(value + "\n")
-			err = errors.Join(err, file.Close())
-		}
-		if err != nil {
-			return fmt.Errorf("set %s to %s: %w", k, value, err)
-		}
-		return nil
-	case KindEthtool:
-		return a.cards.Set(k.Interface, k.Name, value)
-	case KindService:
-		return a.services.set(k.Name, value)
-	case KindNotrack:
-		service, err := untracked.ParseService(k.Name)
-		if err != nil {
-			return err
-		}
-		return a.tracking.set(service, value)
-	}
-	return fmt.Errorf("set %s: it is changed by files", k)
-}
-
-// command is an engineer's shell command to set it.
-func (k Key) command(value string) string {
+// Command is an engineer's shell command to set it.
+func (k Key) Command(value string) string {
 	switch k.Kind {
 	case KindSysctl:
 		return fmt.Sprintf("sysctl -w %s=%s", k.Name, quoteShell(value))
@@ -277,7 +162,7 @@ func (k Key) command(value string) string {
 		}
 		return "systemctl enable --now " + k.Name
 	case KindLimit:
-		return fmt.Sprintf("printf '* - nofile %s\\nroot - nofile %s\\n' > %s", value, value, limitsFile)
+		return fmt.Sprintf("printf '* - nofile %s\\nroot - nofile %s\\n' > %s", value, value, LimitsFile)
 	case KindNotrack:
 		return untrackedCommands(k.Name, value)
 	}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tune
+package setting
 
 import (
 	"encoding/json"
@@ -44,13 +44,13 @@ func trackingState(bypassed bool) string {
 }
 
 // untrackedFile is a fake tree's: the services that are bypassed, in JSON.
-type untrackedFile struct{ tree }
+type untrackedFile struct{ Tree }
 
 const untrackedPath = "untracked.json"
 
 func (u untrackedFile) load() (map[string]bool, error) {
 	all := map[string]bool{}
-	data, err := os.ReadFile(u.path(untrackedPath))
+	data, err := os.ReadFile(u.Path(untrackedPath))
 	if errors.Is(err, os.ErrNotExist) {
 		return all, nil
 	}
@@ -75,14 +75,14 @@ func (u untrackedFile) set(s lb.ServiceKey, state string) error {
 		all[untracked.Name(s)] = true
 	}
 	if len(all) == 0 {
-		err := os.Remove(u.path(untrackedPath))
+		err := os.Remove(u.Path(untrackedPath))
 		if errors.Is(err, os.ErrNotExist) {
 			return nil
 		}
 		return err
 	}
 	data, err := json.Marshal(all)
-	return errors.Join(err, os.WriteFile(u.path(untrackedPath), data, 0o644))
+	return errors.Join(err, os.WriteFile(u.Path(untrackedPath), data, 0o644))
 }
 
 // untrackedCommands are an engineer's commands to bypass a service, or to have it tracked again.

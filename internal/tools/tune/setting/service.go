@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package tune
+package setting
 
 import (
 	"errors"
 	"fmt"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 
 	"github.com/prometheus/procfs"
@@ -26,10 +25,10 @@ type services interface {
 }
 
 // systemd runs the machine's services; whether one runs is seen without it.
-type systemd struct{ tree }
+type systemd struct{ Tree }
 
 func (s systemd) state(name string) (string, error) {
-	proc, err := procfs.NewFS(s.path("proc"))
+	proc, err := procfs.NewFS(s.Path("proc"))
 	if err != nil {
 		return "", err
 	}
@@ -61,60 +60,31 @@ func (s systemd) set(name, state string) error {
 }
 
 // serviceFiles are the services of a fake tree: a file with the state for each.
-type serviceFiles struct{ tree }
+type serviceFiles struct{ Tree }
 
 func (s serviceFiles) state(name string) (string, error) {
-	if state := s.read("services", name); state != "" {
+	if state := s.Read("services", name); state != "" {
 		return state, nil
 	}
 	return serviceStopped, nil
 }
 
 func (s serviceFiles) set(name, state string) error {
-	return os.WriteFile(s.path("services", name), []byte(state+"\n"), 0o644)
+	return os.WriteFile(s.Path("services", name), []byte(state+"\n"), 0o644)
 }
 
 // The files that raise the limit of open files: of sessions (pam_limits), and of systemd's services.
 const (
-	limitsFile        = "/etc/security/limits.d/90-jeoul-tune.conf"
-	systemdLimitsFile = "/etc/systemd/system.conf.d/90-jeoul-tune.conf"
+	LimitsFile        = "/etc/security/limits.d/90-jeoul-tune.conf"
+	SystemdLimitsFile = "/etc/systemd/system.conf.d/90-jeoul-tune.conf"
 )
 
-// limitTexts are the contents of the files for a limit.
-func limitTexts(value string) map[string]string {
+// LimitTexts are the contents of the files for a limit.
+func LimitTexts(value string) map[string]string {
 	return map[string]string{
-		limitsFile:        fileHeader + fmt.Sprintf("*    - nofile %s\nroot - nofile %s\n", value, value),
-		systemdLimitsFile: fileHeader + fmt.Sprintf("[Manager]\nDefaultLimitNOFILE=%s\n", value),
+		LimitsFile:        FileHeader + fmt.Sprintf("*    - nofile %s\nroot - nofile %s\n", value, value),
+		SystemdLimitsFile: FileHeader + fmt.Sprintf("[Manager]\nDefaultLimitNOFILE=%s\n", value),
 	}
 }
 
-// openFiles returns the limit of open files: that of our file for processes that start later, or that of this process.
-func (a *access) openFiles() (string, error) {
-	for line := range strings.Lines(readText(a.path(limitsFile))) {
-		if fields := strings.Fields(line); len(fields) == 4 && fields[0] == "*" && fields[2] == limitFiles {
-			return fields[3], nil
-		}
-	}
-	proc, err := procfs.NewFS(a.path("proc"))
-	if err != nil {
-		return "", err
-	}
-	self, err := proc.Self()
-	if err != nil {
-		return "", err
-	}
-	limits, err := self.Limits()
-	if err != nil {
-		return "", err
-	}
-	// The soft limit is that of programs that do not ask for another.
-	return strconv.FormatUint(limits.OpenFiles, 10), nil
-}
-
-func readText(path string) string {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return ""
-	}
-	return string(data)
-}
+const FileHeader = "# Written by `jeoul tune apply`; `jeoul tune revert` removes it.\n"
