@@ -33,9 +33,6 @@ const (
 	maxStreams = 64
 )
 
-// errStreams says that there is no room for another stream.
-var errStreams = errors.New("too many clients watch events; close one, or try again later")
-
 // EventsAfter says where a stream of events begins; exported, for huma to find it.
 type EventsAfter struct {
 	Last   string `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: all that are kept are sent"`
@@ -89,12 +86,8 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 	}
 }
 
-const (
-	watchPath   = "/v1/watch"
-	sessionPath = "/v1/session"
-	// recentEvents is how many events a watcher gets first, unless it says from where on.
-	recentEvents = 200
-)
+// recentEvents is how many events a watcher gets first, unless it says from where on.
+const recentEvents = 200
 
 // Watch has the parameters of a watcher's request; exported, for huma to find it.
 type Watch struct {
