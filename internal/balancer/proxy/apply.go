@@ -81,15 +81,6 @@ func (e *engine) restore(before *kept) error {
 	return nil
 }
 
-// served returns the certificates of a candidate.
-func (c *candidate) served() map[string]served {
-	all := map[string]served{}
-	for path, read := range c.certificates {
-		all[path] = read.served()
-	}
-	return all
-}
-
 // command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
 // file is written first: a HAProxy that starts after a crash has the wanted configuration. Where the file cannot be
 // written, the commands are given all the same.
