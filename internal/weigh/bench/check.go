@@ -112,6 +112,15 @@ func (l Load) check(at Path, form Form, fail FailFunc) {
 	fail(at.To("kind"), "unknown kind of load %q; use %s", l.Kind, strings.Join(names, " or "))
 }
 
+// CheckUDP reports the subjects that cannot carry a load over UDP, which is at a path.
+func (f Form) CheckUDP(at Path, fail FailFunc) {
+	for i, s := range f.Subjects {
+		if known, ok := subjects.Find(s.Name); ok && !known.Can().UDP {
+			fail(at.To("kind"), "subjects[%d], %s, balances no UDP", i, s.Name)
+		}
+	}
+}
+
 // CheckRepeats checks how often the load's points are measured.
 func (l Load) CheckRepeats(at Path, fail FailFunc) {
 	if l.Repeats < 0 || l.Repeats > MaxRepeats {

@@ -8,10 +8,32 @@ import (
 	"fmt"
 	"io"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
 // Parts that generators share that are the jeoul binary itself (paced, transact): a client prints a report as JSON,
 // which is read where the trial is run.
+
+// Own is the part that a [Kind] of a generator embeds that is the jeoul binary itself.
+type Own struct{}
+
+// VersionFlag returns the argument by which jeoul tells its version.
+func (Own) VersionFlag() string { return "version" }
+
+// Timed says that jeoul can stop after a time.
+func (Own) Timed() bool { return true }
+
+// Counted says that jeoul cannot stop after a number of requests.
+func (Own) Counted() bool { return false }
+
+// Bulk says that jeoul makes requests, and transfers nothing in bulk.
+func (Own) Bulk() bool { return false }
+
+// Obstacle counts open files and ports.
+func (Own) Obstacle(share Share, limits probe.Limits) string {
+	return Obstacle("the client", share, limits)
+}
 
 // clients run a generator by its options, both as JSON, by its name.
 var clients = map[string]func(ctx context.Context, options []byte) (report any, err error){}
