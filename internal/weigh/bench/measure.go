@@ -72,7 +72,7 @@ func (m *Measurement) EachClient(ctx context.Context,
 			break // the host asks as one
 		}
 		group.Go(func() error {
-			return Poll(ctx, m.Runner.Options.Patience()*ReadyBound, func() error { return try(ctx, client, i) })
+			return Poll(ctx, m.Runner.Options.Slowdown()*ReadyBound, func() error { return try(ctx, client, i) })
 		})
 	}
 	return group.Wait()
@@ -131,11 +131,11 @@ const (
 
 // Bound is how long a generator may take.
 func (m *Measurement) Bound() time.Duration {
-	patience := m.Runner.Options.Patience()
+	slowdown := m.Runner.Options.Slowdown()
 	if m.Trial.Duration > 0 {
-		return m.Trial.Duration + patience*m.Runner.Grace
+		return m.Trial.Duration + slowdown*m.Runner.Grace
 	}
-	return patience * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
+	return slowdown * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
 }
 
 // Write puts the measurements into the trial.

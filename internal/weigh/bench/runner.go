@@ -53,10 +53,10 @@ type Options struct {
 // Counts says that the run is in a machine whose clock counts instructions.
 func (o Options) Counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
 
-// Patience is how many times longer than elsewhere things may take: a machine that is
+// Slowdown is how many times longer than elsewhere things may take: a machine that is
 // emulated by the host's clock is some ten times slower. One that counts has a clock of
 // its own.
-func (o Options) Patience() time.Duration {
+func (o Options) Slowdown() time.Duration {
 	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
 		return 10
 	}

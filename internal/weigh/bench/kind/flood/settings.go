@@ -22,8 +22,8 @@ type Flood struct {
 	Every time.Duration `yaml:"every"`
 	// New is how many connections are opened each second besides.
 	New int `yaml:"new"`
-	// Patience is how long an answer may take before its connection counts as lost; 0: 4 s.
-	Patience time.Duration `yaml:"patience"`
+	// Timeout is how long an answer may take before its connection counts as lost; 0: 4 s.
+	Timeout time.Duration `yaml:"patience"`
 }
 
 // settings are a load's keys besides those of all kinds.

@@ -115,18 +115,17 @@ func (t *ipvsTable) set(l *lab.Lab, on bool) error {
 	return nil
 }
 
-// onIPVS has a host's kernel told something.
-func onIPVS(h *lab.Host, tell func(kernel *moby.Handle) error) error {
+// onIPVS calls do with a handle of IPVS in a host's kernel.
+func onIPVS(h *lab.Host, do func(kernel *moby.Handle) error) error {
 	return h.Do(func() error {
-		// The library tells its warnings to this logger, and not in its errors; what
-		// goes wrong shows in those.
+		// The library writes its warnings to this logger; failures are in its errors.
 		logrus.SetOutput(io.Discard)
 		kernel, err := moby.New("")
 		if err != nil {
 			return err
 		}
 		defer kernel.Close()
-		return tell(kernel)
+		return do(kernel)
 	})
 }
 
