@@ -38,8 +38,8 @@ func (Own) Obstacle(share Share, limits probe.Limits) string {
 // clients run a generator by its options, both as JSON, by its name.
 var clients = map[string]func(ctx context.Context, options []byte) (report any, err error){}
 
-// RegisterClient has `jeoul bench client` run a generator: it reads the options, runs them, and prints the report. It is
-// called from a package's init, and panics if the name is taken.
+// RegisterClient lets `jeoul bench client` run a generator: it reads the options, runs them, and prints the report. A
+// package's init calls it; it panics if the name is taken.
 func RegisterClient[Options interface {
 	Run(context.Context) (Report, error)
 }, Report any](name string) {
