@@ -262,7 +262,7 @@ func (e *Exchange) sendChanges(ctx context.Context) {
 		case flush = <-e.flushes:
 			hurry = later(hurry, time.Now().Add(hurried))
 		case <-e.requestEarly:
-			hurry = later(hurry, time.Now().Add(hastened))
+			hurry = later(hurry, time.Now().Add(earlyFor))
 		}
 		now, sendChanges := time.Now(), e.sendOnce
 		hurries := now.Before(hurry)

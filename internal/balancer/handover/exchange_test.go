@@ -357,7 +357,7 @@ func TestRequestEarly(t *testing.T) {
 	}
 	b.memory.prove(provenFlows(100_000, 10)...)
 	if a.memory.knows(100_000, 10) {
-		t.Error("one that was not asked hastens, too")
+		t.Error("one that was not asked sends early, too")
 	}
 	for _, test := range []struct {
 		hurries    bool
