@@ -184,6 +184,13 @@ func SettingsOf[T any](l Load) T {
 	return own
 }
 
+// ReadSettings reads a load's settings of its own kind into a T, for the method Settings of that kind.
+func ReadSettings[T any](read func(into any)) any {
+	var own T
+	read(&own)
+	return own
+}
+
 // With returns the load with other settings of its own kind.
 func (l Load) With(settings any) Load {
 	l.settings = settings

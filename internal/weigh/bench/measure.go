@@ -30,6 +30,8 @@ type Measurement struct {
 	Kind load.Kind
 	// URL is the file that a generator asks for at an address; nil where it asks for none.
 	URL func(target netip.AddrPort) string
+	// Datagrams says that no request is a connection, so that servers' connections tell nothing of them.
+	Datagrams bool
 	// Figures writes the generators' measurements. Without: figures of requests.
 	Figures func(metrics map[string]float64, result *load.Result)
 }
@@ -237,6 +239,9 @@ func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.ListenDrops] = float64(reading.ListenDrops)
 	metrics[results.ListenOverflows] = float64(reading.ListenOverflows)
 	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
+	if m.Datagrams {
+		return
+	}
 	for i, server := range m.Runner.Lab.Servers {
 		m.Got.Backends = append(m.Got.Backends, results.Backend{
 			Name: server.Name, Address: server.IPv4.String(), Connections: reading.Connections[i]})
