@@ -25,7 +25,9 @@ type memcachedSettings struct {
 
 func (memcached) Name() string { return "mc" }
 
-func (memcached) Settings(read func(into any)) any { return bench.ReadSettings[memcachedSettings](read) }
+func (memcached) Settings(read func(into any)) any {
+	return bench.ReadSettings[memcachedSettings](read)
+}
 
 func (memcached) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
 	l.CheckConcurrency(at, form.Lab.Clients, fail)
