@@ -78,6 +78,9 @@ must_not_reach 'text/...' "^$ours/(balancer|host|tools|weigh|move|test)/"
 must_not_reach 'tools/... move/...' "^$ours/(weigh|test)/"
 # What a laboratory is made of serves the bench and others, and must not know the bench.
 must_not_reach 'weigh/lab weigh/remote weigh/vm' "^$ours/weigh/bench"
+# The layers of a laboratory know nothing of its hosts.
+must_not_reach 'weigh/lab/topology weigh/lab/netns weigh/lab/netdev weigh/lab/measure weigh/lab/claim' \
+	"^$ours/weigh/(lab|remote|bench)$"
 # What all subjects are set up with knows none of them.
 must_not_reach 'weigh/bench/subject' "^$ours/weigh/bench/subject/"
 
@@ -92,6 +95,7 @@ finding "what programs share knows none of them" "$(
 
 "$go" run ./scripts/filedeps -limits scripts/filedeps/limits.txt ./... || failed=yes
 "$go" run ./scripts/columns "${go_files[@]}" "${c_files[@]}" || failed=yes
+"$go" run ./scripts/functions "${go_files[@]}" || failed=yes
 "$go" run ./scripts/lexicon CONTRIBUTING.md scripts/lexicon/allowed.txt scripts/lexicon/headless.txt \
 	"${go_files[@]}" "${c_files[@]}" || failed=yes
 "$go" vet ./... || failed=yes

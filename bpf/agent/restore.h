@@ -85,12 +85,10 @@ static __always_inline long agent_set4(ctx_t *ctx, const struct agent_ip *ip,
 	       agent_set_ds(ctx, false, ip->head, ip->ds & AGENT_ECN);
 }
 
-/* agent_set6 does the same for IPv6. There, address and transport checksum
- * change by opposite amounts, and a network card's sum of the whole packet
- * (CHECKSUM_COMPLETE) stays what it was. bpf_l4_csum_replace takes the packet
- * for IPv4, where the header's own checksum absorbs the address, and would
- * change that sum; BPF_F_IPV6 tells it better, but only since Linux 6.16. The
- * difference is added again, and also where there is no transport checksum. */
+/* agent_set6 does the same for IPv6. There, address and transport checksum change by opposite amounts, and a network
+ * card's sum of the whole packet (CHECKSUM_COMPLETE) stays the same. bpf_l4_csum_replace takes the packet for IPv4,
+ * where the header's own checksum absorbs the address, and would change that sum; BPF_F_IPV6 tells it better, but only
+ * since Linux 6.16. The difference is added again, and also where there is no transport checksum. */
 static __always_inline long agent_set6(ctx_t *ctx, struct agent_ip *ip, struct agent_address *vip,
 				       int checksum, __u64 flags)
 {

@@ -14,8 +14,8 @@ enum agent_mode {
 	AGENT_MODE_COUNT,
 };
 
-/* agent_outcome is how a packet ended. Each packet ends in exactly one; they are
- * counted per mode. The names without the prefix are what a user reads. */
+/* agent_outcome is how a packet ended. Each packet ends in exactly one; they are counted per mode. Users read the names
+ * without the prefix. */
 enum agent_outcome {
 	/* Given to the host's stack as a packet for a VIP. */
 	AGENT_ACCEPTED,

@@ -69,15 +69,12 @@ static __always_inline long agent_set_ds(ctx_t *ctx, bool ipv6, __be16 head, __u
 /* agent_take_off removes everything between the Ethernet header and the inner
  * packet at `at`.
  *
- * Where the families differ, the kernel must be told what the packet now is, or
- * it would give it to the other protocol. bpf_skb_adjust_room can say so only
- * since Linux 6.3, and before that it also refuses an inner IPv4 packet shorter
- * than an IPv6 header. A redirect to the interface's own ingress makes the
- * kernel look again, but then every packet runs through the programs here
- * twice, and two tunnels would be taken off where one is allowed.
- * bpf_skb_change_proto, made for NAT64, changes the kernel's mind in every
- * kernel since 4.8: it also makes the first header shorter or longer by the
- * difference of the families, which is then removed with the rest. */
+ * Where the families differ, the kernel must be told the packet's new family, or it would give it to the other
+ * protocol. bpf_skb_adjust_room can say so only since Linux 6.3, and before that it also refuses an inner IPv4 packet
+ * shorter than an IPv6 header. A redirect to the interface's own ingress makes the kernel look again, but then every
+ * packet runs through the programs here twice, and two tunnels would be taken off where one is allowed.
+ * bpf_skb_change_proto, made for NAT64, changes the kernel's mind in every kernel since 4.8: it also makes the first
+ * header shorter or longer by the difference of the families, which is then removed with the rest. */
 static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, bool to6)
 {
 	__s32 length = at - ETH_HLEN;

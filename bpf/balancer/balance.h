@@ -61,8 +61,8 @@ static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
 	return outcome;
 }
 
-/* note_answer_of counts what the reply in the scratch memory says of its backend, if it answers
- * a SYN. Scratch: takes packet. */
+/* note_answer_of counts the reply in the scratch memory for its backend's passive health, if it answers a SYN. Scratch:
+ * takes packet. */
 __noinline int note_answer_of(ctx_t *ctx, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();
@@ -246,11 +246,10 @@ static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet 
 	return send_plainly(ctx, packet, decision, frame, ipv6, egress);
 }
 
-/* balance_ip takes a plain packet of one family from its IP header to its outcome, or
- * to OUTCOME_NONE where it leaves the common way. Inlined for each family, so
- * that neither pays for the other, and written for the packet that is common:
- * whole, of TCP or UDP, and for a service that at most readdresses it. Of another, *service
- * is then known. Scratch: leaves what leave_fast_path() does. */
+/* balance_ip takes a plain packet of one family from its IP header to its outcome, or to OUTCOME_NONE where it leaves
+ * the fast path. Inlined for each family, so that neither pays for the other, and written for the packet that is
+ * common: whole, of TCP or UDP, and for a service that at most readdresses it. Of another, *service is then known.
+ * Scratch: leaves what leave_fast_path() does. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
 					       __u32 *egress)
@@ -274,7 +273,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 		if (!*service && !packet.fragment && !has_mode(MODE_NAT) && !has_mode(MODE_FULLNAT))
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
-#if !CTX_HASTENS && !defined(TRACED)
+#if !CTX_SHORTCUT && !defined(TRACED)
 	if (!*service && has_ports(&packet) && !packet.fragment && whole(ctx, &packet)) {
 		outcome = reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
 		if (outcome != OUTCOME_NONE)

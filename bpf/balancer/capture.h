@@ -58,8 +58,7 @@ struct capture_slots {
 	struct capture_filter slots[CAPTURES_MAX];
 };
 
-/* capture_state counts what a capture's filter matched. Packets are records here: a GSO packet is
- * one. */
+/* capture_state counts the packets that a capture's filter matched. Packets are records here: a GSO packet is one. */
 struct capture_state {
 	/* Packets that matched, and of these: that were taken, that were more than the rate allows, that
 	 * found no room in the ring, and that were beyond the bound of packets or bytes. */

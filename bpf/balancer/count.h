@@ -66,7 +66,7 @@ static __always_inline bool refuses_syn(const struct packet *reply, __be32 seque
 	return (reply->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !sequence;
 }
 
-/* count_answer counts what a backend has answered to a SYN. */
+/* count_answer counts a backend's answer to a SYN. */
 static __always_inline void count_answer(const struct packet *reply, __be32 sequence,
 					 const __u32 *index)
 {

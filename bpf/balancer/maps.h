@@ -70,7 +70,7 @@ static __always_inline struct endpoint_slot6 *endpoint6_at(void *generation, __u
 
 /* WITHIN says whether an index is below a count. It is compared here, in the register that the index is used from
  * afterwards: where the compiler compared a copy, or keeps the index on the stack meanwhile, verifiers of Linux 6.1
- * would not know that what is used is what was compared. */
+ * would not know that the used value is the compared one. */
 #define WITHIN(index, count)                                                        \
 	({                                                                          \
 		__label__ beyond;                                                   \

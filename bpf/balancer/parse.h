@@ -76,10 +76,9 @@ enum part {
 	PART_QUOTED,
 };
 
-/* parse_transport reads ports and, of TCP, flags. Protocols without ports
- * leave them 0: no service has port 0. `offset` is where the header begins in
- * the IP packet: what is beyond the packet's own length is padding, and
- * must not be taken for a header. */
+/* parse_transport reads ports and, of TCP, flags. Protocols without ports leave them 0: no service has port 0. `offset`
+ * is where the header begins in the IP packet: bytes beyond the packet's own length are padding, and must not be taken
+ * for a header. */
 static __always_inline enum outcome parse_transport(struct packet *packet, void *header,
 						    __u32 offset, void *data_end, enum part part)
 {

@@ -5,7 +5,7 @@
 
 #include "failopen.h"
 #include "balance.h"
-#include "hasten.h"
+#include "shortcut.h"
 #include "check/turn.h"
 
 /* verdict is the return code to the kernel for an outcome. */
@@ -39,7 +39,7 @@ static __always_inline int run(ctx_t *ctx)
 	if (fails_open(generation))
 		outcome = fail_open(ctx);
 	if (outcome == OUTCOME_NONE)
-		outcome = hastened(ctx, generation, &egress);
+		outcome = take_shortcut(ctx, generation, &egress);
 	if (sent_on(outcome))
 		return ctx_send(ctx, egress, !leaves(egress));
 	if (outcome == OUTCOME_NONE)

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Memory for one packet at a time, for what would not fit the stack: 512 bytes for
- * all functions on the way down. Who takes something from it, or leaves something there
- * for others, says so in the last line before the function. */
+/* Memory for one packet at a time, for values that would not fit the stack: 512 bytes for all functions of a chain of
+ * calls. A function that takes values from it, or leaves some there for others, says so in the last line of its
+ * comment. */
 #pragma once
 
 #include "maps.h"

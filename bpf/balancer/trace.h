@@ -118,7 +118,7 @@ struct trace_record {
 	__u8 head[TRACE_HEAD];
 };
 
-/* trace_notes is a record on its way, followed by what captures ask of the packet's bytes. */
+/* trace_notes is a record on its way, followed by the packet's bytes that captures ask for. */
 struct trace_notes {
 	struct trace_record record;
 	/* The frame as it came, of record.came_captured bytes, and behind it the frame as it
@@ -163,16 +163,16 @@ static __always_inline struct trace_notes *trace_current(void)
 	return bpf_map_lookup_elem(&trace_noted, (const void *)&trace_zero);
 }
 
-/* The functions that take notes are not inlined: in the depth of the program there
- * is no stack for what their callers would have to save. */
+/* The functions that take notes are not inlined: deep in the program there is no stack left for registers that their
+ * callers would have to spill. */
 
 static __always_inline bool trace_has_ports(__u8 protocol)
 {
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
 }
 
-/* trace_ports reads the ports of the packet as it leaves. `at` is below what an
- * Ethernet header with a tag and the longest IP header make. */
+/* trace_ports reads the ports of the packet as it leaves. `at` is below the length of an Ethernet header with a tag and
+ * the longest IP header. */
 static __always_inline void trace_ports(struct trace_record *record, __u32 at, __u8 protocol)
 {
 	if (!trace_has_ports(protocol) || at > TRACE_HEAD - 4 || record->head_length < at + 4)
@@ -201,7 +201,7 @@ static __always_inline void trace_leaving(struct trace_record *record, const __u
 	}
 }
 
-/* trace_complete fills in what stands at the end. */
+/* trace_complete fills in the fields that are known at the end. */
 static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *record,
 					   enum outcome outcome)
 {

@@ -5,8 +5,7 @@
 
 #include <linux/types.h>
 
-/* outcome is how a packet ended. Each packet ends in exactly one. The names
- * (without the prefix) are what a user reads. */
+/* outcome is how a packet ended. Each packet ends in exactly one. Users read the names without the prefix. */
 enum outcome {
 	/* Sent on to a backend. */
 	OUTCOME_FORWARDED,
@@ -387,9 +386,8 @@ enum refusal {
 struct turn {
 	/* Counts the new flows. */
 	__u64 next;
-	/* The rate of new connections (ITU-T I.371, generic cell rate algorithm): when
-	 * the next is due, in nanoseconds of the monotonic clock; what passes between two
-	 * at the permitted rate; and how far ahead of it a burst may be. */
+	/* The rate of new connections (ITU-T I.371, generic cell rate algorithm): when the next is due, in nanoseconds of
+	 * the monotonic clock; the interval between two at the permitted rate; and how far ahead of it a burst may be. */
 	__u64 due;
 	__u64 interval;
 	__u64 burst;
@@ -515,10 +513,9 @@ enum flow_table {
 	FLOW_NOTE_EVERY = 1000,
 };
 
-/* flow_bucket is the element of a table of flows: a cache line that says what is in
- * it, and the flows. A flow is in one of two buckets. A tag is 16 bits of the flow's
- * hash, 0 where there is none; a place is taken by exchanging the word of its tag for
- * one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
+/* flow_bucket is the element of a table of flows: a cache line with tags, times and states, and the flows. A flow is in
+ * one of two buckets. A tag is 16 bits of the flow's hash, 0 where there is none; a place is taken by exchanging the
+ * word of its tag for one with FLOW_BUSY there, and is free again as soon as its tag is 0. */
 struct flow_bucket {
 #ifdef OTHER_LAYOUT
 	/* For tests of upgrades: moves all fields that follow (scripts/other-build.sh). */
@@ -558,8 +555,8 @@ struct head {
 	/* How long it may stand still, in milliseconds, until packets for the VIPs are left to the kernel; 0 is for
 	 * ever. */
 	__u32 patience;
-	/* Two halves of what a packet reads as one: not 0 where it is left to the kernel if it is for
-	 * a VIP. The clock has stood for longer; */
+	/* Two halves of a word that packets read as one: not 0 where packets for VIPs are left to the kernel. The clock has
+	 * stood for longer; */
 	__u16 orphaned;
 	/* another balancer holds the VIPs, which the control plane says. */
 	__u16 standby;

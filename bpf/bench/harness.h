@@ -131,8 +131,7 @@ static __always_inline void restore(void *to, const void *from)
 		*(__u64 *)(to + i) = *(__u64 *)(from + i);
 }
 
-/* restored makes the packet what it was before a program moved its start and
- * rewrote it; NULL where that cannot be done. */
+/* restored restores the packet that a program has moved the start of and rewritten; NULL where that cannot be done. */
 static __always_inline void *restored(ctx_t *ctx)
 {
 	/* No call, as ctx_length is in XDP: the buffer is linear here. */

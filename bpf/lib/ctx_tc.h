@@ -17,8 +17,8 @@
 /* A tag (IEEE 802.1Q) has been taken off the frame, and is in its metadata. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
-/* Nearly all packets can take a shorter path here: see hasten. */
-#define CTX_HASTENS 1
+/* Nearly all packets can take a shorter path here: see shortcut. */
+#define CTX_SHORTCUT 1
 /* A packet may keep even its headers where they cannot be read: see ctx_linear. */
 #define CTX_PULLS 1
 

@@ -11,8 +11,8 @@
 #define CTX_TAGS true
 /* Frames can be sent to interfaces that run XDP. */
 #define CTX_ONLY_OURS true
-/* All packets take the same path: see hasten. */
-#define CTX_HASTENS 0
+/* All packets take the same path: see shortcut. */
+#define CTX_SHORTCUT 0
 /* The headers can be read as they are: see ctx_linear. */
 #define CTX_PULLS 0
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Frames: read, with every checksum verified, and written from the first byte to the
- * last: a recycled frame holds what was last in it. IPv4 without options, TCP, UDP. */
+/* Frames: read, with every checksum verified, and written from the first byte to the last: a recycled frame has its old
+ * content. IPv4 without options, TCP, UDP. */
 #pragma once
 
 #include <linux/if_ether.h>
@@ -45,10 +45,9 @@ enum wire_read {
 /* Words of 8 bytes in the longest payload that is summed or written. */
 #define WIRE_WORDS 0xff8
 
-/* wire_sum is the sum of a frame's bytes from `at` on, before folding. It and the
- * other functions that are not static are verified once, by themselves: their loops
- * would multiply with all that follows. For the same reason what does not fill a word
- * comes first. */
+/* wire_sum is the sum of a frame's bytes from `at` on, before folding. It and the other functions that are not static
+ * are verified once, by themselves: their loops would multiply with all that follows. For the same reason the bytes
+ * that do not fill a word come first. */
 __noinline __u64 wire_sum(struct xdp_md *ctx, __u32 at, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -202,9 +201,8 @@ __noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, 
 	return sum;
 }
 
-/* wire_fit makes a frame as long as it has to be; shorter than Ethernet's shortest may
- * stay what came from a kernel, which is no wire's. What a kernel made may have no room
- * behind it, but has some before it. */
+/* wire_fit makes a frame as long as it has to be; a frame from a kernel, which was on no wire, may stay shorter than
+ * Ethernet's minimum. A frame that a kernel made may have no room behind it, but has some before it. */
 static __always_inline long wire_fit(struct xdp_md *ctx, __u32 need)
 {
 	__u32 now = (__u32)(ctx->data_end - ctx->data), most = need > WIRE_SHORTEST ? need : WIRE_SHORTEST;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Numbers: of connections, which give their addresses, ports and first sequence
- * number; and those by which server ports know what they have answered. */
+/* Numbers: of connections, which give their addresses, ports and first sequence number; and those by which server ports
+ * recognise their answers. */
 #pragma once
 
 #include <bpf/bpf_endian.h>
@@ -26,8 +26,8 @@ static __always_inline __u32 wire_epoch_of(__u32 word) { return word >> 16; }
 static __always_inline __u32 wire_tries_of(__u32 word) { return word >> 8 & 0xff; }
 static __always_inline enum wire_state wire_state_of(__u32 word) { return word & 0xff; }
 
-/* wire_first is the client's first sequence number: what belongs to an earlier
- * connection of the same addresses and ports is known by it. */
+/* wire_first is the client's first sequence number: packets of an earlier connection of the same addresses and ports
+ * are known by it. */
 static __always_inline __u32 wire_first(__u32 slot, __u32 epoch)
 {
 	return wire_mix((settings.seed ^ (__u64)slot << 16 ^ (epoch & 0xffff)) + HASH_MULTIPLIER);
@@ -57,7 +57,7 @@ static __always_inline struct wire_ends wire_ends(__u32 slot)
 	return ends;
 }
 
-/* wire_slot is the inverse, and `capacity` or more for what no connection has. */
+/* wire_slot is the inverse, and `capacity` or more for addresses and ports that no connection has. */
 static __always_inline __u32 wire_slot(__u32 client, __be32 address, __be16 source_port)
 {
 	__u32 a = bpf_ntohl(address) - settings.client[client & (WIRE_PORTS - 1)].first;
@@ -91,10 +91,9 @@ static __always_inline __u64 wire_next(__u32 slot)
 	return settings.next[settings.nexts > 1 ? slot % settings.nexts & (WIRE_PORTS - 1) : 0];
 }
 
-/* A server's first sequence number is a keyed hash of the client's address and port,
- * the same at all server ports, with the port's index on top: what acknowledges it
- * tells the port that gave it out, and how much of the response has come
- * (D. J. Bernstein's SYN cookies, RFC 4987 section 3.6, with another content). */
+/* A server's first sequence number is a keyed hash of the client's address and port, the same at all server ports, with
+ * the port's index on top: an acknowledgement tells the port that chose it, and how much of the response has come (D.
+ * J. Bernstein's SYN cookies, RFC 4987 section 3.6, with another content). */
 #define WIRE_OFFSET_BITS 26
 #define WIRE_OFFSET_MASK ((1U << WIRE_OFFSET_BITS) - 1)
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The sender: it makes the frames that are no answers. It is run once for each frame, and does the first of these that
- * is due: begin the next connection; follow those that were begun (FIN, RST, request); send again what got no answer; a
- * flood's next SYN. */
+ * is due: begin the next connection; follow those that were begun (FIN, RST, request); retransmit packets without an
+ * answer; a flood's next SYN. */
 #pragma once
 
 #include "client.h"
@@ -294,7 +294,7 @@ static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_tur
 	case WIRE_REQUESTED:
 		if (!c->received)
 			return wire_send_tcp(ctx, t, slot, first, c, TCP_ACK | TCP_PSH, first + 1, t->control->request);
-		/* The response goes on with what this acknowledges. */
+		/* The response goes on with this acknowledgement. */
 		return wire_send_tcp(ctx, t, slot, first, c, TCP_ACK, first + 1 + t->control->request, 0);
 	default:
 		return wire_send_tcp(ctx, t, slot, first, c, TCP_FIN | TCP_ACK, first + 1 + t->control->request, 0);

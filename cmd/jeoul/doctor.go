@@ -19,6 +19,7 @@ import (
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/tools/doctor"
+	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
 type doctorCmd struct {
@@ -114,7 +115,7 @@ func writeDiagnosis(w io.Writer, r *doctor.Report, verbose bool) {
 // wrapAt is the width of lines of prose.
 const wrapAt = 96
 
-func writeFinding(w io.Writer, n int, f doctor.Finding) {
+func writeFinding(w io.Writer, n int, f rules.Finding) {
 	paragraph := func(label, prose string) {
 		for line := range strings.SplitSeq(text.WrapSoft(prose, wrapAt), "\n") {
 			fmt.Fprintf(w, "   %-6s %s\n", label, strings.TrimRight(line, " "))
@@ -140,7 +141,7 @@ func writeFinding(w io.Writer, n int, f doctor.Finding) {
 }
 
 // figureText writes "TcpExtListenOverflows: 134 connections of 200 on eth0 (note)".
-func figureText(f doctor.Figure) string {
+func figureText(f rules.Figure) string {
 	s := f.Name + ": " + number(f.Value)
 	if f.Of > 0 {
 		s += " of " + number(f.Of)

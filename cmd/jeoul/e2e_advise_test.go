@@ -126,7 +126,7 @@ func (s *stage) prepareAdvised(t *testing.T, server *lab.Host, service lb.Servic
 	}
 	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, words...)
-	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the agent of "+server.Name+" is ready", func() bool {
 		select {
 		case <-process.Done():
 			t.Fatalf("the agent of %s ended: %v\n%s", server.Name, process.Wait(), log)

@@ -163,7 +163,7 @@ func (b *besieged) part(t *testing.T, name string, do func() string) {
 	answered, failed, began := b.answered.Load(), b.failed.Load(), time.Now()
 	b.longest.Store(0)
 	came := do()
-	testenv.Eventually(t, e2e.Patience+underTraffic, "connections are counted for "+underTraffic.String(), func() bool {
+	testenv.Eventually(t, e2e.WaitLimit+underTraffic, "connections are counted for "+underTraffic.String(), func() bool {
 		return time.Since(began) > underTraffic
 	})
 	seconds := time.Since(began).Seconds()
@@ -204,20 +204,20 @@ func (b *besieged) memory(t *testing.T) int {
 }
 
 func (b *besieged) dialSocket() (net.Conn, error) {
-	return (&net.Dialer{Timeout: e2e.Patience}).Dial("unix", b.socket)
+	return (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("unix", b.socket)
 }
 
 // dialTLS connects from the balancer's own host, and shakes hands.
 func (b *besieged) dialTLS() (conn net.Conn, err error) {
 	err = b.host.Do(func() error {
-		conn, err = (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", "127.0.0.1:9540")
+		conn, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", "127.0.0.1:9540")
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
 	secured := tls.Client(conn, b.trust)
-	_ = conn.SetDeadline(time.Now().Add(e2e.Patience))
+	_ = conn.SetDeadline(time.Now().Add(e2e.WaitLimit))
 	if err := secured.Handshake(); err != nil {
 		conn.Close()
 		return nil, err
@@ -262,7 +262,7 @@ func (b *besieged) slowReaders(t *testing.T) string {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		_ = conn.SetDeadline(time.Now().Add(e2e.Patience))
+		_ = conn.SetDeadline(time.Now().Add(e2e.WaitLimit))
 		fmt.Fprintf(conn, "GET /v1/events?follow=true HTTP/1.1\r\nHost: jeoul\r\n\r\n")
 		line, err := bufio.NewReaderSize(conn, 16).ReadSlice('\n')
 		if err != nil && len(line) == 0 {
@@ -287,7 +287,7 @@ func (b *besieged) slowReaders(t *testing.T) string {
 // send asks the API to put a body in force.
 func (b *besieged) send(t *testing.T, conn net.Conn, size int, body io.Reader) (answer string) {
 	t.Helper()
-	_ = conn.SetDeadline(time.Now().Add(e2e.Patience))
+	_ = conn.SetDeadline(time.Now().Add(e2e.WaitLimit))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul/v1/config/sources/other",
 		body)
 	if err != nil {

@@ -177,7 +177,7 @@ func kill(t *testing.T, process *lab.Process) {
 // has ended meanwhile fails the test at once.
 func (b *balancer) eventually(t *testing.T, what string, ok func(*ops.Status) bool) {
 	t.Helper()
-	b.within(t, e2e.Patience, what, ok)
+	b.within(t, e2e.WaitLimit, what, ok)
 }
 
 // within is eventually with another bound.

@@ -97,7 +97,7 @@ func localFRR(t *testing.T, l *lab.Lab) {
 	}
 	runDaemon(t, l.Balancer, &cmdtest.SyncBuffer{}, zebra, "-f", empty, "-i", filepath.Join(dir, "zebra.pid"), "--vty_socket",
 		dir, "-z", api, "-P", "0", "--log", "stdout")
-	testenv.Eventually(t, e2e.Patience, "zebra answers", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "zebra answers", func() bool {
 		return exec.Command("test", "-S", api).Run() == nil
 	})
 	runDaemon(t, l.Balancer, &cmdtest.SyncBuffer{}, bgpd, "-f", file, "-i", filepath.Join(dir, "bgpd.pid"), "--vty_socket", dir,
@@ -200,7 +200,7 @@ func TestLocalSpeaker(t *testing.T) {
 
 	marked := func(when string, want bool) {
 		t.Helper()
-		testenv.Eventually(t, e2e.Patience, when+", the route is marked or not", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, when+", the route is marked or not", func() bool {
 			out := b.ask("show route all")
 			return strings.Contains(out, b.vip.String()) && strings.Contains(out, "(65535,0)") == want
 		})
@@ -247,7 +247,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	}{{false, func() {}}, {true, func() { b.commandBalancer(t, "drain") }},
 		{false, func() { b.commandBalancer(t, "undrain") }}} {
 		when.do()
-		testenv.Eventually(t, e2e.Patience, "the VIP is marked or not, and the pool is announced", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "the VIP is marked or not, and the pool is announced", func() bool {
 			return strings.Contains(about(b.vip.String()), path) &&
 				strings.Contains(about(b.vip.String()), "(65535,0)") == when.drained &&
 				strings.Contains(about(own), path+"\n") && !strings.Contains(about(own), "(65535,0)") &&
@@ -256,7 +256,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 		})
 	}
 	stop(t, b.daemon)
-	testenv.Eventually(t, e2e.Patience, "the router knows none of them any more", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the router knows none of them any more", func() bool {
 		return about(own) == "" && about(other) == "" && about(b.vip.String()) == ""
 	})
 }

@@ -106,7 +106,7 @@ func (b *bgpBalancer) configured(t *testing.T, bgp entry) {
 // knows waits until the router has a route to the VIP, or has none.
 func (b *bgpBalancer) knows(t *testing.T, when string, want bool) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s, the router knows the VIP: %v", when, want), func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("%s, the router knows the VIP: %v", when, want), func() bool {
 		return strings.Contains(b.ask("show route"), b.vip.String()+"/32") == want
 	})
 }

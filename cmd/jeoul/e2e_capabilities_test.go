@@ -150,7 +150,7 @@ func wantRefusals(t *testing.T, host *lab.Host, capabilities []string, arguments
 		process := unprivileged(t, host, &output, slices.Delete(slices.Clone(capabilities), i, i+1), arguments...)
 		select {
 		case <-process.Done():
-		case <-time.After(e2e.Patience):
+		case <-time.After(e2e.WaitLimit):
 			t.Fatalf("without %s it goes on: %s", name, output.String())
 		}
 		text := output.String()
@@ -178,7 +178,7 @@ func TestAgentCapabilities(t *testing.T) {
 	before := e2e.ReadSettings(t, host)
 	var output cmdtest.SyncBuffer
 	process := unprivileged(t, host, &output, all, arguments...)
-	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the agent is ready", func() bool {
 		return strings.Contains(output.String(), "ready")
 	})
 	stop(t, process)

@@ -120,7 +120,7 @@ func (b *balancer) captureSample(t *testing.T) (end func() string) {
 	var said cmdtest.SyncBuffer
 	process := jeoul(t, b.host, &said, "capture", "--socket", b.socket, "--sample", fmt.Sprint(lossSample),
 		"--for", "10m", "--write", filepath.Join(t.TempDir(), "sample.pcapng"))
-	testenv.Eventually(t, e2e.Patience, "the capture begins", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the capture begins", func() bool {
 		return strings.Contains(said.String(), "capturing on")
 	})
 	return func() string {

@@ -213,7 +213,7 @@ func (s *stage) sendDatagrams(t *testing.T, p path, packets int, may func(sent i
 	}
 	for sent := range packets {
 		if sent%capturedFlows == 0 {
-			testenv.Eventually(t, e2e.Patience, fmt.Sprintf("the capture keeps up with %d packets", sent),
+			testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("the capture keeps up with %d packets", sent),
 				func() bool { return may(sent) })
 		}
 		if _, err := sockets[sent%capturedFlows].Write([]byte("datagram")); err != nil {
@@ -425,7 +425,7 @@ func (s *stage) flood(t *testing.T, full *commandCapture) {
 	flood, end := context.WithCancel(t.Context())
 	defer end()
 	syns := e2e.SendSYNs(t, flood, s.Clients[0], netip.AddrPortFrom(paths()[0].vip, webPort), 0)
-	testenv.Eventually(t, e2e.Patience, "the capture on the full disk ends", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the capture on the full disk ends", func() bool {
 		select {
 		case <-full.process.Done():
 			return true
@@ -433,7 +433,7 @@ func (s *stage) flood(t *testing.T, full *commandCapture) {
 			return false
 		}
 	})
-	testenv.Eventually(t, e2e.Patience, "the daemon ends the capture that is not read", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the daemon ends the capture that is not read", func() bool {
 		return strings.Contains(s.log.String(), "the client has gone, or does not read")
 	})
 	p := paths()[slices.IndexFunc(paths(), func(p path) bool { return p.mode == lb.FullNAT })]
@@ -484,7 +484,7 @@ func (s *stage) startCaptureTo(t *testing.T, stdout *os.File, arguments ...strin
 	if c.process, err = s.host.Start(context.WithoutCancel(t.Context()), command); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, e2e.Patience, "the capture begins", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the capture begins", func() bool {
 		return strings.Contains(c.said.String(), "capturing on")
 	})
 	return c

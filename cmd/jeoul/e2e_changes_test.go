@@ -70,7 +70,7 @@ func (s *stage) startAgain(t *testing.T) {
 func (w *watcher) awaitMore(t *testing.T) {
 	t.Helper()
 	before := w.Packets()
-	testenv.Eventually(t, e2e.Patience, "transfers go on", func() bool { return w.Packets() >= before+moreLooked })
+	testenv.Eventually(t, e2e.WaitLimit, "transfers go on", func() bool { return w.Packets() >= before+moreLooked })
 }
 
 // moreLooked is how many packets are looked at after a change, beyond those on their way.

@@ -443,7 +443,7 @@ func (s *watched) relay(t *testing.T, to string) *relay {
 			}
 			var far net.Conn
 			if s.host.Do(func() (err error) {
-				far, err = net.DialTimeout("tcp", to, e2e.Patience)
+				far, err = net.DialTimeout("tcp", to, e2e.WaitLimit)
 				return err
 			}) != nil {
 				near.Close()

@@ -123,7 +123,7 @@ func (s *watched) ask(t *testing.T, ctx context.Context, service string, perSeco
 		return connection, err
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
-		Timeout: e2e.Patience}
+		Timeout: e2e.WaitLimit}
 	a := &answers{by: map[string]int{}}
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -171,7 +171,7 @@ func (a *answers) of(server string) (its, all int) {
 func (a *answers) more(t *testing.T, n int) {
 	t.Helper()
 	_, before := a.of("")
-	testenv.Eventually(t, e2e.Patience, "clients are answered", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "clients are answered", func() bool {
 		_, now := a.of("")
 		return now >= before+n
 	})

@@ -373,7 +373,7 @@ func TestStandsInForSocket(t *testing.T) {
 	f := &faulted{couple: &couple{lab: l, both: [2]*balancer{b}}, injector: injector}
 	f.start(t, 0)
 	t.Cleanup(func() { _ = b.daemon.Stop(context.Background()) })
-	testenv.Eventually(t, e2e.Patience, "its status says that there is no socket", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "its status says that there is no socket", func() bool {
 		var out cmdtest.SyncBuffer
 		_ = jeoul(t, b.host, &out, "status", "--socket", b.socket).Wait()
 		return strings.Contains(out.String(), "the unix socket of the API cannot be written to")

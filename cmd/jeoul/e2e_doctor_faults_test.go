@@ -133,7 +133,7 @@ func fullConntrack(t *testing.T, w *ward) {
 func (w *ward) fill(t *testing.T, web *lab.Host) {
 	t.Helper()
 	seed := uint64(0)
-	testenv.Eventually(t, e2e.Patience, "the table of connections is full", func() (full bool) {
+	testenv.Eventually(t, e2e.WaitLimit, "the table of connections is full", func() (full bool) {
 		seed++
 		w.flood(t, web, "198.19.0.0/16", flood.Options{Limit: 300_000, Rate: 400_000, Seed: seed})
 		within(t, web, func() (err error) {
@@ -195,7 +195,7 @@ func failingNeighbour(t *testing.T, w *ward) {
 // complete waits until all backends take part, at the end of a test too.
 func (w *ward) complete(t *testing.T) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, "every backend is up", func() bool { return allUp(w.status(t)) })
+	testenv.Eventually(t, e2e.WaitLimit, "every backend is up", func() bool { return allUp(w.status(t)) })
 }
 
 func linkUp(name string, up bool) error {
@@ -331,7 +331,7 @@ func tinyBacklog(t *testing.T, w *ward) {
 	mend(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
 	// Beside others that want the processors, the flood may be no more than the core takes for as long
 	// as the doctor looks: then there is nothing to find.
-	for until := time.Now().Add(4 * e2e.Patience); ; {
+	for until := time.Now().Add(4 * e2e.WaitLimit); ; {
 		r := w.examineInFlood(t, web)
 		if found(r, "softnet-backlog") || time.Now().After(until) {
 			judge(t, web, r, "softnet-backlog", "backlog")
@@ -368,7 +368,7 @@ func exhaustedPorts(t *testing.T, w *ward) {
 	for {
 		var connection net.Conn
 		err := client.Do(func() (err error) {
-			connection, err = net.DialTimeout("tcp", to.String(), e2e.Patience)
+			connection, err = net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 			return err
 		})
 		if errors.Is(err, unix.EADDRNOTAVAIL) {

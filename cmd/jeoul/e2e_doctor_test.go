@@ -70,7 +70,7 @@ func (w *ward) startAgent(t *testing.T, server *lab.Host) {
 	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir",
 		filepath.Join(server.Dir, "state"))
 	w.agents[server.Name] = process
-	testenv.Eventually(t, e2e.Patience, "the agent of "+server.Name+" is ready", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the agent of "+server.Name+" is ready", func() bool {
 		return strings.Contains(log.String(), "ready")
 	})
 }
@@ -154,7 +154,7 @@ func (w *ward) ask(ctx context.Context, web *http.Client) error {
 func (w *ward) served(t *testing.T) {
 	t.Helper()
 	before := w.answer.Load()
-	testenv.Eventually(t, e2e.Patience, "requests are answered", func() bool { return w.answer.Load() >= before+30 })
+	testenv.Eventually(t, e2e.WaitLimit, "requests are answered", func() bool { return w.answer.Load() >= before+30 })
 }
 
 // examine runs the doctor on a host.
@@ -200,7 +200,7 @@ func record(t *testing.T, host *lab.Host, r *doctor.Report) {
 		t.Fatal(err)
 	}
 	name := strings.NewReplacer("TestDoctorNamesFaults/", "", "_", "-").Replace(t.Name()) + "-" + host.Name + ".json"
-	if err := os.WriteFile(filepath.Join("..", "..", "internal", "tools", "doctor", "testdata", name), append(text, '\n'),
+	if err := os.WriteFile(filepath.Join("..", "..", "internal", "tools", "doctor", "rules", "testdata", name), append(text, '\n'),
 		0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -114,7 +114,7 @@ func drainGently(t *testing.T, cells []*drainCell) {
 	for _, c := range cells {
 		select {
 		case <-c.drain.Done():
-		case <-time.After(3 * e2e.Patience):
+		case <-time.After(3 * e2e.WaitLimit):
 			t.Fatalf("%s is not empty:\n%s", c.target(server), c.drain.output)
 		}
 		if err := c.drain.Wait(); err != nil || !strings.Contains(c.drain.output.String(), c.target(server)+
@@ -241,7 +241,7 @@ func (s *stage) hold(t *testing.T, p path, port uint16) *held {
 			t.Fatal(err)
 		}
 		h.connections = append(h.connections, connection)
-		_ = connection.SetDeadline(time.Now().Add(6 * e2e.Patience))
+		_ = connection.SetDeadline(time.Now().Add(6 * e2e.WaitLimit))
 		if _, err := fmt.Fprintf(connection, "GET /%d HTTP/1.0\r\nHost: lab\r\n\r\n", bulk); err != nil {
 			t.Fatal(err)
 		}

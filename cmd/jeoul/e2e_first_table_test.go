@@ -196,13 +196,13 @@ func TestFirstTableBesideOthers(t *testing.T) {
 		return len(ways) == n
 	}
 	begin(l.Balancers[0])
-	testenv.Eventually(t, e2e.Patience, "the router sends to the first balancer", func() bool { return sendsTo(1) })
+	testenv.Eventually(t, e2e.WaitLimit, "the router sends to the first balancer", func() bool { return sendsTo(1) })
 	d.goOn(t, "by the first balancer")
 	d.begin(t, client, 60, hashPort, turnPort)
 	for _, host := range l.Balancers[1:] {
 		begin(host)
 	}
-	testenv.Eventually(t, e2e.Patience, "the router sends to all balancers", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the router sends to all balancers", func() bool {
 		all := sendsTo(len(l.Balancers))
 		d.goOn(t, "while others start")
 		// Those that take turns are known elsewhere half a second later only.
@@ -231,7 +231,7 @@ func TestFirstTableByAddress(t *testing.T) {
 				t.Fatal(err)
 			}
 		})
-		testenv.Eventually(t, e2e.Patience, host.Name+" has the VIP", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, host.Name+" has the VIP", func() bool {
 			has, err := hasAddress(host, l.VIP4)
 			return err == nil && has
 		})

@@ -138,7 +138,7 @@ func (h *containerHost) lay(t *testing.T, own *namespace.Namespace, name, device
 func (h *containerHost) start(t *testing.T) {
 	t.Helper()
 	h.daemon = jeoul(t, h.host, &h.log, h.arguments()...)
-	h.within(t, 3*e2e.Patience, "every backend is up", allUp)
+	h.within(t, 3*e2e.WaitLimit, "every backend is up", allUp)
 }
 
 // hairpinCell is a way to ask a container: a VIP, a protocol, and which container answers.
@@ -264,7 +264,7 @@ func (h *containerHost) use(t *testing.T, mode lb.Mode, keys entry) {
 // dial connects a host to a cell's VIP, by connect() for both protocols.
 func (h *containerHost) dial(t *testing.T, from string, cell hairpinCell) (connection net.Conn, err error) {
 	t.Helper()
-	ctx, stop := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, stop := context.WithTimeout(t.Context(), e2e.WaitLimit)
 	defer stop()
 	err = h.at[from].Do(func() (err error) {
 		connection, err = (&net.Dialer{}).DialContext(ctx, cell.protocol,
@@ -277,7 +277,7 @@ func (h *containerHost) dial(t *testing.T, from string, cell hairpinCell) (conne
 // askUntil sends a line, until it is answered or refused, and returns the answer.
 func askUntil(connection net.Conn, retry time.Duration) (answer string, err error) {
 	buffer := make([]byte, 64)
-	for end := time.Now().Add(e2e.Patience); time.Now().Before(end); {
+	for end := time.Now().Add(e2e.WaitLimit); time.Now().Before(end); {
 		if err := connection.SetDeadline(time.Now().Add(retry)); err != nil {
 			return "", err
 		}
@@ -303,7 +303,7 @@ func (h *containerHost) ask(t *testing.T, from string, cell hairpinCell) (string
 		return "", err
 	}
 	defer connection.Close()
-	retry := e2e.Patience
+	retry := e2e.WaitLimit
 	if cell.protocol == "udp" {
 		retry = time.Second // a datagram may be lost while a neighbour is looked for
 	}
@@ -365,7 +365,7 @@ func TestHairpinOutlivesARestart(t *testing.T) {
 	goOn := func(when string) {
 		t.Helper()
 		for i, cell := range cells {
-			got, err := askUntil(open[i], e2e.Patience)
+			got, err := askUntil(open[i], e2e.WaitLimit)
 			if want := fmt.Sprintf("%s saw %s", cell.backend, cell.bridgeNet().Addr()); err != nil || got != want {
 				t.Errorf("%s, web01 asks %s: %q, %v, want %q", when, cell.name(), got, err, want)
 			}

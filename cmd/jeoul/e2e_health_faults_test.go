@@ -124,7 +124,7 @@ func (p *patient) replaceServer(t *testing.T) process {
 	browser := e2e.NewBrowser(p.host)
 	for _, port := range p.ports {
 		at := netip.AddrPortFrom(p.host.IPv4, port).String()
-		testenv.Eventually(t, e2e.Patience, "a process answers at "+at, func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "a process answers at "+at, func() bool {
 			response, err := browser.Get("http://" + at)
 			if err == nil {
 				response.Body.Close()

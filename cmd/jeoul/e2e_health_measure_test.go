@@ -104,12 +104,12 @@ func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	for range measuredTimes {
 		s.awaitHealth(t, ill, lb.Healthy)
 		before := arrivals.Count()
-		testenv.Eventually(t, e2e.Patience, "SYNs come to "+ill.Name, func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "SYNs come to "+ill.Name, func() bool {
 			return arrivals.Count() > before+10
 		})
 		patients[ill.Name].close(t)
 		since := s.awaitHealth(t, ill, lb.Failing)
-		testenv.Eventually(t, e2e.Patience, "no SYN comes to "+ill.Name+" any more", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "no SYN comes to "+ill.Name+" any more", func() bool {
 			return time.Since(arrivals.Last()) > quietAfter && time.Since(since) > quietAfter
 		})
 		samples = append(samples, float64(arrivals.Last().Sub(since).Microseconds())/1e3)

@@ -82,7 +82,7 @@ func (s *troubled) answerAll(t *testing.T, services []path) {
 	browser := e2e.NewBrowser(s.Clients[0])
 	for _, p := range services {
 		names := map[string]bool{}
-		testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s is answered by each of %d backends", p, len(s.Servers)),
+		testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("%s is answered by each of %d backends", p, len(s.Servers)),
 			func() bool {
 				seen, err := browser.Who(bounded(t), netip.AddrPortFrom(p.vip, otherWebPort))
 				if err != nil {
@@ -120,7 +120,7 @@ func (s *troubled) askedAgain(t *testing.T) {
 func passes(t *testing.T, lasts time.Duration) {
 	t.Helper()
 	until := time.Now().Add(lasts)
-	testenv.Eventually(t, e2e.Patience, "the time has passed", func() bool { return time.Now().After(until) })
+	testenv.Eventually(t, e2e.WaitLimit, "the time has passed", func() bool { return time.Now().After(until) })
 }
 
 // suspend stops the daemon for longer than it takes to find a backend ill, and for less, so that
@@ -158,7 +158,7 @@ func (s *troubled) exhaust(t *testing.T) {
 	// Descriptors below the limit that are free would do for some checks; the daemon's open ones below it do not matter
 	// to a limit of none.
 	limit(unix.Rlimit{Cur: 0, Max: before.Max})
-	testenv.Eventually(t, e2e.Patience, "the daemon says that it cannot ask", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the daemon says that it cannot ask", func() bool {
 		return strings.Contains(s.logged(since), "too many open files")
 	})
 	passes(t, 3*time.Second)
@@ -204,7 +204,7 @@ func (s *troubled) isolate(t *testing.T) {
 	passes(t, 3*time.Second)
 	s.cut(t, s.Balancer, false)
 	// Until then the backends are as they were, and the next test would have the line in its log.
-	testenv.Eventually(t, e2e.Patience, "the log says that the interface is up", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the log says that the interface is up", func() bool {
 		return strings.Contains(s.logged(since), " is up")
 	})
 	s.areWell(t)

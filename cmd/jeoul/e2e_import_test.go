@@ -160,7 +160,7 @@ func TestImportedThresholds(t *testing.T) {
 		connections[0].Close()
 		break
 	}
-	testenv.Eventually(t, e2e.Patience, "the backend whose connection ended takes another", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the backend whose connection ended takes another", func() bool {
 		connection, err := dialFor(l.Clients[0], to, time.Second)
 		if err != nil {
 			return false

@@ -139,7 +139,7 @@ func (x *crossing) interfaces(t *testing.T, names ...string) {
 func (x *crossing) taken(t *testing.T, names ...string) {
 	t.Helper()
 	// A program is verified for each interface, which takes seconds on a busy machine.
-	x.within(t, 3*e2e.Patience, "packets are taken on "+strings.Join(names, ", "), func(status *ops.Status) bool {
+	x.within(t, 3*e2e.WaitLimit, "packets are taken on "+strings.Join(names, ", "), func(status *ops.Status) bool {
 		var on []string
 		for _, nic := range status.Interfaces {
 			if nic.Hook.Name == x.hook {
@@ -149,7 +149,7 @@ func (x *crossing) taken(t *testing.T, names ...string) {
 		return slices.Equal(on, names) && allUp(status)
 	})
 	// It is taken off the old one when the new one serves.
-	testenv.Eventually(t, e2e.Patience, "the VIP is on "+names[0]+" only", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the VIP is on "+names[0]+" only", func() bool {
 		have, err := x.carriers()
 		return err == nil && slices.Equal(have, names[:1])
 	})
@@ -184,7 +184,7 @@ func (x *crossing) open(t *testing.T, cable string) (lines []*line) {
 	for range 10 {
 		l := &line{}
 		testenv.In(t, x.cable[cable], func() (err error) {
-			l.Conn, err = net.DialTimeout("tcp4", netip.AddrPortFrom(crossingVIP, webPort).String(), e2e.Patience)
+			l.Conn, err = net.DialTimeout("tcp4", netip.AddrPortFrom(crossingVIP, webPort).String(), e2e.WaitLimit)
 			return err
 		})
 		t.Cleanup(func() { l.Close() })
@@ -199,7 +199,7 @@ func (x *crossing) open(t *testing.T, cable string) (lines []*line) {
 }
 
 func (l *line) ask() (string, error) {
-	if err := l.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := l.SetDeadline(time.Now().Add(e2e.WaitLimit)); err != nil {
 		return "", err
 	}
 	if _, err := io.WriteString(l, "?\n"); err != nil {

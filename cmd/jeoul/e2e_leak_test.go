@@ -311,7 +311,7 @@ func (s *stage) connect(t *testing.T, p path, localPort uint16) net.Conn {
 // connectTo opens a connection to a port of the VIP.
 func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn {
 	t.Helper()
-	dialer := net.Dialer{Timeout: e2e.Patience, Control: reuse}
+	dialer := net.Dialer{Timeout: e2e.WaitLimit, Control: reuse}
 	if localPort != 0 {
 		dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(p.own(s.Clients[0]), localPort))
 	}
@@ -322,7 +322,7 @@ func (s *stage) connectTo(t *testing.T, p path, port, localPort uint16) net.Conn
 	})
 	if err == nil {
 		t.Cleanup(func() { connection.Close() })
-		err = connection.SetDeadline(time.Now().Add(e2e.Patience))
+		err = connection.SetDeadline(time.Now().Add(e2e.WaitLimit))
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -465,7 +465,7 @@ func (s *stage) awaitAgain(t *testing.T, w *watcher, do func() error) {
 	if err := do(); err != nil {
 		t.Fatal(err)
 	}
-	testenv.Eventually(t, e2e.Patience, "the server sends again what the client does not acknowledge", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the server sends again what the client does not acknowledge", func() bool {
 		return w.retransmitted() >= before+retransmissions
 	})
 }

@@ -292,7 +292,7 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	// While rules and routes are set.
-	testenv.Eventually(t, e2e.Patience, "the rules are set", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the rules are set", func() bool {
 		rules, _ := ssh(s, s.lab.Balancer, "iptables-nft-save -t nat")
 		return strings.Contains(rules, s.lab.VIP4.String())
 	})
@@ -300,7 +300,7 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	<-p.Done()
-	testenv.Eventually(t, e2e.Patience, "the workers have ended", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the workers have ended", func() bool {
 		left, _ := filepath.Glob("/var/tmp/jeoul-worker-*")
 		return len(left) == 0
 	})

@@ -36,7 +36,7 @@ func (x *crossing) unplug(t *testing.T, name string) {
 // has waits until the balancer does not miss an interface any more.
 func (x *crossing) has(t *testing.T, name string) {
 	t.Helper()
-	x.within(t, 3*e2e.Patience, name+" is in use again", func(status *ops.Status) bool {
+	x.within(t, 3*e2e.WaitLimit, name+" is in use again", func(status *ops.Status) bool {
 		up := slices.ContainsFunc(status.Interfaces, func(nic ops.Interface) bool { return nic.Name == name && nic.Up })
 		return up && !slices.ContainsFunc(status.Problems, func(p string) bool {
 			return strings.HasPrefix(p, "interface "+name)

@@ -85,14 +85,14 @@ func outliveLeaving(t *testing.T, how leaving) {
 					return status.VRRP != nil && status.VRRP.State == state
 				})
 				// The address follows the state, and until it is gone its host answers a client that asks for it.
-				testenv.Eventually(t, e2e.Patience, each.host.Name+" has the VIP only while it is active", func() bool {
+				testenv.Eventually(t, e2e.WaitLimit, each.host.Name+" has the VIP only while it is active", func() bool {
 					has, err := hasAddress(each.host, l.VIP4)
 					return err == nil && has == (each == m)
 				})
 			}
 			// Until the client has the announcement, it sends to the one before, whose word of a new flow may
 			// come later than the flow's next packet.
-			testenv.Eventually(t, e2e.Patience, client.Name+" sends to "+m.host.Name, func() bool {
+			testenv.Eventually(t, e2e.WaitLimit, client.Name+" sends to "+m.host.Name, func() bool {
 				return sendsBy(t, client, l.VIP4, m.host)
 			})
 			return

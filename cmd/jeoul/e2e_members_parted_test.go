@@ -47,7 +47,7 @@ func TestMembersParted(t *testing.T) {
 	}
 	begun := time.Now()
 	for _, pair := range pairs {
-		pair[0].within(t, 2*e2e.Patience, "they notice that they are parted, and are members yet",
+		pair[0].within(t, 2*e2e.WaitLimit, "they notice that they are parted, and are members yet",
 			func(status *ops.Status) bool {
 				return slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
 					return m.Name == pair[1].host.Name && m.State == ops.MemberAlive && m.Flows != nil &&
@@ -62,7 +62,7 @@ func TestMembersParted(t *testing.T) {
 		runOn(t, pair[0].host, "", "nft", "delete", "table", "ip", partedTable)
 	}
 	begun = time.Now()
-	other.within(t, 2*e2e.Patience, "the second has the connections that began meanwhile",
+	other.within(t, 2*e2e.WaitLimit, "the second has the connections that began meanwhile",
 		func(status *ops.Status) bool {
 			flows, both := handed(status, one.host.Name)
 			return both && flows >= uint64(len(more))

@@ -116,7 +116,7 @@ func TestMembers(t *testing.T) {
 	if refused := strings.Count(one.log.String(), "refused what "+keyless.host.IPv4.String()+" sends"); refused != 1 {
 		t.Errorf("the first says %d times that it refuses the third", refused)
 	}
-	testenv.Eventually(t, e2e.Patience, "the first says that it is over", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the first says that it is over", func() bool {
 		return strings.Contains(one.log.String(), "sends new flows of service web to the same backends again")
 	})
 }

@@ -115,7 +115,7 @@ func (n *namesStage) put(t *testing.T, names ...string) {
 func (n *namesStage) at(t *testing.T, when string, names ...string) map[string]map[string]ops.Backend {
 	t.Helper()
 	first := map[string]map[string]ops.Backend{}
-	n.within(t, 3*e2e.Patience, when+": each name is at its address", func(status *ops.Status) bool {
+	n.within(t, 3*e2e.WaitLimit, when+": each name is at its address", func(status *ops.Status) bool {
 		for _, s := range status.Services {
 			if first[s.Name] != nil || len(s.Backends) != len(names) {
 				continue
@@ -143,7 +143,7 @@ func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 	for range 12 {
 		var c net.Conn
 		within(t, n.Clients[0], func() (err error) {
-			c, err = (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp",
+			c, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp",
 				netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), namedPort(service)).String())
 			return err
 		})
@@ -161,7 +161,7 @@ func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 // well.
 func (n *namesStage) told(t *testing.T, service, backend, says string) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("an event says of %s/%s: %s", service, backend, says), func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("an event says of %s/%s: %s", service, backend, says), func() bool {
 		met := false
 		err := api.NewClient(n.socket).Events(t.Context(), "", false, func(e *events.Event, _ *events.Lost) error {
 			about := e != nil && (e.Kind == events.KindConfiguration || e.Kind == events.KindDiscovery)

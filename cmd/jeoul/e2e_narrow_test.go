@@ -42,7 +42,7 @@ func TestNarrowRouter(t *testing.T) {
 	log := &cmdtest.SyncBuffer{}
 	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir",
 		filepath.Join(backend.Dir, "state"))
-	testenv.Eventually(t, e2e.Patience, "the agent is ready", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the agent is ready", func() bool {
 		return strings.Contains(log.String(), "ready")
 	})
 
@@ -149,12 +149,12 @@ func takeUploads(t *testing.T, host *lab.Host, port uint16) {
 
 // upload sends to a service, and wants to hear that all has arrived. It runs inside a client.
 func upload(to netip.AddrPort) error {
-	connection, err := net.DialTimeout("tcp", to.String(), e2e.Patience)
+	connection, err := net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 	if err != nil {
 		return err
 	}
 	defer connection.Close()
-	if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(e2e.WaitLimit)); err != nil {
 		return err
 	}
 	if _, err := connection.Write(make([]byte, uploaded)); err != nil {

@@ -71,7 +71,7 @@ func flowsTo(t *testing.T, l *lab.Lab, network string, to netip.AddrPort) map[st
 	for range 50 {
 		var c net.Conn
 		within(t, l.Clients[0], func() (err error) {
-			c, err = (&net.Dialer{Timeout: e2e.Patience}).Dial(network, to.String())
+			c, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial(network, to.String())
 			return err
 		})
 		t.Cleanup(func() { c.Close() })

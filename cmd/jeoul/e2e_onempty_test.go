@@ -33,7 +33,7 @@ func (b *balancer) holdsVIP(t *testing.T, vip netip.Addr, want bool) {
 	b.eventually(t, "the VIP is held or withdrawn", func(status *ops.Status) bool {
 		return status.Services[0].Withdrawn == !want
 	})
-	testenv.Eventually(t, e2e.Patience, "the VIP is on the interface or off it", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the VIP is on the interface or off it", func() bool {
 		has, err := hasAddress(b.host, vip)
 		return err == nil && has == want
 	})
@@ -78,10 +78,10 @@ func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 
 	doors[1] = listenOn(t, l.Servers[1], checkedPort)
 	b.holdsVIP(t, vip, true)
-	testenv.Eventually(t, e2e.Patience, "a client is served by the backend that is well again", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "a client is served by the backend that is well again", func() bool {
 		var c net.Conn
 		err := l.Clients[0].Do(func() (err error) {
-			c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, 80).String(), e2e.Patience)
+			c, err = net.DialTimeout("tcp", netip.AddrPortFrom(vip, 80).String(), e2e.WaitLimit)
 			return err
 		})
 		if err != nil {

@@ -314,12 +314,12 @@ func TestOrphanFailsOpen(t *testing.T) {
 			<-process.Done()
 			return strings.Contains(output.String(), want)
 		}
-		testenv.Eventually(t, e2e.Patience, "jeoul status says that it has stepped aside", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "jeoul status says that it has stepped aside", func() bool {
 			return says("it has left packets for its VIPs to the kernel since")
 		})
 		for _, p := range paths() {
 			err := s.Clients[0].Do(func() error {
-				connection, err := (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp",
+				connection, err := (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp",
 					netip.AddrPortFrom(p.vip, webPort).String())
 				if err == nil {
 					connection.Close()
@@ -397,7 +397,7 @@ func (l living) ask(t *testing.T, when string) {
 	t.Helper()
 	broken := map[string]int{}
 	for _, connection := range l {
-		if err := connection.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+		if err := connection.SetDeadline(time.Now().Add(e2e.WaitLimit)); err != nil {
 			t.Fatal(err)
 		}
 		if server, err := whoOn(connection); err != nil || server != connection.server {

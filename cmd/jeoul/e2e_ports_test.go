@@ -86,12 +86,12 @@ func shortOnes(t *testing.T, client *lab.Host, to netip.AddrPort, how string) {
 
 // short makes one connection.
 func short(to netip.AddrPort, how string) error {
-	c, err := (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", to.String())
+	c, err := (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", to.String())
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(e2e.WaitLimit)); err != nil {
 		return err
 	}
 	if _, err := io.ReadFull(c, make([]byte, 1)); err != nil {

@@ -105,7 +105,7 @@ func exchange(to netip.AddrPort) error {
 		return err
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(e2e.Patience)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(e2e.WaitLimit)); err != nil {
 		return err
 	}
 	if _, err := c.Write(make([]byte, scrapedBytes-20-8)); err != nil {
@@ -189,7 +189,7 @@ func startPrometheus(t *testing.T, program string, host *lab.Host, address strin
 func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 	t.Helper()
 	var last string
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("Prometheus answers %s with %g", query, want), func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("Prometheus answers %s with %g", query, want), func() bool {
 		values, err := p.present(t, query)
 		if now := fmt.Sprint(values, err); now != last {
 			last = now
@@ -202,7 +202,7 @@ func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 // knows waits until an expression has an answer.
 func (p *prometheus) knows(t *testing.T, query string) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, "Prometheus has data for "+query, func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "Prometheus has data for "+query, func() bool {
 		values, err := p.present(t, query)
 		return err == nil && len(values) > 0
 	})
@@ -217,10 +217,10 @@ func (p *prometheus) present(t *testing.T, query string) (values []float64, err 
 	}
 	transport := &http.Transport{DisableKeepAlives: true, DialContext: func(_ context.Context, network,
 		address string) (c net.Conn, err error) {
-		err = p.host.Do(func() error { c, err = net.DialTimeout(network, address, e2e.Patience); return err })
+		err = p.host.Do(func() error { c, err = net.DialTimeout(network, address, e2e.WaitLimit); return err })
 		return c, err
 	}}
-	answer, err := (&http.Client{Transport: transport, Timeout: e2e.Patience}).Do(request)
+	answer, err := (&http.Client{Transport: transport, Timeout: e2e.WaitLimit}).Do(request)
 	if err != nil {
 		return nil, err
 	}

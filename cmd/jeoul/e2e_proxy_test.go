@@ -193,7 +193,7 @@ func (c *crowd) await(t *testing.T, n int) map[string]int {
 	from := c.asked + n
 	c.from = map[string]int{}
 	c.mu.Unlock()
-	testenv.Eventually(t, e2e.Patience, "requests have ended", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "requests have ended", func() bool {
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		return c.asked >= from
@@ -258,7 +258,7 @@ func TestProxy(t *testing.T) {
 		})
 		p.certify(t, "second")
 		p.changes(t, second)
-		testenv.Eventually(t, e2e.Patience, "clients are shown the new certificate", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "clients are shown the new certificate", func() bool {
 			_, response, err := p.ask("https", "", proxyTLSPort)
 			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
 		})
@@ -294,7 +294,7 @@ func (p *proxied) detaches(t *testing.T) {
 			"mode":     string(lb.ModeProxy),
 			"backends": []entry{{"name": "web01", "address": p.Servers[0].IPv4.String()}}}}})
 	p.start(t)
-	testenv.Eventually(t, e2e.Patience, "an IPv4 server answers at an IPv6 VIP", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "an IPv4 server answers at an IPv6 VIP", func() bool {
 		seen, err := e2e.NewBrowser(p.Clients[0]).Who(t.Context(), netip.AddrPortFrom(p.VIP6, proxyPort))
 		return err == nil && seen.Server == p.Servers[0].Name
 	})
@@ -332,7 +332,7 @@ func (p *proxied) changes(t *testing.T, second string) {
 	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
 	before := reloaded()
 	p.hangUp(t)
-	testenv.Eventually(t, e2e.Patience, "the reload is in force", func() bool { return reloaded() > before })
+	testenv.Eventually(t, e2e.WaitLimit, "the reload is in force", func() bool { return reloaded() > before })
 	if from := p.askMany(t, 4, "http", "one.example.com", proxyPort); from[p.Servers[2].Name] != 4 {
 		t.Errorf("the changed route leads to %v", from)
 	}
@@ -378,7 +378,7 @@ func (p *proxied) restarts(t *testing.T) {
 	p.eventually(t, "HAProxy was started again", func(s *ops.Status) bool {
 		return s.Proxy.PID != 0 && s.Proxy.PID != before.PID
 	})
-	testenv.Eventually(t, e2e.Patience, "it serves", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "it serves", func() bool {
 		_, _, err := p.ask("http", "", proxyPort)
 		return err == nil
 	})

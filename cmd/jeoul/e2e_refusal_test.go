@@ -95,7 +95,7 @@ func deadProgram(t *testing.T, l *lab.Lab, vip netip.AddrPort, port uint16) {
 func hold(t *testing.T, client *lab.Host, to netip.AddrPort) (c net.Conn) {
 	t.Helper()
 	err := client.Do(func() (err error) {
-		c, err = (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", to.String())
+		c, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", to.String())
 		return err
 	})
 	if errors.Is(err, syscall.ECONNREFUSED) {

@@ -35,7 +35,7 @@ func (b *balancer) rename(t *testing.T, from, to string) {
 		return netlink.LinkSetUp(link)
 	})
 	// Its link-local address, and the routes of that, come when no other host was found to have it.
-	testenv.Eventually(t, e2e.Patience, to+" has a link-local address", func() (found bool) {
+	testenv.Eventually(t, e2e.WaitLimit, to+" has a link-local address", func() (found bool) {
 		within(t, b.host, func() (err error) {
 			found, err = testenv.HasLinkLocal(to)
 			return err

@@ -79,7 +79,7 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 			}
 			return nil
 		})
-		testenv.Eventually(t, e2e.Patience, "the balancer's kernel knows where the router is now", func() (knows bool) {
+		testenv.Eventually(t, e2e.WaitLimit, "the balancer's kernel knows where the router is now", func() (knows bool) {
 			within(t, x.host, func() error {
 				link, err := netlink.LinkByName("one")
 				if err != nil {

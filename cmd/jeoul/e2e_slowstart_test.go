@@ -48,7 +48,7 @@ func TestSlowStart(t *testing.T) {
 		for range 60 {
 			var c net.Conn
 			within(t, l.Clients[0], func() (err error) {
-				c, err = (&net.Dialer{Timeout: e2e.Patience}).Dial("tcp", vip.String())
+				c, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", vip.String())
 				return err
 			})
 			name, err := askName(c)

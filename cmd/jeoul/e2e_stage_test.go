@@ -159,7 +159,7 @@ func (s *stage) startAgent(t *testing.T, server *lab.Host) {
 	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, agentArguments(server)...)
 	s.agents[server.Name] = process
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("the agent of %s is ready", server.Name), func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("the agent of %s is ready", server.Name), func() bool {
 		select {
 		case <-process.Done():
 			t.Fatalf("the agent of %s ended: %v\n%s", server.Name, process.Wait(), log)
@@ -322,7 +322,7 @@ func (s *stage) server(name string) (*lab.Host, error) {
 
 // bounded returns a context for something that takes a moment.
 func bounded(t *testing.T) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), e2e.Patience)
+	ctx, cancel := context.WithTimeout(t.Context(), e2e.WaitLimit)
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -159,7 +159,7 @@ func dial(t *testing.T, client *lab.Host, network string, to netip.AddrPort) net
 	t.Helper()
 	var connection net.Conn
 	err := client.Do(func() (err error) {
-		connection, err = net.DialTimeout(network, to.String(), e2e.Patience)
+		connection, err = net.DialTimeout(network, to.String(), e2e.WaitLimit)
 		return err
 	})
 	if err != nil {
@@ -342,7 +342,7 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 		}
 		var connection net.Conn
 		err := s.Clients[1].Do(func() (err error) {
-			connection, err = net.DialTimeout("tcp", to.String(), e2e.Patience)
+			connection, err = net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 			return err
 		})
 		if err == nil {

@@ -74,7 +74,7 @@ func (m *tmux) press(t *testing.T, keys ...string) {
 // eventually waits until the screen is as it should be.
 func (m *tmux) eventually(t *testing.T, what string, ok func(screen []string) bool) {
 	t.Helper()
-	testenv.Eventually(t, e2e.Patience, "the terminal shows "+what, func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the terminal shows "+what, func() bool {
 		return ok(strings.Split(m.do(t, "capture-pane", "-p"), "\n"))
 	})
 }
@@ -176,7 +176,7 @@ func TestTopInTerminal(t *testing.T) {
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	m.shows(t, "answers again")
 	m.press(t, "q")
-	testenv.Eventually(t, e2e.Patience, "q ends it", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "q ends it", func() bool {
 		_, err := m.try(t.Context(), "has-session")
 		return err != nil
 	})

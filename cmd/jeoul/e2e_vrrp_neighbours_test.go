@@ -104,7 +104,7 @@ func (p *vrrpPair) knows(t *testing.T, client *lab.Host, which int) bool {
 func (p *vrrpPair) learns(t *testing.T, client *lab.Host, which int, when string) {
 	t.Helper()
 	what := fmt.Sprintf("%s, %s has the MAC address of %s", when, client.Name, p.hosts[which].Name)
-	testenv.Eventually(t, e2e.Patience, what, func() bool { return p.knows(t, client, which) })
+	testenv.Eventually(t, e2e.WaitLimit, what, func() bool { return p.knows(t, client, which) })
 }
 
 // TestNeighboursAfterPartition: when two balancers were active and hear each other again, the neighbours that have the
@@ -172,7 +172,7 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 	took := map[string][]time.Duration{}
 	for range times {
 		for _, p := range pairs {
-			testenv.Eventually(t, e2e.Patience, "the client has the first one's MAC address", func() bool {
+			testenv.Eventually(t, e2e.WaitLimit, "the client has the first one's MAC address", func() bool {
 				p.know(t, client)
 				return p.knows(t, client, 0)
 			})

@@ -198,21 +198,21 @@ func TestBackupDoesNotBalance(t *testing.T) {
 			HardwareAddr: backup.host.MAC, State: netlink.NUD_PERMANENT})
 	})
 	c.stream(t, 500)
-	testenv.Eventually(t, e2e.Patience, "packets come to the backup", func() bool { return passed() > 200 })
+	testenv.Eventually(t, e2e.WaitLimit, "packets come to the backup", func() bool { return passed() > 200 })
 	if n := sent(); n != 0 {
 		t.Errorf("the backup has balanced %d packets", n)
 	}
 	c.both[0].commandBalancer(t, "drain")
 	c.active(t, 1, "drained")
 	left := passed()
-	testenv.Eventually(t, e2e.Patience, "the balancer that has become active balances", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "the balancer that has become active balances", func() bool {
 		return sent() > 200
 	})
 	c.both[0].commandBalancer(t, "undrain")
 	c.active(t, 0, "undrained")
 	backup.eventually(t, "it is the backup again", func(s *ops.Status) bool { return s.VRRP.State == "backup" })
 	before := sent()
-	testenv.Eventually(t, e2e.Patience, "what still arrives is balanced", func() bool { return sent() > before+200 })
+	testenv.Eventually(t, e2e.WaitLimit, "what still arrives is balanced", func() bool { return sent() > before+200 })
 	if n := passed(); n != left {
 		t.Errorf("from the moment on at which it became active, it left %d packets to the kernel", n-left)
 	}
@@ -229,7 +229,7 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	both := p.balancers(t, l.Servers[0])
 	role := func(which int, state string) {
 		t.Helper()
-		both[which].within(t, 3*e2e.Patience, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
+		both[which].within(t, 3*e2e.WaitLimit, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
 			func(s *ops.Status) bool { return s.VRRP.State == state && !s.VRRP.Both })
 	}
 	role(0, "active")
@@ -328,7 +328,7 @@ func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[
 	t.Helper()
 	came := func(since uint64) {
 		t.Helper()
-		testenv.Eventually(t, e2e.Patience, "datagrams are sent", func() bool {
+		testenv.Eventually(t, e2e.WaitLimit, "datagrams are sent", func() bool {
 			return stream.Sent() > since+uint64(rate)/2
 		})
 	}

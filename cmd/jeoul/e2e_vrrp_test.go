@@ -154,7 +154,7 @@ func (p *sharedPair) has(t *testing.T, host *lab.Host) (some []netip.Addr) {
 func (p *sharedPair) held(t *testing.T, when string, ours, theirs bool) {
 	t.Helper()
 	count := map[bool]int{true: len(p.vips)}
-	testenv.Eventually(t, e2e.Patience, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours,
+	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours,
 		theirs), func() bool {
 		return len(p.has(t, p.host)) == count[ours] && len(p.has(t, p.peer)) == count[theirs]
 	})
@@ -276,8 +276,8 @@ func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Durat
 	begin := time.Now()
 	end()
 	for len(p.has(t, to)) < len(p.vips) {
-		if time.Since(begin) > e2e.Patience {
-			t.Fatalf("after %s, %s has not the VIPs", e2e.Patience, to.Name)
+		if time.Since(begin) > e2e.WaitLimit {
+			t.Fatalf("after %s, %s has not the VIPs", e2e.WaitLimit, to.Name)
 		}
 	}
 	return time.Since(begin).Round(time.Millisecond)
@@ -326,7 +326,7 @@ func TestMeasureVRRP(t *testing.T) {
 		begin := time.Now()
 		p.apart(t, false)
 		for len(p.has(t, p.host)) > 0 {
-			if time.Since(begin) > e2e.Patience {
+			if time.Since(begin) > e2e.WaitLimit {
 				t.Fatal("two balancers stay active")
 			}
 		}

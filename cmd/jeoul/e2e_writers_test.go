@@ -93,7 +93,7 @@ func written(t *testing.T) *writers {
 	for _, server := range l.Servers {
 		w.answer(t, server)
 	}
-	w.client = &http.Client{Timeout: e2e.Patience, Transport: &http.Transport{DisableKeepAlives: true,
+	w.client = &http.Client{Timeout: e2e.WaitLimit, Transport: &http.Transport{DisableKeepAlives: true,
 		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 			return new(net.Dialer).DialContext(ctx, "unix", w.socket)
 		}}}
@@ -528,7 +528,7 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 	t.Helper()
 	if s.Name == "" {
 		err := w.Clients[0].Do(func() error {
-			connection, err := net.DialTimeout("tcp", to.String(), e2e.Patience)
+			connection, err := net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 			if err == nil {
 				connection.Close()
 			}
@@ -563,7 +563,7 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 // askOnce asks on a connection of its own, which ends with it.
 func (w *writers) askOnce(to netip.AddrPort) (server string, err error) {
 	err = w.Clients[0].Do(func() error {
-		connection, err := net.DialTimeout("tcp", to.String(), e2e.Patience)
+		connection, err := net.DialTimeout("tcp", to.String(), e2e.WaitLimit)
 		if err != nil {
 			return err
 		}

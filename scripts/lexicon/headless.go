@@ -18,9 +18,10 @@ import (
 	"strings"
 )
 
-// headless matches the beginning of a comment that has “what” where a noun of the field belongs.
+// headless matches the beginning of a comment that has “what” where a noun of the field belongs: as its first word, or
+// after a name and a verb.
 var headless = regexp.MustCompile(`^(?:[Ww]hat\b|(?:(?:Package|Command) )?[\w.*]+(?:(?:,| and|, and| or) [\w.*]+)* ` +
-	`(?:is|are|was|were|says?|tells?|gives?|takes?|holds?|returns?|has|have) what\b)`)
+	`[a-z]+ what\b)`)
 
 // comment is the text of a comment in one line, and where it stands.
 type comment struct {

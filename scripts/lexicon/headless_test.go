@@ -29,7 +29,10 @@ type flow struct {
 var one, two int
 
 // do says which of them is what.
-func do() {
+func do() {}
+
+// count counts what there is.
+func count() {
 	// What follows is a statement.
 }
 `)
@@ -62,6 +65,7 @@ a/a.go:5: flow is what is remembered.
 a/a.go:7: What it is.
 a/a.go:9: b is what b is
 a/a.go:13: One and two are what three is not.
+a/a.go:19: count counts what there is.
 c/c.h:1: What all have in common.
 c/c.h:4: What it is.
 c/c.h:8: choose says what is chosen.`

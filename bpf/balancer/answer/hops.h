@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* TTL and hop limit. Every mode but l2dsr decrements them, so that a packet in a loop ends: a router's duty (RFC 1812
- * section 5.3.1), and a tunnel's that forwards what it takes in (RFC 2003 section 3.1, RFC 2473 section 3.1). */
+ * section 5.3.1), and a tunnel's entry point's (RFC 2003 section 3.1, RFC 2473 section 3.1). */
 #pragma once
 
 #include "answer.h"
@@ -40,9 +40,9 @@ static __always_inline void count_hop(ctx_t *ctx, const struct packet *packet)
 	four->check = checksum_fix(four->check, HOP_CHANGE);
 }
 
-/* time_exceeded_from asks for the ICMP error that says so (RFC 792, RFC 4443 section 3.3), to
- * be sent from an address of ours: answer_icmp() answers from what the packet was for, and a
- * reply is for its client. Scratch: takes packet; leaves the address as its destination. */
+/* time_exceeded_from asks for the ICMP error that says so (RFC 792, RFC 4443 section 3.3), to be sent from an address
+ * of ours: answer_icmp() answers from the packet's destination, and a reply's destination is its client. Scratch: takes
+ * packet; leaves the address as its destination. */
 static __always_inline enum outcome time_exceeded_from(const __be32 *address)
 {
 	struct scratch *scratch = get_scratch();

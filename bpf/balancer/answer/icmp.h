@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* ICMP errors are for the sender of the packet that they quote: a backend, if it
- * was sent from a VIP; a client, if it was sent to a backend. What they quote is
- * rewritten as the packet itself was, the other way round (RFC 5508). */
+/* ICMP errors are for the sender of the packet that they quote: a backend, if it was sent from a VIP; a client, if it
+ * was sent to a backend. The quote is translated as the packet itself was, the other way round (RFC 5508). */
 #pragma once
 
 #include "../count.h"
@@ -57,7 +56,7 @@ __noinline int parse_quoted(ctx_t *ctx, const struct packet *packet, struct pack
 	if (outcome != OUTCOME_NONE || quoted->later || quoted->unwalked ||
 	    (quoted->protocol != IPPROTO_TCP && quoted->protocol != IPPROTO_UDP))
 		return false;
-	/* What is beyond the outer packet is padding. */
+	/* Bytes beyond the outer packet are padding. */
 	if (at - packet->network + quoted->transport + QUOTED_TRANSPORT > packet->length)
 		return false;
 	ports = header + (quoted->transport & OFFSET_MASK);
@@ -159,8 +158,7 @@ static __always_inline bool rewrite_quote(ctx_t *ctx, const struct packet *packe
 	return change != (__u64)-1 && fix_icmp(ctx, packet, change);
 }
 
-/* reversed is the packet of the other direction: what the client of the quoted
- * packet would send, in the middle of its flow. */
+/* reversed is the packet of the other direction: one of the client of the quoted packet, in the middle of its flow. */
 static __always_inline void reversed(const struct packet *quoted, struct packet *client)
 {
 	__builtin_memset(client, 0, sizeof(*client));
@@ -209,8 +207,8 @@ static __always_inline void quote_to_backend(struct scratch *scratch,
 	quote->destination_port = scratch->flow.source_port;
 }
 
-/* error_to_backend: the quoted packet came from a VIP. Scratch: takes quoted, and to as what
- * leaves the packet as it is; leaves what quoted_backend() does. */
+/* error_to_backend: the quoted packet came from a VIP. Scratch: takes quoted, and to as the identity (unchanged());
+ * leaves what quoted_backend() does. */
 static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 						const struct packet *packet,
 						struct scratch *scratch,

@@ -21,8 +21,8 @@ struct reset_numbers {
 	__be32 flags;
 };
 
-/* number_reset numbers the reset after the segment: by what that acknowledges, or, where it
- * acknowledges nothing, the number after its last one, in which SYN and FIN count one each. */
+/* number_reset numbers the reset by the segment: its sequence number is the segment's acknowledgement; of a segment
+ * without one, the reset acknowledges all of it, SYN and FIN counting one each. */
 static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet,
 					 struct reset_numbers *numbers)
 {

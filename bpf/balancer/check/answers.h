@@ -27,8 +27,8 @@ struct {
 	__type(value, struct check_answer);
 } check_answers SEC(".maps");
 
-/* take_id makes the identifier of an echo request or reply both of the packet's ports; false
- * for what is neither of a check. Types are those of ICMP and of ICMPv6. */
+/* take_id makes the identifier of an echo request or reply both of the packet's ports; false for other packets. Types
+ * are those of ICMP and of ICMPv6. */
 static __always_inline bool take_id(ctx_t *ctx, struct packet *packet, __u8 type4, __u8 type6)
 {
 	__u8 *header = ctx_data(ctx) + (packet->network & 0xff) +

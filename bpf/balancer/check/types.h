@@ -10,8 +10,8 @@
 
 /* check_agreement holds numbers of checks on which data plane and control plane must agree. */
 enum check_agreement {
-	/* Sockets of checks have a source port from here on: what has a lower destination port
-	 * is no answer (RFC 6335 section 6, the dynamic ports). */
+	/* Sockets of checks have a source port from here on: a packet with a lower destination port is no answer (RFC 6335
+	 * section 6, the dynamic ports). */
 	CHECK_FIRST_PORT = 49152,
 	/* Where in a frame, in bytes, jeoul_mark writes the socket's mark. */
 	CHECK_MARK_AT = 2,

@@ -109,8 +109,8 @@ static __always_inline bool aim_affinity(void *generation, struct tracking *trac
 	return true;
 }
 
-/* keep_affinity remembers where a flow went, for its client's next. Scratch: takes
- * tracking.flow, and what find_affinity() leaves. */
+/* keep_affinity stores the backend of a flow as its client's affinity. Scratch: takes tracking.flow, and what
+ * find_affinity() leaves. */
 __noinline int keep_affinity(void)
 {
 	void *generation = current_generation();
@@ -137,8 +137,8 @@ __noinline int keep_affinity(void)
 			   clock_of(generation));
 }
 
-/* prove_client: a flow has proven itself, and with it where its client goes. Scratch: takes
- * tracking.flow; leaves what find_affinity() does. */
+/* prove_client: a flow has proven itself, and with it its client's affinity. Scratch: takes tracking.flow; leaves what
+ * find_affinity() does. */
 __noinline int prove_client(const struct service *service)
 {
 	struct scratch *scratch = get_scratch();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Groups of services that share their persistence: a client goes to one host by all of
- * them. An index is a backend's in its own service, so what is remembered of a client is the
- * host's number, which follows from its address. */
+/* Groups of services that share their persistence: a client goes to one host by all of them. An index is a backend's in
+ * its own service, so an affinity has the host's number, which follows from its address. */
 #pragma once
 
 #include "../hash.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The backend of a packet whose flow is remembered; and what a packet begins that may be the
- * first of another connection. */
+/* The backend of a packet whose flow has an entry; and the effect of a packet that may be the first of another
+ * connection. */
 #pragma once
 
 #include "affinity.h"
@@ -180,13 +180,11 @@ static __always_inline void note_down(void *generation, const struct service *se
 			    service->flags & SERVICE_TRACKED);
 }
 
-/* recall_flow chooses for a packet of a remembered flow; CHOICE_OPEN where there is none,
- * or it has ended, or its backend has left, or cannot take what the packet may begin:
- * tracking.contested is then the flow that stays meanwhile. With CHOICE_OPENS, the client's
- * affinity is yet to be kept, and with CHOICE_PROVEN the flow's proof: from further down it
- * would not fit the stack. Scratch: takes tracking.sequence, and tracking.contested as 0; leaves
- * that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with CHOICE_PROVEN
- * tracking.place. */
+/* recall_flow chooses for a packet by its flow's entry; CHOICE_OPEN where there is none, or the flow has ended, or its
+ * backend has left, or cannot take the connection that the packet may begin: tracking.contested is then the flow that
+ * stays meanwhile. With CHOICE_OPENS, the client's affinity is yet to be kept, and with CHOICE_PROVEN the flow's proof:
+ * from further down it would not fit the stack. Scratch: takes tracking.sequence, and tracking.contested as 0; leaves
+ * that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with CHOICE_PROVEN tracking.place. */
 __noinline __u64 recall_flow(const struct service *service, const struct packet *packet)
 {
 	void *generation = current_generation();

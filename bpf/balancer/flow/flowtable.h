@@ -351,9 +351,9 @@ static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 t
 	return false;
 }
 
-/* publish_tag changes a busy tag into the true one, after all that was written before, and
- * before all that is read after: an addition that returns what was there is ordered, one that
- * does not is not. Who finds the tag reads the flow at an address that depends on it. */
+/* publish_tag changes a busy tag into the true one, after all earlier writes and before all later reads: an addition
+ * that returns the old value is a full barrier, one that does not is none. Who finds the tag reads the flow at an
+ * address that depends on it. */
 static __always_inline void publish_tag(__u64 *word, __u64 change)
 {
 	__u64 was = __sync_fetch_and_add(word, change);

@@ -258,8 +258,7 @@ static __always_inline void note_client(struct flow_bucket *bucket, __u32 at,
 		note_seen(bucket, at, clock);
 }
 
-/* note_packet keeps what a packet of the client says about its flow: true where that is
- * the flow's proof, which the caller keeps. */
+/* note_packet updates a flow by a packet of its client: true where that is the flow's proof, which the caller keeps. */
 static __always_inline bool note_packet(void *generation, const struct service *service,
 					const struct packet *packet, const struct found *found,
 					__u64 hash)

@@ -111,9 +111,9 @@ static __always_inline void write_peer(struct local_peer *peer, const struct ser
 	}
 }
 
-/* remember_socket keeps a socket that has no entry, with its first peer; false where there is no room, or
- * another thread was first. One that connects, asks and closes needs no other. It is a call of its
- * own, for with what choosing keeps it would not fit the stack. */
+/* remember_socket keeps a socket that has no entry, with its first peer; false where there is no room, or another
+ * thread was first. A socket that connects, asks and closes needs no other. It is a call of its own, for inlined beside
+ * choosing it would not fit the stack. */
 static __noinline bool remember_socket(struct bpf_sock_addr *ctx, const struct service *service,
 				       const struct backend *backend, const struct packet *packet,
 				       __u32 state)

@@ -46,10 +46,9 @@ static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, _
 	return net->key == network ? net->hop : number & (MIRROR_HOPS - 1);
 }
 
-/* mirrored_hop returns the next hop to a destination, of which it takes what mirrored_key() makes,
- * or NULL where the kernel is to be asked: also once in each tick of the clock for each next hop, so
- * that its use is noted (note_reply_hop()). It is a call, for inlined it would leave too little of the
- * stack. */
+/* mirrored_hop returns the next hop to a destination, which is given by its mirrored_key(), or NULL where the kernel is
+ * to be asked: also once in each tick of the clock for each next hop, so that its use is noted (note_reply_hop()). It
+ * is a call, for inlined it would leave too little of the stack. */
 static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv6)
 {
 	struct mirror *routes = reply_routes_of();

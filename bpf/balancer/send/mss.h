@@ -41,8 +41,8 @@ static __always_inline __u32 find_mss(void *data, void *data_end, __u32 transpor
 	return 0;
 }
 
-/* clamp_mss lowers what a SYN announces to `mss`. An option need not begin at an
- * even offset; then its bytes count the other way round in the checksum. */
+/* clamp_mss lowers the MSS of a SYN to `mss`. An option need not begin at an even offset; then its bytes count swapped
+ * in the checksum. */
 __noinline int clamp_mss(ctx_t *ctx, const struct packet *packet, __u32 mss)
 {
 	if (!packet)

@@ -39,10 +39,10 @@ static __always_inline enum outcome reply_by_way(ctx_t *ctx, const struct packet
 	return OUTCOME_RETURNED;
 }
 
-/* reply_from_endpoint sends a backend's reply to its client (mode nat), by a way that is mirrored or
- * known. Of what begins a connection it is not known yet as a rule, and that is counted, and its MSS
- * lowered. Both ways have a copy of what sends, which needs less of the stack than what they would
- * have in common. */
+/* reply_from_endpoint sends a backend's reply to its client (mode nat), by a way that is mirrored or known. A reply
+ * that begins or ends a connection is left to the slow path, which counts it or ends its flow, and lowers the MSS of a
+ * SYN-ACK, whose way is seldom known yet. Both ways have a copy of the code that sends: shared, it would need more of
+ * the stack. */
 static __always_inline enum outcome reply_from_endpoint(ctx_t *ctx, void *generation,
 							const struct packet *packet, bool ipv6,
 							__u32 *egress)
@@ -107,6 +107,6 @@ static __always_inline enum outcome reply_on_fast_path(ctx_t *ctx, void *generat
 		return changes_flow(packet) ? OUTCOME_NONE : return_from_pool(ctx, at, egress);
 	if (!has_mode(MODE_NAT))
 		return OUTCOME_NONE;
-	return CTX_HASTENS || !ipv6 ? reply_from_endpoint(ctx, generation, packet, ipv6, egress) :
+	return CTX_SHORTCUT || !ipv6 ? reply_from_endpoint(ctx, generation, packet, ipv6, egress) :
 				      return_from_endpoint(ctx, at, egress);
 }

@@ -51,7 +51,7 @@ static __always_inline bool return_fullnat(void *generation, __u32 place,
 	return decision->backend;
 }
 
-/* note_fullnat keeps what a reply says about its flow: that it lives, or has ended. */
+/* note_fullnat updates a flow by a reply: it lives, or has ended. */
 static __always_inline void note_fullnat(void *generation, __u32 place, const struct packet *packet)
 {
 	struct flow_bucket *bucket = flows_at(place);

@@ -14,7 +14,7 @@
 /* Results of find_route. */
 enum way {
 	WAY_FOUND,
-	/* The kernel must find it, or knows what to do with the packet. */
+	/* The kernel must find it, or handles the packet itself. */
 	WAY_KERNEL,
 	/* The destination is an address of this host, or there is no route. */
 	WAY_NOT_FORWARDED,
@@ -100,8 +100,8 @@ static __always_inline __u32 way_stamp(__u32 now)
 	return routes ? now + routes->epoch : now;
 }
 
-/* way_kind tells ways with the same ends apart: by family, by what their owner is, and by the
- * exceptions that the destination is none of. */
+/* way_kind tells ways with the same ends apart: by family, by the kind of their owner, and by the list of exceptions
+ * that the destination is not in. */
 static __always_inline __u32 way_kind(const struct packet *packet, const struct translation *to)
 {
 	return to->exceptions << 8 | !!to->asked_of << 1 | packet->ipv6;
@@ -182,9 +182,9 @@ static __always_inline bool follow_mirror(ctx_t *ctx, const struct packet *packe
 	return true;
 }
 
-/* ask_route asks the kernel, and keeps what it says in `known` if that is not NULL. With
- * `doubts` it first asks is_reply(), where there is something to ask. Scratch: takes what
- * is_reply() and note_reply_hop() do; fib is its own. */
+/* ask_route asks the kernel, and stores the answer in `known` if that is not NULL. With `doubts` it first asks
+ * is_reply(), where there is something to ask. Scratch: takes what is_reply() and note_reply_hop() do; fib is its
+ * own. */
 static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packet,
 					  const struct translation *to, struct known_way *known,
 					  __u32 now, __u32 stamp, struct route *route,
@@ -234,8 +234,8 @@ static __always_inline enum way ask_route(ctx_t *ctx, const struct packet *packe
 	return WAY_KERNEL;
 }
 
-/* find_route_inline finds a packet's route, by what is known or else from the kernel, to
- * ask which takes several times as long as all the rest. Scratch: as ask_route(). */
+/* find_route_inline finds a packet's route: a known way, or else the kernel's, which takes several times as long to ask
+ * as all the rest. Scratch: as ask_route(). */
 static __always_inline enum way find_route_inline(ctx_t *ctx, const struct packet *packet,
 						  const struct translation *to,
 						  struct route *route, bool doubts,

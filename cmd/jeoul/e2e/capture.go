@@ -129,7 +129,7 @@ func (c *Capture) Packets() int {
 func (c *Capture) Stop(tb testing.TB) {
 	tb.Helper()
 	before := -1
-	testenv.Eventually(tb, Patience, "all packets that came were looked at", func() bool {
+	testenv.Eventually(tb, WaitLimit, "all packets that came were looked at", func() bool {
 		now := c.Packets()
 		quiet := now == before && !c.waiting(tb)
 		before = now

@@ -123,7 +123,7 @@ func (d *DNS) Start(tb testing.TB) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	testenv.Eventually(tb, Patience, "named answers on "+d.host.Name, func() bool {
+	testenv.Eventually(tb, WaitLimit, "named answers on "+d.host.Name, func() bool {
 		asked, err := NewAsker(d.host, netip.AddrPortFrom(d.host.IPv6, d.ports[len(d.ports)-1]))
 		if err != nil {
 			return false

@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// Patience ends waits that have no other bound. It is no measure of anything: a busy machine may keep the programs of a
-// test from running for many seconds.
-var Patience = testenv.Slowed(time.Minute)
+// WaitLimit bounds waits that have no other bound. It is no measure of anything: a busy machine may keep the programs
+// of a test from running for many seconds.
+var WaitLimit = testenv.Slowed(time.Minute)
 
 // Inside is a place to run code in: a host of a laboratory, or a namespace.
 type Inside interface{ Do(f func() error) error }

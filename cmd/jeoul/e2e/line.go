@@ -16,10 +16,10 @@ import (
 // again each second until one is answered.
 func AskLine(c net.Conn, line string) (string, error) {
 	if c.LocalAddr().Network() != "udp" {
-		return askOnce(c, line, Patience)
+		return askOnce(c, line, WaitLimit)
 	}
 	passOver(c)
-	for deadline := time.Now().Add(Patience); ; {
+	for deadline := time.Now().Add(WaitLimit); ; {
 		answer, err := askOnce(c, line, time.Second)
 		if !errors.Is(err, os.ErrDeadlineExceeded) || time.Now().After(deadline) {
 			return answer, err

@@ -87,7 +87,7 @@ func (s *SSH) Start(tb testing.TB, hosts ...*lab.Host) {
 			tb.Fatal(err)
 		}
 		fmt.Fprintf(known, "%v %s", host.IPv4, public)
-		testenv.Eventually(tb, Patience, "sshd answers on "+host.Name, func() bool {
+		testenv.Eventually(tb, WaitLimit, "sshd answers on "+host.Name, func() bool {
 			return listens(host, netip.AddrPortFrom(host.IPv4, 22))
 		})
 	}

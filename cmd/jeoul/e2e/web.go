@@ -99,7 +99,7 @@ func StartWeb(tb testing.TB, host *lab.Host, files *Files, ports ...uint16) *Web
 	if err != nil {
 		tb.Fatal(err)
 	}
-	testenv.Eventually(tb, Patience, "nginx answers on "+host.Name, func() bool {
+	testenv.Eventually(tb, WaitLimit, "nginx answers on "+host.Name, func() bool {
 		_, err := NewBrowser(host).Who(tb.Context(), netip.AddrPortFrom(host.IPv6, ports[len(ports)-1]))
 		return err == nil
 	})
@@ -135,7 +135,7 @@ type Browser struct{ http.Client }
 // connections come from the first of these addresses that is of the server's family.
 func NewBrowser(where Inside, from ...netip.Addr) *Browser {
 	dial := func(ctx context.Context, network, address string) (connection net.Conn, err error) {
-		dialer := net.Dialer{Timeout: Patience}
+		dialer := net.Dialer{Timeout: WaitLimit}
 		for _, own := range from {
 			if own.Is4() == netip.MustParseAddrPort(address).Addr().Is4() {
 				dialer.LocalAddr = net.TCPAddrFromAddrPort(netip.AddrPortFrom(own, 0))
@@ -198,14 +198,14 @@ func (b *Browser) Who(ctx context.Context, to netip.AddrPort) (Seen, error) {
 }
 
 // errStalled ends a transfer of which nothing comes any more.
-var errStalled = errors.New("nothing has moved for " + Patience.String())
+var errStalled = errors.New("nothing has moved for " + WaitLimit.String())
 
 // transfer bounds a transfer of many bytes by its progress, and not by their number: slow machines take their time. The
-// context ends when moved was not called for Patience, with the error errStalled.
+// context ends when moved was not called for WaitLimit, with the error errStalled.
 func transfer(ctx context.Context) (moving context.Context, moved, end func()) {
 	moving, cancel := context.WithCancelCause(ctx)
-	timer := time.AfterFunc(Patience, func() { cancel(errStalled) })
-	return moving, func() { timer.Reset(Patience) }, func() { timer.Stop(); cancel(nil) }
+	timer := time.AfterFunc(WaitLimit, func() { cancel(errStalled) })
+	return moving, func() { timer.Reset(WaitLimit) }, func() { timer.Stop(); cancel(nil) }
 }
 
 // movingReader calls moved whenever something was read.

@@ -47,7 +47,8 @@ func watchBackends(t *testing.T, s *cmdtest.Shown, format string, again time.Dur
 func (g *watching) wants(t *testing.T, lines int, says string) {
 	t.Helper()
 	of := regexp.MustCompile(`(?m)^.*(` + says + `).*$`)
-	testenv.Eventually(t, e2e.Patience, says, func() bool { return len(of.FindAllString(g.out.String(), -1)) == lines })
+	testenv.Eventually(t, e2e.WaitLimit, says,
+		func() bool { return len(of.FindAllString(g.out.String(), -1)) == lines })
 }
 
 // ended waits for the follower's end.
@@ -56,7 +57,7 @@ func (g *watching) ended(t *testing.T) error {
 	select {
 	case err := <-g.done:
 		return err
-	case <-time.After(e2e.Patience):
+	case <-time.After(e2e.WaitLimit):
 		t.Fatalf("it goes on; it has said %s", g.says.String())
 		return nil
 	}
@@ -68,7 +69,7 @@ func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
 	s, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
 	defer stop()
-	g := watchBackends(t, s, "text", e2e.Patience, "web")
+	g := watchBackends(t, s, "text", e2e.WaitLimit, "web")
 	one := watchBackends(t, s, "json", 100*time.Millisecond, "web/web01")
 	g.wants(t, 3, `web/\S+ +192`)
 	one.wants(t, 1, `"state":"up"`)
@@ -91,13 +92,13 @@ func TestWatch(t *testing.T) {
 	}
 
 	stop()
-	testenv.Eventually(t, e2e.Patience, "it says so", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "it says so", func() bool {
 		return strings.Contains(g.says.String(), "to come back")
 	})
 	again, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
 	defer stop()
 	g.wants(t, 2, `web/web01 .* up`)
-	testenv.Eventually(t, e2e.Patience, "it says so", func() bool {
+	testenv.Eventually(t, e2e.WaitLimit, "it says so", func() bool {
 		return strings.Contains(g.says.String(), "answers again")
 	})
 	again.Change(func(status *ops.Status) { status.Services[0].Backends[0].State = lb.Out })

@@ -276,7 +276,7 @@ func choiceText(p *trace.Packet) string {
 			trace.KnownFlow:     "the flow is remembered",
 			trace.NewFlow:       "a new flow" + pickText(p.Service),
 			trace.Hairpin:       "hairpin: the backend would answer this client directly, and full NAT brings the answer back",
-			trace.Former:        "the slot has changed hands, and the flow stays where it was",
+			trace.PreviousOwner: "the slot has changed hands, and the flow stays where it was",
 		}[r])
 	}
 	// Who is remembered, or picked, did not come from the slot.

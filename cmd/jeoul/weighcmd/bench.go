@@ -38,9 +38,8 @@ type BenchCmd struct {
 	Init       benchInitCmd       `cmd:"" hidden:""`
 
 	TransactServer benchTransactServerCmd `cmd:"" hidden:""`
-	TransactClient benchTransactClientCmd `cmd:"" hidden:""`
 	Worker         benchWorkerCmd         `cmd:"" hidden:""`
-	PacedClient    benchPacedClientCmd    `cmd:"" hidden:""`
+	Client         benchClientCmd         `cmd:"" hidden:""`
 }
 
 // benchRunCmd runs a suite.

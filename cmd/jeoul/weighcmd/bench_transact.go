@@ -19,13 +19,3 @@ type benchTransactServerCmd struct {
 func (c *benchTransactServerCmd) Run(ctx context.Context) error {
 	return transact.Server{Closing: c.Closing, Keeping: c.Keeping}.Serve(ctx)
 }
-
-// benchTransactClientCmd is a client of TCP_CRR or TCP_RR.
-type benchTransactClientCmd struct {
-	Options string `arg:"" help:"The load, as JSON."`
-}
-
-// Run makes transactions and prints their outcomes.
-func (c *benchTransactClientCmd) Run(ctx context.Context) error {
-	return runClient[transact.Options](ctx, c.Options)
-}

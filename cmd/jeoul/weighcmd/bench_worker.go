@@ -4,13 +4,12 @@ package weighcmd
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"os"
 	"os/signal"
 	"syscall"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
 )
 
@@ -32,17 +31,13 @@ func buildName() string {
 	return version + " " + commit
 }
 
-// runClient reads the options of a client that `bench run` starts, runs it, and prints its report: both as JSON.
-func runClient[Options interface {
-	Run(context.Context) (Report, error)
-}, Report any](ctx context.Context, text string) error {
-	var options Options
-	if err := json.Unmarshal([]byte(text), &options); err != nil {
-		return fmt.Errorf("reading what to do: %w", err)
-	}
-	report, err := options.Run(ctx)
-	if err != nil {
-		return err
-	}
-	return json.NewEncoder(os.Stdout).Encode(report)
+// benchClientCmd is a generator that is this program itself, which a run starts on its clients.
+type benchClientCmd struct {
+	Name    string `arg:"" help:"The generator."`
+	Options string `arg:"" help:"The load, as JSON."`
+}
+
+// Run puts the load on, and prints the outcomes.
+func (c *benchClientCmd) Run(ctx context.Context) error {
+	return load.RunClient(ctx, c.Name, []byte(c.Options), os.Stdout)
 }

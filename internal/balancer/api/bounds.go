@@ -19,6 +19,8 @@ import (
 const (
 	// maxConnections bounds connections, of each listener.
 	maxConnections = 512
+	// maxQuestion bounds the body of a request, in bytes, unless it is a configuration.
+	maxQuestion = 64 << 10
 	// largeBody is the size in bytes from which a body is large, and maxLarge how many requests with
 	// one are read at a time: each is a configuration with a hundred thousand backends.
 	largeBody = 1 << 20

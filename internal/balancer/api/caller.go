@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// caller is who asks.
+// caller is the client of a request.
 type caller struct {
 	// user is the user of a process on this host; nil: client says who it is.
 	user   *unix.Ucred
@@ -51,7 +51,7 @@ func withCaller(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, callerKey{}, who)
 }
 
-// callerOf returns who asks; without any, one who may do nothing.
+// callerOf returns the caller of a request; without any, one without rights.
 func callerOf(ctx context.Context) caller {
 	who, _ := ctx.Value(callerKey{}).(caller)
 	return who

@@ -5,6 +5,8 @@ package api
 import (
 	"bytes"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -102,7 +104,7 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 // follow asks for events, and calls notify for each, until there are no more, the context ends (both no error) or
 // notify returns an error, which it returns.
 func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
-	// The answer begins when the program that tells of packets is loaded, which takes time on a busy machine.
+	// The answer begins when the program that reports packets is loaded, which takes time on a busy machine.
 	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
@@ -257,4 +259,23 @@ func (c *Client) readChange(body io.ReadCloser) (*Change, error) {
 		return nil, fmt.Errorf("apply: the daemon on %s broke off: %w", c.at, err)
 	}
 	return change, nil
+}
+
+// explainRemote adds the remedy to a failure to reach a daemon over TCP.
+func explainRemote(err error) error {
+	var authority x509.UnknownAuthorityError
+	var invalid x509.CertificateInvalidError
+	var alert tls.AlertError
+	switch {
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return fmt.Errorf("%w; is api.listen in its configuration, with this port?", ErrNotRunning)
+	case errors.As(err, &authority):
+		return fmt.Errorf("%w; name the file of its authority with --ca", err)
+	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
+		return fmt.Errorf("%w; renew the certificate of the balancer", err)
+	case errors.As(err, &alert):
+		return fmt.Errorf(
+			"%w; the balancer refuses the client certificate: is it one of an authority in api.client_ca, and still valid?", err)
+	}
+	return err
 }

@@ -143,7 +143,7 @@ func contentOf(part sources.Part) (*content, error) {
 	return &content{strconv.Quote(part.Tag), part.Source, "application/json", body}, err
 }
 
-// change makes a change, and tells of it.
+// change makes a change, and reports it.
 func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change], error) {
 	r.By = callerOf(ctx).name()
 	done, err := b.Sources.Ask(ctx, r)
@@ -153,7 +153,7 @@ func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change
 	return b.told(done, r.By, r.Dry), nil
 }
 
-// told tells of a change, and returns the answer.
+// told reports a change to Configured, and returns the answer.
 func (b Balancer) told(done sources.Change, by string, dry bool) *answer[Change] {
 	if done.Changed && !dry && b.Configured != nil {
 		b.Configured(done, by)

@@ -18,7 +18,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/jeoul/jeoul/internal/balancer/api/pulse"
+	"github.com/jeoul/jeoul/internal/balancer/api/statusfeed"
 	"github.com/jeoul/jeoul/internal/balancer/events"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
@@ -32,9 +32,6 @@ const (
 	// maxStreams bounds the streams of events at a time, for they last.
 	maxStreams = 64
 )
-
-// errStreams says that there is no room for another stream.
-var errStreams = errors.New("too many clients watch events; close one, or try again later")
 
 // EventsAfter says where a stream of events begins; exported, for huma to find it.
 type EventsAfter struct {
@@ -89,12 +86,8 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 	}
 }
 
-const (
-	watchPath   = "/v1/watch"
-	sessionPath = "/v1/session"
-	// recentEvents is how many events a watcher gets first, unless it says from where on.
-	recentEvents = 200
-)
+// recentEvents is how many events a watcher gets first, unless it says from where on.
+const recentEvents = 200
 
 // Watch has the parameters of a watcher's request; exported, for huma to find it.
 type Watch struct {
@@ -103,7 +96,7 @@ type Watch struct {
 	All      bool     `query:"all" doc:"True: the backends of all services are sent"`
 }
 
-// session is who the API takes a client for, and which balancer answers.
+// session is the name and role that a client has, and the balancer that answers.
 type session struct {
 	Client string   `json:"client" doc:"Who asks, as events and operations name it"`
 	Role   ops.Role `json:"role" enum:"read,operate,configure" doc:"The client's permissions; each role includes those before it"`
@@ -126,7 +119,7 @@ func (b Balancer) handleWatches(a huma.API) {
 	stream := &huma.Schema{Type: huma.TypeString,
 		Description: "Server-sent events: \"status\" has a Watched as data, at least " +
 			"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
-	p := pulse.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
+	p := statusfeed.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
 	watchers := make(chan struct{}, maxStreams)
 	add(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType, answer: stream,
 		summary: "The balancer as it is, each second and after each event, and its events, as server-sent events"},
@@ -151,7 +144,7 @@ func (b Balancer) handleWatches(a huma.API) {
 }
 
 // streamWatch sends statuses and events until the client hangs up or does not read, or the server stops.
-func streamWatch(stream huma.Context, watcher *pulse.Watcher, reader *events.Reader) {
+func streamWatch(stream huma.Context, watcher *statusfeed.Watcher, reader *events.Reader) {
 	r, w := humago.Unwrap(stream)
 	control := http.NewResponseController(w)
 	_ = control.SetReadDeadline(time.Time{})

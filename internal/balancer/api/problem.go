@@ -168,3 +168,6 @@ func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
 func (q *quiet) WriteHeader(code int)        { q.code = code }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
+
+// errStreams says that there is no room for another stream.
+var errStreams = errors.New("too many clients watch events; close one, or try again later")

@@ -5,7 +5,6 @@ package api
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -15,7 +14,6 @@ import (
 	"net/url"
 	"os"
 	"strings"
-	"syscall"
 	"time"
 )
 
@@ -90,23 +88,4 @@ func (c *Client) Proxy() (http.Handler, error) {
 			newProblem(http.StatusBadGateway, "the daemon on "+c.at+" is not reached: "+c.explain(err).Error()).write(w)
 		},
 	}, nil
-}
-
-// explainRemote adds the remedy to a failure to reach a daemon over TCP.
-func explainRemote(err error) error {
-	var authority x509.UnknownAuthorityError
-	var invalid x509.CertificateInvalidError
-	var alert tls.AlertError
-	switch {
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("%w; is api.listen in its configuration, with this port?", ErrNotRunning)
-	case errors.As(err, &authority):
-		return fmt.Errorf("%w; name the file of its authority with --ca", err)
-	case errors.As(err, &invalid) && invalid.Reason == x509.Expired:
-		return fmt.Errorf("%w; renew the certificate of the balancer", err)
-	case errors.As(err, &alert):
-		return fmt.Errorf(
-			"%w; the balancer refuses the client certificate: is it one of an authority in api.client_ca, and still valid?", err)
-	}
-	return err
 }

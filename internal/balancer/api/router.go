@@ -10,20 +10,14 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"reflect"
 	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
-	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
-	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
-
-// documentPath is where the description of the API is served, as openapi.json.
-const documentPath = "/openapi"
 
 // endpoint is a request that the API answers.
 type endpoint struct {
@@ -123,81 +117,9 @@ func (e endpoint) describe(a huma.API) {
 	}
 }
 
-// newRouter returns the handler of requests, and its description.
-func newRouter(b Balancer) (http.Handler, huma.API) {
-	mux := http.NewServeMux()
-	described := huma.DefaultConfig("Jeoul", "1")
-	described.Info.Description = "The API of a running balancer."
-	described.OpenAPIPath, described.DocsPath, described.SchemasPath = documentPath, "", ""
-	described.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameOf)
-	described.Components.SecuritySchemes = securitySchemes
-	described.CreateHooks = nil // links to schemas that are not served
-	a := humago.New(mux, described)
-	b.showStatus(a)
-	b.showResources(a)
-	b.showFlows(a)
-	b.showMembers(a)
-	b.handleOperations(a)
-	b.handleConfiguration(a)
-	b.handleTraces(a)
-	b.handleEvents(a)
-	b.handleWatches(a)
-	if b.Metrics != nil {
-		mux.Handle("GET /metrics", b.Metrics)
-	}
-	return bounded(withProblems(mux)), a
-}
-
-// nameOf is the name of a type's schema; traces and captures have types of names that others have, too.
-func nameOf(t reflect.Type, hint string) string {
-	name := huma.DefaultSchemaNamer(t, hint)
-	for t.Kind() == reflect.Pointer {
-		t = t.Elem()
-	}
-	if t.PkgPath() == typeOf[trace.Packet]().PkgPath() {
-		return "Trace" + name
-	}
-	if t.PkgPath() == typeOf[capture.Packet]().PkgPath() {
-		return "Capture" + name
-	}
-	return name
-}
-
-// Document returns the description of the API in OpenAPI 3.1, as JSON.
-func Document() ([]byte, error) {
-	_, a := newRouter(Balancer{})
-	text, err := a.OpenAPI().MarshalJSON()
-	if err != nil {
-		return nil, err
-	}
-	var indented bytes.Buffer
-	err = json.Indent(&indented, text, "", "  ")
-	return append(indented.Bytes(), '\n'), err
-}
-
 // schemaOf returns the schema of a Go type.
 func schemaOf[T any](a huma.API) *huma.Schema {
 	return huma.SchemaFromType(a.OpenAPI().Components.Schemas, typeOf[T]())
-}
-
-func (b Balancer) showStatus(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: statusPath, id: "get-status", summary: "The balancer as it is now"},
-		func(context.Context, *none) (*answer[ops.Status], error) {
-			status, err := b.Status()
-			return &answer[ops.Status]{status}, err
-		})
-	add(a, endpoint{method: http.MethodGet, path: versionPath, id: "get-version",
-		summary: "The versions of the program and of the API"},
-		func(context.Context, *none) (*answer[version], error) {
-			return &answer[version]{version{b.Version, "v1"}}, nil
-		})
-	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload",
-		summary: "Read the configuration file again; answers when it is in force or refused", role: ops.RoleConfigure,
-		slow: true},
-		func(ctx context.Context, _ *none) (*answer[ops.Reloaded], error) {
-			done, err := b.Reload(callerOf(ctx).name())
-			return &answer[ops.Reloaded]{done}, err
-		})
 }
 
 const versionPath = "/v1/version"

@@ -4,12 +4,11 @@
 // over TCP. GET /v1/status answers with a ops.Status as JSON, POST /v1/explain with the outcome that a packet would
 // have, POST /v1/trace with real packets, a line each, and POST /v1/capture with their bytes, too.
 //
-// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a
-// backend, POST /v1/operations/undo takes the latest change back, and GET
-// /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check asks a backend now
-// whether it serves, and tells every step. POST /v1/reload has the daemon read its file again.
-// /v1/config has the configuration, whole, by source, by service and by backend, and changes it.
-// /openapi.json describes all of it. Errors are problems (RFC 9457).
+// POST /v1/services/SERVICE/backends/BACKEND/drain, …/enable and …/weight change a backend, POST /v1/operations/undo
+// takes the latest change back, and GET /v1/operations lists them. POST /v1/services/SERVICE/backends/BACKEND/check
+// checks a backend now, and reports every step. POST /v1/reload has the daemon read its file again. /v1/config has the
+// configuration, whole, by source, by service and by backend, and changes it. /openapi.json describes all of it. Errors
+// are problems (RFC 9457).
 package api
 
 import (
@@ -29,76 +28,9 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/api/access"
-	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/dashboard"
-	"github.com/jeoul/jeoul/internal/balancer/events"
-	"github.com/jeoul/jeoul/internal/balancer/ops"
-	"github.com/jeoul/jeoul/internal/balancer/sources"
-	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
-
-// Errors that callers may test for.
-var (
-	// ErrInUse: another process answers on the socket.
-	ErrInUse = errors.New("another process answers there")
-	// ErrNotRunning: no process answers on the socket.
-	ErrNotRunning = errors.New("no daemon answers there")
-	// ErrNoRights: the caller may not make the socket, or not use it.
-	ErrNoRights = fmt.Errorf("%w", fs.ErrPermission)
-)
-
-const (
-	statusPath  = "/v1/status"
-	explainPath = "/v1/explain"
-	tracePath   = "/v1/trace"
-	capturePath = "/v1/capture"
-	reloadPath  = "/v1/reload"
-)
-
-// Balancer is the interface of a running balancer to the API.
-type Balancer struct {
-	Status func() (ops.Status, error)
-	// Explain returns the outcome that a packet would have. Errors: trace.ErrBadQuestion, trace.ErrNoService.
-	Explain func(trace.Question) (*trace.Packet, error)
-	// Trace tells of real packets, first that it has started, until the context
-	// ends or notify returns an error, which it returns. Error: trace.ErrBusy.
-	Trace func(ctx context.Context, filter trace.Filter, notify func(trace.Event) error) error
-	// Capture tells of real packets, with their bytes, for the client by, first that it has started, until a bound of
-	// the request is reached, the context ends or notify returns an error, which it returns. Errors:
-	// capture.ErrBadRequest, capture.ErrNoService, capture.ErrBusy.
-	Capture func(ctx context.Context, request capture.Request, by string, notify func(capture.Event) error) error
-	// Operate changes a backend. Errors: ErrNotFound, ErrRefused, ErrBadRequest,
-	// ErrStopping.
-	Operate func(context.Context, ops.Order) (ops.Operation, error)
-	// Drain takes the balancer out of every anycast, or brings it back, as by asks. Errors: ErrRefused,
-	// ErrStopping, the context's.
-	Drain func(ctx context.Context, drain bool, by string) (ops.Sharing, error)
-	// Operations returns the operations in force, and those that can be undone.
-	Operations func() (ops.Operations, error)
-	// Flows lists remembered flows that match a query. Errors: ErrNotFound, ErrBadRequest.
-	Flows func(ops.FlowQuery) (ops.FlowList, error)
-	// Check asks a backend now, by the names of its service and its own. Errors: ErrNotFound,
-	// ErrRefused, the context's.
-	Check func(ctx context.Context, service, backend string) (ops.Checked, error)
-	// Reload has the daemon read its configuration file again, as by asks, and returns when the
-	// file is in force or refused. Errors: ErrNotReloaded, ErrStopping, the context's.
-	Reload func(by string) (ops.Reloaded, error)
-	// Events are the latest events of the balancer.
-	Events *events.Log
-	// Sources are the sources of the configuration.
-	Sources *sources.Sources
-	// Configured is told of each change of the configuration that was made, and who asked for it;
-	// nil: none is.
-	Configured func(change sources.Change, by string)
-	// Denied is told of each request over TCP whose client is not let in: from which address it came, and
-	// why; nil: none is.
-	Denied func(from string, why error)
-	// Version is the version of the program.
-	Version string
-	// Metrics answers scrapes; nil where there are none.
-	Metrics http.Handler
-}
 
 // farewell is how long requests in hand have when the server ends. A trace takes its
 // program out first, and to load the plain one takes seconds on a busy machine.

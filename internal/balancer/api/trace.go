@@ -23,14 +23,9 @@ type TraceRequest struct {
 	Seconds float64 `json:"seconds,omitempty"`
 }
 
-// How much of a client is waited for.
-const (
-	// maxQuestion bounds the body of a request, in bytes.
-	maxQuestion = 64 << 10
-	// readerTimeout bounds how long a client may take to read a line of a trace: one
-	// that does not read at all would keep the balancer tracing.
-	readerTimeout = 10 * time.Second
-)
+// readerTimeout bounds how long a client may take to read a line of a trace: one that does not read at all would keep
+// the balancer tracing.
+const readerTimeout = 10 * time.Second
 
 // handleTraces adds the endpoints that explain, trace and capture packets.
 func (b Balancer) handleTraces(a huma.API) {

@@ -87,7 +87,7 @@ func TestExplainRefusals(t *testing.T) {
 	}
 }
 
-// tracer is a balancer that tells of packets until the context ends.
+// tracer is a balancer that reports packets until the context ends.
 func tracer(filter *trace.Filter, ended chan<- error) Balancer {
 	return Balancer{Trace: func(ctx context.Context, f trace.Filter, notify func(trace.Event) error) error {
 		*filter = f
@@ -121,7 +121,7 @@ func TestTrace(t *testing.T) {
 	if !errors.Is(err, enough) {
 		t.Errorf("error %v, want that of the caller", err)
 	}
-	// The client has hung up: the balancer must hear of it, though it is not writing.
+	// The client has hung up: the balancer must notice, though it is not writing.
 	if err := <-ended; err != nil {
 		t.Errorf("the trace ended with %v", err)
 	}

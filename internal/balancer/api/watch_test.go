@@ -113,7 +113,7 @@ func TestWatchSaysWhatFails(t *testing.T) {
 	}
 }
 
-// TestSession: a client is told who it is; a browser that asks whether it has a certificate is no denial.
+// TestSession: a client gets its own name and role; a browser that asks whether it has a certificate is no denial.
 func TestSession(t *testing.T) {
 	var denied atomic.Int64
 	s := serveOverTCP(t, Balancer{Version: "v1", Denied: func(string, error) { denied.Add(1) }})

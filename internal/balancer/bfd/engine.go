@@ -58,7 +58,7 @@ type Engine struct {
 	started  bool
 	stopping bool
 	ended    chan struct{}
-	// news are changes that changed has not heard of; told has something when there are some.
+	// news are changes that changed has not been called with; told has a value when there are some.
 	news []news
 	told chan struct{}
 	// dropped counts the packets that the kernel has dropped: packets of none of the peers, and those that were
@@ -232,7 +232,7 @@ func (e *Engine) Dropped() uint64 {
 	return e.dropped
 }
 
-// notify tells of changes.
+// notify calls changed with the changes.
 func (e *Engine) notify() {
 	for {
 		select {

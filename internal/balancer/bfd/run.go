@@ -128,7 +128,7 @@ func (e *Engine) take(got datagram) {
 	e.note(r, change, got.at)
 }
 
-// note keeps a change, and has it told.
+// note queues a change for notify.
 func (e *Engine) note(r *running, c Change, at time.Time) {
 	if c.From == c.To {
 		return

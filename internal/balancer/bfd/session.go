@@ -46,7 +46,7 @@ type Session struct {
 	next time.Time
 	// answer: a packet with Poll has come.
 	answer bool
-	// now: a packet is due whose content is another than the last one's.
+	// now: a packet is due whose content differs from the last one's.
 	now bool
 }
 

@@ -52,7 +52,7 @@ type State struct {
 	Build string `json:"build"`
 	PID   int    `json:"pid"`
 	Start uint64 `json:"start"`
-	// Number is another one whenever the state is.
+	// Number changes with the state.
 	Number uint64 `json:"number"`
 	// Told is false until the speaker has got its desired state.
 	Told bool         `json:"told"`

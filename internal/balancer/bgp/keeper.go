@@ -61,7 +61,7 @@ type Keeper struct {
 	told          chan struct{}
 	poked         chan struct{}
 	state         State
-	// problem is why the speaker does not do as is wanted; nil where it does.
+	// problem is the reason for which the speaker does not have the desired state; nil where it has.
 	problem error
 	changes chan struct{}
 }

@@ -125,7 +125,8 @@ func wanting(vips ...string) Wanted {
 	return w
 }
 
-// TestKeeper: a keeper starts a speaker when something is wanted, tells it, and hears how its peers are.
+// TestKeeper: a keeper starts a speaker when something is wanted, sends it the desired state, and reads the state of
+// its peers.
 func TestKeeper(t *testing.T) {
 	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
 	starts := 0

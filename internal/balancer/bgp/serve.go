@@ -117,7 +117,7 @@ func Serve(ctx context.Context, listener net.Listener, speaker Speaker, build st
 	return cmp.Or(s.how, Stop), err
 }
 
-// hear notes that there is a balancer.
+// hear notes that a balancer has made a request.
 func (s *server) hear() {
 	s.mu.Lock()
 	s.heard = time.Now()

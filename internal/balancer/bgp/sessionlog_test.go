@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestEstablishedIsTold: each session that is new is told once, those with another speaker's process, too.
+// TestEstablishedIsTold: each new session is reported once, those with another speaker's process, too.
 func TestEstablishedIsTold(t *testing.T) {
 	told := 0
 	sessions := sessionLog{log: slog.New(slog.DiscardHandler), established: func() {

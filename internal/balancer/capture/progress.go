@@ -18,7 +18,7 @@ func NewProgress(request Request, notify func(Event) error, end func()) *Progres
 	return &Progress{request: request, notify: notify, end: end}
 }
 
-// Packet tells of a packet; of those beyond the bound it does not.
+// Packet reports a packet, unless it is beyond the bound.
 func (p *Progress) Packet(packet *Packet) error {
 	if p.request.Packets > 0 && p.packets >= p.request.Packets {
 		return nil // of another CPU, at the same time
@@ -37,8 +37,8 @@ func (p *Progress) stop(why Reason) {
 	p.end()
 }
 
-// Count takes the counts so far; beyond says that packets came after the bound of packets or bytes. It tells of counts
-// where packets were left out.
+// Count takes the counts so far; beyond says that packets came after the bound of packets or bytes. It reports the
+// counts where packets were left out.
 func (p *Progress) Count(counts Counts, beyond bool) error {
 	left := counts.Lost != p.counts.Lost || counts.Limited != p.counts.Limited
 	p.counts = counts
@@ -51,7 +51,8 @@ func (p *Progress) Count(counts Counts, beyond bool) error {
 	return p.notify(Event{Counts: &counts})
 }
 
-// End tells of the whole capture: why it ended, which is its time unless a bound was reached or the daemon stops.
+// End reports the counts of the whole capture, and why it ended, which is its time unless a bound was reached or the
+// daemon stops.
 func (p *Progress) End(stopping bool) error {
 	switch {
 	case p.ended != "":

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/health"
 )
 
-// Target is whom a check asks.
+// Target is the destination of a check.
 type Target struct {
 	// Remote is the VIP and the port that sockets connect to, and Mark the mark of their packets.
 	Remote netip.AddrPort
@@ -181,7 +181,7 @@ func contextError(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// stream is a TCP connection of a check. Its source port is another's when it is closed.
+// stream is a TCP connection of a check. Its source port is free for others once it is closed.
 type stream struct {
 	*net.TCPConn
 	remote  net.Addr

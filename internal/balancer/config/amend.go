@@ -47,12 +47,11 @@ var amendmentKeys = keytable.Table[amendment]{
 
 var amendmentKind = yamlfile.Kind{Noun: "a difference of a fragment", Needs: "services or remove", MaxBytes: MaxBytes}
 
-// Amend returns the configuration in which a fragment is another by a text, whose `services` take the places of those
-// of the same names, and whose `remove` names those that are gone. A new service stands before the first of the
+// Amend returns the configuration in which a text has changed a fragment: the text's `services` take the places of
+// those of the same names, and whose `remove` names those that are gone. A new service stands before the first of the
 // fragment whose name comes after its own. It costs little more than the services of the text: all others are known to
-// be right.
-// The error is a yamlfile.Problems with everything that is wrong, each under the name of the fragment, and its field as
-// the text has it.
+// be right. The error is a yamlfile.Problems with everything that is wrong, each under the name of the fragment, and
+// its field as the text has it.
 func (c *Config) Amend(source Source) (*Config, Amendment, error) {
 	part, read := yamlfile.NewFile(source.Name), amendment{}
 	if root := part.Document(source.Data, amendmentKind); root != nil {

@@ -45,7 +45,7 @@ type Config struct {
 	Local   Local
 	// Proxy has the settings that all services of mode proxy share.
 	Proxy lb.ProxyEngine
-	// BGP has no ASN where no router is told of the VIPs.
+	// BGP has no ASN where no VIP is announced to routers.
 	BGP lb.BGP
 	// VRRP has no ID where the VIPs are this balancer's alone.
 	VRRP lb.VRRP
@@ -75,7 +75,7 @@ const FileOwner = "file"
 type Metrics struct {
 	// Listen is the TCP address of scrapes; invalid: they are answered on the unix socket only.
 	Listen netip.AddrPort
-	// Backends is up to how many backends, of all services, each has series of its own.
+	// Backends is the number of backends, of all services, up to which each has series of its own.
 	Backends uint32
 }
 
@@ -121,7 +121,7 @@ type API struct {
 	// ClientCA is the path of the authorities of client certificates, as PEM; empty: none is
 	// accepted.
 	ClientCA string
-	// Clients are who has which role by certificate; the first that fits counts.
+	// Clients are the subjects of client certificates with their roles; the first that fits counts.
 	Clients []APIClient
 }
 

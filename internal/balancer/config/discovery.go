@@ -36,7 +36,7 @@ var domainName = text("a name of the DNS",
 	`^([A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.)*[A-Za-z0-9_]([-A-Za-z0-9_]{0,61}[A-Za-z0-9_])?\.?$`,
 	"is not a name of the DNS; write one such as web.example.com", maxDomainName)
 
-// nameServer is the address of a name server, with its port where that is another than 53.
+// nameServer is the address of a name server, with its port where that is not 53.
 var nameServer = keytable.Scalar[netip.AddrPort]{
 	Parse: func(text string) (netip.AddrPort, string) {
 		at, err := netip.ParseAddrPort(text)

@@ -13,7 +13,7 @@ const (
 	longestPersistence = 24 * time.Hour
 	// maxRate leaves 100 ns between two connections, which are counted in whole ones.
 	maxRate = 10_000_000
-	// maxConnections is as many as can be remembered.
+	// maxConnections is as many connections as can be remembered.
 	maxConnections = maxFlowLimit
 	// burstTime is the part of a second's connections that may come at once where a
 	// file does not say.

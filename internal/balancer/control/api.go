@@ -26,8 +26,8 @@ func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operatio
 	return done, err
 }
 
-// Drain takes this balancer out of every anycast, or brings it back; by says who asks. Errors:
-// ops.ErrRefused, ops.ErrStopping, the context's.
+// Drain takes this balancer out of every anycast, or brings it back; by names the caller. Errors: ops.ErrRefused,
+// ops.ErrStopping, the context's.
 func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.Sharing, error) {
 	come, err := loop.Ask(ctx, c.loop, func() (ops.Sharing, error) {
 		err := c.routes.drain(drain, by)

@@ -131,8 +131,8 @@ func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 	return history
 }
 
-// lostBy says why a change of a backend's part cannot be taken back where the
-// backend was one thing in the configuration and is another from now on; empty if it can.
+// lostBy returns the reason for which a change by an operation cannot be undone after its backend has changed in the
+// configuration, from was to is; empty if it can.
 func lostBy(verb ops.Verb, was lb.Backend, is *view.Found, now time.Time) string {
 	when := now.Format(time.DateTime)
 	switch {

@@ -35,7 +35,7 @@ services:
       - {name: web02, address: 192.0.2.2}
 `
 
-// dns is another.
+// dns is a second service.
 const dns = `
   - name: dns
     vip: 2001:db8::53

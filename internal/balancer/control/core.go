@@ -52,7 +52,7 @@ type core struct {
 	wait          time.Duration // until a failed change is tried again
 }
 
-// announceView tells the followers of a view that is about to be in force.
+// announceView calls the followers with a view that is about to be in force.
 func (c *core) announceView(next *view.View) {
 	for _, follow := range c.followers {
 		follow(c.view, next)
@@ -130,8 +130,8 @@ func (c *core) logHost() {
 	changes.End("%d more changes to the host's network settings")
 }
 
-// currentLinks are the view's interfaces as they were read last, where the view's are not others: one that was made
-// anew has another index.
+// currentLinks are the view's interfaces as they were read last, if the last reading is of the same names: one that was
+// made anew has another index there than in the view.
 func (c *core) currentLinks() []iface.State {
 	if slices.EqualFunc(c.links, c.view.Links, func(a, b iface.State) bool { return a.Name == b.Name }) {
 		return c.links

@@ -102,7 +102,7 @@ func (d *discovering) resolve(r *reload) error {
 	return nil
 }
 
-// unsupported says of a backend that was found why only another address helps; "" if it can be one.
+// unsupported returns the reason for which a discovered backend would need another address; "" if it can be one.
 func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
 	if s.Mode.Proxied() {
 		return ""

@@ -210,7 +210,7 @@ func TestOutliersAndBackups(t *testing.T) {
 		w.expect("apply web: web01=1 web02=2!e^") // by its failures while it served
 		w.clients(10)
 		w.expect("apply web: web01=1 web02=2^")
-		// The last that serves is not ejected, whatever it answers, and one is told.
+		// The last that serves is not ejected, whatever it answers, and that is logged once.
 		w.found("192.0.2.2", 0)
 		w.clients(20, "web01")
 		w.expect("apply web: web01=1 web02=-^")

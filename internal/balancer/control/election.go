@@ -122,8 +122,8 @@ func (e *election) giveUp() {
 }
 
 // balancesOn is for how long a balancer whose VIPs another one has taken over balances packets that still arrive: until
-// that one has made the last of its announcements. Who has not heard of the change by then will not hear of it, and a
-// backup that went on for it would hide that until it is switched off.
+// that one has made the last of its announcements. A host that does not know the change by then will not learn of it,
+// and a backup that went on for it would hide that until it is switched off.
 var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
 // standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.

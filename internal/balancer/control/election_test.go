@@ -126,7 +126,7 @@ func TestElectionWaits(t *testing.T) {
 			b := &ballot{role: role{holds: holds, changes: make(chan struct{}, 1)}, keeping: holds}
 			c.opt.Election, c.opt.Joined, c.opt.TakesOver = b, joined, true
 			c = New(c.opt, c.view.Config)
-			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
+			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Unconfirmed: true})
 			stop := w.run(c)
 			out := func(when, want string) {
 				t.Helper()

@@ -65,7 +65,7 @@ type world struct {
 	countErr error // of BackendCounts
 	// countersErr is the error of Counters.
 	countersErr error
-	// attachment is another than that of eth9 in TC, and xdpLost the losses that its driver counts.
+	// attachment replaces that of eth9 in TC, and xdpLost the losses that its driver counts.
 	attachment *lb.Attachment
 	// moves are the attachments that result when the data plane is asked for a hook.
 	moves   map[lb.Hook]lb.Attachment

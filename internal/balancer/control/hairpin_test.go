@@ -63,7 +63,7 @@ func TestHairpinOfAService(t *testing.T) {
 	}
 }
 
-// expectNear waits until nothing happens any more, and compares who is near on the first link.
+// expectNear waits until nothing happens any more, and compares the near clients on the first link.
 func (w *world) expectNear(want []netip.Prefix) {
 	w.t.Helper()
 	synctest.Wait()

@@ -62,8 +62,8 @@ func TestReaddressed(t *testing.T) {
 	})
 }
 
-// TestAddressOfDrained: who takes the address of a drained backend is not drained, in the configuration and among
-// discovered backends, and the log says whose it is.
+// TestAddressOfDrained: a backend that takes the address of a drained one is not drained, in the configuration and
+// among discovered backends, and the log says whose it is.
 func TestAddressOfDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := allUp(t, "")
@@ -281,7 +281,7 @@ func TestSwappedPorts(t *testing.T) {
 	})
 }
 
-// TestForcedFollowsName: who is enabled by force is so at another address, and nobody else is.
+// TestForcedFollowsName: a backend that is enabled by force is so at another address, and no other is.
 func TestForcedFollowsName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t)

@@ -102,7 +102,7 @@ func (o operation) lost() string {
 	return o.changes[0].lost
 }
 
-// operate is in the loop.
+// operate is Operate's part in the loop.
 func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Undo {
 		done, err := r.undo(order)
@@ -168,6 +168,12 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if len(op.changes) == 0 {
 		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
 	}
+	return r.performChanges(op, overlays, ejected)
+}
+
+// performChanges brings the overlays of an operation about, and ends the ejections of the backends that it enables.
+func (r *operator) performChanges(op operation, overlays map[view.BackendName]view.Overlay,
+	ejected []view.Use) (ops.Operation, error) {
 	shown, err := r.perform(op, overlays)
 	if err == nil && len(ejected) > 0 {
 		readmitted, err := r.endEjections(op, ejected)
@@ -290,7 +296,7 @@ func untilText(deadline time.Time) string {
 	return ", until " + deadline.Format(time.DateTime)
 }
 
-// errNothing is for an operation that has nothing to change on a backend.
+// errNothing is the error of an operation that has nothing to change on a backend.
 var errNothing = fmt.Errorf("%w", ops.ErrRefused)
 
 // laidOver returns the overlay of a configured backend after the operation.

@@ -101,14 +101,14 @@ type Options struct {
 	Paths     Paths
 	Host      Host
 	Links     Links
-	// Announce tells the segment that VIPs are here.
+	// Announce announces VIPs to the segment (ARP, neighbour discovery).
 	Announce func(link string, vips ...netip.Addr) error
 	// Checks ask the backends whether they serve; nil: a configuration that has checks is
 	// refused.
 	Checks Checks
 	// Discovery finds backends of services that have an origin; nil: none is found.
 	Discovery Discovery
-	// Routes tells routers of the VIPs; nil: none is told, whatever the configuration says.
+	// Routes announces VIPs to routers; nil: none is announced, whatever the configuration says.
 	Routes Routes
 	// Role says whether the VIPs are this balancer's to hold; nil: they are.
 	Role Role
@@ -123,13 +123,13 @@ type Options struct {
 	Proxy Proxy
 	// ReadFile reads the files of certificates; nil: os.ReadFile.
 	ReadFile func(path string) ([]byte, error)
-	// Identity is told of another first interface; nil: nothing goes by it.
+	// Identity takes changes of the first interface; nil: nothing goes by it.
 	Identity Identity
 	// Joined has a value once this balancer knows of the flows that others remember: before that, VIPs that are
 	// announced, or taken, would break connections of others. nil: it waits for nothing.
 	Joined <-chan struct{}
-	// RequestEarly has other balancers tell this one of flows as soon as may be, for a while: packets are about to come
-	// here that went there. It does not wait for that; nil: none is asked.
+	// RequestEarly has other balancers send this one new flows early, for a while: packets are about to come here that
+	// went there. It does not wait for that; nil: none is asked.
 	RequestEarly func()
 	// ReplyHops knows which next hops of replies do not answer; nil: nothing is known of them.
 	ReplyHops ReplyHops
@@ -143,7 +143,7 @@ type Options struct {
 	Drained Memory
 	// Clock reads the machine's clocks, by which times in a Memory are converted; nil: clock.Read.
 	Clock func() clock.Reading
-	// Files are told of files that cannot be written, and write them again; nil: there are none.
+	// Files report files that cannot be written, and write them again; nil: there are none.
 	Files *durable.Files
 	// Version is shown in the status.
 	Version string
@@ -184,7 +184,7 @@ type Discovery interface {
 	Changes() <-chan struct{}
 }
 
-// Routes tells routers of the VIPs.
+// Routes announces VIPs to routers.
 type Routes interface {
 	// Found are the VIPs that routers know of by the previous process.
 	Found() []netip.Addr
@@ -192,7 +192,7 @@ type Routes interface {
 	Want(ops.Routes)
 	// Await waits until the wanted routes are announced, for so long at most.
 	Await(time.Duration)
-	// Show fills in how the routers are.
+	// Show fills in the state of the routers.
 	Show(*ops.BGP)
 }
 
@@ -215,7 +215,7 @@ type Election interface {
 	Announcements() uint64
 	// Want sets how this balancer takes part from now on. It does not wait for the result.
 	Want(ops.Election)
-	// Show fills in how the election is.
+	// Show fills in the state of the election.
 	Show(*ops.VRRP)
 }
 

@@ -250,8 +250,7 @@ func (p *pathLog) logSilent() {
 
 const moreLost = "%d more backends get no packets: `jeoul status` says why"
 
-// told is a backend of which something is logged once: another mode may reach the
-// same address, or not.
+// told is the key of a line about a backend that is logged once: another mode may reach the same address, or not.
 type told struct {
 	address netip.Addr
 	mode    lb.Mode

@@ -33,8 +33,8 @@ type proxies struct {
 	stale bool
 	// told is its state as it was logged last.
 	told proxy.State
-	// certificates are the hashes of the files that it has read, and bad those that it was not told of since they
-	// are of no use.
+	// certificates are the hashes of the files that it has read, and bad those that it was not given since they are of
+	// no use.
 	certificates, bad map[string]digest
 	// judged is when the files were looked at last, and troubles their faults then.
 	judged   time.Time

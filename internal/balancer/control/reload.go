@@ -40,7 +40,7 @@ func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, e
 	return c.reload(ctx, load, false)
 }
 
-// reload replaces the configuration. announce: the VIPs are announced even if they are those of before.
+// reload replaces the configuration. announce: the VIPs are announced even if they have not changed.
 func (c *Controller) reload(ctx context.Context, load func() (*config.Config, error), announce bool) error {
 	c.reloads.Lock()
 	defer c.reloads.Unlock()

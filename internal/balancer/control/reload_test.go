@@ -267,8 +267,8 @@ func TestReloadGivenUp(t *testing.T) {
 	})
 }
 
-// TestReloadHook: the data plane is told of another hook, and where packets are taken now is
-// logged. Where it refuses, all is as before.
+// TestReloadHook: the data plane gets another hook, and the hooks in use are logged. Where it refuses, all is as
+// before.
 func TestReloadHook(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web)

@@ -26,7 +26,7 @@ const (
 	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not all of it is
 	// known again that the previous process knew of paths and health.
 	trust = 5 * time.Second
-	// awaitRoutes is how long a change waits for routers to be told that a VIP goes.
+	// awaitRoutes is how long a change waits until a VIP that goes is withdrawn from routers.
 	awaitRoutes = time.Second
 )
 
@@ -49,7 +49,7 @@ type routes struct {
 	drained *savedDrain
 }
 
-// savedDrain is who has drained the balancer; At is of the wall clock of Clock.
+// savedDrain is the saved drain of the balancer; At is by the wall clock of Clock.
 type savedDrain struct {
 	By    string        `json:"by"`
 	At    time.Time     `json:"at"`
@@ -114,8 +114,8 @@ func (r *routes) of(v *view.View) ops.Routes {
 	return wanted
 }
 
-// waits says whether nothing is told yet, not even that there is nothing: routers may have kept, over the end of a
-// speaker, the routes of the data plane that was taken over (RFC 4724), and would drop them.
+// waits says whether routers are sent nothing yet, not even that there is no VIP: routers may have kept, over the end
+// of a speaker, the routes of the data plane that was taken over (RFC 4724), and would drop them.
 func (r *routes) waits(v *view.View) bool {
 	return r.opt.TakesOver && v.Joining != "" && v.Config.VRRP.ID == 0
 }
@@ -197,7 +197,7 @@ func (r *routes) arm(v *view.View) {
 	}
 }
 
-// recall reads who has drained the balancer.
+// recall reads the saved drain of the balancer.
 func (r *routes) recall() error {
 	if r.opt.Drained == nil {
 		return nil
@@ -221,7 +221,7 @@ func (r *routes) set(drained *savedDrain) {
 	r.mu.Unlock()
 }
 
-// save keeps who has drained the balancer, over restarts.
+// save keeps the drain of the balancer over restarts.
 func (r *routes) save(drained *savedDrain) error {
 	if r.opt.Drained == nil {
 		return nil
@@ -242,7 +242,7 @@ func (r *routes) save(drained *savedDrain) error {
 	return nil
 }
 
-// drain is in the loop.
+// drain is Drain's part in the loop.
 func (r *routes) drain(drain bool, by string) error {
 	v := r.view
 	switch {
@@ -283,12 +283,12 @@ func (r *routes) drain(drain bool, by string) error {
 	return nil
 }
 
-// announces says whether routers are told of VIPs, and shares whether others of the segment may hold them.
+// announces says whether VIPs are announced to routers, and shares whether others of the segment may hold them.
 func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
 func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
 
-// bgpStatus returns the BGP status of a view; nil where routers are told nothing.
+// bgpStatus returns the BGP status of a view; nil where nothing is announced to routers.
 func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	status := ops.BGP{Speaker: v.Config.BGP.Speaker, Table: v.Config.BGP.Table, ASN: v.Config.BGP.ASN,
 		RouterID: v.Config.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}

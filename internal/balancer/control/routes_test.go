@@ -101,7 +101,7 @@ services:
       - {name: hd04, address: 192.0.2.4}
 `
 
-// runningRoutes is a controller that tells routers of VIPs.
+// runningRoutes is a controller that announces VIPs to routers.
 func runningRoutes(t *testing.T, memory *noted, change func(*Controller, *announcer)) (w *world, c *Controller,
 	asked *checks, told *announcer, stop func() error) {
 	t.Helper()
@@ -237,7 +237,7 @@ func TestRoutesAreTakenOver(t *testing.T) {
 
 // TestRoutesWaitForFlows: a balancer that starts is announced once it knows which flows others remember; one that goes
 // on with the data plane of the previous process at once, if routers send to it. If none knows of it, because the
-// speaker has ended, too, others had its packets meanwhile; then its routers are told nothing before, for they may have
+// speaker has ended, too, others had its packets meanwhile; then its routers are sent nothing before, for they may have
 // kept its routes.
 func TestRoutesWaitForFlows(t *testing.T) {
 	for name, test := range map[string]struct{ takesOver, found bool }{
@@ -294,14 +294,14 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 			told.found = append(told.found, netip.MustParseAddr(vip))
 		}
 		if takesOver {
-			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Former: true})
+			asked.starts(c, lb.Verdict{State: lb.Healthy, Weight: 100, Unconfirmed: true})
 		}
 		c.opt.Routes, c.opt.TakesOver, c.opt.Drained = told, takesOver, &noted{}
 		stop := w.run(c)
 		synctest.Wait()
 		return w, c, asked, told, stop
 	}
-	// judge has nothing but before told until each backend has an answer.
+	// judge has only before announced until each backend has an answer.
 	judge := func(t *testing.T, c *Controller, asked *checks, told *announcer, before string) {
 		t.Helper()
 		told.expect(t, "without answers", before)
@@ -376,7 +376,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	}
 }
 
-// TestOthersRequestEarly: other balancers are asked to tell of flows sooner when a VIP is announced that was not, or a
+// TestOthersRequestEarly: other balancers are asked to send flows early when a VIP is announced that was not, or a
 // drain is over, and not when a process goes on with the announced routes.
 func TestOthersRequestEarly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -410,7 +410,7 @@ func TestOthersRequestEarly(t *testing.T) {
 	})
 }
 
-// TestFirstTableIsWhole: a fresh balancer beside others forwards, and tells routers of VIPs, only when its backends
+// TestFirstTableIsWhole: a fresh balancer beside others forwards, and announces VIPs to routers, only when its backends
 // are found or for so long not; one by itself serves with those that it has.
 func TestFirstTableIsWhole(t *testing.T) {
 	beside := strings.Replace(web, "services:",
@@ -441,7 +441,7 @@ func TestFirstTableIsWhole(t *testing.T) {
 					t.Errorf("it started after %v, expected %v", waited, tc.after)
 				}
 				synctest.Wait()
-				// Neighbours are told beside all else.
+				// Announcements to neighbours come beside all else.
 				did := slices.DeleteFunc(w.done(), func(one string) bool { return strings.HasPrefix(one, "announce") })
 				if want := append([]string{"watch 192.0.2.1 192.0.2.2"}, tc.want...); !slices.Equal(did, want) {
 					t.Errorf("did %q, expected %q", did, want)
@@ -454,7 +454,7 @@ func TestFirstTableIsWhole(t *testing.T) {
 	}
 }
 
-// TestPoolIsAnnounced: routers are told of all addresses of a divided pool, by each balancer that knows the flows
+// TestPoolIsAnnounced: all addresses of a divided pool are announced to routers, by each balancer that knows the flows
 // there; a drain leaves them, and the interface has this balancer's own alone.
 func TestPoolIsAnnounced(t *testing.T) {
 	const divided = `

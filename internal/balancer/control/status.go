@@ -67,19 +67,30 @@ func (c *Controller) Status() (ops.Status, error) {
 	if c.opt.ReplyHops != nil {
 		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
 	}
-	for _, o := range counters.Outcomes {
+	showOutcomes(counters.Outcomes, &status)
+	status.Local = localStatus(counters.Local)
+	c.showFlows(counters.Flows, &status)
+	c.storage.showStorage(&status)
+	c.routes.showRoutes(v, &status)
+	c.election.showElection(v, &status)
+	return status, nil
+}
+
+// showOutcomes adds how many packets had each outcome.
+func showOutcomes(outcomes []lb.OutcomeCount, status *ops.Status) {
+	for _, o := range outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help,
 			Remedy: ops.RemedyOf(o.Name)})
 	}
-	status.Local = localStatus(counters.Local)
-	if flows := counters.Flows; flows.ProvenLimit > 0 {
+}
+
+// showFlows adds the flows that the data plane has, and the memory that it takes for them and for the rest.
+func (c *Controller) showFlows(flows lb.FlowCounts, status *ops.Status) {
+	if flows.ProvenLimit > 0 {
 		status.Flows = &ops.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
 		status.Problems = append(status.Problems, nearlyFull(*status.Flows)...)
 	}
-	c.storage.showStorage(&status)
-	c.routes.showRoutes(v, &status)
-	c.election.showElection(v, &status)
 	if plane, ok := c.opt.DataPlane.(planner); ok {
 		plan := plane.Memory()
 		status.Memory = &ops.Memory{Total: plan.Total(), Proven: plan.Proven, Unproven: plan.Unproven,
@@ -87,7 +98,6 @@ func (c *Controller) Status() (ops.Status, error) {
 			Configuration: plan.Configuration, Counters: plan.Counters, Ways: plan.Ways, Fragments: plan.Fragments,
 			Checks: plan.Checks}
 	}
-	return status, nil
 }
 
 // localStatus returns the status of local sockets of this host; nil where they are not served.

@@ -30,8 +30,8 @@ func TestNearlyFull(t *testing.T) {
 	}
 }
 
-// TestLossesOfXDP: the status warns of packets that may be lost and counts those that are, and the log tells of it when
-// it is ten times as much.
+// TestLossesOfXDP: the status warns of packets that may be lost and counts those that are, and the log has a line when
+// there are ten times as many.
 func TestLossesOfXDP(t *testing.T) {
 	const warning = "eth9 is a veth"
 	for _, test := range []struct {

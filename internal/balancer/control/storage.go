@@ -59,7 +59,7 @@ func (s *storage) showStorage(status *ops.Status) {
 	status.WriteFailures = s.opt.Files.Failures()
 }
 
-// noteUnsaved logs why something could not be saved, unless files tell of it, and returns the error, for the person who
+// noteUnsaved logs why something could not be saved, unless files report it, and returns the error, for the person who
 // asked for it.
 func (s *storage) noteUnsaved(saving string, err error) error {
 	if err != nil && !errors.Is(err, durable.ErrNotWritten) {

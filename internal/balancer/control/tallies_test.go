@@ -42,7 +42,7 @@ func countedOf(t *testing.T, c *Controller) string {
 }
 
 // TestCountersFollowNames: a name goes on with its own count at another address, over any number of changes and a
-// restart, and who takes an address begins at 0.
+// restart, and a name that takes an address begins at 0.
 func TestCountersFollowNames(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		memory := &noted{}
@@ -106,8 +106,8 @@ func TestCountersUnread(t *testing.T) {
 	})
 }
 
-// TestSlowStartOfAnotherName: who takes the address of another begins slowly, for it is another process; a change that
-// leaves name and address does not.
+// TestSlowStartOfAnotherName: a name that takes the address of another begins slowly, for it is another process; a
+// change that leaves name and address does not.
 func TestSlowStartOfAnotherName(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		file := strings.Replace(web, "port: 80\n", "port: 80\n    slow_start: 10s\n", 1)

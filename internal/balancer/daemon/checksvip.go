@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// reopenAfter is for how long sockets of checks that could not be made are not tried again.
+// reopenAfter is the time before sockets of checks that could not be made are tried again.
 const reopenAfter = time.Minute
 
 // checksVIP takes health checks through the data plane. Its sockets are made when the first check asks for them, since

@@ -46,7 +46,7 @@ type Options struct {
 	StateDir, StoreDir string
 	// Version is the version of the program, and Build tells it from any other build.
 	Version, Build string
-	// StartSpeaker starts a process that speaks BGP, outlives this one, and is told of routes at a unix socket.
+	// StartSpeaker starts a process that speaks BGP, outlives this one, and gets the routes at a unix socket.
 	// Restarting: routers may have kept the routes of a speaker before it.
 	StartSpeaker func(socket string, restarting bool) error
 	Log          *slog.Logger

@@ -47,8 +47,8 @@ func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
 const announceBound = time.Second
 
 // handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members
-// are told of the last flows before packets go to them, and of those that have begun until they did; outlives says that
-// the data plane can go on without a process.
+// are sent the last flows before packets go to them, and those that have begun until they did; outlives says that the
+// data plane can go on without a process.
 func handOn(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
 	elected, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
@@ -77,7 +77,7 @@ func (e election) Want(w ops.Election) {
 		Out: w.Out})
 }
 
-// Show fills in how the election is.
+// Show fills in the state of the election.
 func (e election) Show(to *ops.VRRP) {
 	s := e.Status()
 	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Why, s.Priority, s.Both

@@ -43,7 +43,7 @@ func flowKeys(of members.Keys) ([][]byte, error) {
 	return keys, nil
 }
 
-// handOver has members tell each other of flows; nil where they are not to.
+// handOver has members send each other flows; nil where they are not to.
 func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath,
 	log *slog.Logger) error {
 	if !cfg.Members.HandOver {
@@ -103,7 +103,7 @@ func (m *member) flush(ctx context.Context) {
 	}
 }
 
-// requestEarly has members tell at once, for a while, of flows that begin there: packets are about to come here.
+// requestEarly has members send new flows at once, for a while: packets are about to come here.
 func (m *member) requestEarly() {
 	if m != nil && m.exchange != nil {
 		m.exchange.RequestEarly()

@@ -36,7 +36,7 @@ type resources struct {
 	links    *iface.Interfaces
 	paths    *backendpaths.Paths
 	proxy    proxy.Engine
-	// routers are told of the VIPs; the speaker is there only where the configuration has some.
+	// routers announces the VIPs; there is a speaker only where the configuration has routers.
 	routers routers
 }
 

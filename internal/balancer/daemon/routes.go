@@ -28,7 +28,7 @@ type routers struct {
 
 // routersOptions are the settings and parts of routers.
 type routersOptions struct {
-	// build tells this program from another build of it: a speaker of another one is replaced.
+	// build identifies this build of the program: a speaker of another one is replaced.
 	build string
 	// start starts a speaker that listens on a unix socket.
 	start func(socket string, restarting bool) error
@@ -73,7 +73,7 @@ func (r routers) Await(bound time.Duration) {
 	r.keeper.Await(ctx)
 }
 
-// Show fills in how the routers are.
+// Show fills in the state of the routers.
 func (r routers) Show(to *ops.BGP) {
 	state, problem := r.keeper.State()
 	to.SpeakerPID = state.PID

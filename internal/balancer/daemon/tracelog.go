@@ -65,7 +65,7 @@ func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log 
 	}
 }
 
-// explainProxied says of a service of mode proxy that no packet of it is there to be captured.
+// explainProxied explains that packets of a service of mode proxy cannot be captured.
 func explainProxied(err error, service string, status func() (ops.Status, error)) error {
 	now, statusErr := status()
 	if statusErr != nil {

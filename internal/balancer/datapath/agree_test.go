@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testservice"
 )
 
-// TestTwoBalancersAgree has two data planes, each with a secret of its own, whose files have the backends in
-// another order: 10,000 flows go to the same backends, by tables small and large, before and after a backend
-// goes, and the digests say so; with a backend that only one has they differ.
+// TestTwoBalancersAgree compares two data planes, each with a secret of its own, whose files have the backends in
+// another order: 10,000 flows go to the same backends, by tables small and large, before and after a backend is
+// removed, and the digests are equal; with a backend that only one has they differ.
 func TestTwoBalancersAgree(t *testing.T) {
 	const flows = 10_000
 	enterGround(t)

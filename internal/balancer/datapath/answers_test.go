@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestWhatBackendsAnswer: in the modes that see a backend's packets, what it answers to SYNs is
-// counted, and the ICMP errors of its own are; whatever else it sends is not.
+// TestWhatBackendsAnswer: in the modes that see a backend's packets, its answers to SYNs are counted, and the ICMP
+// errors of its own; its other packets are not.
 func TestWhatBackendsAnswer(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
@@ -25,7 +25,7 @@ func TestWhatBackendsAnswer(t *testing.T) {
 					t.Fatalf("%s, %s", v.outcome, outcome)
 				}
 				reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: sent.sport}
-				// IPv4 says with the same type that a packet is too big, IPv6 with one of its own.
+				// IPv4 has the same type for packets that are too big, IPv6 one of its own.
 				unreachable, other, sameType := byte(3), byte(11), uint64(0)
 				if vip.Is6() {
 					unreachable, other, sameType = 1, 3, 1

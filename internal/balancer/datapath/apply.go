@@ -15,11 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Apply brings the data plane to a state, whole or not at all. The first call attaches; later ones change what differs
-// in the memory that packets go by, each service in one step. Where that is not enough (there is no room, or the
-// program itself must be another), a new generation is loaded beside the present one, and the program of each interface
-// is swapped in one step; for another hook and on other interfaces it is attached there before the old one is detached.
-// On an error, the present generation stays in use.
+// Apply brings the data plane to a state, whole or not at all. The first call attaches; later ones change the
+// differences in the memory that packets go by, each service in one step. Where that is not enough (there is no room,
+// or the program itself must be another), a new generation is loaded beside the present one, and the program of each
+// interface is swapped in one step; for another hook and on other interfaces it is attached there before the old one is
+// detached. On an error, the present generation stays in use.
 func (d *Datapath) Apply(state lb.State) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -59,8 +59,8 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	return d.replace(c, ports)
 }
 
-// giveUp removes what a killed balancer left, where the first change has failed: no
-// process takes its place.
+// giveUp removes the programs that a killed balancer left, where the first change has failed: no process takes its
+// place.
 func (d *Datapath) giveUp(ports []attach.Port) error {
 	if d.current != nil || d.detached {
 		return nil
@@ -79,8 +79,8 @@ func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
 	return d.current.Memory.Suits(c) && d.sizesFor(c).Within(d.shared)
 }
 
-// publish changes what differs in the memory that packets go by. It returns false,
-// and has changed nothing, where there is no room.
+// publish changes the differing services in the memory that packets go by. It returns false, and has changed nothing,
+// where there is no room.
 func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	m := d.current.Memory
 	p := m.PrepareOrWait(c)
@@ -149,6 +149,14 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return err
 	}
 	c.SettleIn(homes)
+	d.changeOver(c, ports, made, next, &flows, local)
+	return nil
+}
+
+// changeOver goes on with the programs, maps and sockets of a new generation, which packets find already, and ends
+// those of the one before.
+func (d *Datapath) changeOver(c *generation.Revision, ports []attach.Port, made *loader.Programs,
+	next *sharedmaps.Maps, flows *sharedmaps.Move, local *localsockets.Change) {
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
@@ -175,7 +183,6 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		d.expiring = true
 		go d.runJanitor()
 	}
-	return nil
 }
 
 // load loads a generation, and pins it.

@@ -36,7 +36,7 @@ func scaledState(services, backends int, scheduler lb.Scheduler) lb.State {
 	return state
 }
 
-// withWeight is the state with another weight of one backend. It shares what stays.
+// withWeight is the state with another weight of one backend. It shares the rest.
 func withWeight(s lb.State, service, backend int, weight uint16) lb.State {
 	s.Services = slices.Clone(s.Services)
 	at := &s.Services[service]
@@ -45,9 +45,9 @@ func withWeight(s lb.State, service, backend int, weight uint16) lb.State {
 	return s
 }
 
-// BenchmarkApply measures how long it takes until a change of one backend is what
-// packets go by, and how long the first configuration takes. A backend gets another weight,
-// for which a table is filled anew, or is taken out and in again, for which a large one is not.
+// BenchmarkApply measures the time until packets go by a change of one backend, and that of the first configuration. A
+// backend gets another weight, for which a table is filled anew, or is removed and added again, for which a large one
+// is not.
 func BenchmarkApply(b *testing.B) {
 	testenv.Root(b)
 	for _, scale := range []struct{ services, backends int }{{10, 10}, {10_000, 10}, {10, 10_000}} {
@@ -91,8 +91,8 @@ func BenchmarkApply(b *testing.B) {
 	}
 }
 
-// TestApplyInPlace changes what a state is made of, one thing after the other, and sees
-// what takes another program: as little as can be.
+// TestApplyInPlace changes the parts of a state, one after the other: only those changes load another program that
+// cannot do without.
 func TestApplyInPlace(t *testing.T) {
 	first := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	second := testService(vip6, 80, lb.TCP, lb.RoundRobin, 5)

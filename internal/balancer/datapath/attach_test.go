@@ -99,7 +99,7 @@ func attachedTo(name string) (bool, error) {
 	return len(ids) > 0, err
 }
 
-// TestAttachSeveral wants one way for all interfaces.
+// TestAttachSeveral: all interfaces are attached to by one method.
 func TestAttachSeveral(t *testing.T) {
 	testenv.Root(t)
 	for _, test := range []struct {
@@ -161,8 +161,8 @@ func eachAttached(names []string, want bool) error {
 	return nil
 }
 
-// bystander is a program that passes everything, beside the maps of the real one: which
-// program it is makes no difference to attaching, and this one is verified at once.
+// bystander is a program that passes everything, with the maps of the real one: attaching works the same with any
+// program, and this one is verified at once.
 func bystander(hook lb.Hook) loader.Kind {
 	kind := loader.KindFor(hook)
 	load := kind.Load

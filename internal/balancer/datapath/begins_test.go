@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestFirstTableOfUDP: a service that has just come and of which no packet was sent on has no flows: where the MAC
-// addresses of some backends are known later than the others', datagrams go to all of them at once. Where there was a
-// packet, or the service is older, its flows stay where they are, and a transition begins.
+// TestFirstTableOfUDP: a new service of which no packet was sent on has no flows: where the MAC addresses of some
+// backends are known later than the others', datagrams go to all of them at once. Where there was a packet, or the
+// service is older, its flows stay where they are, and a transition begins.
 func TestFirstTableOfUDP(t *testing.T) {
 	s := testService(vip4, 53, lb.UDP, lb.Maglev, 5)
 	some := s

@@ -39,8 +39,7 @@ type ipLayer interface {
 	gopacket.NetworkLayer
 }
 
-// build makes the frame with gopacket, an encoder that shares no code with
-// what is tested.
+// build makes the frame with gopacket, an encoder that shares no code with the code under test.
 func (p packetSpec) build(tb testing.TB) []byte {
 	tb.Helper()
 	protocol := layers.IPProtocolTCP
@@ -110,7 +109,7 @@ func (p packetSpec) transport(tb testing.TB, ip gopacket.NetworkLayer) gopacket.
 	return tcp
 }
 
-// web4 is the packet that the table's cases are variations of.
+// web4 is the packet of which the table's cases are variations.
 func web4() packetSpec {
 	return packetSpec{from: client4, at: vip4, sport: 40000, dport: 80, flags: "S"}
 }

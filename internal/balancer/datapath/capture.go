@@ -224,11 +224,11 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	if err := d.ready(); err != nil {
 		return nil, err
 	}
-	return tracing.Explain(d.questioned(), question)
+	return tracing.Explain(d.explainInput(), question)
 }
 
-// questioned returns the programs, maps and configuration that packets go by, for Explain.
-func (d *Datapath) questioned() tracing.Questioned {
-	return tracing.Questioned{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
+// explainInput returns the programs, maps and configuration that packets go by, for Explain.
+func (d *Datapath) explainInput() tracing.ExplainInput {
+	return tracing.ExplainInput{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
 		Words: d.words(), State: d.register.State}
 }

@@ -49,7 +49,7 @@ func startCapturing(t *testing.T, r *rig, name string, request capture.Request) 
 	return c
 }
 
-// finish ends the capture, unless it has ended, and waits until all is told.
+// finish ends the capture, unless it has ended, and waits for its last event.
 func (c *capturing) finish(t *testing.T) *capturing {
 	t.Helper()
 	c.end()
@@ -115,9 +115,8 @@ func isOf(p *capture.Packet, clients netip.Prefix) bool {
 	return clients.Contains(client)
 }
 
-// TestCapture has several captures run at once while random packets of every mode and family are sent: each is
-// captured as it came and as it left, under the outcome and backend that the counters say, by the captures whose
-// filters match.
+// TestCapture runs several captures at once while random packets of every mode and family are sent: each is captured as
+// it came and as it left, under the outcome and backend of the counters, by the captures whose filters match.
 func TestCapture(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
@@ -193,7 +192,7 @@ func jsonLines(packets []*capture.Packet) (lines []string) {
 	return lines
 }
 
-// compareCaptured compares what was captured with what was sent.
+// compareCaptured compares the captured packets with those that were sent.
 func compareCaptured(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 	t.Helper()
 	if len(got) != len(sent) {
@@ -235,7 +234,8 @@ func compareHeaders(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 	}
 }
 
-// TestCaptureBounds ends captures by each of their bounds, and counts what is beyond the rate, or not read.
+// TestCaptureBounds ends captures by each of their bounds, and counts the packets beyond the rate, and those that were
+// not read.
 func TestCaptureBounds(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	frame := web4().build(t)
@@ -311,7 +311,7 @@ func stalledReader(t *testing.T, r *rig, frame []byte) {
 	}
 }
 
-// TestCaptureRefuses asks for what cannot be.
+// TestCaptureRefuses makes requests that cannot be fulfilled.
 func TestCaptureRefuses(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	service := r.model.state.Services[0]
@@ -346,7 +346,7 @@ func TestCaptureRefuses(t *testing.T) {
 	}
 }
 
-// TestCaptureFollowsTheConfiguration captures a service that goes, and comes back under another number.
+// TestCaptureFollowsTheConfiguration captures a service that is removed, and added again under another number.
 func TestCaptureFollowsTheConfiguration(t *testing.T) {
 	r := newRig(t, lb.HookTC, testState())
 	state := testState()

@@ -72,7 +72,7 @@ func cabled(t *testing.T, cards []string) *wires {
 				return errors.Join(netlink.LinkSetUp(link), netlink.SetPromiscOn(link))
 			}
 			w.mac[0], w.index[0] = link.Attrs().HardwareAddr, link.Attrs().Index
-			// A card that filters by VLAN lets those in that have a device.
+			// A card that filters by VLAN accepts only those that have a device.
 			attrs := netlink.NewLinkAttrs()
 			attrs.Name, attrs.ParentIndex = "vlan7", link.Attrs().Index
 			return errors.Join(netlink.LinkSetUp(link),
@@ -87,8 +87,8 @@ func cabled(t *testing.T, cards []string) *wires {
 	return w
 }
 
-// TestTagsOfCards: a tagged frame keeps its tag on its way through XDP and TC on each driver of
-// which the machine has cards, set up as a balancer's host is; one with two tags goes nowhere.
+// TestTagsOfCards: a tagged frame keeps its tag on its way through XDP and TC on each driver of which the machine has
+// cards, set up as a balancer's host is; one with two tags is not forwarded.
 func TestTagsOfCards(t *testing.T) {
 	for driver, cards := range virtualCards(t) {
 		t.Run(driver, func(t *testing.T) {

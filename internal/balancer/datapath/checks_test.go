@@ -133,8 +133,7 @@ func holdVIPs() error {
 	return nil
 }
 
-// beStrict has the calling thread's host forward, as mode nat needs, and take nothing in from where
-// it would not send to.
+// beStrict makes the calling thread's host forward, as mode nat needs, with strict reverse path filtering.
 func beStrict() error {
 	return errors.Join(testenv.WriteSysctl("net/ipv4/ip_forward", "1"),
 		testenv.WriteSysctl("net/ipv6/conf/all/forwarding", "1"),
@@ -142,7 +141,7 @@ func beStrict() error {
 		testenv.WriteSysctl("net/ipv4/conf/eth0/rp_filter", "1"))
 }
 
-// wholeChecksums has the calling thread's host fill checksums in, which XDP cannot leave to others.
+// wholeChecksums makes the calling thread's host compute checksums itself, which XDP cannot leave to a device.
 func wholeChecksums() error {
 	handle, err := ethtool.NewEthtool()
 	if err != nil {
@@ -152,7 +151,7 @@ func wholeChecksums() error {
 	return handle.Change("eth0", map[string]bool{"tx-checksum-ip-generic": false})
 }
 
-// serve starts the backend: an agent for the VIPs, and servers that say which address was asked.
+// serve starts the backend: an agent for the VIPs, and servers that answer with the address that was asked.
 func (s *checkStage) serve(t *testing.T) {
 	t.Helper()
 	var vips []netip.Addr
@@ -223,7 +222,7 @@ func (s *checkStage) listen(t *testing.T, port uint16) error {
 	return nil
 }
 
-// ask asks a service's backend, and returns the address by which it says it was asked.
+// ask asks a service's backend, and returns its answer: the address that was asked.
 func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Duration) (answer string, err error) {
 	t.Helper()
 	port := service.Port
@@ -295,7 +294,7 @@ func (s *checkStage) reach(t *testing.T, service *lb.RoutedService) {
 	}
 }
 
-// uncounted fails if a service knows of the checks.
+// uncounted fails if a service's counters include the checks.
 func (s *checkStage) uncounted(t *testing.T) {
 	t.Helper()
 	counters, err := s.datapath.Counters()
@@ -309,8 +308,7 @@ func (s *checkStage) uncounted(t *testing.T) {
 	}
 }
 
-// TestChecksReachBackends asks the backend by every mode and family, with the host strict about
-// where packets come from.
+// TestChecksReachBackends asks the backend by every mode and family, with strict reverse path filtering on the host.
 func TestChecksReachBackends(t *testing.T) {
 	testenv.Root(t)
 	for _, hook := range []lb.Hook{lb.HookTC, lb.HookXDP} {
@@ -335,8 +333,8 @@ func TestChecksReachBackends(t *testing.T) {
 	}
 }
 
-// TestChecksMemory: what is planned of the way for checks is what the kernel says that its maps take,
-// and is part of what the data plane shows.
+// TestChecksMemory: the planned memory of the path for checks is the memory of its maps according to the kernel, and
+// part of the plan that the data plane shows.
 func TestChecksMemory(t *testing.T) {
 	testenv.Root(t)
 	s := newCheckStage(t, lb.HookTC)
@@ -358,8 +356,8 @@ func TestChecksMemory(t *testing.T) {
 	}
 }
 
-// failAll has all backends fail, in services that do not leave their flows with such: a backend
-// that is not asked any more would never be found healthy.
+// failAll makes all backends fail, in services that move or reset flows of such: a backend that is not checked any more
+// would never be found healthy.
 func (s *checkStage) failAll(t *testing.T) {
 	t.Helper()
 	state := s.state
@@ -375,8 +373,8 @@ func (s *checkStage) failAll(t *testing.T) {
 	testenv.In(t, s.balancer, func() error { return s.datapath.Apply(state) })
 }
 
-// TestChecksSeeFaults has the backend refuse, and then lose what makes it take packets for a VIP,
-// while it answers by its own address.
+// TestChecksSeeFaults makes the backend refuse, and then removes its set-up for packets to a VIP, while it answers by
+// its own address.
 func TestChecksSeeFaults(t *testing.T) {
 	testenv.Root(t)
 	for _, hook := range testenv.Some(t, testenv.HooksTarget, 1, []lb.Hook{lb.HookTC, lb.HookXDP}) {
@@ -413,7 +411,7 @@ func TestChecksSeeFaults(t *testing.T) {
 	}
 }
 
-// TestChecksOutliveChanges has the programs replaced under the checks, and nothing left at the end.
+// TestChecksOutliveChanges replaces the programs under the checks; nothing is left at the end.
 func TestChecksOutliveChanges(t *testing.T) {
 	testenv.Root(t)
 	s := newCheckStage(t, lb.HookTC)

@@ -22,11 +22,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestChecksumsAreRightOnTheWire: a packet's transport checksum is right once it is on the
-// wire, whatever the kernel knew of it: nothing; that a device has yet to fill it in, which
-// this one does not, so that the kernel does it from what the program left in the field; or
-// the sum of the whole packet, as of one that came out of VXLAN. A test run's packets are
-// all of the first kind.
+// TestChecksumsAreRightOnTheWire: a packet's transport checksum is right once it is on the wire, in each state that the
+// kernel has for it: not verified; to be completed by a device, which this one does not, so that the kernel completes
+// the program's value of the field; or the sum of the whole packet is known, as of one that came out of VXLAN. A test
+// run's packets are all in the first state.
 func TestChecksumsAreRightOnTheWire(t *testing.T) {
 	w := newWires(t)
 	interfaces, ends := []string{"in", "out"}, []net.HardwareAddr{w.mac[0]}
@@ -145,7 +144,7 @@ func wrapped(t *testing.T, to net.HardwareAddr, frame []byte) []gopacket.Seriali
 		ip, udp, &layers.VXLAN{ValidIDFlag: true, VNI: tunnelNetwork}, gopacket.Payload(frame)}
 }
 
-// transportPart is a frame's transport header and what is behind it.
+// transportPart is a frame's transport header and payload.
 type transportPart struct {
 	bytes, pseudo []byte
 	// at is where it begins in the frame, and check where its checksum is in it.
@@ -168,15 +167,14 @@ func transportOf(frame []byte) transportPart {
 	return p
 }
 
-// virtioHeader goes before a frame, and tells the kernel what is known of it
-// (include/uapi/linux/virtio_net.h, struct virtio_net_hdr).
+// virtioHeader goes before a frame, and tells the kernel the state of its checksum (include/uapi/linux/virtio_net.h,
+// struct virtio_net_hdr).
 type virtioHeader struct {
 	Flags, Segments                      uint8
 	HeaderLength, Segment, Start, Offset uint16
 }
 
-// partial returns a frame with just the pseudo header's sum in its checksum field, and what
-// says so.
+// partial returns a frame with just the pseudo header's sum in its checksum field, and the header that says so.
 func partial(frame []byte) (virtioHeader, []byte) {
 	p := transportOf(frame)
 	frame = slices.Clone(frame)

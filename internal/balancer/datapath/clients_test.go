@@ -107,8 +107,8 @@ func TestClients(t *testing.T) {
 	})
 }
 
-// TestClientsAreOfTheirService: what one service denies, another of the same VIP serves; and a
-// list of thousands is searched as one of two is.
+// TestClientsAreOfTheirService: a client that one service denies, another of the same VIP serves; and a list of
+// thousands is searched as one of two is.
 func TestClientsAreOfTheirService(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := lb.State{Services: []lb.RoutedService{modeService(vip4, portDSCP, lb.TCP, lb.Maglev),

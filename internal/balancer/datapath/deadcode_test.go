@@ -13,10 +13,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/deadcode"
 )
 
-// TestDeadCodeIsTheKernels loads a program with and without what its constants make unreachable: the kernel, which
-// removes that too, ends with the same instructions but a few. It keeps a branch that always goes one way if others
-// lead to the other side of it, does not know what all callers of a function give it, and makes no access of a look-up
-// that a branch which is never taken would do in another map.
+// TestDeadCodeIsTheKernels loads a program with and without the code that its constants make unreachable: the kernel,
+// which removes that code, too, ends with the same instructions but a few. It keeps a branch that always goes one way
+// if others lead to the other side of it, does not know the arguments that all callers of a function have in common,
+// and does not inline a look-up if a branch that is never taken would do it in another map.
 func TestDeadCodeIsTheKernels(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.L2DSR, lb.FullNAT} {
 		t.Run(string(mode), func(t *testing.T) {
@@ -74,7 +74,7 @@ func isBranch(op asm.OpCode) bool {
 	return op.Class().IsJump() && op.JumpOp() != asm.Call && op.JumpOp() != asm.Exit
 }
 
-// An encoded is an instruction without what only the library knows of it.
+// encoded is an instruction without the library's metadata.
 type encoded struct {
 	op       asm.OpCode
 	dst, src asm.Register
@@ -82,7 +82,7 @@ type encoded struct {
 	constant int64
 }
 
-// xlated loads a program, and returns what the kernel made of it.
+// xlated loads a program, and returns the kernel's translated instructions.
 func xlated(
 	t *testing.T, spec *ebpf.CollectionSpec, program loader.Kind, replacements map[string]*ebpf.Map,
 ) (made []encoded) {
@@ -107,7 +107,7 @@ func xlated(
 			// Maps that both have not in common have numbers of their own.
 			e.constant = int64(uint64(e.constant) >> 32)
 		case isBranch(e.op):
-			// The kernel may ask what is known.
+			// The kernel may test a value that is known.
 			e = encoded{op: asm.Ja.Op(asm.ImmSource)}
 		case ins.IsFunctionCall():
 			// Where the function is.

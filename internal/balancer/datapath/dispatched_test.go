@@ -44,7 +44,7 @@ func loadBy(object, program string, priority int) error {
 	return loadOnto("veth0", object, program, priority)
 }
 
-// chain lists what the dispatcher on veth0 runs.
+// chain lists the programs of the dispatcher on veth0.
 func chain() (names []string, ids map[string]uint32) {
 	ids = map[string]uint32{}
 	nic, err := net.InterfaceByName("veth0")
@@ -415,7 +415,7 @@ func TestAutoBesideOthers(t *testing.T) {
 	}
 }
 
-// TestPassIsKnown: what stands in for our programs while the hook changes is known by its number once a process was
+// TestPassIsKnown: the program that stands in for ours while the hook changes is known by its number once a process was
 // killed meanwhile.
 func TestPassIsKnown(t *testing.T) {
 	testenv.Root(t)

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package datapath loads, feeds and attaches the eBPF programs that forward
-// packets, and reads what they counted. It is the only room that uses
-// cilium/ebpf for balancing.
+// Package datapath loads, feeds and attaches the eBPF programs that forward packets, and reads their counters. It is
+// the only room that uses cilium/ebpf for balancing.
 //
 // A configuration becomes a generation: programs, and the memory that they go by. A change is written into that memory
 // while packets read it, each service in one step: a new value is complete before a packet can find it, and the old one

@@ -17,7 +17,7 @@ var (
 	ErrNoInterface = attach.ErrNoInterface
 	// ErrBusy: another program has our place on the interface.
 	ErrBusy = attach.ErrBusy
-	// ErrUnsupported: the kernel or the driver lacks what is needed.
+	// ErrUnsupported: the kernel or the driver lacks a needed capability.
 	ErrUnsupported = attach.ErrUnsupported
 	// ErrSockets: clients on this host cannot be served.
 	ErrSockets = localsockets.ErrNotServed

@@ -88,7 +88,7 @@ func TestExceptions(t *testing.T) {
 	})
 }
 
-// elementsOf counts what is in a map.
+// elementsOf counts the elements of a map.
 func elementsOf(t *testing.T, m *ebpf.Map) (n int) {
 	t.Helper()
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
@@ -102,8 +102,8 @@ func elementsOf(t *testing.T, m *ebpf.Map) (n int) {
 	return n
 }
 
-// TestExceptionsAreOfTheirService: what one service leaves alone is another one's reply, of
-// the same VIP and to the same client, one after the other.
+// TestExceptionsAreOfTheirService: a packet that one service leaves alone is a reply of another one, of the same VIP
+// and to the same client, one after the other.
 func TestExceptionsAreOfTheirService(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := exceptOf("198.18.1.0/24", "2001:2::1:0/112")
@@ -153,7 +153,7 @@ func TestExceptionsOfFragmentsAndErrors(t *testing.T) {
 			for _, part := range parts[1:] {
 				expectOutcome(t, r, part, unserved)
 			}
-			// What the client sends to the backend itself, and what a router says of it.
+			// The client's packet to the backend itself, and a router's error about it.
 			sent := p.answer().build(t)
 			for _, from := range []netip.Addr{p.from, hostOnTheWay(vip.Is6())} {
 				expectOutcome(t, r, icmpError(t, from, sent, 100), untranslated)
@@ -187,7 +187,7 @@ func TestExceptionsOfPreviousBackends(t *testing.T) {
 	})
 }
 
-// TestTraceOfExceptions: what is left alone is not called a reply.
+// TestTraceOfExceptions: a packet that is left alone is not called a reply.
 func TestTraceOfExceptions(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, exceptOf("198.18.1.0/24"))
@@ -299,7 +299,7 @@ func prefixes(texts ...string) (list []netip.Prefix) {
 	return list
 }
 
-// defaultRoute makes a gateway that of all that has no other way.
+// defaultRoute sets the default route to a gateway.
 func defaultRoute(device, gateway string) error {
 	link, err := netlink.LinkByName(device)
 	if err != nil {

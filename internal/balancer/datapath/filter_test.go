@@ -79,8 +79,7 @@ func TestFilter(t *testing.T) {
 	})
 }
 
-// ingressQdisc returns an error unless the interface has that qdisc for what
-// comes in; "" stands for none.
+// ingressQdisc returns an error unless the interface has that qdisc at its ingress; "" stands for none.
 func ingressQdisc(name, want string) error {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
@@ -265,7 +264,7 @@ func addFilter(name string, parent uint32, priority uint16, called string) error
 			LinkIndex: nic.Attrs().Index, Parent: parent, Handle: 1, Priority: priority, Protocol: unix.ETH_P_ALL}})
 }
 
-// filterNames returns the names of the eBPF filters on what comes in.
+// filterNames returns the names of the eBPF filters at the ingress.
 func filterNames(name string) ([]string, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {

@@ -30,9 +30,8 @@ func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow
 	return objects.XDPFlow{Address: mapmem.OfAddress(p.from), Port: mapmem.NetworkOrder(p.sport), Service: id}
 }
 
-// TestProgramAndJanitorShareTables: what the program remembers is found by the control
-// plane under the same hash, is forgotten when it should be, and nothing is left then,
-// neither in the tables nor in the counts.
+// TestProgramAndJanitorShareTables: the control plane finds the program's entries under the same hash, and forgets them
+// when they are due, and nothing is left then, neither in the tables nor in the counts.
 func TestProgramAndJanitorShareTables(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		enterGround(t)
@@ -143,7 +142,7 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 	})
 }
 
-// entriesOfReturns counts what is in the table.
+// entriesOfReturns counts the entries of the table of returns.
 func entriesOfReturns(t *flowtable.ReturnTable) (n int) {
 	for i := range t.Buckets {
 		for at := range flowtable.ReturnsPerBucket {
@@ -155,9 +154,8 @@ func entriesOfReturns(t *flowtable.ReturnTable) (n int) {
 	return n
 }
 
-// TestReturnsAreTakenOut: while threads open and prove full-NAT flows, the janitor looks
-// through the table of their replies, and takes out none that leads to a flow; and all,
-// when the flows have gone.
+// TestReturnsAreTakenOut: while threads open and prove full-NAT flows, the janitor walks the table of their replies,
+// and removes no entry that leads to a flow; and all, when the flows have gone.
 func TestReturnsAreTakenOut(t *testing.T) {
 	testenv.Root(t)
 	service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
@@ -308,9 +306,8 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 	}
 }
 
-// TestFlowMemory: a flow takes at most 128 bytes of kernel memory, in tables for 1 and for
-// 10 million: what the kernel says that the map takes. The smaller one is filled, to see
-// that as many find room; that takes long for the larger.
+// TestFlowMemory: a flow takes at most 128 bytes of kernel memory, in tables for 1 and for 10 million, by the kernel's
+// own figure for the map. The smaller one is filled, to see that as many find room; that takes long for the larger.
 func TestFlowMemory(t *testing.T) {
 	enterGround(t)
 	spec, err := loader.XDP.Load()
@@ -344,7 +341,7 @@ func TestFlowMemory(t *testing.T) {
 	}
 }
 
-// memlock is how much memory a map takes, as the kernel says.
+// memlock is the memory of a map, by the kernel's own figure.
 func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 	t.Helper()
 	f, err := os.Open(fmt.Sprintf("/proc/self/fdinfo/%d", m.FD()))
@@ -362,7 +359,7 @@ func memlock(t *testing.T, m *ebpf.Map) (bytes uint64) {
 	return bytes
 }
 
-// TestJanitorIsTold: a packet that puts a flow into a table says so, and no other does.
+// TestJanitorIsTold: a packet that puts a flow into a table sets the flag for the janitor, and no other does.
 func TestJanitorIsTold(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		hashed := testService(vip4, 81, lb.TCP, lb.Maglev, 3)

@@ -27,8 +27,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// anotherLayout is one that differs in everything that may: buckets of four flows, after something that
-// is not known here; the fields of a flow in another order and with one more; other states.
+// anotherLayout differs from ours in everything that may differ: buckets of four flows, after an unknown field; the
+// fields of a flow in another order and with one more; other states.
 func anotherLayout(tb testing.TB) *snapshot.FlowLayout {
 	tb.Helper()
 	ours, err := flowtable.Layout()
@@ -110,7 +110,7 @@ func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XD
 	binary.NativeEndian.PutUint16(bucket[r.Tags+2*at:], tag)
 }
 
-// become writes the flows of a table, and what they are by their keys.
+// become writes the flows of a table, with the mode of each by its key.
 func (w *foreignWriter) become(t *flowtable.Table, pooled func(*objects.XDPFlow) bool) map[string]int {
 	at := map[string]int{}
 	t.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
@@ -121,8 +121,8 @@ func (w *foreignWriter) become(t *flowtable.Table, pooled func(*objects.XDPFlow)
 
 func keyText(flow *objects.XDPFlow) string { return fmt.Sprint(flow.Address, flow.Port, flow.Service) }
 
-// asFound gives the datapath of a rig its flows as those of a build that lays them out differently: in
-// tables that are not its own, beside empty ones.
+// asFound gives the datapath of a rig its flows as if another build had left them: in tables of another layout, beside
+// empty ones.
 func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter,
 	places map[string]int) {
 	t.Helper()
@@ -161,8 +161,8 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	return proven, unproven, places
 }
 
-// TestFlowsOfAnotherLayout has packets of flows go on, and come back, that another build has laid out
-// differently: of every mode, family and protocol, proven or not.
+// TestFlowsOfAnotherLayout: flows in another build's layout go on, both ways: of every mode, family and protocol,
+// proven or not.
 func TestFlowsOfAnotherLayout(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -211,8 +211,8 @@ func TestFlowsOfAnotherLayout(t *testing.T) {
 	})
 }
 
-// TestFlowsChangeWhileTheyMove has packets begin, end, prove and replace flows in the old tables between
-// the first copy and the exchange of the programs.
+// TestFlowsChangeWhileTheyMove: packets begin, end, prove and replace flows in the old tables between the first copy
+// and the exchange of the programs.
 func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	layout := anotherLayout(t)
 	made := func(n int) *foreignWriter {
@@ -288,7 +288,7 @@ func TestFlowsChangeWhileTheyMove(t *testing.T) {
 	}
 }
 
-// TestUnreadableFlows refuses layouts without what a flow needs, and names it.
+// TestUnreadableFlows refuses layouts without a field that a flow needs, and names it.
 func TestUnreadableFlows(t *testing.T) {
 	for says, change := range map[string]func(*snapshot.FlowLayout){
 		`no field "backend"`: func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") },
@@ -323,8 +323,8 @@ func TestUnreadableFlows(t *testing.T) {
 	}
 }
 
-// TestKeptFlowsOfAnotherLayout takes over the pins of a build that lays its flows out differently. Where
-// it cannot, the old data plane goes on untouched.
+// TestKeptFlowsOfAnotherLayout takes over the pins of a build with another layout of flows. Where it cannot, the old
+// data plane goes on untouched.
 func TestKeptFlowsOfAnotherLayout(t *testing.T) {
 	testenv.Root(t)
 	for name, change := range map[string]func(*snapshot.FlowLayout){"readable": nil,

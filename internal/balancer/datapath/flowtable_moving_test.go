@@ -54,9 +54,9 @@ func TestFlowsMoving(t *testing.T) {
 	})
 }
 
-// TestFlowsBeginAtTheExchange has flows begin in tables of another layout between the last copy and the
-// exchange of the programs: what comes of them until the next copy is not sent to another backend nor to
-// the client by another name, and then they go on.
+// TestFlowsBeginAtTheExchange: flows begin in tables of another layout between the last copy and the exchange of the
+// programs: until the next copy, their packets are not sent to another backend, nor to the client from another address,
+// and then they go on.
 func TestFlowsBeginAtTheExchange(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -102,10 +102,10 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 	})
 }
 
-// TestDatagramsBeginAtTheExchange does the same with UDP, of which nothing is held back: nothing tells the first
-// packet of a flow from the next. By a hash, a flow goes on with its backend in any case. Where what is
-// remembered decides, it does so too if its next packet comes after the copies; if that comes before, it goes on
-// with the backend of that packet, as does its client where those are remembered: it moves once at most.
+// TestDatagramsBeginAtTheExchange does the same with UDP, whose packets are not held back: nothing tells the first
+// packet of a flow from the next. By a hash, a flow goes on with its backend in any case. Where its entry decides, it
+// does so too if its next packet comes after the copies; if that comes before, it goes on with the backend of that
+// packet, as does its client under persistence: it moves once at most.
 func TestDatagramsBeginAtTheExchange(t *testing.T) {
 	const byHash, byTurns, byClient = 5001, 5002, 5003
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
@@ -215,8 +215,8 @@ func (r *rig) outcome(t *testing.T, frame []byte) string {
 	return ended
 }
 
-// TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: it is known how many are
-// not there, and said once.
+// TestMoveCountsWhatHasNoRoom moves flows into tables that are too small for them: the number of lost ones is known,
+// and reported once.
 func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 	from, to := &sharedmaps.Maps{Proven: flowtable.NewTable(100, 0x5eed), Unproven: flowtable.NewTable(100, 0x5eed)},
 		&sharedmaps.Maps{Proven: flowtable.NewTable(10, 0x5eed), Unproven: flowtable.NewTable(10, 0x5eed)}

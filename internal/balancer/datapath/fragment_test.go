@@ -71,7 +71,7 @@ func TestFragmentsOfReplies(t *testing.T) {
 						}
 						follows := first.outcome
 						if follows == notForwarded {
-							// They bear no port that would say what they are.
+							// They have no port by which they could be recognised.
 							follows = unserved
 						}
 						expectOutcome(t, r, parts[1], follows)
@@ -83,7 +83,7 @@ func TestFragmentsOfReplies(t *testing.T) {
 	})
 }
 
-// TestFragmentsAreToldApart changes one part of what names a datagram.
+// TestFragmentsAreToldApart changes one part of the key of a datagram.
 func TestFragmentsAreToldApart(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())

@@ -60,7 +60,7 @@ func newEpoch(t *testing.T, hook lb.Hook, seed, number uint64) *epoch {
 	return e
 }
 
-// run feeds packets until one fails, and says how.
+// run feeds packets until one fails, and returns the failure.
 func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 	t.Helper()
 	began := time.Now()
@@ -106,7 +106,7 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 	return n, e.rig.settle(t) + e.rig.compareAll(t)
 }
 
-// pass lets some time pass: from next to nothing to more than most flows live.
+// pass lets some time pass: from almost none to more than most flows live.
 func (e *epoch) pass(t *testing.T) (problem string) {
 	t.Helper()
 	passed := []time.Duration{7 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
@@ -127,7 +127,7 @@ func (e *epoch) pass(t *testing.T) (problem string) {
 	return e.rig.compareAll(t)
 }
 
-// change lets anything become another.
+// change changes any part of the configuration.
 func (e *epoch) change(t *testing.T) (problem string) {
 	if e.generator.IntN(2) == 0 {
 		defer func() { e.generator.ids += 100 }()
@@ -135,7 +135,7 @@ func (e *epoch) change(t *testing.T) (problem string) {
 	return e.apply(t, e.generator.change(e.state))
 }
 
-// strike lets one backend be drained, full, out of sight, or come back.
+// strike makes one backend drained, full or lost, or lets it come back.
 func (e *epoch) strike(t *testing.T) (problem string) {
 	next, ok := e.generator.strike(e.state)
 	if !ok {
@@ -151,7 +151,7 @@ func (e *epoch) apply(t *testing.T, next lb.State) (problem string) {
 	return e.rig.compareAll(t)
 }
 
-// collect adds up what epochs have met.
+// collect adds up the events and outcomes that epochs have reached.
 func (e *epoch) collect(ends map[string]uint64) {
 	for outcome, n := range e.ends {
 		ends[outcome] += n
@@ -198,12 +198,12 @@ func TestRandomPackets(t *testing.T) {
 	})
 }
 
-// beyond is how many times the packets that were asked for are made where some outcome has
-// not been reached: how often a seed reaches the rare ones depends on the clock as well.
+// beyond is by what factor more packets are made than were asked for where some outcome has not been reached: how often
+// a seed reaches the rare ones depends on the clock as well.
 const beyond = 5
 
-// unreached are the outcomes that random packets do not reach: something has to
-// be used up first, and other tests see to that.
+// unreached are the outcomes that random packets do not reach: some resource has to be used up first, which other tests
+// do.
 var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_no_room",
 	"reset_no_port", "reset_flow_table_full", "unreachable_no_port", "unreachable_flow_table_full",
 	// A datagram whose backend is down begins a new flow, where one can.
@@ -217,7 +217,7 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	// Of flows that are being moved into other tables.
 	"dropped_flows_moving"}
 
-// metByRandom are the things of the model that random packets must reach.
+// metByRandom are the events of the model that random packets must reach.
 var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false",
 	"forgotten: reused", "reopened",
 	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained",
@@ -237,7 +237,7 @@ var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rat
 	"reset_backend_down", "reset_no_flow", "unreachable_no_flow",
 	"dropped_too_big", "dropped_time_exceeded", "dropped_backend_down", "dropped_no_backend"}
 
-// ofOneThatLeft is how packets end whose backend is no longer configured.
+// ofOneThatLeft is the outcome of packets whose backend is no longer configured.
 const ofOneThatLeft = "returned of one that left"
 
 // notReached returns the outcomes, each with its count, that the generator has not reached as
@@ -281,8 +281,8 @@ func notReached(t *testing.T, ends map[string]uint64, packets uint64) []string {
 func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
 	bound := time.Now().Add(shrinkFor)
 	needed := shrink(events, func(events []event) bool {
-		// What fails in another way is another failure: the model may miss a packet
-		// that was left out, and by which it learnt something.
+		// Another failure does not count: the model may miss a packet that was left out, and from which it had learnt
+		// something.
 		return time.Now().Before(bound) && kindOf(replay(t, hook, events)) == kindOf(problem)
 	})
 	var text strings.Builder
@@ -315,8 +315,8 @@ func kindOf(problem string) string {
 // shrinkFor bounds the search for a shorter failure.
 const shrinkFor = 3 * time.Second
 
-// replay feeds events to a new program, and looks at all counters after each of
-// the last packets. It says what goes wrong first.
+// replay feeds events to a new program, and compares all counters after each of the last packets. It returns the first
+// failure.
 func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 	r := newRig(t, hook, *events[0].state)
 	defer r.datapath.Close()
@@ -355,8 +355,8 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 	return ""
 }
 
-// shrink returns fewer events that still fail: those since the last change of
-// the configuration, the last alone, or what halving leaves.
+// shrink returns fewer events that still fail: those since the last change of the configuration, the last alone, or
+// those that halving leaves.
 func shrink(events []event, fails func([]event) bool) []event {
 	last := 0
 	for i, e := range events {

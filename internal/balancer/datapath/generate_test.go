@@ -69,7 +69,7 @@ func (g *generator) anyService() *lb.RoutedService {
 	return &g.model.state.Services[g.IntN(len(g.model.state.Services))]
 }
 
-// size of a payload: mostly small, sometimes around what a path takes.
+// size of a payload: mostly small, sometimes around a path's MTU.
 func (g *generator) size() int {
 	switch g.IntN(8) {
 	case 0:
@@ -193,7 +193,7 @@ func (g *generator) replyToPool() packetSpec {
 	return p
 }
 
-// stranger has nothing to do with us.
+// stranger is a packet for another destination.
 func (g *generator) stranger() packetSpec {
 	p := g.toService()
 	p.at = p.from.Next()
@@ -294,7 +294,7 @@ func (g *generator) extended(frame []byte) []byte {
 	return extended
 }
 
-// dress gives a frame what does not change what it means.
+// dress gives a frame a tag, extension headers, padding, few hops or no UDP checksum: the flow stays the same.
 func (g *generator) dress(frame []byte) []byte {
 	six := frame[12] == 0x86
 	if g.IntN(16) == 0 && six && len(frame) > 54 {

@@ -32,7 +32,7 @@ func (g *generator) goOn() packetSpec {
 	}
 	c := g.under[g.IntN(len(g.under))]
 	for range 3 {
-		// There is most to be met where something has just happened.
+		// Rare events are most likely where something has just happened.
 		if c.service != g.struck {
 			c = g.under[g.IntN(len(g.under))]
 		}
@@ -82,7 +82,7 @@ func (c *conversation) flags(g *generator) string {
 		}
 		return "S"
 	case c.sent > 2 && g.IntN(25) == 0:
-		// The port is used again, and what ended the last connection was not seen.
+		// The port is used again, and the end of the last connection was not seen.
 		c.sent, c.isn = 1, g.Uint32()
 		return "S"
 	case c.sent == 2:
@@ -177,8 +177,8 @@ func (g *generator) dividedPool(pool lb.Pool) lb.Pool {
 	return pool
 }
 
-// strike returns a configuration in which something has happened to the backend of a
-// conversation, or to what had happened.
+// strike returns a configuration in which something has happened to the backend of a conversation, or in which an
+// earlier such event is over.
 func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 	if len(g.under) == 0 {
 		return last, false

@@ -9,8 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestCountersSurviveChanges sends packets, changes backends, and looks at
-// who owns which count.
+// TestCountersSurviveChanges sends packets, changes backends, and checks whose the counts are.
 func TestCountersSurviveChanges(t *testing.T) {
 	service := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	r := newRig(t, lb.HookXDP, lb.State{Services: []lb.RoutedService{service}})
@@ -92,7 +91,7 @@ func TestFlowsDoNotFollowAnIndex(t *testing.T) {
 	}
 }
 
-// TestFailedApplyChangesNothing asks for what cannot be: the old state serves.
+// TestFailedApplyChangesNothing applies an impossible state: the old state serves.
 func TestFailedApplyChangesNothing(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	program := r.datapath.Program()

@@ -21,8 +21,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testservice"
 )
 
-// The programs are tested in a network namespace whose routes and neighbours
-// stand here once: the kernel gets them, and the model reads them.
+// The programs are tested in a network namespace whose routes and neighbours are declared here once: the kernel gets
+// them, and the model reads them.
 
 // groundLink is an interface of the ground.
 type groundLink struct {
@@ -210,10 +210,10 @@ func enterGround(tb testing.TB) {
 	}
 }
 
-// hop is where the kernel sends a packet.
+// hop is the kernel's next hop for a packet.
 type hop struct {
-	// kind is unix.RTN_UNICAST where there is an interface to send by. Without
-	// a route it is 0, and the kernel's own stack has the say.
+	// kind is unix.RTN_UNICAST where there is an interface to send by. Without a route it is 0, and the kernel's own
+	// stack decides.
 	kind int
 	link groundLink
 	mac  net.HardwareAddr
@@ -244,8 +244,7 @@ func hopTo(destination netip.Addr) (best hop) {
 
 var routesOfGround = groundRoutes()
 
-// TestGround asks the kernel for the way to every client of the tests: what the
-// model takes for granted must be so.
+// TestGround asks the kernel for the way to every client of the tests: the model's assumptions must hold.
 func TestGround(t *testing.T) {
 	enterGround(t)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookup", Type: ebpf.XDP, License: "GPL",
@@ -268,8 +267,7 @@ func TestGround(t *testing.T) {
 	}
 }
 
-// looked is the kernel's answer: BPF_FIB_LKUP_RET_* of <linux/bpf.h>, and what
-// comes with it.
+// looked is the kernel's answer: BPF_FIB_LKUP_RET_* of <linux/bpf.h>, and the route's fields.
 type looked struct {
 	code, index, mtu int
 	from, to         [6]byte
@@ -321,7 +319,7 @@ func lookUp(t *testing.T, program *ebpf.Program, to netip.Addr, length int) look
 	return got
 }
 
-// lookupProgram looks up what the packet asks for, and answers in its place.
+// lookupProgram does the look-up that the packet has the parameters of, and writes the answer over them.
 func lookupProgram() asm.Instructions {
 	program := asm.Instructions{
 		asm.Mov.Reg(asm.R6, asm.R1),

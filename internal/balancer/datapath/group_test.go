@@ -66,8 +66,7 @@ func (v *visitor) host(service int, proven bool) netip.Addr {
 	return got.backend.Address
 }
 
-// start is where the client goes that begins with a service. The one host that only the last
-// service has is no place to stay.
+// start is the host of a client that begins with a service. It must not be the one that only the last service has.
 func (v *visitor) start(service int) netip.Addr {
 	v.t.Helper()
 	at := v.host(service, true)
@@ -119,8 +118,8 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// TestGroupRemembers: for as long as the timeout says, counted from the last flow by any of
-// the services; a first packet alone is remembered for less.
+// TestGroupRemembers: an affinity lasts for the timeout from the last flow by any of the services; after a first packet
+// alone it lasts for less.
 func TestGroupRemembers(t *testing.T) {
 	eachFamily(t, func(v *visitor) {
 		at := v.host(0, true)
@@ -139,7 +138,7 @@ func TestGroupRemembers(t *testing.T) {
 	})
 }
 
-// expectEntries counts what is remembered of clients, by the program's own tables.
+// expectEntries counts the clients' affinities in the program's own tables.
 func (v *visitor) expectEntries(want int) {
 	v.t.Helper()
 	got := 0
@@ -187,8 +186,8 @@ func TestGroupMoves(t *testing.T) {
 	})
 }
 
-// TestGroupEnds: services leave a group and come into it; with the last one it ends, and what
-// it remembers. A group of the same name is another one then.
+// TestGroupEnds: services leave a group and join it; with the last one it ends, and its affinities with it. A group of
+// the same name is another one then.
 func TestGroupEnds(t *testing.T) {
 	eachFamily(t, func(v *visitor) {
 		at, whole := v.host(0, true), v.r.model.state

@@ -24,7 +24,7 @@ func hairpinState() lb.State {
 	return state
 }
 
-// hairpinRig is the program alone: the model knows no hairpins, and each test says what is right.
+// hairpinRig is the program alone: the model knows no hairpins, and each test has its own expectations.
 func hairpinRig(t *testing.T, hook lb.Hook, state lb.State) *rig {
 	t.Helper()
 	r := newRig(t, hook, state)
@@ -32,7 +32,7 @@ func hairpinRig(t *testing.T, hook lb.Hook, state lb.State) *rig {
 	return r
 }
 
-// sends runs a frame through the program, and reads what comes out.
+// sends runs a frame through the program, and reads the frame that comes out.
 func (r *rig) sends(t *testing.T, frame []byte, want string) (header, []byte) {
 	t.Helper()
 	_, out := r.run(t, frame)
@@ -118,7 +118,7 @@ func TestHairpinIsForNearClients(t *testing.T) {
 	})
 }
 
-// TestHairpinLeavesTheHost: what is no reply to a flow of a hairpin stays the host's own, at any port.
+// TestHairpinLeavesTheHost: a packet that is no reply to a flow of a hairpin is left to the host, at any port.
 func TestHairpinLeavesTheHost(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		sent, _ := r.open(t, p)

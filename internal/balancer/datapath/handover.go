@@ -62,12 +62,12 @@ func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
 	if d.closed {
 		return lb.FlowsTaken{Refused: map[string]int{}}, ErrClosed
 	}
-	return flowsync.Take(d.Exchange, d.here(), flows), nil
+	return flowsync.Take(d.Exchange, d.flowDestination(), flows), nil
 }
 
-// here returns the tables and the configuration that other balancers' flows are taken into.
-func (d *Datapath) here() flowsync.Here {
-	h := flowsync.Here{Register: d.register, Shared: d.shared, Secret: d.secret}
+// flowDestination returns the tables and the configuration that other balancers' flows are taken into.
+func (d *Datapath) flowDestination() flowsync.Destination {
+	h := flowsync.Destination{Register: d.register, Shared: d.shared, Secret: d.secret}
 	if d.current != nil {
 		h.Memory = d.current.Memory
 	}

@@ -22,9 +22,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// What each end of a hand-over takes by itself: that which hears is another process.
+// The cost of each end of a hand-over by itself: the receiving end is another process.
 
-// tellingEnd is the environment's word for where the end that tells listens.
+// tellingEnd is the environment variable with the address of the sending end.
 const tellingEnd = "JEOUL_TEST_TELLING_END"
 
 const costPlaces = 1_000_000
@@ -51,8 +51,8 @@ func listenForFlows(tb testing.TB) net.Listener {
 	return l
 }
 
-// TestHearingEnd is the other process of BenchmarkHandoverEnds: it says where it listens, and for each line that it
-// reads, what it has used of the CPUs in nanoseconds and how many flows it has taken.
+// TestHearingEnd is the other process of BenchmarkHandoverEnds: it prints the address at which it listens, and for each
+// line that it reads, its CPU time in nanoseconds and the number of flows that it has taken.
 func TestHearingEnd(t *testing.T) {
 	at := os.Getenv(tellingEnd)
 	if at == "" {

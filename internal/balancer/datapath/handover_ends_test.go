@@ -10,8 +10,8 @@ import (
 )
 
 // TestFullNATEndsSeenApart: a client's FIN passes one balancer, and its backend's another, as replies come by the one
-// whose address of the pool they bear. Once they have told each other, the flow holds its port at none, whichever FIN
-// was first, and where both were told at the same time.
+// whose address of the pool they are sent to. Once they have told each other, the flow holds its port at none,
+// whichever FIN was first, and where both were told at the same time.
 func TestFullNATEndsSeenApart(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT

@@ -18,7 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// Balancers in one process that hand over by way of their sockets.
+// Balancers in one process that hand flows over through their sockets.
 
 // FlowsTaken is as short in tests.
 type FlowsTaken = lb.FlowsTaken
@@ -70,7 +70,7 @@ func exchangeBeside(tb testing.TB, d *Datapath, name string, listener net.Listen
 	return e
 }
 
-// until waits for what must come.
+// until waits for a condition that must become true.
 func until(tb testing.TB, is func() bool) {
 	tb.Helper()
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -85,7 +85,7 @@ func until(tb testing.TB, is func() bool) {
 }
 
 // TestExchange: flows that are proven at one of three balancers, and the base of a transition that one has not seen,
-// are at all.
+// reach all.
 func TestExchange(t *testing.T) {
 	tracked, computed := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 5)
 	a, b := newPeer(t, tracked, computed), newPeer(t, tracked, computed)

@@ -48,7 +48,7 @@ func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
 	return m
 }
 
-// nextProcess has the next process go on, which does not know what was told, after an absence.
+// nextProcess plays the next process, which does not know which flows were sent, after an absence.
 func (m peer) nextProcess(absent time.Duration) {
 	m.janitor.Begin(m.janitor.Now(), absent)
 	flowsync.Forget(m.Exchange)
@@ -108,7 +108,7 @@ func (m peer) snapshot() (flows []lb.Flow) {
 	return flows
 }
 
-// take takes flows, and expects that to become of them.
+// take takes flows, and expects this result.
 func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 	m.t.Helper()
 	if want.Refused == nil {
@@ -131,8 +131,8 @@ func (m peer) activeOf(s *lb.RoutedService) uint32 {
 
 const handedFlows = 40
 
-// TestFlowGoesOnElsewhere: a flow that was proven at one balancer goes on at another, by a scheduler that remembers;
-// without being told of it, that one sends some of them elsewhere.
+// TestFlowGoesOnElsewhere: a flow that was proven at one balancer goes on at another, by a scheduler that tracks flows;
+// without being told of them, that one sends some of them elsewhere.
 func TestFlowGoesOnElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, told, untold := newPeer(t, s), newPeer(t, s), newPeer(t, s)
@@ -158,7 +158,7 @@ func TestFlowGoesOnElsewhere(t *testing.T) {
 	if got := told.activeOf(&s); got != handedFlows {
 		t.Errorf("%d flows are active, want %d", got, handedFlows)
 	}
-	// What came from another is not news to it, and what has not changed is none.
+	// A flow that came from another balancer is not sent back to it, and an unchanged one is not sent at all.
 	if again, back := a.changed(), told.changed(); len(again)+len(back) != 0 {
 		t.Errorf("told again: %v, and back: %v", again, back)
 	}
@@ -234,8 +234,8 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	b.take([]lb.Flow{strange}, FlowsTaken{Taken: 1})
 }
 
-// TestNextConnectionIsToldBySYN: within the time by which what is told may be late, sequence numbers say which of two
-// connections of a port is the later one; the end of the one before does not end it.
+// TestNextConnectionIsToldBySYN: within the delay that messages may have, sequence numbers say which of two connections
+// of a port is the later one; the end of the one before does not end it.
 func TestNextConnectionIsToldBySYN(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -281,14 +281,14 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
-	// What has ended here does not begin again, however late that is told.
+	// A connection that has ended here does not begin again by a late message.
 	b.run(packetSpec{from: client4, at: vip4, sport: 1000, dport: 80, flags: "R", seq: 3001})
 	b.janitor.Pass(time.Second)
 	b.take([]lb.Flow{again}, known)
 }
 
-// TestSenderThatWasHeldUp: a balancer whose process stood still says for how long its flows were silent in truth, so
-// that they take no place from connections that have begun elsewhere meanwhile; and takes those.
+// TestSenderThatWasHeldUp: a balancer whose process stood still sends the true silence of its flows, so that they take
+// no place from connections that have begun elsewhere meanwhile; and takes those.
 func TestSenderThatWasHeldUp(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -324,8 +324,8 @@ func TestSenderThatWasHeldUp(t *testing.T) {
 }
 
 // TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend
-// by another balancer, as routers changed their ways meanwhile. What that balancer has proven counts, unless the client
-// has begun another connection here since.
+// by another balancer, as routers changed their ways meanwhile. The flow that that balancer has proven counts, unless
+// the client has begun another connection here since.
 func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -352,7 +352,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	if got := b.activeOf(&s); got != handedFlows {
 		t.Errorf("%d flows are active, want %d", got, handedFlows)
 	}
-	// Another connection of the client's: of what ended before it, there is late word.
+	// Another connection of the client's: a late message reports the end of the one before it.
 	b.janitor.Pass(10 * time.Second)
 	goesTo := b.send(3000, "S")
 	late := flows[0]
@@ -379,8 +379,8 @@ func (m peer) backendOf(port uint16) (key lb.BackendKey) {
 }
 
 // TestPortThatIsUsedAgainMeanwhile: while a balancer's process was dead, a client's connection ended at another
-// balancer, and the client has another one from the same port, to another backend. What that balancer tells counts,
-// unless packets have come here since.
+// balancer, and the client has another one from the same port, to another backend. The flow that that balancer sends
+// counts, unless packets have come here since.
 func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	b := newPeer(t, s)
@@ -410,8 +410,8 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 }
 
 // TestPortThatWasUsedAgainBefore: just before a balancer's process ended, a connection ended and its client's port had
-// another one, of which others were not told. When the next process is there, they tell of the one before, which takes
-// nothing.
+// another one, of which others were not told. When the next process is there, they send the one before, which takes no
+// place.
 func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -432,7 +432,7 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	}
 }
 
-// TestFlowsThatAreNotTaken: what does not fit this configuration.
+// TestFlowsThatAreNotTaken: flows that do not fit this configuration are refused.
 func TestFlowsThatAreNotTaken(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 	m := newPeer(t, s, computing)
@@ -576,7 +576,7 @@ func TestPreviousOwnerComesBack(t *testing.T) {
 	}
 }
 
-// TestFreshStartBesideOthers: flows of another balancer reach their backends by one whose first table is whole. One
+// TestFreshStartBesideOthers: flows of another balancer reach their backends by one whose first table is complete. One
 // that finds its backends one by one is in a transition from each to the next, and takes flows for older than that.
 func TestFreshStartBesideOthers(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
@@ -611,7 +611,7 @@ func TestFreshStartBesideOthers(t *testing.T) {
 	t.Logf("found one by one, %d of 200 flows go astray", astray)
 }
 
-// TestRememberedSlotsElsewhere: the window is over, and flows of slots that have changed hands are remembered yet.
+// TestRememberedSlotsElsewhere: the window is over, and flows of slots that have changed hands still have entries.
 func TestRememberedSlotsElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	a := newPeer(t, s)
@@ -644,8 +644,8 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 	}
 }
 
-// TestChangeBeforeAnnouncement: a verdict that comes before any packet begins no transition: no flow goes to a backend
-// that failed by then, and the table is that of a balancer which has known it from the first.
+// TestChangeBeforeAnnouncement: a health verdict that comes before any packet begins no transition: no flow goes to a
+// backend that had failed by then, and the table is that of a balancer which has known it from the first.
 func TestChangeBeforeAnnouncement(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	late, knows := newPeer(t, s), newPeer(t, drained(s, 1))
@@ -736,8 +736,8 @@ func TestBaseBeforeTheChange(t *testing.T) {
 }
 
 // TestChangeThatWasTakenBackElsewhere: within a transition that two balancers have in common, a backend is drained at
-// one for a moment. Flows that began there meanwhile go on at the other, which has not seen that, once it hears of the
-// base again; by their being told alone, some go elsewhere.
+// one for a moment. Flows that began there meanwhile go on at the other, which has not seen the drain, once it gets the
+// base again; by the flows alone, some go elsewhere.
 func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	s := drained(testService(vip4, 80, lb.TCP, lb.Maglev, 5), 1)
 	a, b := newPeer(t, s), newPeer(t, s)
@@ -780,8 +780,8 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	}
 }
 
-// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has,
-// they are asked for, and once.
+// TestFlowsOfALaterChange: a balancer is told of flows whose backend, or transition, is yet to come there. Once it has
+// come, the balancer asks for them, and once only.
 func TestFlowsOfALaterChange(t *testing.T) {
 	s, computing := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	a := newPeer(t, s)
@@ -823,7 +823,7 @@ func TestFlowsOfALaterChange(t *testing.T) {
 	}
 }
 
-// TestFullNATElsewhere: replies find their flow, and no two flows have what replies to one bear.
+// TestFullNATElsewhere: replies find their flow, and no two flows have the same 5-tuple of replies.
 func TestFullNATElsewhere(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 	s.Mode = lb.FullNAT
@@ -852,9 +852,9 @@ func TestFullNATElsewhere(t *testing.T) {
 	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 3}})
 }
 
-// TestFullNATPortGoesOnToAnother: what replies to a flow bear is another's before long. That is taken where the one
-// before has ended as it has at the balancer that gives the port out, from the same client or another; and where its
-// end was not told.
+// TestFullNATPortGoesOnToAnother: the port of a flow is another flow's before long. The next flow is taken where the
+// one before has ended as it has at the balancer that assigned the port, from the same client or another; and where its
+// end was not sent.
 func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
@@ -895,12 +895,12 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	if from, to := b.run(answersTo(&s, third.Source)); from != vip4 || to != client4 {
 		t.Errorf("its reply goes from %s to %s, want from %s to %s", from, to, vip4, client4)
 	}
-	// A flow whose packets come here keeps it.
+	// A flow whose packets come here keeps its port.
 	b.send(1002, "A")
 	b.janitor.Pass(time.Second)
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
-	// Unless its process ends: while there was none, that flow's end was told to none here.
+	// Unless the process here ends: while there was none, nobody could tell it of that flow's end.
 	b.nextProcess(time.Minute)
 	b.janitor.Pass(time.Second)
 	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
@@ -910,8 +910,8 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 }
 
 // TestFullNATPortOfBeforeIsKept: just before a balancer's process ended, it gave the port of a flow that had ended to
-// another one, of which others were not told. When the next process is there, they tell of the one before: it takes no
-// port from the flow that has it, and that port is given to no other flow.
+// another one, which was not sent to others. When the next process is there, they send the one before: it takes no port
+// from the flow that has it, and that port is given to no other flow.
 func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 1)
 	s.Mode = lb.FullNAT
@@ -946,7 +946,7 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	b.send(1000, "S", "A")
 	told := b.changed()
-	here := a.here()
+	here := a.flowDestination()
 	here.Meanwhile = func() { a.send(1001, "S") }
 	if taken := flowsync.Take(a.Exchange, here, told); taken.Taken != 1 {
 		t.Fatalf("the flow is not taken: %v", taken)
@@ -969,9 +969,9 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	}
 }
 
-// TestEndIsKnownBeforeItsBeginning: a balancer that others tell of all that they know hears of a connection's end from
-// one of them, and from another one, which does not know of it yet, that it goes on. What it has is the connection that
-// the client's port had before.
+// TestEndIsKnownBeforeItsBeginning: a balancer to which others send all flows gets a connection's end from one of them,
+// and from another one, which does not know of the end yet, the same connection as live. Its own entry is the
+// connection that the client's port had before.
 func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 	for _, mode := range []lb.Mode{lb.L2DSR, lb.FullNAT} {
 		for _, before := range []lb.FlowState{lb.FlowEstablished, lb.FlowClosed} {
@@ -1084,7 +1084,7 @@ func TestDividedPool(t *testing.T) {
 	if len(flows) != 32 {
 		t.Fatalf("%d flows, want 32", len(flows))
 	}
-	// Before it is told, the other one says nothing: the connection is not its to end.
+	// Before it is told, the other one answers nothing: it must not end the connection.
 	for _, p := range []packetSpec{answersTo(&s, flows[0].Source), answersTo(&s, netip.AddrPortFrom(second, 20001))} {
 		if from, to := b.run(p); from != p.from || to != p.at {
 			t.Errorf("a reply to %s:%d was answered: from %s to %s", p.at, p.dport, from, to)

@@ -19,9 +19,9 @@ import (
 )
 
 // A world of three balancers in one process, whose time is the test's: a router spreads connections over them, clients
-// use their ports again, backends come and go, and balancers learn of that one after the other; they are killed, cut
-// off, held up, stopped and started afresh, and tell each other of flows and bases with a delay. Each packet must go
-// where its connection's backend is.
+// use their ports again, backends are added and removed, and balancers learn of that one after the other; they are
+// killed, cut off, held up, stopped and started afresh, and send each other flows and bases with a delay. Each packet
+// must go to its connection's backend.
 
 const (
 	worldTick     = 100 * time.Millisecond
@@ -30,9 +30,9 @@ const (
 	spreadBound = time.Second
 	// leastPause is how long a client's port rests.
 	leastPause = 600 * time.Millisecond
-	// worldRound is how long a walk over all flows takes, and the least time between two words of a base.
+	// worldRound is how long a walk over all flows takes, and the least time between two messages about a base.
 	worldRound = 500 * time.Millisecond
-	// longestDelay is that of what balancers tell, and of a verdict.
+	// longestDelay is that of balancers' messages, and longestVerdict that of a health verdict.
 	longestDelay, longestVerdict = 300 * time.Millisecond, 800 * time.Millisecond
 )
 
@@ -64,14 +64,14 @@ type session struct {
 	bases  map[lb.ServiceKey]toldBase
 }
 
-// toldBase is a base that was told of, at a time, and until when it was to be.
+// toldBase is a base that was sent, when, and until when it was valid.
 type toldBase struct {
 	lb.Base
 	at, until time.Duration
 }
 
-// isDue says whether another base is to be told of, as internal/balancer/handover does: it is another one, and not told
-// so soon, or goes on for longer.
+// isDue says whether a base is to be sent, as internal/balancer/handover does: it differs and the last was not sent
+// just now, or it is valid for longer.
 func (t *toldBase) isDue(b lb.Base, now, pause time.Duration) bool {
 	was := t.Base
 	was.Age, was.Left = b.Age, b.Left
@@ -90,11 +90,11 @@ type worldMember struct {
 	// fresh: its changes begin no transition.
 	fresh    bool
 	sessions [3]*session // by who tells
-	// failed is when it last ceased to tell.
+	// failed is when it last ceased to send.
 	failed time.Duration
 }
 
-// world is all of it.
+// world is the whole simulation.
 type world struct {
 	t        *testing.T
 	rand     *rand.Rand
@@ -162,7 +162,7 @@ func (w *world) pool(m *worldMember) lb.Pool {
 	return p
 }
 
-// wanted are the services as a member knows them.
+// wanted are the services in a member's view.
 func (w *world) wanted(view *[worldBackends]serverState) []lb.RoutedService {
 	all := make([]lb.RoutedService, len(w.services))
 	for i, s := range w.services {
@@ -233,12 +233,12 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// talk says whether one member can tell another one.
+// talk says whether one member can send to another one.
 func (w *world) talk(from, to *worldMember) bool {
 	return from.alive && to.alive && from.reached && to.reached
 }
 
-// sessionsStep connects who can, and has all told there.
+// sessionsStep connects members that can reach each other, and sends them all.
 func (w *world) sessionsStep() {
 	for _, to := range w.members {
 		for i, from := range w.members {
@@ -335,7 +335,7 @@ func (w *world) sendChanges(m *worldMember, all bool) {
 	}
 }
 
-// deliver has a member take what is due.
+// deliver makes a member take the messages that are due.
 func (w *world) deliver(m *worldMember) {
 	for _, s := range m.sessions {
 		for len(s.queue) > 0 && s.queue[0].at <= w.now {
@@ -361,7 +361,7 @@ func (w *world) deliver(m *worldMember) {
 	}
 }
 
-// changeBackend has a backend come, go or drain; each balancer learns of it in its time.
+// changeBackend adds, removes, drains or stops a backend; each balancer learns of it in its time.
 func (w *world) changeBackend() {
 	b, to := w.rand.IntN(worldBackends), serverState(1+w.rand.IntN(3))
 	away := 0
@@ -384,7 +384,7 @@ func (w *world) changeBackend() {
 	}
 }
 
-// learn has a member know what is due.
+// learn makes a member learn the changes that are due.
 func (w *world) learn(m *worldMember) {
 	any := false
 	for b, at := range m.verdicts {
@@ -399,7 +399,7 @@ func (w *world) learn(m *worldMember) {
 	}
 }
 
-// fail has one balancer fail in some way, and come back.
+// fail makes one balancer fail in some way, and come back.
 func (w *world) fail(m *worldMember) {
 	noticed, away := w.upTo(400*time.Millisecond), 2*time.Second+w.upTo(8*time.Second)
 	m.failed = w.now
@@ -458,7 +458,7 @@ func (w *world) fail(m *worldMember) {
 	}
 }
 
-// revive starts the process of a member again, which goes on with what is attached.
+// revive starts the process of a member again, which takes over the attached data plane.
 func (w *world) revive(m *worldMember) {
 	w.note("%d is back", m.number)
 	m.janitor.Stepping = false
@@ -470,7 +470,7 @@ func (w *world) revive(m *worldMember) {
 	w.announce(m)
 }
 
-// restart starts one that knows nothing.
+// restart starts a member afresh.
 func (w *world) restart(m *worldMember) {
 	w.note("%d starts afresh", m.number)
 	m.Close()
@@ -481,7 +481,7 @@ func (w *world) restart(m *worldMember) {
 	w.announce(m)
 }
 
-// announce has packets come to a member once it was told all.
+// announce routes packets to a member once it was sent all.
 func (w *world) announce(m *worldMember) {
 	for i, s := range m.sessions {
 		if i != m.number && w.talk(w.members[i], m) && !s.whole {

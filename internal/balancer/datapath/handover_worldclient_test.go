@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What clients do in a world of several balancers, and what must come of it.
+// The clients in a world of several balancers, and the outcomes that their packets must have.
 
 // worldConn is a client's port, and the connection that it has.
 type worldConn struct {
@@ -22,13 +22,13 @@ type worldConn struct {
 	backend int
 	source  netip.AddrPort
 	begun   time.Duration
-	// by is where it was proven, and lastAt where its packets came last.
+	// by is the member where it was proven, and lastAt the one where its packets came last.
 	by  *worldMember
 	seq uint32
 	// story is its history, for the message of a failure.
 	story  []string
 	lastAt *worldMember
-	// untold: what others knew of it at its last move is accident.
+	// untold: it is a matter of chance whether others knew of it at its last move.
 	untold bool
 }
 
@@ -74,7 +74,7 @@ func (w *world) pass(c *worldConn, flags string) (m *worldMember, backend int, s
 	return m, backend, source
 }
 
-// agree says whether all that are routed know what is.
+// agree says whether all members that are routed know the backends' true state.
 func (w *world) agree() bool {
 	for _, m := range w.members {
 		if m.routed && m.view != w.truth {
@@ -147,7 +147,7 @@ func (w *world) data(c *worldConn) {
 		c.note(w, "proven at %d", m.number)
 	}
 	if m != c.lastAt {
-		// An entry of the one before may lead it there yet.
+		// An entry of the previous connection may still lead it there.
 		c.untold = c.untold || c.by != nil && c.by != m && w.now-c.begun < spreadBound
 		c.lastAt = m
 		c.note(w, "packets come to %d", m.number)
@@ -176,7 +176,7 @@ func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.Add
 	c.open, c.next = false, w.now+w.upTo(3*time.Second)
 	c.note(w, "at %d to %d from %v", m.number, backend, source)
 	if why != "" {
-		// What balancers have remembered of it goes with its port.
+		// Balancers' entries of it have its port.
 		delete(w.byPort, c.port)
 		c.port += 10_000
 		w.byPort[c.port] = c
@@ -203,10 +203,10 @@ func (w *world) end(c *worldConn) {
 		w.pass(c, "FA")
 	case 2:
 		w.pass(c, "R")
-	case 3: // neither says anything, or it does not come by here
+	case 3: // neither end sends anything, or it does not pass here
 	}
 	c.note(w, "end %d", how)
-	// In full NAT, the end of the one before is told from the next connection only once it was told.
+	// In full NAT, the next connection can be told from the one before only once the end of that was sent.
 	c.open, c.next = false, w.now+leastPause+w.upTo(4*time.Second)
 	if how == 3 {
 		c.next += 4 * time.Second

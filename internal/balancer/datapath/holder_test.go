@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestHolders finds the place taken by each kind of owner: the error names it and what to do, and what
-// was there stays.
+// TestHolders finds the place taken by each kind of owner: the error names the owner and the remedy, and its program
+// stays.
 func TestHolders(t *testing.T) {
 	testenv.Root(t)
 	byNetlink := func(program string) func(*testing.T) error {

@@ -73,8 +73,8 @@ func sourceOf(frame []byte) netip.Addr {
 	return netip.AddrFrom4([4]byte(frame[26:30]))
 }
 
-// TestHopsOfReplies does it for what comes back: the backend is told from an address of
-// ours that it knows. What the kernel routes the kernel counts.
+// TestHopsOfReplies does it for replies: the backend gets the error from an address of ours that it knows. Where the
+// kernel routes the packet, it decrements the hops.
 func TestHopsOfReplies(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
@@ -128,8 +128,8 @@ func backOf(frame []byte) []byte {
 	return back
 }
 
-// TestHopsAreNotAnswered sends what has no hops left and no sender to tell: errors, later
-// fragments, and what no host can have sent.
+// TestHopsAreNotAnswered sends packets that have no hops left and no sender to be told: errors, later fragments, and
+// packets that no host can have sent.
 func TestHopsAreNotAnswered(t *testing.T) {
 	nat, nat6 := modePacket(vip4, portNAT, false), modePacket(vip6, portNAT, false)
 	big := nat
@@ -161,9 +161,9 @@ func TestHopsAreNotAnswered(t *testing.T) {
 	})
 }
 
-// TestHopsOfLoop gives a program its own frames back, as two balancers do that are each
-// other's backends: each mode that rewrites ends it. (A tunnel's frames are of another kind
-// when they come back; TestHopsOfRequests has what it does to those inside.)
+// TestHopsOfLoop gives a program its own frames back, as two balancers do that are each other's backends: each mode
+// that rewrites ends it. (A tunnel's frames are of another kind when they come back; TestHopsOfRequests covers the
+// packets inside.)
 func TestHopsOfLoop(t *testing.T) {
 	modes := []lb.Mode{lb.NAT, lb.FullNAT, lb.DSCP}
 	oneHook(t, func(t *testing.T, hook lb.Hook) {

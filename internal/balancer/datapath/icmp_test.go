@@ -29,8 +29,7 @@ func quoteSizes(six bool) []int {
 	return []int{1500, 20 + 8, 20 + 17, 20 + 18, 20 + 19}
 }
 
-// TestErrorsReachBackends sends errors about what backends sent to clients, for
-// every mode.
+// TestErrorsReachBackends sends errors about backends' packets to clients, for every mode.
 func TestErrorsReachBackends(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		six := s.VIP.Is6()
@@ -61,8 +60,8 @@ func TestErrorsReachBackends(t *testing.T) {
 	})
 }
 
-// TestErrorsAboutForwarded sends errors of the backends' side back to clients:
-// about what NAT and full NAT sent on.
+// TestErrorsAboutForwarded sends errors of the backends' side back to clients: about packets that NAT and full NAT sent
+// on.
 func TestErrorsAboutForwarded(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
@@ -200,8 +199,7 @@ func TestErrorTooBigForTheTunnel(t *testing.T) {
 	})
 }
 
-// TestErrorChecksumsAreRight recomputes, from nothing, all sums of an error that
-// came with right ones.
+// TestErrorChecksumsAreRight recomputes all checksums of an error that came with right ones.
 func TestErrorChecksumsAreRight(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)

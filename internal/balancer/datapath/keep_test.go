@@ -45,7 +45,7 @@ func newKept(t testing.TB) *kept {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() {
-		// What a test that failed has left would keep its directory.
+		// Pins of a test that failed would keep its directory.
 		if store, err := pins.Find(dir, "test"); err == nil {
 			_ = store.Remove()
 		}
@@ -53,7 +53,7 @@ func newKept(t testing.TB) *kept {
 	return &kept{dir: dir, hook: lb.HookTC}
 }
 
-// newKeptBystander is newKept for a test of files, pins and maps, to which it is all one what the program does.
+// newKeptBystander is newKept for a test of files, pins and maps, for which any program will do.
 func newKeptBystander(t testing.TB) *kept {
 	t.Helper()
 	k := newKept(t)
@@ -87,7 +87,7 @@ func (k *kept) open() (*Datapath, error) {
 	return d, nil
 }
 
-// next has the process of a datapath end, and another one adopt what it leaves.
+// next ends the process of a datapath, and lets another one adopt the data plane.
 func (k *kept) next(before *Datapath) (*Datapath, error) {
 	if err := before.Leave(); err != nil {
 		return nil, err
@@ -107,7 +107,7 @@ func (k *kept) openWith(state lb.State) (*Datapath, error) {
 	return d, nil
 }
 
-// adopt opens a datapath that must take over what another has left.
+// adopt opens a datapath that must take over another one's data plane.
 func (k *kept) adopt() (*Datapath, error) {
 	d, err := k.open()
 	if err == nil && !d.Adopted() {
@@ -134,8 +134,8 @@ func rememberFlow(t *testing.T, d *Datapath) objects.XDPFlow {
 	return flow
 }
 
-// TestKept lets a datapath go and takes it over, by every way to attach: nothing is detached
-// meanwhile, identities, flows and counters stay, and what is closed leaves nothing.
+// TestKept leaves a datapath and takes it over, by every method to attach: nothing is detached meanwhile, identities,
+// flows and counters stay, and a closed datapath leaves nothing.
 func TestKept(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range testenv.Some(t, testenv.HooksTarget, 2, ofThisKernel(takeover.KeptMethods...)) {
@@ -210,8 +210,8 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestKeptAfterKill takes over what a process has left that was killed in the middle of a
-// change, at each step: the state before it or after it is there, whole.
+// TestKeptAfterKill takes over the data plane of a process that was killed in the middle of a change, at each step: the
+// state before it or after it is there, whole.
 func TestKeptAfterKill(t *testing.T) {
 	testenv.Root(t)
 	more := func() lb.State {
@@ -303,8 +303,7 @@ func TestKeptAfterKill(t *testing.T) {
 	}
 }
 
-// TestKeptIsRefused finds what it cannot go on with: nothing is touched, and the error says
-// what to do.
+// TestKeptIsRefused finds data planes that it cannot take over: nothing is touched, and the error names the remedy.
 func TestKeptIsRefused(t *testing.T) {
 	testenv.Root(t)
 	snapshotOf := func(d *Datapath) string { return d.keeper.File(d.keeper.Number) }
@@ -399,7 +398,7 @@ func TestKeptIsRefused(t *testing.T) {
 	}
 }
 
-// TestKeptByOne keeps a second process away from what the first has.
+// TestKeptByOne keeps a second process away from the first one's data plane.
 func TestKeptByOne(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
@@ -475,7 +474,7 @@ func TestKeptGrows(t *testing.T) {
 	})
 }
 
-// TestSnapshotRestores writes a register down and makes another of that.
+// TestSnapshotRestores writes a snapshot of a register and restores another register from it.
 func TestSnapshotRestores(t *testing.T) {
 	r := generation.NewRegister()
 	states := [][]int{{4, 6}, {3, 6}, {3}, {5, 2}}

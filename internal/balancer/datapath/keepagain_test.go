@@ -20,7 +20,7 @@ import (
 // bpfRoot is where hosts have a bpf file system.
 const bpfRoot = "/sys/fs/bpf"
 
-// mountBPF mounts a new bpf file system there, over what there is.
+// mountBPF mounts a new bpf file system there, over the present one.
 func mountBPF() error { return unix.Mount("bpf", bpfRoot, "bpf", 0, "mode=0700") }
 
 // unmountBPF takes it away, though files in it are open.
@@ -44,9 +44,9 @@ func onOwnBPF(t *testing.T, w attach.Method, test func(*kept) error) {
 	})
 }
 
-// TestKeptAgain takes the bpf file system away from a process, or mounts another one: what is kept is pinned
-// anew, and the next process takes it over. What is closed is off the interface, though pins that cannot be
-// reached any more are of it.
+// TestKeptAgain unmounts the bpf file system under a process, or mounts another one over it: the data plane is pinned
+// anew, and the next process takes it over. A closed one is off the interface, though it has pins that cannot be
+// reached any more.
 func TestKeptAgain(t *testing.T) {
 	testenv.Root(t)
 	methods := ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter)
@@ -124,8 +124,8 @@ func leftOn(k *kept) (*ebpf.Program, error) {
 	return program, d.Leave()
 }
 
-// TestKeptWithoutFileSystem takes the bpf file system away while no process runs. By a link the program goes
-// with its pins; a filter stays, until that of the next process is in its place. The next start says what is lost.
+// TestKeptWithoutFileSystem unmounts the bpf file system while no process runs. A program that a link keeps goes with
+// its pins; a filter stays, until that of the next process is in its place. The next start reports the loss.
 func TestKeptWithoutFileSystem(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter) {

@@ -91,9 +91,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 	}
 }
 
-// TestSnapshotIsNowhere: changes that could be written down nowhere are in force. The next process goes on with
-// the newest snapshot that there is, and gives no index to a backend whose flows could be taken for those of
-// another.
+// TestSnapshotIsNowhere: changes whose snapshot could be written nowhere are in force. The next process goes on with
+// the newest snapshot that there is, and gives no index to a backend whose flows could be taken for those of another.
 func TestSnapshotIsNowhere(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

@@ -133,7 +133,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 	}
 }
 
-// TestSweep removes what is kept only once its interface is gone.
+// TestSweep removes a kept data plane only once its interface is gone.
 func TestSweep(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.GenericXDP, attach.TCX) {

@@ -22,7 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// company is programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a filter
+// company are programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a filter
 // that runs before ours and counts, and a program behind it. A nil one is none.
 type company struct {
 	nics  []*net.Interface
@@ -36,7 +36,7 @@ type company struct {
 	done   sync.WaitGroup
 	sent   uint64
 	failed error
-	// again counts frames that were sent again.
+	// again counts retransmitted frames.
 	again int
 }
 
@@ -165,7 +165,7 @@ func (c *company) send(before uint64) error {
 	}
 }
 
-// sentAgain counts frames that were sent again.
+// sentAgain counts retransmitted frames.
 func (c *company) sentAgain() int {
 	if c == nil {
 		return 0
@@ -173,7 +173,7 @@ func (c *company) sentAgain() int {
 	return c.again
 }
 
-// end stops sending, and says what is wrong unless every packet has met the filter.
+// end stops sending, and returns an error unless every packet has met the filter.
 func (c *company) end() error {
 	if c == nil || c.stop == nil {
 		return nil
@@ -235,7 +235,7 @@ func (c *company) others() (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// leaves has libxdp's loader take them off.
+// leaves lets libxdp's loader take them off.
 func (c *company) leaves(t *testing.T) {
 	t.Helper()
 	for _, nic := range c.nics {
@@ -245,7 +245,7 @@ func (c *company) leaves(t *testing.T) {
 	}
 }
 
-// TestCompany has the checks of this file see what they are to see.
+// TestCompany checks that the checks of this file find the faults that they are for.
 func TestCompany(t *testing.T) {
 	needLibxdp(t)
 	ns, outside := testenv.Namespace(t), testenv.Namespace(t)

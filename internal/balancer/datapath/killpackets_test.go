@@ -127,7 +127,7 @@ func (p *packets) begin(t *testing.T) {
 	})
 }
 
-// drain reads what has come for others meanwhile: it would leave no room for what is to come.
+// drain reads other packets that have come meanwhile: they would leave no room in the socket for ours.
 func (p *packets) drain() {
 	got := make([]byte, 256)
 	for {
@@ -137,7 +137,7 @@ func (p *packets) drain() {
 	}
 }
 
-// end stops sending, and checks what became of the packets.
+// end stops sending, and checks where the packets went.
 func (p *packets) end(t *testing.T, leaves string) {
 	t.Helper()
 	p.halt()
@@ -203,9 +203,9 @@ func (p *packets) send(flow int) {
 	}
 }
 
-// writeFrame sends a frame, and says how often again: on Linux 6.1 the kernel refuses one of a veth at times (ENOBUFS)
-// while processes attach and detach at its other end, and says so to the sender, as no loss on the way would be told.
-// What refuses it is not known; no other kernel was seen to.
+// writeFrame sends a frame, and returns how often it had to be sent again: on Linux 6.1 the kernel at times refuses a
+// frame of a veth (ENOBUFS) while processes attach and detach at its other end, and tells the sender, unlike with a
+// loss on the way. The cause is unknown; no other kernel was seen to do so.
 func writeFrame(fd int, frame []byte) (again int, err error) {
 	for deadline := time.Now().Add(comesBack); ; again++ {
 		_, err = unix.Write(fd, frame)
@@ -237,7 +237,7 @@ var echoing = map[lb.Hook]asm.Instructions{
 		asm.FnRedirect.Call(), asm.Return()},
 }
 
-// takeXDP gives a veth a program that passes everything, without which what its peer sends in XDP is lost.
+// takeXDP gives a veth a program that passes everything, without which frames that its peer sends in XDP are lost.
 func takeXDP(t *testing.T, name string) error {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {

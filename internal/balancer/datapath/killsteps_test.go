@@ -24,11 +24,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
 
-// TestKilledAtEachStep kills a process at each step of what it may be doing to a data plane that is
-// kept: at each system call whose effect outlives it. The next process finds the state before or after
-// it and goes on from there, and packets are sent meanwhile, of which none is lost. When that process
-// stops, nothing is left. In libxdp's dispatcher it does so alone and beside programs of others, which see every
-// packet meanwhile and are what is left.
+// TestKilledAtEachStep kills a process at each step of each change to a kept data plane: at each system call whose
+// effect outlives it. The next process finds the state before or after it and goes on from there, and packets are sent
+// meanwhile, of which none is lost. When that process stops, nothing is left. In libxdp's dispatcher it does so alone
+// and beside programs of others, which see every packet meanwhile and are left at the end.
 //
 // Some stories are taken at random and a step of each, and every step of all with
 // JEOUL_TEST_EVERY_STEP=1 (`make test-kills`).
@@ -108,7 +107,7 @@ func (w *walk) all(t *testing.T, random *rand.Rand) {
 }
 
 // aroundDispatchers bounds the steps from a few before the first one that a dispatcher's pins show until all are done.
-// What comes before and after is as on an interface without others, and takes long where a machine is emulated.
+// The steps before and after are as on an interface without others, and take long where a machine is emulated.
 func aroundDispatchers(steps []string) (first, end int) {
 	const before = 4
 	ofPins := func(step string) bool { return strings.Contains(step, "/xdp/dispatch-") }
@@ -233,7 +232,7 @@ type walk struct {
 	ns       *namespace.Namespace
 	packets  *packets
 	company  *company
-	// kills counts.
+	// kills counts the killed processes.
 	kills int
 }
 
@@ -351,7 +350,7 @@ func (w *walk) kill(t *testing.T, n int) (steps []string) {
 	return steps
 }
 
-// prepare leaves what the story begins with.
+// prepare sets up the state that the story begins with.
 func (w *walk) prepare(t *testing.T) {
 	t.Helper()
 	testenv.In(t, w.ns, func() error {
@@ -365,7 +364,7 @@ func (w *walk) prepare(t *testing.T) {
 	})
 }
 
-// goesOn checks what the next process has found, and has it do what is wanted.
+// goesOn checks the state that the next process has found, and lets it make the change.
 func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) error {
 	t.Helper()
 	if sending && !d.Adopted() {
@@ -460,7 +459,7 @@ func (w *walk) unattached(names ...string) error {
 	return nil
 }
 
-// killStory is set for the process that is killed: which one it is.
+// killStory is set for the process that is killed: the name of its story.
 const killStory = "JEOUL_TEST_KILL_STORY"
 
 // start starts the process of a story, up to where it begins.
@@ -508,7 +507,7 @@ func TestKillVictim(t *testing.T) {
 	}
 }
 
-// live does what the story tells.
+// live carries out the story.
 func (w *walk) live() error {
 	if w.starts || w.adopts {
 		if err := testkill.Begin(); err != nil {

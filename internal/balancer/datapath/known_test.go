@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Flows that are remembered: how far they come, and when they are forgotten.
+// Entries of flows: their states, and when they expire.
 
 // Whether a flow has proven itself, for tables.
 const proven, unproven = true, false
@@ -38,7 +38,7 @@ func follow(t *testing.T, port uint16, all []remembrance) {
 	}
 }
 
-// TestStatesOfFlows plays conversations and looks at what is remembered of them.
+// TestStatesOfFlows plays conversations and compares their entries.
 func TestStatesOfFlows(t *testing.T) {
 	follow(t, portNAT, []remembrance{
 		{"a SYN", "S", stateOpening, unproven, 1},
@@ -100,7 +100,7 @@ func TestLateEndOfThePoolPort(t *testing.T) {
 	})
 }
 
-// expectEntry looks at what is remembered of a flow.
+// expectEntry compares the entry of a flow.
 func (y *story) expectEntry(port int, state flowState, proven bool) {
 	y.t.Helper()
 	e := y.entry(port)
@@ -181,8 +181,7 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// TestKnownFlowsStay changes what new flows are chosen by: those that are known
-// stay where they are.
+// TestKnownFlowsStay changes the inputs of the choice for new flows: known flows stay where they are.
 func TestKnownFlowsStay(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.RoundRobin, lb.LeastConnections, lb.TwoChoices} {
 		t.Run(string(scheduler), func(t *testing.T) {
@@ -217,8 +216,8 @@ func TestKnownFlowsStay(t *testing.T) {
 	}
 }
 
-// TestBackendOutOfSight: packets of its flows are lost while its MAC address is unknown, but
-// for what they say of a flow's end, and the flows go on after.
+// TestBackendOutOfSight: packets of its flows are dropped while its MAC address is unknown, though those that end a
+// flow are noted, and the flows go on after.
 func TestBackendOutOfSight(t *testing.T) {
 	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
 		backend := y.to(1, "S")
@@ -261,7 +260,7 @@ func TestFloodOfSYNs(t *testing.T) {
 	for _, test := range []struct {
 		name string
 		with func(*lb.RoutedService)
-		// known says that a flow is remembered in any case.
+		// known says that a flow has an entry in any case.
 		known bool
 	}{
 		{"rr", func(*lb.RoutedService) {}, false},

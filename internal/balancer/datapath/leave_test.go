@@ -23,8 +23,8 @@ func inMode(s lb.RoutedService, mode lb.Mode) lb.RoutedService {
 	return s
 }
 
-// TestRepliesOfThoseThatLeft lets a backend of NAT leave in each way there is:
-// what it still sends goes to clients as before, and nothing goes to it.
+// TestRepliesOfThoseThatLeft lets a backend of NAT leave in each way there is: its late replies go to clients as
+// before, and nothing goes to it.
 func TestRepliesOfThoseThatLeft(t *testing.T) {
 	service := modeService(vip4, portNAT, lb.UDP, lb.Maglev)
 	other := modeService(vip4, portIPIP, lb.TCP, lb.Maglev)
@@ -90,7 +90,7 @@ func TestEndpointsOfThoseThatLeftAreClaimed(t *testing.T) {
 		if v := expectOutcome(t, r, reply.build(t), "returned"); v.backend != (lb.BackendKey{}) {
 			t.Errorf("counted for %v", v.backend)
 		}
-		// It comes back: what it sends now is its own again.
+		// It comes back: its packets count as its own again.
 		r.apply(t, lb.State{Services: []lb.RoutedService{service}})
 		if v := expectOutcome(t, r, reply.build(t), "returned"); v.backend != service.BackendKey(left) {
 			t.Errorf("counted for %v", v.backend)

@@ -199,7 +199,7 @@ func handlesOf(c *ebpf.Collection, replaced map[string]*ebpf.Map) (_ *ebpf.Colle
 	return handles, nil
 }
 
-// empty makes a map what a new one is.
+// empty makes a map like a new one.
 func empty(m *ebpf.Map) error {
 	switch m.Type() {
 	case ebpf.Array, ebpf.PerCPUArray:

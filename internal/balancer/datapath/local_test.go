@@ -33,8 +33,9 @@ func emptyCgroup(t *testing.T) string {
 	return dir
 }
 
-// TestAnswersOfTheHost: where programs of this host ask for services, what backends answer them is theirs, as it is, of
-// services that remember each flow, too; replies to hairpins and to other clients go where they went before.
+// TestAnswersOfTheHost: where programs of this host ask for services, backends' answers to them are left to the host
+// untranslated, of services that track each flow, too; replies to hairpins and to other clients go where they went
+// before.
 func TestAnswersOfTheHost(t *testing.T) {
 	cgroup := emptyCgroup(t)
 	oneHook(t, func(t *testing.T, hook lb.Hook) {

@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	for _, e := range []*objects.Embedded{&objects.XDP, &objects.TC} {
 		spec, err := e.Original()
 		if err != nil {
-			panic(err) // what was generated is damaged
+			panic(err) // the generated objects are damaged
 		}
 		kept = append(kept, spec)
 	}

@@ -23,8 +23,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// Packets on several CPUs run through the programs while the control plane changes what they read: the pairs of
-// docs/internals/memory-order.md.
+// Packets on several CPUs run through the programs while the control plane changes the memory that they read: the pairs
+// of docs/internals/memory-order.md.
 
 // packetThreads is how many goroutines send packets in these tests.
 const packetThreads = 3
@@ -88,7 +88,7 @@ const (
 	revisions     = 60
 )
 
-// revised is a revision of the configuration: each backend's path says in all its fields which revision it is of.
+// revised is a revision of the configuration: each backend's path has the revision's number in all its fields.
 func revised(rng *rand.Rand, revision uint16) lb.State {
 	steady := testService(vip4, steadyPort, lb.TCP, lb.Maglev, 12)
 	state := lb.State{Services: []lb.RoutedService{steady}}
@@ -133,7 +133,7 @@ func tornPath(out []byte) error {
 	return nil
 }
 
-// sendRevised has packets sent to all services, and their way judged.
+// sendRevised sends packets to all services, and checks their way.
 func sendRevised(t *testing.T, d *Datapath, run *senders, sent *atomic.Uint64) {
 	t.Helper()
 	packets := revisedPackets(t)
@@ -184,7 +184,7 @@ func TestChangesMeanwhile(t *testing.T) {
 	last := uint64(0)
 	for revision := range uint16(revisions) {
 		apply(revised(rng, revision))
-		// The ids of what has left come back, and transitions end: all is used over and over.
+		// Ids of removed services are given again, and transitions end: all is used over and over.
 		for range 1 + generation.IDRounds {
 			now = now.Add(time.Minute)
 			d.janitor.Pass(time.Minute)
@@ -248,8 +248,8 @@ func countedIn(t *testing.T, d *Datapath) (n uint64) {
 	return n
 }
 
-// routesOf leads all IPv4 clients to one of five next hops, which says in all its fields of which change it is. The
-// others say 0: who finds one of them has read the next hops of one change by the routes of another.
+// routesOf leads all IPv4 clients to one of five next hops, which has the number of its change in all its fields. The
+// others have 0: a packet that finds one of them has read the next hops of one change by the routes of another.
 func routesOf(number byte) lb.ReplyRoutes {
 	all := netip.MustParsePrefix("198.18.0.0/15")
 	routes := lb.ReplyRoutes{IPv4: true, Routes: []lb.ReplyRoute{{Prefix: all, Hop: int(number % 5)}}}

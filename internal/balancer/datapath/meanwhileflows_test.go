@@ -81,7 +81,7 @@ func macOfBackend(service, backend int) net.HardwareAddr {
 	return net.HardwareAddr{2, 7, byte(service), byte(backend), byte(service), byte(backend)}
 }
 
-// clientOfFlow is the client of a flow: its address and its port both say which flow that is.
+// clientOfFlow is the client of a flow: its address and its port both have the flow's number.
 func clientOfFlow(i int) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 19, byte(i >> 8), byte(i)}), uint16(1024+i))
 }
@@ -231,7 +231,8 @@ func (c *churn) walk() (problem error) {
 }
 
 // TestFlowsMeanwhile begins, proves, ends and forgets flows on several CPUs while the control plane reads them, takes
-// others, and gives their places back: all packets of a flow go to one backend, and what is read of it is true.
+// others, and gives their places back: all packets of a flow go to one backend, and the control plane reads true
+// values.
 func TestFlowsMeanwhile(t *testing.T) {
 	c := newChurn(t)
 	for number := range packetThreads {

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestMemlock may lock no memory, which services may be told: since Linux 5.11 the kernel charges maps to the
-// memory control group, and to that limit no more.
+// TestMemlock runs with a limit of no locked memory, as services may have: since Linux 5.11 the kernel charges maps to
+// the memory control group, and no more to that limit.
 func TestMemlock(t *testing.T) {
 	testenv.Root(t)
 	var was unix.Rlimit

@@ -12,14 +12,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// mirroredNumber says which change the next hop of TestMirroredReplies is of.
+// mirroredNumber is the number of the change that the next hop of TestMirroredReplies belongs to.
 const mirroredNumber = 77
 
 // TestMirroredReplies: a reply whose route is mirrored differs by its MAC addresses alone from one that the kernel was
 // asked for, and is counted as it is.
 func TestMirroredReplies(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := newRig(t, hook, allModes()) // of its own: what is mirrored, and the clock, stay changed
+		r := newRig(t, hook, allModes()) // of its own: the mirror, and the clock, stay changed
 		asked := map[string]verdict{}
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
@@ -44,7 +44,7 @@ func TestMirroredReplies(t *testing.T) {
 		if err := errors.Join(r.datapath.WriteReplyRoutes(routes), r.datapath.HoldReplyRoutes(routes)); err != nil {
 			t.Fatal(err)
 		}
-		// From here on the model, which knows the kernel's routes alone, is no judge.
+		// From here on the model cannot judge: it knows the kernel's routes alone.
 		for frame, v := range asked {
 			replyByMirror(t, r, []byte(frame), v)
 		}

@@ -16,22 +16,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// model is the oracle: what the data plane should do with a packet, written
-// from the rules and not from the C. It remembers flows, turns and fragments.
+// model is the oracle: it decides on packets as the data plane should, written from the rules and not from the C. It
+// keeps flows, turns and fragments.
 type model struct {
 	mac     net.HardwareAddr
 	options Options
-	// now decides which changes have settled; clock is the time of the data plane, in
-	// milliseconds. Both stand still but for the test.
+	// now decides which changes have settled; clock is the time of the data plane, in milliseconds. Only the test moves
+	// them.
 	now   time.Time
 	clock uint32
-	// passed is the same without a wrap, for what is done each whole second.
+	// passed is the same without a wrap, for work that is done each whole second.
 	passed time.Duration
 	insight
 	// ingress is the index of the interface that packets come in on.
 	ingress int
-	// tags: a VLAN tag is in the frame. Before TC, the kernel takes it out and keeps
-	// it aside; what a test run has in the frame is a second one then.
+	// tags: a VLAN tag is in the frame. Before TC, the kernel moves it into metadata; one in the frame of a test run is
+	// a second one then.
 	tags bool
 	// gso: the kernel will cut TCP packets into segments that fit.
 	gso bool
@@ -50,19 +50,19 @@ type model struct {
 	standings map[lb.ServiceKey]*standing
 	// numbered are the same by their ids, and those of services that have left.
 	numbered map[uint32]*standing
-	// tables are those that were built, by what of.
+	// tables are those that were built, by their recipes.
 	tables map[string][]uint16
 	lives  map[lb.BackendKey]*modelLife
 	loads  map[uint32]*modelLoad
 	// flows are proven, newcomers are not.
 	flows, newcomers *modelFlows
 
-	// returns are the flows of full NAT by what their replies bear.
+	// returns are the flows of full NAT by the 5-tuple of their replies.
 	returns   map[returnKey]*remembered
 	fragments map[fragmentKey]treatment
 
-	// stale: the next hop that a CPU knows for replies may hold no more, for the flow that they
-	// were of is another, or none; it may believe it until the clock moves.
+	// stale: the next hop that a CPU has stored for replies may be invalid, for their flow is another one now, or gone;
+	// the CPU may use it until the clock moves.
 	stale bool
 	// failOpen is the outcome of packets for VIPs while the control plane has been away for too long, or another
 	// balancer holds the VIPs.
@@ -70,7 +70,7 @@ type model struct {
 	// moving: flows are being moved into other tables.
 	moving bool
 
-	// met counts what has happened, for tests to know what they have reached.
+	// met counts events, for tests to know which they have reached.
 	met map[string]uint64
 }
 
@@ -187,8 +187,8 @@ const firstClock = 0xffffffff - 100_000
 // modelEpoch is the time at which each test begins.
 var modelEpoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// apply changes the configuration; flows, turns and fragments stay, but for those
-// of what leaves.
+// apply changes the configuration; flows, turns and fragments stay, except those of services and backends that are
+// removed.
 func (m *model) apply(state lb.State) error {
 	m.state, m.stale = state, true
 	previous, before := m.services, m.endpoints
@@ -236,8 +236,8 @@ func (m *model) apply(state lb.State) error {
 	return nil
 }
 
-// sameService says that nothing about a service has changed, without a look at its backends where
-// it shares them with the previous one: a long run has more changes than there is time for looks.
+// sameService says that a service has not changed, without comparing its backends where it shares them with the
+// previous one: comparing them all would take too long in a long run.
 func sameService(s, previous *lb.RoutedService) bool {
 	if previous == nil || unsafe.SliceData(s.Backends) != unsafe.SliceData(previous.Backends) ||
 		len(s.Backends) != len(previous.Backends) ||
@@ -249,8 +249,8 @@ func sameService(s, previous *lb.RoutedService) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// keepLife keeps a backend that stays. One that comes gets a life of its own; but what
-// flows of others bear upon, who had its index, it inherits.
+// keepLife keeps a backend that stays. A new one gets a life of its own; but it inherits the load of its index, which
+// flows of previous owners change.
 func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) {
 	if m.lives[key] = lives[key]; m.lives[key] != nil {
 		return
@@ -289,7 +289,7 @@ func (m *model) applyService(s *lb.RoutedService, at *standing) error {
 	return nil
 }
 
-// previousFor is how long what backends still send is taken for a reply after they left.
+// previousFor is for how long packets of backends that have left are taken for replies.
 const previousFor = 15 * time.Minute
 
 // keepPrevious keeps the endpoints that a state does not have any more. Their packets
@@ -328,8 +328,7 @@ func (m *model) stays(t *treatment) bool {
 	return known && o.backend == t.backend
 }
 
-// ours says that the destination is a VIP or the pool's, or the source the
-// address of an endpoint.
+// ours says whether the destination is a VIP or the pool's, or the source the address of an endpoint.
 func (m *model) ours(p *packet) bool {
 	return m.vips[p.destination] || slices.Contains(m.state.Pool.All(), p.destination) || m.hosts[p.source]
 }
@@ -340,7 +339,7 @@ func (m *model) inPool(a netip.Addr, port uint16) bool {
 	return slices.Contains(pool.All(), a) && pool.FirstPort <= port && port <= pool.LastPort
 }
 
-// decide says how the packet ends.
+// decide returns the verdict on a packet.
 func (m *model) decide(frame []byte, seen seen) verdict {
 	p, outcome := readFrame(frame, m.mac, m.tags)
 	if outcome != "" {
@@ -357,23 +356,23 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	return v
 }
 
-// untouched is the verdict over a packet that stays as it is, or is lost.
+// untouched is the verdict on a packet that stays as it is, or is dropped.
 func (p *packet) untouched(outcome string) verdict {
 	return verdict{outcome: outcome, rewritten: rewritten{frame: p.frame}}
 }
 
 const unserved = "passed_no_service"
 
-// notForwarded is the outcome of what a backend of NAT sends to this host, or to nowhere.
+// notForwarded is the outcome of a packet of a backend of NAT to this host, or to a destination without a route.
 const notForwarded = "passed_not_forwarded"
 
-// untranslated is the outcome of what goes to a destination that is no client of the service.
+// untranslated is the outcome of a packet to a destination that is no client of the service.
 const untranslated = "passed_untranslated"
 
-// unknown is the outcome of what is part of no flow of the service, which remembers them.
+// unknown is the outcome of a packet of no flow of the service, which tracks its flows.
 const unknown = "passed_no_flow"
 
-// denied is the outcome of what comes from a client that its service does not serve.
+// denied is the outcome of a packet from a client that its service does not serve.
 const denied = "dropped_denied"
 
 // denies says whether a service does not serve a client.
@@ -396,7 +395,7 @@ func (o origin) excepts(destination netip.Addr) bool {
 	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
 }
 
-// place finds out what the packet belongs to.
+// place finds the service, flow or endpoint that the packet belongs to.
 func (m *model) place(p *packet, seen seen) verdict {
 	switch {
 	case p.part == laterFragment:
@@ -433,8 +432,8 @@ func (m *model) place(p *packet, seen seen) verdict {
 	return p.untouched(unserved)
 }
 
-// isReply says whether what comes from an endpoint and goes to a client is part of a flow of
-// the service, as far as that can be known. alive: it shows that the flow lives.
+// isReply says whether a packet from an endpoint to a client is part of a flow of the service, as far as that can be
+// known. alive: it shows that the flow lives.
 func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 	s, i := m.find(o.backend)
 	if s == nil || s.Mode != lb.NAT || !isTracked(s) || !o.until.IsZero() {
@@ -486,8 +485,7 @@ func (m *model) find(key lb.BackendKey) (*lb.RoutedService, int) {
 	return s, i
 }
 
-// asker is the part of a packet by which a backend is chosen. ICMP errors ask
-// for the flow that they tell of.
+// asker is the part of a packet by which a backend is chosen. ICMP errors ask for the flow that they quote.
 type asker struct {
 	client   netip.AddrPort
 	protocol byte
@@ -534,8 +532,8 @@ func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 	return v
 }
 
-// refused is the verdict over a packet that cannot be sent on: where it is to be answered, a
-// whole packet of a host's is, unless it is a reset.
+// refused is the verdict on a packet that cannot be sent on: where such packets are answered, it is, if it is whole,
+// from a host, and no reset.
 func (m *model) refused(p *packet, answers bool, outcome string) verdict {
 	reason, dropped := strings.CutPrefix(outcome, "dropped_")
 	switch {
@@ -548,7 +546,7 @@ func (m *model) refused(p *packet, answers bool, outcome string) verdict {
 	return verdict{outcome: "unreachable_" + reason, rewritten: p.unreachableAnswer()}
 }
 
-// answersRefused says that the service answers what it cannot send on for this reason.
+// answersRefused says that the service answers packets that it cannot send on for this reason.
 func answersRefused(s *lb.RoutedService, outcome string) bool {
 	return s.Limits.Refuse == lb.RefuseByReset || outcome == backendDown && s.Checks.OnDown == lb.ResetFlows
 }
@@ -652,7 +650,7 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend, sign: p.signOf(c.quoted)}
 	switch hop.kind {
 	case 0, unix.RTN_LOCAL:
-		// What full NAT sends back has another destination then.
+		// A reply of full NAT has another destination then.
 		if !c.destination.IsValid() {
 			return p.untouched(notForwarded)
 		}
@@ -693,7 +691,7 @@ const (
 	unreachableSign
 )
 
-// signOf reads it, of an ICMP error with what that quotes.
+// signOf reads it, of an ICMP error with its quote.
 func (p *packet) signOf(q *quote) sign {
 	switch {
 	case q != nil:
@@ -710,11 +708,11 @@ func (p *packet) signOf(q *quote) sign {
 	return noSign
 }
 
-// noHop is where the kernel's own stack has the say.
+// noHop is the hop where the kernel's own stack decides.
 var noHop hop
 
-// staysOnLink says that the kernel sends nothing on that has this source: a link's
-// address, a group's or the host's own, of IPv6.
+// staysOnLink says that the kernel does not forward packets with this source: a link-local or multicast address or the
+// host's own, of IPv6.
 func staysOnLink(a netip.Addr) bool {
 	return a.Is6() && !a.Is4In6() && (a.IsMulticast() || a.IsLinkLocalUnicast() || a.IsLoopback())
 }
@@ -741,8 +739,7 @@ func isHost(a netip.Addr) bool {
 		a != netip.AddrFrom4([4]byte{255, 255, 255, 255})
 }
 
-// icmp places an ICMP packet: an error that tells of a flow goes to that flow's
-// end, all else is the kernel's.
+// icmp places an ICMP packet: an error that quotes a flow goes to that flow's end, all else is the kernel's.
 func (m *model) icmp(p *packet) verdict {
 	q, ok := p.readQuote()
 	if !ok {
@@ -778,8 +775,7 @@ func (m *model) icmp(p *packet) verdict {
 	return p.untouched(unserved)
 }
 
-// errorToBackend sends an ICMP error on that tells of a backend's packet to a
-// client.
+// errorToBackend sends an ICMP error on that quotes a backend's packet to a client.
 func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict {
 	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK, quiet: true}
 	c := choice{}
@@ -805,8 +801,7 @@ func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict
 	return m.forward(p, change, treatmentOf(s, backend, flowHash(a.client)))
 }
 
-// laterFragment places a packet without ports by what its datagram's first
-// fragment got.
+// laterFragment places a packet without ports by its datagram's first fragment.
 func (m *model) laterFragment(p *packet) verdict {
 	t, known := m.fragments[p.fragmentKey()]
 	switch {
@@ -847,7 +842,7 @@ func (p *packet) fragmentKey() fragmentKey {
 	return key
 }
 
-// rememberFragment keeps what a first fragment got for those that follow.
+// rememberFragment keeps the treatment of a first fragment for those that follow.
 func (m *model) rememberFragment(p *packet, v *verdict) {
 	switch {
 	case v.treatment != nil:

@@ -14,11 +14,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What the model remembers of flows: which they are, where they lie, how far
-// they have come.
+// The model's entries of flows: their keys, places and states.
 
-// flowName names what is remembered: a flow of a service, or the clients of a
-// prefix, which have port 0.
+// flowName is the key of an entry: a flow of a service, or the clients of a prefix, which have port 0.
 type flowName struct {
 	client netip.Addr
 	port   uint16
@@ -29,7 +27,7 @@ type flowName struct {
 	group bool
 }
 
-// flowState is how far a flow has come, as enum flow_state has it.
+// flowState is the state of a flow: enum flow_state.
 type flowState byte
 
 const (
@@ -120,7 +118,7 @@ type remembered struct {
 	// pool is the source that the packets of a flow get by full NAT. The data plane
 	// chooses it, and the model learns it when the flow begins.
 	pool netip.AddrPort
-	// at is the table that it is in; home and bucket are those it belongs to and is in.
+	// at is its table; home is the bucket that it belongs to, and bucket the one that it is in.
 	at           *modelFlows
 	home, bucket uint32
 }
@@ -160,7 +158,7 @@ func (b *modelBucket) used() (n int) {
 	return n
 }
 
-// crowded is how many flows a bucket takes before the other one is asked.
+// crowded is the number of flows from which on a bucket's second one is considered.
 const crowded = 6
 
 // newModelFlows has room for some more flows than limit.
@@ -289,8 +287,8 @@ func (m *model) remember(name flowName, backend lb.BackendKey, state flowState, 
 	return true
 }
 
-// count adds an entry to what its service and its backend bear, or takes it off, if
-// it is a flow that neither side has ended and of a service that counts them.
+// count adds an entry to the counts of its service and its backend, or subtracts it, if it is a flow that neither side
+// has ended and of a service that counts them.
 func (m *model) count(e *remembered, n int) {
 	at := m.numbered[e.service]
 	if at == nil || !at.tracked || e.affinity || !e.state.live() {
@@ -343,7 +341,7 @@ func (m *model) refresh(e *remembered) {
 	}
 }
 
-// note keeps what a client's packet says of a known flow, which contests another or none.
+// note keeps the effect of a client's packet on a known flow, which contests another or none.
 func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
 	m.refreshBy(e, a.flags)
 	before := e.state
@@ -395,7 +393,7 @@ func (m *model) prove(e *remembered) {
 	}
 }
 
-// noteReply keeps what a backend's packet says of a flow, and whether it ends one.
+// noteReply keeps the effect of a backend's packet on a flow, and says whether it ends one.
 func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 	s, _ := m.find(backend)
 	if p.protocol != protoTCP || p.flags&(flagFIN|flagRST) == 0 || s == nil || s.Mode != lb.NAT || !isTracked(s) {
@@ -435,13 +433,12 @@ func (m *model) flowOf(s *lb.RoutedService, a asker) flowName {
 	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
 }
 
-// sharesNow says that nothing keeps a service from what its group knows: without a table, it
-// does not know its group.
+// sharesNow says whether a service can use its group's affinities: without a table, it does not know its group.
 func (m *model) sharesNow(s *lb.RoutedService) bool {
 	return s.Persistence.Group == "" || len(m.standings[s.Key()].owners) > 0
 }
 
-// affinityOf names what is remembered of a packet's client.
+// affinityOf names the affinity of a packet's client.
 func (m *model) affinityOf(s *lb.RoutedService, a asker) flowName {
 	length := int(s.Persistence.Prefix)
 	if length == 0 {
@@ -462,8 +459,8 @@ func (e *remembered) returnKey() returnKey {
 	return returnKey{netip.AddrPortFrom(e.backend.Address, e.backend.Port), e.pool, byte(e.backend.Service.Protocol)}
 }
 
-// takePort takes note of the pool's address and port of a new flow, and says what is
-// wrong with them. Where the program had none, and may say so, the flow is taken back.
+// takePort takes note of the pool's address and port of a new flow, or returns the fault in them. Where the program had
+// none, which may be, the flow is taken back.
 func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
 	free, elders := m.triedBy(e)
 	if slices.Contains(m.mayExhaust, seen.dropped) {
@@ -602,8 +599,8 @@ func (m *model) attach(name flowName, backend lb.BackendKey) {
 	m.remember(name, backend, stateAffinityNew, 0)
 }
 
-// recount makes all counts right where services begin to track their flows, or end it.
-// What has no place in the tables any more goes first.
+// recount corrects all counts where services begin to track their flows, or end it. Entries that have no place in the
+// tables any more go first.
 func (m *model) recount(services []*standing) {
 	if len(services) == 0 {
 		return
@@ -622,7 +619,7 @@ func (m *model) recount(services []*standing) {
 	}
 }
 
-// sweep forgets what has been silent for too long, or is of a service or backend that has left.
+// sweep forgets entries that have been silent for too long, or are of a service or backend that has left.
 func (m *model) sweep() {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		for _, e := range slices.Collect(maps.Values(table.known)) {

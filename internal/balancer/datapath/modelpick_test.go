@@ -35,7 +35,7 @@ const (
 	noRoomForFlow = "dropped_flow_table_full"
 	noPort        = "dropped_no_port"
 	flowsMoving   = "dropped_flows_moving"
-	// The ends of what a limit refuses.
+	// The outcomes of packets that a limit refuses.
 	overRate, overConnections = "dropped_rate_limit", "dropped_connection_limit"
 )
 
@@ -59,7 +59,7 @@ func (m *model) choose(c *choice, s *lb.RoutedService, a asker, seen seen) (outc
 	return outcome
 }
 
-// schedule chooses by what is remembered, or makes a new choice.
+// schedule chooses by the flow's entry, or makes a new choice.
 func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if isTracked(s) || at.isMoved(c.hash) {
@@ -130,8 +130,8 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 	return true, ""
 }
 
-// followQuietly is follow for what only tells of a flow: of two with the same ends, the
-// second counts where the first one's backend cannot be reached.
+// followQuietly is follow for a packet that is only quoted: of two flows with the same ends, the second counts where
+// the first one's backend cannot be reached.
 func (m *model) followQuietly(c *choice, s *lb.RoutedService, a asker) (known bool, outcome string) {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		e := table.known[m.flowOf(s, a)]
@@ -177,7 +177,7 @@ func (m *model) rivalOr(c *choice, e *remembered, a asker) *remembered {
 type beginning int
 
 const (
-	// nothing: it belongs to the flow, or its backend may have the next one too.
+	// nothing: the packet belongs to the flow, or the flow's backend may have the next one too.
 	nothing beginning = iota
 	// another flow begins, and the entry is over.
 	another
@@ -252,7 +252,7 @@ func (m *model) beginsBeside(s *lb.RoutedService, e *remembered, up, again, take
 	return another
 }
 
-// staysWith is the choice where a flow is contested, and nothing more can be remembered.
+// staysWith is the choice where a flow is contested, and there is no room for a rival's entry.
 func (m *model) staysWith(c *choice, s *lb.RoutedService) (outcome string) {
 	m.met["contested: no room"]++
 	c.opens = false
@@ -291,7 +291,7 @@ func (m *model) reopen(c *choice, s *lb.RoutedService, e *remembered, a asker, s
 	return ""
 }
 
-// byTable chooses for a service that remembers only what a change moves.
+// byTable chooses for a service that has entries only of flows that a change moves.
 func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if a.opens() && s.Limits.Rate != 0 && m.overRate(c, s, seen) {
@@ -389,8 +389,8 @@ func (m *model) candidates(s *lb.RoutedService, hash uint32) (now, before int, a
 	return now, before, at.isMoved(hash) && usable && before != now
 }
 
-// orphaned says that a hash's slot was that of a backend that nothing can be sent to now:
-// it may move again, and a flow that begins there must be remembered.
+// orphaned says that a hash's slot was that of a backend that nothing can be sent to now: it may move again, and a flow
+// that begins there must get an entry.
 func (m *model) orphaned(s *lb.RoutedService, hash uint32) bool {
 	at := m.standings[s.Key()]
 	_, usable := at.baseOf(m, hash)
@@ -580,9 +580,8 @@ func (m *model) share(s *lb.RoutedService, backend int) uint64 {
 	return uint64(modelWeight(s, backend))
 }
 
-// overRate says that the service has had too many new connections of late. The
-// program has a clock of its own: the model takes its word for what is between the
-// times before and after.
+// overRate says that the service has had too many new connections lately. The program has a clock of its own: between
+// the times before and after the packet, the model takes its word.
 func (m *model) overRate(c *choice, s *lb.RoutedService, seen seen) bool {
 	at := m.standings[s.Key()]
 	interval := 1_000_000_000 / uint64(s.Limits.Rate)

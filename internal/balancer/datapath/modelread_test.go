@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What the model reads from packets.
+// The model's parser of packets.
 
 const malformed = "dropped_malformed"
 
@@ -36,7 +36,7 @@ const (
 	laterFragment
 )
 
-// header is an IP header with what follows it, up to the ports.
+// header is an IP header with the headers that follow it, up to the ports.
 type header struct {
 	six                 bool
 	source, destination netip.Addr
@@ -46,7 +46,7 @@ type header struct {
 	df       bool
 	protocol byte
 	part     part
-	// id tells datagrams of one source apart; it means something in fragments.
+	// id tells datagrams of one source apart; it has a meaning in fragments only.
 	id       uint32
 	unwalked bool
 	// hops is the TTL or hop limit.
@@ -60,7 +60,7 @@ type header struct {
 	seq          uint32
 }
 
-// packet is a frame, and what the model reads of it.
+// packet is a frame, as the model has parsed it.
 type packet struct {
 	header
 	frame []byte
@@ -90,8 +90,7 @@ func (h *header) hopsAt() int {
 // isTag says that the EtherType is that of a VLAN tag.
 func isTag(etherType uint16) bool { return etherType == 0x8100 || etherType == 0x88a8 }
 
-// readFrame understands a frame, or names the outcome that needs no more. Where
-// tags is true, one tag is skipped.
+// readFrame parses a frame, or returns its outcome where that needs no more. Where tags is true, one tag is skipped.
 func readFrame(frame []byte, mac []byte, tags bool) (p packet, outcome string) {
 	p.frame = frame
 	if len(frame) < 14 {
@@ -188,8 +187,7 @@ func readIPv6(b []byte) (h header, ok bool) {
 	return h, true
 }
 
-// readFragment reads a fragment header; an atomic one, of a packet that is
-// whole (RFC 6946), says nothing.
+// readFragment reads a fragment header; an atomic one, of a packet that is whole (RFC 6946), is ignored.
 func (h *header) readFragment(b []byte) {
 	field := binary.BigEndian.Uint16(b[2:])
 	if field&0xfff9 == 0 {
@@ -229,15 +227,14 @@ const (
 	flagFIN, flagSYN, flagRST, flagACK = 0x01, 0x02, 0x04, 0x10
 )
 
-// quote is the packet that an ICMP error tells of.
+// quote is the packet that an ICMP error quotes.
 type quote struct {
 	header
 	// at is where it begins in the frame.
 	at int
 }
 
-// readQuote reads the packet that an ICMP error quotes; ok is false where p is
-// none, or quotes nothing that can be understood.
+// readQuote reads the packet that an ICMP error quotes; ok is false where p is none, or its quote cannot be parsed.
 func (p *packet) readQuote() (q quote, ok bool) {
 	if !p.isICMP() || p.part != whole || p.unwalked {
 		return q, false

@@ -4,7 +4,7 @@ package datapath
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// What refused connections weigh on a backend: docs/guides/schedulers.md has the rules.
+// Penalties of backends for refused connections: docs/guides/schedulers.md has the rules.
 
 // refusalLasts are the seconds for which a backend that has refused is not taken for idler
 // than the others; refusalMost bounds a penalty before it doubles.

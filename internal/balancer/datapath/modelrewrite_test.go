@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What the model does to packets. It knows nothing of differences: every sum is
-// taken over all that it covers, before and after.
+// The model's rewriting of packets. It has no incremental checksums: every sum is taken over all that it covers, before
+// and after.
 
 // change has the new values of a packet's fields; zero leaves a field.
 type change struct {
@@ -29,7 +29,7 @@ type change struct {
 	quotedSource, quotedDestination netip.AddrPort
 }
 
-// rewritten is a frame after a change.
+// rewritten is the frame after a change.
 type rewritten struct {
 	frame []byte
 	// equal lists fields, counted from the end of the frame, in which 0 and
@@ -87,9 +87,8 @@ func (p *packet) apply(c change) rewritten {
 // span is a part of a frame.
 type span struct{ from, end int }
 
-// resum sets the checksum at the offset such that the bytes add up to what
-// they did before: a right checksum stays right, and a wrong one stays as wrong
-// as it was. Where addresses is true, those of the IP header at ip count too.
+// resum sets the checksum at the offset such that the sum of the bytes stays the same: a right checksum stays right,
+// and a wrong one stays as wrong as it was. Where addresses is true, those of the IP header at ip count too.
 func (r *rewritten) resum(p *packet, s span, at int, addresses bool, ip int) {
 	var old, now []byte
 	if addresses {
@@ -190,7 +189,7 @@ func putPorts(transport []byte, source, destination netip.AddrPort, all bool) {
 // maxOptions is how many TCP options are looked at.
 const maxOptions = 8
 
-// clampMSS lowers the MSS that a TCP header announces first.
+// clampMSS lowers the first MSS option of a TCP header.
 func clampMSS(tcp []byte, most uint16) {
 	end := min(int(tcp[12]>>4)*4, len(tcp))
 	at := 20
@@ -213,7 +212,7 @@ func clampMSS(tcp []byte, most uint16) {
 	}
 }
 
-// The sizes of what a tunnel puts before a packet.
+// The sizes of the headers that a tunnel puts before a packet.
 const (
 	ipv4Size, ipv6Size, udpSize = 20, 40, 8
 	guePort                     = 6080
@@ -319,7 +318,7 @@ func (p *packet) expiredAnswer(from netip.Addr) rewritten {
 	return p.answer(11, 0, 0, from)
 }
 
-// answer is the ICMP error of a type and code with that second word.
+// answer is the ICMP error of a type and code with this second word.
 func (p *packet) answer(kind, code byte, word int, from netip.Addr) rewritten {
 	link := slices.Concat(p.frame[6:12], p.frame[:6], p.frame[12:p.ip])
 	ip := p.frame[p.ip:]

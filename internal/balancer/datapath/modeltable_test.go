@@ -12,7 +12,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/maglev"
 )
 
-// The model's tables, and what it keeps of them while they change.
+// The model's tables, and its state of them while they change.
 
 // standing is the model's state of a service beside its configuration.
 type standing struct {
@@ -22,13 +22,13 @@ type standing struct {
 	// table.
 	tracked, bySource bool
 	recipe            string
-	// owners are those of the slots now, and last those of when there were any.
+	// owners are those of the slots now, and last the latest ones that there were.
 	owners, last []lb.BackendKey
 	// sequence is that of rr and wrr.
 	sequence []int
 	// base are the slots' owners before the transitions that have not ended yet; nil if there is none.
 	base []lb.BackendKey
-	// until is when they have.
+	// until is when those transitions end.
 	until time.Time
 	// moved are the slots that have ever changed hands. That the program forgets them
 	// when nothing is remembered any more makes a difference only where a slot is back (isBack).
@@ -37,8 +37,8 @@ type standing struct {
 	turn   uint64
 	due    uint64
 	active uint32
-	// unremembered is when there was a sign last of a flow that is not remembered though the
-	// service remembers all, in milliseconds; 0 where that is too long ago.
+	// unremembered is when there was the last sign of a flow without an entry though the service tracks all, in
+	// milliseconds; 0 where that is too long ago.
 	unremembered uint32
 	// cameBack is the same of a backend that left of late and is there again.
 	cameBack uint32
@@ -51,7 +51,7 @@ func (m *model) noteUnremembered(s *lb.RoutedService) {
 	}
 }
 
-// settleUnremembered forgets what was noted too long ago.
+// settleUnremembered forgets signs that were noted too long ago.
 func (m *model) settleUnremembered() {
 	for i := range m.state.Services {
 		s := &m.state.Services[i]
@@ -91,8 +91,8 @@ func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
 	return i, s != nil && s.Up(i)
 }
 
-// change gives the service a table. One that leads nowhere else than the last prolongs
-// a change that is under way, and begins none.
+// change gives the service a table. One with the same owners as the last prolongs a transition that is under way, and
+// begins none.
 func (at *standing) change(owners []lb.BackendKey, recipe string, now time.Time, lasts time.Duration) {
 	made := at.recipe != recipe
 	at.recipe, at.owners = recipe, owners
@@ -174,7 +174,7 @@ func (at *standing) markAll() {
 	}
 }
 
-// Without another word, a change has settled after so long.
+// The default windows: a change has settled after so long.
 const settledTCP, settledUDP = 15 * time.Minute, 30 * time.Second
 
 func settlesAfter(s *lb.RoutedService) time.Duration {
@@ -240,8 +240,8 @@ func (m *model) ownersOf(s *lb.RoutedService) (owners []lb.BackendKey, err error
 	return owners, err
 }
 
-// slotsFor builds a table, or returns the one that was built of the same before: in a long run
-// of random changes, most tables are.
+// slotsFor builds a table, or returns one that was built from the same inputs before: in a long run of random changes,
+// most tables are.
 func (m *model) slotsFor(weights []uint32, names []string, size uint32) ([]uint16, error) {
 	recipe := fmt.Sprint(size, weights, names)
 	if slots, built := m.tables[recipe]; built {

@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Services that remember nothing, and what they remember while backends change.
+// Services without flow entries, and the entries that they get while backends change.
 
 // TestSteadyServicesRememberNothing: not even where flows are of all kinds.
 func TestSteadyServicesRememberNothing(t *testing.T) {
@@ -29,7 +29,7 @@ func (y *story) expectNothing() {
 	}
 }
 
-// TestMovedSlots: after a backend begins to drain, each of its slots is another's.
+// TestMovedSlots: after a backend begins to drain, each of its slots has another owner.
 func TestMovedSlots(t *testing.T) {
 	const old = 1
 	for _, test := range []struct {
@@ -419,7 +419,7 @@ func TestWeightsMoveSlots(t *testing.T) {
 	})
 }
 
-// TestErrorsAndFragmentsNoteNothing: they follow a flow and leave it as it is.
+// TestErrorsAndFragmentsNoteNothing: they follow a flow and do not change its entry.
 func TestErrorsAndFragmentsNoteNothing(t *testing.T) {
 	runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
 		sent := y.play(1, "S")

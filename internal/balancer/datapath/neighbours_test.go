@@ -20,9 +20,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestNeighboursInTC has programs of others before and after ours. Those before see every packet, those
-// after what ours leaves to the kernel, also once our program has been exchanged and taken over; they stay
-// when ours goes.
+// TestNeighboursInTC has programs of others before and after ours. Those before see every packet, those after only
+// packets that ours leaves to the kernel, also once our program has been exchanged and taken over; they stay when ours
+// goes.
 func TestNeighboursInTC(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range testenv.Some(t, testenv.HooksTarget, 1, ofThisKernel(attach.TCX, attach.TCFilter)) {
@@ -113,7 +113,7 @@ const (
 	seenKinds
 )
 
-// neighbour is another's program in TC, which counts what it sees and leaves it to the next.
+// neighbour is another's program in TC, which counts packets and leaves them to the next program.
 type neighbour struct {
 	counts  *ebpf.Map
 	program *ebpf.Program

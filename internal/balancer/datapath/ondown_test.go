@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What becomes of the flows of a backend whose health checks fail.
+// The flows of a backend whose health checks fail.
 
 // onDownService is a service of a mode whose backends fail one day.
 func onDownService(vip netip.Addr, mode lb.Mode, protocol lb.Protocol, scheduler lb.Scheduler,
@@ -73,10 +73,9 @@ func TestOnDownKeep(t *testing.T) {
 	})
 }
 
-// TestOnDownReset: an established connection that is remembered is answered by a reset as soon
-// as its backend fails, although nothing else that cannot be sent on is answered, and no longer
-// counts for the backend. One that is not goes to another backend, which resets it. The client's
-// next one goes to another, from the same port too.
+// TestOnDownReset: an established connection with an entry is answered by a reset as soon as its backend fails,
+// although no other packet that cannot be sent on is answered, and no longer counts for the backend. One without an
+// entry goes to another backend, which resets it. The client's next one goes to another, from the same port too.
 func TestOnDownReset(t *testing.T) {
 	eachOnDown(t, lb.TCP, lb.ResetFlows, func(y *story) {
 		sick := y.to(1, "S")

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestFailsOpen compares program and model while the program stands aside, and before and after:
-// what is for a VIP is left to the kernel, and replies go on.
+// TestFailsOpen compares program and model while the program fails open, and before and after: packets for a VIP are
+// left to the kernel, and replies go on.
 func TestFailsOpen(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		state := allKinds()
@@ -42,7 +42,7 @@ func TestFailsOpen(t *testing.T) {
 		if failOpen["passed_orphaned"] == 0 || failOpen["passed_backup"] == 0 || failOpen["returned"] == 0 ||
 			failOpen["forwarded"] != 0 ||
 			not["forwarded"] == 0 || not["passed_orphaned"]+not["passed_backup"] != 0 {
-			t.Errorf("packets ended so while it did not stand aside: %v, and so while it did: %v", not, failOpen)
+			t.Errorf("packets ended so while it did not fail open: %v, and so while it did: %v", not, failOpen)
 		}
 	})
 }
@@ -68,8 +68,8 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 	})
 }
 
-// TestOrphanFailsOpen lets a kept data plane go: after its time it stands aside, by the kernel
-// alone, and no more once another process moves its clock or has taken it over.
+// TestOrphanFailsOpen leaves a kept data plane: after its time it fails open, by the kernel alone, and no more once
+// another process moves its clock or has taken it over.
 func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
@@ -94,7 +94,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 			return err
 		}
 		failOpen := func() bool { return m.Head().Orphaned != 0 }
-		testenv.Eventually(t, 30*time.Second, "it stands aside", failOpen)
+		testenv.Eventually(t, 30*time.Second, "it fails open", failOpen)
 		store, err := k.store()
 		if err != nil {
 			return err
@@ -103,14 +103,14 @@ func TestOrphanFailsOpen(t *testing.T) {
 		store.Close()
 		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) ||
 			kept.FailOpen.Before(now.Add(-time.Hour)) {
-			t.Errorf("what is kept stepped aside (%t) at %v: %v", kept.IsFailOpen, kept.FailOpen, err)
+			t.Errorf("the kept data plane failed open (%t) at %v: %v", kept.IsFailOpen, kept.FailOpen, err)
 		}
 		// As a process that was only held up does.
 		testenv.Eventually(t, 30*time.Second, "it balances again", func() bool {
 			atomic.AddUint32(&m.Head().Clock, 50)
 			return !failOpen()
 		})
-		testenv.Eventually(t, 30*time.Second, "it stands aside again", failOpen)
+		testenv.Eventually(t, 30*time.Second, "it fails open again", failOpen)
 		m.Storage.Unmap()
 		m.Map.Close()
 
@@ -123,13 +123,13 @@ func TestOrphanFailsOpen(t *testing.T) {
 			return err
 		}
 		if again.current.Memory.Head().Orphaned != 0 {
-			t.Error("what another process has taken over stands aside")
+			t.Error("a data plane that another process has taken over fails open")
 		}
 		return nil
 	})
 }
 
-// TestWatchEnds takes away what a watch is kept by, and finds that it has looked for the last time.
+// TestWatchEnds removes the handles and pins that keep a watch: its timer stops.
 func TestWatchEnds(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

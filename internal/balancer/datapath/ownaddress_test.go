@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestOwnConnectionsToBackends: with a service of mode nat, what a backend answers to the
-// balancer itself is not translated, whatever the scheduler remembers.
+// TestOwnConnectionsToBackends: with a service of mode nat, a backend's answers to the balancer itself are not
+// translated, whichever flows the scheduler tracks.
 func TestOwnConnectionsToBackends(t *testing.T) {
 	balancerAt := []string{"198.18.0.1/16", "2001:2::1/64"}
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
@@ -82,7 +82,7 @@ func TestOwnConnectionsToBackends(t *testing.T) {
 	}
 }
 
-// echo answers on each connection with what it hears.
+// echo sends back all data on each connection.
 func echo(listener net.Listener) {
 	for {
 		connection, err := listener.Accept()

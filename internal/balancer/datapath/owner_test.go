@@ -18,7 +18,7 @@ import (
 // plight is an event that befalls the backend of a flow.
 type plight struct {
 	name string
-	// strike lets it happen to a backend, and there is nothing to undo.
+	// strike makes it happen to a backend. Nobody has to undo it.
 	strike func(y *story, backend int)
 	// down: it can serve nothing, not even the flows that it has.
 	down bool
@@ -131,7 +131,7 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 	}
 }
 
-// TestContestedFlows plays what may follow the SYN that contests a flow.
+// TestContestedFlows plays the packets that may follow the SYN that contests a flow.
 func TestContestedFlows(t *testing.T) {
 	for _, plight := range plights {
 		for _, mode := range lb.PacketModes {
@@ -147,7 +147,7 @@ func TestContestedFlows(t *testing.T) {
 	}
 }
 
-// contests tells the stories of a flow that is contested.
+// contests plays the stories of a contested flow.
 func (y *story) contests(plight plight) {
 	var old, other uint32 = 1 << 20, 1<<32 - 5
 	at := func(port int, flags string, isn uint32) int {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// packetCase is a packet, and the outcome that the table says it has.
+// packetCase is a packet, and its expected outcome.
 type packetCase struct {
 	name  string
 	frame []byte
@@ -226,8 +226,8 @@ func shapes(tb testing.TB, p packetSpec) [][]byte {
 	return frames
 }
 
-// TestUDPChecksumNeverBecomesNone looks for the packet whose checksum comes
-// out 0 after the rewrite: it must be written 0xffff.
+// TestUDPChecksumNeverBecomesNone looks for the packet whose checksum is 0 after the rewrite: it must be written as
+// 0xffff.
 func TestUDPChecksumNeverBecomesNone(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
@@ -240,7 +240,7 @@ func TestUDPChecksumNeverBecomesNone(t *testing.T) {
 			if p.at.Is6() {
 				at = 60
 			}
-			// The payload takes up what the checksum was.
+			// The payload compensates for the checksum.
 			carry := uint32(binary.BigEndian.Uint16(frame[at+2:])) + uint32(binary.BigEndian.Uint16(v.frame[at:]))
 			binary.BigEndian.PutUint16(frame[at+2:], uint16(carry%0xffff))
 			sumNow := uint32(binary.BigEndian.Uint16(frame[at:])) +
@@ -254,7 +254,7 @@ func TestUDPChecksumNeverBecomesNone(t *testing.T) {
 	})
 }
 
-// TestMSS clamps what SYNs announce, wherever in the options it stands.
+// TestMSS clamps the MSS of SYNs, wherever in the options it stands.
 func TestMSS(t *testing.T) {
 	big, small := []byte{2, 4, 0x23, 0x00}, []byte{2, 4, 0x01, 0x00}
 	nops := func(n int) []byte { return slices.Repeat([]byte{1}, n) }
@@ -354,7 +354,7 @@ func TestMaglevSpreadsFlows(t *testing.T) {
 		const flows = 20000
 		for i := range flows {
 			p := base
-			// What clients do: few addresses, ports one after the other.
+			// As real clients have them: few addresses, ports one after the other.
 			p.sport = uint16(1024 + i/4)
 			a := p.from.AsSlice()
 			a[len(a)-1] = byte(i % 4)

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// How schedulers share new flows, and what limits refuse.
+// How schedulers share new flows, and which ones limits refuse.
 
 // scheduled is a service of backends with these weights.
 func scheduled(scheduler lb.Scheduler, weights ...uint16) lb.RoutedService {
@@ -76,8 +76,7 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 	})
 }
 
-// TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash
-// and leaves nothing.
+// TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash and leaves no entry.
 func TestStrangersTakeNoTurn(t *testing.T) {
 	runStory(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
 		first := y.to(1, "S")
@@ -92,7 +91,7 @@ func TestStrangersTakeNoTurn(t *testing.T) {
 	})
 }
 
-// TestFewestFlows: lc levels what is uneven, wlc to the weights.
+// TestFewestFlows: lc levels uneven backends, wlc to the weights.
 func TestFewestFlows(t *testing.T) {
 	runStory(t, scheduled(lb.LeastConnections, 5, 1, 1), func(y *story) {
 		if got := y.spread(1, 30); !slices.Equal(got, []int{10, 10, 10}) {
@@ -310,8 +309,8 @@ func TestCap(t *testing.T) {
 	}
 }
 
-// TestRate: what comes faster than the rate is refused. The clock is the kernel's: the
-// test asks only for what holds at any speed.
+// TestRate: connections beyond the rate are refused. The clock is the kernel's: the test asserts only properties that
+// hold at any speed.
 func TestRate(t *testing.T) {
 	slow := lb.Limits{Rate: 1, Burst: 4, Refuse: lb.RefuseByReset}
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {

@@ -14,11 +14,11 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// hangs bounds what does not return at all where a test fails.
+// hangs bounds the wait for a call that does not return where a test fails.
 const hangs = time.Minute
 
-// TestReadDuringApply holds a change in its middle: what only reads answers meanwhile, with
-// what is in use, and with the change once it was made.
+// TestReadDuringApply holds a change in its middle: readers answer meanwhile, with the data plane in use, and with the
+// change once it was made.
 func TestReadDuringApply(t *testing.T) {
 	testenv.Root(t)
 	one := lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.Maglev, 2)}}

@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/memleft"
 )
 
-// TestMemoryPlan: what is planned is what the kernel says that the maps take.
+// TestMemoryPlan: the planned memory is that of the maps by the kernel's own figures.
 func TestMemoryPlan(t *testing.T) {
 	enterGround(t)
 	tracked, fullNAT := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
@@ -75,8 +75,8 @@ func TestMemoryPlan(t *testing.T) {
 	}
 }
 
-// TestTooLarge: what would not fit is refused before anything is made, and what is in use
-// goes on.
+// TestTooLarge: a configuration that would not fit is refused before anything is made, and the present one stays in
+// use.
 func TestTooLarge(t *testing.T) {
 	enterGround(t)
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1 << 31}, balancerMAC)
@@ -88,8 +88,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// TestWhatWouldFit: the advice is right: with what it says the plan fits, and with a
-// little more it does not.
+// TestWhatWouldFit: the advice is right: with the limit that it names the plan fits, and with a little more it does
+// not.
 func TestWhatWouldFit(t *testing.T) {
 	left := memleft.Left{Bytes: 1 << 30, Source: "a test", Known: true}
 	for _, full := range []uint32{0, 1} {
@@ -146,8 +146,8 @@ func TestWhatWouldFit(t *testing.T) {
 	}
 }
 
-// TestTablesGrowUnderFlows: where the first service that tracks flows comes, the table
-// is made larger, and what is remembered goes on.
+// TestTablesGrowUnderFlows: where the first service that tracks flows is added, the table is made larger, and its flows
+// go on.
 func TestTablesGrowUnderFlows(t *testing.T) {
 	enterGround(t)
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize}, balancerMAC)
@@ -175,8 +175,7 @@ func TestTablesGrowUnderFlows(t *testing.T) {
 	for i := range before {
 		before[i] = send(1000 + i)
 	}
-	// One leaves, and two come: slots change hands, and flows that are met then are
-	// remembered.
+	// One backend is removed, and two are added: slots change hands, and flows that are met then get entries.
 	udp = testService(vip4, 53, lb.UDP, lb.Maglev, 6)
 	state.Services = []lb.RoutedService{udp}
 	apply()

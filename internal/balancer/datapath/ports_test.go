@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestPortsHeld: ports that flows of full NAT hold, as packets left them, are counted backend
-// by backend, and the end of each count is told.
+// TestPortsHeld: ports that flows of full NAT hold, as packets left them, are counted backend by backend, and the end
+// of each count is notified.
 func TestPortsHeld(t *testing.T) {
 	testenv.Root(t)
 	pooled, plain := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)

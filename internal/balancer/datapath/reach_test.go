@@ -38,8 +38,8 @@ func takenOn(d *Datapath, names, all []string) error {
 	return errors.Join(runsCurrent(d, names), eachAttached(others, false))
 }
 
-// TestReach adds, reorders, exchanges and removes interfaces, by each hook and between them.
-// What is remembered and counted stays, the offload of VLAN tags follows, and nothing is left.
+// TestReach adds, reorders, exchanges and removes interfaces, by each hook and between them. Flows and counters stay,
+// the offload of VLAN tags follows, and nothing is left.
 func TestReach(t *testing.T) {
 	testenv.Root(t)
 	all := []string{"veth0", "veth1", "bridge0"}
@@ -218,9 +218,8 @@ type stubborn struct{ attach.Hold }
 
 func (s stubborn) Update(*ebpf.Program) error { return errors.New("stubborn") }
 
-// TestKeptReaches takes over what a process has left that took packets on other interfaces,
-// or was killed while it changed them: what is remembered stays, and no program is left where
-// packets are not to be taken.
+// TestKeptReaches takes over the data plane of a process that took packets on other interfaces, or was killed while it
+// changed them: flows stay, and no program is left where packets are not to be taken.
 func TestKeptReaches(t *testing.T) {
 	testenv.Root(t)
 	all := []string{"veth0", "veth1", "bridge0", "bridge1"}

@@ -75,8 +75,8 @@ func TestRefusalsWeigh(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreNoMerit: however slowly connections come, one that refuses gets no more of
-// them than the others, though they hold some and it none.
+// TestRefusalsAreNoMerit: however slowly connections come, a backend that refuses gets no more of them than the others,
+// though they hold some and it none.
 func TestRefusalsAreNoMerit(t *testing.T) {
 	for _, mode := range modesThatSee {
 		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
@@ -99,8 +99,7 @@ func TestRefusalsAreNoMerit(t *testing.T) {
 	}
 }
 
-// TestRefusalsAreForgiven: when its program is back, a backend gets its share at once, and
-// soon what it lacks.
+// TestRefusalsAreForgiven: when its program is back, a backend gets its share at once, and soon has caught up.
 func TestRefusalsAreForgiven(t *testing.T) {
 	for _, mode := range modesThatSee {
 		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
@@ -130,8 +129,8 @@ func TestRefusalsPass(t *testing.T) {
 	})
 }
 
-// TestRefusedTakesNoPlace: what was refused counts for no limit, and the same client from the
-// same port gets through to another.
+// TestRefusedTakesNoPlace: a refused connection counts for no limit, and the same client from the same port gets
+// through to another.
 func TestRefusedTakesNoPlace(t *testing.T) {
 	for _, mode := range modesThatSee {
 		bounded := seenService(mode, lb.LeastConnections, 1, 1)

@@ -18,9 +18,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// What cannot be sent on: dropped, or answered as its service says.
+// Packets that cannot be sent on: dropped, or answered, by the service's setting.
 
-// answering makes services answer what they cannot send on.
+// answering makes services answer packets that they cannot send on.
 func answering(state lb.State) lb.State {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
@@ -38,7 +38,7 @@ func without(state lb.State) lb.State {
 	return state
 }
 
-// answered is an outcome where it is answered.
+// answered is the outcome instead of this one where the packet is answered.
 func answered(outcome string, udp bool) string {
 	by := "reset_"
 	if udp {
@@ -98,8 +98,8 @@ func TestNoBackendIsAnswered(t *testing.T) {
 	})
 }
 
-// TestRefusalsThatAreNotAnswered: no answer goes to groups or to an address that is no
-// host's, nor about fragments, ICMP errors, and what is not whole.
+// TestRefusalsThatAreNotAnswered: no answer goes to multicast addresses or to an address that is no host's, nor about
+// fragments, ICMP errors, and truncated packets.
 func TestRefusalsThatAreNotAnswered(t *testing.T) {
 	four, datagram, six := modePacket(vip4, portIPIP, false), modePacket(vip4, portIPIP, true),
 		modePacket(vip6, portGUE, true)
@@ -175,8 +175,8 @@ func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 	}
 }
 
-// TestIdleFullNATIsAnswered: both ends of a connection that is forgotten learn of it with
-// what they send next, if a service of full NAT answers; numbers are right for them.
+// TestIdleFullNATIsAnswered: both ends of a connection that is forgotten learn of it by the answer to their next
+// packet, if a service of full NAT answers; the answer has acceptable sequence numbers.
 func TestIdleFullNATIsAnswered(t *testing.T) {
 	for _, vip := range vips {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
@@ -254,8 +254,8 @@ func TestUsedUpIsAnswered(t *testing.T) {
 	}
 }
 
-// TestRefusalReachesItsClient: a client's kernel takes the answers of a service without
-// backends for what they are, of new connections and of datagrams.
+// TestRefusalReachesItsClient: a client's kernel accepts the answers of a service without backends, to new connections
+// and to datagrams.
 func TestRefusalReachesItsClient(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)

@@ -47,8 +47,8 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 	return d, nil
 }
 
-// onNICs runs a test with a datapath on interfaces of nics. What it has changed of them is taken
-// back when the test has closed it.
+// onNICs runs a test with a datapath on interfaces of nics. Its changes to them are taken back when the test has closed
+// it.
 func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
 	test func(*Datapath) error) {
 	t.Helper()
@@ -98,8 +98,8 @@ func runsCurrent(d *Datapath, names []string, others ...ebpf.ProgramID) error {
 	return nil
 }
 
-// TestRehook moves the programs back and forth. What is remembered and counted stays, the
-// offload of VLAN tags follows, and afterwards nothing is left.
+// TestRehook moves the programs back and forth. Flows and counters stay, the offload of VLAN tags follows, and
+// afterwards nothing is left.
 func TestRehook(t *testing.T) {
 	testenv.Root(t)
 	for _, test := range []struct {
@@ -151,8 +151,8 @@ func TestRehook(t *testing.T) {
 	}
 }
 
-// spoiling makes the next change of hook or interfaces fail; it returns the programs of
-// others, and what mends it.
+// spoiling makes the next change of hook or interfaces fail; it returns the programs of others, and the function that
+// mends it.
 type spoiling func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
 
 // anotherXDP takes the place of XDP on veth1.
@@ -197,8 +197,8 @@ type stuck struct{ attach.Hold }
 
 func (s stuck) Close() error { return errors.Join(errors.New("stuck"), s.Hold.Close()) }
 
-// TestRehookRefused: where the hook cannot change, what was there goes on, on every
-// interface, and a later change can.
+// TestRehookRefused: where the hook cannot change, the present programs go on, on every interface, and a later change
+// can be made.
 func TestRehookRefused(t *testing.T) {
 	testenv.Root(t)
 	onlyFilters := func(lb.Hook, []attach.Port) []attach.Attempt { return []attach.Attempt{{Method: attach.TCFilter}} }

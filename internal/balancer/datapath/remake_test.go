@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// asAnotherBuild rewrites the snapshot of a data plane as a build would have written it to which the
-// maps are laid out differently, and whose outcomes have another order.
+// asAnotherBuild rewrites the snapshot of a data plane as a build with other layouts of maps and another order of
+// outcomes would have written it.
 func asAnotherBuild(d *Datapath, maps []string, reorder func([]string)) error {
 	return rewriteSnapshot(d, func(s *snapshot.Snapshot) {
 		for _, name := range maps {
@@ -62,9 +62,8 @@ func rewriteSnapshot(d *Datapath, change func(*snapshot.Snapshot)) error {
 	return os.WriteFile(path, data, 0o600)
 }
 
-// TestKeptByAnotherBuild takes over what a build has left whose maps are laid out differently: flows stay,
-// counters go by their names and never back, before the programs are exchanged and after, and over the
-// next restart.
+// TestKeptByAnotherBuild takes over the data plane of a build with other layouts of maps: flows stay, counters are
+// carried by their names and never fall, before the programs are exchanged and after, and over the next restart.
 func TestKeptByAnotherBuild(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {
@@ -91,7 +90,7 @@ func TestKeptByAnotherBuild(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		// In the old order: what the other build calls them is their neighbour's name.
+		// In the old order: the other build has them under their neighbour's name.
 		const one, other = objects.XDPOutcomeOUTCOME_DROPPED_MALFORMED, objects.XDPOutcomeOUTCOME_DROPPED_FRAGMENT
 		count := func(m *ebpf.Map, o objects.XDPOutcome, n uint64) {
 			t.Helper()
@@ -174,9 +173,8 @@ func pinInPlaceOf(d *Datapath, name string, spec *ebpf.MapSpec) (*ebpf.Map, erro
 	return m, nil
 }
 
-// TestKeptCountersOfAnotherLayout takes over counters of backends, and destinations that stay untranslated,
-// that another build has laid out differently: both stay, before the programs are exchanged, after, and
-// over a kill right after that.
+// TestKeptCountersOfAnotherLayout takes over counters of backends, and destinations that stay untranslated, in another
+// build's layout: both stay, before the programs are exchanged, after, and over a kill right after that.
 func TestKeptCountersOfAnotherLayout(t *testing.T) {
 	testenv.Root(t)
 	testenv.In(t, nics(t), func() error {

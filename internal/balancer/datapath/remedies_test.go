@@ -11,7 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestEveryLossHasARemedy: what cures it is known of each way in which packets are lost or refused.
+// TestEveryLossHasARemedy: there is a remedy for each outcome in which packets are lost or refused.
 func TestEveryLossHasARemedy(t *testing.T) {
 	names, err := sharedmaps.OutcomeNames()
 	if err != nil {

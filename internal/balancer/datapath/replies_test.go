@@ -21,7 +21,7 @@ type talk struct {
 	client  netip.Addr
 }
 
-// newTalk begins one on a rig, with that many backends. What was before is over.
+// newTalk begins one on a rig, with that many backends, and forgets earlier flows.
 func newTalk(t *testing.T, r *rig, vip netip.Addr, protocol lb.Protocol, backends int) *talk {
 	t.Helper()
 	s := modeService(vip, portNAT, protocol, lb.RoundRobin)
@@ -59,8 +59,8 @@ func (k *talk) ofVerdict(v verdict) (its, other lb.Backend) {
 	return k.service.Backends[i], k.service.Backends[(i+1)%len(k.service.Backends)]
 }
 
-// TestPacketsOfNoFlow: where a service of mode NAT remembers every flow, what comes from a
-// backend's port is a reply where it is part of a flow, and stays as it is elsewhere.
+// TestPacketsOfNoFlow: where a service of mode NAT tracks every flow, a packet from a backend's port is a reply where
+// it is part of a flow, and stays as it is elsewhere.
 func TestPacketsOfNoFlow(t *testing.T) {
 	tests := map[string]struct {
 		protocol lb.Protocol

@@ -26,9 +26,9 @@ func forget(tb testing.TB, client netip.Addr) {
 	}
 }
 
-// TestReplyHops: where replies go is noted, a client or the router to it, for as long as replies go there. A neighbour
-// whose MAC address the kernel does not know is noted only where it was known before, and a mere question notes
-// nothing.
+// TestReplyHops: the next hop of replies is noted, a client or the router to it, for as long as replies go there. A
+// neighbour whose MAC address the kernel does not know is noted only where it was known before, and a mere question
+// notes nothing.
 func TestReplyHops(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)

@@ -36,7 +36,7 @@ func refusing(tb testing.TB, d *Datapath, services ...lb.RoutedService) {
 	}
 }
 
-// resetOf makes the answer to a SYN of what gopacket reads in it.
+// resetOf makes the answer to a SYN from the fields that gopacket reads.
 func resetOf(tb testing.TB, frame []byte) []byte {
 	tb.Helper()
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.Default)
@@ -76,8 +76,8 @@ func resetOf(tb testing.TB, frame []byte) []byte {
 	return buffer.Bytes()[:length]
 }
 
-// TestReset: each shape of SYN is answered as RFC 9293 says, byte for byte, by a frame that
-// is not longer; what is no SYN, or has no host to answer, is not.
+// TestReset: each shape of SYN is answered by RFC 9293, byte for byte, by a frame that is not longer; packets that are
+// no SYN, or come from no host, are not.
 func TestReset(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		enterGround(t)
@@ -145,8 +145,8 @@ func TestReset(t *testing.T) {
 	})
 }
 
-// TestResetReachesItsClient: a client's kernel takes the reset for what it is. Its SYN
-// comes with a checksum that the device is yet to fill in, and with one that is right.
+// TestResetReachesItsClient: a client's kernel accepts the reset. Its SYN comes with a checksum that the device is yet
+// to fill in, and with one that is right.
 func TestResetReachesItsClient(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		balancer, client := testenv.Namespace(t), testenv.Namespace(t)
@@ -183,7 +183,7 @@ func TestResetReachesItsClient(t *testing.T) {
 	})
 }
 
-// resident makes a client of this namespace know where the VIPs are, and take XDP frames.
+// resident gives a client of this namespace neighbour entries for the VIPs, and lets it take XDP frames.
 func resident(t *testing.T, name string, mac net.HardwareAddr) error {
 	// A veth takes XDP frames only if it runs a program itself.
 	l, err := occupy(name)
@@ -202,8 +202,7 @@ func resident(t *testing.T, name string, mac net.HardwareAddr) error {
 	return err
 }
 
-// checksumOffload says whether a device of this namespace fills in the checksums of what
-// it sends.
+// checksumOffload says whether a device of this namespace completes the checksums of outgoing packets.
 func checksumOffload(name string, on bool) error {
 	handle, err := ethtool.NewEthtool()
 	if err != nil {

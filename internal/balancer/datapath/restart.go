@@ -58,8 +58,8 @@ func (d *Datapath) Leave() error {
 	})
 }
 
-// cure is the remedy at the end of an error about a data plane that was found and cannot be used.
-const cure = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
+// remedy ends errors about a data plane that was found and cannot be used.
+const remedy = "the data plane that is attached goes on as it is: start the jeoul that it is of, or take it away with `jeoul detach`, with which its connections end"
 
 // takeOver looks for a data plane that was kept, and takes it over. One whose interfaces are gone it removes.
 func (d *Datapath) takeOver() error {
@@ -89,7 +89,7 @@ func (d *Datapath) takeOver() error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("taking over the data plane that is kept in %s: %w: %s", k.Store.Dir(), err, cure)
+		return fmt.Errorf("taking over the data plane that is kept in %s: %w: %s", k.Store.Dir(), err, remedy)
 	}
 	return nil
 }

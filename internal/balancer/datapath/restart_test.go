@@ -19,10 +19,10 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// BenchmarkAdoption measures how long it takes until a process serves with a data plane that another one has
-// left: to find it (found-ms), and with the first change (apply-ms), in which its programs take the place of
-// those that forward until then; cpu-ms is what the process uses of the processors for both. With flows, they are in
-// the tables of the same build, or of one that lays them out differently.
+// BenchmarkAdoption measures how long it takes until a process serves with a data plane that another one has left: to
+// find it (found-ms), and with the first change (apply-ms), in which its programs take the place of those that forward
+// until then; cpu-ms is what the process uses of the processors for both. With flows, they are in tables of this
+// build's layout, or of another.
 func BenchmarkAdoption(b *testing.B) {
 	testenv.Root(b)
 	for _, c := range []struct {

@@ -212,7 +212,7 @@ func TestReturnsOfFullNAT(t *testing.T) {
 						reply.payload, reply.df = test.payload, test.df
 						want := test.want[family]
 						if want == notForwarded {
-							// Of full NAT it is known whose reply it is.
+							// By full NAT, a reply's flow is known.
 							want = "passed_to_route"
 						}
 						for _, frame := range [][]byte{reply.build(t), tagged(reply.build(t), 0x8100)} {
@@ -225,8 +225,8 @@ func TestReturnsOfFullNAT(t *testing.T) {
 	})
 }
 
-// TestFullNATClientOfPortZero: a client of UDP that wants no answer may send from port 0 (RFC
-// 768); what is sent back to it bears that, and not the pool's.
+// TestFullNATClientOfPortZero: a client of UDP that wants no answer may send from port 0 (RFC 768); replies go to that
+// port, and not to the pool's.
 func TestFullNATClientOfPortZero(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
@@ -261,7 +261,7 @@ func TestFullNATFlows(t *testing.T) {
 			}
 			expect(t, f.answer(t, "SA"), "returned")
 
-			// After FIN from both sides, what is late still goes through.
+			// After FIN from both sides, late packets still go through.
 			f.send(t, "FA")
 			expect(t, f.answer(t, "FA"), "returned")
 			expect(t, f.send(t, "A"), "forwarded")
@@ -292,8 +292,8 @@ func TestFullNATFlows(t *testing.T) {
 	})
 }
 
-// TestMalformedRepliesLeaveNoTrace cuts a reply that says RST: what is dropped
-// for its length does not close the flow.
+// TestMalformedRepliesLeaveNoTrace cuts a reply with the flag RST: a packet that is dropped for its length does not
+// close the flow.
 func TestMalformedRepliesLeaveNoTrace(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -456,8 +456,8 @@ func expectKnown(t *testing.T, r *rig) {
 	}
 }
 
-// TestFullNATTakesOver: a port is taken from whom nothing was heard of for longest, and with
-// it what is sent there.
+// TestFullNATTakesOver: a port is taken from the flow that was silent for longest, and packets to the port are the new
+// flow's.
 func TestFullNATTakesOver(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)
@@ -613,8 +613,8 @@ func (f *flow) end(t *testing.T, how string) {
 	}
 }
 
-// TestFullNATPrefersPortsWithoutTimeWait: of the flows that are over, those go first of which
-// the backend holds nothing, however young.
+// TestFullNATPrefersPortsWithoutTimeWait: of the flows that are over, those without a connection in the backend's
+// TIME-WAIT go first, however young.
 func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		s := modeService(vip4, portFullNAT, lb.TCP, lb.Maglev)

@@ -35,7 +35,7 @@ type rig struct {
 	hook     lb.Hook
 	datapath *Datapath
 	model    *model
-	// context makes what the program is told beside the frame; nil is nothing.
+	// context makes the program's context beside the frame; nil: the kernel's default.
 	context func(length int) []byte
 	// want has the counters' expected values; last has their previous ones.
 	want, last lb.Counters
@@ -88,7 +88,7 @@ func rigOf(tb testing.TB, d *Datapath, options Options, state lb.State) *rig {
 	return r
 }
 
-// bring gives program and model a configuration.
+// bring applies a configuration to program and model.
 func (r *rig) bring(tb testing.TB, state lb.State) {
 	tb.Helper()
 	if err := r.datapath.Apply(state); err != nil {
@@ -109,8 +109,8 @@ func freshRig(t *testing.T, hook lb.Hook) *rig {
 	return newRig(t, hook, allModes())
 }
 
-// commonRigs are those with the state of allModes, by hook: the kernel takes its
-// time to verify a program, and most tests do not mind what others have sent.
+// commonRigs are those with the state of allModes, by hook: the kernel takes its time to verify a program, and most
+// tests do not mind other tests' packets.
 var commonRigs = map[lb.Hook]*rig{}
 
 // commonRig returns the rig that tests share, one after the other.
@@ -140,7 +140,7 @@ func (r *rig) counters(tb testing.TB) lb.Counters {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	// What is remembered is compared by itself.
+	// Flows are compared by themselves.
 	counters.Flows, counters.Services = lb.FlowCounts{}, nil
 	for key, count := range counters.Backends {
 		count.Active, count.Flows, count.PortsHeld = 0, 0, 0
@@ -149,8 +149,8 @@ func (r *rig) counters(tb testing.TB) lb.Counters {
 	return counters
 }
 
-// apply changes the configuration of the program and of the model. What backends
-// counted that stay, and what outcomes counted, must stay too.
+// apply changes the configuration of the program and of the model. The counters of backends that stay, and of outcomes,
+// must stay too.
 func (r *rig) apply(tb testing.TB, state lb.State) {
 	tb.Helper()
 	r.bring(tb, state)
@@ -204,8 +204,7 @@ func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
 	return v
 }
 
-// feed runs a frame through the program and the model and says in what they
-// differ; the counters are left to settle.
+// feed runs a frame through the program and the model and returns their difference; the counters are left to settle.
 func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	tb.Helper()
 	if r.model.stale {
@@ -243,8 +242,7 @@ func (r *rig) forgetWays(tb testing.TB) {
 	}
 }
 
-// run runs a frame through the program. What comes out is overwritten by the
-// next.
+// run runs a frame through the program. The frame that it returns is overwritten by the next run.
 func (r *rig) run(tb testing.TB, frame []byte) (action uint32, out []byte) {
 	tb.Helper()
 	options := ebpf.RunOptions{Data: frame, DataOut: r.out, Repeat: 1}
@@ -258,7 +256,7 @@ func (r *rig) run(tb testing.TB, frame []byte) (action uint32, out []byte) {
 	return action, options.DataOut
 }
 
-// compare says in what the program differs from the verdict.
+// compare returns the difference between the program's result and the verdict.
 func (r *rig) compare(want verdict, action uint32, out []byte) string {
 	var problem strings.Builder
 	if wanted := r.action(want); action != wanted {
@@ -309,8 +307,7 @@ func (r *rig) action(v verdict) uint32 {
 	return a.drop
 }
 
-// settle reads the counters and says in what they differ from those that the
-// verdicts add up to.
+// settle reads the counters and returns their difference from the sum of the verdicts.
 func (r *rig) settle(tb testing.TB) string {
 	tb.Helper()
 	r.last = r.counters(tb)
@@ -399,10 +396,10 @@ func bothHooks(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	}
 }
 
-// oneHook runs a test in one of the hooks, which follows from the test's name, and in both in `make test-hooks`.
-// The kernel verifies a program for some half a second, so that both would double the time of the package. What
-// differs between the hooks is how a packet is parsed, rewritten and sent: the tests of bothHooks show that,
-// and random packets in both are compared with the model.
+// oneHook runs a test in one of the hooks, which follows from the test's name, and in both in `make test-hooks`. The
+// kernel verifies a program for some half a second, so that both would double the time of the package. The hooks differ
+// in parsing, rewriting and sending: the tests of bothHooks cover that, and random packets in both are compared with
+// the model.
 func oneHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Helper()
 	if testenv.InTarget(testenv.HooksTarget) {
@@ -413,8 +410,8 @@ func oneHook(t *testing.T, test func(t *testing.T, hook lb.Hook)) {
 	t.Run(string(hook), func(t *testing.T) { test(t, hook) })
 }
 
-// feedRandom feeds a generator's packets in twelve parts of 500, with what changes before each packet
-// set by its part. It returns how packets ended, by whether something was so at the time.
+// feedRandom feeds a generator's packets in twelve parts of 500; a function sets up each part, and another is asked a
+// condition at each packet. It returns the outcomes, by the condition at the time.
 func (r *rig) feedRandom(t *testing.T, hook lb.Hook, g *generator, set func(part int),
 	is func() bool) map[bool]map[string]int {
 	t.Helper()

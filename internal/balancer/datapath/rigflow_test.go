@@ -20,7 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// What program and model remember, side by side.
+// The entries of program and model, side by side.
 
 // testTimeouts differ, so that each is told from the others.
 var testTimeouts = lb.Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, Established: 30 * time.Minute,
@@ -43,8 +43,7 @@ func (r *rig) pass(tb testing.TB, d time.Duration) {
 	r.datapath.endTransitions(r.model.now, r.datapath.janitor.FlowsOf())
 }
 
-// compareTouched compares the buckets that the model has changed, and what its
-// services and backends bear.
+// compareTouched compares the buckets that the model has changed, and the loads of its services and backends.
 func (r *rig) compareTouched(tb testing.TB) string {
 	tb.Helper()
 	var problem strings.Builder
@@ -58,7 +57,7 @@ func (r *rig) compareTouched(tb testing.TB) string {
 	return problem.String()
 }
 
-// compareAll compares all that is remembered.
+// compareAll compares all entries.
 func (r *rig) compareAll(tb testing.TB) string {
 	tb.Helper()
 	var problem strings.Builder
@@ -86,7 +85,7 @@ func (r *rig) compareAll(tb testing.TB) string {
 
 var tableNames = []string{"flows", "newcomers"}
 
-// compareBucket says in what a bucket differs from the model's.
+// compareBucket returns the difference between a bucket and the model's.
 func (r *rig) compareBucket(table int, number uint32, got *objects.XDPFlowBucket, want *modelBucket) string {
 	if got.Tags == [2]uint64{} && got.Elsewhere == want.elsewhere && want.places == (modelBucket{}).places {
 		return "" // as most are
@@ -232,7 +231,7 @@ func (m *model) nameOf(e *remembered) string {
 	return "of a service that has left"
 }
 
-// compareTurn says in what the program's memory of a service differs.
+// compareTurn returns the difference in the turn of a service.
 func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	turn := r.turnOf(key)
 	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered ||
@@ -245,7 +244,7 @@ func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 	return ""
 }
 
-// compareTransition says in what differs what is known of a change that is under way.
+// compareTransition returns the difference in the state of a transition.
 func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
 	view := &r.datapath.register.ByKey[key].View
 	if (view.Base != nil) != (at.base != nil) || at.base != nil && !view.Until.Equal(at.until) {
@@ -263,7 +262,7 @@ func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
 	return ""
 }
 
-// compareLoad says in what the program's memory of a backend differs.
+// compareLoad returns the difference in the load of a backend.
 func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
 	load := r.loadOf(key)
 	if load.Active != want.active || (load.Full != 0) != want.full || uint64(load.Penalty) != want.penalty {
@@ -277,7 +276,7 @@ func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
 // dueOf is when the service's next connection is due.
 func (r *rig) dueOf(key lb.ServiceKey) uint64 { return r.turnOf(key).Due }
 
-// insight lets the model see what follows from no rule.
+// insight gives the model the values that follow from no rule.
 func (r *rig) insight() insight {
 	return insight{
 		secret:       r.datapath.secret,
@@ -295,7 +294,7 @@ func (r *rig) marks(key lb.ServiceKey, hash uint32) bool {
 	return !moved.Empty() && moved.Has(int(scale(hash, int(moved.Size))))
 }
 
-// sequenceOf is the order of wrr that the program goes by.
+// sequenceOf is the program's sequence of wrr.
 func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 	record := r.datapath.register.ByKey[key]
 	s := &record.Service
@@ -306,7 +305,7 @@ func (r *rig) sequenceOf(key lb.ServiceKey) (sequence []int) {
 	return sequence
 }
 
-// turnOf and loadOf read what schedulers and limits go by.
+// turnOf and loadOf read the state of schedulers and limits.
 func (r *rig) turnOf(key lb.ServiceKey) objects.XDPTurn {
 	row := r.datapath.shared.Turn(r.datapath.register.Places.Services[key])
 	return *(*objects.XDPTurn)(unsafe.Pointer(unsafe.SliceData(row)))

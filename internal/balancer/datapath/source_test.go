@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// meeting is where services can meet: they have a VIP and backends of one family.
+// meeting is the key by which services can share clients' hosts: the VIP, and the family of the backends.
 type meeting struct {
 	vip netip.Addr
 	six bool

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 )
 
-// Older kernels round each function's frame up to 32 bytes, and newer ones to 16
-// (check_max_stack_depth in kernel/bpf/verifier.c): what fits here need not fit there.
+// Older kernels round each function's frame up to 32 bytes, and newer ones to 16 (check_max_stack_depth in
+// kernel/bpf/verifier.c): a program that fits here need not fit there.
 const (
 	oldestRounding = 32
 	mostStack      = 512
@@ -90,7 +90,7 @@ func isFunction(program asm.Instructions, name string) bool {
 	return false
 }
 
-// deepest is the most that a function and those that it calls need, and by which way.
+// deepest is the largest stack of a function with those that it calls, and the chain of calls.
 func deepest(frames map[string]*frame, name string) (depth int, way []string) {
 	f := frames[name]
 	for called := range f.calls {

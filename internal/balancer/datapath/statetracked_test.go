@@ -9,7 +9,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// The configurations of services that remember.
+// The configurations of services that track flows.
 
 // firstTracked is the port of the first of trackedServices.
 const firstTracked = 5001

@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// story is a service to which things happen, one after the other. Each packet is
-// checked against the model: verdict, bytes, counters, and all that is remembered.
+// story is a service to which things happen, one after the other. Each packet is checked against the model: verdict,
+// bytes, counters, and all entries.
 type story struct {
 	t *testing.T
 	r *rig
@@ -90,9 +90,8 @@ func storyPool(s lb.RoutedService) (pool lb.Pool) {
 	return pool
 }
 
-// send has the client send a packet from a port; the flags are those of TCP, and "+" begins
-// another connection: the SYN has a sequence number of its own. What comes after a SYN has
-// the next one.
+// send has the client send a packet from a port; the flags are those of TCP, and "+" begins another connection: the SYN
+// has a sequence number of its own. Packets after a SYN have the next one.
 func (y *story) send(port int, flags string) verdict {
 	y.t.Helper()
 	flags, another := strings.CutSuffix(flags, "+")
@@ -112,7 +111,7 @@ func (y *story) sendAs(port int, flags string, isn uint32) verdict {
 	}
 	v := y.r.check(y.t, p.build(y.t))
 	if y.t.Failed() {
-		y.t.FailNow() // what comes after tells nothing
+		y.t.FailNow() // later packets would prove nothing
 	}
 	return v
 }
@@ -150,8 +149,8 @@ func (y *story) reply(port int, flags string) {
 	}
 }
 
-// play sends what a script says, from a port: TCP flags with spaces between; those after
-// "<" are the backend's, and "-" is a datagram.
+// play sends the packets of a script, from a port: TCP flags with spaces between; those after "<" are the backend's,
+// and "-" is a datagram.
 func (y *story) play(port int, script string) (last verdict) {
 	y.t.Helper()
 	for _, word := range strings.Fields(script) {
@@ -191,7 +190,7 @@ func (y *story) drain(backend int) {
 	y.change(func(s *lb.RoutedService) { s.Backends[backend].Draining = true })
 }
 
-// lose lets the way to a backend be unknown; find makes it known again.
+// lose makes the way to a backend unknown; find makes it known again.
 func (y *story) lose(backend int) {
 	y.t.Helper()
 	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = nil })

@@ -113,8 +113,7 @@ func hiding(t *testing.T, name string) (on []string) {
 	return on
 }
 
-// TestShowTags: XDP has devices leave VLAN tags in the frame for as long as the balancer runs;
-// TC has no need of that.
+// TestShowTags: with XDP, devices leave VLAN tags in the frame for as long as the balancer runs; TC does not need that.
 func TestShowTags(t *testing.T) {
 	testenv.Root(t)
 	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(attach.TagOffloads),
@@ -151,8 +150,8 @@ func TestShowTags(t *testing.T) {
 	}
 }
 
-// TestTagsThatStayHidden: where a device will not leave tags in the frame, XDP is refused, with
-// what to do; where the hook may be chosen, it is TC. Nothing else stays attached.
+// TestTagsThatStayHidden: where a device will not leave tags in the frame, XDP is refused, with the remedy; with hook:
+// auto, it is TC. Nothing else stays attached.
 func TestTagsThatStayHidden(t *testing.T) {
 	testenv.Root(t)
 	refuse := func(name, feature, why string) error {

@@ -11,8 +11,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestTooBig sends packets of sizes around what the way to each backend of each
-// service takes.
+// TestTooBig sends packets of sizes around the largest that fits the way to each backend of each service.
 func TestTooBig(t *testing.T) {
 	eachMode(t, func(t *testing.T, r *rig, s *lb.RoutedService) {
 		base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)

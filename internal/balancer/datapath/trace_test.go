@@ -31,8 +31,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// TestPlainProgramCannotTrace looks for what tracing needs in the program that
-// forwards when no trace runs.
+// TestPlainProgramCannotTrace: the program that forwards when no trace runs has none of the maps that tracing needs.
 func TestPlainProgramCannotTrace(t *testing.T) {
 	for _, kind := range []loader.Kind{loader.XDP, loader.TC} {
 		for name, load := range map[string]func() (*ebpf.CollectionSpec, error){
@@ -61,11 +60,11 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 	}
 }
 
-// TestOnlyTheTracedProgramHasTheRing looks at what the kernel has made of both programs.
+// TestOnlyTheTracedProgramHasTheRing compares the maps of both programs as the kernel has loaded them.
 func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := commonRig(t, hook)
-		e, err := tracing.NewExplainer(r.datapath.questioned())
+		e, err := tracing.NewExplainer(r.datapath.explainInput())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -104,7 +103,7 @@ func mapNames(t *testing.T, info *ebpf.ProgramInfo) (names []string) {
 	return names
 }
 
-// contentsOf returns all that the shared maps hold.
+// contentsOf returns the contents of all shared maps.
 func contentsOf(t *testing.T, s *sharedmaps.Maps) map[string]string {
 	t.Helper()
 	all := map[string]string{}
@@ -129,15 +128,14 @@ func contentsOf(t *testing.T, s *sharedmaps.Maps) map[string]string {
 	return all
 }
 
-// ending is how the program ended a packet, by what it counted.
+// ending is the outcome of a packet, by the program's counters.
 type ending struct {
 	outcome string
 	backend lb.BackendKey
 	out     []byte
 }
 
-// send runs a frame through the program. Whether what that does is right, other
-// tests say.
+// send runs a frame through the program. Other tests check the result.
 func (r *rig) send(t *testing.T, frame []byte) (e ending) {
 	t.Helper()
 	_, out := r.run(t, frame)
@@ -163,7 +161,7 @@ func TestExplainAgrees(t *testing.T) {
 	const packets, contentsEvery = 800, 200
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, allModes())
-		e, err := tracing.NewExplainer(r.datapath.questioned())
+		e, err := tracing.NewExplainer(r.datapath.explainInput())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -208,7 +206,7 @@ func TestExplainAgrees(t *testing.T) {
 	})
 }
 
-// differs says in what a trace differs from what the program did.
+// differs returns the difference between a trace and the program's outcome.
 func differs(e ending, packet *trace.Packet) string {
 	if packet.Outcome != e.outcome {
 		return fmt.Sprintf("the trace says %s, the counters %s", packet.Outcome, e.outcome)
@@ -342,7 +340,7 @@ func startLive(t *testing.T, r *rig, filter trace.Filter) *live {
 	return l
 }
 
-// finish ends the trace and returns what it told.
+// finish ends the trace and returns its packets.
 func (l *live) finish(t *testing.T) (packets []*trace.Packet, lost uint64) {
 	t.Helper()
 	l.end()
@@ -358,7 +356,7 @@ func (l *live) finish(t *testing.T) (packets []*trace.Packet, lost uint64) {
 	return packets, lost
 }
 
-// traces says whether the program that forwards tells of packets.
+// traces says whether the program that forwards is the traced one.
 func (r *rig) traces(t *testing.T) bool {
 	t.Helper()
 	info, err := r.datapath.Program().Info()
@@ -368,8 +366,8 @@ func (r *rig) traces(t *testing.T) bool {
 	return slices.Contains(mapNames(t, info), "trace_noted")
 }
 
-// TestTrace sends random packets while a trace runs and the configuration
-// changes: the program decides and counts as ever, and tells of each.
+// TestTrace sends random packets while a trace runs and the configuration changes: the program decides and counts as
+// ever, and records each.
 func TestTrace(t *testing.T) {
 	const packets = 500
 	oneHook(t, func(t *testing.T, hook lb.Hook) {

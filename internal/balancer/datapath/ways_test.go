@@ -50,8 +50,8 @@ func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 	}
 }
 
-// TestKnownWays: replies go by the way that the kernel gave for those before, but not for
-// longer than a tick of the clock, nor for more of them than so many.
+// TestKnownWays: replies go by the way that the kernel gave for earlier ones, but not for longer than a tick of the
+// clock, nor for more of them than WAY_USES.
 func TestKnownWays(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -85,7 +85,7 @@ func TestKnownWays(t *testing.T) {
 	})
 }
 
-// TestKnownWaysAreAsWide: a packet that is too big for a way that is known is told so.
+// TestKnownWaysAreAsWide: the sender of a packet that is too big for a known way gets an error.
 func TestKnownWaysAreAsWide(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -104,8 +104,7 @@ func TestKnownWaysAreAsWide(t *testing.T) {
 	})
 }
 
-// TestQuestionsKnowNoWays: a question about a packet asks the kernel for the way; it neither
-// uses the ways that are known nor adds to them.
+// TestQuestionsKnowNoWays: a dry run asks the kernel for the way; it neither uses the known ways nor adds to them.
 func TestQuestionsKnowNoWays(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)

@@ -21,13 +21,13 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// wires is a balancer of two interfaces, and what hangs on them.
+// wires is a balancer with two interfaces, and the wires and sockets at their other ends.
 type wires struct {
 	balancer, outside *namespace.Namespace
 	mac               [2]net.HardwareAddr
 	index             [2]int
 	wire              [2]*testenv.Wire
-	// sockets tell of each frame whether it had a tag (PACKET_AUXDATA).
+	// sockets report of each frame whether it had a tag (PACKET_AUXDATA).
 	sockets [2]int
 }
 
@@ -133,8 +133,8 @@ func TestFramesLeaveByTheirPath(t *testing.T) {
 	})
 }
 
-// TestRepliesLeaveByTheirWay: a reply of NAT goes where the kernel's routes lead, the first
-// one and those that take the way that is known by then; a tag stays behind.
+// TestRepliesLeaveByTheirWay: a reply of NAT goes where the kernel's routes lead, the first one and those that take the
+// way that is known by then; its VLAN tag is removed.
 func TestRepliesLeaveByTheirWay(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
 		w := newWires(t)
@@ -215,7 +215,7 @@ func (w *wires) ready(t *testing.T, wire, timeout int) bool {
 	}
 }
 
-// drain throws away what came: a socket whose buffer is full takes no more.
+// drain discards received frames: a socket whose buffer is full takes no more.
 func (w *wires) drain(t *testing.T, wire int) {
 	t.Helper()
 	for w.ready(t, wire, 100) {

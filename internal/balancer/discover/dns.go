@@ -40,7 +40,7 @@ const (
 	resolvConf  = "/etc/resolv.conf"
 )
 
-// errNoServers is for a host whose resolver is not configured.
+// errNoServers is the error of a host whose resolver is not configured.
 var errNoServers = errors.New("no name server is configured")
 
 // name follows a name of the DNS.

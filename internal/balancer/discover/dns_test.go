@@ -24,7 +24,7 @@ import (
 // zone answers for name servers.
 type zone struct {
 	mu sync.Mutex
-	// records are by their name and type, as in "web. A"; a name without any does not exist.
+	// records are the zone's records, by name and type, as in "web. A"; a name without any does not exist.
 	records map[string][]string
 	// fails says why a server does not answer, and small that answers over UDP are cut off.
 	fails map[string]error

@@ -36,8 +36,8 @@ const (
 const (
 	// engineSettle lets events that come in one go be followed by one list.
 	engineSettle = 100 * time.Millisecond
-	// engineList is how often containers are listed though the engine has told nothing: it tells
-	// nothing of networks that come and go under a container, and nothing when it hangs.
+	// engineList is how often containers are listed without an event: there is none of networks that come and go under
+	// a container, and none when the engine hangs.
 	engineList = 30 * time.Second
 	// engineTimeout bounds a list, and the answer to a request for events.
 	engineTimeout = 10 * time.Second
@@ -72,7 +72,7 @@ func engineOf(s lb.Service) containers {
 			MaxIdleConns: 1}}}
 }
 
-// Follow lists the containers whenever the engine tells of an event.
+// Follow lists the containers whenever the engine reports an event.
 func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 	defer c.client.CloseIdleConnections()
 	retry := engineRetry
@@ -98,7 +98,7 @@ func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// No filter by the label: Podman takes one without a value for that of the empty value, and tells nothing.
+	// No filter by the label: Podman takes one without a value for that of the empty value, and reports nothing.
 	body, err := c.get(ctx, "/events", url.Values{"filters": {filters(map[string][]string{"type": {"container"}})}})
 	if err != nil {
 		return err
@@ -266,7 +266,7 @@ func (of *container) name() string {
 	return nameOf(of.ID[:min(len(of.ID), 12)])
 }
 
-// backends returns the container as a backend, of each family one, or says of it why it is none.
+// backends returns the container as a backend, of each family one, or the reason for which it is none.
 func (c containers) backends(of *container) (list []lb.Backend, why string) {
 	b := lb.Backend{Name: of.name(), Weight: 1, NotReady: of.unhealthy()}
 	var err error
@@ -301,7 +301,7 @@ func number(text string, least uint64) (uint16, error) {
 	return uint16(n), err
 }
 
-// unhealthy says of the container why it takes no new flow; "" if it does.
+// unhealthy returns the reason for which the container takes no new flow; "" if it does.
 func (of *container) unhealthy() string {
 	status := of.Status
 	if of.Health != nil {

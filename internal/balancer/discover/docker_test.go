@@ -98,7 +98,7 @@ func (e *engine) notify(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// put changes the containers, and tells of it, as an engine does of each.
+// put changes the containers, with an event, as an engine has one for each.
 func (e *engine) put(list ...map[string]any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -23,8 +23,8 @@ import (
 const (
 	// fileSettle lets several writes of a program in one go be read once.
 	fileSettle = 50 * time.Millisecond
-	// filePoll is how often a file is looked at of which the kernel has told nothing: a network's
-	// file system tells of nothing that others change, and a folder may have to be made first.
+	// filePoll is how often a file is looked at without an event of the kernel: a network file system has none for
+	// changes by other hosts, and a folder may have to be made first.
 	filePoll = 10 * time.Second
 	// fileRetry is when one that could not be read is looked at again.
 	fileRetry = time.Second
@@ -37,7 +37,7 @@ const (
 	maxFile = 8 << 20
 )
 
-// errWriting is for a file that a program has open for writing.
+// errWriting is the error of a file that a program has open for writing.
 var errWriting = errors.New("is open for writing")
 
 // file follows a list of backends that another program writes.
@@ -71,7 +71,7 @@ type reading struct {
 	wait    time.Duration
 }
 
-// again reads the file, and returns after how long it is read again if nothing is told of it.
+// again reads the file, and returns the time after which it is read again if there is no event.
 func (r *reading) again() time.Duration {
 	data, err := r.read()
 	if errors.Is(err, errWriting) {

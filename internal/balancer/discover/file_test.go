@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// follow has a provider tell into a channel until the test ends.
+// follow sends a provider's answers into a channel until the test ends.
 func follow(t *testing.T, p Provider) <-chan Answer {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

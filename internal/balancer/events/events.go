@@ -68,7 +68,7 @@ type Event struct {
 	// Service and Backend are the names of its subject; empty: it is about no single one.
 	Service string `json:"service,omitempty"`
 	Backend string `json:"backend,omitempty"`
-	// By is who asked for it; empty: no client did.
+	// By is the name of the client that asked for it; empty: none did.
 	By string `json:"by,omitempty"`
 	// Message names the occurrence and its cause, in the log's words.
 	Message string `json:"message"`
@@ -82,7 +82,7 @@ type Log struct {
 	// ring has event number n (from 1) at (n-1) modulo its length; last is the number of the latest.
 	ring []Event
 	last uint64
-	// more is closed when there is another event.
+	// more is closed when there is a new event.
 	more chan struct{}
 }
 

@@ -13,7 +13,7 @@ import (
 type About struct {
 	Kind             Kind
 	Service, Backend string
-	// By is who asked.
+	// By is the name of the client that asked.
 	By string
 	// Unlogged: there are so many of these that they are no lines of the log.
 	Unlogged bool

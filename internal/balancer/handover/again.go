@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// askPause is between two times that a peer is asked to tell all again, or to hasten: changes may follow each other,
-// and all are many.
+// askPause is the pause between two requests to a peer to send all flows again, or new ones early: changes may follow
+// each other, and all flows are many.
 const askPause = time.Second
 
 // regain asks peers to send their flows again that were refused here, once a change has ended the reason.

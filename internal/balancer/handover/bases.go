@@ -10,12 +10,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// longer is by how much a base must be to stay longer for peers to be told of that alone.
+// longer is by how much a base must stay longer than peers know for it to be sent for that alone.
 const longer = time.Second
 
-// sendBases tells of those that are new, or others than peers were told of, or go on for longer; of one that was told
-// of, not before pause has passed. A base that a further change has undone is sent, too: flows that began in between
-// are remembered, and are looked up only where the base is known.
+// sendBases sends peers the bases that are new, have changed, or last longer than they know; one that was sent, not
+// again before pause has passed. A base that a further change has undone is sent, too: flows that began in between are
+// remembered, and are looked up only where the base is known.
 func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 	bases, err := e.options.DataPlane.Bases()
 	if err != nil {

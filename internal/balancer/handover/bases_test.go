@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestBasesToldAgain: a peer hears of a base that has changed, also where that was taken back within a second and moves
-// its end by less, and not more often than flows are looked at; not of one that only ages.
+// TestBasesToldAgain: a peer is sent a base that has changed, also where the change was undone within a second and
+// moves its end by less, and not more often than flows are looked at; not of one that only ages.
 func TestBasesToldAgain(t *testing.T) {
 	b := prepare(t, "a", nil)
 	t.Cleanup(func() { b.options.Listener.Close() })

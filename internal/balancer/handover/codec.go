@@ -18,7 +18,7 @@ import (
 var (
 	// ErrDamaged: the bytes read are no message of this version.
 	ErrDamaged = errors.New("the message is damaged")
-	// ErrStranger: who is at the other end has not the members' key.
+	// ErrStranger: the other end does not have the members' key.
 	ErrStranger = errors.New("not a member: it has another key")
 	// ErrVersion: the other end speaks another version.
 	ErrVersion = errors.New("a member of another version of jeoul")
@@ -133,7 +133,7 @@ const (
 	// kindFlows4 and kindFlows6 are flows of one family.
 	kindFlows4
 	kindFlows6
-	// kindWhole: all that there was when the connection was made, or when all is told anew, has been sent.
+	// kindWhole: all flows from when the connection was made, or from when they were sent anew, have been sent.
 	kindWhole
 	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
 	kindTaken

@@ -37,7 +37,7 @@ type DataPlane interface {
 	RetryMissed() (bool, error)
 }
 
-// Group is who the members are.
+// Group lists the members.
 type Group interface {
 	// Peers are the other members that are reached now, each at the address where it takes flows.
 	Peers() []lb.Peer
@@ -66,9 +66,9 @@ type Options struct {
 	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
 	// DefaultEvery and DefaultRound.
 	Every, Round time.Duration
-	// Queue bounds the bytes that wait for a peer; beyond it, the peer is told all anew. 0 means DefaultQueue.
+	// Queue bounds the bytes that wait for a peer; beyond it, the peer is sent all flows anew. 0 means DefaultQueue.
 	Queue int
-	// SnapshotRate bounds the flows a second by which a peer is told all; 0 means DefaultSnapshotRate.
+	// SnapshotRate bounds the flows a second in which a peer is sent all; 0 means DefaultSnapshotRate.
 	SnapshotRate int
 	// JoinTimeout bounds the wait for the flows that peers know already: see Joined. 0 means DefaultJoinTimeout.
 	JoinTimeout time.Duration
@@ -104,7 +104,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Exchange tells peers of flows, and takes theirs.
+// Exchange sends peers flows, and takes theirs.
 type Exchange struct {
 	options Options
 
@@ -118,7 +118,8 @@ type Exchange struct {
 	conns     map[net.Conn]struct{}
 	receivers map[*receiver]struct{}
 	bases     map[lb.ServiceKey]known
-	// progress says that a peer has come, or has told all; joined is closed when there is no more to wait for.
+	// progress says that a peer has come, or has sent all its flows; joined is closed when there is no more to wait
+	// for.
 	progress, joined chan struct{}
 	// flushes are the calls of Flush that wait until peers are sent all flows, and hasten has a value when a peer is to
 	// be sent flows sooner for a while.
@@ -126,7 +127,7 @@ type Exchange struct {
 	requestEarly chan struct{}
 }
 
-// known is a base that peers have been told of, at a time, and until when it was to be.
+// known is a base that peers were sent, with the time of that, and the end that it had then.
 type known struct {
 	lb.Base
 	at, until time.Time
@@ -200,7 +201,7 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 			s.cancel()
 			delete(e.senders, name)
 			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it
-			// tells by the connection that it has, which is forgotten when it ends (hearsNoMore).
+			// sends by the connection that it has, which is forgotten when it ends (peerDisconnected).
 			if h := e.heard[name]; h != nil && !h.Connected {
 				delete(e.heard, name)
 			}
@@ -213,8 +214,8 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 	}
 }
 
-// Joined returns a channel that is closed once each peer that is reached has told all that it knows, and there is one;
-// or when patience is over. Before that, this balancer would break connections of others.
+// Joined returns a channel that is closed once each peer that is reached has sent all flows that it knows, and there is
+// one; or when JoinTimeout is over. Before that, this balancer would break connections of others.
 func (e *Exchange) Joined() <-chan struct{} { return e.joined }
 
 // join waits for it.
@@ -261,7 +262,7 @@ func (e *Exchange) sendChanges(ctx context.Context) {
 		case flush = <-e.flushes:
 			hurry = later(hurry, time.Now().Add(hurried))
 		case <-e.requestEarly:
-			hurry = later(hurry, time.Now().Add(hastened))
+			hurry = later(hurry, time.Now().Add(earlyFor))
 		}
 		now, sendChanges := time.Now(), e.sendOnce
 		hurries := now.Before(hurry)
@@ -289,7 +290,7 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// sendOnce tells of bases first: a flow is taken where its slot is known to have changed hands.
+// sendOnce sends bases first: a flow is taken where its slot is known to have changed hands.
 func (e *Exchange) sendOnce(now time.Time) error {
 	if err := e.sendBases(now, e.options.Round); err != nil {
 		return err
@@ -381,5 +382,5 @@ func (e *Exchange) shake(conn *tls.Conn) (string, error) {
 	return name, err
 }
 
-// shakeTimeout is for how long the other end may say nothing at first.
+// shakeTimeout bounds the TLS handshake and the first message.
 const shakeTimeout = 10 * time.Second

@@ -140,7 +140,7 @@ func (m *memory) lack(lacks bool) {
 	m.lacks = lacks
 }
 
-// group is who the members are, as a test says.
+// group is the list of members, as a test sets it.
 type group struct {
 	mu      sync.Mutex
 	peers   []lb.Peer
@@ -292,7 +292,7 @@ func TestMembersSendEachOther(t *testing.T) {
 		told, _ := a.Status()
 		return len(told) == 2 && told[0].Connected && told[0].Behind == 0 && told[1].Behind == 0
 	})
-	// One that has gone is told nothing, and all when it is back.
+	// One that has gone is sent nothing, and all flows when it is back.
 	b.stop()
 	a.memory.prove(provenFlows(2000, 10)...)
 	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
@@ -357,7 +357,7 @@ func TestRequestEarly(t *testing.T) {
 	}
 	b.memory.prove(provenFlows(100_000, 10)...)
 	if a.memory.knows(100_000, 10) {
-		t.Error("one that was not asked hastens, too")
+		t.Error("one that was not asked sends early, too")
 	}
 	for _, test := range []struct {
 		hurries    bool
@@ -371,8 +371,8 @@ func TestRequestEarly(t *testing.T) {
 	}
 }
 
-// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, tells by the connection that it has, and is
-// seen to.
+// TestPeerThatWasHeldUp: one that was taken for gone, and has not noticed, sends by the connection that it has, and its
+// flows are taken.
 func TestPeerThatWasHeldUp(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	meet(a, b)
@@ -406,7 +406,8 @@ func TestPeerThatIsSlow(t *testing.T) {
 	})
 }
 
-// TestStrangers: who has another key, no TLS, or nothing to say, hears and tells nothing.
+// TestStrangers: a host with another key, without TLS, or that sends nothing, gets no flows, and none of its own are
+// taken.
 func TestStrangers(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.JoinTimeout = 10 * time.Millisecond })
 	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
@@ -483,8 +484,8 @@ func TestMembersThatContradict(t *testing.T) {
 	}
 }
 
-// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is told as soon as it
-// is seen: by its own connection, or as a member; not when the next attempt to connect was due.
+// TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is sent flows as soon
+// as it is seen: by its own connection, or as a member; not when the next attempt to connect was due.
 func TestPeerThatComesBack(t *testing.T) {
 	for name, seen := range map[string]func(a, b *balancer){
 		"by its connection": func(a, b *balancer) { b.group.are(a.peer) },
@@ -520,7 +521,7 @@ func TestPeerThatComesBack(t *testing.T) {
 	}
 }
 
-// TestKeysRotate: two get another key by the steps of members, with flows told all through; connections end when the
+// TestKeysRotate: two get another key by the steps of members, with flows sent all the while; connections end when the
 // key that they were made by is accepted no more, and are made anew.
 func TestKeysRotate(t *testing.T) {
 	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)

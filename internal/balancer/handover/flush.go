@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// hurried is for how long after a Flush all flows are looked at each time, and not a part of them: its caller is
-	// about to have packets go elsewhere, and flows begin until they do.
+	// hurried is the time after a Flush in which all flows are looked at each time, and not a part of them: its caller
+	// is about to have packets go elsewhere, and flows begin until they do.
 	hurried = 2 * time.Second
 	// flushEvery is how often it is looked whether peers have come by.
 	flushEvery = 2 * time.Millisecond
 )
 
-// Flush tells peers at once of all that they are not known to know, and returns when those that are connected have
-// looked at it, or with the context's error. For a while after it peers are told of more at once, too.
+// Flush sends peers at once all flows that they are not known to know, and returns when those that are connected have
+// taken them, or with the context's error. For a while after it peers are sent later ones at once, too.
 func (e *Exchange) Flush(ctx context.Context) error {
 	told := make(chan struct{})
 	select {

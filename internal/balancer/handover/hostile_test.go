@@ -117,8 +117,8 @@ func TestPeerLetGo(t *testing.T) {
 	})
 }
 
-// TestAnotherMembersName: who has the key and the name of a member that is elsewhere is refused, and that member goes
-// on.
+// TestAnotherMembersName: a host with the key and the name of a member that is elsewhere is refused, and that member
+// goes on.
 func TestAnotherMembersName(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
@@ -147,7 +147,7 @@ func TestNamesOfNoMember(t *testing.T) {
 	}
 }
 
-// TestPeerThatStopsReading: it is given up after a while and told all anew, and others are told meanwhile.
+// TestPeerThatStopsReading: it is given up after a while and sent all flows anew, and others are sent theirs meanwhile.
 func TestPeerThatStopsReading(t *testing.T) {
 	a, c := start(t, "a", func(o *Options) { o.stalled = 100 * time.Millisecond; o.Queue = 1 << 20 }),
 		start(t, "c", nil)
@@ -201,7 +201,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 	}
 }
 
-// TestPeerOfAnotherVersion: both sides say so, and are told nothing.
+// TestPeerOfAnotherVersion: both sides report it, and are sent no flows.
 func TestPeerOfAnotherVersion(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
@@ -337,7 +337,7 @@ func (r *relay) pass(n int, record *bytes.Buffer, from io.Reader, to io.Writer) 
 	}
 }
 
-// TestChangedOnTheWay: a byte that was changed ends the connection, and all is told by the next one.
+// TestChangedOnTheWay: a byte that was changed ends the connection, and all flows are sent by the next one.
 func TestChangedOnTheWay(t *testing.T) {
 	t.Parallel()
 	var refused refusals

@@ -24,7 +24,7 @@ import (
 // Heard is the state of the flows that a peer sends to this balancer.
 type Heard struct {
 	Name string
-	// Connected: it tells us now, and Whole: it has told all that there was when it connected.
+	// Connected: it is connected, and sends flows; Whole: it has sent all that it knew when it connected.
 	Connected, Whole bool
 	// Taken flows were new here, Followed were known; Refused are counted by the reason.
 	Taken, Followed uint64

@@ -10,16 +10,16 @@ import "time"
 // changed their routes.
 
 const (
-	// hastened is for how long peers that are asked to send new flows early do so: routers take some seconds to follow
+	// earlyFor is for how long peers send new flows early once they were asked to: routers take some seconds to follow
 	// an announcement.
-	hastened = 10 * time.Second
+	earlyFor = 10 * time.Second
 	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
 	// how often that has the time that a look takes.
 	hurriedEvery = 20 * time.Millisecond
 	hurriedShare = 4
 )
 
-// RequestEarly has peers that tell us tell of flows as soon as they are proven, for a while: packets of theirs are
+// RequestEarly has peers that are connected send flows as soon as they are proven, for a while: packets of theirs are
 // about to come here. It does not wait for that.
 func (e *Exchange) RequestEarly() {
 	e.mu.Lock()

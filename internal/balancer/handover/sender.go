@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// sender tells one peer.
+// sender sends one peer flows.
 type sender struct {
 	exchange *Exchange
 	peer     lb.Peer
@@ -28,7 +28,7 @@ type sender struct {
 	queuedFlows uint64
 	// whole: the peer is to be sent all flows; the queue is not needed.
 	whole bool
-	// telling: it is being told all.
+	// telling: it is being sent all flows.
 	telling bool
 	more    chan struct{}
 	// back has a value when the peer may have come back: the next attempt to connect does not wait.
@@ -39,13 +39,13 @@ type sender struct {
 // Told is the state of the flows that this balancer sends to a peer.
 type Told struct {
 	Peer lb.Peer
-	// Connected: it hears us now.
+	// Connected: this balancer is connected to it.
 	Connected bool
 	// Flows were sent, and Bytes with everything but the headers of TLS and TCP; both are of the present connection.
 	Flows, Bytes uint64
 	// Behind is how many flows wait or were sent and have not been looked at there.
 	Behind uint64
-	// Wholes is how often it was told all, Overflows how often more had to wait than may.
+	// Wholes is how often it was sent all flows, Overflows how often more had to wait than may.
 	Wholes, Overflows uint64
 	// Failed is why there is no connection; nil while there is one.
 	Failed error
@@ -61,7 +61,7 @@ const (
 	writeTimeout = 10 * time.Second
 	// writeAtOnce is how many bytes a peer has that time for.
 	writeAtOnce = 64 << 10
-	// snapshotPlaces are looked at, at a time, while a peer is told all.
+	// snapshotPlaces is how many places are looked at, at a time, while a peer is sent all flows.
 	snapshotPlaces = 16384
 )
 
@@ -70,7 +70,7 @@ func newSender(e *Exchange, peer lb.Peer, cancel context.CancelFunc) *sender {
 		told: Told{Peer: peer}}
 }
 
-// enqueue has messages wait for a peer that is connected: one that is not will be told all.
+// enqueue has messages wait for a peer that is connected: one that is not will be sent all flows.
 func (s *sender) enqueue(messages []byte, flows uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -254,7 +254,7 @@ func (e *Exchange) local() net.Addr {
 	return nil
 }
 
-// hear notes how far the peer has come, and that it is to be told all again, or sooner.
+// hear takes the peer's answers: how far it has come, and that it is to be sent all flows again, or new ones early.
 func (s *sender) hear(conn net.Conn) {
 	for {
 		k, body, err := readMessage(conn)

@@ -18,8 +18,8 @@ const (
 	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait, until its
 	// connection is given up.
 	silentFor = 5 * time.Second
-	// askedAfter is after how long without a word a peer's kernel is asked whether it is there, and askedEvery how
-	// often from then on.
+	// askedAfter is the time of silence after which a peer's kernel is sent keepalive probes, and askedEvery the
+	// interval of these.
 	askedAfter, askedEvery = 2 * time.Second, time.Second
 	// dialTimeout bounds an attempt to connect: meanwhile a SYN is sent two or three times.
 	dialTimeout = 3 * time.Second

@@ -31,7 +31,7 @@ type Starter interface {
 // Endpoint is the destination of a check.
 type Endpoint struct {
 	Via lb.Via
-	// Backend is whose way to take, with lb.ViaVIP.
+	// Backend is the backend whose way to take, with lb.ViaVIP.
 	Backend lb.BackendKey
 	// Address and Port are where the answer must come from: of the VIP, or of the backend.
 	Address netip.Addr
@@ -55,8 +55,8 @@ const (
 // Answer is the answer to a check, judged.
 type Answer struct {
 	Outcome Outcome
-	// Silent says of a failed check that it only waited in vain: a host that was too busy to
-	// hear the answer would have seen the same.
+	// Silent says of a failed check that it only waited in vain: a host that was too busy to read the answer would have
+	// seen the same.
 	Silent bool
 	// Passing says of NoEvidence that a start or an operation brings it, and that it is no trouble.
 	Passing bool

@@ -93,7 +93,7 @@ type clockedWeb struct {
 
 func (w *clockedWeb) ServeHTTP(http.ResponseWriter, *http.Request) { w.asked.Add(1) }
 
-// open has the server listen, at the port of before.
+// open has the server listen, at the former port.
 func (w *clockedWeb) open(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("tcp4", fmt.Sprintf("127.0.0.1:%d", w.port))

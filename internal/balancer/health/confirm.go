@@ -12,8 +12,8 @@ import "time"
 // start). After a shorter absence, as of a restart, nothing was missed, and checks go on as if there had been none.
 
 const (
-	// hurry is from a check's start to the next one's while a verdict is confirmed, and the answers do not bear it out
-	// yet.
+	// hurry is the time from a check's start to the next one's while a verdict is confirmed, and the answers do not
+	// bear it out yet.
 	hurry = 200 * time.Millisecond
 	// firstWithin is the time over which the first checks of the verdicts to confirm are spread, the interval at most.
 	firstWithin = time.Second

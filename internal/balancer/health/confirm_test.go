@@ -45,7 +45,7 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 	return e
 }
 
-// confirmed is by when a verdict is confirmed: the first check, and two more.
+// confirmed is the time by which a verdict is confirmed: the first check, and two more.
 const confirmed = firstWithin + 2*hurry + 10*time.Millisecond
 
 // TestConfirms: where no process asked for longer than the interval, a backend's change of state is found soon after
@@ -76,8 +76,8 @@ func TestConfirms(t *testing.T) {
 				saved := leftBy(t, old, w)
 				f.says(backend(1), c.after)
 				e := following(t, f, saved, c.absent, w)
-				if v, _ := e.Verdict(w.Backend); v.Former != (c.absent > tenSeconds().Interval) {
-					t.Errorf("the verdict is that of the process before: %v", v.Former)
+				if v, _ := e.Verdict(w.Backend); v.Unconfirmed != (c.absent > tenSeconds().Interval) {
+					t.Errorf("the verdict is that of the process before: %v", v.Unconfirmed)
 				}
 				if c.then != nil {
 					for range 1000 {
@@ -92,7 +92,7 @@ func TestConfirms(t *testing.T) {
 				time.Sleep(confirmed)
 				synctest.Wait()
 				v, _ := e.Verdict(w.Backend)
-				if v.State != c.state || v.Former {
+				if v.State != c.state || v.Unconfirmed {
 					t.Errorf("after %v: %+v, want %s", confirmed, v, c.state)
 				}
 				if n := len(f.asked[backend(1)]); c.asked >= 0 && n != c.asked {
@@ -128,7 +128,7 @@ func TestConfirmsInTheEnd(t *testing.T) {
 		e := following(t, f, between.Save(), 0, w)
 		time.Sleep(30 * time.Second)
 		synctest.Wait()
-		if v, _ := e.Verdict(w.Backend); v.State != Healthy || !v.Former {
+		if v, _ := e.Verdict(w.Backend); v.State != Healthy || !v.Unconfirmed {
 			t.Errorf("without an answer that tells: %+v", v)
 		}
 		if n, most := len(f.all), int(w.Checks[0].Rise+w.Checks[0].Fall)+spareHurries+4; n < 5 || n > most {
@@ -156,7 +156,7 @@ func TestManyConfirm(t *testing.T) {
 		time.Sleep(3 * time.Second)
 		synctest.Wait()
 		for _, w := range wanted {
-			if v, _ := e.Verdict(w.Backend); v.State != Failing || v.Former {
+			if v, _ := e.Verdict(w.Backend); v.State != Failing || v.Unconfirmed {
 				t.Fatalf("%s after 3 s: %+v", w.Backend.Address, v)
 			}
 		}

@@ -157,8 +157,8 @@ type stand struct {
 	port             uint16
 	// file is the destination of measurements.
 	file io.Writer
-	// With a link between the two, whose end is the device, the meter tells the work of the kernel for the
-	// packets that arrive at each end. Without, all of it is the process's.
+	// With a link between the two, whose end is the device, the meter measures the work of the kernel for the packets
+	// that arrive at each end. Without, all of it is the process's.
 	meter  *softirq.Meter
 	device softirq.Device
 }
@@ -286,7 +286,7 @@ func describe(t *testing.T, file io.Writer, haproxy, keepalived string) {
 		versions, load)
 }
 
-// firstLine is the first line that a program says of its version.
+// firstLine is the first line of a program's output of its version.
 func firstLine(t *testing.T, program, flag string) string {
 	t.Helper()
 	text, err := exec.Command(program, flag).CombinedOutput()

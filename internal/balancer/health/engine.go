@@ -19,8 +19,8 @@ import (
 type Options struct {
 	// Checker asks. It must not be nil.
 	Checker Checker
-	// Log is told of this host's own trouble, and of when it is over; nil: slog.Default. Changes of backends are logged
-	// by the caller, who knows the services' names: see Changed.
+	// Log gets this host's own trouble, and its end; nil: slog.Default. Changes of backends are logged by the caller,
+	// who knows the services' names: see Changed.
 	Log *slog.Logger
 	// Running is how many checks may run at a time; 0: half as many as the process may have open
 	// files, and at most 16,384.

@@ -8,7 +8,7 @@ type machine struct {
 	passed, failed uint32
 }
 
-// note counts an answer, and says whether the state is another for it.
+// note counts an answer, and says whether it has changed the state.
 func (m *machine) note(passed, final bool, rise, fall uint32) bool {
 	before := m.state
 	if passed {

@@ -23,7 +23,7 @@ type memory struct {
 	Reason string    `json:"reason,omitempty"`
 	Weight uint16    `json:"weight"`
 	Drain  bool      `json:"drain,omitempty"`
-	// Unasked is for how long it was not asked, where no answer has come since that tells.
+	// Unasked is for how long it was not asked, where no conclusive answer has come since.
 	Unasked time.Duration `json:"unasked_ns,omitempty"`
 }
 

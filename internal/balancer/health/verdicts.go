@@ -23,7 +23,7 @@ type watch struct {
 	since  time.Time
 	weight uint16
 	drain  bool
-	// unconfirmed: see Verdict.Former.
+	// unconfirmed: see Verdict.Unconfirmed.
 	unconfirmed bool
 	// previous is the reason for the state when Watch asked for other checks: it stands for as long
 	// as the state does and none of these gives it one.
@@ -78,9 +78,9 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	return e.verdict(w), true
 }
 
-// judge makes the backend's verdict of its targets' states, and signals if it is another. Targets that are new, for the
-// configuration has another check, overturn no verdict before they have answers enough for one: a dead backend would
-// get traffic by a reload. e.mu is held.
+// judge makes the backend's verdict of its targets' states, and signals if it has changed. Targets that are new, for
+// the configuration has another check, overturn no verdict before they have answers enough for one: a dead backend
+// would get traffic by a reload. e.mu is held.
 func (e *Engine) judge(w *watch) {
 	state, weight, drain := w.combine()
 	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })
@@ -123,7 +123,7 @@ func (w *watch) combine() (state State, weight uint16, drain bool) {
 }
 
 func (e *Engine) verdict(w *watch) Verdict {
-	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Former: w.unconfirmed,
+	v := Verdict{State: w.state, Since: w.since, Weight: w.weight, Drain: w.drain, Unconfirmed: w.unconfirmed,
 		Checks: make([]Result, len(w.targets))}
 	for i, t := range w.targets {
 		v.Checks[i] = e.result(t)

@@ -54,8 +54,8 @@ func wrongs(e *Engine, wanted []Wanted) (all []string) {
 	return all
 }
 
-// TestWatchChanges tells an engine that runs of one random configuration after the other, larger
-// than a batch, with backends that services share.
+// TestWatchChanges gives a running engine one random configuration after the other, larger than a batch, with backends
+// that services share.
 func TestWatchChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := newFake()

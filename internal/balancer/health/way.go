@@ -18,8 +18,8 @@ var (
 	// ErrNoWay says that a check could not be sent, and that this is not the backend's doing. It is
 	// no evidence against the backend.
 	ErrNoWay = errors.New("there is no way to the backend")
-	// ErrForNow is ErrNoWay as each start brings it, while the way is being made, or an operation that takes
-	// the backend out: no trouble to be told of.
+	// ErrForNow is ErrNoWay as each start brings it, while the way is being made, or an operation that takes the
+	// backend out: no trouble to report.
 	ErrForNow = fmt.Errorf("%w for now", ErrNoWay)
 )
 

@@ -46,7 +46,7 @@ func (s *Speaker) UnmarshalText(text []byte) error {
 // On says whether VIPs are announced at all.
 func (b BGP) On() bool { return b.ASN != 0 || b.Speaker == SpeakerLocal }
 
-// BGPPeer is a router that is told of the VIPs.
+// BGPPeer is a router that VIPs are announced to.
 type BGPPeer struct {
 	// Address is the router's, without a zone; Interface is the link of one that is link-local, or of a
 	// peer that is reached by that interface only.
@@ -64,7 +64,7 @@ type BGPPeer struct {
 	Multihop uint8 `json:"multihop,omitempty"`
 	// BFD is how the way to the router is watched.
 	BFD BFD `json:"bfd,omitzero"`
-	// HoldTime is after how long a silence the session ends.
+	// HoldTime is the time of silence after which the session ends.
 	HoldTime time.Duration `json:"hold_time"`
 	// LocalAddress is the source address of the session; invalid: the one by the routing table.
 	LocalAddress netip.Addr `json:"local_address,omitzero"`
@@ -81,7 +81,7 @@ type BGPPeer struct {
 	// NextHops are where the router sends packets, at most one for each family; none: the session's own
 	// address.
 	NextHops []netip.Addr `json:"next_hops,omitempty"`
-	// AddPath tells routes with a path identifier, to routers that take them (RFC 7911).
+	// AddPath sends routes with a path identifier, to routers that take them (RFC 7911).
 	AddPath bool `json:"add_path,omitempty"`
 }
 
@@ -105,7 +105,7 @@ func (p BGPPeer) Zoned() netip.Addr {
 	return p.Address
 }
 
-// Announces are the families that the peer is told of.
+// Announces returns the families that are announced to the peer.
 func (p BGPPeer) Announces() []Family {
 	if len(p.Families) > 0 {
 		return p.Families

@@ -127,7 +127,7 @@ type Check struct {
 	Timeout time.Duration `json:"timeout_ns"`
 	// Delay is how long a backend that is new is not asked.
 	Delay time.Duration `json:"delay_ns,omitempty"`
-	// Jitter is by how much of the interval the start of a check varies, in per cent.
+	// Jitter is the share of the interval by which the start of a check varies, in per cent.
 	Jitter uint8 `json:"jitter,omitempty"`
 	// Rise is how many passed checks in a row make a backend healthy, and Fall how many failed
 	// ones in a row make it unhealthy.

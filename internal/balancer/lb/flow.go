@@ -43,14 +43,14 @@ var FlowStates = []FlowState{FlowOpening, FlowSeen, FlowFirst, FlowEstablished, 
 // Flow is a flow that the data plane remembers.
 type Flow struct {
 	Backend BackendKey
-	// Client is who has begun it.
+	// Client is the address and port of the host that began it.
 	Client netip.AddrPort
 	// Source is the address and port from which full NAT sends its packets; zero in other modes.
 	Source netip.AddrPort
 	State  FlowState
 	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool
-	// Silent is for how long no packet of it was seen, give or take a second.
+	// Silent is the time since its last packet, give or take a second.
 	Silent time.Duration
 	// SYN is the sequence number of the last SYN that its backend was sent (RFC 9293, section 3.4.1); 0
 	// where none was, and in full NAT.

@@ -9,7 +9,7 @@ import (
 
 // MembersConfig is how balancers that share VIPs know of each other.
 type MembersConfig struct {
-	// Listen is where this balancer hears the others, by UDP and TCP; invalid: it has none.
+	// Listen is the address on which this balancer listens to the others, by UDP and TCP; invalid: it has no members.
 	Listen netip.AddrPort
 	// Peers are the addresses of the others, which listen on the same port. This one's may be among them.
 	Peers []netip.Addr
@@ -43,7 +43,7 @@ type Taker struct {
 	Weight   uint32
 }
 
-// MaxTakers is up to how many backends of a service are compared one by one.
+// MaxTakers is the number of backends of a service up to which they are compared one by one.
 const MaxTakers = 64
 
 // Peer is another member that is reached now.

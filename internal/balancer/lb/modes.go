@@ -98,7 +98,7 @@ func (m Mode) Proxied() bool { return m.properties().proxied }
 // Tunnels says whether packets travel inside others, whatever the families.
 func (m Mode) Tunnels() bool { return m.properties().tunnels }
 
-// Marks says whether packets tell the backend by a mark, the DSCP field, which VIP they were sent to.
+// Marks says whether packets show the backend by a mark, the DSCP field, which VIP they were sent to.
 func (m Mode) Marks() bool { return m.properties().marks }
 
 // NeedsNeighbours says whether backends must be neighbours: no router may stand between.

@@ -10,7 +10,7 @@ import (
 // Outliers is how a service judges its backends by their answers to clients, and for how long one that fails most of
 // its new flows gets no more. Only modes that bring replies back through the balancer have it.
 type Outliers struct {
-	// Failures is which share of failures, in per cent, ejects a backend; 0: none is ejected. Of TCP these are new
+	// Failures is the share of failures, in per cent, that ejects a backend; 0: none is ejected. Of TCP these are new
 	// connections that it has not answered by SYN and ACK; of UDP the ICMP errors "destination unreachable" among the
 	// packets that came back.
 	Failures uint8 `json:"failures,omitempty"`
@@ -23,8 +23,8 @@ type Outliers struct {
 	// LongestPause, and halves with each Interval that was served well.
 	Pause        time.Duration `json:"pause_ns,omitempty"`
 	LongestPause time.Duration `json:"longest_pause_ns,omitempty"`
-	// Ejected is which share of the backends, in per cent, may be ejected at a time. One may be in
-	// any case, and the last never.
+	// Ejected is the share of the backends, in per cent, that may be ejected at a time. One may be in any case, and the
+	// last never.
 	Ejected uint8 `json:"ejected,omitempty"`
 }
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// TestModeProperties says of each property which modes have it.
+// TestModeProperties has the modes with each property.
 func TestModeProperties(t *testing.T) {
 	for name, property := range map[string]struct {
 		has  func(Mode) bool
@@ -37,7 +37,7 @@ func TestModeProperties(t *testing.T) {
 	}
 }
 
-// TestSchedulerProperties says of each property which schedulers have it.
+// TestSchedulerProperties has the schedulers with each property.
 func TestSchedulerProperties(t *testing.T) {
 	for name, property := range map[string]struct {
 		has  func(Scheduler) bool

@@ -87,8 +87,8 @@ func (s Scheduler) properties() schedulerProperties {
 // the others a weight is 0 or not.
 func (s Scheduler) Weighted() bool { return s.properties().weighted }
 
-// Remembers says whether the scheduler's choice cannot be told from the packet
-// again, so that every flow must be remembered.
+// Remembers says whether the scheduler's choice cannot be derived from the packet again, so that every flow must be
+// remembered.
 func (s Scheduler) Remembers() bool { return s.properties().remembers }
 
 // ByLoad says whether the scheduler compares how many flows backends have.

@@ -22,13 +22,13 @@ type State struct {
 	Services []RoutedService
 	// Pool is where full NAT takes source addresses and ports from.
 	Pool Pool
-	// Hairpin is which clients of mode NAT are served through full NAT, and from which ports.
+	// Hairpin has the clients of mode NAT that are served through full NAT, and the ports for that.
 	Hairpin Hairpin
-	// Interfaces are the names of those that packets are to be taken on, each once; none
-	// means where they are, and at first where the data plane was told to when it was opened.
+	// Interfaces are the names of those that packets are to be taken on, each once; none means where they are, and at
+	// first the interfaces that the data plane was opened with.
 	Interfaces []string
-	// Hook is where packets are to be taken; "" means where they are, and at first where
-	// the data plane was told to when it was opened.
+	// Hook is where packets are to be taken; "" means where they are, and at first the hook that the data plane was
+	// opened with.
 	Hook Hook
 	// Local is the directory of the control group (cgroup v2) whose sockets get their backends when they
 	// connect or send; empty: no sockets do.

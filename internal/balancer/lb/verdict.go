@@ -38,9 +38,9 @@ type Verdict struct {
 	Weight uint16
 	// Drain: the backend asks for no new flow (checks of type agent).
 	Drain bool
-	// Former: it is that of the previous process, whose checks ended longer ago than their interval, and no answer has
-	// borne it out yet.
-	Former bool
+	// Unconfirmed: it is the verdict of the previous process, whose checks ended longer ago than their interval, and no
+	// answer has borne it out yet.
+	Unconfirmed bool
 	// Checks has the result of each check, in the order of Checking.Checks.
 	Checks []CheckResult
 }

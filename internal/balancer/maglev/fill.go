@@ -20,22 +20,22 @@ type filling struct {
 	owners []uint16
 	// left is how many slots are free at first: there are as many turns.
 	left uint32
-	// order is whose turn it is; where all weights are equal, nil: they take turns.
+	// order is the order of turns; nil where all weights are equal: candidates take turns one by one.
 	order []turn
 }
 
 // turn is the turn of a candidate, by its number.
 type turn = uint32
 
-// newFilling fills a table whose slots are all free.
+// newFilling returns the filling of a table whose slots are all free.
 func newFilling(candidates []candidate, size uint32) *filling {
 	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
 	f.begin(candidates)
 	return f
 }
 
-// newRefilling fills a table in which backends that are absent, by their numbers, have left their slots; the candidates
-// are the others.
+// newRefilling returns the filling of a table in which backends that are absent, by their numbers, have left their
+// slots; the candidates are the others.
 func newRefilling(candidates []candidate, table []uint16, absent []bool) *filling {
 	size := uint32(len(table))
 	f := &filling{size: size, table: slices.Clone(table), taken: make([]uint64, (size+63)/64)}

@@ -150,8 +150,7 @@ func New(weights []uint32, names []string, size uint32) (*Table, error) {
 // keep every slot that they have, and go on taking turns for those that are free again. So only the flows of the absent
 // move, where to fill a table without them anew would move some of all (the paper's section 5.3 has 2 % and less); and
 // the work grows with the slots that are free again. Shares are as by New, to within one slot more and twice the
-// N/size. Which slots those who are absent have left to whom depends on who else is absent, and not on who was so
-// first.
+// N/size. Which slots the absent have left to whom depends on which others are absent, and not on which was so first.
 //
 // Errors: ErrMismatch; ErrNoBackend, where all are absent.
 func (t *Table) Without(absent []bool) ([]uint16, error) {

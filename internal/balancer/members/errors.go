@@ -8,8 +8,8 @@ import "errors"
 var (
 	// ErrKey: a file is no key of members.
 	ErrKey = errors.New("no key of members")
-	// ErrCutOff: with other keys, a member that is reached now would not be any more.
-	ErrCutOff = errors.New("a member would be cut off")
+	// ErrDisconnects: with other keys, a member that is reached now would not be any more.
+	ErrDisconnects = errors.New("a member would be cut off")
 )
 
 var (

@@ -30,7 +30,7 @@ const (
 	mostSeen = 256
 )
 
-// logger is for memberlist.
+// logger returns the logger for memberlist.
 func (f *filter) logger() *log.Logger { return log.New(f, "", 0) }
 
 // foreign are texts of memberlist's that say of a sender that it has another key or protocol.

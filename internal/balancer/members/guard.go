@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// guard is a transport that hears the configured peers only, and talks to no other: packets from other addresses are
-// dropped before any attempt to decrypt them. A peer that is let go would seem alive to memberlist as long as it
-// answers.
+// guard is a transport that takes packets of the configured peers only, and sends to no other: packets from other
+// addresses are dropped before any attempt to decrypt them. A peer that is let go would seem alive to memberlist as
+// long as it answers.
 type guard struct {
 	memberlist.NodeAwareTransport
 	dial dial

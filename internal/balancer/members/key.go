@@ -110,7 +110,8 @@ func ReadKeys(path string) (Keys, error) {
 	return keys, nil
 }
 
-// Derive returns 32 bytes for a purpose, which tell nothing of the key or of those for other purposes (HKDF, RFC 5869).
+// Derive returns 32 bytes for a purpose, which reveal nothing of the key or of those for other purposes (HKDF, RFC
+// 5869).
 func (k Key) Derive(purpose string) ([]byte, error) {
 	return hkdf.Key(sha256.New, k, nil, "jeoul members: "+purpose, sha256.Size)
 }
@@ -127,7 +128,7 @@ func (k Keys) Derive(purpose string) (derived [][]byte, err error) {
 	return derived, nil
 }
 
-// shown are names of the keys that persons can compare, and that tell nothing of the keys: 32 bits, derived for it
+// shown are names of the keys that persons can compare, and that reveal nothing of the keys: 32 bits, derived for it
 // alone.
 func (k Keys) shown() []string {
 	names := make([]string, len(k))

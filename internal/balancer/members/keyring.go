@@ -37,7 +37,7 @@ func turn(ring *memberlist.Keyring, keys Keys) error {
 
 // CheckKeys says whether the members that are reached now, and are to be peers further on, would still be reached with
 // other keys: each must accept the first one, and send by one of them. Of a version that does not say, it is not known.
-// Error: ErrCutOff.
+// Error: ErrDisconnects.
 func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -52,19 +52,18 @@ func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 		case !slices.Contains(their, names[0]):
 			return fmt.Errorf(
 				"%w: %s does not accept the first key, %s, but %s; add it as another line of the file there, and reload there, first",
-				ErrCutOff, n.name, names[0], strings.Join(their, ", "))
+				ErrDisconnects, n.name, names[0], strings.Join(their, ", "))
 		case !slices.Contains(names, their[0]):
 			return fmt.Errorf(
 				"%w: %s sends by the key %s, which the file has no more; make a key of this file the first one there, and reload there, first",
-				ErrCutOff, n.name, their[0])
+				ErrDisconnects, n.name, their[0])
 		}
 	}
 	return nil
 }
 
 // PrepareKeys checks other keys as CheckKeys does, and returns a function after which the member accepts them, and
-// sends by the first. Nothing that is under way is lost. Errors: ErrCutOff, that a key has a length which cannot be
-// used.
+// sends by the first. Nothing under way is lost. Errors: ErrDisconnects, that a key has a length which cannot be used.
 func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err error) {
 	if len(keys) == 0 {
 		return nil, errors.New("members need a key")

@@ -23,13 +23,13 @@ import (
 )
 
 const (
-	// look is how often it is looked whether there is something to tell, or to warn of.
+	// look is the interval between two looks at whether there is a state to send, or something to warn of.
 	look = time.Second
 	// repeat is how often a member's state is sent again, for a message may be lost.
 	repeat = 5 * time.Second
 	// rejoin is how often members are asked for that are not reached: that heals a partition.
 	rejoin = 5 * time.Second
-	// farewell is how long a leave may take to be told.
+	// farewell is how long the message of a leave may take.
 	farewell = time.Second
 )
 
@@ -91,7 +91,7 @@ type Membership struct {
 	// silent says why configured peers of which nothing was heard are not reached, and since.
 	silent  map[netip.Addr]*silence
 	changed chan struct{}
-	// told has a value when a peer has come that is to be told.
+	// told has a value when a peer has come that is to be sent the state.
 	told chan struct{}
 }
 
@@ -410,7 +410,7 @@ type listener Membership
 // NotifyJoin notes that a member is reached.
 func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).meet(of) }
 
-// NotifyUpdate notes that one is another process.
+// NotifyUpdate notes that a member is a new process.
 func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).meet(of) }
 
 // NotifyLeave notes that one is not reached, or has left.

@@ -360,7 +360,7 @@ func testKeysRotate(t *testing.T, n *network) {
 				t.Fatal(err)
 			}
 			use()
-			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrCutOff) ||
+			if early := (Keys{NewKey()}); !errors.Is(m.CheckKeys(early, m.opt.Peers), ErrDisconnects) ||
 				m.CheckKeys(early, nil) != nil {
 				t.Error("a key that no other member has is none that cuts it off")
 			}

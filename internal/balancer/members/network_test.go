@@ -48,7 +48,7 @@ func (p *paper) listen(config *memberlist.NetTransportConfig) (memberlist.NodeAw
 	return box, p.dial, nil
 }
 
-// send has a datagram arrive, if there is who hears it.
+// send delivers a datagram, if somebody listens.
 func (p *paper) send(from netip.AddrPort, to string, text []byte) error {
 	at, err := netip.ParseAddrPort(to)
 	if err != nil {

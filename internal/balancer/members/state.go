@@ -21,7 +21,7 @@ const format = 1
 // The bounds of a member's message.
 const (
 	mostState = 8 << 20 // bytes; 65,536 services take half of it
-	// mostDetail is up to how many bytes backends are told one by one.
+	// mostDetail is up to how many bytes backends are listed one by one.
 	mostDetail = 1 << 20
 	mostTables = 1 << 17
 	mostText   = 128
@@ -58,7 +58,7 @@ type tableState struct {
 	Service string `json:"service"`
 	Name    string `json:"name"`
 	Digest  string `json:"digest"`
-	// Takers are by endpoint; null where they are not told one by one.
+	// Takers are by endpoint; null where they are not listed one by one.
 	Takers map[netip.AddrPort]uint32 `json:"takers,omitempty"`
 	// Told: Takers are all there are.
 	Told bool `json:"told"`

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// The families of BGP are there where the configuration has routers to tell of VIPs.
+// The families of BGP are there where the configuration has VIPs announced to routers.
 var (
 	bgpFamilies = []of[*ops.BGP]{
 		{family{"jeoul_bgp_speaker_up",

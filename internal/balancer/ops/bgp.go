@@ -21,7 +21,7 @@ type BGP struct {
 	SpeakerPID int `json:"speaker_pid"`
 	// Problem says why the announced routes may differ from the wanted ones; empty if they do not.
 	Problem string `json:"problem,omitempty"`
-	// Drained is who has taken this balancer out of every anycast; absent where it is in.
+	// Drained is the drain by which this balancer is out of every anycast; absent where there is none.
 	Drained *BalancerDrained `json:"drained,omitempty"`
 	VIPs    []AnnouncedVIP   `json:"vips"`
 	// Pool are the addresses of full NAT that are announced; absent where the pool is not divided among members.
@@ -29,7 +29,7 @@ type BGP struct {
 	Peers []BGPPeer          `json:"peers"`
 }
 
-// AnnouncedAddress is an address of full NAT that routers are told of.
+// AnnouncedAddress is an address of full NAT that is announced to routers.
 type AnnouncedAddress struct {
 	Address netip.Addr `json:"address"`
 	// Backup: it is another member's, and packets come here only while that one announces it no more.
@@ -44,7 +44,7 @@ type BalancerDrained struct {
 	Withdrawn time.Time `json:"withdrawn"`
 }
 
-// AnnouncedVIP is a VIP, and whether routers are told of it.
+// AnnouncedVIP is a VIP, and whether it is announced to routers.
 type AnnouncedVIP struct {
 	VIP       netip.Addr `json:"vip"`
 	Announced bool       `json:"announced"`
@@ -108,7 +108,7 @@ func (b BFD) Up() bool { return b.State == "up" }
 // BGPEstablished is the state of a session over which routes are announced (RFC 4271 section 8.2.2).
 const BGPEstablished = "established"
 
-// Established says whether the router is told of the VIPs.
+// Established says whether the session over which VIPs are announced to the router is established.
 func (p BGPPeer) Established() bool { return p.State == BGPEstablished }
 
 // Routes are the routes to announce.

@@ -31,14 +31,14 @@ type FlowQuery struct {
 type Flow struct {
 	Service string `json:"service"`
 	Backend string `json:"backend"`
-	// Client is the address and port of who has begun it.
+	// Client is the address and port of the host that began it.
 	Client netip.AddrPort `json:"client"`
 	// Source is the address and port from which full NAT sends the flow's packets.
 	Source *netip.AddrPort `json:"source,omitempty"`
 	State  lb.FlowState    `json:"state"`
 	// Proven: its client has sent a packet that a forger of source addresses could not.
 	Proven bool `json:"proven"`
-	// SilentSeconds is for how long no packet of it was seen, give or take a second.
+	// SilentSeconds is the time since its last packet, give or take a second.
 	SilentSeconds float64 `json:"silent_seconds"`
 }
 

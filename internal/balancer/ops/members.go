@@ -16,7 +16,7 @@ type Members struct {
 	Address string `json:"address"`
 	// Configuration is a digest of this balancer's services as they are configured.
 	Configuration string `json:"configuration"`
-	// Keys are names of the keys that this balancer accepts, which tell nothing of them; it sends by the first.
+	// Keys are names of the keys that this balancer accepts, which reveal nothing of them; it sends by the first.
 	Keys []string `json:"keys,omitempty"`
 	// Problem says why no member can be heard; empty where they can.
 	Problem string `json:"problem,omitempty"`
@@ -59,7 +59,7 @@ type Member struct {
 	// Ready: it balances. Drained: it is taken out of every anycast.
 	Ready   bool `json:"ready"`
 	Drained bool `json:"drained"`
-	// SameName is a name that it has and another member, or this balancer, has, too: it is not told from that one.
+	// SameName is a name that it has and another member, or this balancer, has, too: it cannot be told from that one.
 	// Empty where there is no such name.
 	SameName string `json:"same_name,omitempty"`
 	// Reason says why it is not reached, or not compared with.
@@ -72,19 +72,19 @@ type Member struct {
 
 // MemberFlows is the state of the handover of flows between this balancer and a member.
 type MemberFlows struct {
-	// Telling: it hears this balancer now. Told counts flows, and Bytes the bytes sent, without those of TLS and TCP,
-	// since then.
+	// Telling: this balancer is connected to it, and sends it flows. Told counts the flows sent, and Bytes the bytes,
+	// without those of TLS and TCP, since then.
 	Telling bool   `json:"telling"`
 	Told    uint64 `json:"told"`
 	Bytes   uint64 `json:"bytes"`
 	// Behind is how many flows it has not looked at yet.
 	Behind uint64 `json:"behind"`
-	// Resyncs counts how often it was told all that there is, and Overflows how often because more waited than may.
+	// Resyncs counts how often it was sent all flows, and Overflows how often because more waited than may.
 	Resyncs   uint64 `json:"resyncs"`
 	Overflows uint64 `json:"overflows"`
-	// Reason says why it is not told.
+	// Reason says why it is not sent flows.
 	Reason string `json:"reason,omitempty"`
-	// Heard: it tells this balancer now. Whole: it has told all that it knew when it connected.
+	// Heard: it is connected to this balancer, and sends flows. Whole: it has sent all that it knew when it connected.
 	Heard bool `json:"heard"`
 	Whole bool `json:"whole"`
 	// Taken counts flows of it that are new here, Known those that were known, and Refused the others, by the reason.

@@ -61,7 +61,7 @@ type Order struct {
 	Weight int64
 	// Force of Enable: new flows whatever health checks and ejections say.
 	Force bool
-	// By is who asks, for others to read.
+	// By names the one who asks, for others to read.
 	By string
 }
 

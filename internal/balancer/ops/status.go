@@ -44,7 +44,7 @@ type Status struct {
 	Local *Local `json:"local,omitempty"`
 	// Proxy is the process behind the services of mode proxy; absent where there is none.
 	Proxy *ProxyEngine `json:"proxy,omitempty"`
-	// BGP is the state of BGP; absent where no router is told of the VIPs.
+	// BGP is the state of BGP; absent where no VIP is announced to routers.
 	BGP *BGP `json:"bgp,omitempty"`
 	// VRRP is how balancers of the segment agree on which of them holds the VIPs; absent where they are this
 	// balancer's alone.
@@ -245,7 +245,7 @@ type Outliers struct {
 	// PauseSeconds is how long it is ejected at first.
 	PauseSeconds        float64 `json:"pause_seconds"`
 	LongestPauseSeconds float64 `json:"longest_pause_seconds"`
-	// EjectedPercent is which share of the backends may be ejected at a time.
+	// EjectedPercent is the share of the backends that may be ejected at a time.
 	EjectedPercent uint8 `json:"ejected_percent"`
 }
 
@@ -305,7 +305,7 @@ type Backend struct {
 	State            lb.BackendState `json:"state"`
 	// Drain says who drained it and until when, where it was an operation.
 	Drain *Drained `json:"drain,omitempty"`
-	// Forced says who has it take new flows whatever its health checks and ejections say.
+	// Forced is the operation by which it takes new flows whatever its health checks and ejections say.
 	Forced *Forced `json:"forced,omitempty"`
 	// Neighbour is the state of the next hop's neighbour entry (ARP, NDP).
 	Neighbour string `json:"neighbour"`

@@ -45,7 +45,7 @@ type VRRP struct {
 	Reason string `json:"reason,omitempty"`
 	// Problem says why this balancer cannot take part, or names the fault in packets that it hears.
 	Problem string `json:"problem,omitempty"`
-	// Drained is who has this balancer leave the VIPs to others; absent where it takes part.
+	// Drained is the drain by which this balancer leaves the VIPs to others; absent where it takes part.
 	Drained *VRRPDrained `json:"drained,omitempty"`
 }
 
@@ -68,7 +68,7 @@ type VRRPForeign struct {
 	Reason string `json:"reason"`
 }
 
-// VRRPDrained is who has drained a balancer, and when.
+// VRRPDrained is a drain of a balancer: who asked for it, and when.
 type VRRPDrained struct {
 	By string    `json:"by"`
 	At time.Time `json:"at"`

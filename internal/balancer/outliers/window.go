@@ -20,7 +20,7 @@ type backend struct {
 	// that was the case last, or it was let back.
 	times uint32
 	since time.Time
-	// spared is why it is not ejected though it fails, and failed when it did last.
+	// spared is the reason for which it is not ejected though it fails, and failed the time when it did last.
 	spared string
 	failed time.Time
 }

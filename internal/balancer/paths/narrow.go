@@ -51,7 +51,7 @@ type quoted struct {
 	size, mtu int
 }
 
-// openListeners opens a raw socket for the errors of each family, which hears nothing else.
+// openListeners opens a raw socket for the errors of each family, which takes nothing else.
 func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 	err = ns.Do(func() error {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
@@ -134,9 +134,9 @@ func (p *Paths) hear() (changed bool) {
 }
 
 // narrowed keeps an error's MTU, if it quotes a packet as we send it: from the address that we would use, to a watched
-// address, larger than that MTU, and not larger than the path was known to take. That leaves who knows both ends of a
-// tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's (RFC 5927
-// section 7).
+// address, larger than that MTU, and not larger than the path was known to take. That leaves a host that knows both
+// ends of a tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's
+// (RFC 5927 section 7).
 func (p *Paths) narrowed(q quoted, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -31,7 +31,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 )
 
-// errClosed is for a caller's mistake, not for a caller's test.
+// errClosed is the error of a caller's mistake, not for a caller's test.
 var errClosed = errors.New("used after Close")
 
 // Entry is the known path to an address.
@@ -466,7 +466,7 @@ func (p *Paths) listen() {
 		case err == nil && len(messages) > 0 && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool {
 			return !iface.Renewal(m)
 		}):
-			// Addresses stay for longer: no way is another one.
+			// Addresses stay for longer: no path has changed.
 		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
 			signal(p.stirred)
 		default:
@@ -527,9 +527,9 @@ func (p *Paths) follow(ctx context.Context) {
 	}
 }
 
-// learned says whether the way to an address behind a router, or to one that is bounded for a while, is another one
-// than it was, or could not be looked up. To look up all addresses each time would be most of the work of an idle
-// balancer of many backends.
+// learned says whether the way to an address behind a router, or to one that is bounded for a while, has changed, or
+// could not be looked up. To look up all addresses each time would be most of the work of an idle balancer of many
+// backends.
 func (p *Paths) learned() bool {
 	p.looking.Lock()
 	defer p.looking.Unlock()

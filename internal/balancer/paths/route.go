@@ -19,7 +19,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// Fault is why packets cannot be sent to an address at all.
+// Fault is the reason for which packets cannot be sent to an address at all.
 type Fault string
 
 // The faults of a Route.

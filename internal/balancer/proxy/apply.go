@@ -70,7 +70,7 @@ func (e *engine) begin(ctx context.Context, c *candidate) error {
 	return nil
 }
 
-// restore writes the configuration of before again, or removes the written one where there was none.
+// restore writes the former configuration again, or removes the written one where there was none.
 func (e *engine) restore(before *kept) error {
 	if before != nil {
 		return e.writeFile(before.Rendering)
@@ -79,15 +79,6 @@ func (e *engine) restore(before *kept) error {
 		return fmt.Errorf("removing a configuration that HAProxy does not start with: %v", err)
 	}
 	return nil
-}
-
-// served returns the certificates of a candidate.
-func (c *candidate) served() map[string]served {
-	all := map[string]served{}
-	for path, read := range c.certificates {
-		all[path] = read.served()
-	}
-	return all
 }
 
 // command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
@@ -102,7 +93,7 @@ func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
 	if err := e.unfinished(c.rendering); err != nil {
 		return err
 	}
-	// Half of a change would be neither: from here on it is finished, whatever becomes of the one who has asked.
+	// Half of a change would be neither: from here on it is finished, even if the caller is gone.
 	ctx = context.WithoutCancel(ctx)
 	if err := e.run(ctx, commands); err != nil {
 		e.log.Info("HAProxy does not take a change at its socket: reloading it", "because", err)

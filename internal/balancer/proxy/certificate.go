@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"time"
 )
 
 // largestPEM bounds a certificate's file, in bytes.
@@ -112,4 +113,22 @@ func matches(leaf *x509.Certificate, key any) bool {
 	}
 	public, ok := signer.Public().(interface{ Equal(crypto.PublicKey) bool })
 	return ok && public.Equal(leaf.PublicKey)
+}
+
+// served returns the properties of a certificate that are kept.
+func (c *certificate) served() served {
+	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
+}
+
+// trouble names the fault of a certificate's validity, and the remedy; empty: there is none.
+func (s served) trouble(path string, now time.Time) string {
+	switch {
+	case now.After(s.After):
+		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject,
+			s.After.UTC().Format(time.RFC3339))
+	case now.Before(s.Before):
+		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path,
+			s.Subject, s.Before.UTC().Format(time.RFC3339))
+	}
+	return ""
 }

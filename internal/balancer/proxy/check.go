@@ -8,18 +8,9 @@ import (
 	"fmt"
 	"os"
 	"os/user"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
-
-// candidate is a configuration that was found good.
-type candidate struct {
-	rendering *Rendering
-	program   program
-	// certificates are those that were read, by the paths in the configuration.
-	certificates map[string]*certificate
-}
 
 // Check has HAProxy judge a desired state; see Engine.
 func (e *engine) Check(ctx context.Context, d Desired) error {
@@ -79,7 +70,7 @@ func (e *engine) isJudged(verdict string) bool {
 	return e.judged == verdict
 }
 
-// find returns HAProxy, which is asked again where its file is another.
+// find returns HAProxy, which is asked for its version again where its file has changed.
 func (e *engine) find(ctx context.Context, configured string) (program, error) {
 	e.mu.Lock()
 	p := e.program
@@ -141,22 +132,4 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 		}
 	}
 	return nil
-}
-
-// served returns the properties of a certificate that are kept.
-func (c *certificate) served() served {
-	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
-}
-
-// trouble names the fault of a certificate's validity, and the remedy; empty: there is none.
-func (s served) trouble(path string, now time.Time) string {
-	switch {
-	case now.After(s.After):
-		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject,
-			s.After.UTC().Format(time.RFC3339))
-	case now.Before(s.Before):
-		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path,
-			s.Subject, s.Before.UTC().Format(time.RFC3339))
-	}
-	return ""
 }

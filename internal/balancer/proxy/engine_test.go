@@ -542,7 +542,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 			t.Errorf("after %s: %q", name, text)
 		}
 	}
-	// A renewal that is no good: the one before is served, and told of.
+	// A renewal that is no good: the one before is served, and the fault is reported.
 	writePEM(t, good, ca.Config(t, "a.test", -time.Hour))
 	if err := r.Renewed(t.Context()); !errors.Is(err, ErrCertificate) || r.State().Trouble == "" {
 		t.Errorf("%v, state %+v", err, r.State())
@@ -573,7 +573,7 @@ func TestNoProgram(t *testing.T) {
 }
 
 // TestDirectoryThatCannotBe: a balancer that has nothing for the engine starts wherever its state is, and one that has
-// is told why it cannot be served there.
+// gets the reason for which it cannot be served there.
 func TestDirectoryThatCannotBe(t *testing.T) {
 	for dir, says := range map[string]string{
 		"/" + strings.Repeat("a", longestDir): "has more than 80 bytes",

@@ -22,9 +22,9 @@ type fileState struct {
 	sum     [sha256.Size]byte
 }
 
-// Changed returns those of the paths whose contents are others than at the last call that had the path; a path that is
-// new to it has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use
-// reports the fault. A file is read only where its time, size or inode is another.
+// Changed returns the paths whose contents have changed since the last call that had the path; a path that is new to it
+// has not changed. One that cannot be read has not changed either: it is about to be replaced, or its use reports the
+// fault. A file is read only where its time, size or inode has changed.
 func (f *Files) Changed(paths []string) (changed []string) {
 	known := make(map[string]fileState, len(paths))
 	for _, path := range paths {

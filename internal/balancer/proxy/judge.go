@@ -65,11 +65,6 @@ func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candid
 	return trial.rendering.refusal(at, string(output))
 }
 
-// environment has the variables of this process that HAProxy gets: none that it would take for its own, or systemd's.
-func environment() []string {
-	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
-}
-
 // alerts finds an error of HAProxy's, with the line of the file that it is about where it has one: "[ALERT] (123) :
 // config : parsing [/path:12] : the error".
 var alerts = regexp.MustCompile(`^\[ALERT\]\s+\(\d+\) : (?:config : )?(.*)$`)

@@ -42,7 +42,7 @@ func (e *engine) hold(ctx context.Context, workers []int) *master.Session {
 	return s
 }
 
-// letGo ends what hold has begun.
+// letGo closes the session by which hold keeps a worker, which may then end.
 func (e *engine) letGo(s *master.Session) {
 	if s == nil {
 		return

@@ -91,3 +91,8 @@ func (p program) current() bool {
 	info, err := os.Stat(p.path)
 	return err == nil && p.path != "" && info.ModTime().Equal(p.changed)
 }
+
+// environment has the variables of this process that HAProxy gets: none that it would take for its own, or systemd's.
+func environment() []string {
+	return []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "LANG=C"}
+}

@@ -7,9 +7,29 @@ package proxy
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/proxy/snippet"
+)
+
+// Errors that a caller may test for.
+var (
+	// ErrNoProgram: HAProxy is not installed, or not where the configuration says.
+	ErrNoProgram = errors.New("HAProxy is not there")
+	// ErrTooOld: HAProxy is older than Oldest.
+	ErrTooOld = errors.New("HAProxy is too old")
+	// ErrRefused: HAProxy does not accept the configuration.
+	ErrRefused = errors.New("HAProxy refuses the configuration")
+	// ErrSnippet: lines of HAProxy's own language would reach beyond the section that they are for.
+	ErrSnippet = snippet.Err
+	// ErrValue: a value cannot be written into HAProxy's configuration.
+	ErrValue = errors.New("cannot be handed to HAProxy")
+	// ErrCertificate: a certificate cannot be served.
+	ErrCertificate = errors.New("certificate cannot be served")
+	// ErrEnded: Leave or Stop was called before.
+	ErrEnded = errors.New("the proxy engine has been left or stopped")
 )
 
 // Desired is the desired state of the engine, as a whole.
@@ -95,9 +115,9 @@ type Engine interface {
 	Apply(ctx context.Context, d Desired) error
 	// Stats returns the counters.
 	Stats(ctx context.Context) (Stats, error)
-	// State returns how the process is.
+	// State returns the state of the process.
 	State() State
-	// Changes is signalled when State is another.
+	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
 	// Renewed has HAProxy take certificates whose files have changed, by the runtime socket.
 	Renewed(ctx context.Context) error

@@ -19,7 +19,7 @@ const (
 	// serveBound is how long HAProxy may take until it serves, at a start and at a reload: it reads every
 	// certificate, on a host that may be busy.
 	serveBound = time.Minute
-	// listenBound is how long is waited for the workers before, which are told to end, to accept no connection any
+	// listenBound is how long is waited for the workers before, which are signalled to end, to accept no connection any
 	// more.
 	listenBound = 10 * time.Second
 	// pause is how long is waited before HAProxy is asked again whether it serves.
@@ -42,7 +42,7 @@ func (e *engine) reload(ctx context.Context, c *candidate) error {
 	e.gather(ctx)                    // the counts of a worker that ends soon
 	e.kept.Whole, e.kept.Next = false, nil
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
-		// HAProxy was told nothing: changes of servers alone need no reload still.
+		// HAProxy was not signalled: changes of servers alone need no reload still.
 		e.kept.Whole, e.kept.Next = whole, next
 		return errors.Join(err, e.writeFile(before))
 	}
@@ -119,9 +119,9 @@ func (e *engine) answers(ctx context.Context, p master.Processes, previous []int
 	return len(p.Workers) > 0
 }
 
-// awaitOld waits until workers that were replaced accept no connections any more. They are told so before the new ones
-// begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after the
-// reload was served by the configuration before. One that does not hear ends by its hard stop.
+// awaitOld waits until workers that were replaced accept no connections any more. They are signalled before the new
+// ones begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after
+// the reload was served by the configuration before. One that does not react ends by its hard stop.
 func (e *engine) awaitOld(ctx context.Context, old []int) {
 	ctx, cancel := context.WithTimeout(ctx, listenBound)
 	defer cancel()
@@ -172,4 +172,36 @@ func (e *engine) said() string {
 func (r *Rendering) started(err error) error {
 	at, _ := r.named(err.Error())
 	return at.wrap(err)
+}
+
+// remembered asks a worker that is about to be replaced which clients are at which servers, by section. HAProxy's own
+// way, a section "peers", has a worker without connections end before it has sent its table to the next one (2.6.12).
+func (e *engine) remembered(ctx context.Context, worker int) map[string]master.Remembered {
+	all := map[string]master.Remembered{}
+	for _, b := range e.kept.Rendering.Blocks {
+		if !b.Remembers {
+			continue
+		}
+		clients, err := e.socket.Table(ctx, worker, b.Pool)
+		if err != nil {
+			e.log.Error("clients' persistence could not be read before HAProxy was reloaded", "section", b.Pool,
+				"because", err)
+			continue
+		}
+		all[b.Pool] = clients
+	}
+	return all
+}
+
+// remind gives a new worker the persistence tables that remembered has returned, of the sections that there still are.
+func (e *engine) remind(ctx context.Context, worker int, r *Rendering, all map[string]master.Remembered) {
+	for _, b := range r.Blocks {
+		if !b.Remembers || len(all[b.Pool]) == 0 {
+			continue
+		}
+		if err := e.socket.Remind(ctx, worker, b.Pool, all[b.Pool]); err != nil {
+			e.log.Error("clients' persistence could not be handed over after HAProxy was reloaded", "section", b.Pool,
+				"because", err)
+		}
+	}
 }

@@ -16,8 +16,8 @@ import (
 )
 
 // TestReloadIsInForce: once a reload has returned, no new connection is served by the configuration before, also where
-// the worker that has it hears late that it is replaced, as on a busy host: its other thread accepts connections until
-// then.
+// the worker that has it notices late that it is replaced, as on a busy host: its other thread accepts connections
+// until then.
 func TestReloadIsInForce(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)

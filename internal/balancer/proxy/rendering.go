@@ -124,7 +124,7 @@ func (r *Rendering) block(t *text, b Block, serversFrom []place) {
 	r.Blocks, r.from = append(r.Blocks, b), append(r.from, append(from, serversFrom...))
 }
 
-// endpoint returns the name of an address and port: one that HAProxy takes, and that the counts are told by.
+// endpoint returns the name of an address and port: one that HAProxy takes, and that identifies the counts.
 func endpoint(address netip.Addr, port uint16) string {
 	return fmt.Sprintf("%s_%d", address.WithZone(""), port)
 }

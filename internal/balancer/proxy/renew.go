@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/journal"
 )
 
-// Renewed has HAProxy take certificates whose files have changed; see Engine. One that cannot be served is told, and
-// the one before is served on.
+// Renewed has HAProxy take certificates whose files have changed; see Engine. One that cannot be served is reported,
+// and the one before is served on.
 func (e *engine) Renewed(ctx context.Context) error {
 	back, err := e.take(ctx)
 	if err != nil {

@@ -22,7 +22,7 @@ const (
 	calm = 30 * time.Second
 	// firstDelay is waited before the third start in a row; it doubles from there, up to lastDelay.
 	firstDelay, lastDelay = 500 * time.Millisecond, 30 * time.Second
-	// endBound is how long a process has to end after a signal that it can hear.
+	// endBound is how long a process has to end after a signal that it can catch.
 	endBound = 5 * time.Second
 )
 
@@ -217,7 +217,7 @@ func (e *engine) kill(id process.ID) {
 	}
 }
 
-// end ends a master, which ends its workers, and kills it if it does not hear.
+// end ends a master, which ends its workers, and kills it if it does not react.
 func (e *engine) end(ctx context.Context, id process.ID) {
 	ctx, cancel := context.WithTimeout(ctx, endBound)
 	defer cancel()
@@ -246,7 +246,7 @@ func (e *engine) halt(ctx context.Context) error {
 	return nil
 }
 
-// show has State tell of the certificates that are served.
+// show has State list the certificates that are served.
 func (e *engine) show() {
 	certificates := e.kept.Served
 	e.note(func() { e.shown, e.broken = certificates, "" })

@@ -63,7 +63,7 @@ type hop struct {
 	router bool
 	seen   time.Time // when a reply last went there, as of the poll
 	mac    net.HardwareAddr
-	// silent is since when it does not answer, zero if it does, and why; told that it was logged.
+	// silent is since when it does not answer, zero if it does, and reason why; told says that it was logged.
 	silent time.Time
 	reason string
 	told   bool

@@ -235,8 +235,7 @@ func (g *ground) falsify() {
 	g.beat()
 }
 
-// mirroredOf says by which of the clients' answers the mirror was used: with other MAC addresses in it, they are
-// others.
+// mirroredOf says for which of the clients the mirror was used: with other MAC addresses in it, their answers differ.
 func (g *ground) mirroredOf(clients []netip.Addr) (used []bool) {
 	g.Helper()
 	g.falsify()

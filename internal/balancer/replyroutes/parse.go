@@ -68,7 +68,7 @@ func (t *table) read() error {
 	return nil
 }
 
-// take takes a route that the kernel has told of. Errors: errOddRules, errShort.
+// take takes a route from a message of the kernel. Errors: errOddRules, errShort.
 func (t *table) take(m []byte) error {
 	if len(m) < unix.SizeofRtMsg {
 		return errShort

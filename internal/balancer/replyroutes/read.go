@@ -242,7 +242,7 @@ func (r *reading) hop(t *table, router neighbour) int {
 		mtu, least = l.mtu6, leastMTU6
 	}
 	if t.narrow {
-		// Routers have told of paths that take less; which packets those are only the kernel knows.
+		// Routers have reported paths that take less; which packets those are only the kernel knows.
 		mtu = min(mtu, least)
 	}
 	at := len(r.made.routes.Hops)

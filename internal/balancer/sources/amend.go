@@ -81,8 +81,7 @@ func TagOf(generation uint64) string { return "g" + strconv.FormatUint(generatio
 type amended struct {
 	next *picture
 	made Fragment
-	// put are the texts of the services that are others than before, whose text was was, and removed the names of those
-	// that are gone.
+	// put are the texts of the changed services, whose text was was, and removed the names of those that are gone.
 	put     []block
 	was     []byte
 	removed []string
@@ -133,8 +132,8 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	return a, nil
 }
 
-// place returns the texts of a source's services in their order, and notes which are others than before. fresh are
-// those of the difference.
+// place returns the texts of a source's services in their order, and notes which have changed. fresh are those of the
+// difference.
 func (a *amended) place(before []block, services []lb.Service, difference config.Amendment, fresh [][]byte) []block {
 	texts := make(map[string][]byte, len(services))
 	for _, b := range before {

@@ -36,7 +36,7 @@ type Part struct {
 	Source string
 	// Value is the value there; nil where there is none.
 	Value *yaml.Node
-	// Tag identifies the value: it is another when the value is.
+	// Tag identifies the value: it changes with the value.
 	Tag string
 }
 

@@ -35,7 +35,7 @@ var (
 	ErrNotFound = errors.New("not found")
 	// ErrOwned: another source has the service.
 	ErrOwned = errors.New("owned by another source")
-	// ErrChanged: it is not as the one who asks expects.
+	// ErrChanged: the source is not in the state that the caller expects.
 	ErrChanged = errors.New("changed meanwhile")
 	// ErrMalformed: the text cannot be read, whatever the configuration is.
 	ErrMalformed = errors.New("cannot be read")
@@ -50,7 +50,7 @@ type Fragment struct {
 	Generation uint64
 	// Text is its services as YAML; empty where it has none.
 	Text []byte
-	// By is who changed it last, and At when.
+	// By is the name of the last client that changed it, and At the time.
 	By string
 	At time.Time
 }

@@ -198,7 +198,7 @@ func read(t *testing.T, dir string) string {
 	return string(text)
 }
 
-// TestDry: the difference is told, and nothing changes.
+// TestDry: the difference is returned, and nothing changes.
 func TestDry(t *testing.T) {
 	s, _ := open(t, t.TempDir())
 	value, err := ReadYAML([]byte(service("shop", 101, 1)))

@@ -28,7 +28,7 @@ func changeText(o *ops.Overlay) string {
 	return strings.Join(parts, ", ")
 }
 
-// changedAt is when the first of the operations was done, and changedBy who has done it.
+// changedAt is when the first of the operations was done, and changedBy the name of the one who has done it.
 func changedAt(o *ops.Overlay) time.Time { at, _ := changed(o); return at }
 func changedBy(o *ops.Overlay) string    { _, by := changed(o); return by }
 

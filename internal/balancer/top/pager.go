@@ -28,7 +28,7 @@ type pager struct {
 	asked            time.Time
 }
 
-// id tells descriptions apart.
+// id identifies the description.
 func (p *pager) id() string { return p.service + "\x00" + p.backend }
 
 // details shows all about the selected row.

@@ -174,18 +174,7 @@ func (f *figures) consequences(o ops.Order) []string {
 				operationText(last)),
 		}
 	}
-	var row *backendRow
-	others := 0
-	for i := range f.backends {
-		b := &f.backends[i]
-		switch {
-		case b.Service != o.Service:
-		case b.Name == o.Backend:
-			row = b
-		case b.State == lb.Up:
-			others++
-		}
-	}
+	row, others := f.backendOf(o)
 	if row == nil {
 		return []string{fmt.Sprintf("%s/%s is not there any more.", o.Service, o.Backend)}
 	}
@@ -232,6 +221,21 @@ func (f *figures) consequences(o ops.Order) []string {
 		),
 		"Flows that it has stay. 0 takes no new flow. It ends when the daemon is stopped.",
 	}
+}
+
+// backendOf returns the row of an order's backend, nil if it is gone, and how many others of its service are up.
+func (f *figures) backendOf(o ops.Order) (row *backendRow, others int) {
+	for i := range f.backends {
+		b := &f.backends[i]
+		switch {
+		case b.Service != o.Service:
+		case b.Name == o.Backend:
+			row = b
+		case b.State == lb.Up:
+			others++
+		}
+	}
+	return row, others
 }
 
 // enabled says when a backend takes new flows once it is enabled.

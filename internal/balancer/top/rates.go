@@ -96,7 +96,7 @@ type history struct {
 
 // trend is the past of a rate.
 type trend struct {
-	// values are at most trendPoints, the latest last.
+	// values has the latest trendPoints values at most, the latest last.
 	values []float64
 	// reading is the one that it was added at last.
 	reading uint64

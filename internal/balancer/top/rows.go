@@ -156,7 +156,7 @@ func dueWeight(b *ops.Backend) float64 {
 	return float64(b.Weight)
 }
 
-// endpoint is a backend's address, with the port where it is another than the service's.
+// endpoint is a backend's address, with the port where it differs from the service's.
 func endpoint(s *ops.Service, b *ops.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()

@@ -38,7 +38,7 @@ type column struct {
 type table struct {
 	columns []column
 	rows    int
-	// id tells row i from the others, in every reading.
+	// id identifies row i, in every reading.
 	id func(i int) string
 	// words returns the words that a filter is compared with.
 	words func(i int) string
@@ -112,7 +112,7 @@ func containsAll(text string, wanted []string) bool {
 // gap is between columns.
 const gap = 2
 
-// layout is which columns are shown, and how wide.
+// layout is the columns that are shown, with their widths.
 type layout struct {
 	columns []column
 	widths  []int

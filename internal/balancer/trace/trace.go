@@ -24,7 +24,7 @@ var (
 	ErrBusy = errors.New("too many traces")
 )
 
-// Filter says which real packets to tell of.
+// Filter selects the real packets to report.
 type Filter struct {
 	// Source is the client's side and Destination the VIP's; a prefix of neither
 	// family stands for any. Replies are matched as their client will see them,
@@ -37,7 +37,7 @@ type Filter struct {
 	DestinationPort uint16 `json:"destination_port,omitempty"`
 	// Protocol is TCP or UDP, or 0 for any.
 	Protocol lb.Protocol `json:"protocol,omitzero"`
-	// Sample tells of one packet in so many, at random; 0 is the same as 1.
+	// Sample reports one packet in so many, at random; 0 is the same as 1.
 	Sample uint32 `json:"sample,omitempty"`
 }
 
@@ -54,11 +54,11 @@ func (f Filter) Check() error {
 
 // Event is one line of a live trace.
 type Event struct {
-	// Started is the first: from here on packets are told of.
+	// Started is the first: from here on packets are reported.
 	Started bool    `json:"started,omitempty"`
 	Packet  *Packet `json:"packet,omitempty"`
-	// Lost is how many more packets the filter asked for, since the last event
-	// that says so, that came faster than they could be told of.
+	// Lost is how many packets that match the filter came, since the last event with a Lost, faster than they could be
+	// reported.
 	Lost uint64 `json:"lost,omitempty"`
 	// Error is the last, if it went wrong.
 	Error string `json:"error,omitempty"`
@@ -166,8 +166,8 @@ const (
 	// FromBackend: it comes from a backend's port, but is no reply to a client of the
 	// service, and stays as it is.
 	FromBackend Reason = "from-backend"
-	// Former: the flow's slot has changed hands, and the flow was there before.
-	Former Reason = "former"
+	// PreviousOwner: the slot of the flow has changed hands, and the flow stays with the previous owner.
+	PreviousOwner Reason = "former"
 	// Hairpin: the client is near the backends, who would answer it directly: full NAT serves it.
 	Hairpin Reason = "hairpin"
 )

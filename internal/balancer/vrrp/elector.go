@@ -29,7 +29,7 @@ type Wanted struct {
 
 func (w Wanted) on() bool { return w.VRID != 0 }
 
-// Status is how the election is.
+// Status is the state of the election.
 type Status struct {
 	State State
 	// Since is when the state began, and Why its cause.
@@ -178,7 +178,7 @@ func (e *Elector) Announcements() uint64 {
 // Changes is signalled after Holds, Keeping or Announcements may have changed.
 func (e *Elector) Changes() <-chan struct{} { return e.changes }
 
-// Status is how the election is now.
+// Status returns the present state of the election.
 func (e *Elector) Status() Status {
 	e.mu.Lock()
 	defer e.mu.Unlock()

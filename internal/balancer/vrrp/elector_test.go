@@ -25,7 +25,7 @@ type segment struct {
 	done chan struct{}
 	// stall is for how long reading the interface's state keeps the elector from all else.
 	stall time.Duration
-	// changes tell that the interface, which has had this many numbers before, may be another.
+	// changes has a value when the interface, which has had this many indices before, may have changed.
 	changes chan struct{}
 	numbers atomic.Int32
 }
@@ -146,8 +146,8 @@ func (n *numbered) close() error {
 	return nil
 }
 
-// TestElector: who is to take part holds nothing before it is active, gives the VIPs up in order, and says when two are
-// active.
+// TestElector: a balancer that is to take part holds nothing before it is active, gives the VIPs up in order, and
+// reports when two are active.
 func TestElector(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		starts := shared
@@ -212,7 +212,7 @@ func (e *Elector) announced(t *testing.T, when string, want uint64) {
 }
 
 // TestAnnouncedAgain: the active balancer has its VIPs announced again for each advertisement of another active one,
-// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one hears of
+// and now and then; a backup has not, and a balancer that yields advertises once more, so that the other one learns of
 // it.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

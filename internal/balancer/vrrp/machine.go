@@ -69,7 +69,7 @@ type Machine struct {
 type Do struct {
 	// Send has an ADVERTISEMENT sent, with the priority 0 where Leave is set.
 	Send, Leave bool
-	// Changed: the state is another.
+	// Changed: the state has changed.
 	Changed bool
 	// Announce has the VIPs announced to the neighbours again (ARP, neighbour discovery): some of them may have learnt
 	// another balancer's MAC address. A change to Active announces them in any case.

@@ -23,8 +23,8 @@ type Foreign struct {
 const (
 	// mostOthers bounds how many senders with other VIPs are remembered: anybody on the segment can invent them.
 	mostOthers = 16
-	// forgetAfter is after how many of its intervals, and forgetAtLeast after how long, a sender with other VIPs is
-	// forgotten.
+	// forgetAfter is the number of its intervals, and forgetAtLeast the time, after which a sender with other VIPs is
+	// forgotten, whichever is later.
 	forgetAfter, forgetAtLeast = 4, 3 * time.Second
 )
 

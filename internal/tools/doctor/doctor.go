@@ -4,8 +4,9 @@
 // users and the remedies.
 //
 // It reads counters twice, with an interval in between in which it listens to what the kernel drops, asks the segment
-// questions that do no harm, and follows packets through a balancer of ours. All of that is [Evidence]; findings follow
-// from it by pure rules, a file for each source. Sources that could not be read are in [Report.Unread].
+// questions that do no harm, and follows packets through a balancer of ours, a file for each source. All of that is
+// [evidence.Evidence]; findings follow from it by [rules.Findings]. Sources that could not be read are in
+// [Report.Unread].
 package doctor
 
 import (
@@ -23,6 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/bpfhost"
 	"github.com/jeoul/jeoul/internal/host/drops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
 // Errors that callers may test for.
@@ -58,7 +61,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.For <= 0 {
 		return nil, fmt.Errorf("%w: nothing can be seen in %s; use --for 10s or so", ErrOptions, o.For)
 	}
-	x := &examination{options: o, evidence: &Evidence{Lacks: bpfhost.Here().Lacks()}}
+	x := &examination{options: o, evidence: &evidence.Evidence{Lacks: bpfhost.Here().Lacks()}}
 	started := time.Now()
 	if err := x.look(ctx); err != nil {
 		return nil, err
@@ -66,7 +69,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	host, _ := os.Hostname()
 	r := &Report{Schema: Schema, Host: host, Interface: o.Interface, Started: started.UTC(),
 		Seconds:  x.evidence.Seconds,
-		Findings: x.evidence.Findings(), Drops: x.evidence.Drops, Unread: x.gaps, Looked: x.looked,
+		Findings: rules.Findings(x.evidence), Drops: x.evidence.Drops, Unread: x.gaps, Looked: x.looked,
 		Evidence: x.evidence}
 	if r.Unread == nil {
 		r.Unread = []Gap{}
@@ -77,7 +80,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 // examination is one look at a host.
 type examination struct {
 	options  Options
-	evidence *Evidence
+	evidence *evidence.Evidence
 	gaps     []Gap
 	looked   []string
 }
@@ -111,7 +114,7 @@ func (x *examination) look(ctx context.Context) (err error) {
 }
 
 // checkInterface says whether the interface that was asked for can be looked at.
-func checkInterface(name string, links []Link, missing error) error {
+func checkInterface(name string, links []evidence.Link, missing error) error {
 	if name == "" || links == nil {
 		return nil
 	}
@@ -152,11 +155,11 @@ func get[T any](x *examination, source string, first bool, read func() (T, error
 }
 
 // read takes a reading of everything.
-func (x *examination) read(first bool) Reading {
-	r := Reading{
+func (x *examination) read(first bool) evidence.Reading {
+	r := evidence.Reading{
 		Protocols:  get(x, "protocol counters", first, readProtocols),
 		CPUs:       get(x, "core counters", first, readCPUs),
-		Links:      get(x, "interfaces", first, func() ([]Link, error) { return readLinks(x.options.Interface) }),
+		Links:      get(x, "interfaces", first, func() ([]evidence.Link, error) { return readLinks(x.options.Interface) }),
 		Neighbours: get(x, "neighbours", first, readNeighbours),
 		TableFulls: get(x, "neighbour tables", first, readTableFulls),
 		Conntrack:  get(x, "connection tracking", first, readConntrack),
@@ -238,7 +241,7 @@ func (x *examination) vips() []netip.Addr {
 			add(s.VIP)
 		}
 	}
-	for _, a := range r.loopbackVIPs() {
+	for _, a := range r.LoopbackVIPs() {
 		add(a)
 	}
 	return vips

@@ -20,6 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
 // none is a socket that no daemon has.
@@ -147,16 +149,16 @@ func TestFollower(t *testing.T) {
 	}
 	f.take(&trace.Packet{Outcome: "passed_not_ip"})
 	got := f.end(start.Add(1100 * ms))
-	want := []BackendTiming{
+	want := []evidence.BackendTiming{
 		{Name: "web/quick", Service: "web", Opened: 3, Answered: 3, Responses: 3, MedianMs: 10},
 		{Name: "web/silent", Service: "web", Opened: 3, Silent: 3, Repeats: 1},
 	}
 	if len(got.Backends) != 2 || got.Backends[0] != want[0] || got.Backends[1] != want[1] {
 		t.Errorf("got %+v, want %+v", got.Backends, want)
 	}
-	e := &Evidence{Flows: got}
-	findings := e.Findings()
-	if len(findings) != 1 || findings[0].Kind != backendSilent {
+	e := &evidence.Evidence{Flows: got}
+	findings := rules.Findings(e)
+	if len(findings) != 1 || findings[0].Kind != "backend-silent" {
 		t.Errorf("found %+v, want a silent backend", findings)
 	}
 }

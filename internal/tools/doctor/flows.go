@@ -5,7 +5,6 @@ package doctor
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -13,39 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
 // mostPackets bounds the packets that are followed: to tell of a packet costs the balancer time.
 const mostPackets = 20000
-
-// Flows is the behaviour of backends by the packets of clients, as they passed the balancer.
-type Flows struct {
-	Packets int `json:"packets"`
-	// Lost came too fast to be told of.
-	Lost uint64 `json:"lost,omitempty"`
-	// Seconds is how long packets were followed.
-	Seconds  float64         `json:"seconds"`
-	Backends []BackendTiming `json:"backends,omitempty"`
-}
-
-// BackendTiming is the behaviour of connections to a backend, seen from the balancer.
-type BackendTiming struct {
-	// Name is SERVICE/BACKEND.
-	Name    string     `json:"name"`
-	Service string     `json:"service"`
-	Address netip.Addr `json:"address"`
-	// Opened are connections whose first SYN was seen, Answered those of them whose
-	// client went on, and Silent those whose client asked again or waited for long.
-	Opened   int `json:"opened"`
-	Answered int `json:"answered"`
-	Silent   int `json:"silent"`
-	// Repeats is how often the SYN came again that came most often.
-	Repeats int `json:"repeats,omitempty"`
-	// Responses are from a client's request to its acknowledgement of the answer, in milliseconds: their number and
-	// median. The client's way there and back is part of them, the same for all backends.
-	Responses int     `json:"responses"`
-	MedianMs  float64 `json:"median_ms"`
-}
 
 // flowKey is a connection as the balancer sees it.
 type flowKey struct {
@@ -61,7 +32,7 @@ type flowState struct {
 }
 
 type tally struct {
-	timing    BackendTiming
+	timing    evidence.BackendTiming
 	responses []float64
 }
 
@@ -122,7 +93,7 @@ func (f *follower) take(p *trace.Packet) {
 func (f *follower) tally(p *trace.Packet) *tally {
 	name := p.Service.Name + "/" + p.Backend.Name
 	if f.backends[name] == nil {
-		f.backends[name] = &tally{timing: BackendTiming{Name: name, Service: p.Service.Name,
+		f.backends[name] = &tally{timing: evidence.BackendTiming{Name: name, Service: p.Service.Name,
 			Address: p.Backend.Address}}
 	}
 	return f.backends[name]
@@ -132,7 +103,7 @@ func (f *follower) tally(p *trace.Packet) *tally {
 const synTimeout = time.Second
 
 // end sums up.
-func (f *follower) end(now time.Time) Flows {
+func (f *follower) end(now time.Time) evidence.Flows {
 	for _, flow := range f.flows {
 		if flow.opened.IsZero() {
 			continue
@@ -147,29 +118,21 @@ func (f *follower) end(now time.Time) Flows {
 			t.Silent++
 		}
 	}
-	flows := Flows{Packets: f.packets, Lost: f.lost, Seconds: f.last.Sub(f.first).Seconds()}
+	flows := evidence.Flows{Packets: f.packets, Lost: f.lost, Seconds: f.last.Sub(f.first).Seconds()}
 	for _, b := range f.backends {
 		b.timing.Responses = len(b.responses)
-		b.timing.MedianMs = median(b.responses)
+		b.timing.MedianMs = evidence.Median(b.responses)
 		flows.Backends = append(flows.Backends, b.timing)
 	}
-	slices.SortFunc(flows.Backends, func(a, b BackendTiming) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(flows.Backends, func(a, b evidence.BackendTiming) int { return cmp.Compare(a.Name, b.Name) })
 	return flows
-}
-
-func median(values []float64) float64 {
-	if len(values) == 0 {
-		return 0
-	}
-	slices.Sort(values)
-	return values[len(values)/2]
 }
 
 // following is packets of a balancer being followed.
 type following struct {
 	began, ended chan struct{}
 	stop         context.CancelFunc
-	flows        Flows
+	flows        evidence.Flows
 	err          error
 }
 
@@ -189,7 +152,7 @@ func followFlows(ctx context.Context, socket string) *following {
 	return following
 }
 
-func follow(ctx context.Context, enough func(), socket string, began chan<- struct{}) (Flows, error) {
+func follow(ctx context.Context, enough func(), socket string, began chan<- struct{}) (evidence.Flows, error) {
 	f := newFollower()
 	request := api.TraceRequest{}
 	request.Protocol = lb.TCP
@@ -207,53 +170,4 @@ func follow(ctx context.Context, enough func(), socket string, began chan<- stru
 		return nil
 	})
 	return f.end(time.Now()), err
-}
-
-// A backend is slow where its median is this many times that of the others, and by at
-// least so many milliseconds, of at least so many responses.
-const (
-	slowFactor   = 5
-	slowMs       = 5
-	fewResponses = 5
-	fewSilent    = 3
-	silentShare  = 0.5
-	// manyRepeats is a number of SYNs that no client sends while the doctor looks (RFC 6298: after 1, 3, 7 … seconds;
-	// Linux begins with one a second).
-	manyRepeats = 20
-)
-
-func judgeFlows(e *Evidence) (findings []Finding) {
-	for _, b := range e.Flows.Backends {
-		if b.Repeats >= manyRepeats {
-			findings = append(findings,
-				finding(forwardingLoop, fmt.Sprintf("Packets that go to backend %s (%s) come back", b.Name, b.Address),
-					Figure{Name: "the same SYN again", On: b.Name, Value: float64(b.Repeats), Unit: "times"}))
-		}
-		if b.Silent >= fewSilent && float64(b.Silent) >= silentShare*float64(b.Opened) {
-			findings = append(findings,
-				finding(backendSilent, fmt.Sprintf("Backend %s (%s) does not answer", b.Name, b.Address),
-					Figure{Name: "unanswered connections", On: b.Name, Value: float64(b.Silent), Unit: "connections",
-						Of: float64(b.Opened)}))
-		}
-		var others []float64
-		for _, o := range e.Flows.Backends {
-			if o.Name != b.Name && o.Service == b.Service && o.Responses >= fewResponses {
-				others = append(others, o.MedianMs)
-			}
-		}
-		if b.Responses < fewResponses || len(others) == 0 {
-			continue
-		}
-		usual := median(others)
-		if b.MedianMs < slowFactor*usual || b.MedianMs-usual < slowMs {
-			continue
-		}
-		findings = append(findings,
-			finding(backendSlow, fmt.Sprintf("Backend %s (%s) takes %.0f times as long to answer as the others", b.Name,
-				b.Address, b.MedianMs/max(usual, 0.1)),
-				Figure{Name: "median response", On: b.Name, Value: b.MedianMs, Unit: "ms",
-					Note: fmt.Sprintf("of %d", b.Responses)},
-				Figure{Name: "median response", On: "the others", Value: usual, Unit: "ms"}))
-	}
-	return findings
 }

@@ -18,6 +18,8 @@ import (
 	"golang.org/x/net/ipv4"
 	"golang.org/x/net/ipv6"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
 // smallest is a size that every path takes, and ladder are sizes that links and tunnels
@@ -43,7 +45,7 @@ type pinger struct {
 	id        int
 
 	mu    sync.Mutex
-	paths []*Path
+	paths []*evidence.Path
 	// sizes are the sizes that were answered, by the path's index.
 	sizes map[int]map[int]bool
 	ended sync.WaitGroup
@@ -88,10 +90,10 @@ func openICMP(network, address string, level, option, value int) (*net.IPConn, e
 // add plans a path; at most mostPaths, each once.
 func (p *pinger) add(address netip.Addr, size int) {
 	if size <= smallest || len(p.paths) == mostPaths || address.Is6() && p.six == nil ||
-		slices.ContainsFunc(p.paths, func(x *Path) bool { return x.Address == address }) {
+		slices.ContainsFunc(p.paths, func(x *evidence.Path) bool { return x.Address == address }) {
 		return
 	}
-	p.paths = append(p.paths, &Path{Address: address, Size: size})
+	p.paths = append(p.paths, &evidence.Path{Address: address, Size: size})
 }
 
 // run tries all paths: a small and the largest packet first, then, where only the small one was answered, sizes in
@@ -109,7 +111,7 @@ func (p *pinger) run(ctx context.Context) {
 	}
 	ended := true
 	for i, path := range p.paths {
-		if path.judge(p.answered(i)); !path.Small || path.Large {
+		if judgePing(path, p.answered(i)); !path.Small || path.Large {
 			continue
 		}
 		for _, size := range ladder {
@@ -124,7 +126,7 @@ func (p *pinger) run(ctx context.Context) {
 	}
 	p.wait(ctx)
 	for i, path := range p.paths {
-		path.judge(p.answered(i))
+		judgePing(path, p.answered(i))
 	}
 }
 
@@ -147,7 +149,7 @@ func (p *pinger) answered(i int) []int {
 	return sizes
 }
 
-func (path *Path) judge(answered []int) {
+func judgePing(path *evidence.Path, answered []int) {
 	path.Small, path.Large = slices.Contains(answered, smallest), slices.Contains(answered, path.Size)
 	if len(answered) > 0 {
 		path.Passes = slices.Max(answered)
@@ -156,7 +158,7 @@ func (path *Path) judge(answered []int) {
 
 // send sends one ping: its sequence number says which path, the length of the answer
 // which size.
-func (p *pinger) send(i int, path *Path, size int) {
+func (p *pinger) send(i int, path *evidence.Path, size int) {
 	connection, header := p.four, ipv4.HeaderLen
 	var typ icmp.Type = ipv4.ICMPTypeEcho
 	if path.Address.Is6() {
@@ -241,7 +243,7 @@ func (p *pinger) noteTooBig(quoted []byte, at, length int) {
 }
 
 // close ends it and returns the paths.
-func (p *pinger) close() (paths []Path) {
+func (p *pinger) close() (paths []evidence.Path) {
 	p.four.Close()
 	if p.six != nil {
 		p.six.Close()

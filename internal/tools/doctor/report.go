@@ -3,10 +3,11 @@
 package doctor
 
 import (
-	"slices"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/drops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
 // Schema is the version of [Report] as JSON.
@@ -23,7 +24,7 @@ type Report struct {
 	Seconds float64 `json:"seconds"`
 	// Findings are ordered by harm; empty where nothing is wrong that can be seen
 	// from this host.
-	Findings []Finding `json:"findings"`
+	Findings []rules.Finding `json:"findings"`
 	// Drops are all that the kernel dropped meanwhile, by reason, harmless ones too;
 	// the most first. Null if the kernel could not be asked.
 	Drops []drops.Drop `json:"drops"`
@@ -32,63 +33,7 @@ type Report struct {
 	// Looked are the sources that were examined, by name.
 	Looked []string `json:"looked"`
 	// Evidence is all that was seen, from which the findings follow.
-	Evidence *Evidence `json:"evidence,omitempty"`
-}
-
-// Harm is the effect of a fault on users.
-type Harm string
-
-// The harms, the worst first.
-const (
-	// Outage: some connections fail altogether.
-	Outage Harm = "outage"
-	// Loss: packets are lost; those that can be sent again are late.
-	Loss Harm = "loss"
-	// Slow: answers are late without loss.
-	Slow Harm = "slow"
-	// Risk: no traffic is hurt yet.
-	Risk Harm = "risk"
-)
-
-var harms = []Harm{Outage, Loss, Slow, Risk}
-
-// Finding is a fault that was found.
-type Finding struct {
-	// Kind names the fault; see [Kinds].
-	Kind string `json:"kind"`
-	Harm Harm   `json:"harm"`
-	// Title names the fault and its place, in a sentence.
-	Title string `json:"title"`
-	// Seen are the figures that it was concluded from.
-	Seen []Figure `json:"seen"`
-	// Means is the consequence for users.
-	Means string `json:"means"`
-	// Cures are the ways to mend it, the best first.
-	Cures []Cure `json:"cures"`
-}
-
-// Figure is a measured value.
-type Figure struct {
-	// Name is the kernel's own where it has one, such as "TcpExtListenOverflows".
-	Name string `json:"name"`
-	// On is the object of the measurement: an address, an interface, a core.
-	On    string  `json:"on,omitempty"`
-	Value float64 `json:"value"`
-	// Unit is plural, as in "packets".
-	Unit string `json:"unit"`
-	// Of is the whole that the value is a part of, in the same unit; 0 if of nothing.
-	Of float64 `json:"of,omitempty"`
-	// Note is an example or a circumstance.
-	Note string `json:"note,omitempty"`
-}
-
-// Cure is a way to mend a fault.
-type Cure struct {
-	// Tune is the item of `jeoul tune` that does it, such as "somaxconn"; empty if none
-	// does.
-	Tune string `json:"tune,omitempty"`
-	// Do is the advice, in a sentence.
-	Do string `json:"do"`
+	Evidence *evidence.Evidence `json:"evidence,omitempty"`
 }
 
 // Gap is a source that could not be read.
@@ -97,21 +42,4 @@ type Gap struct {
 	// Reason is why, and Cure the remedy.
 	Reason string `json:"reason"`
 	Cure   string `json:"cure,omitempty"`
-}
-
-// sortFindings puts the worst first. Within one harm a cause comes before its possible consequences, and then the order
-// of [Kinds] decides.
-func sortFindings(findings []Finding) {
-	slices.SortStableFunc(findings, func(a, b Finding) int { return rank(a.Kind) - rank(b.Kind) })
-}
-
-// rank is a kind's place in the order of harm; kinds that are but a sign of something else come last.
-func rank(id string) int {
-	i := slices.IndexFunc(kinds, func(k kind) bool { return k.id == id })
-	k := kinds[i]
-	r := slices.Index(harms, k.harm)*len(kinds) + i
-	if k.sign {
-		r += len(harms) * len(kinds)
-	}
-	return r
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
 )
 
 // Bounds of the questions: more would be a load of their own.
@@ -37,7 +38,7 @@ type survey struct {
 
 type question struct {
 	listener *listener
-	claim    Claim
+	claim    evidence.Claim
 	from     netip.Addr
 }
 
@@ -45,7 +46,7 @@ type ping struct {
 	listener *listener
 	mac      net.HardwareAddr
 	from     netip.Addr
-	echo     Echo
+	echo     evidence.Echo
 	own, vip uint16 // the sequence numbers
 }
 
@@ -54,10 +55,10 @@ func (p ping) number() uint32 { return uint32(p.vip) << 16 }
 
 // newSurvey opens listeners on the interfaces that have addresses, and plans the questions. It is called in the host's
 // network namespace.
-func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
+func newSurvey(r *evidence.Reading, vips []netip.Addr, silent bool) (*survey, error) {
 	s := &survey{silent: silent}
 	for _, l := range r.Links {
-		from4, from6 := l.sender(false), l.sender(true)
+		from4, from6 := l.Sender(false), l.Sender(true)
 		if !l.Watched || !l.Up || len(l.MAC) != len("00:00:00:00:00:00") || !from4.IsValid() && !from6.IsValid() ||
 			len(s.listeners) == mostListeners {
 			continue
@@ -69,12 +70,12 @@ func newSurvey(r *Reading, vips []netip.Addr, silent bool) (*survey, error) {
 		}
 		s.listeners = append(s.listeners, e)
 		for _, vip := range vips {
-			claim := Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.known(vip, l.Index)}
+			claim := evidence.Claim{Address: vip, Interface: l.Name, VIP: true, Known: r.Known(vip, l.Index)}
 			s.add(question{e, claim, sameFamily(vip, from4, from6)})
 		}
 		for _, n := range r.Neighbours {
-			if n.Interface == l.Index && r.worthAsking(n) && !slices.Contains(vips, n.Address) {
-				s.add(question{e, Claim{Address: n.Address, Interface: l.Name, Known: n.MAC},
+			if n.Interface == l.Index && r.WorthAsking(n) && !slices.Contains(vips, n.Address) {
+				s.add(question{e, evidence.Claim{Address: n.Address, Interface: l.Name, Known: n.MAC},
 					sameFamily(n.Address, from4, from6)})
 			}
 		}
@@ -96,38 +97,6 @@ func (s *survey) add(q question) {
 	if len(s.questions) < mostQuestions {
 		s.questions = append(s.questions, q)
 	}
-}
-
-// sender is an address of the interface to ask from: not a host route, which is how
-// VIPs are put on interfaces.
-func (l *Link) sender(six bool) netip.Addr {
-	for _, p := range l.Addresses {
-		if p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() && p.Bits() < p.Addr().BitLen() {
-			return p.Addr()
-		}
-	}
-	return netip.Addr{}
-}
-
-// known is the MAC address that the neighbour table has for an address on an interface; empty where none is used.
-func (r *Reading) known(a netip.Addr, index int) string {
-	for _, n := range r.Neighbours {
-		if n.Address == a && n.Interface == index && n.State != "FAILED" && n.State != "INCOMPLETE" {
-			return n.MAC
-		}
-	}
-	return ""
-}
-
-// worthAsking are neighbours whose MAC address matters and that may be wrong: those
-// that are configured by hand, those of backends, and routers.
-func (r *Reading) worthAsking(n Neighbour) bool {
-	if n.MAC == "" || n.Address.IsLinkLocalUnicast() || n.State == "FAILED" || n.State == "INCOMPLETE" {
-		return false
-	}
-	return n.State == "PERMANENT" || n.Gateway || slices.ContainsFunc(r.hops(), func(h hop) bool {
-		return h.address == n.Address
-	})
 }
 
 // planPings asks each backend of mode l2dsr, at its MAC address, for itself and for
@@ -156,8 +125,9 @@ func (s *survey) planPings(e *listener, status *ops.Status, name string, from4, 
 				continue
 			}
 			n := uint16(2 * len(s.pings))
-			s.pings = append(s.pings, ping{e, mac, from, Echo{Backend: service.Name + "/" + b.Name, Address: b.Address,
-				VIP: service.VIP, Port: port}, n, n + 1})
+			s.pings = append(s.pings, ping{e, mac, from, evidence.Echo{Backend: service.Name + "/" + b.Name,
+				Address: b.Address,
+				VIP:     service.VIP, Port: port}, n, n + 1})
 		}
 	}
 }
@@ -206,7 +176,7 @@ func (p ping) askVIP() error {
 }
 
 // close ends the survey and returns the answers.
-func (s *survey) close() (w Wire) {
+func (s *survey) close() (w evidence.Wire) {
 	for _, e := range s.listeners {
 		e.close()
 	}

@@ -123,7 +123,7 @@ func (x *examination) pingHanging(ctx context.Context) error {
 	}
 	var p *pinger
 	for _, h := range s.Hanging {
-		if !h.stuck() {
+		if !h.Stuck() {
 			continue
 		}
 		if p == nil {

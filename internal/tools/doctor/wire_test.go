@@ -17,6 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+	"github.com/jeoul/jeoul/internal/tools/doctor/rules"
 )
 
 // pair is two hosts on one link, each with an address of both families.
@@ -149,10 +151,10 @@ func TestSurvey(t *testing.T) {
 		}
 		backend := ops.Backend{Name: "there", Address: there4, NextHop: there4, MAC: p.thereMAC.String(),
 			Interface: "here"}
-		r := &Reading{Links: links, Balancer: &ops.Status{Interface: "here",
+		r := &evidence.Reading{Links: links, Balancer: &ops.Status{Interface: "here",
 			Services: []ops.Service{{Name: "web", VIP: vip4, Mode: lb.L2DSR, Backends: []ops.Backend{backend}}}}}
-		index := slices.IndexFunc(links, func(l Link) bool { return l.Name == "here" })
-		r.Neighbours = []Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT",
+		index := slices.IndexFunc(links, func(l evidence.Link) bool { return l.Name == "here" })
+		r.Neighbours = []evidence.Neighbour{{Address: there4, Interface: links[index].Index, State: "PERMANENT",
 			MAC: "02:00:00:00:00:99"}}
 		s, err = newSurvey(r, []netip.Addr{vip4}, false)
 		return err
@@ -172,11 +174,11 @@ func TestSurvey(t *testing.T) {
 	}
 	got.Provoked = 0
 	mac := p.thereMAC.String()
-	want := Wire{
-		Claims: []Claim{
+	want := evidence.Wire{
+		Claims: []evidence.Claim{
 			{Address: vip4, Interface: "here", VIP: true, MACs: []string{mac}},
 			{Address: there4, Interface: "here", Known: "02:00:00:00:00:99", MACs: []string{mac}}},
-		Echoes: []Echo{{Backend: "web/there", Address: there4, VIP: vip4, Own: true, Has: true}},
+		Echoes: []evidence.Echo{{Backend: "web/there", Address: there4, VIP: vip4, Own: true, Has: true}},
 	}
 	addresses := cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 	if diff := cmp.Diff(want, got, addresses); diff != "" {
@@ -202,7 +204,7 @@ func TestSurveyOfNodes(t *testing.T) {
 					Port: 80, Protocol: lb.TCP, Mode: lb.L2DSR, Backends: []ops.Backend{{Name: "node", Address: pair[1],
 						State: lb.Up, MAC: p.thereMAC.String(), Interface: "here"}}})
 			}
-			s, err = newSurvey(&Reading{Links: links, Balancer: status}, nil, false)
+			s, err = newSurvey(&evidence.Reading{Links: links, Balancer: status}, nil, false)
 			return err
 		})
 		testenv.Eventually(t, time.Minute, "all is answered", func() bool {
@@ -220,26 +222,9 @@ func TestSurveyOfNodes(t *testing.T) {
 				t.Errorf("with the VIP: %v, heard %+v", has, echo)
 			}
 		}
-		found := judgeEchoes(&Evidence{Wire: wire})
-		if has != (len(found) == 0) || len(found) > 0 && (len(found) > 1 || found[0].Kind != nodeWithoutRule) {
+		found := rules.Findings(&evidence.Evidence{Wire: wire})
+		if has != (len(found) == 0) || len(found) > 0 && (len(found) > 1 || found[0].Kind != "node-without-vip-rule") {
 			t.Errorf("with the VIP: %v, found %+v", has, found)
-		}
-	}
-}
-
-// TestNodeAnswersForVIP: a node that answers ARP for a Service's address is told from another host that does.
-func TestNodeAnswersForVIP(t *testing.T) {
-	const node, stranger = "02:00:00:00:00:02", "02:00:00:00:00:03"
-	status := &ops.Status{Feeds: []ops.Feed{{Source: "kubernetes",
-		FeedReport: ops.FeedReport{Platform: ops.Kubernetes}}},
-		Services: []ops.Service{{Name: "web", Owner: "kubernetes", VIP: vip4,
-			Backends: []ops.Backend{{Name: "node", MAC: node}}}}}
-	for mac, want := range map[string]string{node: strictARP, stranger: vipAnswered} {
-		e := &Evidence{Wire: Wire{Claims: []Claim{{Address: vip4, Interface: "eth0", VIP: true,
-			MACs: []string{mac, "02:00:00:00:00:09"}}}}}
-		e.After.Balancer = status
-		if found := judgeWire(e); len(found) != 1 || found[0].Kind != want {
-			t.Errorf("%s answers: found %+v, want %s", mac, found, want)
 		}
 	}
 }
@@ -269,12 +254,12 @@ func TestPaths(t *testing.T) {
 		pinger.add(vip4, 1500)
 		pinger.run(t.Context())
 		for _, path := range pinger.close() {
-			want := Path{Address: path.Address, Size: 1500, Small: true, Large: !narrow, Passes: 1500}
+			want := evidence.Path{Address: path.Address, Size: 1500, Small: true, Large: !narrow, Passes: 1500}
 			if narrow {
 				want.Passes = 1400
 			}
 			if path.Address == vip4 {
-				want = Path{Address: vip4, Size: 1500}
+				want = evidence.Path{Address: vip4, Size: 1500}
 			}
 			if path != want {
 				t.Errorf("narrow %v: %+v, want %+v", narrow, path, want)
@@ -309,7 +294,7 @@ func FuzzICMP(f *testing.F) {
 		"\x03\x04\x00\x00\x00\x00\x05\x78E\x00\x00\x1c\x00\x00\x00\x00\x40\x01\x00\x00\xc6\x12\x00\x01\xc6\x12\x00\x02\x08\x00\x00\x00\x00\x07\x00\x03"))
 	f.Add(58, []byte("\x02\x00\x00\x00\x00\x00\x05\x78"))
 	f.Fuzz(func(t *testing.T, protocol int, message []byte) {
-		p := &pinger{id: 1, sizes: map[int]map[int]bool{}, paths: []*Path{{Address: there4, Size: 1500}}}
+		p := &pinger{id: 1, sizes: map[int]map[int]bool{}, paths: []*evidence.Path{{Address: there4, Size: 1500}}}
 		p.note(protocol, message)
 		for i := range p.sizes {
 			if i >= len(p.paths) {
@@ -325,7 +310,7 @@ func FuzzReserved(f *testing.F) {
 		f.Add(list, uint16(1024), uint16(60999))
 	}
 	f.Fuzz(func(t *testing.T, list string, first, last uint16) {
-		if n, err := countReserved(list, PortRange{First: first, Last: last}); err != nil && n != 0 || n < 0 {
+		if n, err := countReserved(list, evidence.PortRange{First: first, Last: last}); err != nil && n != 0 || n < 0 {
 			t.Errorf("%q within %d-%d: %d, %v", list, first, last, n, err)
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/tools/tune/nic"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // ApplyOptions say how a profile is to be applied.
@@ -33,7 +34,7 @@ func (t *Tuner) Apply(opt ApplyOptions) (*Report, error) {
 	if err := t.ready(opt); err != nil {
 		return nil, err
 	}
-	j, err := openJournal(t.access.tree, cmp.Or(opt.State, StateDir), t.opt.Role, t.facts)
+	j, err := openJournal(t.access.Tree, cmp.Or(opt.State, StateDir), t.opt.Role, t.facts)
 	if err != nil {
 		return nil, err
 	}
@@ -90,7 +91,7 @@ func (t *Tuner) change(w *writer, item Item, f *Finding) {
 	done := []int{}
 	for i := range f.Settings {
 		s := &f.Settings[i]
-		if s.State != Differs || s.Key.Kind == KindLimit {
+		if s.State != Differs || s.Key.Kind == setting.KindLimit {
 			continue
 		}
 		line, err := w.set(s.Key, s.Now, s.write)
@@ -127,7 +128,7 @@ func (t *Tuner) keepQueues(w *writer) error {
 			continue
 		}
 		for _, at := range t.expand(item) {
-			now, err := t.access.read(at.key)
+			now, err := t.access.Read(at.key)
 			if err != nil {
 				continue // what cannot be read was never set either
 			}
@@ -141,7 +142,7 @@ func (t *Tuner) keepQueues(w *writer) error {
 
 // writer makes changes that are in a journal before they are made.
 type writer struct {
-	access  *access
+	access  *setting.Access
 	journal *changeLog
 	// step is called between writes, where a kill must do no harm; nil but in tests.
 	step func()
@@ -154,14 +155,14 @@ func (w *writer) pause() {
 }
 
 // set changes a setting. A setting that the kernel refuses is as it was.
-func (w *writer) set(k Key, old, value string) (line int, err error) {
+func (w *writer) set(k setting.Key, old, value string) (line int, err error) {
 	w.pause()
 	line, err = w.journal.add(record{Op: opSet, Key: &k, Old: old, New: value})
 	if err != nil {
 		return 0, err
 	}
 	w.pause()
-	if err := w.access.write(k, old, value); err != nil {
+	if err := w.access.Write(k, old, value); err != nil {
 		_, undoErr := w.journal.add(record{Op: opUndone, Line: line})
 		return 0, errors.Join(err, undoErr)
 	}
@@ -173,7 +174,7 @@ func (w *writer) set(k Key, old, value string) (line int, err error) {
 func (w *writer) undo(lines []int) error {
 	for _, line := range slices.Backward(lines) {
 		r := w.journal.records[line-1]
-		if err := w.access.write(*r.Key, r.New, r.Old); err != nil {
+		if err := w.access.Write(*r.Key, r.New, r.Old); err != nil {
 			return fmt.Errorf("put %s back to %s: %w", r.Key, r.Old, err)
 		}
 		if _, err := w.journal.add(record{Op: opUndone, Line: line}); err != nil {
@@ -197,7 +198,7 @@ func (t *Tuner) Commands(opt ApplyOptions) []string {
 		lines = append(lines, fmt.Sprintf("# %s: %s", f.Item, f.Why))
 		for _, s := range f.Settings {
 			if s.State == Differs || s.State == Advised {
-				lines = append(lines, s.Key.command(s.write))
+				lines = append(lines, s.Key.Command(s.write))
 			}
 		}
 	}

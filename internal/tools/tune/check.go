@@ -15,8 +15,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/cpus"
-	"github.com/jeoul/jeoul/internal/tools/tune/nic"
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
@@ -42,7 +42,7 @@ type Options struct {
 // Tuner holds a host against a profile. It is used on one thread.
 type Tuner struct {
 	opt    Options
-	access access
+	access setting.Access
 	facts  *Facts
 	cards  []*Interface
 	plans  map[string]*plan.Plan
@@ -67,7 +67,7 @@ func New(opt Options) (*Tuner, error) {
 		}
 	}
 	t := &Tuner{opt: opt}
-	a, err := newAccess(opt.Root)
+	a, err := setting.Open(opt.Root)
 	if err != nil {
 		return nil, err
 	}
@@ -78,33 +78,18 @@ func New(opt Options) (*Tuner, error) {
 	return t, nil
 }
 
-func newAccess(root string) (*access, error) {
-	a := &access{tree: tree{root}}
-	if root != "" {
-		a.cards, a.services = nic.Files{Dir: a.path("ethtool")}, serviceFiles{a.tree}
-		a.tracking = untrackedFile{a.tree}
-		return a, nil
-	}
-	cards, err := nic.Open()
-	if err != nil {
-		return nil, err
-	}
-	a.cards, a.services, a.tracking = cards, systemd{a.tree}, netfilter{}
-	return a, nil
-}
-
 // Close closes the sockets to the kernel.
-func (t *Tuner) Close() error { return t.access.cards.Close() }
+func (t *Tuner) Close() error { return t.access.Cards.Close() }
 
 // look reads the facts of the host and of its cards, and plans its cores.
 func (t *Tuner) look() (err error) {
-	if t.facts, err = readFacts(t.access.tree); err != nil {
+	if t.facts, err = readFacts(t.access.Tree); err != nil {
 		return err
 	}
-	t.access.cmdline = t.facts.CommandLine
+	t.access.Cmdline = t.facts.CommandLine
 	t.cards, t.plans = nil, map[string]*plan.Plan{}
 	for _, name := range t.opt.Interfaces {
-		card, err := readInterface(t.access.tree, t.access.cards, name)
+		card, err := readInterface(t.access.Tree, t.access.Cards, name)
 		if err != nil {
 			return err
 		}
@@ -173,7 +158,7 @@ func (t *Tuner) find(item Item) (Finding, bool) {
 	}
 	if len(f.Settings) == 0 {
 		f.Note = "the host has none"
-		if strings.Contains(item.Setting, "{interface}") || strings.HasPrefix(item.Setting, string(KindEthtool)) {
+		if strings.Contains(item.Setting, "{interface}") || strings.HasPrefix(item.Setting, string(setting.KindEthtool)) {
 			f.Note = "no interface was named, or none has it"
 		}
 		if strings.Contains(item.Setting, "{service}") {
@@ -210,7 +195,7 @@ func (t *Tuner) lacks(item Item) string {
 
 // target is a setting of an item, and the object that it is about.
 type target struct {
-	key  Key
+	key  setting.Key
 	card *Interface // nil where it is about no card
 	// index is a queue's number.
 	index int
@@ -220,14 +205,14 @@ type target struct {
 func (t *Tuner) expand(item Item) []target {
 	kind, name, _ := strings.Cut(item.Setting, " ")
 	about := func(card *Interface, index int, replace ...string) target {
-		k := Key{Kind: Kind(kind), Name: strings.NewReplacer(replace...).Replace(name)}
-		if k.Kind == KindEthtool {
+		k := setting.Key{Kind: setting.Kind(kind), Name: strings.NewReplacer(replace...).Replace(name)}
+		if k.Kind == setting.KindEthtool {
 			k.Interface = card.Name
 		}
 		return target{k, card, index}
 	}
 	var all []target
-	if Kind(kind) != KindEthtool && !strings.ContainsAny(name, "{") {
+	if setting.Kind(kind) != setting.KindEthtool && !strings.ContainsAny(name, "{") {
 		return []target{about(t.firstCard(), 0)}
 	}
 	if strings.Contains(name, "{cpu}") {
@@ -247,7 +232,7 @@ func (t *Tuner) expand(item Item) []target {
 			continue
 		}
 		named := card.Name
-		if Kind(kind) == KindSysctl {
+		if setting.Kind(kind) == setting.KindSysctl {
 			// A dot in a name is no separator.
 			named = strings.ReplaceAll(named, ".", "/")
 		}
@@ -297,12 +282,12 @@ func (t *Tuner) firstCard() *Interface {
 // hold holds one setting against an item.
 func (t *Tuner) hold(item Item, at target) Setting {
 	s := Setting{Key: at.key}
-	machines := t.facts.Namespace && at.key.machines(item.Scope)
-	if at.card != nil && at.card.foreign && at.key.Kind == KindFile {
+	machines := t.facts.Namespace && at.key.OfMachine(item.Scope)
+	if at.card != nil && at.card.foreign && at.key.Kind == setting.KindFile {
 		s.State, s.Note = Unread, "/sys shows another network namespace"
 		return s
 	}
-	now, err := t.access.read(at.key)
+	now, err := t.access.Read(at.key)
 	switch {
 	case machines && err != nil:
 		s.State, s.Note = Machines, belongs
@@ -310,7 +295,7 @@ func (t *Tuner) hold(item Item, at target) Setting {
 	case errors.Is(err, fs.ErrPermission):
 		s.State, s.Note = Unread, "it takes more rights to read: run as root"
 		return s
-	case errors.Is(err, errAbsent):
+	case errors.Is(err, setting.ErrAbsent):
 		s.State, s.Note = Absent, absentNote(at.key)
 		return s
 	case err != nil:
@@ -334,7 +319,7 @@ func (t *Tuner) hold(item Item, at target) Setting {
 		s.State = Good
 	case machines:
 		s.State, s.Note = Machines, belongs
-	case at.key.Kind == KindCmdline:
+	case at.key.Kind == setting.KindCmdline:
 		s.State, s.Note = Advised, "takes a reboot; --edit-grub writes it"
 	default:
 		s.State = Differs
@@ -344,11 +329,11 @@ func (t *Tuner) hold(item Item, at target) Setting {
 
 const belongs = "belongs to the machine, not to this namespace"
 
-func absentNote(k Key) string {
+func absentNote(k setting.Key) string {
 	switch k.Kind {
-	case KindEthtool:
+	case setting.KindEthtool:
 		return "the driver does not have it"
-	case KindSysctl:
+	case setting.KindSysctl:
 		return "this kernel does not have it"
 	}
 	return "this host does not have it"

@@ -6,12 +6,14 @@ import (
 	"math/big"
 	"slices"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // judge says whether a value is as an item wants it, and if not, returns the value to write: the wanted value, or one
 // that takes nothing of the present one away.
-func (it Item) judge(k Key, now, want string) (good bool, write string) {
-	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.same(now, other) }) {
+func (it Item) judge(k setting.Key, now, want string) (good bool, write string) {
+	if slices.ContainsFunc(it.Accept, func(other string) bool { return k.Same(now, other) }) {
 		return true, now
 	}
 	switch it.Compare {
@@ -22,11 +24,11 @@ func (it Item) judge(k Key, now, want string) (good bool, write string) {
 	case CompareCovers:
 		return covers(now, want)
 	case CompareCPUs:
-		return sameList(now, want), want
+		return setting.SameList(now, want), want
 	case CompareNonzero:
 		return strings.Trim(now, "0:") != "", want
 	}
-	return k.same(now, want), want
+	return k.Same(now, want), want
 }
 
 // numbers reads a list of numbers; false where something in it is none.

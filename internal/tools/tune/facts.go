@@ -17,6 +17,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // Facts are the facts about a host that values depend on.
@@ -37,41 +38,17 @@ type Facts struct {
 	machine, boot string
 }
 
-// tree is the file system that facts and settings are in; root is empty for the
-// machine's own.
-type tree struct{ root string }
-
-func (t tree) path(parts ...string) string {
-	return filepath.Join(append([]string{"/", t.root}, parts...)...)
-}
-
-// read returns a file in one line, and an empty text where it is not there.
-func (t tree) read(parts ...string) string {
-	data, err := os.ReadFile(t.path(parts...))
-	if err != nil {
-		return ""
-	}
-	return sysctl.OneLine(string(data))
-}
-
-func (t tree) exists(parts ...string) bool {
-	_, err := os.Stat(t.path(parts...))
-	return err == nil
-}
-
-func (t tree) sysctls() sysctl.Tree { return sysctl.Tree{Root: t.root} }
-
 // readFacts reads the host's facts. Missing ones are noted; without CPUs there is nothing to go by.
-func readFacts(t tree) (*Facts, error) {
+func readFacts(t setting.Tree) (*Facts, error) {
 	f := &Facts{
-		Kernel:  t.read("proc/sys/kernel/osrelease"),
-		boot:    t.read("proc/sys/kernel/random/boot_id"),
-		machine: t.read("etc/machine-id"),
+		Kernel:  t.Read("proc/sys/kernel/osrelease"),
+		boot:    t.Read("proc/sys/kernel/random/boot_id"),
+		machine: t.Read("etc/machine-id"),
 		// The kernel has it in its first network namespace only.
-		Namespace: !t.exists("proc/sys/net/core/netdev_max_backlog"),
-		Conntrack: t.exists("proc/sys/net/netfilter/nf_conntrack_max"),
+		Namespace: !t.Exists("proc/sys/net/core/netdev_max_backlog"),
+		Conntrack: t.Exists("proc/sys/net/netfilter/nf_conntrack_max"),
 	}
-	proc, err := procfs.NewFS(t.path("proc"))
+	proc, err := procfs.NewFS(t.Path("proc"))
 	if err != nil {
 		return nil, fmt.Errorf("read the host's facts: %w", err)
 	}
@@ -98,15 +75,15 @@ func (f *Facts) note(what string, err error) {
 }
 
 // readTopology reads which CPUs are online, on which node, and of which core.
-func readTopology(t tree) (plan.Topology, error) {
+func readTopology(t setting.Tree) (plan.Topology, error) {
 	const cpuDir = "sys/devices/system/cpu"
-	text := t.read(cpuDir, "online")
+	text := t.Read(cpuDir, "online")
 	online, err := cpuset.Parse(text)
 	if err != nil || online.IsEmpty() {
-		return plan.Topology{}, fmt.Errorf("%s says %q, which is no list of CPUs", t.path(cpuDir, "online"), text)
+		return plan.Topology{}, fmt.Errorf("%s says %q, which is no list of CPUs", t.Path(cpuDir, "online"), text)
 	}
 	top := plan.Topology{Nodes: map[int]cpuset.CPUSet{}, Siblings: map[int]cpuset.CPUSet{}}
-	nodes, _ := filepath.Glob(t.path("sys/devices/system/node/node[0-9]*")) // the pattern is good
+	nodes, _ := filepath.Glob(t.Path("sys/devices/system/node/node[0-9]*")) // the pattern is good
 	for _, dir := range nodes {
 		number, err := strconv.Atoi(strings.TrimPrefix(filepath.Base(dir), "node"))
 		list, err2 := cpuset.Parse(readLine(filepath.Join(dir, "cpulist")))
@@ -118,7 +95,7 @@ func readTopology(t tree) (plan.Topology, error) {
 		top.Nodes = map[int]cpuset.CPUSet{0: online}
 	}
 	for _, cpu := range online.List() {
-		core, err := cpuset.Parse(t.read(cpuDir, fmt.Sprintf("cpu%d/topology/thread_siblings_list", cpu)))
+		core, err := cpuset.Parse(t.Read(cpuDir, fmt.Sprintf("cpu%d/topology/thread_siblings_list", cpu)))
 		if err == nil && core.Contains(cpu) {
 			top.Siblings[cpu] = core
 		}
@@ -194,17 +171,17 @@ func parseInterrupts(text string) map[int]string {
 
 // readIRQs returns the interrupts of a card's queues: those of its device whose
 // names have a queue's number.
-func readIRQs(t tree, name string) []IRQ {
+func readIRQs(t setting.Tree, name string) []IRQ {
 	var dirs []fs.DirEntry
 	// A virtio card's are its parent's.
 	for _, dir := range []string{"device/msi_irqs", "device/../msi_irqs"} {
 		// Not filepath.Join, which would take ".." out before the link is followed.
-		if found, err := os.ReadDir(t.path("sys/class/net", name) + "/" + dir); err == nil {
+		if found, err := os.ReadDir(t.Path("sys/class/net", name) + "/" + dir); err == nil {
 			dirs = found
 			break
 		}
 	}
-	data, err := os.ReadFile(t.path("proc/interrupts"))
+	data, err := os.ReadFile(t.Path("proc/interrupts"))
 	if err != nil {
 		return nil
 	}

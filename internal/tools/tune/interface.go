@@ -17,6 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/tools/tune/nic"
 	"github.com/jeoul/jeoul/internal/tools/tune/plan"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // Interface has the facts about an interface that values depend on.
@@ -50,24 +51,24 @@ func (c *Interface) number(of func(*Interface) int) uint64 {
 
 // readInterface reads the facts of an interface. The error is ErrInterface where
 // there is none of that name.
-func readInterface(t tree, cards nic.Cards, name string) (*Interface, error) {
+func readInterface(t setting.Tree, cards nic.Cards, name string) (*Interface, error) {
 	if name == "" || strings.ContainsAny(name, "/\x00") || name == "." || name == ".." {
 		return nil, fmt.Errorf("%q: %w: that is no interface's name", name, ErrInterface)
 	}
 	c := &Interface{Name: name, Node: -1}
-	if t.root == "" {
+	if t.Root == "" {
 		if err := c.ask(); err != nil {
 			return nil, err
 		}
-	} else if !t.exists("sys/class/net", name) {
+	} else if !t.Exists("sys/class/net", name) {
 		return nil, fmt.Errorf("%s: %w: there is no such interface; there are %s", name, ErrInterface,
 			strings.Join(interfaceNames(t), ", "))
 	} else {
-		flags, err := strconv.ParseUint(t.read("sys/class/net", name, "flags"), 0, 32)
+		flags, err := strconv.ParseUint(t.Read("sys/class/net", name, "flags"), 0, 32)
 		c.Up = err == nil && flags&uint64(1) != 0
 	}
-	c.Virtual = !t.exists("sys/class/net", name, "device")
-	if node, err := strconv.Atoi(t.read("sys/class/net", name, "device/numa_node")); err == nil {
+	c.Virtual = !t.Exists("sys/class/net", name, "device")
+	if node, err := strconv.Atoi(t.Read("sys/class/net", name, "device/numa_node")); err == nil {
 		c.Node = node
 	}
 	c.countQueues(t)
@@ -91,8 +92,8 @@ func readInterface(t tree, cards nic.Cards, name string) (*Interface, error) {
 }
 
 // countQueues counts the queues that sysfs shows.
-func (c *Interface) countQueues(t tree) {
-	entries, err := os.ReadDir(t.path("sys/class/net", c.Name, "queues"))
+func (c *Interface) countQueues(t setting.Tree) {
+	entries, err := os.ReadDir(t.Path("sys/class/net", c.Name, "queues"))
 	if err != nil {
 		return
 	}
@@ -154,8 +155,8 @@ func sysfsIsOurs() bool {
 	return true
 }
 
-func interfaceNames(t tree) []string {
-	entries, _ := os.ReadDir(t.path("sys/class/net")) // none: an empty list says it
+func interfaceNames(t setting.Tree) []string {
+	entries, _ := os.ReadDir(t.Path("sys/class/net")) // none: an empty list says it
 	var names []string
 	for _, entry := range entries {
 		names = append(names, entry.Name())

@@ -19,6 +19,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/journal"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 const (
@@ -53,10 +54,10 @@ const (
 
 // record is a line of a journal, after the first.
 type record struct {
-	Op  string `json:"op"`
-	Key *Key   `json:"key,omitempty"`
-	Old string `json:"old"`
-	New string `json:"new"`
+	Op  string       `json:"op"`
+	Key *setting.Key `json:"key,omitempty"`
+	Old string       `json:"old"`
+	New string       `json:"new"`
 	// Path is a file's path; Existed says whether it was there, Made which directories were not.
 	Path    string   `json:"path,omitempty"`
 	Existed bool     `json:"existed,omitempty"`
@@ -70,10 +71,10 @@ type record struct {
 func (r record) check() error {
 	switch r.Op {
 	case opSet, opKeep:
-		if r.Key == nil || r.Key.Kind == KindCmdline || r.Key.Kind == KindLimit {
+		if r.Key == nil || r.Key.Kind == setting.KindCmdline || r.Key.Kind == setting.KindLimit {
 			return fmt.Errorf("%s without a setting", r.Op)
 		}
-		return r.Key.check()
+		return r.Key.Check()
 	case opFile:
 		if !slices.Contains(ownFiles, r.Path) {
 			return fmt.Errorf("%q is none of the files that are written", r.Path)
@@ -163,11 +164,11 @@ type changeLog struct {
 
 // openJournal locks the directory and reads the journal. Errors: ErrBusy,
 // ErrJournal, ErrElsewhere.
-func openJournal(t tree, state string, role Role, f *Facts) (*changeLog, error) {
+func openJournal(t setting.Tree, state string, role Role, f *Facts) (*changeLog, error) {
 	j := &changeLog{header: header{Format: journalFormat, Version: journalVersion, Machine: f.machine,
 		Place: journal.Place{Boot: f.boot}, Role: role, Started: time.Now().UTC()}}
 	name := "host.jsonl"
-	if t.root == "" {
+	if t.Root == "" {
 		ns, err := namespace.Current()
 		if err != nil {
 			return nil, err
@@ -180,7 +181,7 @@ func openJournal(t tree, state string, role Role, f *Facts) (*changeLog, error) 
 	if f.Namespace {
 		name = fmt.Sprintf("netns-%d.jsonl", j.header.Namespace)
 	}
-	dir := t.path(state)
+	dir := t.Path(state)
 	j.path = filepath.Join(dir, name)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, fmt.Errorf("make the journal's directory (root may): %w", err)

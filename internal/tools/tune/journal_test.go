@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/host/journal"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // few is a profile of some items of every kind that a fake tree has.
@@ -141,7 +142,7 @@ func TestOtherMachineAndBoot(t *testing.T) {
 	if after["/proc/sys/vm/swappiness"] != "10" {
 		t.Error("a value of this boot was taken for one of ours")
 	}
-	for _, path := range []string{limitsFile, systemdLimitsFile} {
+	for _, path := range []string{setting.LimitsFile, setting.SystemdLimitsFile} {
 		if _, ok := after[path]; ok {
 			t.Errorf("%s is still there", path)
 		}
@@ -172,7 +173,7 @@ func TestTwoAtOnce(t *testing.T) {
 	}
 	defer dir.Close()
 	tuner := open(t, Options{Role: RoleWeb, Root: root})
-	j, err := openJournal(tuner.access.tree, StateDir, RoleWeb, tuner.facts)
+	j, err := openJournal(tuner.access.Tree, StateDir, RoleWeb, tuner.facts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -269,7 +270,7 @@ func FuzzJournal(f *testing.F) {
 			return
 		}
 		for _, r := range live(records) {
-			if r.Key != nil && r.Key.Kind == KindFile &&
+			if r.Key != nil && r.Key.Kind == setting.KindFile &&
 				(filepath.Clean(r.Key.Name) != r.Key.Name || !strings.HasPrefix(r.Key.Name, "/proc/irq/") &&
 					!strings.HasPrefix(r.Key.Name, "/sys/")) {
 				t.Fatalf("%q would be written", r.Key.Name)

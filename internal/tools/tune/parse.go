@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // maxProfileBytes bounds a profile: it is written by hand.
@@ -62,7 +63,7 @@ func (p *parser) item(i int, item Item, before []Item) {
 		}
 		return
 	}
-	if err := checkSetting(item.Setting); err != nil {
+	if err := setting.CheckItem(item.Setting); err != nil {
 		fail("setting", "%v", err)
 	}
 	for _, role := range item.Roles {
@@ -101,7 +102,7 @@ func (p *parser) values(item Item, fail func(field, format string, args ...any))
 	if item.Compare == CompareNonzero && !item.ReadOnly {
 		fail("compare", "nonzero goes with readonly: true; there is nothing to write")
 	}
-	if item.Scope != "" && item.Scope != scopeMachine {
+	if item.Scope != "" && item.Scope != setting.ScopeMachine {
 		fail("scope", "%q: use machine, or nothing", item.Scope)
 	}
 	if item.Needs.Card != "" && item.Needs.Card != "physical" {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 func TestBuiltInProfile(t *testing.T) {
@@ -90,10 +91,10 @@ items:
 }
 
 func TestJudge(t *testing.T) {
-	sysctl, mask := Key{Kind: KindSysctl, Name: "a.b"},
-		Key{Kind: KindFile, Name: "/sys/class/net/e/queues/rx-0/rps_cpus"}
+	sysctl, mask := setting.Key{Kind: setting.KindSysctl, Name: "a.b"},
+		setting.Key{Kind: setting.KindFile, Name: "/sys/class/net/e/queues/rx-0/rps_cpus"}
 	for _, tc := range []struct {
-		key       Key
+		key       setting.Key
 		compare   Compare
 		accept    []string
 		now, want string
@@ -160,7 +161,7 @@ func FuzzProfile(f *testing.F) {
 			if it.Drop {
 				continue
 			}
-			if err := checkSetting(it.Setting); err != nil {
+			if err := setting.CheckItem(it.Setting); err != nil {
 				t.Fatal(err)
 			}
 			// Whatever the facts, computing ends and does not panic.

@@ -15,6 +15,7 @@ import (
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/host/journal"
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 	"github.com/jeoul/jeoul/internal/tools/tune/untracked"
 )
 
@@ -30,20 +31,18 @@ const (
 	grubFile = "/etc/default/grub.d/90-jeoul-tune.cfg"
 )
 
-var ownFiles = []string{sysctlFile, unitFile, unitWanted, grubFile, limitsFile, systemdLimitsFile}
-
-const fileHeader = "# Written by `jeoul tune apply`; `jeoul tune revert` removes it.\n"
+var ownFiles = []string{sysctlFile, unitFile, unitWanted, grubFile, setting.LimitsFile, setting.SystemdLimitsFile}
 
 // files writes the files that the options, and limits, ask for.
 func (t *Tuner) files(w *writer, r *Report, opt ApplyOptions) error {
 	var errs []error
 	for i := range r.Findings {
 		f := &r.Findings[i]
-		if len(f.Settings) != 1 || f.Settings[0].Key.Kind != KindLimit || f.State != Differs {
+		if len(f.Settings) != 1 || f.Settings[0].Key.Kind != setting.KindLimit || f.State != Differs {
 			continue
 		}
 		f.State, f.Note = Changed, "for what is started after the next login, or after `systemctl daemon-reexec`"
-		if err := w.files(limitTexts(f.Settings[0].write)); err != nil {
+		if err := w.files(setting.LimitTexts(f.Settings[0].write)); err != nil {
 			f.State, f.Note = Failed, err.Error()
 		}
 		f.Settings[0].State = f.State
@@ -66,11 +65,11 @@ func (t *Tuner) editGrub(w *writer, r *Report) error {
 	if len(words) == 0 {
 		return nil
 	}
-	if !t.access.exists("etc/default/grub") {
+	if !t.access.Exists("etc/default/grub") {
 		return errors.New(
 			"--edit-grub: there is no /etc/default/grub here: give the kernel these parameters by the means of its boot loader: " + strings.Join(words, " "))
 	}
-	text := fileHeader + fmt.Sprintf("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"\n", strings.Join(words, " "))
+	text := setting.FileHeader + fmt.Sprintf("GRUB_CMDLINE_LINUX=\"$GRUB_CMDLINE_LINUX %s\"\n", strings.Join(words, " "))
 	if err := w.files(map[string]string{grubFile: text}); err != nil {
 		return err
 	}
@@ -90,7 +89,7 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	for _, rec := range live(w.journal.records) {
 		switch {
 		case rec.Op != opSet:
-		case rec.Key.Kind == KindSysctl:
+		case rec.Key.Kind == setting.KindSysctl:
 			line := fmt.Sprintf("%s = %s", rec.Key.Name, rec.New)
 			sysctls = append(slices.DeleteFunc(sysctls, func(s string) bool {
 				return strings.HasPrefix(s, rec.Key.Name+" = ")
@@ -101,7 +100,7 @@ func (t *Tuner) persist(w *writer, r *Report, opt ApplyOptions) error {
 	}
 	texts := map[string]string{}
 	if len(sysctls) > 0 {
-		texts[sysctlFile] = fileHeader + strings.Join(sysctls, "\n") + "\n"
+		texts[sysctlFile] = setting.FileHeader + strings.Join(sysctls, "\n") + "\n"
 	}
 	if others {
 		texts[unitFile] = t.unit(opt)
@@ -144,7 +143,7 @@ func (t *Tuner) unit(opt ApplyOptions) string {
 		command = append(command, strings.ReplaceAll(word, "%", "%%"))
 	}
 	after := strings.Join(append([]string{"network-online.target"}, devices...), " ")
-	return fileHeader + fmt.Sprintf(`[Unit]
+	return setting.FileHeader + fmt.Sprintf(`[Unit]
 Description=Settings of this host for Jeoul
 After=%s
 Wants=%s
@@ -187,7 +186,7 @@ func (w *writer) files(texts map[string]string) error {
 // file writes one file of ours. One that was edited since it was written
 // stays.
 func (w *writer) file(path, text string) error {
-	at := w.access.path(path)
+	at := w.access.Path(path)
 	now, existed, err := readEntry(at)
 	if err != nil {
 		return err
@@ -226,10 +225,10 @@ func (w *writer) file(path, text string) error {
 
 // missingDirs lists the directories that a file needs and that are not there, the
 // innermost first, by their paths on the host.
-func missingDirs(a *access, path string) ([]string, error) {
+func missingDirs(a *setting.Access, path string) ([]string, error) {
 	var missing []string
 	for dir := filepath.Dir(path); dir != "/"; dir = filepath.Dir(dir) {
-		_, err := os.Stat(a.path(dir))
+		_, err := os.Stat(a.Path(dir))
 		if err == nil {
 			break
 		}

@@ -2,7 +2,11 @@
 
 package tune
 
-import "slices"
+import (
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
+)
 
 // State is the state of a setting or an item, found or made.
 type State string
@@ -28,11 +32,11 @@ const (
 
 // Setting is one setting of a host, and its wanted value.
 type Setting struct {
-	Key    Key    `json:"key"`
-	Now    string `json:"now"`
-	Wanted string `json:"wanted"`
-	State  State  `json:"state"`
-	Note   string `json:"note,omitempty"`
+	Key    setting.Key `json:"key"`
+	Now    string      `json:"now"`
+	Wanted string      `json:"wanted"`
+	State  State       `json:"state"`
+	Note   string      `json:"note,omitempty"`
 	// write is the value to write.
 	write string
 }

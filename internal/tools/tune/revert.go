@@ -8,6 +8,8 @@ import (
 	"fmt"
 	"os"
 	"slices"
+
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // RevertOptions select the changes to take back.
@@ -40,20 +42,20 @@ type Event struct {
 func Revert(opt RevertOptions) (events []Event, err error) { return revert(opt, nil) }
 
 func revert(opt RevertOptions, step func()) ([]Event, error) {
-	a, err := newAccess(opt.Root)
+	a, err := setting.Open(opt.Root)
 	if err != nil {
 		return nil, err
 	}
-	defer a.cards.Close()
-	facts, err := readFacts(a.tree)
+	defer a.Cards.Close()
+	facts, err := readFacts(a.Tree)
 	if err != nil {
 		return nil, err
 	}
 	state := cmp.Or(opt.State, StateDir)
-	if !a.exists(state) {
-		return nil, fmt.Errorf("%w: there is no %s", ErrNothing, a.path(state))
+	if !a.Exists(state) {
+		return nil, fmt.Errorf("%w: there is no %s", ErrNothing, a.Path(state))
 	}
-	j, err := openJournal(a.tree, state, "", facts)
+	j, err := openJournal(a.Tree, state, "", facts)
 	if err != nil {
 		return nil, err
 	}
@@ -75,7 +77,7 @@ func revert(opt RevertOptions, step func()) ([]Event, error) {
 // undoer takes records back.
 type undoer struct {
 	opt    RevertOptions
-	access *access
+	access *setting.Access
 	events []Event
 	// foreign are settings that were changed since by other means.
 	foreign map[string]bool
@@ -121,26 +123,26 @@ func (u *undoer) one(r record) (left bool, err error) {
 	if u.foreign[name] {
 		return !u.opt.Forget, nil
 	}
-	now, err := u.access.read(*r.Key)
+	now, err := u.access.Read(*r.Key)
 	switch {
-	case errors.Is(err, errAbsent):
+	case errors.Is(err, setting.ErrAbsent):
 		u.say(Event{What: name, Note: "it is gone, and took its value along"})
 		return false, nil
 	case err != nil:
 		return true, fmt.Errorf("read %s: %w", name, err)
-	case r.Key.same(now, r.Old):
+	case r.Key.Same(now, r.Old):
 		return false, nil
-	case r.Op == opSet && !r.Key.same(now, r.New) && !u.opt.Force:
+	case r.Op == opSet && !r.Key.Same(now, r.New) && !u.opt.Force:
 		u.foreign[name] = true
 		u.say(Event{What: name, From: now, To: now, Left: !u.opt.Forget,
 			Note: fmt.Sprintf("changed since jeoul set it from %s to %s", r.Old, r.New)})
 		return !u.opt.Forget, nil
 	}
-	u.say(Event{What: name, From: now, To: r.Old, Command: r.Key.command(r.Old)})
+	u.say(Event{What: name, From: now, To: r.Old, Command: r.Key.Command(r.Old)})
 	if u.opt.DryRun {
 		return true, nil
 	}
-	if err := u.access.write(*r.Key, now, r.Old); err != nil {
+	if err := u.access.Write(*r.Key, now, r.Old); err != nil {
 		return true, fmt.Errorf("put %s back to %s: %w", name, r.Old, err)
 	}
 	return false, nil
@@ -148,7 +150,7 @@ func (u *undoer) one(r record) (left bool, err error) {
 
 // file takes a file of ours back.
 func (u *undoer) file(r record) (left bool, err error) {
-	at := u.access.path(r.Path)
+	at := u.access.Path(r.Path)
 	now, exists, err := readEntry(at)
 	switch {
 	case err != nil:
@@ -190,7 +192,7 @@ func (u *undoer) removeMade(r record) {
 		return
 	}
 	for _, dir := range r.Made {
-		if os.Remove(u.access.path(dir)) != nil {
+		if os.Remove(u.access.Path(dir)) != nil {
 			return // another program uses it by now
 		}
 	}

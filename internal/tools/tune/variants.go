@@ -5,6 +5,8 @@ package tune
 import (
 	"slices"
 	"strings"
+
+	"github.com/jeoul/jeoul/internal/tools/tune/setting"
 )
 
 // Namespaced lists the items that a network namespace with a virtual interface can
@@ -13,9 +15,9 @@ func (p *Profile) Namespaced() []string {
 	var ids []string
 	for _, it := range p.Items {
 		kind, name, _ := strings.Cut(it.Setting, " ")
-		k := Key{Kind: Kind(kind), Name: strings.ReplaceAll(name, "{interface}", "eth0")}
-		if k.machines(it.Scope) || it.Needs.Card != "" || it.ReadOnly || it.Value.leaves() || k.Kind == KindEthtool &&
-			strings.HasPrefix(k.Name, "ring.") {
+		k := setting.Key{Kind: setting.Kind(kind), Name: strings.ReplaceAll(name, "{interface}", "eth0")}
+		if k.OfMachine(it.Scope) || it.Needs.Card != "" || it.ReadOnly || it.Value.leaves() ||
+			k.Kind == setting.KindEthtool && strings.HasPrefix(k.Name, "ring.") {
 			continue
 		}
 		ids = append(ids, it.ID)
@@ -31,7 +33,7 @@ func (p *Profile) Document(role Role) *Profile {
 	for _, it := range p.Items {
 		value := it.Document.For(role)
 		if value == "" || it.OneWay || !slices.Contains(Roles, role) ||
-			strings.HasPrefix(it.Setting, string(KindCmdline)) {
+			strings.HasPrefix(it.Setting, string(setting.KindCmdline)) {
 			continue
 		}
 		it.Roles, it.Modes, it.Needs = []Role{role}, nil, Needs{Card: it.Needs.Card}

@@ -298,7 +298,7 @@ func TestFaultsAreNoticed(t *testing.T) {
 	events, tail := some("dies"), 2*time.Second
 	if events == nil {
 		// who asks a server that hangs waits for that long
-		events, tail = []string{"dies", "hangs"}, change.UsualPatience+3*time.Second
+		events, tail = []string{"dies", "hangs"}, change.UsualTimeout+3*time.Second
 	}
 	text := strings.NewReplacer("[add, remove, drain, reweigh, flap, reload, undo, silent, reset, share], ",
 		"["+strings.Join(events, ", ")+

@@ -31,7 +31,7 @@ func (r *Runner) Resume() error                                 { return r.resum
 func (r *Runner) Save() error                                   { return r.save() }
 func (r *Runner) SameLimits() error                             { return r.sameLimits() }
 func (r *Runner) Remaining(trials []Trial) []Trial              { return r.remaining(trials) }
-func (r *Runner) Tell(to io.Writer)                             { r.progress.to = to }
+func (r *Runner) ProgressTo(to io.Writer)                       { r.progress.to = to }
 func (r *Runner) Tune(ctx context.Context, t Trial) error       { return r.tune(ctx, t) }
 func (r *Runner) MarkTuned(all []results.Trial)                 { r.tuned.mark(all) }
 func (r *Runner) CheckHosts(ctx context.Context) []string       { return r.checkHosts(ctx) }

@@ -85,7 +85,7 @@ func TestGeneratorsThatFailDoNotEndTheRun(t *testing.T) {
 	r := newRun(t, failingSuite, t.TempDir(), Options{})
 	// Only the one that hangs is given up early: the good one may take longer on a machine that stalls.
 	r.Grace = time.Second
-	r.Tell(&onLine{words: "hangs", do: func() { r.Grace = time.Minute }})
+	r.ProgressTo(&onLine{words: "hangs", do: func() { r.Grace = time.Minute }})
 	run, err := r.Run(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -118,7 +118,7 @@ func TestFullDiskKeepsWhatWasMeasured(t *testing.T) {
 	}
 	defer unix.Unmount(dir, unix.MNT_DETACH)
 	r := newRun(t, quickSuite, dir, Options{})
-	r.Tell(&onLine{words: "requests/s", do: func() {
+	r.ProgressTo(&onLine{words: "requests/s", do: func() {
 		// As much as there is room for.
 		if err := os.WriteFile(filepath.Join(dir, "filler"), make([]byte, 1<<20), 0o600); !errors.Is(err,
 			syscall.ENOSPC) {
@@ -147,7 +147,7 @@ func TestBrokenLaboratoryIsBuiltAnew(t *testing.T) {
 	t.Parallel()
 	r := newRun(t, quickSuite, t.TempDir(), Options{})
 	first := ""
-	r.Tell(&onLine{words: "requests/s", do: func() {
+	r.ProgressTo(&onLine{words: "requests/s", do: func() {
 		first = r.Lab.ID
 		if err := web.Of(r).Processes[0].Signal(syscall.SIGKILL); err != nil {
 			t.Error(err)
@@ -179,7 +179,7 @@ func TestResume(t *testing.T) {
 	r := newRun(t, quickSuite, dir, Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.Tell(canceler{cancel})
+	r.ProgressTo(canceler{cancel})
 	if _, err := r.Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Fatalf("got %v, want ErrInterrupted", err)
 	}

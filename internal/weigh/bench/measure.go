@@ -30,6 +30,8 @@ type Measurement struct {
 	Kind load.Kind
 	// URL is the file that a generator asks for at an address; nil where it asks for none.
 	URL func(target netip.AddrPort) string
+	// Datagrams says that no request is a connection, so that servers' connections tell nothing of them.
+	Datagrams bool
 	// Figures writes the generators' measurements. Without: figures of requests.
 	Figures func(metrics map[string]float64, result *load.Result)
 }
@@ -72,7 +74,7 @@ func (m *Measurement) EachClient(ctx context.Context,
 			break // the host asks as one
 		}
 		group.Go(func() error {
-			return Poll(ctx, m.Runner.Options.Patience()*ReadyBound, func() error { return try(ctx, client, i) })
+			return Poll(ctx, m.Runner.Options.Slowdown()*ReadyBound, func() error { return try(ctx, client, i) })
 		})
 	}
 	return group.Wait()
@@ -131,11 +133,11 @@ const (
 
 // Bound is how long a generator may take.
 func (m *Measurement) Bound() time.Duration {
-	patience := m.Runner.Options.Patience()
+	slowdown := m.Runner.Options.Slowdown()
 	if m.Trial.Duration > 0 {
-		return m.Trial.Duration + patience*m.Runner.Grace
+		return m.Trial.Duration + slowdown*m.Runner.Grace
 	}
-	return patience * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
+	return slowdown * (time.Duration(m.Trial.Requests/slowest)*time.Second + m.Runner.Grace)
 }
 
 // Write puts the measurements into the trial.
@@ -237,6 +239,9 @@ func (m *Measurement) writeReading(result *load.Result, reading probe.Reading) {
 	metrics[results.ListenDrops] = float64(reading.ListenDrops)
 	metrics[results.ListenOverflows] = float64(reading.ListenOverflows)
 	metrics[results.DeviceDrops] = float64(reading.DeviceDrops)
+	if m.Datagrams {
+		return
+	}
 	for i, server := range m.Runner.Lab.Servers {
 		m.Got.Backends = append(m.Got.Backends, results.Backend{
 			Name: server.Name, Address: server.IPv4.String(), Connections: reading.Connections[i]})

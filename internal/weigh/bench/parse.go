@@ -8,6 +8,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 
@@ -143,30 +144,67 @@ func (f *Form) complete() {
 	f.completeTuning()
 }
 
-// Path leads to a field: names, and indices that count from 0.
-type Path []any
-
-// To returns the path of a field below.
-func (p Path) To(steps ...any) Path { return append(slices.Clone(p), steps...) }
-
-// String returns the path as it stands in messages: subjects[0].params.threads.
-func (p Path) String() string {
-	var text strings.Builder
-	for i, step := range p {
-		switch step := step.(type) {
-		case int:
-			fmt.Fprintf(&text, "[%d]", step)
-		default:
-			if i > 0 {
-				text.WriteByte('.')
-			}
-			fmt.Fprint(&text, step)
-		}
-	}
-	return text.String()
-}
-
 // fail reports a problem at a field, on its line or that of the mapping that it would be in.
 func (p *suiteParser) fail(at Path, format string, args ...any) {
 	p.Fail(at.String(), format, args...)
+}
+
+// LoadSuite reads and checks the suite at path. Its errors are problems with
+// file, line and field.
+func LoadSuite(path string) (*Suite, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("reading the suite: %w", err)
+	}
+	return ParseSuite(path, data)
+}
+
+// settle has each load's kind read the keys that are its own: true if that could be done.
+func (p *suiteParser) settle(f *Form, at Path) (read bool) {
+	f.Loads, read = slices.Clone(f.Loads), true
+	for i := range f.Loads {
+		read = p.settleLoad(&f.Loads[i], at.To("loads", i)) && read
+	}
+	return read
+}
+
+// settleLoad reads the keys that belong to the kind of a load, and reports those that do not.
+func (p *suiteParser) settleLoad(l *Load, at Path) (read bool) {
+	e, ok := findExperiment(l.Kind)
+	if !ok {
+		return true // which is said elsewhere
+	}
+	keys := keysOf(e)
+	rest := maps.Clone(l.Rest)
+	for _, key := range slices.Sorted(maps.Keys(rest)) {
+		if owners := ownersOf(key); !slices.Contains(keys, key) && len(owners) > 0 {
+			p.fail(at.To(key), "goes with %s, not with %s", strings.Join(owners, " and "), l.Kind)
+			delete(rest, key)
+		}
+	}
+	l.Rest = nil
+	own, ok := e.(setting)
+	if !ok {
+		return p.DecodeRest(rest, &struct{}{})
+	}
+	l.settings = own.Settings(func(into any) { read = p.DecodeRest(rest, into) })
+	return read
+}
+
+// keysOf are the keys that a kind has to itself.
+func keysOf(e Experiment) (keys []string) {
+	if own, ok := e.(setting); ok {
+		own.Settings(func(into any) { keys = yamlfile.Keys(into) })
+	}
+	return keys
+}
+
+// ownersOf are the kinds that have a key.
+func ownersOf(key string) (names []string) {
+	for _, e := range registered {
+		if slices.Contains(keysOf(e), key) {
+			names = append(names, e.Name())
+		}
+	}
+	return names
 }

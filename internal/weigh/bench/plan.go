@@ -6,46 +6,12 @@ import (
 	"cmp"
 	"maps"
 	"slices"
-	"time"
 
-	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
-
-// Point is one subject under one load with one set of parameters.
-type Point struct {
-	Subject subject.Subject
-	// Params are the subject's.
-	Params subject.Params
-	// Load is the load's name, Experiment the one that conducts it, as By is set up.
-	Load       string
-	Experiment Experiment
-	By         Load
-	// Concurrency and Requests are of all clients together; Requests is 0 where
-	// Duration ends the trial.
-	Concurrency, Requests int
-	Duration              time.Duration
-	// Pinned and Offloads are the load's.
-	Pinned, Offloads bool
-	// Tune is the profile that the hosts are tuned by; empty where the suite does not say.
-	Tune string
-	// Form has the settings that the point shares with the others of its run.
-	Form Form
-	// Repeats is how often the point is to be measured.
-	Repeats int
-}
-
-// Trial is a point to be measured once.
-type Trial struct {
-	Point
-	// Repeat counts from 1.
-	Repeat int
-	// Obstacle says why the machine cannot carry the point; empty if it can.
-	Obstacle string
-}
 
 // Plan lists the trials of a form in the order in which they run: all points
 // once, then all a second time, and so on (A B C A B C), so that whatever
@@ -70,10 +36,6 @@ func Plan(form Form, limits probe.Limits, absent Absent) []Trial {
 	}
 	return append(impossible, trials...)
 }
-
-// Absent says why a requirement of a point is not on this machine: by the name of a subject, of a kind of load, and of
-// a generator that a load asks for.
-type Absent struct{ Subjects, Kinds, Generators map[string]string }
 
 // points lists every subject with every set of its parameters under every load
 // at every concurrency.
@@ -164,34 +126,6 @@ func (p Point) obstacle(limits probe.Limits, absent Absent) string {
 		p.farObstacle(), p.Experiment.Obstacle(p, limits))
 }
 
-// Participants is how many clients, the first ones, take part in the load: each
-// has a connection.
-func (p Point) Participants() int { return min(p.Form.Lab.Clients, p.Concurrency) }
-
-// Share returns client i's part of the load, from 0, without its directory and
-// target.
-func (p Point) Share(i int) load.Share {
-	clients := p.Participants()
-	share := load.Share{
-		FileBytes:   p.Form.Web.FileBytes,
-		Concurrency: Part(p.Concurrency, clients, i),
-		Duration:    p.Duration,
-	}
-	if p.Requests > 0 {
-		share.Requests = max(Part(p.Requests, clients, i), share.Concurrency)
-	}
-	return share
-}
-
-// Part returns the i-th of n parts of total that differ by one at most.
-func Part(total, n, i int) int {
-	size := total / n
-	if i < total%n {
-		size++
-	}
-	return size
-}
-
 // params returns all parameters of the point, for the results.
 func (p Point) params() map[string]any {
 	all := map[string]any{
@@ -213,22 +147,6 @@ func (p Point) params() map[string]any {
 		all["offloads"] = YesNo(true)
 	}
 	return all
-}
-
-// EndParams are the parameters that end a trial of a load whose generator is a program of the trade.
-func (p Point) EndParams() map[string]any {
-	if p.Requests > 0 {
-		return map[string]any{"requests": p.Requests}
-	}
-	return map[string]any{"duration_seconds": int(p.Duration.Seconds())}
-}
-
-// YesNo is a parameter's word.
-func YesNo(yes bool) string {
-	if yes {
-		return "yes"
-	}
-	return "no"
 }
 
 // Alone says that the point has a single connection, all of whose work is done on one core.

@@ -6,13 +6,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/openfiles"
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/remote"
@@ -21,43 +19,6 @@ import (
 
 // ErrInterrupted says that a run was ended before its last trial; its results until then are in its results file.
 var ErrInterrupted = errors.New("interrupted")
-
-// ResultsFile is the name of a run's results in its directory.
-const ResultsFile = "results.json"
-
-// Options say how a suite is to be run.
-type Options struct {
-	Suite *Suite
-	// Quick takes the suite's short form.
-	Quick bool
-	// Only leaves out all subjects but these, Loads all loads but these; none means
-	// all.
-	Only, Loads []string
-	// Repeats is how often every point is measured; 0 means as the suite says.
-	Repeats int
-	// Enough, if it is not nil, is asked after every whole repeat; the run ends early, and well, for a reason that it
-	// returns.
-	Enough func(*results.Run) string
-	// Dir is where the results go; it is made if it is missing.
-	Dir string
-	// Inventory, if it is not nil, are the machines that take the namespaces' place.
-	Inventory *remote.Inventory
-	// Resume goes on with the run that Dir has the results of.
-	Resume bool
-	// Command is the command line, for the results.
-	Command string
-	// Version and Commit are those of jeoul, Executable the path of its binary.
-	Version, Commit, Executable string
-	// Other is the path of another build of jeoul, for subjects that are upgraded to it; it may be empty.
-	Other string
-	// Virtual is the virtual machine that this process is in; nil if it is in none.
-	Virtual *results.Virtual
-	// Progress is told how far the run is; Live says that it is a terminal, of so
-	// many columns.
-	Progress io.Writer
-	Live     bool
-	Columns  func() int
-}
 
 // Run runs a suite and returns its results, which after every trial are saved
 // in the directory. Ended by ctx, it returns ErrInterrupted and the results so
@@ -130,36 +91,6 @@ func (r *Runner) reach(ctx context.Context) (err error) {
 	r.Lab, err = remote.Open(ctx, r.Options.Inventory, remote.Options{
 		Executable: r.Options.Executable, Build: r.Options.Version + " " + r.Options.Commit})
 	return err
-}
-
-// Runner is a run on its way.
-type Runner struct {
-	Options Options
-	Form    Form
-	Absent  Absent
-	// Grace is how long a generator may take beyond the time of its load.
-	Grace    time.Duration
-	progress *progress
-	Results  *results.Run
-	Limits   probe.Limits
-	Lab      *lab.Lab
-	// tuned is how the hosts are tuned now.
-	tuned tuning
-	// kept are the values that experiments keep for this laboratory, keptAll those for the run.
-	kept, keptAll map[string]any
-	// Hooks of experiments: Alive are called after each trial to check that the servers of all subjects still run,
-	// AfterTrial tidies up behind each, Retuned is called when hosts were tuned anew, and AtEnd takes things back
-	// before the laboratory goes that do not go with it.
-	Alive, AfterTrial, AtEnd []func() error
-	Retuned                  []func(context.Context) error
-	// unsaved says that saving has failed, and so would again.
-	unsaved bool
-	// settled are notes on the remains of the last trial, for the next.
-	settled []string
-	// limitsBefore are the limits of the run that is gone on with.
-	limitsBefore map[string]string
-	// history are events of the run that a reader of its figures must know of.
-	history []string
 }
 
 func (r *Runner) run(ctx context.Context) (*results.Run, error) {
@@ -456,20 +387,4 @@ func (r *Runner) measure(ctx context.Context, t Trial, running subject.Running, 
 		}
 	}
 	return all
-}
-
-// KeptOf returns the value that is kept of the laboratory under a name, made at first.
-func KeptOf[T any](r *Runner, name string) *T { return keptIn[T](&r.kept, name) }
-
-// KeptOfRun returns the value that is kept of the whole run under a name, made at first.
-func KeptOfRun[T any](r *Runner, name string) *T { return keptIn[T](&r.keptAll, name) }
-
-func keptIn[T any](kept *map[string]any, name string) *T {
-	if *kept == nil {
-		*kept = map[string]any{}
-	}
-	if (*kept)[name] == nil {
-		(*kept)[name] = new(T)
-	}
-	return (*kept)[name].(*T)
 }

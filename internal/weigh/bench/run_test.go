@@ -170,7 +170,7 @@ func TestInterruptedRunKeepsItsTrialsAndLeavesNothing(t *testing.T) {
 	r := newRun(t, quickSuite, t.TempDir(), Options{})
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	r.Tell(canceler{cancel})
+	r.ProgressTo(canceler{cancel})
 	if _, err := r.Run(ctx); !errors.Is(err, ErrInterrupted) {
 		t.Errorf("got %v, want ErrInterrupted", err)
 	}

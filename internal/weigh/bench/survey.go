@@ -20,10 +20,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-var describeTask = lab.NewTask("describe", func(context.Context, *lab.Host, struct{}) (results.Environment, error) {
-	return Machine("", "")
-})
-
 // programVersion is a program's version on a machine, or why it is missing.
 type programVersion struct{ Version, Missing string }
 

@@ -13,22 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Counts says that the run is in a machine whose clock counts instructions.
-func (o Options) Counts() bool { return o.Virtual != nil && o.Virtual.Instructions }
-
-// Patience is how many times longer than elsewhere things may take: a machine that is
-// emulated by the host's clock is some ten times slower. One that counts has a clock of
-// its own.
-func (o Options) Patience() time.Duration {
-	if o.Virtual != nil && o.Virtual.Accelerator == emulated {
-		return 10
-	}
-	return 1
-}
-
-// emulated is the accelerator of a machine that is translated (see package vm).
-const emulated = "tcg"
-
 // addVirtual writes down the facts about the machine that a reader must know.
 func addVirtual(env *results.Environment, options Options) {
 	env.Virtual = options.Virtual

@@ -144,8 +144,8 @@ func (e Estimate) PairsFor(margin float64) int {
 	return max(signsFrom, int(math.Ceil(min(n, most))))
 }
 
-// PairsToTell estimates how many pairs would tell the two sides apart if the ratio is as it looks.
-func (e Estimate) PairsToTell() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
+// PairsNeeded estimates how many pairs would tell the two sides apart if the ratio is as it looks.
+func (e Estimate) PairsNeeded() int { return e.PairsFor(math.Exp(math.Abs(math.Log(e.Ratio))) - 1) }
 
 // critical returns which Walsh average, from the lowest, is the interval's lower end.
 func critical(n int) int {

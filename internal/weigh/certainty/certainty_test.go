@@ -101,7 +101,7 @@ func TestTooFew(t *testing.T) {
 	t.Parallel()
 	for n := range Fewest {
 		pairs := slices.Repeat([]Pair{{106, 100}}, n)
-		if e := Ratio(pairs); e.Bounded() || e.Differs() || e.PairsToTell() < Fewest || !math.IsInf(e.Margin(), 1) {
+		if e := Ratio(pairs); e.Bounded() || e.Differs() || e.PairsNeeded() < Fewest || !math.IsInf(e.Margin(), 1) {
 			t.Errorf("%d pairs: %+v", n, e)
 		}
 	}

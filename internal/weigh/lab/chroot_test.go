@@ -20,6 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // chrootVariable makes this test's program build a lab in a chroot: it names the
@@ -85,7 +86,7 @@ func labInChroot(arg string) error {
 	}
 	defer mounts.Close()
 	// The mount on /run/netns stays, as that of iproute2 does: make it first.
-	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/"), prepareNamespacesDir()); err != nil {
+	if err := errors.Join(unix.Chroot(dir), unix.Chdir("/"), netns.PrepareNames()); err != nil {
 		return err
 	}
 	before, err := mountsOf(mounts, dir)

@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // newContainerLab builds a lab with two servers behind a bridge on the balancer.
@@ -34,13 +36,13 @@ func newContainerLab(t *testing.T) *Lab {
 // hasCgroup says whether there is a cgroup of a lab.
 func hasCgroup(t *testing.T, id string) bool {
 	t.Helper()
-	root, err := openCgroups()
+	root, err := claim.OpenCgroups()
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer root.Close()
 	var st unix.Stat_t
-	return unix.Fstatat(int(root.Fd()), cgroupName(id), &st, 0) == nil
+	return unix.Fstatat(int(root.Fd()), claim.CgroupName(id), &st, 0) == nil
 }
 
 // reach connects from a host, and returns the address that the other end sees.
@@ -69,9 +71,9 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 	l := newContainerLab(t)
 	for _, address := range []netip.Addr{l.Servers[0].IPv4, l.Servers[0].IPv6} {
 		server := listen(t, l.Servers[0], address)
-		gateway := containerBridge
+		gateway := topology.ContainerBridge
 		if address.Is6() {
-			gateway = containerBridge6
+			gateway = topology.ContainerBridge6
 		}
 		if from, err := reach(l.Balancer, server); err != nil || from != gateway {
 			t.Errorf("the balancer asks %v from %v (%v), want the bridge's address %v", address, from, err, gateway)
@@ -95,7 +97,7 @@ func TestContainersAreBehindTheBalancer(t *testing.T) {
 		if err := l.Offload(on); err != nil {
 			t.Errorf("offloads %v: %v", on, err)
 		}
-		if from, err := reach(l.Balancer, server); err != nil || from != containerBridge {
+		if from, err := reach(l.Balancer, server); err != nil || from != topology.ContainerBridge {
 			t.Errorf("with offloads %v the balancer asks from %v: %v", on, from, err)
 		}
 	}
@@ -135,7 +137,7 @@ func TestBalancerHasACgroupOfItsOwn(t *testing.T) {
 		if err := p.Wait(); err != nil {
 			t.Fatal(err)
 		}
-		if inside := strings.Contains(out.String(), "0::/"+cgroupName(l.ID)+"\n"); inside != (h == l.Balancer) {
+		if inside := strings.Contains(out.String(), "0::/"+claim.CgroupName(l.ID)+"\n"); inside != (h == l.Balancer) {
 			t.Errorf("what runs on %s is in\n%s", h.Name, out.String())
 		}
 	}

@@ -3,15 +3,14 @@
 package lab
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
-	"strconv"
-	"strings"
-
-	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // NetStat returns counters of the host's network stack since the lab was built,
@@ -32,7 +31,7 @@ func (h *Host) netStat(names ...string) (map[string]uint64, error) {
 			if err != nil {
 				return err
 			}
-			if err := parseNetStat(string(b), all); err != nil {
+			if err := measure.ParseNetStat(string(b), all); err != nil {
 				return fmt.Errorf("/proc/net/%s: %w", file, err)
 			}
 		}
@@ -55,54 +54,6 @@ func (h *Host) netStat(names ...string) (map[string]uint64, error) {
 	return chosen, nil
 }
 
-// parseNetStat reads pairs of lines, "Tcp: Name Name" and "Tcp: 1 2", into
-// counters. Values that are no counters (MaxConn is -1) are left out.
-func parseNetStat(text string, counters map[string]uint64) error {
-	lines := strings.Split(strings.TrimSpace(text), "\n")
-	if len(lines)%2 != 0 {
-		return errors.New("a line of names without its line of values")
-	}
-	for i := 0; i < len(lines); i += 2 {
-		names, values := strings.Fields(lines[i]), strings.Fields(lines[i+1])
-		if len(names) == 0 || len(names) != len(values) || names[0] != values[0] {
-			return fmt.Errorf("lines %d and %d do not belong together", i+1, i+2)
-		}
-		prefix := strings.TrimSuffix(names[0], ":")
-		for j := 1; j < len(names); j++ {
-			if n, err := strconv.ParseUint(values[j], 10, 64); err == nil {
-				counters[prefix+names[j]] = n
-			}
-		}
-	}
-	return nil
-}
-
-// Drops are the frames that the two ends of a host's link dropped since the lab
-// was built.
-type Drops struct {
-	// HostReceive and HostTransmit are of the host's device.
-	HostReceive, HostTransmit uint64
-	// PortReceive and PortTransmit are of the switch's port.
-	PortReceive, PortTransmit uint64
-}
-
-// Total is the number of frames lost on the link. The kernel counts some at one
-// end and some, such as those of XDP_TX, at both: in each direction the larger
-// figure holds.
-func (d Drops) Total() uint64 {
-	return max(d.HostTransmit, d.PortReceive) + max(d.PortTransmit, d.HostReceive)
-}
-
-// Sub returns what was dropped since an earlier reading.
-func (d Drops) Sub(earlier Drops) Drops {
-	return Drops{
-		HostReceive:  d.HostReceive - earlier.HostReceive,
-		HostTransmit: d.HostTransmit - earlier.HostTransmit,
-		PortReceive:  d.PortReceive - earlier.PortReceive,
-		PortTransmit: d.PortTransmit - earlier.PortTransmit,
-	}
-}
-
 // DeviceDrops reads the drops of the host's link. A veth counts a frame that
 // finds its peer's ring full as dropped in transmission; what a full queueing
 // discipline drops is counted with it.
@@ -117,11 +68,11 @@ func (h *Host) DeviceDrops() (Drops, error) {
 	}
 	err := errors.Join(
 		h.Do(func() (err error) {
-			d.HostReceive, d.HostTransmit, err = deviceDrops(h.Interface)
+			d.HostReceive, d.HostTransmit, err = netdev.Drops(h.Interface)
 			return err
 		}),
 		h.portOn.Do(func() (err error) {
-			d.PortReceive, d.PortTransmit, err = deviceDrops(h.Port)
+			d.PortReceive, d.PortTransmit, err = netdev.Drops(h.Port)
 			return err
 		}),
 	)
@@ -131,30 +82,69 @@ func (h *Host) DeviceDrops() (Drops, error) {
 	return d, nil
 }
 
-func deviceDrops(name string) (receive, transmit uint64, err error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return 0, 0, fmt.Errorf("find %s: %w", name, err)
+// Traffic reads the devices of all hosts, by their names, at the switch's ports:
+// in one call to the kernel, so that a person can watch without disturbing. Of
+// machines it reads the balancer's and the clients' own.
+func (l *Lab) Traffic() (map[string]Traffic, error) {
+	if l.far != nil {
+		read, err := collect(append([]*Host{l.Balancer}, l.Clients...), deviceTask, func(*Host) nothing {
+			return nothing{}
+		})
+		all := map[string]Traffic{}
+		for name, d := range read {
+			all[name] = d.Traffic
+		}
+		return all, err
 	}
-	queued, err := queueDrops(link)
-	if err != nil {
-		return 0, 0, fmt.Errorf("read the queueing discipline of %s: %w", name, err)
+	byPort := map[string]string{}
+	for _, h := range l.Hosts() {
+		byPort[h.Port] = h.Name
 	}
-	s := link.Attrs().Statistics
-	return s.RxDropped, s.TxDropped + queued, nil
+	all := map[string]Traffic{}
+	err := l.Switch.Do(func() error {
+		links, err := netdump.Links()
+		if err != nil {
+			return err
+		}
+		for _, link := range links {
+			at := link.Attrs()
+			if name := byPort[at.Name]; name != "" && at.Statistics != nil {
+				// What a port sends, its host receives.
+				s := at.Statistics
+				all[name] = Traffic{ReceivedFrames: s.TxPackets, ReceivedBytes: s.TxBytes, SentFrames: s.RxPackets,
+					SentBytes: s.RxBytes}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the hosts' traffic: %w", err)
+	}
+	return all, nil
 }
 
-// queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
-// the device does not count them.
-func queueDrops(link netlink.Link) (uint64, error) {
-	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
-	if err != nil {
-		return 0, err
-	}
-	for _, d := range disciplines {
-		if a := d.Attrs(); a.Parent == netlink.HANDLE_ROOT && a.Statistics != nil && a.Statistics.Queue != nil {
-			return uint64(a.Statistics.Queue.Drops), nil
-		}
-	}
-	return 0, nil
+// device has the counters of a host's device.
+type device struct {
+	Drops   Drops
+	Traffic Traffic
 }
+
+var (
+	netStatTask = NewTask("net-stat", func(_ context.Context, h *Host, names []string) (map[string]uint64, error) {
+		return h.netStat(names...)
+	})
+	deviceTask = NewTask("device", func(_ context.Context, h *Host, _ nothing) (device, error) {
+		var d device
+		err := h.Do(func() error {
+			s, err := netdev.Statistics(h.Interface)
+			if err != nil {
+				return err
+			}
+			d.Drops = Drops{HostReceive: s.RxDropped, HostTransmit: s.TxDropped}
+			d.Traffic = Traffic{ReceivedFrames: s.RxPackets, ReceivedBytes: s.RxBytes, SentFrames: s.TxPackets,
+				SentBytes: s.TxBytes}
+			return nil
+		})
+		return d, err
+	})
+)

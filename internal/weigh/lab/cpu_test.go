@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 )
 
@@ -124,21 +123,5 @@ func TestPacketWorkIsCharged(t *testing.T) {
 				t.Errorf("offloads %v: %s's packet work is charged as %+v", offloads, host, d)
 			}
 		}
-	}
-}
-
-func TestCPUSub(t *testing.T) {
-	before := CPU{Total: 10, Threads: map[string]time.Duration{"a/1": 4, "b/2": 6}}
-	after := CPU{Total: 30, Threads: map[string]time.Duration{"a/1": 4, "b/2": 10, "c/3": 4}}
-	want := CPU{Total: 20, Threads: map[string]time.Duration{"b/2": 4, "c/3": 4}}
-	got := after.Sub(before)
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("Sub (-want +got):\n%s", diff)
-	}
-	if name, used := got.Busiest(); name != "b/2" || used != 4 {
-		t.Errorf("Busiest = %s, %v", name, used)
-	}
-	if name, used := (CPU{}).Busiest(); name != "" || used != 0 {
-		t.Errorf("Busiest of nothing = %s, %v", name, used)
 	}
 }

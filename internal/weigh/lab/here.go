@@ -16,6 +16,8 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Whereabouts say which of a machine's interfaces belongs to a lab: by its name,
@@ -41,9 +43,9 @@ const journalName = "bench"
 // exists. Errors: hostnet.ErrBusy and what else is wrong with the machine.
 func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	l := &Lab{Dir: dir, here: &here{}}
-	h := &Host{Name: name, Dir: dir, lab: l, role: roleBalancer}
+	h := &Host{Name: name, Dir: dir, lab: l, role: topology.Balancer}
 	l.Balancer = h
-	l.usage.init()
+	l.usage.Init()
 	link, prefix, err := where.find()
 	if err != nil {
 		return nil, err
@@ -58,31 +60,21 @@ func NewHere(name, dir string, where Whereabouts) (*Here, error) {
 	return &Here{Host: h, Prefix: prefix}, nil
 }
 
-// here is what a lab has that is this machine.
-type here struct {
-	changes *hostnet.Changes
-	// atEnd are done when the machine is let go of.
-	mu        sync.Mutex
-	atEnd     map[string]func() error
-	meterOnce sync.Once
-	meterErr  error
-}
-
 // holdNamespaces keeps the way into the namespaces that the process is in.
 func (h *Host) holdNamespaces() (err error) {
 	if h.netns, err = os.Open("/proc/self/ns/net"); err != nil {
 		return err
 	}
-	if h.inode, err = inodeOf(h.netns); err != nil {
+	if h.inode, err = netns.Inode(h.netns); err != nil {
 		return err
 	}
 	if h.mntns, err = os.Open("/proc/self/ns/mnt"); err != nil {
 		return err
 	}
-	if h.root, err = rootHere(); err != nil {
+	if h.root, err = netns.RootHere(); err != nil {
 		return err
 	}
-	h.keeper, err = newKeeper(func() error { return nil })
+	h.keeper, err = netns.NewKeeper(func() error { return nil })
 	return err
 }
 
@@ -144,15 +136,11 @@ func (h *Host) AtEnd(name string, do func() error) {
 	}
 }
 
-// Close ends every process that was started, gently first, and takes back what was
-// changed.
-func (h *Here) Close() error { return h.lab.Close() }
-
 func (l *Lab) closeHere() error {
 	var ending sync.WaitGroup
 	var mu sync.Mutex
 	var errs []error
-	for _, p := range l.usage.processes() {
+	for _, p := range l.processes() {
 		ending.Go(func() {
 			err := p.Stop(context.Background())
 			mu.Lock()
@@ -164,8 +152,8 @@ func (l *Lab) closeHere() error {
 	for _, do := range l.here.atEnd {
 		errs = append(errs, do())
 	}
-	if l.usage.meter != nil {
-		errs = append(errs, l.usage.meter.Close())
+	if l.usage.Meter != nil {
+		errs = append(errs, l.usage.Meter.Close())
 	}
 	if l.Balancer.keeper != nil {
 		errs = append(errs, removeRoutes())

@@ -5,15 +5,16 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
 	"net/netip"
 	"os"
-	"path/filepath"
 	"runtime"
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Host is one machine of a lab: a network namespace and what runs in it.
@@ -43,7 +44,7 @@ type Host struct {
 	Namespace string
 
 	lab    *Lab
-	role   role
+	role   topology.Role
 	number int
 	// portOn is the host that has Port.
 	portOn *Host
@@ -53,89 +54,16 @@ type Host struct {
 	// keeper runs.
 	mu     sync.RWMutex
 	closed bool
-	keeper *keeper
+	keeper *netns.Keeper
 	netns  *os.File
 	mntns  *os.File
 	// root is the one of this process, seen from that of mntns.
 	root  string
 	inode uint64
 
-	// machine is what the host is if it is no namespace of this machine, executable
-	// the path of jeoul there.
+	// machine is the way to a host that is no namespace of this machine, executable the path of jeoul there.
 	machine    Machine
 	executable string
-}
-
-// newHost makes the namespaces of a host and the thread that keeps them.
-func newHost(l *Lab, r role, n int) (*Host, error) {
-	h := &Host{Name: hostName(r, n), lab: l, role: r, number: n}
-	h.Dir = filepath.Join(l.Dir, h.Name)
-	h.Namespace = namespaceName(l.ID, h.Name)
-	if err := makeOpenDir(h.Dir); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, fmt.Errorf("make the directory of host %s: %w", h.Name, err)
-	}
-	k, err := newKeeper(h.enterNew)
-	if err != nil {
-		h.netns.Close()
-		h.mntns.Close()
-		return nil, fmt.Errorf("make the namespace of host %s: %w", h.Name, err)
-	}
-	h.keeper = k
-	return h, nil
-}
-
-// enterNew moves the calling thread into new namespaces: a network namespace
-// under the host's name, and a mount namespace whose /sys shows that network.
-func (h *Host) enterNew() error {
-	if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-		if err == unix.EPERM {
-			return fmt.Errorf("%w: unsharing the network namespace is refused; a container needs CAP_SYS_ADMIN",
-				ErrNoRights)
-		}
-		return fmt.Errorf("unshare the network namespace: %w", err)
-	}
-	if err := nameNamespace(h.Namespace); err != nil {
-		return err
-	}
-	var err error
-	if h.netns, err = os.Open("/proc/thread-self/ns/net"); err != nil {
-		return err
-	}
-	if h.inode, err = inodeOf(h.netns); err != nil {
-		return err
-	}
-	if h.root, err = ownMounts(); err != nil {
-		return err
-	}
-	h.mntns, err = os.Open("/proc/thread-self/ns/mnt")
-	return err
-}
-
-// ownMounts gives the calling thread a mount namespace with a /sys of its
-// network namespace, and a /sys/fs/bpf of its own: what is pinned there is gone
-// with the host. It returns the thread's root as seen from the namespace's.
-func ownMounts() (root string, err error) {
-	if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
-		return "", fmt.Errorf("unshare the mount namespace: %w", err)
-	}
-	if root, err = partMounts(); err != nil {
-		return "", fmt.Errorf("part the mounts from the machine's: %w", err)
-	}
-	if err := unix.Mount("sysfs", "/sys", "sysfs", 0, ""); err != nil {
-		return "", fmt.Errorf("mount the host's /sys: %w", err)
-	}
-	if err := unix.Mount("bpf", "/sys/fs/bpf", "bpf", 0, "mode=0700"); err != nil {
-		return "", fmt.Errorf("mount the host's /sys/fs/bpf: %w", err)
-	}
-	return root, nil
-}
-
-func inodeOf(f *os.File) (uint64, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(int(f.Fd()), &st); err != nil {
-		return 0, fmt.Errorf("stat %s: %w", f.Name(), err)
-	}
-	return st.Ino, nil
 }
 
 // Do runs f on an OS thread inside the host's network namespace, with the
@@ -151,7 +79,7 @@ func (h *Host) Do(f func() error) error {
 	var err error
 	returned := false
 	done := make(chan struct{})
-	onOwnThread(func() {
+	netns.OnOwnThread(func() {
 		defer close(done)
 		if err = h.enter(); err == nil {
 			err = f()
@@ -185,7 +113,7 @@ func (h *Host) enter() error {
 		unix.Unshare(unix.CLONE_FS),
 		unix.Setns(int(h.mntns.Fd()), unix.CLONE_NEWNS),
 		unix.Setns(int(h.netns.Fd()), unix.CLONE_NEWNET),
-		enterRoot(h.root, dir),
+		netns.EnterRoot(h.root, dir),
 	)
 	if err != nil {
 		return fmt.Errorf("enter host %s: %w", h.Name, err)
@@ -200,7 +128,7 @@ func (h *Host) onKeeper(f func() error) error {
 	if h.closed {
 		return fmt.Errorf("enter host %s: %w", h.Name, ErrClosed)
 	}
-	return h.keeper.do(f)
+	return h.keeper.Do(f)
 }
 
 // leave ends the host's thread and gives up its namespaces.
@@ -214,7 +142,7 @@ func (h *Host) leave() {
 	if h.keeper == nil {
 		return
 	}
-	h.keeper.stop()
+	h.keeper.Stop()
 	h.cgroup.Close() // of nil an error that means nothing
 	h.netns.Close()
 	h.mntns.Close()

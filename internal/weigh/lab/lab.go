@@ -3,25 +3,18 @@
 package lab
 
 import (
-	"context"
 	"errors"
-	"fmt"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
-	"time"
 
-	"github.com/vishvananda/netlink"
-
-	"github.com/jeoul/jeoul/internal/host/softirq"
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
-// closeTimeout bounds the waits of a lab's end.
-const closeTimeout = 5 * time.Second
-
-// Spec is what a lab shall be.
+// Spec describes a lab that is to be built.
 type Spec struct {
 	// Clients and Servers are from 1 to 99.
 	Clients, Servers int
@@ -83,11 +76,11 @@ type Lab struct {
 	Notes []string
 
 	spec   Spec
-	lock   *lock
+	lock   *claim.Lock
 	ownDir bool
-	// offload and xdp are what Offload and AcceptXDP set.
+	// offload and xdp are the switches that Offload and AcceptXDP set.
 	offload, xdp bool
-	usage        usage
+	usage        measure.Book
 	fastPath     *fastPath
 	wires        *wireSwitch
 	refused      []string // the settings that the kernel keeps for the machine
@@ -98,44 +91,14 @@ type Lab struct {
 	closeErr  error
 }
 
-// New removes what dead labs left, then builds one. It returns ErrNoRights or
-// ErrSpec, or what failed; when it fails, or ctx ends meanwhile, it has removed
-// whatever it made.
-func New(ctx context.Context, spec Spec) (*Lab, error) {
-	if err := check(spec); err != nil {
-		return nil, err
-	}
-	l := &Lab{VIP4: vip4, VIP6: vip6, FullNAT: vip4.Prev(), spec: spec, xdp: true}
-	if _, err := CleanStale(ctx); err != nil {
-		if ctx.Err() != nil {
-			return nil, fmt.Errorf("build a lab: %w", err)
-		}
-		l.note(fmt.Sprintf("a dead lab's remains could not be removed: %v", err))
-	}
-	if err := l.build(ctx); err != nil {
-		return nil, errors.Join(fmt.Errorf("build a lab: %w", err), l.Close())
-	}
-	return l, nil
-}
-
-func check(spec Spec) error {
-	switch {
-	case spec.Clients < 1 || spec.Clients > maxPerRole:
-		return fmt.Errorf("%w: %d clients; use 1 to %d", ErrSpec, spec.Clients, maxPerRole)
-	case spec.Servers < 1 || spec.Servers > maxPerRole:
-		return fmt.Errorf("%w: %d servers; use 1 to %d", ErrSpec, spec.Servers, maxPerRole)
-	case spec.Balancers != 0 && (spec.Balancers < 2 || spec.Balancers > MaxBalancers):
-		return fmt.Errorf("%w: %d balancers; use 2 to %d, or leave them out", ErrSpec, spec.Balancers, MaxBalancers)
-	case spec.Balancers != 0 && (spec.Containers || spec.Wire || spec.Attacker):
-		return fmt.Errorf("%w: several balancers go with none of Containers, Wire and Attacker", ErrSpec)
-	case spec.Containers && (spec.Wire || spec.CoreQueues || spec.BackQueues || spec.Attacker):
-		return fmt.Errorf(
-			"%w: containers go with none of Wire, CoreQueues, BackQueues and Attacker, which are for servers on the segment", ErrSpec)
-	case os.Geteuid() != 0:
-		return fmt.Errorf("%w: network namespaces need root; use sudo", ErrNoRights)
-	}
-	return nil
-}
+// The figures that are read of hosts; see package measure.
+type (
+	CPU         = measure.CPU
+	Drops       = measure.Drops
+	MachineStat = measure.MachineStat
+	SocketCount = measure.SocketCount
+	Traffic     = measure.Traffic
+)
 
 // Hosts returns the switch, the balancers, the clients, the servers, the attacker and the router.
 func (l *Lab) Hosts() []*Host {
@@ -154,286 +117,41 @@ func (l *Lab) note(s string) {
 	}
 }
 
-// build makes everything, in an order that Close can undo at any point.
-func (l *Lab) build(ctx context.Context) error {
-	var err error
-	if l.lock, err = newLock(); err != nil {
-		return err
+// allBalancers are those of any laboratory.
+func (l *Lab) allBalancers() []*Host {
+	if len(l.Balancers) > 0 {
+		return l.Balancers
 	}
-	l.ID = l.lock.id
-	if err := l.makeDir(); err != nil {
-		return err
-	}
-	if err := prepareNamespacesDir(); err != nil {
-		return fmt.Errorf("prepare the directory of the namespaces' names: %w", err)
-	}
-	l.usage.init()
-	if err := l.addHosts(ctx); err != nil {
-		return err
-	}
-	if err := l.plugIn(); err != nil {
-		return err
-	}
-	if err := l.presetNeighbours(); err != nil {
-		return err
-	}
-	if l.spec.Unmetered {
-		l.note("CPU times are those of processes, with the packet work of other hosts that ran on top of them")
-	} else if l.usage.meter, err = softirq.NewMeter(); err != nil {
-		l.note(fmt.Sprintf(
-			"CPU times are those of processes, with the packet work of other hosts that ran on top of them: %v", err))
-	}
-	if len(l.refused) > 0 {
-		l.note(refusedNote(l.refused))
-	}
-	return nil
+	return []*Host{l.Balancer}
 }
 
-// plugIn makes the switch forward past its bridge. A lab can do without, but one for
-// loads of packets would measure its bridge.
-func (l *Lab) plugIn() error {
-	hosts := slices.DeleteFunc(l.Hosts()[1:], func(h *Host) bool { return h.portOn != l.Switch })
-	if l.spec.Wire {
-		return l.Switch.Do(func() (err error) {
-			l.wires, err = newWireSwitch(hosts)
-			return err
-		})
-	}
-	if err := l.Switch.Do(func() (err error) {
-		l.fastPath, err = newFastPath(hosts)
-		return err
-	}); err != nil {
-		l.note(fmt.Sprintf("the switch forwards by its bridge alone, which takes more CPU: %v", err))
-	}
-	return nil
+// far is the state of a lab of machines.
+type far struct {
+	scope measure.Scope
+	close func() error
+	// meters maps a host's name to that of the host that measures the packet work of
+	// its machine.
+	meters map[string]string
 }
 
-// addHosts makes the switch first, since the others are plugged into it.
-func (l *Lab) addHosts(ctx context.Context) (err error) {
-	if l.Switch, err = l.addSwitch(); err != nil {
-		return err
-	}
-	add := func(r role, n int) (h *Host) {
-		if err == nil {
-			err = ctx.Err()
-		}
-		if err == nil {
-			h, err = l.addHost(r, n)
-		}
-		return h
-	}
-	l.Balancer = add(roleBalancer, 1)
-	if l.spec.Containers && err == nil {
-		err = l.bridgeContainers()
-		if failed := l.groupBalancer(); failed != nil {
-			l.note(fmt.Sprintf("no cgroup of its own for the balancer's programs: %v", failed))
-		}
-	}
-	if l.spec.Balancers > 0 && err == nil {
-		err = l.addBalancers(ctx)
-	}
-	for n := 1; n <= l.spec.Clients && err == nil; n++ {
-		l.Clients = append(l.Clients, add(roleClient, n))
-	}
-	for n := 1; n <= l.spec.Servers && err == nil; n++ {
-		l.Servers = append(l.Servers, add(roleServer, n))
-	}
-	if l.spec.Attacker {
-		l.Attacker = add(roleAttacker, 1)
-	}
-	return err
+// here is the state of a lab that is this machine.
+type here struct {
+	changes *hostnet.Changes
+	// atEnd are done when the machine is let go of.
+	mu        sync.Mutex
+	atEnd     map[string]func() error
+	meterOnce sync.Once
+	meterErr  error
 }
 
-// makeDir makes the work directory. The lock file names it before it exists, so
-// that a cleaner finds it whenever the owner dies.
-func (l *Lab) makeDir() error {
-	l.Dir = l.spec.Dir
-	if l.Dir == "" {
-		l.ownDir = true
-		l.Dir = filepath.Join(os.TempDir(), "jeoul-lab-"+l.ID)
-	}
-	var err error
-	if l.Dir, err = filepath.Abs(l.Dir); err != nil {
-		return fmt.Errorf("find the work directory: %w", err)
-	}
-	r := record{PID: os.Getpid()}
-	if l.ownDir {
-		r.Dir = l.Dir
-		// A directory of that name is no lab's any more: its ID is ours now.
-		if err := os.RemoveAll(l.Dir); err != nil {
-			return fmt.Errorf("make room for the work directory: %w", err)
-		}
-	}
-	if err := l.lock.write(r); err != nil {
-		return err
-	}
-	if !l.ownDir {
-		err = os.MkdirAll(l.Dir, 0o755)
-	} else {
-		err = makeOpenDir(l.Dir)
-	}
-	if err != nil {
-		return fmt.Errorf("make the work directory: %w", err)
-	}
-	return nil
-}
-
-// makeOpenDir makes a directory that others may enter, whatever the umask: web
-// servers read their files as users of their own.
-func makeOpenDir(dir string) error {
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Chmod(dir, 0o755)
-}
-
-func (l *Lab) addSwitch() (*Host, error) {
-	h, err := newHost(l, roleSwitch, 0)
-	if err != nil {
-		return nil, err
-	}
-	err = h.onKeeper(func() error {
-		if err := l.setSysctls(roleSwitch); err != nil {
-			return err
-		}
-		return buildBridge(portMAC(roleSwitch, 0))
-	})
-	if err != nil {
-		return h, fmt.Errorf("set up the switch: %w", err)
-	}
-	return h, nil
-}
-
-// addHost makes host n of a role and connects it. The host is returned with an
-// error too, once there is something of it to remove.
-func (l *Lab) addHost(r role, n int) (*Host, error) {
-	h, err := newHost(l, r, n)
-	if err != nil {
-		return nil, err
-	}
-	h.Interface, h.Port = deviceName(h.Name, l.ID), portName(h.Name, l.ID)
-	h.MAC = hostMAC(r, n)
-	h.IPv4, h.IPv6 = hostAddresses(r, n)
-	h.portOn = l.Switch
-	if l.contained(r) {
-		h.IPv4, h.IPv6 = containerAddresses(n)
-		h.portOn = l.Balancer
-	}
-	if err := h.onKeeper(func() error { return h.prepare(l) }); err != nil {
-		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
-	}
-	if err := h.portOn.onKeeper(func() error { return connect(h) }); err != nil {
-		return h, err
-	}
-	if err := h.onKeeper(func() error { return h.configure(l) }); err != nil {
-		return h, fmt.Errorf("set up host %s: %w", h.Name, err)
-	}
-	if err := h.portOn.onKeeper(func() error { return h.configurePort(l) }); err != nil {
-		return h, fmt.Errorf("set up the port of %s on %s: %w", h.Name, h.portOn.Name, err)
-	}
-	return h, nil
-}
-
-// prepare is what must be set before the host has its device.
-func (h *Host) prepare(l *Lab) error {
-	if err := l.setSysctls(h.role); err != nil {
-		return err
-	}
-	return up("lo")
-}
-
-// setSysctls sets those of a role in the calling thread's namespace.
-func (l *Lab) setSysctls(r role) error {
-	refused, err := setSysctls(sysctlsOf(r, l.spec.KernelSettings))
-	for _, name := range refused {
-		if !slices.Contains(l.refused, name) {
-			l.refused = append(l.refused, name)
-		}
-	}
-	return err
-}
-
-// configure sets the host's device and its addresses. It runs inside the host.
-func (h *Host) configure(l *Lab) error {
-	if err := h.useQueues(l); err != nil {
-		return err
-	}
-	if err := l.setDevice(h.Interface, l.hostOffloads()); err != nil {
-		return err
-	}
-	note, err := h.address()
-	if note != "" {
-		l.note(note)
-	}
-	if err == nil && l.contained(h.role) {
-		err = h.routeByBridge()
-	}
-	return err
-}
-
-// configurePort sets the far end of the host's link. It runs where that is.
-func (h *Host) configurePort(l *Lab) error {
-	if err := l.setDevice(h.Port, l.portOffloads(h)); err != nil {
-		return err
-	}
-	if h.role != roleBalancer {
-		return nil
-	}
-	return acceptXDP(h.Port)
-}
-
-// Close kills every process of the lab, removes its namespaces, its mounts and
-// its directory, and says what it could not remove. Later calls return what the
-// first one did.
-func (l *Lab) Close() error {
-	l.closeOnce.Do(func() { l.closeErr = l.close() })
-	return l.closeErr
-}
-
-func (l *Lab) close() error {
-	switch {
-	case l.far != nil:
-		return l.closeFar()
-	case l.here != nil:
-		return l.closeHere()
-	}
-	if l.lock == nil {
-		return nil
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
-	defer cancel()
-	errs := []error{l.usage.stop(ctx)}
-	if l.usage.meter != nil {
-		errs = append(errs, l.usage.meter.Close())
-	}
-	if l.fastPath != nil {
-		errs = append(errs, l.fastPath.close())
-	}
-	if l.wires != nil {
-		errs = append(errs, l.wires.close())
-	}
-	for _, h := range l.Hosts() {
-		h.leave()
-	}
-	r := record{}
-	if l.ownDir {
-		r.Dir = l.Dir
-	}
-	errs = append(errs, removeRemains(ctx, l.ID, r))
-	if err := errors.Join(errs...); err != nil {
-		// The file stays, so that a later CleanStale tries again.
-		l.lock.release()
-		return fmt.Errorf("close lab %s: %w", l.ID, err)
-	}
-	return l.lock.remove()
-}
-
-// linkStatistics returns the counters of a device in the calling thread's
-// namespace.
-func linkStatistics(name string) (*netlink.LinkStatistics, error) {
-	link, err := netlink.LinkByName(name)
-	if err != nil {
-		return nil, fmt.Errorf("find %s: %w", name, err)
-	}
-	return link.Attrs().Statistics, nil
-}
+// Errors that callers may test for.
+var (
+	// ErrNoRights: building a lab needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+	ErrNoRights = netns.ErrNoRights
+	// ErrSpec: the Spec asks for something that a lab cannot be.
+	ErrSpec = errors.New("impossible lab")
+	// ErrClosed: the lab, and so its hosts, are gone.
+	ErrClosed = errors.New("the lab is closed")
+	// ErrNoSocketDestroy: this kernel cannot destroy sockets on request; TIME-WAIT must be waited for.
+	ErrNoSocketDestroy = measure.ErrNoSocketDestroy
+)

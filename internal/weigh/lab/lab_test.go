@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"io/fs"
 	"net"
@@ -17,10 +18,14 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/safchain/ethtool"
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // newLab builds a lab of two clients and two servers that ends with the test.
@@ -42,15 +47,10 @@ func newLab(t *testing.T) *Lab {
 // waitTimeout is how long a busy machine may take for what takes a moment.
 const waitTimeout = 30 * time.Second
 
-// eventually polls until f is true, for [patience] at most.
+// eventually polls until f is true, for [waitTimeout] at most.
 func eventually(t *testing.T, what string, f func() bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), waitTimeout)
-	defer cancel()
-	err := poll(ctx, func() (bool, error) { return f(), nil })
-	if err != nil {
-		t.Fatalf("not within %v: %s", waitTimeout, what)
-	}
+	testenv.Eventually(t, waitTimeout, what, f)
 }
 
 // listen opens a TCP listener on a host; it is closed with the test.
@@ -185,10 +185,10 @@ func TestSettings(t *testing.T) {
 			return err
 		}
 		got := map[string]bool{}
-		want := map[string]bool{featureGRO: true, featureTxChecksum: txChecksum}
+		want := map[string]bool{netdev.FeatureGRO: true, netdev.FeatureTxChecksum: txChecksum}
 		for name, on := range features {
 			_, wanted := want[name]
-			segments := strings.HasPrefix(name, featureTSO) || name == featureUSO
+			segments := strings.HasPrefix(name, netdev.FeatureTSO) || name == netdev.FeatureUSO
 			if segments || wanted {
 				got[name] = on
 			}
@@ -218,7 +218,7 @@ func TestSettings(t *testing.T) {
 						congctl[r.Dst.String()] = r.Congctl
 					}
 				}
-				want := map[string]string{"198.18.0.0/16": congestionControl, "2001:2::/64": congestionControl}
+				want := map[string]string{"198.18.0.0/16": netdev.CongestionControl, "2001:2::/64": netdev.CongestionControl}
 				if diff := cmp.Diff(want, congctl); diff != "" {
 					t.Errorf("congestion control by route (-want +got):\n%s", diff)
 				}
@@ -247,7 +247,7 @@ func TestOffload(t *testing.T) {
 			}
 			defer e.Close()
 			all, err := e.Features(device)
-			got = [2]bool{all["tx-tcp-segmentation"], all[featureTxChecksum]}
+			got = [2]bool{all["tx-tcp-segmentation"], all[netdev.FeatureTxChecksum]}
 			return err
 		})
 		if err != nil {
@@ -336,27 +336,27 @@ func TestBadSpec(t *testing.T) {
 	}
 }
 
-// remains lists what there still is of a lab.
+// remains lists the remains of a lab.
 func remains(t *testing.T, id, dir string) (left []string) {
 	t.Helper()
-	names, err := filepath.Glob(filepath.Join(namespacesDir, namespacePrefix(id)+"*"))
+	names, err := filepath.Glob(filepath.Join(netns.NamesDir, netns.NamePrefix(id)+"*"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, path := range append(names, dir, lockPath(id)) {
+	for _, path := range append(names, dir, claim.Path(id)) {
 		if _, err := os.Lstat(path); !errors.Is(err, fs.ErrNotExist) {
 			left = append(left, path)
 		}
 	}
 	if hasCgroup(t, id) {
-		left = append(left, "cgroup "+cgroupName(id))
+		left = append(left, "cgroup "+claim.CgroupName(id))
 	}
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(mounts)) {
-		if strings.Contains(line, namespacePrefix(id)) {
+		if strings.Contains(line, netns.NamePrefix(id)) {
 			left = append(left, "mount "+line)
 		}
 	}
@@ -417,7 +417,7 @@ func TestCloseKeepsCallersDirectory(t *testing.T) {
 	}
 }
 
-// What cannot be removed is reported, and left to the next CleanStale.
+// A mount that keeps a directory from being removed is reported, and left to the next CleanStale.
 func TestCloseReportsWhatItCannotRemove(t *testing.T) {
 	testenv.Root(t)
 	l, err := New(t.Context(), Spec{Clients: 1, Servers: 1})
@@ -490,15 +490,18 @@ func TestCancelledNewLeavesNothing(t *testing.T) {
 // ownLabs returns the IDs of the labs whose lock names this process.
 func ownLabs(t *testing.T) (ids []string) {
 	t.Helper()
-	files, err := filepath.Glob(lockPath("*"))
+	files, err := filepath.Glob(claim.Path("*"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, file := range files {
-		id := strings.TrimSuffix(filepath.Base(file), lockSuffix)
-		if (&lock{id: id}).read().PID == os.Getpid() {
-			ids = append(ids, id)
+		var record claim.Record
+		text, err := os.ReadFile(file)
+		if err != nil || json.Unmarshal(text, &record) != nil || record.PID != os.Getpid() {
+			continue // its owner may not have written it yet, or is gone
 		}
+		id, _, _ := strings.Cut(filepath.Base(file), ".")
+		ids = append(ids, id)
 	}
 	return ids
 }

@@ -3,14 +3,14 @@
 package lab
 
 import (
-	"context"
-	"errors"
 	"net"
 	"net/netip"
-	"slices"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // Place is a machine that is to be a host of a lab.
@@ -43,30 +43,21 @@ type Places struct {
 // devices are left as they are: Offload and AcceptXDP change nothing.
 func Assemble(places Places) *Lab {
 	l := &Lab{VIP4: places.VIP4, FullNAT: places.FullNAT, Notes: places.Notes, far: &far{close: places.Close}}
-	add := func(p Place, r role, n int) *Host {
+	add := func(p Place, r topology.Role, n int) *Host {
 		l.far.scope.Addresses = append(l.far.scope.Addresses, p.IPv4)
 		return &Host{Name: p.Name, Interface: p.Interface, MAC: p.MAC, IPv4: p.IPv4, Dir: p.Dir,
 			lab: l, role: r, number: n, machine: p.Machine, executable: p.Executable}
 	}
-	l.Balancer = add(places.Balancer, roleBalancer, 1)
+	l.Balancer = add(places.Balancer, topology.Balancer, 1)
 	for i, p := range places.Clients {
-		l.Clients = append(l.Clients, add(p, roleClient, i+1))
+		l.Clients = append(l.Clients, add(p, topology.Client, i+1))
 	}
 	for i, p := range places.Servers {
-		l.Servers = append(l.Servers, add(p, roleServer, i+1))
+		l.Servers = append(l.Servers, add(p, topology.Server, i+1))
 	}
 	l.far.scope.Addresses = append(l.far.scope.Addresses, places.VIP4)
 	l.far.scope.OwnPorts = places.OwnPorts
 	return l
-}
-
-// far is what a lab of machines has.
-type far struct {
-	scope Scope
-	close func() error
-	// meters maps a host's name to that of the host that measures the packet work of
-	// its machine.
-	meters map[string]string
 }
 
 // Far says whether the lab's hosts are machines, and not namespaces of this one.
@@ -84,33 +75,12 @@ func (h *Host) Executable(own string) string {
 	return own
 }
 
-// scope is what of a host's connections is the lab's: all of a namespace's.
-func (h *Host) scope() Scope {
+// scope chooses those of a host's connections that are the lab's: all of a namespace's.
+func (h *Host) scope() measure.Scope {
 	if h.lab == nil || h.lab.far == nil {
-		return Scope{}
+		return measure.Scope{}
 	}
 	return h.lab.far.scope
-}
-
-// Scope chooses connections; the zero Scope chooses all.
-type Scope struct {
-	// Addresses, if any, are those of which a connection must have two.
-	Addresses []netip.Addr
-	// OwnPorts are those that no end of it may have.
-	OwnPorts []uint16
-}
-
-// has says whether a connection is in the scope.
-func (s Scope) has(from, to netip.AddrPort) bool {
-	if len(s.Addresses) == 0 {
-		return true
-	}
-	for _, end := range []netip.AddrPort{from, to} {
-		if !slices.Contains(s.Addresses, end.Addr().Unmap()) || slices.Contains(s.OwnPorts, end.Port()) {
-			return false
-		}
-	}
-	return true
 }
 
 // Each calls do for hosts, all at once where they are machines: there, each call
@@ -144,41 +114,4 @@ func collect[Args, Result any](hosts []*Host, t Task[Args, Result], args func(h 
 		return err
 	})
 	return all, err
-}
-
-// startFar runs a command on another machine.
-func (h *Host) startFar(ctx context.Context, c Command) (*Process, error) {
-	if c.Dir == "" {
-		c.Dir = h.Dir
-	}
-	p := &Process{host: h, name: c.Path, done: make(chan struct{})}
-	var err error
-	if p.far, err = h.machine.Start(ctx, c); err != nil {
-		return nil, err
-	}
-	go func() {
-		defer close(p.done)
-		<-p.far.Done()
-		p.err = p.far.Wait()
-	}()
-	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
-	go func() {
-		<-p.done
-		stopAfter()
-	}()
-	return p, nil
-}
-
-// closeFar lets go of the machines.
-func (l *Lab) closeFar() error {
-	var err error
-	if l.far.close != nil {
-		err = l.far.close()
-	}
-	for _, h := range l.Hosts() {
-		h.mu.Lock()
-		h.closed = true
-		h.mu.Unlock()
-	}
-	return errors.Join(err)
 }

@@ -21,6 +21,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // namesVariable makes the test binary run one of namesTests, in a mount namespace whose /run nobody
@@ -71,7 +73,7 @@ func namesApart(arg string) error {
 		return err
 	}
 	for _, m := range slices.Backward(mounts) {
-		if strings.HasPrefix(m.MountPoint, namespacesDir) {
+		if strings.HasPrefix(m.MountPoint, netns.NamesDir) {
 			unix.Unmount(m.MountPoint, unix.MNT_DETACH)
 		}
 	}
@@ -110,7 +112,7 @@ func labBesideIP(ctx context.Context, first bool) error {
 	// Before ip makes another name: that would make the mount, too.
 	n, err := mountsOfNames()
 	if err == nil && n != 1 {
-		err = fmt.Errorf("%s is mounted %d times, not once", namespacesDir, n)
+		err = fmt.Errorf("%s is mounted %d times, not once", netns.NamesDir, n)
 	}
 	err = errors.Join(err, ipNetns("add", "meanwhile"), ipNetns("exec", l.Servers[0].Namespace, "true"), l.Close(),
 		nothingLeft(l.ID))
@@ -122,8 +124,8 @@ func labBesideIP(ctx context.Context, first bool) error {
 
 // nothingLeft looks for names and mounts of a laboratory.
 func nothingLeft(id string) error {
-	paths, err := filepath.Glob(namesPattern(id))
-	mounted, listed := mountedNames(id)
+	paths, err := filepath.Glob(netns.NamesPattern(id))
+	mounted, listed := netns.MountedNames(id)
 	if err := errors.Join(err, listed); err != nil {
 		return err
 	}
@@ -134,9 +136,9 @@ func nothingLeft(id string) error {
 }
 
 func noName() error {
-	left, err := os.ReadDir(namespacesDir)
+	left, err := os.ReadDir(netns.NamesDir)
 	if err == nil && len(left) > 0 {
-		err = fmt.Errorf("left in %s: %v", namespacesDir, left)
+		err = fmt.Errorf("left in %s: %v", netns.NamesDir, left)
 	}
 	return err
 }
@@ -145,7 +147,7 @@ func noName() error {
 func mountsOfNames() (n int, err error) {
 	mounts, err := procfs.GetMounts()
 	for _, m := range mounts {
-		if m.MountPoint == namespacesDir {
+		if m.MountPoint == netns.NamesDir {
 			n++
 		}
 	}
@@ -161,24 +163,24 @@ func prepareAtOnce(context.Context) error {
 			if i%4 == 0 {
 				failed[i] = ipNetns("add", fmt.Sprint("name", i))
 			} else {
-				failed[i] = prepareNamespacesDir()
+				failed[i] = netns.PrepareNames()
 			}
 		})
 	}
 	starters.Wait()
 	n, err := mountsOfNames()
 	if n != 1 {
-		err = errors.Join(err, fmt.Errorf("%s is mounted %d times, not once", namespacesDir, n))
+		err = errors.Join(err, fmt.Errorf("%s is mounted %d times, not once", netns.NamesDir, n))
 	}
 	return errors.Join(append(failed, err)...)
 }
 
 // prepareWaits has another hold the lock that `ip netns add` takes, and looks for the one who waits for it.
 func prepareWaits(ctx context.Context) error {
-	if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
+	if err := os.MkdirAll(netns.NamesDir, 0o755); err != nil {
 		return err
 	}
-	dir, err := os.Open(namespacesDir)
+	dir, err := os.Open(netns.NamesDir)
 	if err != nil {
 		return err
 	}
@@ -188,10 +190,10 @@ func prepareWaits(ctx context.Context) error {
 		return err
 	}
 	done := make(chan error, 1)
-	go func() { done <- prepareNamespacesDir() }()
+	go func() { done <- netns.PrepareNames() }()
 	// Such as "1: -> FLOCK  ADVISORY  WRITE 4711 00:36:2 0 EOF": see proc_locks(5).
 	waiting := regexp.MustCompile(fmt.Sprintf(`-> FLOCK .*:%d 0 EOF`, st.Ino))
-	if err := poll(ctx, func() (bool, error) {
+	if err := claim.Poll(ctx, func() (bool, error) {
 		select {
 		case <-done:
 			return true, errors.New("it did not wait for the lock")
@@ -205,27 +207,27 @@ func prepareWaits(ctx context.Context) error {
 	return errors.Join(unix.Flock(int(dir.Fd()), unix.LOCK_UN), <-done)
 }
 
-// earlierLab is what a laboratory of a version without the mount leaves when its owner dies: a lock, and a
-// name with a process in its namespace.
+// earlierLab has the remains of a laboratory of a version without the mount, whose owner has died: a lock, and a name
+// with a process in its namespace.
 type earlierLab struct {
 	id      string
 	process *exec.Cmd
 }
 
 func newEarlierLab() (*earlierLab, error) {
-	lock, err := newLock()
+	lock, err := claim.New()
 	if err != nil {
 		return nil, err
 	}
-	l := &earlierLab{id: lock.id, process: exec.Command("sleep", "1000")}
-	if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
+	l := &earlierLab{id: lock.ID, process: exec.Command("sleep", "1000")}
+	if err := os.MkdirAll(netns.NamesDir, 0o755); err != nil {
 		return nil, err
 	}
 	failed := make(chan error)
-	onOwnThread(func() {
+	netns.OnOwnThread(func() {
 		err := unix.Unshare(unix.CLONE_NEWNET)
 		if err == nil {
-			err = nameNamespace(namespaceName(l.id, "switch"))
+			err = netns.Bind(netns.Name(l.id, "switch"))
 		}
 		if err == nil {
 			err = l.process.Start()
@@ -233,12 +235,12 @@ func newEarlierLab() (*earlierLab, error) {
 		failed <- err
 	})
 	err = <-failed
-	lock.release()
+	lock.Release()
 	return l, err
 }
 
 func (l *earlierLab) path() string {
-	return filepath.Join(namespacesDir, namespaceName(l.id, "switch"))
+	return filepath.Join(netns.NamesDir, netns.Name(l.id, "switch"))
 }
 
 // cover mounts something over the directory of the names.
@@ -247,14 +249,14 @@ type cover func(l *earlierLab) error
 func coverByIP(*earlierLab) error { return ipNetns("add", "other") }
 
 func coverByTmpfs(*earlierLab) error {
-	return unix.Mount("tmpfs", namespacesDir, "tmpfs", 0, "mode=0755")
+	return unix.Mount("tmpfs", netns.NamesDir, "tmpfs", 0, "mode=0755")
 }
 
 func coverByBind(*earlierLab) error {
-	return unix.Mount("/run/netns", namespacesDir, "", unix.MS_BIND|unix.MS_REC, "")
+	return unix.Mount("/run/netns", netns.NamesDir, "", unix.MS_BIND|unix.MS_REC, "")
 }
 
-// removeUpper does what an earlier version did to remove its name, once it had killed what ran there.
+// removeUpper removes a lab's name as an earlier version did, once it had killed the processes that ran there.
 func removeUpper(l *earlierLab) error {
 	if err := l.process.Process.Kill(); err != nil {
 		return err
@@ -290,13 +292,13 @@ func cleanCovered(ctx context.Context, covers ...cover) error {
 	waiting.Wait()
 	after, err := mountsOfNames()
 	if before != after {
-		err = errors.Join(err, fmt.Errorf("%s was mounted %d times, and is %d times", namespacesDir, before, after))
+		err = errors.Join(err, fmt.Errorf("%s was mounted %d times, and is %d times", netns.NamesDir, before, after))
 	}
-	for unix.Unmount(namespacesDir, unix.MNT_DETACH) == nil {
+	for unix.Unmount(netns.NamesDir, unix.MNT_DETACH) == nil {
 		err = errors.Join(err, nothingLeft(l.id))
 	}
-	names, listed := filepath.Glob(filepath.Join(namespacesDir, "*"))
-	if slices.ContainsFunc(names, func(path string) bool { return path != filepath.Join(namespacesDir, "other") }) {
+	names, listed := filepath.Glob(filepath.Join(netns.NamesDir, "*"))
+	if slices.ContainsFunc(names, func(path string) bool { return path != filepath.Join(netns.NamesDir, "other") }) {
 		err = errors.Join(err, fmt.Errorf("left below all mounts: %q", names))
 	}
 	return errors.Join(err, listed, nothingLeft(l.id))
@@ -311,7 +313,7 @@ func namesMoveUp(context.Context) error {
 	}
 	defer l.process.Wait()
 	defer l.process.Process.Kill()
-	if err := prepareNamespacesDir(); err != nil {
+	if err := netns.PrepareNames(); err != nil {
 		return err
 	}
 	if err := ipNetns("exec", filepath.Base(l.path()), "true"); err != nil {

@@ -5,58 +5,22 @@ package lab
 import (
 	"errors"
 	"fmt"
-	"strings"
+	"runtime"
 
 	"github.com/safchain/ethtool"
-)
+	"k8s.io/utils/cpuset"
 
-// The features, by the names of `ethtool -k`'s long form.
-const (
-	featureTxChecksum = "tx-checksum-ip-generic"
-	featureGRO        = "rx-gro"
-	// featureTSO begins the name of each kind of TSO; featureUSO is the same of UDP.
-	featureTSO = "tx-tcp"
-	featureUSO = "tx-udp-segmentation"
+	"github.com/jeoul/jeoul/internal/host/cpus"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
-
-// offloads are what a device leaves to its peer.
-type offloads struct {
-	// segments: TCP, and what a UDP socket writes as several datagrams, is not cut into frames
-	// (TSO, USO).
-	segments bool
-	// checksums: a checksum is still to be made when the frame is sent.
-	checksums bool
-}
 
 // apply sets a device of the calling thread's namespace, and its queueing.
-func (l *Lab) apply(name string, o offloads) error {
-	if err := o.set(name); err != nil {
+func (l *Lab) apply(name string, o netdev.Offloads) error {
+	if err := o.Set(name); err != nil {
 		return err
 	}
-	return setQueueing(name, !o.segments && !l.coreQueues())
-}
-
-// set applies the offloads to a device, and switches GRO on.
-func (o offloads) set(name string) error {
-	e, err := ethtool.NewEthtool()
-	if err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	defer e.Close()
-	known, err := e.FeatureNames(name)
-	if err != nil {
-		return fmt.Errorf("read the offloads of %s: %w", name, err)
-	}
-	features := map[string]bool{featureGRO: true, featureTxChecksum: o.checksums}
-	for feature := range known {
-		if strings.HasPrefix(feature, featureTSO) || feature == featureUSO {
-			features[feature] = o.segments
-		}
-	}
-	if err := e.Change(name, features); err != nil {
-		return fmt.Errorf("set the offloads of %s: %w", name, err)
-	}
-	return nil
+	return netdev.SetQueueing(name, !o.Segments && !l.coreQueues())
 }
 
 // hostOffloads are those of a host's device.
@@ -64,16 +28,16 @@ func (o offloads) set(name string) error {
 // Without TSO each device is polled by itself, which says how full it is: a veth with
 // GRO has a NAPI instance, but takes frames into it only from a peer without TSO; the
 // others end in the core's own queue, and its work is spread over cores as they come.
-func (l *Lab) hostOffloads() offloads {
-	return offloads{segments: l.offload, checksums: l.offload}
+func (l *Lab) hostOffloads() netdev.Offloads {
+	return netdev.Offloads{Segments: l.offload, Checksums: l.offload}
 }
 
 // portOffloads are those of the switch's port to a host. What goes to a balancer
 // that may use XDP must be whole: GRO in the switch merges segments and leaves
 // their checksum to be made, which an XDP frame cannot carry.
-func (l *Lab) portOffloads(h *Host) offloads {
-	whole := h.role == roleBalancer && (l.xdp || !l.offload)
-	return offloads{segments: l.offload && !whole, checksums: !whole}
+func (l *Lab) portOffloads(h *Host) netdev.Offloads {
+	whole := h.role == topology.Balancer && (l.xdp || !l.offload)
+	return netdev.Offloads{Segments: l.offload && !whole, Checksums: !whole}
 }
 
 // Offload gives all links TSO and checksum offload, as network cards have them,
@@ -87,9 +51,9 @@ func (l *Lab) Offload(on bool) error {
 	if l.far != nil {
 		return nil // network cards are as they are
 	}
-	l.usage.spread.Store(on)
-	if l.usage.meter != nil {
-		if err := l.usage.meter.Packets(on); err != nil {
+	l.usage.Spread.Store(on)
+	if l.usage.Meter != nil {
+		if err := l.usage.Meter.Packets(on); err != nil {
 			return err
 		}
 	}
@@ -133,11 +97,97 @@ func (l *Lab) acceptAtSwitch(on bool) error {
 		var errs []error
 		for _, h := range l.allBalancers() {
 			if on {
-				errs = append(errs, l.apply(h.Port, l.portOffloads(h)), acceptXDP(h.Port))
+				errs = append(errs, l.apply(h.Port, l.portOffloads(h)), netdev.AcceptXDP(h.Port))
 			} else {
-				errs = append(errs, attachXDP(h.Port, -1), l.apply(h.Port, l.portOffloads(h)))
+				errs = append(errs, netdev.AttachXDP(h.Port, -1), l.apply(h.Port, l.portOffloads(h)))
 			}
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// acceptAtRouter is AcceptXDP at the router's ends of the balancers' links: what goes to one that may use XDP must be
+// whole there, too.
+func (l *Lab) acceptAtRouter(on bool) error {
+	if l.Router == nil {
+		return nil
+	}
+	return l.Router.Do(func() error {
+		var errs []error
+		for _, h := range l.Balancers {
+			if on {
+				errs = append(errs, l.apply(h.GatewayPort, netdev.Offloads{}), netdev.AcceptXDP(h.GatewayPort))
+			} else {
+				errs = append(errs, netdev.AttachXDP(h.GatewayPort, -1),
+					l.apply(h.GatewayPort, netdev.Offloads{Segments: true, Checksums: true}))
+			}
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// deviceQueues is the number of queues of each device, and so of cores that can
+// share a host's kernel work, unless the lab has CoreQueues. With a queueing discipline
+// more than one gets stuck (seen on 6.18): a veth with
+// GRO but without XDP gives the sign that there is room again to its peer's first
+// queue only, whichever was held back.
+const deviceQueues = 1
+
+// coreQueues says whether each core has a queue of its own.
+func (l *Lab) coreQueues() bool { return l.spec.CoreQueues || l.spec.Wire }
+
+// queues is the number of queues of each device of the lab.
+func (l *Lab) queues() int {
+	if l.coreQueues() {
+		return runtime.NumCPU()
+	}
+	return deviceQueues
+}
+
+// backQueues is the number of queues for what comes from a host to the switch.
+func (l *Lab) backQueues(h *Host) int {
+	if l.spec.BackQueues && h.role == topology.Balancer {
+		return runtime.NumCPU()
+	}
+	return l.queues()
+}
+
+// useQueues has the host send by as many queues as the lab's devices have. Its device has one
+// for each of the port's, which XDP chooses by itself, by the core: the stack must not,
+// for more than one get stuck behind a queueing discipline (see [deviceQueues]). It runs inside the host.
+func (h *Host) useQueues(l *Lab) error {
+	if l.backQueues(h) == l.queues() {
+		return nil
+	}
+	e, err := ethtool.NewEthtool()
+	if err != nil {
+		return fmt.Errorf("set the queues of %s: %w", h.Interface, err)
+	}
+	defer e.Close()
+	channels, err := e.GetChannels(h.Interface)
+	if err != nil {
+		return fmt.Errorf("read the queues of %s: %w", h.Interface, err)
+	}
+	channels.TxCount = uint32(l.queues())
+	if _, err := e.SetChannels(h.Interface, channels); err != nil {
+		return fmt.Errorf("set the queues of %s: %w", h.Interface, err)
+	}
+	return nil
+}
+
+// setQueues gives each core a queue of its own to send by (XPS,
+// Documentation/networking/scaling.rst). The frames of a veth's queue are worked on
+// by the core that put them there, as long as no other does: so a core's frames
+// stay on it from device to device. Frames of XDP do so by themselves. It runs
+// inside the device's namespace.
+func (l *Lab) setQueues(name string) error {
+	if l.queues() == 1 {
+		return nil
+	}
+	for cpu := range l.queues() {
+		if err := netdev.WriteSys(name, fmt.Sprintf("queues/tx-%d/xps_cpus", cpu), cpus.Mask(cpuset.New(cpu))); err != nil {
+			return err
+		}
+	}
+	return nil
 }

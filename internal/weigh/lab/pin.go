@@ -10,6 +10,8 @@ import (
 
 	"github.com/prometheus/procfs"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // Pin ties all processes that the host has now, and what they start from now on,
@@ -49,7 +51,7 @@ func (h *Host) eachThread(set func(id int) error) error {
 		return err
 	}
 	for _, p := range procs {
-		if inode, err := netnsOf(p.PID); p.PID == os.Getpid() || err != nil || inode != h.inode {
+		if inode, err := netns.OfProcess(p.PID); p.PID == os.Getpid() || err != nil || inode != h.inode {
 			continue
 		}
 		if err := setThreads(p.PID, set); err != nil {

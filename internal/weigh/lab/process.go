@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 )
 
 const (
@@ -25,30 +26,6 @@ const (
 	outputDelay = time.Second
 )
 
-// Command is a program to be run on a host.
-type Command struct {
-	// Path is a file, or a name to be looked up in PATH.
-	Path string
-	Args []string
-	// Env is the whole environment; nil takes the caller's.
-	Env []string
-	// Dir is the working directory; empty is the host's Dir.
-	Dir string
-	// Stdin is given to the process itself; of a terminal, its group becomes the foreground, and the
-	// caller takes that back when it has ended. nil: no input. Of namespaces of this machine only.
-	Stdin *os.File
-	// Stdout and Stderr receive the output; nil discards it. An *os.File is
-	// given to the process itself.
-	Stdout, Stderr io.Writer
-	// CPUs pins the process and its children; nil leaves them free.
-	CPUs []int
-	// Session has the process lead a session of its own, as a daemon that a machine's init has started does. A kernel
-	// that groups processes by session (sched_autogroup_enabled) shares a busy core out between groups first, so
-	// that what is compared must be in groups alike; without, the process is in the caller's. Not with a terminal
-	// as Stdin.
-	Session bool
-}
-
 // Process is a program that was started on a host.
 type Process struct {
 	host *Host
@@ -57,7 +34,7 @@ type Process struct {
 	cmd  *exec.Cmd // nil where far is not
 	far  FarProcess
 	done chan struct{}
-	// err is what Wait returns; it is set before done is closed.
+	// err is the result of Wait; it is set before done is closed.
 	err error
 
 	mu sync.Mutex
@@ -102,7 +79,7 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 		}
 	}
 	p := &Process{host: h, name: c.Path, cmd: cmd, done: make(chan struct{})}
-	err := h.lab.usage.started(p, func() error {
+	err := h.lab.usage.Started(p, func() error {
 		return h.onKeeper(func() error { return startPinned(cmd, c.CPUs) })
 	})
 	if err != nil {
@@ -117,9 +94,8 @@ func (h *Host) Start(ctx context.Context, c Command) (*Process, error) {
 	return p, nil
 }
 
-// deathSignal is what a process gets when this one dies. A lab of namespaces takes
-// everything along; a machine stays, and programs on it must get to take back what
-// they did to it.
+// deathSignal is the signal that a process gets when this one dies. A lab of namespaces takes everything along; a
+// machine stays, and programs on it must get to take back their changes to it.
 func (l *Lab) deathSignal() syscall.Signal {
 	if l.here != nil {
 		return syscall.SIGTERM
@@ -151,7 +127,7 @@ func startPinned(cmd *exec.Cmd, cpus []int) error {
 func (p *Process) await() {
 	defer close(p.done)
 	usage := awaitExit(p.PID())
-	p.host.lab.usage.ended(p, usage)
+	p.host.lab.usage.Ended(p, usage)
 	p.mu.Lock()
 	if p.stopping {
 		unix.Kill(-p.PID(), unix.SIGKILL)
@@ -278,4 +254,52 @@ func (p *Process) signalEnd(sig syscall.Signal) {
 	p.stopping = true
 	p.mu.Unlock()
 	p.kill(-p.PID(), sig)
+}
+
+// HostName is the name of the process's host.
+func (p *Process) HostName() string { return p.host.Name }
+
+// processes are those that were started and have not ended.
+func (l *Lab) processes() (all []*Process) {
+	for _, p := range l.usage.Processes() {
+		all = append(all, p.(*Process))
+	}
+	return all
+}
+
+// CPUTime returns the CPU time of the process itself by its CPU clock, its ended threads included, and with them the
+// packet work that ran on top of it. It is an error once the process has ended.
+func (p *Process) CPUTime() (time.Duration, error) {
+	used, err := briefly(processClockTask, p.host, p.PID())
+	if err != nil {
+		return 0, fmt.Errorf("read the CPU time of %s on %s: %w", p.name, p.host.Name, err)
+	}
+	return used, nil
+}
+
+var processClockTask = NewTask("process-clock", func(_ context.Context, _ *Host, pid int) (time.Duration, error) {
+	return measure.ProcessClock(pid)
+})
+
+// startFar runs a command on another machine.
+func (h *Host) startFar(ctx context.Context, c Command) (*Process, error) {
+	if c.Dir == "" {
+		c.Dir = h.Dir
+	}
+	p := &Process{host: h, name: c.Path, done: make(chan struct{})}
+	var err error
+	if p.far, err = h.machine.Start(ctx, c); err != nil {
+		return nil, err
+	}
+	go func() {
+		defer close(p.done)
+		<-p.far.Done()
+		p.err = p.far.Wait()
+	}()
+	stopAfter := context.AfterFunc(ctx, func() { p.Stop(context.Background()) })
+	go func() {
+		<-p.done
+		stopAfter()
+	}()
+	return p, nil
 }

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
 
 // run runs a shell script on a host to its end and returns its output.
@@ -160,7 +162,7 @@ func childPID(t *testing.T, dir string) (pid int) {
 
 // running tells a process from a zombie, which no process in a container may reap.
 func running(pid int) bool {
-	_, err := netnsOf(pid)
+	_, err := netns.OfProcess(pid)
 	return err == nil
 }
 

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-
 	"runtime"
 	"strings"
 	"testing"
@@ -20,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // newFloodLab builds the lab of a flood.
@@ -91,13 +91,13 @@ func sendFrom(t *testing.T, h *Host, cpu int, to netip.AddrPort, datagrams int) 
 	}
 }
 
-// queueFrames counts what came into each queue of the host's device. A veth counts
-// so only for XDP, so it is given a program.
+// queueFrames counts the frames that came into each queue of the host's device. A veth counts so only for XDP, so it is
+// given a program.
 func queueFrames(t *testing.T, h *Host) []uint64 {
 	t.Helper()
 	counts := make([]uint64, runtime.NumCPU())
 	err := h.Do(func() error {
-		if err := acceptXDP(h.Interface); err != nil {
+		if err := netdev.AcceptXDP(h.Interface); err != nil {
 			return err
 		}
 		e, err := ethtool.NewEthtool()
@@ -176,7 +176,7 @@ func TestAttackersWays(t *testing.T) {
 		}
 	}
 	pass, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.XDP, License: "GPL",
-		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, xdpPass), asm.Return()}})
+		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, netdev.XDPPass), asm.Return()}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,12 +15,13 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 )
 
 // ownerVariable makes the test binary the owner of a lab, to be killed.
 const ownerVariable = "JEOUL_TEST_LAB_OWNER"
 
-// owned is what the owner tells of its lab.
+// owned describes the lab of an owner.
 type owned struct {
 	ID, Dir string
 	PIDs    []int
@@ -69,7 +70,7 @@ func ownLab() {
 		return
 	}
 	told.PIDs = append(told.PIDs, p.PID())
-	poll(ctx, func() (bool, error) {
+	claim.Poll(ctx, func() (bool, error) {
 		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", p.PID()))
 		for _, field := range strings.Fields(string(b)) {
 			var pid int
@@ -153,45 +154,5 @@ func TestCleanStale(t *testing.T) {
 	}
 	if left := remains(t, live.ID, live.Dir); len(left) == 0 {
 		t.Error("the live lab is gone")
-	}
-}
-
-// A death between any two steps of New leaves something that can be cleaned.
-func TestCleanStaleHalfMade(t *testing.T) {
-	testenv.Root(t)
-	tests := []struct {
-		name string
-		make func(t *testing.T, l *lock)
-	}{
-		{"a lock alone", func(*testing.T, *lock) {}},
-		{"a torn record", func(t *testing.T, l *lock) {
-			if _, err := l.file.WriteString(`{"pid":`); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"a name without a namespace", func(t *testing.T, l *lock) {
-			if err := os.MkdirAll(namespacesDir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			if err := os.WriteFile(namespacesDir+"/"+namespaceName(l.id, "switch"), nil, 0o444); err != nil {
-				t.Fatal(err)
-			}
-		}},
-	}
-	for _, test := range tests {
-		t.Run(test.name, func(t *testing.T) {
-			l, err := newLock()
-			if err != nil {
-				t.Fatal(err)
-			}
-			test.make(t, l)
-			l.release()
-			if _, err := CleanStale(t.Context()); err != nil {
-				t.Fatal(err)
-			}
-			if left := remains(t, l.id, ""); len(left) > 0 {
-				t.Errorf("left: %q", left)
-			}
-		})
 	}
 }

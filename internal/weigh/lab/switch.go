@@ -11,6 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
 // fastPath is the switch's program, attached to each port; it forwards what it
@@ -59,7 +61,7 @@ func (f *fastPath) plug(h *Host) error {
 }
 
 // hostMACBits are the bytes that the MAC addresses of all hosts have in common (see
-// hostMAC). A switch's program takes the others for the port's place.
+// topology.MAC). A switch's program takes the others for the port's place.
 var hostMACBits = net.HardwareAddr{0xff, 0xff, 0xff, 0, 0xff, 0}
 
 // portPlace is the place of a host's port in the table of a switch's program.
@@ -69,7 +71,7 @@ func portPlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(
 func numberPorts(spec *ebpf.CollectionSpec) error {
 	bits := macWord(hostMACBits)
 	err := errors.Join(spec.Variables["common_bits"].Set(bits),
-		spec.Variables["common_values"].Set(macWord(hostMAC(0, 0))&bits))
+		spec.Variables["common_values"].Set(macWord(topology.MAC(0, 0))&bits))
 	if err != nil {
 		return fmt.Errorf("set up the switch's program: %w", err)
 	}

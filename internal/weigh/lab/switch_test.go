@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // The switch's program forwards what it knows: frames between hosts leave no
@@ -33,11 +35,11 @@ func TestSwitchForwardsPastTheBridge(t *testing.T) {
 	l.fastPath = nil
 }
 
-// portPackets counts what the switch sent to a host.
+// portPackets counts the packets that the switch sent to a host.
 func portPackets(t *testing.T, l *Lab, h *Host) (sent uint64) {
 	t.Helper()
 	err := l.Switch.Do(func() error {
-		statistics, err := linkStatistics(h.Port)
+		statistics, err := netdev.Statistics(h.Port)
 		if err == nil {
 			sent = statistics.TxPackets
 		}

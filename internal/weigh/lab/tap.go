@@ -7,6 +7,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // TapPort puts an XDP program on the switch's port to the host, in place of what
@@ -20,7 +22,7 @@ func (h *Host) TapPort(program *ebpf.Program) error {
 	case h == h.lab.Balancer:
 		return h.lab.AcceptXDP(h.lab.xdp)
 	}
-	err := h.lab.Switch.Do(func() error { return attachXDP(h.Port, programFD(program)) })
+	err := h.lab.Switch.Do(func() error { return netdev.AttachXDP(h.Port, programFD(program)) })
 	if err != nil {
 		return fmt.Errorf("tap the port of %s: %w", h.Name, err)
 	}
@@ -30,7 +32,7 @@ func (h *Host) TapPort(program *ebpf.Program) error {
 // TapDevice puts an XDP program on the host's own device; nil takes it off. It sees
 // what the host is sent.
 func (h *Host) TapDevice(program *ebpf.Program) error {
-	if err := h.Do(func() error { return attachXDP(h.Interface, programFD(program)) }); err != nil {
+	if err := h.Do(func() error { return netdev.AttachXDP(h.Interface, programFD(program)) }); err != nil {
 		return fmt.Errorf("tap the device of %s: %w", h.Name, err)
 	}
 	return nil

@@ -10,32 +10,8 @@ import (
 	"time"
 )
 
-// Errors of tasks that callers may test for.
-var (
-	// ErrFar: what was asked for can be done in a namespace of this machine only.
-	ErrFar = errors.New("not possible on another machine")
-	// ErrNoTask: a worker does not know a task; it is another jeoul's.
-	ErrNoTask = errors.New("no such task")
-)
-
-// Machine is a host that is no namespace of this machine. Package remote reaches
-// one through a worker there, which is a jeoul of the same build.
-type Machine interface {
-	// Call has a task performed there; args and what it returns are JSON.
-	Call(ctx context.Context, task string, args []byte) ([]byte, error)
-	// Start runs a command there. Of an *os.File as output, too, only what is
-	// written to it counts.
-	Start(ctx context.Context, c Command) (FarProcess, error)
-}
-
-// FarProcess is a process on another machine; its methods are as those of Process.
-type FarProcess interface {
-	PID() int
-	Done() <-chan struct{}
-	Wait() error
-	Signal(number int) error
-	Stop(ctx context.Context) error
-}
+// ErrNoTask: a worker does not know a task; it is another jeoul's.
+var ErrNoTask = errors.New("no such task")
 
 // Task is a piece of work on a host, which runs where the host is: in this
 // process, for a namespace, or in a worker on another machine. What goes in and
@@ -107,5 +83,5 @@ func briefly[Args, Result any](t Task[Args, Result], h *Host, args Args) (Result
 	return t.On(ctx, h, args)
 }
 
-// nothing is what a task without a result returns, or takes.
+// nothing is the result of a task without one, or its argument.
 type nothing struct{}

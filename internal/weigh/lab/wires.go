@@ -8,6 +8,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // wireSwitch is the switch of a lab for loads of packets ([Spec.Wire]).
@@ -45,11 +47,11 @@ func (s *wireSwitch) plug(h *Host) error {
 	if err := s.objects.Ports.Put(portPlace(h.MAC), uint32(port.Attrs().Index)); err != nil {
 		return err
 	}
-	return attachXDP(h.Port, s.objects.LabWire.FD())
+	return netdev.AttachXDP(h.Port, s.objects.LabWire.FD())
 }
 
 // close forgets the program, which stays with the ports as long as they live.
 func (s *wireSwitch) close() error { return s.objects.Close() }
 
-// program is what a port has while nothing else is on it.
+// program is the XDP program of a port while nothing else is on it.
 func (s *wireSwitch) program() *ebpf.Program { return s.objects.LabWire }

@@ -88,7 +88,7 @@ func TestWireSwitchCarriesEveryFrame(t *testing.T) {
 	}
 }
 
-// portRedirects counts what the program on the switch's port to a host has forwarded.
+// portRedirects counts the packets that the program on the switch's port to a host has forwarded.
 func portRedirects(t *testing.T, l *Lab, h *Host) (sum uint64) {
 	t.Helper()
 	err := l.Switch.Do(func() error {

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
 // The numbers of XDP_PASS's sibling, of the fields of struct xdp_md, and of an
@@ -55,7 +56,7 @@ func reflector(t *testing.T) *ebpf.Program {
 			asm.StoreMem(asm.R2, 10, asm.R5, asm.Half),
 			asm.Mov.Imm(asm.R0, xdpTX),
 			asm.Return(),
-			asm.Mov.Imm(asm.R0, xdpPass).WithSymbol("pass"),
+			asm.Mov.Imm(asm.R0, netdev.XDPPass).WithSymbol("pass"),
 			asm.Return(),
 		},
 	})

@@ -95,7 +95,7 @@ func opponents(duels []model.Duel) []string {
 
 // enough says how many repeats would tell two subjects apart, and how long they take.
 func enough(d model.Duel, pace time.Duration) string {
-	n := d.RepeatsToTell()
+	n := d.RepeatsNeeded()
 	text := fmt.Sprintf("%s of each point", wording.Counted("repeat")(wording.Decimal(float64(n), 0)))
 	if total := pace * time.Duration(n); pace > 0 && total/time.Duration(n) == pace {
 		text += fmt.Sprintf(" (about %s)", roughly(total))

@@ -156,10 +156,10 @@ func remarkSheet(sections []*model.Section) *model.Sheet {
 // evidenceSheet lists how the saturated part of each trial was told.
 func evidenceSheet(sections []*model.Section) *model.Sheet {
 	sh := &model.Sheet{
-		Title:   "How the saturated part was told",
-		Lead:    "The figures behind the word, trial by trial.",
-		Columns: []model.Column{{Title: "Load"}, {Title: "Trial"}, {Title: "Saturated"}},
-		Aside:   true,
+		Title:     "How the saturated part was told",
+		Lead:      "The figures behind the word, trial by trial.",
+		Columns:   []model.Column{{Title: "Load"}, {Title: "Trial"}, {Title: "Saturated"}},
+		Secondary: true,
 	}
 	for _, s := range sections {
 		var lines []model.Line

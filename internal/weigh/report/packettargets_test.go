@@ -118,7 +118,7 @@ func TestHookSheet(t *testing.T) {
 		packetTrial("jeoul-nat-xdp", 64, 70, with("family", "ipv6")),
 	}, "")[0]
 	sh := s.Kind.Sheets(s)[0]
-	if sh.Title != "What a packet costs in XDP" || sh.Aside {
+	if sh.Title != "What a packet costs in XDP" || sh.Secondary {
 		t.Errorf("the first table is %q", sh.Title)
 	}
 	var rows []string

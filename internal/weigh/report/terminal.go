@@ -53,7 +53,7 @@ func (t *textWriter) overview(o *overview) {
 	fmt.Fprintln(t.w)
 }
 
-// load writes the tables of a load that are not aside, and names those that are.
+// load writes the primary tables of a load, and names the secondary ones.
 func (t *textWriter) load(l *loadPart) {
 	t.heading(l.Title, '-')
 	t.paragraph("", l.Constant)
@@ -61,18 +61,18 @@ func (t *textWriter) load(l *loadPart) {
 	for _, s := range l.Verdict {
 		t.paragraph("* ", s)
 	}
-	var aside []string
+	var secondary []string
 	for i := range l.Sheets {
-		if sh := &l.Sheets[i]; sh.Aside {
-			aside = append(aside, "“"+sh.Title+"”")
+		if sh := &l.Sheets[i]; sh.Secondary {
+			secondary = append(secondary, "“"+sh.Title+"”")
 		} else {
 			t.sheet(sh)
 		}
 	}
-	if len(aside) > 0 {
+	if len(secondary) > 0 {
 		fmt.Fprintln(t.w)
 		t.paragraph("", strings.ReplaceAll(t.words.text("The Markdown and HTML forms also have the tables {}."), "{}",
-			t.words.list(aside)))
+			t.words.list(secondary)))
 	}
 }
 

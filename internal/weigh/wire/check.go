@@ -53,12 +53,8 @@ func (s Spec) withDefaults() (Spec, error) {
 			return wrong("client port %s: its sources %v contain the target %v", p, p.Sources, s.Target.Addr())
 		}
 	}
-	for i, p := range s.Clients {
-		for _, q := range s.Clients[:i] {
-			if p.Sources.Overlaps(q.Sources) {
-				return wrong("client ports %s and %s: sources %v and %v overlap", q, p, q.Sources, p.Sources)
-			}
-		}
+	if err := s.overlap(); err != nil {
+		return Spec{}, err
 	}
 	for _, p := range s.Servers {
 		if p.Address.IsValid() && !p.Address.Is4() {
@@ -71,6 +67,19 @@ func (s Spec) withDefaults() (Spec, error) {
 		}
 	}
 	return s.withConnections()
+}
+
+// overlap refuses client ports that would send from the same addresses.
+func (s Spec) overlap() error {
+	for i, p := range s.Clients {
+		for _, q := range s.Clients[:i] {
+			if p.Sources.Overlaps(q.Sources) {
+				return fmt.Errorf("%w: client ports %s and %s: sources %v and %v overlap", ErrSpec, q, p, q.Sources,
+					p.Sources)
+			}
+		}
+	}
+	return nil
 }
 
 // withConnections says how many connections can be told apart.

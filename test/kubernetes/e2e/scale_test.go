@@ -105,7 +105,8 @@ func (m *scaleRun) addNodes() {
 			if err != nil {
 				return err
 			}
-			return netlink.AddrAdd(link, &netlink.Addr{IPNet: &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}})
+			whole := &net.IPNet{IP: addr.AsSlice(), Mask: net.CIDRMask(32, 32)}
+			return netlink.AddrAdd(link, &netlink.Addr{IPNet: whole})
 		})
 		if err != nil {
 			m.t.Fatalf("add %s to %s: %v", addr, host.Name, err)
@@ -134,7 +135,8 @@ func (m *scaleRun) addServices() {
 					ExternalTrafficPolicy:         corev1.ServiceExternalTrafficPolicyLocal,
 					AllocateLoadBalancerNodePorts: ptr.To(false),
 					Ports:                         []corev1.ServicePort{{Name: "http", Port: 80}}}}
-			_, err := m.c.Client.CoreV1().Services(scaleNamespace).Create(m.t.Context(), service, metav1.CreateOptions{})
+			_, err := m.c.Client.CoreV1().Services(scaleNamespace).Create(m.t.Context(), service,
+				metav1.CreateOptions{})
 			if err != nil {
 				return fmt.Errorf("create Service %s: %w", name, err)
 			}

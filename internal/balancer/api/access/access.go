@@ -27,7 +27,7 @@ var (
 	ErrNoRole = errors.New("no role")
 )
 
-// Client is who asks.
+// Client is the client of a request.
 type Client struct {
 	// Name is for others to read, as in "token ci" or "certificate CN=ci".
 	Name string
@@ -149,8 +149,8 @@ func (g *Guard) TLS() *tls.Config {
 	}
 }
 
-// Client returns who has sent a request: by its token, or by the certificate of its connection where
-// it has none. Errors: ErrUnknown, ErrNoRole.
+// Client returns the client that has sent a request: by its token, or by the certificate of its connection where it has
+// none. Errors: ErrUnknown, ErrNoRole.
 func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, error) {
 	held := g.material()
 	if token != "" {

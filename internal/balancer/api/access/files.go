@@ -30,7 +30,7 @@ type material struct {
 	stamps [4]stamp
 }
 
-// stamp tells whether a file has been replaced or written to.
+// stamp shows whether a file has been replaced or written to.
 type stamp struct {
 	inode    uint64
 	size     int64

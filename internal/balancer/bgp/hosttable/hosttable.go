@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hosttable tells a routing daemon of this host of VIPs, and of full NAT's addresses: each is a route of one
+// Package hosttable hands VIPs, and full NAT's addresses, to a routing daemon of this host: each is a route of one
 // address in a table of the kernel, from which the daemon announces it. Its routes are journalled, and it removes no
 // others.
 package hosttable
@@ -114,7 +114,7 @@ func (t *Table) become(wanted map[route]bool) error {
 	}
 	var errs []error
 	for _, r := range added {
-		// One that is just as ours would be is ours: a process that could not write its journal has left it.
+		// A route that is just as ours would be is ours: a process that could not write its journal has left it.
 		if err := r.add(); err != nil && !(errors.Is(err, ErrTaken) && r.isThere()) {
 			errs = append(errs, err)
 			continue

@@ -19,8 +19,8 @@ import (
 
 const vip4, vip6 = "198.19.0.10", "2001:2:0:ffff::10"
 
-// TestThreeSpeakers: a router has as many ways to a VIP as speakers announce it; one that is withdrawn,
-// drained, killed and started again, or stopped, is told as it is meant.
+// TestThreeSpeakers: a router has as many ways to a VIP as speakers announce it; its routes follow when one is
+// withdrawn, drained, killed and started again, or stopped.
 func TestThreeSpeakers(t *testing.T) {
 	t.Parallel()
 	r := newBird(t)
@@ -118,7 +118,7 @@ func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	return true
 }
 
-// TestAttributes: a route has the configured attributes, in both families, and a change of that is told without another
+// TestAttributes: a route has the configured attributes, in both families, and a change of them is sent within the same
 // session.
 func TestAttributes(t *testing.T) {
 	t.Parallel()

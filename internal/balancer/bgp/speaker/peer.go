@@ -79,7 +79,7 @@ func (s *Speaker) meet(peers []lb.BGPPeer) error {
 	return errors.Join(errs...)
 }
 
-// part ends the session with a peer, and tells it.
+// part ends the session with a peer, and notifies it.
 func (s *Speaker) part(name string, forget bool) error {
 	if err := s.gobgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: name}); err != nil {
 		return fmt.Errorf("end the session with %s: %w", name, err)

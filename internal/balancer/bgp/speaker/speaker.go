@@ -146,7 +146,7 @@ func (s *Speaker) stop() {
 	s.seen.Unlock()
 }
 
-// announce has GoBGP's table hold these addresses and no others. Its peers hear of each difference.
+// announce has GoBGP's table hold these addresses and no others. Its peers are sent each difference.
 func (s *Speaker) announce(vips []netip.Addr) error {
 	wanted := make(map[netip.Addr]bool, len(vips))
 	var added, gone []*apiutil.Path
@@ -248,7 +248,7 @@ func (s *Speaker) End(how bgp.Ending) {
 	s.bfd.Stop()
 }
 
-// State is how the speaker is.
+// State returns the state of the speaker.
 func (s *Speaker) State() bgp.State {
 	s.seen.Lock()
 	defer s.seen.Unlock()
@@ -282,7 +282,7 @@ func (s *Speaker) Changed() <-chan struct{} {
 	return s.changed
 }
 
-// note says that the state is another; seen is not held.
+// note signals that the state has changed; seen is not held.
 func (s *Speaker) note() {
 	s.seen.Lock()
 	defer s.seen.Unlock()

@@ -153,7 +153,7 @@ func (s *Speaker) explain(name, reason string) {
 	}
 }
 
-// hearing takes from GoBGP's log why a session does not come about: its events tell of sessions only.
+// hearing takes from GoBGP's log why a session does not come about: its events are about sessions only.
 type hearing struct {
 	speaker *Speaker
 	// peer is the one that a logger is of.

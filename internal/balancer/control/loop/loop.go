@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// ErrStopped is for a call when the loop has ended.
+// ErrStopped is the error of a call when the loop has ended.
 var ErrStopped = errors.New("the balancer is not running")
 
 // Loop is made by New. Signals, tasks and sources are added before Run.

@@ -11,7 +11,7 @@ import (
 // Step is one change to the host or the data plane.
 type Step struct {
 	Do func() error
-	// Undo takes it back; nil where nothing can come after it that fails.
+	// Undo reverts Do; nil where no step that can fail comes after it.
 	Undo func() error
 }
 

@@ -29,7 +29,7 @@ func (v *View) Serving(i int) (n int) {
 	return n
 }
 
-// Unannounced says why routers are not told of a VIP; empty if they are.
+// Unannounced returns the reason for which a VIP is not announced to routers; empty if it is.
 func (v *View) Unannounced(vip netip.Addr) string {
 	switch services := v.announced[vip]; {
 	case v.Passive:
@@ -50,7 +50,7 @@ func (v *View) Unannounced(vip netip.Addr) string {
 
 func (v *View) minimum(i int) int { return int(cmp.Or(v.Config.Services[i].Announcement.Minimum, 1)) }
 
-// Announces are the VIPs that routers are to be told of, in the configuration's order.
+// Announces are the VIPs to announce to routers, in the configuration's order.
 func (v *View) Announces() (vips []netip.Addr) {
 	if !v.Config.BGP.On() {
 		return nil
@@ -63,9 +63,8 @@ func (v *View) Announces() (vips []netip.Addr) {
 	return vips
 }
 
-// AnnouncedPool are the addresses of full NAT that routers are to be told of: replies find this balancer's own, and
-// those of others when these are gone. There are none where the pool is not divided, for then no other balancer knows
-// of them.
+// AnnouncedPool are the addresses of full NAT to announce to routers: replies find this balancer's own, and those of
+// others when these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
 func (v *View) AnnouncedPool() (own, others []netip.Addr) {
 	if !v.Config.BGP.On() || v.Passive || v.Joining != "" || !v.Config.PoolIsDivided() {
 		return nil, nil
@@ -74,7 +73,7 @@ func (v *View) AnnouncedPool() (own, others []netip.Addr) {
 	return pool.Addresses, pool.Others
 }
 
-// ByAddress says whether nothing but the VIPs' addresses on the interface tells others that this balancer has them:
+// ByAddress says whether nothing but the VIPs' addresses on the interface brings packets for them to this balancer:
 // there are members, and neither BGP nor VRRP.
 func (l *Layout) ByAddress() bool {
 	return l.Config.Members.Listen.IsValid() && !l.Config.BGP.On() && l.Config.VRRP.ID == 0
@@ -105,7 +104,7 @@ func (v *View) Unjudged() string {
 		s := &v.State.Services[i]
 		for j, b := range s.Backends {
 			now := v.Verdicts[i][j]
-			if (now.previous || now.State == "" || now.State == lb.HealthUnknown) && s.Admits(j) && s.Reachable(j) {
+			if (now.unconfirmed || now.State == "" || now.State == lb.HealthUnknown) && s.Admits(j) && s.Reachable(j) {
 				return fmt.Sprintf("backend %s of %s", b.Name, s.Name)
 			}
 		}

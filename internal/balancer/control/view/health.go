@@ -19,13 +19,13 @@ type Verdict struct {
 	// Share is the share of its weight that the backend asks for, in per cent; Drain: it asks for no new flow.
 	Share uint16
 	Drain bool
-	// previous: see lb.Verdict.
-	previous bool
+	// unconfirmed: see lb.Verdict.
+	unconfirmed bool
 }
 
 // VerdictOf returns the part of a verdict that decides.
 func VerdictOf(v lb.Verdict) Verdict {
-	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Former}
+	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Unconfirmed}
 }
 
 // Checking returns the checks of a configuration's backends.
@@ -95,7 +95,7 @@ const (
 	Panicked
 )
 
-// Selection is which backends of a service take new flows, and out of how many.
+// Selection is the set of a service's backends that take new flows, with the numbers that it was selected by.
 type Selection struct {
 	Serving
 	// onBackups: the backups are among them.
@@ -302,7 +302,7 @@ func (v *View) Failing() (all []Use) {
 	return all
 }
 
-// ReasonOf says of a backend that fails why it does.
+// ReasonOf returns the reason for which a backend fails.
 func ReasonOf(v Verdict) string {
 	if v.reason == "" {
 		return "fails its health checks"

@@ -105,7 +105,8 @@ func DropOldest[V any](all map[BackendName]V, absent func(V) *Absence) (dropped 
 // them or not.
 type Absentees map[BackendName]*Absence
 
-// Follow takes note of a change of the configuration at a time: who is absent from then on, and who is back.
+// Follow takes note of a change of the configuration at a time: which backends are absent from then on, and which are
+// back.
 func (all Absentees) Follow(before, now *Layout, at time.Time) {
 	for i := range before.Config.Services {
 		s := &before.Config.Services[i]

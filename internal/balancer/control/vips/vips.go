@@ -133,7 +133,7 @@ func (h *VIPs) Change(before, next *view.View) (bring, retire []steps.Step) {
 	}
 	added, removed := view.Without(is, was), view.Without(was, is)
 	old, now, stayed := h.link, h.link, h.lifetime
-	// To one that was made anew with the same name, Mend puts them.
+	// An interface that was made anew with the same name gets them by Mend.
 	if moves := len(before.Links) > 0 && !view.SameLink(before.Links[0], next.Links[0]) &&
 		before.Links[0].Name != next.Links[0].Name; moves {
 		// To the new first interface, and only then off the old one.
@@ -256,14 +256,14 @@ func (h *VIPs) remove(link string, addrs []netip.Addr) {
 	h.changed()
 }
 
-// AnnounceAll tells the segment where our addresses are, at each time of AnnounceAt.
+// AnnounceAll announces our addresses to the segment, at each time of AnnounceAt.
 func (h *VIPs) AnnounceAll() {
 	h.round, h.told = 0, 0
 	h.turn.In(0)
 }
 
-// announceAgain does so where neighbours may have been told otherwise. However often that is, rounds begin
-// announceEvery apart at least.
+// announceAgain does so where another host may have announced them. However often that is, rounds begin announceEvery
+// apart at least.
 func (h *VIPs) announceAgain() {
 	switch since := time.Since(h.began); {
 	case h.told > 0:

@@ -141,8 +141,8 @@ func dispatchedOn(p Port) (ebpf.ProgramID, bool) {
 func CannotJoin(err error, ports []Port) error {
 	for _, p := range ports {
 		if h := holderOf(p, NativeDispatched); h.id != 0 {
-			is, cure := h.describe()
-			return fmt.Errorf("attaching to %s: %w%s, and joining it failed: %w: %s", p.Name, ErrBusy, is, err, cure)
+			is, remedy := h.describe()
+			return fmt.Errorf("attaching to %s: %w%s, and joining it failed: %w: %s", p.Name, ErrBusy, is, err, remedy)
 		}
 	}
 	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)

@@ -21,7 +21,7 @@ var (
 	ErrNoInterface = errors.New("no such interface")
 	// ErrBusy: another program has our place on the interface.
 	ErrBusy = errors.New("another program is attached")
-	// ErrUnsupported: the kernel or the driver lacks what is needed.
+	// ErrUnsupported: the kernel or the driver lacks a needed capability.
 	ErrUnsupported = errors.New("not supported by this kernel or driver")
 )
 

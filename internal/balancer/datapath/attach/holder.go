@@ -129,22 +129,22 @@ func (h *holder) readLinks() {
 }
 
 func (h holder) String() string {
-	is, cure := h.describe()
-	return is + ": " + cure
+	is, remedy := h.describe()
+	return is + ": " + remedy
 }
 
-// another is the remedy where the place is another balancer's.
-func (h holder) another() string {
+// anotherBalancer is the remedy where the place is another balancer's.
+func (h holder) anotherBalancer() string {
 	return fmt.Sprintf("it is of another balancer, which may have another --state-dir: stop it, or take away what one "+
 		"has left, with `jeoul detach --interface %s`", h.port.Name)
 }
 
-func (h holder) describe() (is, cure string) {
+func (h holder) describe() (is, remedy string) {
 	is = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
 	const after = "or set hook: tc, which takes the packets that it passes"
 	switch {
 	case h.name == objects.XDPProgJeoulXdp || h.name == objects.TCProgJeoulTc:
-		return is, h.another()
+		return is, h.anotherBalancer()
 	case h.name == DispatcherName:
 		is = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
 		if len(h.runs) > 0 {
@@ -152,7 +152,7 @@ func (h holder) describe() (is, cure string) {
 		}
 		is += ")"
 		if slices.Contains(h.runs, objects.XDPProgJeoulXdp) {
-			return is, h.another()
+			return is, h.anotherBalancer()
 		}
 		if h.foreign != nil {
 			is += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)

@@ -141,7 +141,7 @@ func DriverOf(name string) string {
 	return driver
 }
 
-// Attach hooks a program onto an interface. Explain says what its errors mean.
+// Attach hooks a program onto an interface. Explain explains its errors.
 func Attach(program *ebpf.Program, p Port, m Method, clsact GiveClsact) (Hold, error) {
 	switch m {
 	case NativeDispatched, GenericDispatched:
@@ -167,7 +167,7 @@ func Unsupported(err error) bool {
 		errors.Is(err, syscall.EINVAL)
 }
 
-// Explain returns an error that says why Attach has failed and what to do. Errors: ErrNoRights, ErrBusy,
+// Explain returns an error with the reason why Attach has failed, and the remedy. Errors: ErrNoRights, ErrBusy,
 // ErrUnsupported.
 func Explain(err error, p Port, m Method) error {
 	switch {

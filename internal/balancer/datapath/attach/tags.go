@@ -75,13 +75,13 @@ func (t *Tags) showOn(name string) error {
 
 // hideNothing switches a feature off, or returns an error where that is impossible.
 func (t *Tags) hideNothing(name, feature string, state ethtool.FeatureState) error {
-	const cure = "use hook: tc, which sees them there"
+	const remedy = "use hook: tc, which sees them there"
 	if state.NeverChanged || !state.Available {
 		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP (%s), and that cannot be switched off: %s",
-			ErrUnsupported, name, feature, cure)
+			ErrUnsupported, name, feature, remedy)
 	}
 	if err := t.SwitchOff(name, feature, whyShown); err != nil {
-		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP: %w: %s", ErrUnsupported, name, err, cure)
+		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP: %w: %s", ErrUnsupported, name, err, remedy)
 	}
 	t.Note(name, feature)
 	return nil

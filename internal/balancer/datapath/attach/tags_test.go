@@ -9,7 +9,7 @@ import (
 	"github.com/safchain/ethtool"
 )
 
-// TestFixedTagOffload: what cannot be switched off is not tried.
+// TestFixedTagOffload: a feature that cannot be switched off is not tried.
 func TestFixedTagOffload(t *testing.T) {
 	shown := &Tags{SwitchOff: func(string, string, string) error { return nil }}
 	for state, refused := range map[ethtool.FeatureState]bool{

@@ -94,8 +94,8 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 
 // ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed
 // hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
-// what TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first one
-// has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
+// flows that TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first
+// one has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -32,8 +32,8 @@ const (
 	RefusedFull = "full"
 )
 
-// Here is the destination of others' flows: the configuration that packets go by, and its tables.
-type Here struct {
+// Destination is the destination of others' flows: the configuration that packets go by, and its tables.
+type Destination struct {
 	Register *generation.Register
 	// Shared and Memory are nil before the first change: then no flow is taken.
 	Shared *sharedmaps.Maps
@@ -47,7 +47,7 @@ type Here struct {
 // Take writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
 // backend: those that fit this configuration, and under the key by which packets look for them. It never takes a place
 // from a flow of this balancer's own that goes on. No change may be under way; packets do not wait for it.
-func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
+func Take(e *Exchange, h Destination, flows []lb.Flow) lb.FlowsTaken {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	done := lb.FlowsTaken{Refused: map[string]int{}}
@@ -83,7 +83,7 @@ func Take(e *Exchange, h Here, flows []lb.Flow) lb.FlowsTaken {
 
 // taking is the context in which flows of others are taken.
 type taking struct {
-	Here
+	Destination
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
 	clock    uint32
@@ -99,8 +99,8 @@ type taking struct {
 	exchange       *Exchange
 }
 
-func (e *Exchange) taking(h Here) *taking {
-	t := &taking{Here: h, pool: h.Memory.Pool, numbers: h.Memory.Numbers, timeouts: e.janitor.Timeouts(),
+func (e *Exchange) taking(h Destination) *taking {
+	t := &taking{Destination: h, pool: h.Memory.Pool, numbers: h.Memory.Numbers, timeouts: e.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](h.Shared.Loads.Memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](h.Shared.Turns.Memory), exchange: e}
 	t.inheritedUntil, t.anyInherited = e.janitor.Inherited()
@@ -142,7 +142,7 @@ func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
 		return refused, false
 	}
 	if place, there := t.Shared.Proven.Find(&in.flow); there {
-		return t.meet(place, &in)
+		return t.takeKnown(place, &in)
 	}
 	if place, there := t.Shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
 		return RefusedKnown, false
@@ -240,8 +240,8 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	return in, ""
 }
 
-// meet takes a flow where an entry has its key.
-func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, followed bool) {
+// takeKnown takes a flow where an entry has its key.
+func (t *taking) takeKnown(place flowtable.Place, in *incoming) (refused string, followed bool) {
 	have, state := place.Flow(), place.State()
 	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
 	if in.record.Service.Mode == lb.FullNAT {
@@ -252,7 +252,7 @@ func (t *taking) meet(place flowtable.Place, in *incoming) (refused string, foll
 		t.follow(place, &have, in)
 		return "", true
 	case flowtable.IsLive(state):
-		return t.instead(place, &have, in)
+		return t.takeInstead(place, &have, in)
 	case !flowtable.IsLive(in.state):
 		t.endAgain(place, &have, in, same)
 		return "", true
@@ -314,9 +314,11 @@ func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *inco
 	return later <= 0
 }
 
-// instead takes a flow where another one has its key and goes on. If that one is replaced, its connection is over, and
+// takeInstead takes a flow where another has its key and goes on. If that one is replaced, its connection is over, and
 // the client has another one.
-func (t *taking) instead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (refused string, followed bool) {
+func (t *taking) takeInstead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (
+	refused string, followed bool,
+) {
 	state := place.State()
 	if !flowtable.IsLive(in.state) {
 		t.endEarlier(place, have, in)

@@ -24,9 +24,8 @@ type drift struct {
 // disagreement is a count and the number that a round has met instead, and for how many rounds both have stayed.
 type disagreement struct{ active, met, rounds uint32 }
 
-// stillRounds is how many rounds a count that differs must be the same, and what they
-// meet too, to be taken for wrong: about a minute. Where flows come and go, one of the
-// two changes.
+// stillRounds is for how many rounds a differing count, and the number that the rounds meet, must stay the same for the
+// count to be taken for wrong: about a minute. Where flows come and go, one of the two changes.
 const stillRounds = 12
 
 // settle compares the counts of tracked services and of their backends with the flows that a round has met, and
@@ -130,12 +129,12 @@ func (j *Janitor) atSockets() (t socketTally) {
 	return t
 }
 
-// countersOf lists the counters of services, and of all backends, with what a walk and a count of
-// sockets have met of them.
+// countersOf lists the counters of services, and of all backends, with the numbers that a walk and a count of sockets
+// have met.
 func (j *Janitor) countersOf(ids map[uint32]bool, tally *Tally, at socketTally) (counters []counter) {
 	for index := range min(len(j.Rules.backends), len(j.Rules.Loads)) {
-		// Of every backend: flows of one that left may have been counted by the rules of
-		// before, and the next backend with its index inherits what it counts.
+		// Of every backend: flows of one that left may have been counted by the earlier rules, and the next backend
+		// with its index inherits its count.
 		counters = append(counters, counter{&j.Rules.Loads[index].Active, metOf(tally.backends, index) +
 			at.Backends[uint32(index)]})
 	}

@@ -85,7 +85,7 @@ func (j *Janitor) Begin(clock uint32, gap time.Duration) {
 }
 
 // inheritedFor is how long a flow of which there was no packet since a process ended, or was held up, is taken for that
-// process's and not for this one's: much longer than others take to tell what they know.
+// process's and not for this one's: much longer than others take to send all their flows.
 const inheritedFor = time.Hour
 
 // Inherited returns the time of the clock up to which flows were last seen by the process before, or before this one

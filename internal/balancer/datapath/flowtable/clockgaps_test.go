@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestTimesAcrossClockGaps: what was seen while the clock stood still was seen after what was seen before, and
-// before what was seen since, in its order.
+// TestTimesAcrossClockGaps: times while the clock stood still are after earlier times and before later ones, and in
+// their own order.
 func TestTimesAcrossClockGaps(t *testing.T) {
 	p := ClockGaps{}.with(10_000, 20*time.Second).with(15_000, time.Minute)
 	const clock = 15_400

@@ -42,8 +42,7 @@ func timeoutsByState(t lb.Timeouts) (ms [256]uint32) {
 // Milliseconds returns a timeout in milliseconds, at most MaxTimeout.
 func Milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Milliseconds()) }
 
-// The janitor does a little often: what it does in one step is short, however many
-// flows there are.
+// The janitor does a little often: a step is short, however many flows there are.
 const (
 	StepEvery = 200 * time.Millisecond
 	// longestStep is how far a step moves the clock at most. Time in which the process was held up does not count as
@@ -205,8 +204,8 @@ func (j *Janitor) Beat() {
 	j.show()
 }
 
-// Step does what is due at a time of the monotonic clock. It says whether both tables
-// have been walked over once more.
+// Step does the work that is due at a time of the monotonic clock. It says whether both tables have been walked over
+// once more.
 func (j *Janitor) Step(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -43,7 +43,7 @@ func houseFlow(n int, service, backend uint32) objects.XDPFlow {
 	return flow
 }
 
-// open does what a packet does that begins a flow.
+// open plays a packet that begins a flow.
 func (h *testHouse) open(table *Table, flow objects.XDPFlow, state objects.XDPFlowState) bool {
 	if !table.Insert(flow, state, atomic.LoadUint32(&h.head.Clock)) {
 		return false
@@ -113,9 +113,8 @@ func TestJanitorExpires(t *testing.T) {
 	}
 }
 
-// TestJanitorCountsHeldPorts: a flow of full NAT holds its port from when it is proven until
-// it is over; what it gives up to a new flow does not count, in either table. Nothing is
-// counted where no service is of full NAT.
+// TestJanitorCountsHeldPorts: a flow of full NAT holds its port from its proof until it is over; a port that it gives
+// up to a new flow does not count, in either table. Nothing is counted where no service is of full NAT.
 func TestJanitorCountsHeldPorts(t *testing.T) {
 	holds := map[objects.XDPFlowState]bool{
 		objects.XDPFlowStateFLOW_SEEN: true, objects.XDPFlowStateFLOW_ESTABLISHED: true,
@@ -137,24 +136,23 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 				}
 			}
 			h.Pass(0)
-			if got := h.Met().Backends[4].Held; got != want {
+			if got := h.Presence().Backends[4].Held; got != want {
 				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
 			}
 		}
 		h.open(h.input.Flows, houseFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
 		h.Pass(0)
-		if got := h.Met().Backends; got[4].Held != want || got[1].Held != 0 {
+		if got := h.Presence().Backends; got[4].Held != want || got[1].Held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
 		}
 		h.Pass(lb.DefaultTimeouts.Established)
-		if got := h.Met().Backends[4].Held; got != 0 {
+		if got := h.Presence().Backends[4].Held; got != 0 {
 			t.Errorf("%d ports are held after all flows have been forgotten", got)
 		}
 	}
 }
 
-// TestJanitorKeepsWhatIsSeen: what packets note counts, also if they note it by the clock
-// of another generation, which is ahead.
+// TestJanitorKeepsWhatIsSeen: times that packets note count, also by the clock of another generation, which is ahead.
 func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	h := newTestHouse(100)
 	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
@@ -178,8 +176,8 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	}
 }
 
-// TestJanitorForgetsWhoLeft: entries of former backends and services go at the next
-// round, whatever their age, and are counted off where they were counted.
+// TestJanitorForgetsWhoLeft: entries of previous backends and services go at the next round, whatever their age, and
+// are subtracted where they were counted.
 func TestJanitorForgetsWhoLeft(t *testing.T) {
 	h := newTestHouse(100)
 	for backend := range uint32(6) {
@@ -249,8 +247,8 @@ func TestJanitorCountsAnew(t *testing.T) {
 	}
 }
 
-// TestJanitorPutsCountsRight: what is impossible at once, what is wrong when nothing
-// moves; and what is right, never.
+// TestJanitorPutsCountsRight: impossible counts are corrected at once, wrong ones when nothing moves, and right ones
+// never.
 func TestJanitorPutsCountsRight(t *testing.T) {
 	h := newTestHouse(100)
 	for n := range 10 {
@@ -300,7 +298,7 @@ func TestJanitorRests(t *testing.T) {
 	if got := rounds(3); got != 3 {
 		t.Errorf("%d rounds of 3 over empty tables", got)
 	}
-	// What only a packet can do, here without telling.
+	// Only a packet inserts flows; here one does so without setting the flag.
 	h.input.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	if got := rounds(2); got != 2 || h.FlowsOf()[2] != 0 {
 		t.Errorf("%d rounds of 2, and %d flows were met: the janitor has walked", got, h.FlowsOf()[2])
@@ -322,8 +320,8 @@ func TestJanitorRests(t *testing.T) {
 	}
 }
 
-// TestJanitorSteps: the clock follows the time, but for what a process that was held up
-// has missed, and a round takes its time.
+// TestJanitorSteps: the clock follows the time, except for the time in which a process was held up, and a round takes
+// its time.
 func TestJanitorSteps(t *testing.T) {
 	h := newTestHouse(10000)
 	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
@@ -401,7 +399,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 	}
 }
 
-// packet does what bpf/balancer/flow/track.h does with a packet of a client.
+// packet plays bpf/balancer/flow/track.h for a packet of a client.
 func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
 	place, proven := h.input.Flows.Find(&flow)
 	if !proven {

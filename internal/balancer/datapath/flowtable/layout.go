@@ -118,7 +118,7 @@ type fieldCopy struct {
 	UnlessZero bool
 }
 
-// ReadingOf returns how to read the tables of a layout. An error says what they lack.
+// ReadingOf returns how to read the tables of a layout. An error names the missing fields.
 func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
 	ours, err := Layout()
 	if err != nil {

@@ -22,8 +22,8 @@ type Presence struct {
 	Backends, Services []present
 }
 
-// Met returns the flows that there are.
-func (j *Janitor) Met() Presence {
+// Presence returns the flows that there are.
+func (j *Janitor) Presence() Presence {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	var p Presence

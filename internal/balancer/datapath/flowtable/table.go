@@ -173,9 +173,8 @@ func (p Place) publish(tag uint64) {
 	atomic.AddUint64(word, (tag-BusyTag)<<shift)
 }
 
-// Release forgets the flow of a place if it still has that tag, and if `over` says so
-// of what is there when no other writer can take the place. It returns the flow and the
-// state that it had: once for a flow, to the caller that ends it.
+// Release forgets the flow of a place if it still has that tag, and if `over` is true for its flow when no other writer
+// can take the place. It returns the flow and the state that it had: once for a flow, to the caller that ends it.
 func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) bool) (flow objects.XDPFlow, state objects.XDPFlowState, released bool) {
 	if tag <= BusyTag || !p.claim(tag) {
@@ -322,11 +321,10 @@ func (t *Table) Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowStat
 	}
 }
 
-// Adopt copies the flows of a table into one of another size or layout that does not have them
-// yet, and has those follow there that have changed here since. It calls arrived for each that it
-// copies, unless that is nil, and returns for how many there is no room. Once before packets use the
-// new table and once after they have left the old one, it loses no flow that begins in between. Places
-// change: what leads to them (struct return_bucket) does not follow.
+// Adopt copies the flows of a table into one of another size or layout that does not have them yet, and updates those
+// there that have changed here since. It calls arrived for each that it copies, unless that is nil, and returns for how
+// many there is no room. Once before packets use the new table and once after they have left the old one, it loses no
+// flow that begins in between. Places change: what leads to them (struct return_bucket) does not follow.
 func (t *Table) Adopt(old Source, arrived func(flow *objects.XDPFlow)) (lost int) {
 	old.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		switch place, there := t.Find(flow); {

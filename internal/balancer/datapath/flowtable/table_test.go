@@ -25,7 +25,7 @@ func testFlow(n int) objects.XDPFlow {
 func always(*objects.XDPFlow, objects.XDPFlowState, uint32) bool { return true }
 func never(*objects.XDPFlow, objects.XDPFlowState, uint32) bool  { return false }
 
-// tableModel is a table of flows beside what should be in it.
+// tableModel is a table of flows beside its expected contents.
 type tableModel struct {
 	table *Table
 	known map[int]objects.XDPFlowState
@@ -85,7 +85,7 @@ func (m *tableModel) check(t *testing.T) {
 	}
 }
 
-// TestFlowTable fills and empties tables at random, beyond what they can hold.
+// TestFlowTable fills and empties tables at random, beyond their capacity.
 func TestFlowTable(t *testing.T) {
 	for _, limit := range []uint32{1, 5, 40, 400} {
 		t.Run(fmt.Sprint(limit), func(t *testing.T) {

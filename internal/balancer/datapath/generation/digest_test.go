@@ -36,14 +36,14 @@ func TestDigestsArePinned(t *testing.T) {
 	}
 }
 
-// TestDigestIsOfWhoGetsFlows changes a service, and says whether new flows go elsewhere.
+// TestDigestIsOfWhoGetsFlows: a change of a service changes its digest if and only if new flows go elsewhere.
 func TestDigestIsOfWhoGetsFlows(t *testing.T) {
 	all := []lb.Scheduler{lb.Maglev, lb.SourceHash, lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections,
 		lb.WeightedLeastConnections, lb.TwoChoices, lb.Failover}
 	byOrder := []lb.Scheduler{lb.Failover}
 	for name, test := range map[string]struct {
 		change func(*lb.RoutedService)
-		// differs are the schedulers by which it does.
+		// differs are the schedulers by which the digest changes.
 		differs []lb.Scheduler
 	}{
 		"nothing":       {func(*lb.RoutedService) {}, nil},

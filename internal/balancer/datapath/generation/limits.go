@@ -4,8 +4,8 @@ package generation
 
 import "github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 
-// PutLimits writes the limits of the services and the backends that are new or differ, into what turn and load return
-// for a service's id and a backend's index.
+// PutLimits writes the limits of the services and the backends that are new or differ, into the memory that turn and
+// load return for a service's id and a backend's index.
 func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32) {
 	for _, a := range c.Places.arrived {
 		forgiveLoad(load(a.of.Places[a.at].Index))

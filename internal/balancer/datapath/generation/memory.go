@@ -53,8 +53,8 @@ type Capacity struct {
 // program add to a pointer (BPF_MAX_VAR_OFF of Linux).
 const maxGeneration = 1 << 29
 
-// Headroom. The arena holds twice what is needed, and besides room for the largest
-// service to change some times before readers are gone, in steps of the slack.
+// Headroom. The arena is twice as large as needed, with further room for the largest service to change some times
+// before readers are gone, in steps of the slack.
 const (
 	arenaSlack   = 1 << 18 / mapmem.CacheLine
 	arenaChanges = 4

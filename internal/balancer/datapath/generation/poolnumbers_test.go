@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestPoolNumbersEnd: of all the addresses that a pool has had, some give their number up, none of those that are in
+// TestPoolNumbersEnd: once numbers run out, addresses that a pool had before lose theirs, and none of those that are in
 // it.
 func TestPoolNumbersEnd(t *testing.T) {
 	var n PoolNumbers

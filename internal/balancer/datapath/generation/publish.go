@@ -237,7 +237,7 @@ func reserveAddress(to *[]slotted[netip.Addr], in *mapmem.Directory, address net
 	return ok
 }
 
-// Publish does the second part: what is referred to comes before what refers to it.
+// Publish does the second part: a value is written before the references to it.
 func (p *Publication) Publish() {
 	p.ShowRows(p.Rows)
 	p.showEndpoints()

@@ -18,8 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// plane is a register with memory that no kernel knows: what Apply does, without the
-// programs.
+// plane is a register with memory outside of the kernel: it plays Apply, without the programs.
 type plane struct {
 	mu sync.Mutex
 	*Register
@@ -80,7 +79,7 @@ func (p *plane) fill(t *testing.T, c *Revision) {
 	p.memory, p.filled = m, p.filled+1
 }
 
-// settle is settleTransitions.
+// settle plays Datapath.endTransitions.
 func (p *plane) settle(flowsOf map[uint32]uint64) {
 	p.Places.ReleaseIDs(flowsOf)
 	if c := p.Register.EndTransitions(p.now, flowsOf); c != nil && p.publish(c) {
@@ -109,7 +108,7 @@ func (m *Memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 		return s, false
 	}
 	words := mapmem.WordsOf(&s.service)
-	// The block is read before what it needs to be understood.
+	// The block is read before the flags that it depends on.
 	for i := range words {
 		words[i] = value.Load(uint32(i))
 	}
@@ -123,7 +122,7 @@ func (m *Memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
 		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
 		s.current = m.memberAt(s.service.Current.Members + uint32(s.slot)&uint32(objects.XDPSlotBitsSLOT_MEMBER))
 	}
-	// A slot that has moved says so before the flags do, for who reads them first.
+	// A moved slot is marked before the flags are set, for a reader of the flags first.
 	again := objects.XDPService{}
 	mapmem.WordsOf(&again)[flagsWord] = value.Load(flagsWord)
 	s.service.Flags |= again.Flags & uint16(objects.XDPServiceFlagSERVICE_MOVED)
@@ -207,7 +206,7 @@ func (p *plane) expect(t *testing.T, step int) {
 	p.expectEndpoints(t, step)
 }
 
-// expectService looks at a service by as many hashes as meet each of its slots.
+// expectService looks a service up by enough hashes to meet each of its slots.
 func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	t.Helper()
 	r := p.ByKey[s.Key()]
@@ -322,8 +321,7 @@ func TestPublishedMemory(t *testing.T) {
 	}
 }
 
-// expectNoLeak sees that the arena holds what the services have, once no packet reads
-// what they had, and nothing else.
+// expectNoLeak checks that the arena holds the services' pieces and no others, once no packet reads earlier ones.
 func (p *plane) expectNoLeak(t *testing.T) {
 	t.Helper()
 	p.memory.Later.Wait()
@@ -368,8 +366,8 @@ func TestLeavingBackendKeepsItsPath(t *testing.T) {
 	}
 }
 
-// TestPublishedMeanwhile changes a service while packets look it up: whatever they
-// read is of a service that there was, and leads to one of its backends.
+// TestPublishedMeanwhile changes a service while packets look it up: all that they read belongs to a version of the
+// service that there was, and leads to one of its backends.
 func TestPublishedMeanwhile(t *testing.T) {
 	p := newPlane()
 	s := testService(vip4, 80, lb.TCP, lb.WeightedRoundRobin, 12)
@@ -493,7 +491,7 @@ func TestIDsComeBackLate(t *testing.T) {
 	}
 }
 
-// TestBadStatesChangeNothing plans what cannot be: the register is as it was.
+// TestBadStatesChangeNothing plans impossible states: the register is as it was.
 func TestBadStatesChangeNothing(t *testing.T) {
 	p := newPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
@@ -571,8 +569,8 @@ func TestInPlaceOrder(t *testing.T) {
 	}
 }
 
-// TestModeFullNATHasItsOwnFlows: what is remembered of a flow holds in every mode but
-// fullnat, where it would lack a port, and where its own would be taken for something else.
+// TestModeFullNATHasItsOwnFlows: a flow's entry stays valid between all modes but fullnat, where an entry of another
+// mode would lack a port, and whose own port another mode would take for a sequence number.
 func TestModeFullNATHasItsOwnFlows(t *testing.T) {
 	p, key := newPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
 	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}

@@ -224,7 +224,7 @@ type Place struct {
 	Generation uint16
 }
 
-// Placement is where a service is in the memory of a generation: what packets read.
+// Placement is where a service is in the memory of a generation, and its value there.
 type Placement struct {
 	value objects.XDPService
 	// The pieces of its blocks; nil where a block is empty.

@@ -139,8 +139,8 @@ func (c *Revision) findLeft(r *Register) {
 	}
 }
 
-// build gives the services their tables. Those that would be the same again are
-// taken over: building is most of what a change costs.
+// build gives the services their tables. Those that would be the same again are taken over: building is most of the
+// cost of a change.
 func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	var recipes []tables.Recipe
 	var of []int

@@ -36,7 +36,7 @@ func dirName(index int, id ebpf.ProgramID) string {
 	return fmt.Sprintf("%s%d-%d", dirPrefix, index, id)
 }
 
-// parseDir reads what dirName has written.
+// parseDir parses a name that dirName has made.
 func parseDir(name string) (index int, id ebpf.ProgramID, ok bool) {
 	rest, is := strings.CutPrefix(name, dirPrefix)
 	of, number, has := strings.Cut(rest, "-")

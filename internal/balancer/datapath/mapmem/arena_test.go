@@ -46,8 +46,7 @@ func TestArena(t *testing.T) {
 	}
 }
 
-// FuzzArena lets the fuzzer choose what is taken, by each byte's lower bits, or given
-// back.
+// FuzzArena lets the fuzzer choose the pieces that are taken, by each byte's lower bits, or given back.
 func FuzzArena(f *testing.F) {
 	f.Add(uint16(64), []byte{1, 2, 3, 0x81, 4, 0x80, 0x80})
 	f.Fuzz(func(t *testing.T, size uint16, steps []byte) {

@@ -95,7 +95,7 @@ const (
 	slotFree slotUse = iota
 	// slotTaken: it is some key's, or will be.
 	slotTaken
-	// slotIdle: it was some key's, and packets may still read what is in it.
+	// slotIdle: it was some key's, and packets may still read its value.
 	slotIdle
 )
 

@@ -85,7 +85,7 @@ func TestKeysAreThoseOfC(t *testing.T) {
 	}
 }
 
-// firstWord returns the first word of what a search finds.
+// firstWord returns the first word of the value that a search finds.
 func firstWord(d *Directory, key Key) (word uint64, found bool) {
 	value := d.Lookup(key)
 	if value == nil {
@@ -94,8 +94,8 @@ func firstWord(d *Directory, key Key) (word uint64, found bool) {
 	return value.Load(0), true
 }
 
-// TestDirectoryChanges puts, replaces and removes keys at random, and finds after each
-// step what a map holds.
+// TestDirectoryChanges puts, replaces and removes keys at random, and compares the directory with a map after each
+// step.
 func TestDirectoryChanges(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		const size = 64
@@ -202,9 +202,8 @@ func TestDirectorySearchedMeanwhile(t *testing.T) {
 	group.Wait()
 }
 
-// TestKeysAppearWhole goes through every moment in which a key comes, goes or makes room:
-// no packet's key, which has zeros where it is padded, is met that is not the one, and
-// searches for others go on.
+// TestKeysAppearWhole goes through every moment in which a key is added, removed or moved: no search for another
+// packet's key, which has zeros as padding, matches it half written, and searches for others go on.
 func TestKeysAppearWhole(t *testing.T) {
 	for _, six := range []bool{false, true} {
 		d := NewDirectory(make(Storage, 32*SlotWords), 32, six)

@@ -18,7 +18,7 @@ const graceAge = 20 * time.Millisecond
 
 // Grace has the functions to be called once no packet reads memory that was in use.
 type Grace struct {
-	// mu is the datapath's: it guards this, and what the waiting functions touch.
+	// mu is the datapath's: it guards this, and the memory that the waiting functions touch.
 	mu      *sync.Mutex
 	waiting []idle
 	// done counts the functions that have been called; the first that waits is number done.

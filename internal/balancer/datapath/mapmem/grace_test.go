@@ -10,8 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// TestGraceInTheBackground frees what waits after a grace period that began when it
-// was waiting already, and not what came later.
+// TestGraceInTheBackground frees memory that was waiting when a grace period began, and not memory that came later.
 func TestGraceInTheBackground(t *testing.T) {
 	var mu sync.Mutex
 	g := NewGrace(&mu)
@@ -40,8 +39,8 @@ func TestGraceInTheBackground(t *testing.T) {
 	})
 }
 
-// TestGraceWaitedFor frees at once what a caller cannot do without, while a goroutine
-// waits in the background for the same: it must not free what came since.
+// TestGraceWaitedFor frees memory at once that a caller cannot do without, while a goroutine waits in the background
+// for the same: it must not free memory that came since.
 func TestGraceWaitedFor(t *testing.T) {
 	var mu sync.Mutex
 	g := NewGrace(&mu)

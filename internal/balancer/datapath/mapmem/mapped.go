@@ -15,8 +15,8 @@ import (
 // Storage is memory that packets read while we write it: a word at a time, each in one step, and in our order.
 type Storage []uint64
 
-// Store writes a word, after all earlier writes: sync/atomic stores with release semantics at least. Who reads the word
-// in a program orders what it reads after that by READ_AFTER of bpf/lib/order.h.
+// Store writes a word, after all earlier writes: sync/atomic stores with release semantics at least. A program that
+// reads the word orders its later reads by READ_AFTER of bpf/lib/order.h.
 func (w Storage) Store(at uint32, word uint64) { atomic.StoreUint64(&w[at], word) }
 
 // Load reads a word, before all later reads: sync/atomic loads with acquire semantics at least.

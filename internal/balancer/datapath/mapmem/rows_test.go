@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// TestRows changes backends at random: what is found under an index is what was set
-// last, also when it is again what it was at first.
+// TestRows changes backends at random: an index has the value that was set last, also when that is its first value
+// again.
 func TestRows(t *testing.T) {
 	const indices, spares = 8, 12
 	rng := rand.New(rand.NewPCG(3, 4))

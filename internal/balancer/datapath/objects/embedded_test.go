@@ -9,7 +9,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// TestEmbeddedIsCopied changes what Spec returned: the next caller gets the original.
+// TestEmbeddedIsCopied changes a spec that Spec returned: the next caller gets the original.
 func TestEmbeddedIsCopied(t *testing.T) {
 	first, err := XDP.Spec()
 	if err != nil {

@@ -19,7 +19,7 @@ func (r *Reader) Counters() (counters lb.Counters, err error) {
 		}
 		counters, err = p.counters()
 		if err == nil {
-			p.countFlows(&counters, r.janitor.Met())
+			p.countFlows(&counters, r.janitor.Presence())
 			counters.Local, err = p.Sockets.Counts()
 		}
 		return err

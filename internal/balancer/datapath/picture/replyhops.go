@@ -89,8 +89,8 @@ func (r *Reader) routesNow(do func(mirror.Table)) error {
 // RetractReplyRoutes has packets ask the kernel where replies go, from now on. Errors: ErrClosed.
 func (r *Reader) RetractReplyRoutes() error { return r.routesNow(mirror.Table.Retract) }
 
-// WriteReplyRoutes writes what packets may know of routes, once they have been retracted; it takes two grace periods
-// of RCU. Errors: ErrClosed.
+// WriteReplyRoutes writes the routes that packets use, once the earlier ones have been retracted; it takes two grace
+// periods of RCU. Errors: ErrClosed.
 func (r *Reader) WriteReplyRoutes(routes lb.ReplyRoutes) error {
 	return r.routesNow(func(t mirror.Table) { t.Write(routes) })
 }

@@ -46,7 +46,7 @@ type Store struct {
 	stateDir, instance string
 	dir                string
 	lock               *os.File
-	// moving is held while Renew changes dir, and by what others than the data plane call meanwhile.
+	// moving is held while Renew changes dir, and by methods that callers other than the data plane may call meanwhile.
 	moving sync.RWMutex
 }
 

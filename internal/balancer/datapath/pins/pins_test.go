@@ -111,8 +111,8 @@ func TestStore(t *testing.T) {
 	}
 }
 
-// TestKeepOfAKilled removes what a process was about to remove that was killed meanwhile: no set with a
-// name is half there.
+// TestKeepOfAKilled removes the sets that a killed process was about to remove: no set under its own name is
+// incomplete.
 func TestKeepOfAKilled(t *testing.T) {
 	testenv.Root(t)
 	m := newMap(t)

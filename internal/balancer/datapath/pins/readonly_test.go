@@ -58,8 +58,7 @@ func TestReadOnlySystem(t *testing.T) {
 	})
 }
 
-// TestSystemBecomesReadOnly: what is pinned is found again, and stays whole where another set cannot
-// be pinned beside it.
+// TestSystemBecomesReadOnly: a pinned set is found again, and stays whole where another set cannot be pinned beside it.
 func TestSystemBecomesReadOnly(t *testing.T) {
 	dir := t.TempDir()
 	withSystem(t, func(remount func() error) error {
@@ -97,8 +96,8 @@ func TestSystemBecomesReadOnly(t *testing.T) {
 	})
 }
 
-// TestPrivate: what is pinned on a file system that was mounted in a mount namespace of our own ends
-// with that, and on the host's it does not.
+// TestPrivate: pins on a file system that was mounted in a mount namespace of our own end with that, and on the host's
+// they do not.
 func TestPrivate(t *testing.T) {
 	dir := t.TempDir()
 	withSystem(t, func(remount func() error) error {

@@ -10,8 +10,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// blind is how long Wait waits where the kernel has no call that waits for a grace period; no packet takes as long.
-const blind = time.Second
+// fallbackWait is how long Wait waits where the kernel has no call for waiting for a grace period; no packet takes as
+// long.
+const fallbackWait = time.Second
 
 // membarrierGlobal is MEMBARRIER_CMD_GLOBAL of <linux/membarrier.h>: on return, all
 // processors have passed through a state in which they read nothing.
@@ -21,6 +22,6 @@ const membarrierGlobal = 1
 func Wait() {
 	if _, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0); errno != 0 {
 		// The kernel lacks the call, or refuses it with nohz_full.
-		<-time.After(blind)
+		<-time.After(fallbackWait)
 	}
 }

@@ -112,7 +112,7 @@ func DecodeHead(data []byte) (*Head, error) {
 	return head, err
 }
 
-// decodeHead reads the head of a snapshot, and returns what follows.
+// decodeHead reads the head of a snapshot, and returns the rest.
 func decodeHead(data []byte) (*Head, []byte, error) {
 	text, rest, _ := bytes.Cut(data, []byte{'\n'})
 	// A newer version may have other fields: its number counts before these do.
@@ -142,7 +142,7 @@ func damaged(format string, a ...any) error {
 	return fmt.Errorf("%w: %s", ErrDamaged, fmt.Sprintf(format, a...))
 }
 
-// decodeServices reads as many lines of services, on all processors, and returns what follows.
+// decodeServices reads as many lines of services, on all processors, and returns the rest.
 func decodeServices(text []byte, into []Service) (rest []byte, err error) {
 	const fewest = 64 // services for which another processor is worth it
 	parts := max(min(runtime.GOMAXPROCS(0), len(into)/fewest), 1)

@@ -94,8 +94,8 @@ func TestLinesAreReadAsByTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestBackendsOfOtherVersions: what was observed of backends stands beside them where versions up to 0.4 have it, so
-// that either reads what the other has written.
+// TestBackendsOfOtherVersions: backends' observed condition is in the fields in which versions up to 0.4 have it, so
+// that either reads the other's snapshots.
 func TestBackendsOfOtherVersions(t *testing.T) {
 	const written = `{"backends":[{"name":"a","address":"198.18.0.1","port":80,"weight":1,"unhealthy":"fails",` +
 		`"ejected":true,"backup":true,"standby":true,"origin":"docker"},` +
@@ -176,7 +176,7 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads anything: it is refused, or says the same when it is written again.
+// FuzzDecode reads any bytes: they are refused, or encode to the same snapshot again.
 func FuzzDecode(f *testing.F) {
 	head, services := example()
 	f.Add(encode(f, head, services))

@@ -57,9 +57,8 @@ func TestSourceTables(t *testing.T) {
 	}
 }
 
-// TestSourceTablesOfSharedHosts: backends that share an address are told apart by their
-// ports, and those of other addresses still meet. That holds while one of them is down: then
-// nothing moves but what it had.
+// TestSourceTablesOfSharedHosts: backends that share an address are told apart by their ports, and those of other
+// addresses still meet. That holds while one of them is down: then only its slots move.
 func TestSourceTablesOfSharedHosts(t *testing.T) {
 	one, other := sourceService(80, 8080), sourceService(81, 8081)
 	one.Backends[1].Address, one.Backends[1].Port = one.Backends[0].Address, 9090

@@ -155,7 +155,7 @@ func (f *FullRecipe) same(o *FullRecipe) bool {
 	return f.Size == o.Size && slices.Equal(f.All, o.All) && slices.Equal(f.Shares, o.Shares)
 }
 
-// makes says whether t is what the recipe makes.
+// makes says whether t is the recipe's table.
 func (r *Recipe) makes(t *Table) bool {
 	return t != nil && t.Scheduler == r.Scheduler && t.FullRecipe.same(&r.FullRecipe) &&
 		slices.Equal(t.Owners, r.Owners) && slices.Equal(t.Weights, r.Weights)

@@ -14,7 +14,7 @@ import (
 // largeTable is a prime of more slots than are filled anew for each change.
 const largeTable = 131_101
 
-// ownersOf returns whom each slot of a table leads to.
+// ownersOf returns the backend of each slot of a table.
 func (t *Table) ownersOf() []netip.AddrPort {
 	owners := make([]netip.AddrPort, len(t.Slots))
 	for slot, member := range t.Slots {
@@ -35,8 +35,8 @@ func buildAfter(t *testing.T, s *lb.RoutedService, was *Table) *Table {
 	return made
 }
 
-// TestLargeTables takes backends of a large table out and in again: only their slots move, to
-// others, and what has happened before does not matter.
+// TestLargeTables takes backends of a large table out and in again: only their slots move, to others, and the order of
+// earlier changes does not matter.
 func TestLargeTables(t *testing.T) {
 	away := map[string]func(s *lb.RoutedService, i int){
 		"down": func(s *lb.RoutedService, i int) { s.Paths[i].MAC = nil },

@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// A transition is right if it keeps what was promised to flows. The reference says so
-// with a list of tables and nothing else: what each hash leads to, before and now.
+// A transition is right if every flow keeps its backend as promised. The reference has a list of tables and nothing
+// else: the backends of each hash, before and now.
 type referenceTransition struct {
 	// owners[i] is whom slot i leads to; tables of all sizes are looked at by hash.
 	now, before []netip.AddrPort
@@ -157,7 +157,7 @@ func (r *referenceTransition) expectSame(t *testing.T, step int, v View) {
 	}
 }
 
-// expectFigures looks at what a person is told of a transition.
+// expectFigures checks the figures of a transition in the status.
 func expectFigures(t *testing.T, step int, v View, now time.Time) {
 	t.Helper()
 	told := v.Transition()
@@ -275,8 +275,7 @@ func TestFlaps(t *testing.T) {
 	}
 }
 
-// TestTransitionFigures: what the status says of a transition has a sense for every
-// scheduler, with as many backends as are left.
+// TestTransitionFigures: the figures of a transition make sense for every scheduler, with any number of backends left.
 func TestTransitionFigures(t *testing.T) {
 	for _, scheduler := range lb.Schedulers {
 		s := routedService(80, scheduler, 2)

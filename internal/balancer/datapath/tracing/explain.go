@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// Questioned has the programs, maps and configuration by which packets go, for questions about packets.
-type Questioned struct {
+// ExplainInput has the programs, maps and configuration by which packets go, for questions about packets.
+type ExplainInput struct {
 	Kernel loader.Kernel
 	Hook   lb.Hook
 	// Programs are those that forward, whose ports, memory and shared maps a copy uses.
@@ -32,7 +32,7 @@ type Questioned struct {
 
 // Explain returns the outcome that a packet would have if it came in now. It asks the program itself, in a copy that is
 // attached nowhere, counts nothing and leaves no flow. Errors: trace.ErrBadQuestion, trace.ErrNoService.
-func Explain(q Questioned, question trace.Question) (*trace.Packet, error) {
+func Explain(q ExplainInput, question trace.Question) (*trace.Packet, error) {
 	at, err := PortNamed(q.Programs.Ports, question.Interface)
 	if err != nil {
 		return nil, err
@@ -113,7 +113,7 @@ type Explainer struct {
 
 // NewExplainer loads the copy. It uses the maps of the generation that forwards,
 // and is to be closed before that is.
-func NewExplainer(q Questioned) (*Explainer, error) {
+func NewExplainer(q ExplainInput) (*Explainer, error) {
 	t, err := loader.NewTracing(true)
 	if err != nil {
 		return nil, err
@@ -138,7 +138,7 @@ func (e *Explainer) explain(at int, frame []byte) (*trace.Packet, error) {
 	if err != nil || strings.HasPrefix(packet.Outcome, "dropped_") {
 		return packet, err
 	}
-	// All of it, and not just what a record holds.
+	// The whole packet, and not just the part in a record.
 	packet.Leaves = trace.Describe(out)
 	packet.Changes = trace.Compare(trace.Describe(frame), packet.Leaves)
 	return packet, nil

@@ -6,6 +6,7 @@ package checker
 
 import (
 	"context"
+	"net/netip"
 	"sync"
 	"time"
 
@@ -24,17 +25,6 @@ type Checker struct {
 // New returns a checker. Without a way (nil), checks by the VIP cannot be made.
 func New(way health.Way) *Checker { return &Checker{way: way} }
 
-// ask is a check in progress.
-type ask struct {
-	*Checker
-	ctx      context.Context
-	endpoint health.Endpoint
-	check    *lb.Check
-	report   func(health.Step)
-	began    time.Time
-	last     time.Time // when the last step ended
-}
-
 // protocols has the function that makes a check, by its type.
 var protocols = map[lb.CheckType]func(*ask) health.Answer{
 	lb.CheckTCP: (*ask).tcp, lb.CheckTLS: (*ask).tls, lb.CheckHTTP: (*ask).http, lb.CheckDNS: (*ask).dns,
@@ -49,7 +39,7 @@ func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb
 	if make == nil {
 		return health.Trouble("unknown type", "checks of type "+string(check.Type)+" are not known")
 	}
-	a := &ask{Checker: c, ctx: ctx, endpoint: endpoint, check: check, report: report}
+	a := &ask{way: c.way, ctx: ctx, endpoint: endpoint, check: check, report: report}
 	if report != nil {
 		a.began = time.Now()
 		a.last = a.began
@@ -61,12 +51,32 @@ func (c *Checker) Check(ctx context.Context, endpoint health.Endpoint, check *lb
 	return answer
 }
 
-// step reports that a part of the check has ended.
-func (a *ask) step(name, text string, failed bool) {
-	if a.report == nil {
-		return
+// Start begins a check of a TCP connection to a backend's own address, and says whether it is one:
+// see health.Starter.
+func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb.Check, within time.Duration,
+	done func(health.Answer)) bool {
+	if check.Type != lb.CheckTCP || endpoint.Via == lb.ViaVIP {
+		return false
 	}
-	now := time.Now()
-	a.report(health.Step{Name: name, At: now.Sub(a.began), Took: now.Sub(a.last), Text: text, Failed: failed})
-	a.last = now
+	n, err := c.connectorOf(ctx)
+	if err != nil {
+		done(trouble(own{err}))
+		return true
+	}
+	n.start(netip.AddrPortFrom(endpoint.Address, endpoint.Port), check, within, done)
+	return true
+}
+
+// connectorOf returns the connector of a run, which ends with that.
+func (c *Checker) connectorOf(ctx context.Context) (*connector, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.connector != nil && c.connector.ctx == ctx {
+		return c.connector, nil
+	}
+	n, err := newConnector(ctx)
+	if err == nil {
+		c.connector = n
+	}
+	return n, err
 }

@@ -44,36 +44,6 @@ type connecting struct {
 	place    int // in deadlines
 }
 
-// Start begins a check of a TCP connection to a backend's own address, and says whether it is one:
-// see health.Starter.
-func (c *Checker) Start(ctx context.Context, endpoint health.Endpoint, check *lb.Check, within time.Duration,
-	done func(health.Answer)) bool {
-	if check.Type != lb.CheckTCP || endpoint.Via == lb.ViaVIP {
-		return false
-	}
-	n, err := c.connectorOf(ctx)
-	if err != nil {
-		done(trouble(own{err}))
-		return true
-	}
-	n.start(netip.AddrPortFrom(endpoint.Address, endpoint.Port), check, within, done)
-	return true
-}
-
-// connectorOf returns the connector of a run, which ends with that.
-func (c *Checker) connectorOf(ctx context.Context) (*connector, error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.connector != nil && c.connector.ctx == ctx {
-		return c.connector, nil
-	}
-	n, err := newConnector(ctx)
-	if err == nil {
-		c.connector = n
-	}
-	return n, err
-}
-
 func newConnector(ctx context.Context) (*connector, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -125,17 +95,6 @@ func (n *connector) start(to netip.AddrPort, check *lb.Check, within time.Durati
 // look says whether the connection is established or has failed, and the error. To connect once more is one system
 // call, where to poll and to read the socket's error are two (connect(2)).
 func (c *connecting) look() (over bool, err error) { return connectAgain(c.fd, c.to) }
-
-func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
-	switch err := unix.Connect(fd, to); err {
-	case nil, unix.EISCONN:
-		return true, nil
-	case unix.EALREADY, unix.EINPROGRESS, unix.EINTR:
-		return false, nil
-	default:
-		return true, os.NewSyscallError("connect", err)
-	}
-}
 
 // end closes the connection, with a FIN, and hands on the result.
 func (c *connecting) end(err error) {

@@ -178,7 +178,7 @@ func TestICMP(t *testing.T) {
 		to := netip.AddrPortFrom(netip.MustParseAddrPort(address).Addr(), 80)
 		expect(t, check(t, to, lb.Check{Type: lb.CheckICMP, Timeout: patiently}), health.Passed, "echo reply")
 		// Where the group may not, a raw socket can.
-		a := &ask{Checker: New(nil), ctx: t.Context(), check: &lb.Check{},
+		a := &ask{ctx: t.Context(), check: &lb.Check{},
 			endpoint: health.Endpoint{Address: to.Addr()}}
 		conn, err := connect(a.ctx, "raw", netip.Addr{}, netip.AddrPortFrom(to.Addr(), 0))
 		if err != nil {

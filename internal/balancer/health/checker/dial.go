@@ -13,46 +13,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/jeoul/jeoul/internal/balancer/health"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
-
-// errNoDataPlane says that New was given no way.
-var errNoDataPlane = fmt.Errorf("checks by way of the VIP need a data plane: %w", health.ErrNoWay)
-
-// dial opens a connection to the endpoint by its way. It has the check's deadline.
-func (a *ask) dial(network string) (net.Conn, error) {
-	if a.endpoint.Via == lb.ViaVIP {
-		return a.dialVIP(network)
-	}
-	conn, err := connect(a.ctx, network, a.check.Source, netip.AddrPortFrom(a.endpoint.Address, a.endpoint.Port))
-	if err == nil && a.report != nil {
-		a.step("connect", fmt.Sprintf("%s connected to %s", network, a.endpoint), false)
-	}
-	return conn, err
-}
-
-func (a *ask) dialVIP(network string) (net.Conn, error) {
-	if a.way == nil {
-		return nil, errNoDataPlane
-	}
-	conn, err := a.way.Dial(a.ctx, network, a.endpoint.Backend, a.endpoint.Port)
-	if err != nil {
-		return nil, err
-	}
-	if deadline, ok := a.ctx.Deadline(); ok {
-		if err := conn.SetDeadline(deadline); err != nil {
-			conn.Close()
-			return nil, err
-		}
-	}
-	if a.report != nil {
-		a.step("connect", fmt.Sprintf("%s connected to %s on %s", network, a.endpoint, a.endpoint.Backend.Address),
-			false)
-	}
-	return patient(conn), nil
-}
 
 // own marks an error that this host made by itself: no packet was sent.
 type own struct{ error }
@@ -128,6 +89,13 @@ func socket(network string, from netip.Addr, to netip.AddrPort) (int, error) {
 	return fd, nil
 }
 
+func echoProtocol(to netip.AddrPort) int {
+	if to.Addr().Unmap().Is4() {
+		return unix.IPPROTO_ICMP
+	}
+	return unix.IPPROTO_ICMPV6
+}
+
 func sockaddr(to netip.AddrPort) unix.Sockaddr {
 	if to.Addr().Unmap().Is4() {
 		return &unix.SockaddrInet4{Addr: to.Addr().Unmap().As4(), Port: int(to.Port())}
@@ -171,6 +139,18 @@ func (c *conn) connected() error {
 	return result
 }
 
+// connectAgain says whether a connection is established or has failed, and the error.
+func connectAgain(fd int, to unix.Sockaddr) (over bool, err error) {
+	switch err := unix.Connect(fd, to); err {
+	case nil, unix.EISCONN:
+		return true, nil
+	case unix.EALREADY, unix.EINPROGRESS, unix.EINTR:
+		return false, nil
+	default:
+		return true, os.NewSyscallError("connect", err)
+	}
+}
+
 // Read reads, and when the deadline has passed it looks once more, without waiting.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.File.Read(b)
@@ -209,7 +189,7 @@ func (c *conn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(c.to)
 }
 
-// LocalAddr is of no consequence to any of the protocols.
+// LocalAddr returns no real address: none of the protocols uses it.
 func (c *conn) LocalAddr() net.Addr { return &net.TCPAddr{} }
 
 // bare takes the path off an error of a file's.

@@ -135,7 +135,7 @@ func FuzzHTTP(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		a := &ask{Checker: New(nil), ctx: t.Context(), check: &lb.Check{Timeout: time.Second}}
+		a := &ask{ctx: t.Context(), check: &lb.Check{Timeout: time.Second}}
 		request, err := a.request(&lb.HTTPCheck{Path: "/", Host: "example.com"})
 		if err != nil {
 			t.Fatal(err)

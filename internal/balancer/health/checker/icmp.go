@@ -122,10 +122,3 @@ func (e echo) answers(packet []byte) bool {
 	body, ok := m.Body.(*icmp.Echo)
 	return ok && body.Seq == e.msg.Seq && bytes.Equal(body.Data, e.msg.Data)
 }
-
-func echoProtocol(to netip.AddrPort) int {
-	if to.Addr().Unmap().Is4() {
-		return unix.IPPROTO_ICMP
-	}
-	return unix.IPPROTO_ICMPV6
-}

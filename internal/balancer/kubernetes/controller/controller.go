@@ -35,7 +35,7 @@ const (
 	retryAfter = 5 * time.Second
 )
 
-// ReasonRefused is why a Service is not served that the balancer's configuration does not allow.
+// ReasonRefused is the reason of a Service that the balancer's configuration does not allow.
 const ReasonRefused = "RefusedByBalancer"
 
 // Options are the settings and parts of a controller.
@@ -139,7 +139,7 @@ func (c *Controller) follow(ctx context.Context) {
 	}
 }
 
-// look makes a picture and hands it over where it is another, or where the balancer does not have it.
+// look makes a picture and hands it over where it has changed, or where the balancer does not have it.
 func (c *Controller) look(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {

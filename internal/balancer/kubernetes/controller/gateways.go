@@ -51,7 +51,7 @@ func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
 	return result, err
 }
 
-// writeCertificates writes those files whose contents are others.
+// writeCertificates writes those files whose contents differ.
 func writeCertificates(dir string, files map[string][]byte) error {
 	for name, text := range files {
 		path := filepath.Join(dir, name)

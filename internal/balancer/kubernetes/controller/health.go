@@ -48,7 +48,7 @@ type Health struct {
 	Pools    Trouble `json:"pools,omitzero"`
 	Balancer Trouble `json:"balancer,omitzero"`
 	Status   Trouble `json:"status,omitzero"`
-	// Leader is who writes the status; Leading: this one does.
+	// Leader is the holder of the Lease, which writes the status; Leading: it is this one.
 	Leader  string `json:"leader"`
 	Leading bool   `json:"leading"`
 	// Generation is that of the source of configuration, Pushed when the balancer took it, Services how many services

@@ -40,7 +40,7 @@ const (
 var reasons = map[ops.TroubleKind]string{ops.TroubleUnreached: "APIServerUnreached", ops.TroubleRight: "RightMissing",
 	ops.TroubleUnclaimed: "ClassUnclaimed", ops.TroubleKept: "ClusterWentBack", ops.TroubleOther: "Trouble"}
 
-// troubleKey tells one trouble from another, whose words may change while it lasts.
+// troubleKey identifies a trouble, whose words may change while it lasts.
 type troubleKey struct {
 	kind ops.TroubleKind
 	on   string

@@ -169,7 +169,7 @@ func hostRank(host string) int {
 }
 
 // joinBackends returns the backends of all entries, each endpoint once. It has the weight that the first entry gives
-// it; a later one whose weights are others is named.
+// it; a later one whose weights differ is named.
 func joinBackends(entries []entry) (list []lb.Backend) {
 	at, names := map[netip.AddrPort]int{}, model.BackendNames{}
 	for _, e := range entries {

@@ -16,7 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// verdict is whether something is so, and, where it is not, why.
+// verdict is the status of a condition, with the reason where it does not hold.
 type verdict struct {
 	reason, message string
 }

@@ -23,7 +23,7 @@ import (
 // DefaultClass is the spec.loadBalancerClass of the Services that are served.
 const DefaultClass = "jeoul.io/balancer"
 
-// FieldManager is who a status is written by, as metadata.managedFields has it.
+// FieldManager is the writer of a status in metadata.managedFields.
 const FieldManager = "jeoul-kubernetes"
 
 // Settings are the settings for all Services.
@@ -59,7 +59,7 @@ type Verdict struct {
 	// Ours says whether the Service is to be served at all. Of others, only Problems is set, where they seem to be
 	// meant for us and are not.
 	Ours bool
-	// Addresses are the addresses that its status is to have. Mode says how it is served.
+	// Addresses are the addresses that its status is to have. Mode is the mode by which it is served.
 	Addresses []netip.Addr
 	Mode      lb.Mode
 	// Unassigned are the problems with its addresses, and Problems all others: fields that cannot be used, in the
@@ -73,7 +73,7 @@ func (v Verdict) Equal(o Verdict) bool {
 		slices.Equal(v.Unassigned, o.Unassigned) && slices.Equal(v.Problems, o.Problems)
 }
 
-// Problem is why a Service is not served as it asks.
+// Problem is the reason for which a Service is not served as it asks.
 type Problem struct {
 	// Reason is a word in CamelCase.
 	Reason string
@@ -105,7 +105,7 @@ type Picture struct {
 	// Services, in the same order.
 	Services []lb.Service
 	Owners   []string
-	// Verdicts are by "namespace/name": of each Service that is ours, or seems to be meant to be.
+	// Verdicts are the verdicts by "namespace/name": of each Service that is ours, or seems to be meant to be.
 	Verdicts map[string]Verdict
 	// Wishes are to be handed to the next Build.
 	Wishes Wishes
@@ -129,7 +129,7 @@ type builder struct {
 	// slices are the EndpointSlices of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
-	// anew: a Service of ours is another than before. granted: the Grants are those of before.
+	// anew: a Service of ours has changed. granted: the Grants have not.
 	anew, granted bool
 	Picture
 }

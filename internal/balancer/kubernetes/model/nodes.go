@@ -31,7 +31,7 @@ type node struct {
 	ready bool
 }
 
-// nodes are by name, and sorted by it.
+// nodes are the nodes by name, and sorted by it.
 type nodes struct {
 	sorted []*node
 	named  map[string]*node

@@ -41,7 +41,8 @@ type part struct {
 	served   bool
 }
 
-// partOf returns the part of a Service; nil where it is not ours. That of before is taken where the object is the same.
+// partOf returns the part of a Service; nil where it is not ours. The former part is taken where the object is the
+// same.
 func (b *builder) partOf(s *corev1.Service, before Picture) *part {
 	key := Key(s)
 	if old := before.parts[key]; old != nil && old.service == s {
@@ -58,7 +59,7 @@ func (b *builder) partOf(s *corev1.Service, before Picture) *part {
 	return p
 }
 
-// serve adds the services of a part, which are those of before where its slices and its grant are.
+// serve adds the services of a part, which are the former ones where its slices and its grant have not changed.
 func (b *builder) serve(p *part) {
 	key := Key(p.service)
 	grant, list := b.Grants[key], b.slices[key]

@@ -60,7 +60,7 @@ type Claim struct {
 	Ours bool
 }
 
-// Problem is why a Service has not all that it asks for.
+// Problem is the reason for which a Service has not all that it asks for.
 type Problem struct {
 	// Reason is a word in CamelCase, as Kubernetes has them in Events and conditions.
 	Reason string

@@ -121,7 +121,7 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	return errors.Join(errs...)
 }
 
-// bring writes the status of a Service that is ours, where it is another.
+// bring writes the status of a Service of ours, where it differs.
 func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) error {
 	ingress := ingressOf(v)
 	conditions := []metav1.Condition{assigned(v), accepted(v)}

@@ -2,7 +2,10 @@
 
 package dashboard
 
-import "fmt"
+import (
+	"fmt"
+	"slices"
+)
 
 // rows are the dashboard from top to bottom: the figures that a person looks at first come first.
 func rows() []row {
@@ -219,7 +222,12 @@ func tables() row {
 }
 
 func process() row {
-	return row{"The daemon", "", []figure{
+	return row{"The daemon", "", slices.Concat(processResources(), processState())}
+}
+
+// processResources are the figures of the daemon's CPU time and memory.
+func processResources() []figure {
+	return []figure{
 		{
 			title: "CPU",
 			about: "Cores; packets are the kernel's work and not in it.",
@@ -247,6 +255,12 @@ func process() row {
 				{expression: `sum by (instance, part) (jeoul_memory_bytes{` + anyInstance + `})`,
 					legend: "{{instance}} {{part}}"}},
 		},
+	}
+}
+
+// processState are the figures of the daemon's troubles, and of its configuration.
+func processState() []figure {
+	return []figure{
 		{
 			title: "Trouble",
 			about: "Problems of `jeoul status`, files that only a restart needs and that cannot be written, and failed attempts in an hour.",
@@ -293,5 +307,5 @@ func process() row {
 			queries: []query{
 				{expression: latest("jeoul_backends_without_series", "instance"), legend: perInstance}},
 		},
-	}}
+	}
 }

@@ -2,6 +2,8 @@
 
 package dashboard
 
+import "slices"
+
 // Why an expression may have no data.
 const (
 	needsBGP       = "bgp in the configuration"
@@ -34,7 +36,7 @@ func latest(metric, by string) string {
 
 func bgp() row {
 	const peer, legend = "instance, peer", "{{instance}} {{peer}}"
-	return row{"BGP and BFD", needsBGP, []figure{
+	return row{"BGP and BFD", needsBGP, slices.Concat([]figure{
 		{title: "Sessions with routers", about: "1 is established.", unit: "short", queries: []query{
 			{expression: latest("jeoul_bgp_peer_established", peer), legend: legend}}},
 		{
@@ -65,6 +67,12 @@ func bgp() row {
 		},
 		{title: "Routes received", about: "None of them is used.", unit: "short", queries: []query{
 			{expression: latest("jeoul_bgp_peer_received_routes", peer), legend: legend}}},
+	}, bfd(peer, legend))}
+}
+
+// bfd are the figures of BFD with the routers.
+func bfd(peer, legend string) []figure {
+	return []figure{
 		{
 			title: "BFD",
 			about: "1 where the router is heard, and how often it was lost in an hour.",
@@ -95,7 +103,7 @@ func bgp() row {
 				{expression: rated("jeoul_bgp_peer_bfd_refused_packets_total", peer), legend: legend + " refused"},
 				{expression: rated("jeoul_bgp_peer_bfd_late_packets_total", peer), legend: legend + " late"}},
 		},
-	}}
+	}
 }
 
 func vrrp() row {
@@ -156,7 +164,7 @@ func vrrp() row {
 
 func members() row {
 	const member, legend = "instance, member", "{{instance}} to {{member}}"
-	return row{"Members and hand-over", needsMembers, []figure{
+	return row{"Members and hand-over", needsMembers, slices.Concat([]figure{
 		{title: "Members reached", about: "1 where the other balancer answers.", unit: "short", queries: []query{
 			{expression: latest("jeoul_member_up", member), legend: legend}}},
 		{
@@ -168,6 +176,25 @@ func members() row {
 		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps",
 			queries: []query{
 				{expression: rated("jeoul_members_refused_total", "instance"), legend: perInstance}}},
+	}, handOver(member, legend), []figure{
+		{
+			title: "Tables that differ",
+			about: "Digests of each service: more than one is a service that two balancers send elsewhere.",
+			unit:  "short",
+			queries: []query{
+				{
+					expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` +
+						ofServices + `}))`,
+					legend: perService,
+				},
+			},
+		},
+	})}
+}
+
+// handOver are the figures of the hand-over of flows to the other members.
+func handOver(member, legend string) []figure {
+	return []figure{
 		{
 			title:   "Hand-over: connected",
 			about:   "1 where the other balancer is told of flows and tells its own.",
@@ -204,17 +231,5 @@ func members() row {
 					legend: legend,
 				}},
 		},
-		{
-			title: "Tables that differ",
-			about: "Digests of each service: more than one is a service that two balancers send elsewhere.",
-			unit:  "short",
-			queries: []query{
-				{
-					expression: `count by (service) (count by (service, digest) (jeoul_service_table_info{` +
-						ofServices + `}))`,
-					legend: perService,
-				},
-			},
-		},
-	}}
+	}
 }

@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// Remembered is which server a client is at: the server's number by the client's address.
+// Remembered is the table of persistent clients: the server's number by the client's address.
 type Remembered map[netip.Addr]uint32
 
 // Table asks a worker which clients a section remembers.

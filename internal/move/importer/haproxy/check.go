@@ -14,16 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// check is how HAProxy asks the servers of a section.
-type check struct {
-	kind lb.CheckType
-	http lb.HTTPCheck
-	tls  bool
-	sni  string
-	port uint16
-	exec []string
-}
-
 // checkOption reads an option that says how servers are asked.
 func (r *reader) checkOption(s *section, l line) {
 	c := &check{kind: lb.CheckTCP}

@@ -8,86 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
-	"github.com/jeoul/jeoul/internal/move/remark"
 )
-
-// Remedies for lines that cannot be carried over.
-const (
-	needsProxy = "needs mode proxy: leave --mode and --http-as-tcp out"
-	keep       = "keep HAProxy in front of the backends that need it"
-)
-
-// line is a line of a section, in words; no says that it takes something back.
-type line struct {
-	at    remark.At
-	words []string
-	no    bool
-	// unread is the first word of a line that cannot be read; its only word is unreadable.
-	unread string
-	// undecided says that the line holds under a condition that is not known.
-	undecided bool
-}
-
-// unreadable stands for the words of a line that cannot be read.
-const unreadable = "(unreadable)"
-
-// is says whether a line begins with words.
-func (l line) is(words ...string) bool {
-	return len(l.words) >= len(words) && slices.Equal(l.words[:len(words)], words)
-}
-
-// last returns the last word.
-func (l line) last() string { return l.words[len(l.words)-1] }
-
-// section is a part of the file: global, defaults, frontend, backend, listen, or another one.
-type section struct {
-	kind, name string
-	at         remark.At
-	lines      []line
-	defaults   *section // nil: none stands before it
-	// carried says that a service is made of it, or goes by it.
-	carried bool
-	// whole are its lines behind those of its defaults, and rules the index of its rules: both once they are asked for.
-	whole []line
-	rules *ruleIndex
-	// proxied says that some of them are of mode proxy, and direct that some are not.
-	proxied, direct bool
-	// main has the servers of one that listens, nil if none has, and routes those of some requests.
-	main   *section
-	routes []route
-	// led are the lines of the routes, each with a difference, if there is one, and used the names of ACLs that they go
-	// by.
-	led  map[remark.At]string
-	used map[string]bool
-	// unserved says that requests that take no route have none.
-	unserved bool
-	// misroutes says why some requests would go elsewhere than HAProxy sends them.
-	misroutes string
-	// undecided says that the section is there under a condition that is not known.
-	undecided bool
-	// among says that it is one of several that a service is made of.
-	among    bool
-	settings *settings
-	servers  []server // once they are read
-	// discovery is where further servers are found.
-	discovery lb.Discovery
-	// why says why none is.
-	why string
-}
-
-// reader reads one input.
-type reader struct {
-	*draft.Draft
-	sections []*section
-	// proxying says that there are services of mode proxy.
-	proxying bool
-	// servedBy are the sections with servers, by name.
-	servedBy map[string]*section
-	// crtBase and caBase are the directories of certificates and authorities whose paths are relative.
-	crtBase, caBase string
-}
 
 // Read fills a draft.
 func Read(d *draft.Draft, file draft.File) error {
@@ -220,50 +142,6 @@ func (r *reader) begin(l draft.Line, words []string, defaults *section) *section
 	return now
 }
 
-// named returns the section of a kind and name, or nil.
-func (r *reader) named(kind, name string) *section {
-	for _, s := range r.sections {
-		if s.kind == kind && s.name == name {
-			return s
-		}
-	}
-	return nil
-}
-
-// listens says whether clients connect to a section.
-func (s *section) listens() bool { return s.kind == "frontend" || s.kind == "listen" }
-
-// all are the lines of a section after those of its defaults.
-func (s *section) all() []line {
-	if s.whole == nil && s.defaults == nil {
-		return s.lines
-	}
-	if s.whole == nil {
-		s.whole = slices.Concat(s.defaults.all(), s.lines)
-	}
-	return s.whole
-}
-
-// last returns the last line of a section or its defaults that begins with a word, or nil.
-func (s *section) last(word string) *line {
-	lines := s.all()
-	for i := len(lines) - 1; i >= 0; i-- {
-		if lines[i].is(word) {
-			return &lines[i]
-		}
-	}
-	return nil
-}
-
-// http says whether a section is of HTTP.
-func (s *section) http() bool {
-	if s == nil {
-		return false
-	}
-	mode := s.last("mode")
-	return mode != nil && mode.is("mode", "http")
-}
-
 // target returns the section that has the servers of one that listens, or nil.
 func (r *reader) target(s *section) *section {
 	name := ""
@@ -314,21 +192,6 @@ func (r *reader) decide(s *section) {
 	r.proxying = r.proxying || proxied
 }
 
-// parts are a section that listens and those that it leads to, each once.
-func (s *section) parts() []*section {
-	list, have := []*section{s}, map[*section]bool{s: true, nil: true}
-	add := func(to *section) {
-		if !have[to] {
-			list, have[to] = append(list, to), true
-		}
-	}
-	add(s.main)
-	for _, route := range s.routes {
-		add(route.to)
-	}
-	return list
-}
-
 // whyNot says why no service can be made of a section, "" if one can.
 func (r *reader) whyNot(s, to *section) string {
 	for _, l := range slices.Concat(s.lines, linesOf(to)) {
@@ -360,13 +223,6 @@ func (r *reader) whyNot(s, to *section) string {
 		}
 	}
 	return ""
-}
-
-func linesOf(s *section) []line {
-	if s == nil {
-		return nil
-	}
-	return s.lines
 }
 
 // onlyHTTP returns a demand of a line on a proxy that a balancer of connections cannot meet, or "".

@@ -13,21 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// requests has a section's settings of connections and requests, as mode proxy has them.
-type requests struct {
-	// forward and noForward say that option forwardfor is there, or taken back.
-	forward, noForward bool
-
-	retries  *uint8
-	timeouts lb.ProxyTimeouts
-	cookie   string
-	redirect bool
-	security bool
-	// request and response are header fields, and front and back lines that stand as they are.
-	request, response []lb.Header
-	front, back       string
-}
-
 // over gives unset settings the values of defaults.
 func (q requests) over(all requests) requests {
 	q.forward = q.forward || all.forward && !q.noForward

@@ -13,25 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// route is a use_backend whose condition routes can have.
-type route struct {
-	at remark.At
-	to *section
-	// when are alternatives; differs names a difference.
-	when    []lb.Route
-	differs string
-	// acls are the names of the ACLs that it goes by.
-	acls []string
-}
-
 // mostRoutes bounds the routes of a service.
 const mostRoutes = 500
-
-// test is a condition on a request's host or path.
-type test struct {
-	hosts, paths []string
-	differs      string
-}
 
 // readRoutes reads which requests go to which other sections. Where routes cannot say it, the section has misroutes.
 func (r *reader) readRoutes(s *section) {

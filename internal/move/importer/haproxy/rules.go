@@ -139,16 +139,6 @@ func (r *reader) keyed(s, part *section, l line) bool {
 	return false
 }
 
-// ruleIndex is the index of a section's rules: a list may have thousands of them.
-type ruleIndex struct {
-	// defined are the lines of conditions by their names.
-	defined map[string][]line
-	// raw has the first line of a rule that stands as it is, by its word, and ends that of one that ends the rules for
-	// some requests; 0: there is none.
-	raw  map[string]int
-	ends int
-}
-
 // index looks at a section's rules, once.
 func (s *section) index() *ruleIndex {
 	if s.rules != nil {

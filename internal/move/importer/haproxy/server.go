@@ -10,36 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
-	"github.com/jeoul/jeoul/internal/move/remark"
 )
-
-// server is a server of a section.
-type server struct {
-	at      remark.At
-	name    string
-	address string
-	backend lb.Backend
-	// check and the fields behind it say how the server is checked; 0: as HAProxy does.
-	check                  bool
-	inter, fast, slowStart time.Duration
-	rise, fall, checkPort  uint16
-	checkTLS, verify       bool
-	checkSNI, ca           string
-	agent                  lb.Check
-	ssl, closes            bool
-	// sendProxy is the version of the PROXY protocol that it expects; 0: none.
-	sendProxy uint8
-	// template says that it stands for the servers that a name has in the DNS.
-	template bool
-	// proto is the protocol that it speaks, where the line names one, and resolvers the section of those that know its
-	// name.
-	proto, resolvers string
-	// left are parameters that have no counterpart, tls those of TLS, and needless those that change nothing, with the
-	// reason.
-	left, tls, needless []string
-	// plain are the words of TLS that are read: without TLS they change nothing.
-	plain []string
-}
 
 // parameters of servers that have no counterpart: of TLS, with a value, and without.
 var (

@@ -13,24 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
 
-// settings are the settings of a section, by its lines.
-type settings struct {
-	balance       *line
-	maxconn, rate uint64
-	connect       time.Duration
-	checkTimeout  time.Duration
-	check         *check
-	// server are the words of default-server.
-	server      []string
-	transparent bool
-	persistence time.Duration
-	prefix      clientBits
-	allBackups  bool
-	requests    requests
-}
-
-func newSettings() *settings { return &settings{} }
-
 // effective gives each value that is not set that of the defaults.
 func (s *section) effective() settings {
 	if s.defaults == nil {
@@ -215,9 +197,6 @@ func clientPrefix(key string) clientBits {
 	six, _ := strconv.Atoi(match[4])
 	return clientBits{four, six}
 }
-
-// clientBits are the leading bits that tell clients apart, by family; 0: all.
-type clientBits struct{ four, six int }
 
 // of returns those of a family, 0 where no address of it has so many.
 func (b clientBits) of(four bool) uint8 {

@@ -91,11 +91,8 @@ func parse(at remark.At, words []string) (rule, error) {
 			continue
 		}
 		if len(words) == 0 || unknownFlag(option, words[0]) {
-			if !unknownFlag(option, "-") {
-				return r, fmt.Errorf("the option %s has no value", option)
-			}
-			if strings.HasPrefix(option, "-") { // else it is another value of the option before
-				r.unknown, r.noTrack = cmp.Or(r.unknown, option), r.noTrack || option == "--notrack"
+			if err := r.takeFlag(option); err != nil {
+				return r, err
 			}
 			continue
 		}
@@ -155,6 +152,17 @@ func unknownFlag(option, next string) bool {
 	return strings.HasPrefix(next, "-") && !slices.Contains(known, option) && !slices.Contains(valued, option)
 }
 
+// takeFlag reads an option without a value.
+func (r *rule) takeFlag(option string) error {
+	if !unknownFlag(option, "-") {
+		return fmt.Errorf("the option %s has no value", option)
+	}
+	if strings.HasPrefix(option, "-") { // else it is another value of the option before
+		r.unknown, r.noTrack = cmp.Or(r.unknown, option), r.noTrack || option == "--notrack"
+	}
+	return nil
+}
+
 // take reads an option.
 func (r *rule) take(option, value string, negated bool) error {
 	positive := true // whether the option can be negated without being unknown
@@ -163,14 +171,8 @@ func (r *rule) take(option, value string, negated bool) error {
 	case "-p", "--protocol":
 		r.protocol = strings.ToLower(value)
 	case "-s", "--source":
-		for one := range strings.SplitSeq(value, ",") {
-			prefix, ok := draft.Network(one)
-			if !ok {
-				return fmt.Errorf("%s is no network", one)
-			}
-			if prefix.Bits() > 0 || negated {
-				r.from, r.notFrom = append(r.from, prefix), negated
-			}
+		if err := r.takeSources(value, negated); err != nil {
+			return err
 		}
 		positive = false
 	case "-d", "--destination":
@@ -215,6 +217,20 @@ func (r *rule) take(option, value string, negated bool) error {
 	if negated && positive {
 		r.match = before
 		r.unknown = cmp.Or(r.unknown, "! "+option)
+	}
+	return nil
+}
+
+// takeSources reads the networks that a rule is for, or is not for.
+func (r *rule) takeSources(value string, negated bool) error {
+	for one := range strings.SplitSeq(value, ",") {
+		prefix, ok := draft.Network(one)
+		if !ok {
+			return fmt.Errorf("%s is no network", one)
+		}
+		if prefix.Bits() > 0 || negated {
+			r.from, r.notFrom = append(r.from, prefix), negated
+		}
 	}
 	return nil
 }

@@ -26,9 +26,7 @@ type memcachedSettings struct {
 func (memcached) Name() string { return "mc" }
 
 func (memcached) Settings(read func(into any)) any {
-	var own memcachedSettings
-	read(&own)
-	return own
+	return bench.ReadSettings[memcachedSettings](read)
 }
 
 func (memcached) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {

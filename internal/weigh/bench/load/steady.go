@@ -30,8 +30,8 @@ type Steady struct {
 	Every       time.Duration
 	// New is how many connections are opened each second, for one request each.
 	New int
-	// Patience is how long an answer may take before it counts as none; 0: SteadyPatience.
-	Patience time.Duration
+	// Timeout is how long an answer may take before it counts as none; 0: SteadyTimeout.
+	Timeout time.Duration
 	// Phases follow each other from when all connections are open; the requests
 	// of each are counted apart.
 	Phases []Phase
@@ -47,11 +47,11 @@ type Phase struct {
 
 // Bounds of a steady client.
 const (
-	// SteadyPatience is how long an answer may take, if nothing else is given. It is longer than the first two
+	// SteadyTimeout is how long an answer may take, if nothing else is given. It is longer than the first two
 	// times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
-	SteadyPatience = 4 * time.Second
-	// SteadyMaxPatience bounds the patience that can be given.
-	SteadyMaxPatience = 5 * time.Minute
+	SteadyTimeout = 4 * time.Second
+	// SteadyMaxTimeout bounds the timeout that can be given.
+	SteadyMaxTimeout = 5 * time.Minute
 	// steadyMaxAnswer is the most that an answer may have, headers included.
 	steadyMaxAnswer = 4096
 	// SteadyMaxFile leaves room for the headers.
@@ -77,8 +77,8 @@ func (s Steady) Check() error {
 		return fmt.Errorf("%d connections, each once in %v: use at least one, and at least 1ms", s.Connections, s.Every)
 	case s.FileBytes < 1 || s.FileBytes > SteadyMaxFile:
 		return fmt.Errorf("a file of %d bytes: use 1 to %d", s.FileBytes, SteadyMaxFile)
-	case s.Patience < 0 || s.Patience > SteadyMaxPatience:
-		return fmt.Errorf("an answer within %v: use up to %v", s.Patience, SteadyMaxPatience)
+	case s.Timeout < 0 || s.Timeout > SteadyMaxTimeout:
+		return fmt.Errorf("an answer within %v: use up to %v", s.Timeout, SteadyMaxTimeout)
 	case s.New < 0 || total <= 0:
 		return errors.New("a steady client needs phases, and no negative number of new connections")
 	case total/s.Every > SteadyMaxRequests:

@@ -232,8 +232,8 @@ func TestSteadyCannotBegin(t *testing.T) {
 			s.Every = time.Millisecond
 		},
 		"less than none":     func(s *Steady) { s.New = -1 },
-		"before it is asked": func(s *Steady) { s.Patience = -1 },
-		"for ever":           func(s *Steady) { s.Patience = SteadyMaxPatience + 1 },
+		"before it is asked": func(s *Steady) { s.Timeout = -1 },
+		"for ever":           func(s *Steady) { s.Timeout = SteadyMaxTimeout + 1 },
 	} {
 		bad := s
 		change(&bad)

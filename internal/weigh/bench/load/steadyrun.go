@@ -65,7 +65,7 @@ func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (
 	if err := s.Check(); err != nil {
 		return nil, err
 	}
-	s.Patience = cmp.Or(s.Patience, SteadyPatience)
+	s.Timeout = cmp.Or(s.Timeout, SteadyTimeout)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}, told: -1, out: out}
@@ -173,10 +173,10 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 	}
 	c := &steadyConn{fd: fd}
 	r.conns[int32(fd)] = c
-	patience := unix.NsecToTimeval(r.Patience.Nanoseconds())
+	timeout := unix.NsecToTimeval(r.Timeout.Nanoseconds())
 	err = errors.Join(
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &patience),
-		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &patience),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
+		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
 	)
 	if err == nil {
 		err = unix.Connect(fd, r.sockaddr())
@@ -268,7 +268,7 @@ func (r *steadyRun) loop(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
-		if now >= last && (r.idle() || now >= last+r.Patience) {
+		if now >= last && (r.idle() || now >= last+r.Timeout) {
 			return nil
 		}
 		if err := r.setTimer(now, last); err != nil {
@@ -491,11 +491,11 @@ func (r *steadyRun) finish() {
 		phase := r.at(c.due[0])
 		if c.fresh {
 			phase.NotOpened++
-			phase.because("new connection: no answer within %v", r.Patience)
+			phase.because("new connection: no answer within %v", r.Timeout)
 			continue
 		}
 		phase.Silent++
-		phase.because("open connection: no answer within %v", r.Patience)
+		phase.because("open connection: no answer within %v", r.Timeout)
 		for _, due := range c.due {
 			r.at(due).Unanswered++
 		}

@@ -156,9 +156,9 @@ func (d Duel) Brackets() string {
 	return " (" + wording.RatioText(d.Low) + "–" + wording.RatioText(d.High) + ")"
 }
 
-// RepeatsToTell estimates how many repeats would tell the two apart.
-func (d Duel) RepeatsToTell() int {
-	return max(2, int(math.Ceil(float64(d.PairsToTell())/float64(max(d.Points, 1)))))
+// RepeatsNeeded estimates how many repeats would tell the two apart.
+func (d Duel) RepeatsNeeded() int {
+	return max(2, int(math.Ceil(float64(d.PairsNeeded())/float64(max(d.Points, 1)))))
 }
 
 // Ranking is the subjects of a load in the order of a yardstick.

@@ -19,8 +19,8 @@ type Sheet struct {
 	Columns []Column
 	// Groups are sets of rows that belong together.
 	Groups [][]Line
-	// Aside marks a table that a reader may skip at first.
-	Aside bool
+	// Secondary marks a table that a reader may skip at first.
+	Secondary bool
 }
 
 // Column is the head of one column. A soft hyphen is where a narrow head may break.

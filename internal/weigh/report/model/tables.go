@@ -324,9 +324,9 @@ func PartSheet(s *Section) Sheet {
 		fields = append(fields, MetricField(part.Name, "µs/request", part.PerRequest))
 	}
 	sh := Sheet{
-		Title: "CPU by part",
-		Lead:  "Cores that each part kept busy over the trial, and its CPU time for each request.",
-		Aside: true,
+		Title:     "CPU by part",
+		Lead:      "Cores that each part kept busy over the trial, and its CPU time for each request.",
+		Secondary: true,
 	}
 	sh.Fill(s, fields)
 	return sh
@@ -357,7 +357,7 @@ func RestSheet(s *Section, shown ...string) Sheet {
 	for _, name := range names {
 		fields = append(fields, MetricField(metricTitle(name), "", name))
 	}
-	sh := Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Aside: true}
+	sh := Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Secondary: true}
 	sh.Fill(s, fields)
 	return sh
 }
@@ -399,7 +399,7 @@ func (s *Section) LeftOut(sheets []Sheet) Sheet {
 		fields = append(fields, MetricField(wording.Clean(name), "", name))
 	}
 	sh := Sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
-		Aside: true}
+		Secondary: true}
 	sh.Fill(s, fields)
 	return sh
 }

@@ -43,16 +43,16 @@ const (
 	changePort = 7000
 	// checkPort is where the same servers answer health checks.
 	checkPort = 7001
-	// usualPace is how often each connection is asked over, and UsualPatience how long an answer may
+	// usualPace is how often each connection is asked over, and UsualTimeout how long an answer may
 	// take before a connection counts as broken, where the suite does not say: several
 	// retransmissions of TCP.
-	usualPace     = time.Second
-	UsualPatience = 5 * time.Second
+	usualPace    = time.Second
+	UsualTimeout = 5 * time.Second
 	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
-	// udpPace, and an answer may take as long as udpPatience.
+	// udpPace, and an answer may take as long as udpTimeout.
 	udpFlowsEach = 20
 	udpPace      = 500 * time.Millisecond
-	udpPatience  = time.Second
+	udpTimeout   = time.Second
 	// firstPort is the first of the ports of [Changes.Ports].
 	firstPort = 20_000
 	// maxPorts are those behind it.
@@ -96,8 +96,8 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 // pace is how often each connection is asked over.
 func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
 
-// patience is how long an answer may take.
-func (c Changes) patience() time.Duration { return cmp.Or(c.Patience, UsualPatience) }
+// timeout is how long an answer may take.
+func (c Changes) timeout() time.Duration { return cmp.Or(c.Timeout, UsualTimeout) }
 
 // checkValues checks the values for the events that happen, and for the traffic besides.
 func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
@@ -140,7 +140,7 @@ func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
 			fail(at.To("changes", v.name), "%v is not possible; use %v to %v", v.value, leastTime, mostTime)
 		}
 	}
-	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.patience()} {
+	for name, value := range map[string]time.Duration{"pace": c.pace(), "patience": c.timeout()} {
 		if value < leastTime || value > mostTime {
 			fail(at.To("changes", name), "%v is not possible; use %v to %v", value, leastTime, mostTime)
 		}
@@ -201,7 +201,7 @@ func (e kind) OnMachines() string     { return bench.Conducted(e) }
 func (kind) Notes(f bench.Form) []string {
 	notes := []string{
 		fmt.Sprintf("an event is over when every connection was answered since its last change, or broke; %d UDP sockets a client are kept and ask every %v, other queries have a socket of their own, and an answer may take %v",
-			udpFlowsEach, udpPace, udpPatience),
+			udpFlowsEach, udpPace, udpTimeout),
 		"backends that leave go on running: a balancer that sends them what they are used to get breaks nothing by that",
 		"a process that is killed gets SIGKILL, and another one is started after the time that the suite says; addresses and rules that the laboratory has set up for it stay",
 		"a host that falls silent has its link taken down at the switch, and none of its connections when it is back, as after a crash",
@@ -209,9 +209,9 @@ func (kind) Notes(f bench.Form) []string {
 	for _, l := range f.Loads {
 		asked := fmt.Sprintf(
 			"each connection is held open and asked over every %v; it must be answered within %v by the same server over the same connection, or it is broken, and another is opened in its place",
-			own(l).pace(), own(l).patience())
+			own(l).pace(), own(l).timeout())
 		reused := fmt.Sprintf(
-			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", own(l).patience())
+			"connections from ports that are used again are ended by the client's reset, the server's reset and FIN in turn; a SYN counts as lost if the kernel had to send another, or none was answered within %v", own(l).timeout())
 		for _, note := range []string{asked, reused} {
 			if !slices.Contains(notes, note) {
 				notes = append(notes, note)
@@ -251,7 +251,7 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 // awaitLive waits until the server of a host answers; it gives up when that has ended.
 func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
 	at := netip.AddrPortFrom(server.IPv4, changePort)
-	return bench.Poll(ctx, r.Options.Patience()*bench.ServerBound, func() error {
+	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerBound, func() error {
 		if err := Live(r).Ended(server); err != nil {
 			return bench.GiveUp(err)
 		}

@@ -21,7 +21,7 @@ import (
 
 // showBound is how long it may take until the effect of a change has shown.
 func (c *changeTrial) showBound() time.Duration {
-	return 2*own(c.trial.By).patience() + 2*own(c.trial.By).pace() + 10*time.Second
+	return 2*own(c.trial.By).timeout() + 2*own(c.trial.By).pace() + 10*time.Second
 }
 
 // event lets one event happen and counts its effects. An event that the subject cannot do makes the result invalid,

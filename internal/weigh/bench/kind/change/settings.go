@@ -16,10 +16,10 @@ type Changes struct {
 	// configuration is read again without change.
 	Flaps   int `yaml:"flaps"`
 	Reloads int `yaml:"reloads"`
-	// Pace is how often each connection is asked over; 0: every second. Patience is how long an
+	// Pace is how often each connection is asked over; 0: every second. Timeout is how long an
 	// answer may take before a connection counts as broken; 0: 5 s.
-	Pace     time.Duration `yaml:"pace"`
-	Patience time.Duration `yaml:"patience"`
+	Pace    time.Duration `yaml:"pace"`
+	Timeout time.Duration `yaml:"patience"`
 	// NewPerSecond are connections that are opened, asked over once and closed all
 	// the while, QueriesPerSecond UDP queries, of all clients together.
 	NewPerSecond     int `yaml:"new_per_second"`
@@ -67,11 +67,7 @@ type settings struct {
 }
 
 // Settings reads a load's keys.
-func (kind) Settings(read func(into any)) any {
-	var of settings
-	read(&of)
-	return of
-}
+func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
 // own are a load's settings of its changes.
 func own(l bench.Load) Changes { return bench.SettingsOf[settings](l).Changes }

@@ -94,7 +94,7 @@ func (c *changeTrial) bringBack(server *lab.Host) error {
 // waitFor returns when a subject was first seen to reach a server, or not to, by its counters or status.
 func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *lab.Host) (bool, error),
 	server *lab.Host, reached bool) (time.Time, error) {
-	bound := c.runner.Options.Patience() * noticeBound
+	bound := c.runner.Options.Slowdown() * noticeBound
 	ctx, cancel := context.WithTimeout(ctx, bound)
 	defer cancel()
 	for {
@@ -102,7 +102,7 @@ func (c *changeTrial) waitFor(ctx context.Context, shows func(context.Context, *
 		if err == nil && now == reached {
 			return time.Now(), nil
 		}
-		if waited := clock.Sleep(ctx, c.runner.Options.Patience()*noticeEvery); waited != nil {
+		if waited := clock.Sleep(ctx, c.runner.Options.Slowdown()*noticeEvery); waited != nil {
 			what := "to be gone"
 			if reached {
 				what = "to serve"

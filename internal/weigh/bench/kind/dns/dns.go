@@ -14,7 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
-	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjects"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
@@ -59,11 +58,7 @@ func (e kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.Fai
 	if l.Duration%time.Second != 0 || l.Duration < time.Second || l.Duration > bench.MaxDuration {
 		fail(at.To("duration"), "%v is not possible; use whole seconds from 1s to %v", l.Duration, bench.MaxDuration)
 	}
-	for i, s := range form.Subjects {
-		if known, ok := subjects.Find(s.Name); ok && !known.Can().UDP {
-			fail(at.To("kind"), "subjects[%d], %s, balances no UDP", i, s.Name)
-		}
-	}
+	form.CheckUDP(at, fail)
 	of := own(l)
 	if of == nil {
 		fail(at.To("dnsperf"), "missing; say at least clients, generators and backends")

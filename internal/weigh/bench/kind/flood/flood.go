@@ -91,9 +91,9 @@ func checkFlood(l bench.Load, f Flood, at bench.Path, fail bench.FailFunc) {
 	if f.New < 0 || f.New > floodMaxNew {
 		fail(at.To("new"), "%d is not possible; use 0 to %d", f.New, floodMaxNew)
 	}
-	if f.Patience < 0 || f.Patience > load.SteadyMaxPatience {
-		fail(at.To("patience"), "%v is not possible; use up to %v, or nothing for %v", f.Patience,
-			load.SteadyMaxPatience, load.SteadyPatience)
+	if f.Timeout < 0 || f.Timeout > load.SteadyMaxTimeout {
+		fail(at.To("patience"), "%v is not possible; use up to %v, or nothing for %v", f.Timeout,
+			load.SteadyMaxTimeout, load.SteadyTimeout)
 	}
 	for i, connections := range l.Concurrency {
 		s := load.Steady{
@@ -142,8 +142,8 @@ func (kind) Params(p bench.Point) map[string]any {
 	if own(p.By).Rate > 0 {
 		all["rate"] = own(p.By).Rate
 	}
-	if own(p.By).Patience > 0 {
-		all["patience_seconds"] = own(p.By).Patience.Seconds()
+	if own(p.By).Timeout > 0 {
+		all["patience_seconds"] = own(p.By).Timeout.Seconds()
 	}
 	return all
 }

@@ -22,8 +22,8 @@ type Flood struct {
 	Every time.Duration `yaml:"every"`
 	// New is how many connections are opened each second besides.
 	New int `yaml:"new"`
-	// Patience is how long an answer may take before its connection counts as lost; 0: 4 s.
-	Patience time.Duration `yaml:"patience"`
+	// Timeout is how long an answer may take before its connection counts as lost; 0: 4 s.
+	Timeout time.Duration `yaml:"patience"`
 }
 
 // settings are a load's keys besides those of all kinds.
@@ -32,11 +32,7 @@ type settings struct {
 }
 
 // Settings reads a load's keys.
-func (kind) Settings(read func(into any)) any {
-	var of settings
-	read(&of)
-	return of
-}
+func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
 // own are a load's settings of its flood; nil if it has none.
 func own(l bench.Load) *Flood { return bench.SettingsOf[settings](l).Flood }

@@ -130,7 +130,7 @@ func (f *floodTrial) run(ctx context.Context) (err error) {
 		func() error { return errors.Join(f.read(&f.flooded[1]), f.remember(ctx, 1), f.stage.stop()) },
 		func() error { return f.client.pass(ctx, floodEnds) },
 		next,
-		func() error { return f.client.wait(ctx, cmp.Or(own(f.trial.By).Patience, load.SteadyPatience)) },
+		func() error { return f.client.wait(ctx, cmp.Or(own(f.trial.By).Timeout, load.SteadyTimeout)) },
 		func() error { return f.remember(ctx, 2) },
 	} {
 		if err := step(); err != nil {
@@ -210,8 +210,8 @@ func (f *floodTrial) startClient(ctx context.Context) (*steadyClient, error) {
 	what, err := json.Marshal(load.Steady{
 		Target: f.running.Target(0), Path: "/" + web.FileName, FileBytes: f.trial.Form.Web.FileBytes,
 		Connections: f.trial.Concurrency, Every: own(f.trial.By).Every, New: own(f.trial.By).New,
-		Patience: own(f.trial.By).Patience,
-		Phases:   floodPhases(f.trial.Duration),
+		Timeout: own(f.trial.By).Timeout,
+		Phases:  floodPhases(f.trial.Duration),
 	})
 	if err != nil {
 		return nil, err
@@ -304,9 +304,9 @@ func (c *steadyClient) pass(ctx context.Context, long time.Duration) error {
 	}
 }
 
-// wait waits until the client has ended by itself, which waits for answers for as long as its patience.
-func (c *steadyClient) wait(ctx context.Context, patience time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, patience+steadyBound)
+// wait waits until the client has ended by itself, which waits for answers for as long as its timeout.
+func (c *steadyClient) wait(ctx context.Context, timeout time.Duration) error {
+	ctx, cancel := context.WithTimeout(ctx, timeout+steadyBound)
 	defer cancel()
 	select {
 	case <-c.process.Done():

@@ -41,7 +41,7 @@ func (arrivals) Name() string { return paced.Name }
 // Bounds of a suite's settings.
 const (
 	pacedMinDuration = 100 * time.Millisecond
-	pacedMaxP99Ms    = 3000 // less than a client's patience
+	pacedMaxP99Ms    = 3000 // less than a client's timeout
 )
 
 func (arrivals) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {

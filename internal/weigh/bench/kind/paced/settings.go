@@ -26,11 +26,7 @@ type settings struct {
 }
 
 // Settings reads a load's keys.
-func (arrivals) Settings(read func(into any)) any {
-	var of settings
-	read(&of)
-	return of
-}
+func (arrivals) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
 // own are a load's settings of its requests.
 func own(l bench.Load) settings { return bench.SettingsOf[settings](l) }

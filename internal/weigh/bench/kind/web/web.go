@@ -36,11 +36,7 @@ var (
 )
 
 // Settings reads a load's keys.
-func (kind) Settings(read func(into any)) any {
-	var own Settings
-	read(&own)
-	return own
-}
+func (kind) Settings(read func(into any)) any { return bench.ReadSettings[Settings](read) }
 
 func (k kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailFunc) {
 	l.CheckConcurrency(at, form.Lab.Clients, fail)

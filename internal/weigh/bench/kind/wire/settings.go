@@ -75,11 +75,7 @@ type settings struct {
 }
 
 // Settings reads a load's keys.
-func (kind) Settings(read func(into any)) any {
-	var of settings
-	read(&of)
-	return of
-}
+func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settings](read) }
 
 // own are a load's settings of its packets; nil if it has none.
 func own(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }

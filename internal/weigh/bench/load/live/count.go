@@ -25,7 +25,7 @@ const (
 	Reset Cause = "reset"
 	// Closed: the other side ended it.
 	Closed Cause = "closed"
-	// Silent: no answer came within the client's patience.
+	// Silent: no answer came within the client's timeout.
 	Silent Cause = "silent"
 	// Moved: another end answered: another server or the same over another
 	// connection.

@@ -54,6 +54,6 @@ func (h *holder) serverAt(ctx context.Context, port int) (string, error) {
 			return "", err
 		}
 	}
-	from, err := (&line{conn: conn, flow: uint64(port)}).ask(h.load.Patience)
+	from, err := (&line{conn: conn, flow: uint64(port)}).ask(h.load.Timeout)
 	return from.Server, err
 }

@@ -20,18 +20,18 @@ type Load struct {
 	// Target is the TCP and UDP port that is asked.
 	Target netip.AddrPort
 	// Connections are held open; over each a request is made every Pace, and a
-	// connection that does not answer within Patience is broken.
-	Connections    int
-	Pace, Patience time.Duration
+	// connection that does not answer within Timeout is broken.
+	Connections   int
+	Pace, Timeout time.Duration
 	// NewPerSecond are connections that are opened besides, asked over once, and
 	// closed.
 	NewPerSecond float64
 	// UDPFlows are UDP sockets that are kept, each of which asks every UDPPace;
 	// UDPPerSecond are queries that have a socket of their own. One that is not
-	// answered within UDPPatience is not sent again.
-	UDPFlows             int
-	UDPPerSecond         float64
-	UDPPace, UDPPatience time.Duration
+	// answered within UDPTimeout is not sent again.
+	UDPFlows            int
+	UDPPerSecond        float64
+	UDPPace, UDPTimeout time.Duration
 	// Laps are connections from ports that are used again and again; none where it has
 	// no ports.
 	Laps Laps
@@ -64,7 +64,7 @@ type held struct {
 func hold(ctx context.Context, load Load) *holder {
 	h := &holder{load: load, counter: newCounter(), ctx: ctx, held: make([]held, load.Connections),
 		underway: map[uint64]int{}}
-	h.dialer = net.Dialer{Timeout: load.Patience, KeepAlive: -1}
+	h.dialer = net.Dialer{Timeout: load.Timeout, KeepAlive: -1}
 	return h
 }
 
@@ -148,7 +148,7 @@ func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 		return nil, err
 	}
 	l := &line{conn: conn, flow: flow, opened: time.Now()}
-	if l.peer, err = l.ask(h.load.Patience); err != nil {
+	if l.peer, err = l.ask(h.load.Timeout); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -156,10 +156,10 @@ func (h *holder) dial(ctx context.Context, flow uint64) (*line, error) {
 }
 
 // ask makes a request and reads its answer.
-func (l *line) ask(patience time.Duration) (peer, error) {
+func (l *line) ask(timeout time.Duration) (peer, error) {
 	l.number++
 	r := request{l.flow, l.number}
-	if err := l.conn.SetDeadline(time.Now().Add(patience)); err != nil {
+	if err := l.conn.SetDeadline(time.Now().Add(timeout)); err != nil {
 		return peer{}, err
 	}
 	if _, err := l.conn.Write(r.bytes()); err != nil {
@@ -217,7 +217,7 @@ func (h *holder) sleep(d time.Duration) bool {
 // askOver asks over a held connection, and returns an error if it broke.
 func (h *holder) askOver(place *held, l *line) error {
 	mark, began := h.mark.Load(), time.Now()
-	from, err := l.ask(h.load.Patience)
+	from, err := l.ask(h.load.Timeout)
 	if err != nil {
 		return err
 	}

@@ -82,7 +82,7 @@ func (h *holder) lap(port int, number uint64, again bool, mark uint64) net.Conn 
 	}
 	var from peer
 	if err == nil {
-		from, err = (&line{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Patience)
+		from, err = (&line{conn: conn, flow: uint64(port), number: how.numbered(number)}).ask(h.load.Timeout)
 	}
 	if h.ctx.Err() == nil {
 		h.counter.lapped(lap{began: began, from: from, lost: lost, again: again, err: err}, mark == h.mark.Load())
@@ -128,7 +128,7 @@ func (h *holder) ended(conn net.Conn, how ending) bool {
 	if err := how.let(conn); err != nil {
 		return causeOf(err) == Reset
 	}
-	if err := conn.SetReadDeadline(time.Now().Add(h.load.Patience)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(h.load.Timeout)); err != nil {
 		return false
 	}
 	_, err := conn.Read(make([]byte, 1))

@@ -19,7 +19,7 @@ import (
 // lapping returns a client that uses ports again and again.
 func lapping(t *testing.T, target netip.AddrPort, ports int, also func(*Load)) *holder {
 	t.Helper()
-	load := Load{Target: target, Patience: 5 * time.Second, UDPPatience: 5 * time.Second,
+	load := Load{Target: target, Timeout: 5 * time.Second, UDPTimeout: 5 * time.Second,
 		Laps: Laps{First: freePorts(t, ports), Ports: ports, Pace: 10 * time.Millisecond}}
 	if also != nil {
 		also(&load)
@@ -110,12 +110,12 @@ func backlogged(t *testing.T) (at netip.AddrPort, free func()) {
 // a later one did.
 func TestLostSYNsAreCounted(t *testing.T) {
 	t.Parallel()
-	for name, patience := range map[string]time.Duration{"in vain": 1500 * time.Millisecond, "in the end": bound} {
+	for name, timeout := range map[string]time.Duration{"in vain": 1500 * time.Millisecond, "in the end": bound} {
 		t.Run(name, func(t *testing.T) {
 			at, free := backlogged(t)
-			h := hold(t.Context(), Load{Target: at, Patience: patience})
+			h := hold(t.Context(), Load{Target: at, Timeout: timeout})
 			began := time.Now()
-			if patience == bound {
+			if timeout == bound {
 				// Between the first SYN and the second.
 				time.AfterFunc(firstLook, free)
 			}
@@ -123,7 +123,7 @@ func TestLostSYNsAreCounted(t *testing.T) {
 			if conn != nil {
 				conn.Close()
 			}
-			if (err == nil) != (patience == bound) {
+			if (err == nil) != (timeout == bound) {
 				t.Fatal(err)
 			}
 			if len(lost) == 0 || lost[0].Before(began) || len(lost) < 2 && err != nil {
@@ -185,7 +185,7 @@ func TestComingAgainIsCounted(t *testing.T) {
 	a, b := serve(t, "a"), serve(t, "b")
 	r := startRelay(t, a)
 	// The relay does not tell its client that the server has ended.
-	h := lapping(t, r.target(), ports, func(l *Load) { l.Patience = time.Second })
+	h := lapping(t, r.target(), ports, func(l *Load) { l.Timeout = time.Second })
 	stay := func() map[string]uint64 {
 		got, err := h.obey(t.Context(), order{Stay: bound})
 		if err != nil {

@@ -191,8 +191,8 @@ const testConnections = 20
 // holding returns a client that holds connections to target.
 func holding(t *testing.T, target netip.AddrPort, also func(*Load)) *holder {
 	t.Helper()
-	load := Load{Target: target, Connections: testConnections, Pace: 20 * time.Millisecond, Patience: 5 * time.Second,
-		UDPPace: 20 * time.Millisecond, UDPPatience: 5 * time.Second}
+	load := Load{Target: target, Connections: testConnections, Pace: 20 * time.Millisecond, Timeout: 5 * time.Second,
+		UDPPace: 20 * time.Millisecond, UDPTimeout: 5 * time.Second}
 	if also != nil {
 		also(&load)
 	}
@@ -274,7 +274,7 @@ func TestBreaksAreCountedByServerAndCause(t *testing.T) {
 func TestSilenceIsABreak(t *testing.T) {
 	t.Parallel()
 	r := startRelay(t, serve(t, "a"))
-	h := holding(t, r.target(), func(l *Load) { l.Patience = 300 * time.Millisecond })
+	h := holding(t, r.target(), func(l *Load) { l.Timeout = 300 * time.Millisecond })
 	r.deaf.Store(true)
 	awaited(t, h, "silence", func(c Counts) bool {
 		return c.Broken["a"][Silent] == testConnections && c.Failed[Silent] > 0
@@ -299,7 +299,7 @@ func TestUDPFlowsThatTurnAreCounted(t *testing.T) {
 	to.Store(a)
 	go relayQueries(front, &to)
 	load := Load{Target: netip.MustParseAddrPort(front.LocalAddr().String()), UDPFlows: 1,
-		UDPPace: 10 * time.Millisecond, UDPPatience: time.Second}
+		UDPPace: 10 * time.Millisecond, UDPTimeout: time.Second}
 	ctx, cancel := context.WithCancel(context.Background())
 	h := hold(ctx, load)
 	t.Cleanup(func() { cancel(); h.group.Wait() })

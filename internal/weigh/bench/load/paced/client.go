@@ -16,7 +16,7 @@ import (
 
 // Errors of a request.
 var (
-	errSilent = fmt.Errorf("no answer within %v of when it was due", patience)
+	errSilent = fmt.Errorf("no answer within %v of when it was due", timeout)
 	errGaveUp = errors.New("not asked for any more, for the bound could not be kept")
 )
 
@@ -131,7 +131,7 @@ func (c *client) ask(now time.Duration) {
 		if due > now {
 			return
 		}
-		if now-due > patience {
+		if now-due > timeout {
 			// The connections are all taken by requests that are no faster.
 			c.next++
 			c.report.Fail(errSilent)
@@ -286,9 +286,9 @@ func (c *client) loseSilent(now time.Duration) {
 	for _, one := range c.conns {
 		switch {
 		case one == nil:
-		case one.asked && now-one.due > patience:
+		case one.asked && now-one.due > timeout:
 			c.lose(one, errSilent)
-		case !one.asked && now-one.last > patience && !(c.Keep && !one.answer.closes):
+		case !one.asked && now-one.last > timeout && !(c.Keep && !one.answer.closes):
 			c.lose(one, errSilent)
 		}
 	}

@@ -3,17 +3,16 @@
 package paced
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
 // Kind is the load's generator: the jeoul binary itself.
 type Kind struct {
+	load.Own
 	// Path is the path that is asked for.
 	Path string
 	// Keep and Bound are as in Options.
@@ -24,27 +23,13 @@ type Kind struct {
 // Name is the kind's name in a suite.
 const Name = "paced"
 
-func init() { load.Register(Kind{}) }
+func init() {
+	load.Register(Kind{})
+	load.RegisterClient[Options](Name)
+}
 
 // Name returns the generator's name in a suite.
 func (Kind) Name() string { return Name }
-
-// VersionFlag returns the argument by which jeoul tells its version.
-func (Kind) VersionFlag() string { return "version" }
-
-// Timed says that jeoul can stop after a time.
-func (Kind) Timed() bool { return true }
-
-// Counted says that jeoul cannot stop after a number of requests.
-func (Kind) Counted() bool { return false }
-
-// Bulk says that jeoul makes requests, and transfers nothing in bulk.
-func (Kind) Bulk() bool { return false }
-
-// Obstacle counts open files and ports.
-func (Kind) Obstacle(share load.Share, limits probe.Limits) string {
-	return load.Obstacle("the client", share, limits)
-}
 
 // Prepare needs no files.
 func (k Kind) Prepare(share load.Share) ([]string, error) {
@@ -55,8 +40,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(options)
-	return []string{share.Executable, "bench", "paced-client", string(text)}, err
+	return load.ClientCommand(share, Name, options)
 }
 
 // Parse reads the report of one client.

@@ -35,9 +35,9 @@ type Options struct {
 
 // Bounds of a client.
 const (
-	// patience is how long an answer may take, waiting included. It is longer than the
+	// timeout is how long an answer may take, waiting included. It is longer than the
 	// first two times after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
-	patience    = 4 * time.Second
+	timeout     = 4 * time.Second
 	MaxRate     = 1_000_000
 	maxDuration = time.Hour
 	// maxLate is the share of requests that may take longer than Bound.

@@ -16,7 +16,7 @@ import (
 
 // Errors of a transaction.
 var (
-	errSilent = fmt.Errorf("no answer within %v", patience)
+	errSilent = fmt.Errorf("no answer within %v", timeout)
 	errMore   = errors.New("more than the answer came")
 )
 
@@ -98,7 +98,7 @@ func (c *one) connect() (int, error) {
 	if err != nil {
 		return -1, err
 	}
-	limit := unix.NsecToTimeval(patience.Nanoseconds())
+	limit := unix.NsecToTimeval(timeout.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &limit),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit),
@@ -144,7 +144,7 @@ func (c *one) read(fd int) (int, error) {
 	}
 }
 
-// silent gives the end of a socket's patience a name.
+// silent gives the end of a socket's timeout a name.
 func silent(err error) error {
 	if errors.Is(err, unix.EAGAIN) || errors.Is(err, unix.EINPROGRESS) {
 		return errSilent

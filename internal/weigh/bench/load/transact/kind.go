@@ -3,40 +3,29 @@
 package transact
 
 import (
-	"encoding/json"
 	"fmt"
 	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
-	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 )
 
 // Kind is a test as a load's generator: the jeoul binary itself.
-type Kind struct{ Test Test }
+type Kind struct {
+	load.Own
+	Test Test
+}
 
-func init() { load.Register(Kind{CRR}, Kind{RR}) }
+// clientName is the name of the client of both tests.
+const clientName = "transact"
+
+func init() {
+	load.Register(Kind{Test: CRR}, Kind{Test: RR})
+	load.RegisterClient[Options](clientName)
+}
 
 // Name returns the generator's name in a suite.
 func (k Kind) Name() string { return string(k.Test) }
-
-// VersionFlag returns the argument by which jeoul tells its version.
-func (Kind) VersionFlag() string { return "version" }
-
-// Timed says that jeoul can stop after a time.
-func (Kind) Timed() bool { return true }
-
-// Counted says that jeoul cannot stop after a number of requests.
-func (Kind) Counted() bool { return false }
-
-// Bulk says that jeoul makes requests, and transfers nothing in bulk.
-func (Kind) Bulk() bool { return false }
-
-// Obstacle counts open files, and for TCP_RR ports: those of TCP_CRR are free again
-// as soon as a transaction has ended.
-func (Kind) Obstacle(share load.Share, limits probe.Limits) string {
-	return load.Obstacle("the client", share, limits)
-}
 
 // Prepare needs no files.
 func (k Kind) Prepare(share load.Share) ([]string, error) {
@@ -44,8 +33,7 @@ func (k Kind) Prepare(share load.Share) ([]string, error) {
 	if err := options.Check(); err != nil {
 		return nil, err
 	}
-	text, err := json.Marshal(options)
-	return []string{share.Executable, "bench", "transact-client", string(text)}, err
+	return load.ClientCommand(share, clientName, options)
 }
 
 // Parse reads the report of one client.

@@ -138,7 +138,7 @@ func (m *many) over() bool { return time.Since(m.began) >= m.Duration }
 // giveUp fails streams that have been silent for too long.
 func (m *many) giveUp() {
 	for _, s := range m.streams {
-		if s != nil && time.Since(s.at) > patience {
+		if s != nil && time.Since(s.at) > timeout {
 			m.fail(s, errSilent)
 		}
 	}

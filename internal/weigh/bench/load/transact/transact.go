@@ -33,9 +33,9 @@ type Options struct {
 
 // Bounds of a client.
 const (
-	// patience is how long an answer may take. It is longer than the first two times
+	// timeout is how long an answer may take. It is longer than the first two times
 	// after which a lost SYN is sent again (1 s and 3 s, RFC 6298).
-	patience    = 4 * time.Second
+	timeout     = 4 * time.Second
 	minDuration = 10 * time.Millisecond
 	maxDuration = time.Hour
 )

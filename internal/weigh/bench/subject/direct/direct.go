@@ -68,9 +68,9 @@ func (r *runningDirect) Target(i int) netip.AddrPort { return r.setup.Unbalanced
 
 func (*runningDirect) Cores() float64 { return 0 }
 
-// Quiesce ends what servers still hold. A client that has forgotten a connection
-// answers with a reset, and the kernel sends that by its own choice of way, not
-// by the connection's: the server that waits for it may never see it.
+// Quiesce ends the connections that servers still hold. A client that has forgotten a connection answers with a reset,
+// and the kernel sends that by its own choice of way, not by the connection's: the server that waits for it may never
+// see it.
 func (r *runningDirect) Quiesce(context.Context) error {
 	for _, server := range r.setup.Lab.Servers {
 		if err := server.DestroySockets(); err != nil && !errors.Is(err, lab.ErrNoSocketDestroy) {

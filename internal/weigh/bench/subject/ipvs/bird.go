@@ -50,6 +50,6 @@ func (b *ipvsBalancer) announce(ctx context.Context, vip netip.Addr) (*subject.P
 
 func (b *ipvsBalancer) birdSocket() string { return filepath.Join(b.at.Dir, "bird.ctl") }
 
-func (b *ipvsBalancer) tellBIRD(ctx context.Context, words ...string) error {
+func (b *ipvsBalancer) commandBIRD(ctx context.Context, words ...string) error {
 	return subject.RunProgram(ctx, b.at, "birdc", append([]string{"-s", b.birdSocket()}, words...)...)
 }

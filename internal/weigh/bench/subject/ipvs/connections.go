@@ -38,7 +38,7 @@ func (b *ipvsBalancer) awaitForgotten(ctx context.Context) error {
 	}
 }
 
-// connections counts what the kernel remembers of servers, those that were told of by others included.
+// connections counts the kernel's connections to servers, with those that other balancers have synchronised.
 func (b *ipvsBalancer) connections(of func(server netip.AddrPort) bool) (n int, err error) {
 	var table []byte
 	err = b.at.Do(func() (err error) {

@@ -107,12 +107,12 @@ func TestIPVSOnAMachine(t *testing.T) {
 	t.Run("taken away", func(t *testing.T) {
 		here := hold(t)
 		table := theTable()
-		tell(t, here, &table, true, "")
+		setTable(t, here, &table, true, "")
 		if state := ipvsState(t); !strings.Contains(state, "C6120064:0050") || strings.Count(state, "Route") != 2 ||
 			!strings.HasPrefix(state, "1\n") {
 			t.Errorf("the kernel has\n%s", state)
 		}
-		tell(t, here, &table, false, "")
+		setTable(t, here, &table, false, "")
 		if diff := cmp.Diff(nothing, ipvsState(t)); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
@@ -120,7 +120,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 	t.Run("changed", func(t *testing.T) {
 		here := hold(t)
 		table := theTable()
-		tell(t, here, &table, true, "")
+		setTable(t, here, &table, true, "")
 		wanted := theTable().Services
 		wanted[0].Servers = []ipvsServer{{"web02", netip.MustParseAddrPort("198.18.2.2:80"), 0},
 			{"web03", netip.MustParseAddrPort("198.18.2.3:80"), 3}}
@@ -137,7 +137,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 		})); diff != "" {
 			t.Errorf("(-want +the table):\n%s", diff)
 		}
-		tell(t, here, &table, false, "")
+		setTable(t, here, &table, false, "")
 		if diff := cmp.Diff(nothing, ipvsState(t)); diff != "" {
 			t.Errorf("(-before +after):\n%s", diff)
 		}
@@ -145,7 +145,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 	t.Run("the run dies", func(t *testing.T) {
 		here := hold(t)
 		table := theTable()
-		tell(t, here, &table, true, "")
+		setTable(t, here, &table, true, "")
 		if err := here.Close(); err != nil {
 			t.Error(err)
 		}
@@ -170,7 +170,7 @@ func TestIPVSOnAMachine(t *testing.T) {
 		mine := table.Services[0]
 		mine.At = netip.MustParseAddrPort("198.18.0.100:81")
 		table.Services = []ipvsService{mine, table.Services[0]}
-		tell(t, here, &table, true, "already")
+		setTable(t, here, &table, true, "already")
 		if err := here.Close(); err != nil {
 			t.Error(err)
 		}
@@ -195,8 +195,8 @@ func hold(t *testing.T) *lab.Here {
 	return here
 }
 
-// tell has the machine's worker perform the task; refusal is what its error must say.
-func tell(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal string) {
+// setTable has the machine's worker perform the task; refusal is what its error must say.
+func setTable(t *testing.T, here *lab.Here, table *ipvsTable, on bool, refusal string) {
 	t.Helper()
 	text, err := json.Marshal(ipvsChange{*table, on})
 	if err != nil {

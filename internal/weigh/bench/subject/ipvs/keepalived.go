@@ -160,7 +160,7 @@ type keepalivedTable map[string]map[netip.AddrPort]int
 // key tells a service of the kernel's table from others.
 func (s ipvsService) key() string { return fmt.Sprintf("%s %v", s.Protocol, s.At) }
 
-// table reads what the kernel has of the services.
+// table reads the services and servers that the kernel has.
 func (r *runningKeepalived) table() (keepalivedTable, error) {
 	table := keepalivedTable{}
 	err := onIPVS(r.setup.Lab.Balancer, func(kernel *moby.Handle) error {

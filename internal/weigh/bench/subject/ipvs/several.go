@@ -140,12 +140,12 @@ func (r *severalIPVS) leave(ctx context.Context, n int, do func(*ipvsBalancer) e
 
 // Drain withdraws the VIP; the balancer serves on what still comes.
 func (r *severalIPVS) Drain(ctx context.Context, n int) (time.Duration, error) {
-	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.tellBIRD(ctx, "disable", birdVIP) })
+	return r.until(ctx, n, false, func(one *ipvsBalancer) error { return one.commandBIRD(ctx, "disable", birdVIP) })
 }
 
 // Undrain announces it again.
 func (r *severalIPVS) Undrain(ctx context.Context, n int) (time.Duration, error) {
-	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.tellBIRD(ctx, "enable", birdVIP) })
+	return r.until(ctx, n, true, func(one *ipvsBalancer) error { return one.commandBIRD(ctx, "enable", birdVIP) })
 }
 
 // End withdraws the VIP by ending BIRD in order, and takes the table away.

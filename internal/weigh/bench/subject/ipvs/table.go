@@ -97,7 +97,7 @@ var ipvsTask = lab.NewTask("ipvs-services", func(_ context.Context, h *lab.Host,
 	return c.Table.Forgot, err
 })
 
-// ipvsGuard names what a worker does at its end.
+// ipvsGuard names the clean-up that a worker does at its end.
 const ipvsGuard = "ipvs"
 
 // set makes the services on the balancer, or takes them away.
@@ -115,18 +115,17 @@ func (t *ipvsTable) set(l *lab.Lab, on bool) error {
 	return nil
 }
 
-// onIPVS has a host's kernel told something.
-func onIPVS(h *lab.Host, tell func(kernel *moby.Handle) error) error {
+// onIPVS calls do with a handle of IPVS in a host's kernel.
+func onIPVS(h *lab.Host, do func(kernel *moby.Handle) error) error {
 	return h.Do(func() error {
-		// The library tells its warnings to this logger, and not in its errors; what
-		// goes wrong shows in those.
+		// The library writes its warnings to this logger; failures are in its errors.
 		logrus.SetOutput(io.Discard)
 		kernel, err := moby.New("")
 		if err != nil {
 			return err
 		}
 		defer kernel.Close()
-		return tell(kernel)
+		return do(kernel)
 	})
 }
 

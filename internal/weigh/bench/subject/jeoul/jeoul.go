@@ -279,7 +279,7 @@ type runningJeoul struct {
 	client  *api.Client
 	hook    ops.Hook
 	told    reloads
-	// hand changes what is configured; nil where nothing is to be.
+	// hand changes the configuration; nil where nothing is to be changed.
 	hand func(*config.Config, subject.Setup) error
 	// upgraded: the other build runs, or is to.
 	upgraded bool

@@ -69,7 +69,7 @@ func (dockerProxy) Versions(ctx context.Context) (map[string]string, error) {
 	return versions, nil
 }
 
-// Obstacle counts what one relay may have to hold: all of a service with one server.
+// Obstacle counts the connections that one relay may have to hold: all of a service with one server.
 func (dockerProxy) Obstacle(_ subject.Params, concurrency int, limits probe.Limits) string {
 	if most := int(max(limits.OpenFiles, relaySpareFiles)-relaySpareFiles) / relayFiles; concurrency > most {
 		return fmt.Sprintf(

@@ -47,7 +47,7 @@ func (iptablesNth) Start(ctx context.Context, setup subject.Setup, _ subject.Par
 	return startKernelNAT(ctx, setup, iptablesRules{to: toServer})
 }
 
-// iptablesRules send what is for the VIP on.
+// iptablesRules forward packets for the VIP.
 type iptablesRules struct {
 	// to is where the connections of a server's share go: server number j (from 0) of
 	// service number i.

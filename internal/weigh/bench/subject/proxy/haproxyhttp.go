@@ -24,7 +24,7 @@ func (HAProxyHTTP) Params() []subject.Param {
 	return []subject.Param{{Name: ParamThreads, Check: subject.Positive(haproxyMaxThreads)}}
 }
 
-// Can declares what it can.
+// Can declares its abilities.
 func (HAProxyHTTP) Can() subject.Abilities {
 	return subject.Abilities{HTTPOnly: true, EndsTLS: true, Machines: subject.Anywhere[*lab.Lab],
 		Containers: subject.Anywhere[bool]}

@@ -67,7 +67,7 @@ func TestCheckedConfigs(t *testing.T) {
 	})
 }
 
-// TestHAProxyShowsWhoRuns reads what HAProxy 2.6 shows of its servers.
+// TestHAProxyShowsWhoRuns reads HAProxy 2.6's table of its servers' states.
 func TestHAProxyShowsWhoRuns(t *testing.T) {
 	servers := "1\n# be_id be_name srv_id srv_name srv_addr srv_op_state srv_admin_state srv_uweight\n" +
 		"2 service0 1 web01 198.18.2.1 2 0 1\n2 service0 2 web02 198.18.2.2 0 0 1\n" +

@@ -231,15 +231,15 @@ func askUDP(client *lab.Host, to netip.AddrPort) (string, error) {
 
 // dial connects a client, for a second.
 func dial(client *lab.Host, network string, to netip.AddrPort) (conn net.Conn, err error) {
-	const patience = time.Second
+	const timeout = time.Second
 	err = client.Do(func() (err error) {
-		conn, err = net.DialTimeout(network, to.String(), patience)
+		conn, err = net.DialTimeout(network, to.String(), timeout)
 		return err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return conn, conn.SetDeadline(time.Now().Add(patience))
+	return conn, conn.SetDeadline(time.Now().Add(timeout))
 }
 
 // balancerState lists the things that a subject may have changed on the balancer and the servers: addresses, devices,

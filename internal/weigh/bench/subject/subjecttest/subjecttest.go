@@ -41,7 +41,7 @@ func BulkPaper() subject.Setup {
 	return setup
 }
 
-// Golden compares what was written with a file of testdata.
+// Golden compares a text with a file of testdata.
 func Golden(t *testing.T, name string, got []byte) {
 	t.Helper()
 	path := filepath.Join("testdata", name)

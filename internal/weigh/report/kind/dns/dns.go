@@ -230,10 +230,10 @@ func dnsWaits(s *model.Section) model.Sheet {
 		model.Field{Column: model.Column{Title: "Busiest over idlest", Numeric: true}, Cell: model.EvennessCell},
 	)
 	sh := model.Sheet{
-		Title: "Latency, spread and evenness",
-		Lead:  "Latency as dnsperf clocked it; it tells no percentiles. Spreads are the lowest and the highest repeat.",
-		Notes: []string{"Busiest over idlest: how many more queries the busiest name server had than the idlest."},
-		Aside: true,
+		Title:     "Latency, spread and evenness",
+		Lead:      "Latency as dnsperf clocked it; it tells no percentiles. Spreads are the lowest and the highest repeat.",
+		Notes:     []string{"Busiest over idlest: how many more queries the busiest name server had than the idlest."},
+		Secondary: true,
 	}
 	sh.Fill(s, fields)
 	return sh

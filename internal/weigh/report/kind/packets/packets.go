@@ -203,7 +203,7 @@ func everySheet(s *model.Section) model.Sheet {
 			"Net of empty: less what the empty program cost in the same run, which is the harness.",
 			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
 		},
-		Aside: true,
+		Secondary: true,
 	}
 	sh.Fill(bySubject(s), fields)
 	return sh

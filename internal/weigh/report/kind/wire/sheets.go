@@ -100,7 +100,7 @@ func failedSheet(s *model.Section) model.Sheet {
 		Lead:  "How many were begun, and those that came to nothing, by cause; medians over the valid repeats.",
 		Notes: []string{"Another server: a packet of the connection came to a server other than the one that had answered its SYN.",
 			"At servers: through a proxy, those that were established with it may be more; a rate counts the fewer of the two."},
-		Aside: true,
+		Secondary: true,
 	}
 	sh.Fill(s, fields)
 	return sh
@@ -120,7 +120,7 @@ func ladderSheets(s *model.Section) []model.Sheet {
 			Title: "Evenness at each rate",
 			Lead: fmt.Sprintf("The greatest difference of a server's %s from an equal share, in per cent.",
 				nouns(noun)),
-			Aside: true,
+			Secondary: true,
 		}),
 		keepFilled(s, failedSheet(s), model.RestSheet(s, wireShown...)),
 	)

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
+/* The shortest path of a packet, for the hook where that pays (CTX_SHORTCUT). Include after one of the ctx_*.h
+ * headers. */
+#pragma once
+
+#include "count.h"
+#include "readable.h"
+#include "choose/clients.h"
+#include "choose/hairpin.h"
+#include "choose/fastpath.h"
+#include "send/plain.h"
+#include "send/quickreply.h"
+#include "link.h"
+
+#if CTX_SHORTCUT
+
+/* The modes whose packets can take it. */
+#define SHORTCUT_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
+
+/* shortcut_by sends a packet to the chosen backend, if there is one. */
+static __always_inline enum outcome shortcut_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
+					      const struct decision *decision, void *frame)
+{
+	if (!decision->backend || leaves(decision->backend->interface))
+		return OUTCOME_NONE;
+	return send_here(ctx, packet, decision, frame, ipv6, false);
+}
+
+/* shortcut_known sends a packet of a flow that is proven and goes on. */
+static __always_inline enum outcome shortcut_known(ctx_t *ctx, void *generation,
+						 const struct packet *packet, bool ipv6,
+						 struct decision *decision, void *frame)
+{
+	const struct flow *flow = NULL;
+
+	if (!(decision->service->flags & SERVICE_TRACKED) || changes_flow(packet))
+		return OUTCOME_NONE;
+	decision->backend = proven_owner(generation, decision->service, packet, ipv6, &flow);
+	if (decision->backend && sends_midstream(decision, flow))
+		return send_from_pool(ctx, flow, decision->backend,
+				      midstream_at(sizeof(struct ethhdr), ipv6));
+	return shortcut_by(ctx, packet, ipv6, decision, frame);
+}
+
+/* has_shortcut says whether packets of a service can take the shortest path. */
+static __always_inline bool has_shortcut(const struct service *service)
+{
+	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
+		return !service->mss;
+	/* Full NAT takes it in midstream only, when the SYN has told the MSS. */
+	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
+}
+
+/* shortcut sends a packet by a path that is so short that the compiler has registers for all of it: a plain packet, of
+ * a flow without an entry, or of a proven one that goes on, for a service that only readdresses it, or such a service's
+ * reply. Both choices have a copy of the code that sends: one for both would keep each in registers beside the other.
+ * Any other packet it leaves unchanged to balance(), which also notes the reasons: OUTCOME_NONE. */
+static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool ipv6,
+					   __u32 *egress)
+{
+	void *data = ctx_data(ctx), *data_end = ctx_data_end(ctx);
+	void *header = data + sizeof(struct ethhdr);
+	struct packet packet = {
+		.network = sizeof(struct ethhdr),
+	};
+	struct decision decision = {};
+	struct service *service;
+	enum outcome outcome;
+
+	if (!(ipv6 ? is_plain6(header, data_end) : is_plain4(header, data_end)))
+		return OUTCOME_NONE;
+	outcome = ipv6 ? parse_plain6(&packet, header, data_end) :
+			 parse_plain4(&packet, header, data_end);
+	if (outcome != OUTCOME_NONE || !has_ports(&packet) || packet.fragment || !whole(ctx, &packet))
+		return OUTCOME_NONE;
+	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
+	if (!service)
+		return reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
+	if (!has_shortcut(service) || !service->table_size || asks_more(service, &packet, ipv6))
+		return OUTCOME_NONE;
+	decide_by(service, &packet, &decision);
+	/* Registers are kept for the code that follows: a lookup of the flow needs many anyhow. */
+	if (__builtin_expect(service->flags & SERVICE_ASKS, 0))
+		return shortcut_known(ctx, generation, &packet, ipv6, &decision, data);
+	if (!choose_by_hash(generation, &packet, &decision))
+		return OUTCOME_NONE;
+	return shortcut_by(ctx, &packet, ipv6, &decision, data);
+}
+
+#endif
+
+/* take_shortcut tries the shortest path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced
+ * programs always take balance(), which notes the reasons. */
+static __always_inline enum outcome take_shortcut(ctx_t *ctx, void *generation, __u32 *egress)
+{
+	enum outcome outcome = OUTCOME_NONE;
+#if CTX_SHORTCUT && !defined(TRACED)
+	__be16 type;
+	__u32 tag;
+
+	if ((loaded.modes & SHORTCUT_MODES) &&
+	    parse_ethernet(ctx_data(ctx), ctx_data_end(ctx), loaded.mac, false, &type,
+			   &tag) == OUTCOME_NONE)
+		outcome = type == bpf_htons(ETH_P_IP) ? shortcut(ctx, generation, false, egress) :
+							shortcut(ctx, generation, true, egress);
+	/* Else the compiler keeps the results of later tests of it in registers beside it, and sets them anew before each
+	 * of the tests. */
+	asm("" : "+r"(outcome));
+#endif
+	return outcome;
+}

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package statusfeed makes the statuses that watchers of a balancer get: one status for all of them.
+package statusfeed
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+)
+
+const (
+	// interval is the time from one status to the next where nothing happens, and gap the least time between two: an
+	// event has one made at once.
+	interval, gap = time.Second, 200 * time.Millisecond
+	// Share bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
+	// of the time.
+	Share = 1.0 / 50
+	// ahead is how many statuses may be made before their time, for events, which those after them wait for: who
+	// watches sees a transition at once however much a status costs, and a flood of events costs no more than Share.
+	ahead = 4
+	// costs is of how many statuses the least time counts as the cost of one: other work on the machine only adds to
+	// it.
+	costs = 8
+)
+
+// Watcher is a stream that gets statuses.
+type Watcher struct {
+	// wanted names the services whose backends it gets: equal ones get the same bytes.
+	wanted string
+	with   func(service string) bool
+	// Frames holds the latest status that the stream has not sent: one that is slow misses statuses, and nothing waits
+	// for it.
+	Frames chan []byte
+}
+
+// give has a frame take the place of one that was not sent.
+func (w *Watcher) give(frame []byte) {
+	select {
+	case <-w.Frames:
+	default:
+	}
+	select {
+	case w.Frames <- frame:
+	default:
+	}
+}
+
+// Feed makes statuses while somebody watches: one for all watchers, and its text once for all that want the same.
+type Feed struct {
+	status  func() (ops.Status, error)
+	events  *events.Log
+	problem func(error) any
+
+	mu       sync.Mutex
+	watchers map[*Watcher]struct{}
+	// joined is closed when a watcher joins.
+	joined chan struct{}
+	// runs: a goroutine makes statuses.
+	runs  bool
+	start time.Time
+}
+
+// New returns a feed that reads statuses; problem returns the form of an error for a watcher.
+func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Feed {
+	return &Feed{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
+		joined: make(chan struct{}), start: time.Now()}
+}
+
+// Join adds a watcher of the backends of some services, or of all.
+func (f *Feed) Join(all bool, of []string) *Watcher {
+	services := slices.Sorted(slices.Values(of))
+	w := &Watcher{Frames: make(chan []byte, 1), wanted: fmt.Sprintf("%t %q", all, services)}
+	w.with = func(service string) bool {
+		_, found := slices.BinarySearch(services, service)
+		return all || found
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.watchers[w] = struct{}{}
+	close(f.joined)
+	f.joined = make(chan struct{})
+	if !f.runs {
+		f.runs = true
+		go f.run()
+	}
+	return w
+}
+
+// Leave takes a watcher away.
+func (f *Feed) Leave(w *Watcher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.watchers, w)
+}
+
+// run makes statuses until nobody watches.
+func (f *Feed) run() {
+	reader := f.events.Latest(0)
+	var spent spending
+	for {
+		f.mu.Lock()
+		watchers, joined := make([]*Watcher, 0, len(f.watchers)), f.joined
+		for w := range f.watchers {
+			watchers = append(watchers, w)
+		}
+		f.runs = len(watchers) > 0
+		f.mu.Unlock()
+		if len(watchers) == 0 {
+			return
+		}
+		for more, _ := reader.Read(); len(more) > 0; more, _ = reader.Read() {
+		}
+		began := time.Now()
+		f.send(watchers)
+		now := time.Now()
+		early, usual := spent.next(began, now)
+		wait(early.Sub(now), nil, nil)
+		wait(time.Until(usual), reader.More(), joined)
+	}
+}
+
+// spending is the cost of the latest statuses.
+type spending struct {
+	latest []time.Duration
+	// paid is when all of them together have taken no more than Share of the time.
+	paid time.Time
+}
+
+// next counts a status that was made from one time to another, and says when the next one is made: where there is an
+// event, and otherwise.
+func (s *spending) next(began, ended time.Time) (early, usual time.Time) {
+	s.latest = append(s.latest[max(0, len(s.latest)-costs+1):], ended.Sub(began))
+	pause := time.Duration(float64(slices.Min(s.latest)) / Share)
+	s.paid = latest(s.paid, began).Add(pause)
+	early = latest(began.Add(gap), s.paid.Add(-ahead*pause))
+	return early, latest(began.Add(interval), s.paid, early)
+}
+
+// latest returns the last of some times.
+func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+
+// wait returns after a time, or when one of two channels is closed; nil ones never are.
+func wait(d time.Duration, a, b <-chan struct{}) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-a:
+	case <-b:
+	}
+}
+
+// send sends the watchers a status.
+func (f *Feed) send(watchers []*Watcher) {
+	status, err := f.status()
+	at := time.Now()
+	frames := map[string][]byte{}
+	for _, w := range watchers {
+		frame := frames[w.wanted]
+		if frame == nil {
+			frame = f.frameOf("status", status.Watched(at, at.Sub(f.start), w.with), err)
+			frames[w.wanted] = frame
+		}
+		w.give(frame)
+	}
+}
+
+// frameOf returns one server-sent event; where there is an error, it is a "problem".
+func (f *Feed) frameOf(kind string, data any, err error) []byte {
+	text, encoding := json.Marshal(data)
+	if err = cmp.Or(err, encoding); err != nil {
+		kind = "problem"
+		text, _ = json.Marshal(f.problem(err)) // texts and numbers
+	}
+	var frame bytes.Buffer
+	fmt.Fprintf(&frame, "event: %s\ndata: %s\n\n", kind, text)
+	return frame.Bytes()
+}

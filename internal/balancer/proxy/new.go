@@ -1,0 +1,77 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// Options are the settings and parts of an engine.
+type Options struct {
+	// Dir is the directory of the instance's engine, as in /run/jeoul/INSTANCE/proxy. It is made when something is to
+	// be served; no other instance may have it.
+	Dir string
+	// Log gets the events of HAProxy; nil: none is logged.
+	Log *slog.Logger
+	// Now is the clock that certificates are judged by; nil: time.Now.
+	Now func() time.Time
+	// Files write the files that only a restart of this process, or of HAProxy, needs, and report those that cannot be
+	// written.
+	Files *durable.Files
+}
+
+// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them
+// under a longer name first.
+const longestDir = 80
+
+// unsupported says why an engine cannot have a directory; nil if it can.
+func unsupported(dir string) error {
+	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool {
+		return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)
+	}) {
+		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-",
+			dir)
+	}
+	if len(dir) > longestDir {
+		return fmt.Errorf(
+			"the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses",
+			dir, longestDir)
+	}
+	return nil
+}
+
+// New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
+// one, serves on. A directory that no engine can have is an error only when there is something to serve.
+func New(o Options) (Engine, error) {
+	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log,
+		now:  o.Now,
+		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
+	e.known = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
+	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)
+	e.counted = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
+	e.socket = master.Socket(e.host.master())
+	e.watch, e.unwatch = context.WithCancel(context.Background())
+	if e.now == nil {
+		e.now = time.Now
+	}
+	if e.log == nil {
+		e.log = slog.New(slog.DiscardHandler)
+	}
+	e.unsupported = unsupported(o.Dir)
+	if e.unsupported != nil {
+		return e, nil // and nothing is there to adopt
+	}
+	e.adopt()
+	e.watching.Go(e.tend)
+	return e, nil
+}

@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package proxy
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
+	"github.com/jeoul/jeoul/internal/host/durable"
+)
+
+// gauges are the numbers that rise and fall; all other numbers of HAProxy's only grow, within a worker.
+var gauges = map[string]bool{"qcur": true, "scur": true}
+
+// numbers are the counters and gauges of an object, by HAProxy's names.
+type numbers = map[string]uint64
+
+// tally adds up the workers' counters, those of ended workers included.
+type tally struct {
+	mu sync.Mutex
+	// past are the counts of workers that have ended, and those of an object from before it began at 0 again.
+	past map[master.Object]numbers
+	// live is the last statistics of each worker.
+	live map[int]master.Statistics
+}
+
+// take notes the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
+// forgotten some of the counts.
+func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.past == nil {
+		t.past = map[master.Object]numbers{}
+	}
+	for pid, before := range t.live {
+		now := workers[pid]
+		for object, was := range before {
+			settled = t.settle(object, was, now[object]) || settled
+		}
+	}
+	t.live = workers
+	return settled
+}
+
+// note notes the counters of a worker.
+func (t *tally) note(pid int, counted master.Statistics) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.live == nil {
+		t.live = map[int]master.Statistics{}
+	}
+	t.live[pid] = counted
+}
+
+// last returns the last statistics of a worker.
+func (t *tally) last(pid int) master.Statistics {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.live[pid]
+}
+
+// settle keeps the former count of an object that has begun anew, and says whether it has.
+func (t *tally) settle(object master.Object, was, now numbers) bool {
+	again := now == nil
+	for name, n := range now {
+		again = again || !gauges[name] && n < was[name]
+	}
+	if !again {
+		return false
+	}
+	sum := t.past[object]
+	if sum == nil {
+		sum = numbers{}
+		t.past[object] = sum
+	}
+	for name, n := range was {
+		if !gauges[name] {
+			sum[name] += n
+		}
+	}
+	return true
+}
+
+// sums returns the sums over all workers, by object.
+func (t *tally) sums() map[master.Object]numbers {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := make(map[master.Object]numbers, len(t.past))
+	add := func(object master.Object, more numbers) {
+		sum := all[object]
+		if sum == nil {
+			sum = make(numbers, len(more))
+			all[object] = sum
+		}
+		for name, n := range more {
+			sum[name] += n
+		}
+	}
+	for object, n := range t.past {
+		add(object, n)
+	}
+	for _, worker := range t.live {
+		for object, n := range worker {
+			add(object, n)
+		}
+	}
+	return all
+}
+
+// forget drops the counts of objects that are no longer configured, and that no worker has.
+func (t *tally) forget(r *Rendering) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	known := map[master.Object]bool{}
+	for _, b := range r.Blocks {
+		for _, s := range b.Servers {
+			known[master.Object{Section: b.Pool, Server: s.Name}] = true
+		}
+		known[master.Object{Section: b.Pool, Server: master.Backend}] = true
+		known[master.Object{Section: b.clients(), Server: master.Frontend}] = true
+	}
+	for _, worker := range t.live {
+		for object := range worker {
+			known[object] = true
+		}
+	}
+	for object := range t.past {
+		if !known[object] {
+			delete(t.past, object)
+		}
+	}
+}
+
+// clients returns the name of the section "frontend" that the block is, if it is one.
+func (b Block) clients() string {
+	for _, text := range b.Lines {
+		if name, is := strings.CutPrefix(text, "frontend "); is {
+			return name
+		}
+	}
+	return ""
+}
+
+// storedCount is an object's numbers in the file.
+type storedCount struct {
+	master.Object
+	Numbers numbers `json:"numbers"`
+}
+
+// storedCounts are the file.
+type storedCounts struct {
+	Past []storedCount         `json:"past,omitempty"`
+	Live map[int][]storedCount `json:"live,omitempty"`
+}
+
+func listed(all map[master.Object]numbers) (list []storedCount) {
+	for object, n := range all {
+		list = append(list, storedCount{object, n})
+	}
+	return list
+}
+
+func read(list []storedCount) map[master.Object]numbers {
+	all := map[master.Object]numbers{}
+	for _, s := range list {
+		all[s.Object] = s.Numbers
+	}
+	return all
+}
+
+// save writes the tally into a file.
+func (t *tally) save(to *durable.Content) error {
+	t.mu.Lock()
+	file := storedCounts{Past: listed(t.past), Live: map[int][]storedCount{}}
+	for pid, worker := range t.live {
+		file.Live[pid] = listed(worker)
+	}
+	t.mu.Unlock()
+	contents, err := json.Marshal(file)
+	if err == nil {
+		err = to.Save(contents)
+	}
+	if err != nil && !durable.Unwritable(err) {
+		return fmt.Errorf("keeping what HAProxy has counted: %v", err)
+	}
+	return nil
+}
+
+// load reads the counts of another process; there are none without a file, or with one that cannot be read.
+func (t *tally) load(path string) {
+	var file storedCounts
+	contents, err := os.ReadFile(path)
+	if err != nil || json.Unmarshal(contents, &file) != nil {
+		return
+	}
+	t.past, t.live = read(file.Past), map[int]master.Statistics{}
+	for pid, worker := range file.Live {
+		t.live[pid] = read(worker)
+	}
+}

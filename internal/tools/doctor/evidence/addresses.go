@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"net/netip"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/drops"
+)
+
+// own says whether an address is this host's.
+func (r *Reading) own(a netip.Addr) bool {
+	for _, l := range r.Links {
+		for _, p := range l.Addresses {
+			if p.Addr() == a {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Rightful is how many others may claim a VIP: none where this host has it on an
+// interface of its own, else the balancer.
+func (e *Evidence) Rightful(vip netip.Addr) int {
+	if e.After.own(vip) && !e.OnLoopback(vip) {
+		return 0
+	}
+	return 1
+}
+
+// OnLoopback says whether this host has an address on its loopback only, as a
+// backend has a VIP.
+func (e *Evidence) OnLoopback(a netip.Addr) bool {
+	found := false
+	for _, l := range e.After.Links {
+		for _, p := range l.Addresses {
+			if p.Addr() != a {
+				continue
+			}
+			if l.Name != "lo" {
+				return false
+			}
+			found = true
+		}
+	}
+	return found
+}
+
+// HostOf names the host of a MAC address, where a neighbour has it; with ", " before.
+func (e *Evidence) HostOf(mac string) string {
+	for _, n := range e.After.Neighbours {
+		if n.MAC == mac && !n.Address.IsLinkLocalUnicast() {
+			return ", " + e.After.NameOf(n.Address)
+		}
+	}
+	return ""
+}
+
+// IsNode says whether one of those that claim a VIP is a node of a cluster that the VIP's services send to.
+func (e *Evidence) IsNode(c Claim) bool {
+	status := e.After.Balancer
+	if status == nil {
+		return false
+	}
+	for i := range status.Services {
+		s := &status.Services[i]
+		if s.VIP == c.Address && status.IsOfCluster(s) && slices.ContainsFunc(s.Backends, func(b ops.Backend) bool {
+			return slices.Contains(c.MACs, b.MAC)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// Serves says whether a packet is a client's for a service of the balancer, or for the VIP of a host without one: there
+// only a balancer sends such packets.
+func (r *Reading) Serves(f drops.Flow) bool {
+	if r.Balancer == nil {
+		return slices.Contains(r.LoopbackVIPs(), f.Destination)
+	}
+	return slices.ContainsFunc(r.Balancer.Services, func(s ops.Service) bool {
+		return s.VIP == f.Destination && s.Port == f.DestinationPort && uint8(s.Protocol) == f.Protocol
+	})
+}
+
+// LoopbackVIPs are addresses as backends have those of a balancer.
+func (r *Reading) LoopbackVIPs() (vips []netip.Addr) {
+	for _, l := range r.Links {
+		for _, p := range l.Addresses {
+			if l.Name == "lo" && !p.Addr().IsLoopback() && p.IsSingleIP() {
+				vips = append(vips, p.Addr())
+			}
+		}
+	}
+	return vips
+}
+
+// Sender is an address of the interface to ask from: not a host route, which is how
+// VIPs are put on interfaces.
+func (l *Link) Sender(six bool) netip.Addr {
+	for _, p := range l.Addresses {
+		if p.Addr().Is6() == six && !p.Addr().IsLinkLocalUnicast() && p.Bits() < p.Addr().BitLen() {
+			return p.Addr()
+		}
+	}
+	return netip.Addr{}
+}

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+)
+
+// judgeBalancer takes the counters and the states of our own balancer.
+func judgeBalancer(e *evidence.Evidence) (findings []Finding) {
+	before, after := e.Before.Balancer, e.After.Balancer
+	if before == nil || after == nil || before.PID != after.PID {
+		return nil
+	}
+	was := map[string]uint64{}
+	for _, o := range before.Outcomes {
+		was[o.Name] = o.Packets
+	}
+	findings = judgeHops(after, was)
+	var drops []Figure
+	worst := ops.Outcome{}
+	for _, o := range after.Outcomes {
+		n := evidence.Growth(o.Packets, was[o.Name])
+		if n < fewPackets || !strings.HasPrefix(o.Name, "dropped_") && !strings.HasPrefix(o.Name, "reset_") {
+			continue
+		}
+		drops = append(drops, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
+		if n > worst.Packets {
+			worst = ops.Outcome{Name: o.Name, Packets: n, Help: o.Help}
+		}
+	}
+	if len(drops) > 0 {
+		findings = append(findings,
+			finding(balancerDrops, fmt.Sprintf("The balancer drops packets: %s (%s)", worst.Name, worst.Help),
+				drops...))
+	}
+	findings = append(findings, judgeUnwritten(after)...)
+	return append(findings, slices.Concat(judgeStates(after), judgeHealth(after), judgeNarrow(after),
+		judgeMembers(before, after), judgeVRRP(before, after), judgeFeeds(after, time.Now()))...)
+}
+
+// judgeNarrow tells of paths that routers have reported to be narrower than they look. It goes by the balancer's path
+// MTUs: a ping of the doctor's own would teach the kernel, and change the evidence.
+func judgeNarrow(s *ops.Status) []Finding {
+	var figures []Figure
+	for _, service := range s.Services {
+		for _, b := range service.Backends {
+			if b.Narrow {
+				figures = append(figures, Figure{Name: "path MTU", On: service.Name + "/" + b.Name,
+					Value: float64(b.MTU), Unit: "bytes", Note: "reported by a router on the path"})
+			}
+		}
+	}
+	if len(figures) == 0 {
+		return nil
+	}
+	return []Finding{finding(narrowPath, fmt.Sprintf("The way to backend %s takes only %.0f bytes", figures[0].On,
+		figures[0].Value), bounded(figures)...)}
+}
+
+// judgeUnwritten tells of files that only a restart needs, and that the balancer cannot write.
+func judgeUnwritten(s *ops.Status) []Finding {
+	if len(s.Unwritten) == 0 {
+		return nil
+	}
+	var figures []Figure
+	for _, f := range s.Unwritten {
+		note := f.Error + "; until the machine is started anew, the kernel keeps it"
+		if !f.Kept {
+			note = f.Error + "; it ends with the process"
+		}
+		figures = append(figures, Figure{Name: f.What, On: f.Path, Value: 1, Unit: "file", Note: note})
+	}
+	title := fmt.Sprintf("%s cannot be written to %s", s.Unwritten[0].What, s.Unwritten[0].Path)
+	return []Finding{finding(notDurable, title, bounded(figures)...)}
+}
+
+// manyExpired are more packets without hops than traceroute sends while the doctor looks.
+const manyExpired = 20
+
+// judgeHops concludes from packets that come in with their hops used up.
+func judgeHops(after *ops.Status, was map[string]uint64) []Finding {
+	var figures []Figure
+	total := uint64(0)
+	for _, o := range after.Outcomes {
+		if n := evidence.Growth(o.Packets, was[o.Name]); n > 0 && strings.HasSuffix(o.Name, "_time_exceeded") {
+			total += n
+			figures = append(figures, Figure{Name: o.Name, Value: float64(n), Unit: "packets", Note: o.Help})
+		}
+	}
+	if total < manyExpired {
+		return nil
+	}
+	return []Finding{finding(forwardingLoop, fmt.Sprintf("%d packets came to the balancer with their hops used up",
+		total), figures...)}
+}
+
+// judgeStates tells of backends that get no packets though the configuration wants
+// them to.
+func judgeStates(s *ops.Status) []Finding {
+	var figures []Figure
+	var means consequences
+	for _, service := range s.Services {
+		for j, b := range service.Backends {
+			if b.State == lb.NoMAC || b.State == lb.NoRoute {
+				figures = append(figures, Figure{Name: "state " + string(b.State), On: service.Name + "/" + b.Name,
+					Value: 1, Unit: "backend", Note: b.Reason})
+				means.add(service.Name, withoutBackend(service, j))
+			}
+		}
+	}
+	return aboutBackends(backendDown, figures, means, "Backend %s gets no packets",
+		"%d backends get no packets, such as %s")
+}
+
+// troubleKinds say which fault a trouble of a source is; others are sourceTrouble.
+var troubleKinds = map[ops.TroubleKind]string{ops.TroubleUnreached: sourceOld, ops.TroubleRight: sourceRight,
+	ops.TroubleUnclaimed: sourceUnclaimed, ops.TroubleKept: sourceKept}
+
+// judgeFeeds tells of sources of configuration that are old, or that a program cannot keep as it should.
+func judgeFeeds(s *ops.Status, now time.Time) (findings []Finding) {
+	for i := range s.Feeds {
+		f := &s.Feeds[i]
+		if f.Silent {
+			findings = append(findings, finding(sourceOld, fmt.Sprintf(
+				"The program that keeps the source %s says nothing any more: %d services are as they were", f.Source,
+				f.Services), age(f, now)))
+		}
+		seen, titles, order := map[string][]Figure{}, map[string]string{}, []string{}
+		for _, t := range f.Troubles {
+			kind := troubleKinds[t.Kind]
+			if kind == "" {
+				kind = sourceTrouble
+			}
+			if titles[kind] == "" {
+				titles[kind] = fmt.Sprintf("Source %s: %s", f.Source, t.Text())
+				order = append(order, kind)
+			}
+			seen[kind] = append(seen[kind], trouble(f, t, now))
+		}
+		for _, kind := range order {
+			findings = append(findings, finding(kind, titles[kind], bounded(seen[kind])...))
+		}
+	}
+	return findings
+}
+
+func age(f *ops.Feed, now time.Time) Figure {
+	return Figure{Name: "age of the source", On: f.Source, Value: f.SourceAge(now).Truncate(time.Second).Seconds(),
+		Unit: "seconds", Note: f.Follows}
+}
+
+// trouble is a source's trouble as a figure: how long it lasts, where that is known.
+func trouble(f *ops.Feed, t ops.FeedTrouble, now time.Time) Figure {
+	figure := Figure{Name: string(t.Kind), On: t.On, Value: 1, Unit: "trouble", Note: t.Problem}
+	if figure.On == "" {
+		figure.On = f.Source
+	}
+	if !t.Since.IsZero() {
+		figure.Value, figure.Unit = max(now.Sub(t.Since), 0).Truncate(time.Second).Seconds(), "seconds"
+	}
+	return figure
+}

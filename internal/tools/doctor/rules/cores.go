@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package rules
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+)
+
+// squeezesPerSecond is how often a core may stop early without a word.
+const squeezesPerSecond = 100
+
+// judgeSoftnet takes the queues of the cores. Their counters are the machine's: a
+// container's doctor counts them only where the kernel has told of a drop of its own.
+func judgeSoftnet(e *evidence.Evidence) (findings []Finding) {
+	own, _ := e.Dropped("CPU_BACKLOG")
+	var dropped, squeezed []Figure
+	for _, c := range e.CoreWork() {
+		core := fmt.Sprintf("core %d", c.Index)
+		if c.Dropped > 0 {
+			dropped = append(dropped, Figure{Name: "softnet dropped", On: core, Value: float64(c.Dropped),
+				Unit: "packets", Of: float64(c.Processed) + float64(c.Dropped)})
+		}
+		if float64(c.Squeezed) > squeezesPerSecond*e.Seconds {
+			squeezed = append(squeezed, Figure{Name: "softnet time_squeeze", On: core, Value: float64(c.Squeezed),
+				Unit: "times"})
+		}
+	}
+	if own > 0 || len(dropped) > 0 && (e.Machine || !e.Traced) {
+		title := "A core's queue of arriving packets (the backlog) is full"
+		if len(dropped) == 1 {
+			title = "The queue of arriving packets (the backlog) of " + dropped[0].On + " is full"
+		}
+		findings = append(findings,
+			finding(softnetBacklog, title, append(dropped, seen(dropFigure(e, "CPU_BACKLOG"))...)...))
+	}
+	if len(squeezed) > 0 && e.Machine {
+		findings = append(findings, finding(softnetSqueezed, "The kernel runs out of time for arriving packets",
+			squeezed...))
+	}
+	return findings
+}
+
+// A core is busy with packets from this share of its time on, if the others have at
+// most that.
+const busyShare, idleShare = 0.9, 0.5
+
+// judgeCores looks for one core that does the work that several could share.
+func judgeCores(e *evidence.Evidence) []Finding {
+	cpus := e.CoreWork()
+	share := func(c evidence.CPU) float64 { return c.Softirq / max(c.Total, 0.01) }
+	if len(cpus) < 2 || !e.Machine {
+		return nil
+	}
+	slices.SortFunc(cpus, func(a, b evidence.CPU) int { return cmp.Compare(share(b), share(a)) })
+	busiest := cpus[0]
+	var rest float64
+	for _, c := range cpus[1:] {
+		rest += share(c) / float64(len(cpus)-1)
+	}
+	if share(busiest) < busyShare || rest > idleShare {
+		return nil
+	}
+	return []Finding{finding(busyCore, fmt.Sprintf("Core %d is busy with packets alone", busiest.Index),
+		Figure{Name: "softirq", On: fmt.Sprintf("core %d", busiest.Index), Value: 100 * share(busiest),
+			Unit: "percent of its time"},
+		Figure{Name: "softirq", On: "the other cores", Value: 100 * rest, Unit: "percent of their time"})}
+}

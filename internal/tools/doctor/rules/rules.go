@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+
+// Package rules concludes from the evidence of a look at a host which faults it has, with the consequences for users
+// and the remedies. Rules are pure, a file for each source; [Kinds] are the faults that they know.
+package rules
+
+import "github.com/jeoul/jeoul/internal/tools/doctor/evidence"
+
+// judges conclude from the evidence.
+var judges = []func(*evidence.Evidence) []Finding{
+	judgePorts, judgeConntrack, judgeNeighbours, judgeWire, judgeMissingVIP, judgeReversePath, judgeFilter,
+	judgePaths, judgeListeners, judgeRoutes, judgeBalancer, judgeFlows, judgeMemory, judgeSoftnet, judgeLinks,
+	judgeQdiscs, judgeXDP, judgeChecksums, judgeCores, judgeTimeWait, judgeRetransmits, judgeOtherDrops, judgeKernel,
+}
+
+// Findings concludes from the evidence, the worst first.
+func Findings(e *evidence.Evidence) []Finding {
+	findings := []Finding{}
+	for _, rule := range judges {
+		findings = append(findings, rule(e)...)
+	}
+	sortFindings(findings)
+	return findings
+}

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package setting
+
+import (
+	"os"
+	"path/filepath"
+
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+)
+
+// Tree is the file system that facts and settings are in; root is empty for the
+// machine's own.
+type Tree struct{ Root string }
+
+func (t Tree) Path(parts ...string) string {
+	return filepath.Join(append([]string{"/", t.Root}, parts...)...)
+}
+
+// Read returns a file in one line, and an empty text where it is not there.
+func (t Tree) Read(parts ...string) string {
+	data, err := os.ReadFile(t.Path(parts...))
+	if err != nil {
+		return ""
+	}
+	return sysctl.OneLine(string(data))
+}
+
+func (t Tree) Exists(parts ...string) bool {
+	_, err := os.Stat(t.Path(parts...))
+	return err == nil
+}
+
+func (t Tree) sysctls() sysctl.Tree { return sysctl.Tree{Root: t.Root} }

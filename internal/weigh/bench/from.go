@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package bench
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Generators are the hosts that so many generators of a point run on, one each.
+func (r *Runner) Generators(p Point, n int) []*lab.Host {
+	if p.Local() {
+		return slices.Repeat([]*lab.Host{r.Lab.Balancer}, n)
+	}
+	return r.Lab.Clients[:n]
+}
+
+// triesBound is how long a generator that tries a subject may take.
+const triesBound = 20 * time.Second
+
+// Tries has a program on the balancer's host ask a subject once, as its load will. Asking from
+// this process would not do: a balancer may serve the programs of a cgroup, and this one is in
+// no cgroup of the laboratory's.
+func (r *Runner) Tries(ctx context.Context, kind load.Kind, share load.Share) error {
+	nothing := func() error { return nil }
+	result, err := load.Drive{Kind: kind, Clients: []load.Client{r.Client(0, r.Lab.Balancer, share)}, Bound: triesBound,
+		Before: nothing, After: nothing}.Run(ctx)
+	switch {
+	case err != nil:
+		return err
+	case len(result.Problems) > 0:
+		return fmt.Errorf("%s asking %s: %s", r.Lab.Balancer.Name, share.Target, result.Problems[0])
+	case result.Lost > 0:
+		return fmt.Errorf("%s asking %s: no answer", r.Lab.Balancer.Name, share.Target)
+	}
+	return nil
+}
+
+// Read returns the probe's reading of the time while the point's load was on. Under a load from the balancer's host
+// there are no clients, and that host's use is the generators' and the balancer's together.
+func (p Point) Read(probing *probe.Probe) probe.Reading {
+	reading := probing.Reading()
+	if !p.Local() {
+		return reading
+	}
+	reading.Parts = slices.DeleteFunc(reading.Parts, func(u probe.Usage) bool {
+		return u.Part == results.SaturatedClient
+	})
+	for i := range reading.Parts {
+		if reading.Parts[i].Part == results.SaturatedBalancer {
+			reading.Parts[i].Part = probe.PartHost
+		}
+	}
+	return reading
+}
+
+// BalancerWork gives in a few words the CPU time of a request on the balancer, or on its host with the generators that
+// run there.
+func BalancerWork(metrics map[string]float64) string {
+	if both, ok := metrics[results.BalancerHostCPUUsPerRequest]; ok {
+		return fmt.Sprintf("balancer's host %.1f µs", both)
+	}
+	return fmt.Sprintf("balancer %.1f µs", metrics[results.BalancerCPUUsPerRequest])
+}

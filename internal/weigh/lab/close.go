@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+)
+
+// closeTimeout bounds the waits of a lab's end.
+const closeTimeout = claim.Bound
+
+// Close kills every process of the lab, removes its namespaces, its mounts and
+// its directory, and says what it could not remove. Later calls return what the
+// first one did.
+func (l *Lab) Close() error {
+	l.closeOnce.Do(func() { l.closeErr = l.close() })
+	return l.closeErr
+}
+
+func (l *Lab) close() error {
+	switch {
+	case l.far != nil:
+		return l.closeFar()
+	case l.here != nil:
+		return l.closeHere()
+	}
+	if l.lock == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeTimeout)
+	defer cancel()
+	errs := []error{l.killAll(ctx)}
+	if l.usage.Meter != nil {
+		errs = append(errs, l.usage.Meter.Close())
+	}
+	if l.fastPath != nil {
+		errs = append(errs, l.fastPath.close())
+	}
+	if l.wires != nil {
+		errs = append(errs, l.wires.close())
+	}
+	for _, h := range l.Hosts() {
+		h.leave()
+	}
+	r := claim.Record{}
+	if l.ownDir {
+		r.Dir = l.Dir
+	}
+	errs = append(errs, claim.Remove(ctx, l.ID, r))
+	if err := errors.Join(errs...); err != nil {
+		// The file stays, so that a later CleanStale tries again.
+		l.lock.Release()
+		return fmt.Errorf("close lab %s: %w", l.ID, err)
+	}
+	return l.lock.Remove()
+}
+
+// CleanStale removes the remains of labs whose owner is dead: processes, namespaces, mounts, directories, and at last
+// the lock. It returns the IDs of those labs. Labs that live, and everything else, are left alone.
+func CleanStale(ctx context.Context) (removed []string, err error) { return claim.Clean(ctx) }
+
+// Close ends every process that was started, gently first, and takes back what was
+// changed.
+func (h *Here) Close() error { return h.lab.Close() }
+
+// closeFar lets go of the machines.
+func (l *Lab) closeFar() error {
+	var err error
+	if l.far.close != nil {
+		err = l.far.close()
+	}
+	for _, h := range l.Hosts() {
+		h.mu.Lock()
+		h.closed = true
+		h.mu.Unlock()
+	}
+	return errors.Join(err)
+}
+
+// killAll kills all processes that were started and waits for their end.
+func (l *Lab) killAll(ctx context.Context) error {
+	processes := l.processes()
+	for _, p := range processes {
+		p.signalEnd(unix.SIGKILL)
+	}
+	var errs []error
+	for _, p := range processes {
+		select {
+		case <-p.Done():
+		case <-ctx.Done():
+			errs = append(errs, fmt.Errorf("process %d (%s on %s) does not end", p.PID(), p.cmd.Path, p.host.Name))
+		}
+	}
+	return errors.Join(errs...)
+}

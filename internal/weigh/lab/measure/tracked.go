@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package measure
+
+import (
+	"errors"
+	"net/netip"
+	"os"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+)
+
+// TrackedTo chooses the tracked connections that were made to an address.
+type TrackedTo struct{ Address netip.Addr }
+
+func (t TrackedTo) has(flow *netlink.ConntrackFlow) bool {
+	to, ok := netip.AddrFromSlice(flow.Forward.DstIP)
+	return ok && to.Unmap() == t.Address
+}
+
+// MatchConntrackFlow is the netlink library's CustomConntrackFilter.
+func (t TrackedTo) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool { return t.has(flow) }
+
+// Count counts those of the calling thread's namespace; 0 where the kernel has no connection tracking.
+func (t TrackedTo) Count() (n int, err error) {
+	flows, err := netlink.ConntrackTableList(netlink.ConntrackTable, netlink.FAMILY_V4)
+	if errors.Is(err, os.ErrNotExist) || err != nil && strings.Contains(err.Error(), "protocol not supported") {
+		return 0, nil
+	}
+	for _, flow := range flows {
+		if t.has(flow) {
+			n++
+		}
+	}
+	return n, err
+}
+
+// Forget has the kernel forget those of the calling thread's namespace.
+func (t TrackedTo) Forget() error {
+	_, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, netlink.FAMILY_V4, t)
+	return err
+}

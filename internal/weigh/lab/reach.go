@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
+)
+
+// RouteThrough routes a host's packets to a range of addresses, which no host in the lab has, through another host; or
+// takes that back. The range is of the half of the lab's addresses that is on no segment, such as 198.19.0.0/16, or is
+// more specific than the segment.
+func (h *Host) RouteThrough(gateway *Host, to netip.Prefix, on bool) error {
+	err := h.Do(func() error {
+		device, err := netlink.LinkByName(h.Interface)
+		if err != nil {
+			return err
+		}
+		via := gateway.IPv4
+		if to.Addr().Is6() {
+			via = gateway.IPv6
+		}
+		route := &netlink.Route{LinkIndex: device.Attrs().Index, Dst: netdev.IPNet(to), Gw: via.AsSlice()}
+		return netdev.SwitchRoute(route, on)
+	})
+	if err != nil {
+		return fmt.Errorf("set the route of %s to %v through %s: %w", h.Name, to, gateway.Name, err)
+	}
+	return nil
+}
+
+// NextHop returns which address the host sends to on the segment for what is for
+// another: a router's, or the other's own.
+func (h *Host) NextHop(to netip.Addr) (netip.Addr, error) {
+	next := to
+	err := h.Do(func() error {
+		routes, err := netlink.RouteGet(to.AsSlice())
+		if err != nil {
+			return err
+		}
+		if gateway, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+			next = gateway.Unmap()
+		}
+		return nil
+	})
+	if err != nil {
+		return next, fmt.Errorf("ask %s for the way to %v: %w", h.Name, to, err)
+	}
+	return next, nil
+}
+
+// Set sets a sysctl of the host's own, such as net.ipv4.tcp_syncookies, for as long
+// as the lab lives or until it is set again.
+func (h *Host) Set(name, value string) error {
+	if err := h.Do(func() error { return sysctl.Write(name, value) }); err != nil {
+		return fmt.Errorf("set %s of %s: %w", name, h.Name, err)
+	}
+	return nil
+}
+
+// Silence takes the host off the segment, as if its cable were pulled or its power gone,
+// and back onto it: the switch's end of its link goes down, so nothing of the host's
+// arrives anywhere, ARP and NDP included, and nothing reaches it. Its processes, addresses
+// and sockets stay. It returns ErrFar where the host is a machine.
+func (h *Host) Silence(on bool) error {
+	if h.machine != nil {
+		return fmt.Errorf("take host %s off the segment: %w", h.Name, ErrFar)
+	}
+	err := h.portOn.Do(func() error {
+		port, err := netlink.LinkByName(h.Port)
+		if err != nil {
+			return err
+		}
+		if on {
+			return netlink.LinkSetDown(port)
+		}
+		return netlink.LinkSetUp(port)
+	})
+	if err != nil {
+		return fmt.Errorf("set the port of %s: %w", h.Name, err)
+	}
+	return nil
+}
+
+// discardPort is that of the discard protocol (RFC 863).
+const discardPort = 9
+
+// Greet sends another host a datagram that nothing answers. The ARP request before it
+// tells that host, and the switch, where this one is: what a machine that has just booted
+// does by the first packet that it sends.
+func (h *Host) Greet(other *Host) error {
+	err := h.Do(func() error {
+		conn, err := net.Dial("udp4", netip.AddrPortFrom(other.IPv4, discardPort).String())
+		if err != nil {
+			return err
+		}
+		defer conn.Close()
+		_, err = conn.Write([]byte{0})
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("greet %s from %s: %w", other.Name, h.Name, err)
+	}
+	return nil
+}
+
+// Cut takes a balancer's link to the router down at the balancer's end, and up again: the router sees
+// that its end has lost the carrier.
+func (h *Host) Cut(on bool) error {
+	err := h.Do(func() error {
+		link, err := netlink.LinkByName(h.Uplink)
+		switch {
+		case err != nil:
+			return err
+		case on:
+			return netlink.LinkSetDown(link)
+		}
+		return netlink.LinkSetUp(link)
+	})
+	if err != nil {
+		return fmt.Errorf("set the link of %s to the router: %w", h.Name, err)
+	}
+	return nil
+}
+
+// Ways are the balancers that the router's kernel would send a packet for an address to, by the routes that
+// it has: next hops whose link is gone do not count.
+func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
+	err = l.Router.Do(func() error {
+		routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V4,
+				&netlink.Route{Dst: netdev.IPNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
+		})
+		if err != nil {
+			return err
+		}
+		for _, route := range routes {
+			for _, h := range l.Balancers {
+				if leadsTo(route, h.Uplink4) {
+					ways = append(ways, h)
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read the routes of the router: %w", err)
+	}
+	return ways, nil
+}
+
+// gone are the flags of a next hop that gets no packet: RTNH_F_DEAD, and RTNH_F_LINKDOWN.
+const gone = 1 | 16
+
+// leadsTo says whether a route has a living next hop.
+func leadsTo(route netlink.Route, gateway netip.Addr) bool {
+	if len(route.MultiPath) == 0 {
+		return route.Gw.Equal(gateway.AsSlice()) && route.Flags&gone == 0
+	}
+	for _, hop := range route.MultiPath {
+		if hop.Gw.Equal(gateway.AsSlice()) && hop.Flags&gone == 0 {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,294 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package lab
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/sysctl"
+	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
+)
+
+// Forward makes the balancer forward IPv4 packets between clients and servers as
+// a router does, or takes that back.
+func (l *Lab) Forward(on bool) error {
+	if l.far != nil {
+		_, err := briefly(forwardTask, l.Balancer, on)
+		return err
+	}
+	value := "0"
+	if on {
+		value = "1"
+	}
+	if err := l.Balancer.Do(func() error { return sysctl.Write(topology.Forwarding, value) }); err != nil {
+		return fmt.Errorf("set the forwarding of %s: %w", l.Balancer.Name, err)
+	}
+	return nil
+}
+
+// DetourReplies routes servers' packets to clients through the balancer, or takes that back. A balancer that rewrites
+// addresses needs that of them. Containers answer by their bridge, and so by the balancer, in any case.
+func (l *Lab) DetourReplies(on bool) error {
+	if l.spec.Containers {
+		return nil
+	}
+	return l.detour(l.Servers, l.addressesOf(topology.Client), on)
+}
+
+// DetourRequests routes clients' packets to the servers' own addresses through the balancer, or takes that back.
+func (l *Lab) DetourRequests(on bool) error {
+	return l.detour(l.Clients, l.addressesOf(topology.Server), on)
+}
+
+// DetourVIP routes clients' packets to an IPv4 VIP through the balancer, which need not have it, or, where there are
+// several, through their router; or takes that back.
+func (l *Lab) DetourVIP(vip netip.Addr, on bool) error {
+	return l.detour(l.Clients, []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, on)
+}
+
+// DetourPool routes servers' packets to addresses of full NAT through the router of several balancers, whose routes say
+// which of them gets it, instead of to the neighbour that has the address; or takes that back.
+func (l *Lab) DetourPool(pool []netip.Addr, on bool) error {
+	var to []netip.Prefix
+	for _, address := range pool {
+		to = append(to, netip.PrefixFrom(address, address.BitLen()))
+	}
+	return l.detour(l.Servers, to, on)
+}
+
+// addressesOf are the ranges that hold the IPv4 addresses of all hosts of a role: on
+// machines, whose addresses are their owner's, one for each.
+func (l *Lab) addressesOf(of topology.Role) (ranges []netip.Prefix) {
+	switch {
+	case l.contained(of):
+		return []netip.Prefix{l.ContainerRange()}
+	case l.far == nil:
+		return []netip.Prefix{topology.Range(of)}
+	}
+	for _, h := range l.Hosts() {
+		if h.role == of {
+			ranges = append(ranges, netip.PrefixFrom(h.IPv4, h.IPv4.BitLen()))
+		}
+	}
+	return ranges
+}
+
+// detour gives hosts routes through the balancer.
+func (l *Lab) detour(from []*Host, to []netip.Prefix, on bool) error {
+	if l.far != nil {
+		return l.detourFar(from, to, on)
+	}
+	for _, h := range from {
+		err := h.Do(func() error {
+			for _, to := range to {
+				route, err := h.routeThrough(l.gateway(), to)
+				if err != nil {
+					return err
+				}
+				if err := netdev.SwitchRoute(route, on); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return fmt.Errorf("set the route of %s through %s: %w", h.Name, l.gateway().Name, err)
+		}
+	}
+	return nil
+}
+
+// gateway is the host that detours go through.
+func (l *Lab) gateway() *Host { return cmp.Or(l.Router, l.Balancer) }
+
+func (h *Host) routeThrough(gateway *Host, to netip.Prefix) (*netlink.Route, error) {
+	device, err := netlink.LinkByName(h.Interface)
+	if err != nil {
+		return nil, err
+	}
+	return &netlink.Route{
+		LinkIndex: device.Attrs().Index,
+		Dst:       netdev.IPNet(to),
+		Gw:        gateway.IPv4.AsSlice(),
+		Congctl:   netdev.CongestionControl,
+	}, nil
+}
+
+// hashOfPorts makes the kernel choose among the ways of a route by the hash of
+// addresses and ports (Documentation/networking/ip-sysctl.rst), per connection.
+const hashOfPorts = "1"
+
+// Spread gives hosts a route to an IPv4 VIP over servers, or takes it back: each
+// connection goes to one of them by its hash, as through a balancer but with none
+// on the way. The servers must hold the VIP.
+func (l *Lab) Spread(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
+	if l.far != nil {
+		return spreadFar(from, vip, servers, on)
+	}
+	for _, h := range from {
+		err := h.Do(func() error {
+			route, err := h.routeOver(vip, servers)
+			if err != nil {
+				return err
+			}
+			if !on {
+				return netlink.RouteDel(route)
+			}
+			if err := sysctl.Write("net.ipv4.fib_multipath_hash_policy", hashOfPorts); err != nil {
+				return err
+			}
+			return netlink.RouteReplace(route)
+		})
+		if err != nil {
+			return fmt.Errorf("set the route of %s to %s over the servers: %w", h.Name, vip, err)
+		}
+	}
+	return nil
+}
+
+// routeOver makes a route with a way over each server.
+func (h *Host) routeOver(vip netip.Addr, servers []*Host) (*netlink.Route, error) {
+	device, err := netlink.LinkByName(h.deviceTo(topology.Server))
+	if err != nil {
+		return nil, err
+	}
+	route := &netlink.Route{
+		Dst:     netdev.IPNet(netip.PrefixFrom(vip, vip.BitLen())),
+		Congctl: netdev.CongestionControl,
+	}
+	for _, server := range servers {
+		route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{
+			LinkIndex: device.Attrs().Index,
+			Gw:        server.IPv4.AsSlice(),
+		})
+	}
+	return route, nil
+}
+
+// deviceTo is the host's device through which others of a role are reached.
+func (h *Host) deviceTo(r topology.Role) string {
+	if h.Bridge != "" && r == topology.Server {
+		return h.Bridge
+	}
+	return h.Interface
+}
+
+// cgroupsDir is where the balancer's programs see the machine's cgroups.
+const cgroupsDir = "/sys/fs/cgroup"
+
+// groupBalancer makes the balancer's cgroup, and shows the machine's cgroups to its programs.
+func (l *Lab) groupBalancer() (err error) {
+	if l.Balancer.cgroup, err = claim.MakeCgroup(l.ID); err != nil {
+		return err
+	}
+	err = l.Balancer.onKeeper(func() error { return unix.Mount("cgroup2", cgroupsDir, "cgroup2", 0, "") })
+	if err != nil {
+		return fmt.Errorf("mount the cgroups on %s: %w", l.Balancer.Name, err)
+	}
+	l.Balancer.Cgroup = filepath.Join(cgroupsDir, claim.CgroupName(l.ID))
+	return nil
+}
+
+// The tasks that do it on a machine.
+var (
+	routeTask = NewTask("route", func(_ context.Context, h *Host, r farRoute) (nothing, error) {
+		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
+	})
+	forwardTask = NewTask("forward", func(_ context.Context, h *Host, on bool) (nothing, error) {
+		return nothing{}, h.lab.here.changes.Forward([]string{h.Interface}, on, false)
+	})
+	addressTask = NewTask("address", func(_ context.Context, h *Host, a farAddress) (nothing, error) {
+		changes := h.lab.here.changes
+		if a.On {
+			return nothing{}, changes.AddAddress(h.Interface, a.Address, hostnet.AddressOptions{})
+		}
+		return nothing{}, changes.RemoveAddress(h.Interface, a.Address)
+	})
+)
+
+// farAddress is an address that a host's device shall have, or not.
+type farAddress struct {
+	Address netip.Addr
+	On      bool
+}
+
+// farRoute is a route that a host shall have, or not: to a range of addresses
+// through others, by the hash of ports if they are several.
+type farRoute struct {
+	To      []netip.Prefix
+	Through []netip.Addr
+	On      bool
+}
+
+// set makes or removes the route on a device of the calling thread's namespace.
+func (r farRoute) set(device string) error {
+	link, err := netlink.LinkByName(device)
+	if err != nil {
+		return err
+	}
+	for _, to := range r.To {
+		route := &netlink.Route{Dst: netdev.IPNet(to), Protocol: routeProtocol, Congctl: netdev.CongestionControl}
+		if len(r.Through) == 1 {
+			route.LinkIndex, route.Gw = link.Attrs().Index, r.Through[0].AsSlice()
+		} else {
+			for _, via := range r.Through {
+				route.MultiPath = append(route.MultiPath, &netlink.NexthopInfo{LinkIndex: link.Attrs().Index,
+					Gw: via.AsSlice()})
+			}
+		}
+		if err := netdev.SwitchRoute(route, r.On); err != nil {
+			return fmt.Errorf("set the route to %v: %w", to, err)
+		}
+	}
+	return nil
+}
+
+// hashPolicyTask has a machine choose among a route's ways by the hash of ports.
+var hashPolicyTask = NewTask("multipath-hash", func(_ context.Context, h *Host, on bool) (nothing, error) {
+	const name = "net.ipv4.fib_multipath_hash_policy"
+	if !on {
+		return nothing{}, nil // goes back with the worker
+	}
+	return nothing{}, h.lab.here.changes.SetSysctl(name, hashOfPorts)
+})
+
+// spreadFar is Spread on machines.
+func spreadFar(from []*Host, vip netip.Addr, servers []*Host, on bool) error {
+	route := farRoute{To: []netip.Prefix{netip.PrefixFrom(vip, vip.BitLen())}, On: on}
+	for _, server := range servers {
+		route.Through = append(route.Through, server.IPv4)
+	}
+	return Each(from, func(h *Host) error {
+		if _, err := briefly(hashPolicyTask, h, on); err != nil {
+			return err
+		}
+		_, err := briefly(routeTask, h, route)
+		return err
+	})
+}
+
+// detourFar is detour on machines.
+func (l *Lab) detourFar(from []*Host, to []netip.Prefix, on bool) error {
+	route := farRoute{To: to, Through: []netip.Addr{l.Balancer.IPv4}, On: on}
+	return Each(from, func(h *Host) error {
+		_, err := briefly(routeTask, h, route)
+		return err
+	})
+}
+
+// Hold gives a machine's device an address, as one of its own (/32), or takes it
+// away; that it is gone already is no error.
+func (h *Host) Hold(address netip.Addr, on bool) error {
+	_, err := briefly(addressTask, h, farAddress{address, on})
+	return err
+}
