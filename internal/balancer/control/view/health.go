@@ -29,8 +29,16 @@ func VerdictOf(v lb.Verdict) Verdict {
 }
 
 // Checking returns the checks of a configuration's backends.
-func (l *Layout) Checking() (all []lb.Checking) {
-	for _, s := range l.Config.Services {
+func (l *Layout) Checking() []lb.Checking {
+	n := 0
+	for i := range l.Config.Services {
+		if s := &l.Config.Services[i]; s.Checks.On() {
+			n += len(s.Backends)
+		}
+	}
+	all := make([]lb.Checking, 0, n)
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
 		if !s.Checks.On() {
 			continue
 		}

@@ -270,13 +270,21 @@ func (s *served) calm(b *testing.B) {
 	})
 }
 
-// BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. Nothing is
-// checked. It reports the times of a change, the CPU time of the balancer and of this process for each, the balancer's
+// BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. It reports the times of a change, the CPU time of the balancer and of this process for each, the balancer's
 // memory, and how long all services took at the start, of CPU time too.
 func BenchmarkServed(b *testing.B) {
+	for _, check := range []string{"none", "icmp"} {
+		for _, together := range []int{1, 100} {
+			b.Run(fmt.Sprintf("%s/%d-at-once", check, together), func(b *testing.B) { benchmarkServed(b, check, together) })
+		}
+	}
+}
+
+// benchmarkServed changes so many services with each hand-over, whose nodes are checked, icmp: by pings.
+func benchmarkServed(b *testing.B, check string, together int) {
 	c, balancer := largeCluster(), newServed(b)
 	for _, s := range c.Services {
-		s.Annotations = map[string]string{"jeoul.io/check": "none"}
+		s.Annotations = map[string]string{"jeoul.io/check": check}
 	}
 	all, err := pools.Parse("pools", []byte("pools: [{name: a, addresses: [198.18.0.0/16]}]"))
 	if err != nil {
@@ -295,10 +303,12 @@ func BenchmarkServed(b *testing.B) {
 	before, _ := balancer.used(b)
 	own := cpuTime(b)
 	var took []time.Duration
-	for i := 0; b.Loop(); i++ {
-		slice := c.Slices[i%manyServices].DeepCopy()
-		slice.Endpoints = slices.Delete(slice.Endpoints, 0, 1)
-		c.Slices[i%manyServices] = slice
+	for i := 0; b.Loop(); i += together {
+		for n := i; n < i+together; n++ {
+			slice := c.Slices[n%manyServices].DeepCopy()
+			slice.Endpoints = slices.Delete(slice.Endpoints, 0, 1)
+			c.Slices[n%manyServices] = slice
+		}
 		at := time.Now()
 		picture = model.Rebuild(c, settings, picture)
 		result, err := pusher.Push(b.Context(), picture.Services)
