@@ -5,9 +5,10 @@ package metrics
 import (
 	"time"
 
-	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/prometheus/client_golang/prometheus"
 	dto "github.com/prometheus/client_model/go"
+
+	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
 // family is a metric: the series of one name.
