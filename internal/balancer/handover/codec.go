@@ -4,8 +4,10 @@ package handover
 
 import (
 	"encoding/binary"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/netip"
 	"slices"
@@ -207,4 +209,58 @@ func parseFlows(to []lb.Flow, body []byte, four bool) ([]lb.Flow, error) {
 		to = append(to, f)
 	}
 	return to, nil
+}
+
+func encodeBase(b *lb.Base) ([]byte, error) {
+	body, err := json.Marshal(b)
+	if err == nil && len(body) > kindBase.longest() {
+		err = fmt.Errorf("it takes %d bytes, and a message can have %d", len(body), kindBase.longest())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("writing the base of %s: %w", b.Service, err)
+	}
+	return message(nil, kindBase, body), nil
+}
+
+func writeHello(to io.Writer, name string) error {
+	body, err := json.Marshal(hello{name})
+	if err == nil {
+		_, err = to.Write(message(nil, kindHello, body))
+	}
+	return err
+}
+
+func readHello(from io.Reader) (string, error) {
+	k, body, err := readMessage(from)
+	if err != nil {
+		return "", err
+	}
+	var h hello
+	if err := json.Unmarshal(body, &h); k != kindHello || err != nil || h.Name == "" {
+		return "", fmt.Errorf("%w: it does not say who it is", ErrDamaged)
+	}
+	return h.Name, nil
+}
+
+func readMessage(from io.Reader) (kind, []byte, error) {
+	var header [headerBytes]byte
+	if _, err := io.ReadFull(from, header[:]); err != nil {
+		return 0, nil, err
+	}
+	k, length, err := parseHeader(header[:])
+	if err != nil {
+		return 0, nil, err
+	}
+	body := make([]byte, length)
+	_, err = io.ReadFull(from, body)
+	return k, body, err
+}
+
+// mostConnections bounds those of peers.
+const mostConnections = 64
+
+// hello is the first message of each end.
+type hello struct {
+	// Name is the name of the member that sends this.
+	Name string `json:"name"`
 }

@@ -21,18 +21,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Heard is the state of the flows that a peer sends to this balancer.
-type Heard struct {
-	Name string
-	// Connected: it is connected, and sends flows; Whole: it has sent all that it knew when it connected.
-	Connected, Whole bool
-	// Taken flows were new here, Followed were known; Refused are counted by the reason.
-	Taken, Followed uint64
-	Refused         map[string]uint64
-	// Bases were taken, and RefusedBases not.
-	Bases, RefusedBases uint64
-}
-
 // takeAtOnce is how many flows are taken at a time at most, where more have come.
 const takeAtOnce = 2048
 
@@ -111,22 +99,6 @@ func (e *Exchange) leave(conn net.Conn) {
 	defer e.mu.Unlock()
 	delete(e.conns, conn)
 	delete(e.shaken, conn)
-}
-
-// receiver takes the flows that one peer sends.
-type receiver struct {
-	exchange *Exchange
-	conn     *tls.Conn
-	reader   *bufio.Reader
-	heard    *Heard
-	flows    []lb.Flow
-	looked   uint64
-	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last;
-	// guarded by the exchange. again has a value when it is to be asked.
-	missed bool
-	again  chan struct{}
-	// requestEarly has a value when the peer is to be asked to send new flows early.
-	requestEarly chan struct{}
 }
 
 // receive takes the messages of a connection until it ends.
@@ -263,51 +235,6 @@ func (r *receiver) takeBase(body []byte) error {
 		r.exchange.options.Log.Debug("a member's base is not taken", "member", r.heard.Name, "error", err)
 	}
 	return nil
-}
-
-func encodeBase(b *lb.Base) ([]byte, error) {
-	body, err := json.Marshal(b)
-	if err == nil && len(body) > kindBase.longest() {
-		err = fmt.Errorf("it takes %d bytes, and a message can have %d", len(body), kindBase.longest())
-	}
-	if err != nil {
-		return nil, fmt.Errorf("writing the base of %s: %w", b.Service, err)
-	}
-	return message(nil, kindBase, body), nil
-}
-
-func writeHello(to io.Writer, name string) error {
-	body, err := json.Marshal(hello{name})
-	if err == nil {
-		_, err = to.Write(message(nil, kindHello, body))
-	}
-	return err
-}
-
-func readHello(from io.Reader) (string, error) {
-	k, body, err := readMessage(from)
-	if err != nil {
-		return "", err
-	}
-	var h hello
-	if err := json.Unmarshal(body, &h); k != kindHello || err != nil || h.Name == "" {
-		return "", fmt.Errorf("%w: it does not say who it is", ErrDamaged)
-	}
-	return h.Name, nil
-}
-
-func readMessage(from io.Reader) (kind, []byte, error) {
-	var header [headerBytes]byte
-	if _, err := io.ReadFull(from, header[:]); err != nil {
-		return 0, nil, err
-	}
-	k, length, err := parseHeader(header[:])
-	if err != nil {
-		return 0, nil, err
-	}
-	body := make([]byte, length)
-	_, err = io.ReadFull(from, body)
-	return k, body, err
 }
 
 // Status returns the state of each peer, by name: told of the sending direction, heard of the receiving one.

@@ -10,48 +10,10 @@ import (
 	"fmt"
 	"net"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
-
-// sender sends one peer flows.
-type sender struct {
-	exchange *Exchange
-	peer     lb.Peer
-	cancel   context.CancelFunc
-
-	mu sync.Mutex
-	// queue has the encoded flows that wait, queuedFlows of them.
-	queue       []byte
-	queuedFlows uint64
-	// whole: the peer is to be sent all flows; the queue is not needed.
-	whole bool
-	// telling: it is being sent all flows.
-	telling bool
-	more    chan struct{}
-	// back has a value when the peer may have come back: the next attempt to connect does not wait.
-	back chan struct{}
-	told Told
-}
-
-// Told is the state of the flows that this balancer sends to a peer.
-type Told struct {
-	Peer lb.Peer
-	// Connected: this balancer is connected to it.
-	Connected bool
-	// Flows were sent, and Bytes with everything but the headers of TLS and TCP; both are of the present connection.
-	Flows, Bytes uint64
-	// Behind is how many flows wait or were sent and have not been looked at there.
-	Behind uint64
-	// Wholes is how often it was sent all flows, Overflows how often more had to wait than may.
-	Wholes, Overflows uint64
-	// Failed is why there is no connection; nil while there is one.
-	Failed error
-
-	looked uint64
-}
 
 const (
 	// firstPause and longestPause are between two attempts to connect. A connection or an unanswered attempt that

@@ -14,19 +14,6 @@ import (
 // than nothing: a backend is better taken for unknown.
 const stale = time.Hour
 
-// memory is the state of a target that is kept while it is not asked, or over a restart.
-type memory struct {
-	State  State     `json:"state"`
-	Since  time.Time `json:"since"`
-	Last   time.Time `json:"last"`
-	Text   string    `json:"answer,omitempty"`
-	Reason string    `json:"reason,omitempty"`
-	Weight uint16    `json:"weight"`
-	Drain  bool      `json:"drain,omitempty"`
-	// Unasked is for how long it was not asked, where no conclusive answer has come since.
-	Unasked time.Duration `json:"unasked_ns,omitempty"`
-}
-
 // saved is the form of Save. Its times are those of the wall clock of Clock.
 type saved struct {
 	Version int               `json:"version"`

@@ -3,8 +3,6 @@
 package health
 
 import (
-	"container/heap"
-	"math/rand/v2"
 	"time"
 )
 
@@ -81,69 +79,5 @@ func (b *bucket) weigh(t *target, present bool) {
 	if present {
 		t.spacing = t.pace()
 		b.rate += 1 / t.spacing.Seconds()
-	}
-}
-
-// dispatch starts the checks that are due, and returns the time until the next one. e.mu is held.
-func (e *Engine) dispatch(now time.Duration) time.Duration {
-	for len(e.queue) > 0 {
-		t := e.queue[0]
-		if t.next > now {
-			return max(granule, t.next-now)
-		}
-		if now-t.next >= t.key.spec.check.Interval && t.next > e.full {
-			// The process was suspended, or all was late: overdue checks must not start at once. Where it waited for
-			// others to end it keeps its turn, or the same ones would be left out again and again.
-			t.due = t.slot(now)
-			t.next = t.due
-			heap.Fix(&e.queue, 0)
-			continue
-		}
-		if e.running >= e.limit {
-			e.full = now
-			e.troubles.crowd(e.log, e.limit, len(e.targets))
-			return time.Hour // until a check ends
-		}
-		if !e.bucket.take(now) {
-			return max(granule, e.bucket.wait())
-		}
-		heap.Pop(&e.queue)
-		e.start(t)
-	}
-	return time.Hour
-}
-
-// await puts a target into the queue whose check has ended; it began at that time. e.mu is held.
-func (e *Engine) await(t *target, began time.Duration) {
-	now := e.now()
-	e.bucket.weigh(t, true)
-	check := &t.key.spec.check
-	if t.hurries() {
-		// The bucket is not weighed for it: where thousands hurry, they do so at the rate that all have together.
-		t.hurried--
-		t.due = max(now, began+min(t.pace(), hurry))
-	} else if pace := t.pace(); pace < check.Interval {
-		t.due = max(now, began+pace)
-	} else {
-		// The next of its own times: by that, a check that was late once is not late for ever. One within half an
-		// interval of a fast check would make two of one.
-		t.due = t.slot(max(now, t.due+check.Interval/2))
-	}
-	t.next = t.due
-	if check.Jitter > 0 && !t.hurries() {
-		t.next += time.Duration(rand.Float64() * float64(check.Jitter) / 100 * float64(t.pace()))
-	}
-	heap.Push(&e.queue, t)
-	if t.next < e.asleep {
-		e.asleep = t.next
-		e.rouse()
-	}
-}
-
-// rouse makes Run look at the queue.
-func (e *Engine) rouse() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
 	}
 }

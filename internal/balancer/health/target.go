@@ -215,3 +215,34 @@ func hash(text string) uint64 {
 	x = (x ^ x>>27) * 0x94d049bb133111eb
 	return x ^ x>>31
 }
+
+// watch is a backend that is watched, and the verdict that was given last.
+type watch struct {
+	backend lb.BackendKey
+	targets []*target
+	any     bool
+	seen    uint64 // the last call of Watch that wanted it
+
+	state  State
+	since  time.Time
+	weight uint16
+	drain  bool
+	// unconfirmed: see Verdict.Unconfirmed.
+	unconfirmed bool
+	// previous is the reason for the state when Watch asked for other checks: it stands for as long
+	// as the state does and none of these gives it one.
+	previous string
+}
+
+// memory is the state of a target that is kept while it is not asked, or over a restart.
+type memory struct {
+	State  State     `json:"state"`
+	Since  time.Time `json:"since"`
+	Last   time.Time `json:"last"`
+	Text   string    `json:"answer,omitempty"`
+	Reason string    `json:"reason,omitempty"`
+	Weight uint16    `json:"weight"`
+	Drain  bool      `json:"drain,omitempty"`
+	// Unasked is for how long it was not asked, where no conclusive answer has come since.
+	Unasked time.Duration `json:"unasked_ns,omitempty"`
+}

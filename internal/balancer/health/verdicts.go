@@ -12,24 +12,6 @@ import (
 // everything is all of a backend's weight, in per cent.
 const everything = 100
 
-// watch is a backend that is watched, and the verdict that was given last.
-type watch struct {
-	backend lb.BackendKey
-	targets []*target
-	any     bool
-	seen    uint64 // the last call of Watch that wanted it
-
-	state  State
-	since  time.Time
-	weight uint16
-	drain  bool
-	// unconfirmed: see Verdict.Unconfirmed.
-	unconfirmed bool
-	// previous is the reason for the state when Watch asked for other checks: it stands for as long
-	// as the state does and none of these gives it one.
-	previous string
-}
-
 // Changes signals when a verdict has another state, weight or drain: see Changed. A signal that
 // is not taken stands for all that follow.
 func (e *Engine) Changes() <-chan struct{} { return e.changes }

@@ -5,7 +5,6 @@ package lb
 import (
 	"fmt"
 	"net/netip"
-	"slices"
 	"strconv"
 	"time"
 )
@@ -87,15 +86,6 @@ type Checks struct {
 
 // On says whether anything is asked.
 func (c Checks) On() bool { return len(c.List) > 0 }
-
-// Asked are the service's checks, with the way that each takes.
-func (s Service) Asked() []Check {
-	list := slices.Clone(s.Checks.List)
-	for k := range list {
-		list[k].Via = list[k].ViaIn(s.Mode)
-	}
-	return list
-}
 
 // ViaIn is the way that the check takes in a service of a mode.
 func (c Check) ViaIn(m Mode) Via {

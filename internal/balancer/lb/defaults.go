@@ -116,3 +116,12 @@ const (
 	// configuration, or the verdict of health checks, does not come to all of them at once.
 	MembersTolerance = 5 * time.Second
 )
+
+// UsualOnDown returns the default of a protocol: a connection may outlive the fault that a check has met, and any
+// backend can answer a datagram.
+func UsualOnDown(p Protocol) OnDown {
+	if p == UDP {
+		return MoveFlows
+	}
+	return KeepFlows
+}

@@ -5,28 +5,10 @@
 package lb
 
 import (
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
 	"time"
-)
-
-// Errors that a parser of these types may return.
-var (
-	ErrUnknownProtocol   = errors.New("unknown protocol")
-	ErrUnknownScheduler  = errors.New("unknown scheduler")
-	ErrUnknownHash       = errors.New("unknown hash")
-	ErrUnknownRefusal    = errors.New("unknown refusal")
-	ErrUnknownHook       = errors.New("unknown hook")
-	ErrUnknownCheck      = errors.New("unknown check")
-	ErrUnknownVia        = errors.New("unknown way of a check")
-	ErrUnknownOnDown     = errors.New("unknown fate of flows")
-	ErrUnknownOnEmpty    = errors.New("unknown fate of a VIP")
-	ErrUnknownSpeaks     = errors.New("unknown protocol of a proxy")
-	ErrUnknownFamily     = errors.New("unknown family of addresses")
-	ErrUnknownSpeaker    = errors.New("unknown speaker of BGP")
-	ErrUnknownBackendTLS = errors.New("unknown encryption of backends")
 )
 
 // Protocol is the transport protocol of a service, by its IANA number.
@@ -247,3 +229,15 @@ func (h *Hook) UnmarshalText(text []byte) error {
 	}
 	return fmt.Errorf("%w %q: use %s, %s or %s", ErrUnknownHook, text, HookAuto, HookXDP, HookTC)
 }
+
+// Asked are the service's checks, with the way that each takes.
+func (s Service) Asked() []Check {
+	list := slices.Clone(s.Checks.List)
+	for k := range list {
+		list[k].Via = list[k].ViaIn(s.Mode)
+	}
+	return list
+}
+
+// Judged says whether anything judges the service's backends: checks, or their answers to clients.
+func (s Service) Judged() bool { return s.Checks.On() || s.Outliers.On() }

@@ -18,15 +18,6 @@ const (
 	MoveFlows OnDown = "move"
 )
 
-// UsualOnDown returns the default of a protocol: a connection may outlive the fault that a check has met, and any
-// backend can answer a datagram.
-func UsualOnDown(p Protocol) OnDown {
-	if p == UDP {
-		return MoveFlows
-	}
-	return KeepFlows
-}
-
 // UnmarshalText accepts "keep", "reset" and "move"; anything else is ErrUnknownOnDown.
 func (d *OnDown) UnmarshalText(text []byte) error {
 	switch OnDown(text) {

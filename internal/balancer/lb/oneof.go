@@ -3,6 +3,7 @@
 package lb
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -25,3 +26,20 @@ func list[W ~string](words []W) string {
 	}
 	return strings.Join(names, ", ")
 }
+
+// Errors that a parser of these types may return.
+var (
+	ErrUnknownProtocol   = errors.New("unknown protocol")
+	ErrUnknownScheduler  = errors.New("unknown scheduler")
+	ErrUnknownHash       = errors.New("unknown hash")
+	ErrUnknownRefusal    = errors.New("unknown refusal")
+	ErrUnknownHook       = errors.New("unknown hook")
+	ErrUnknownCheck      = errors.New("unknown check")
+	ErrUnknownVia        = errors.New("unknown way of a check")
+	ErrUnknownOnDown     = errors.New("unknown fate of flows")
+	ErrUnknownOnEmpty    = errors.New("unknown fate of a VIP")
+	ErrUnknownSpeaks     = errors.New("unknown protocol of a proxy")
+	ErrUnknownFamily     = errors.New("unknown family of addresses")
+	ErrUnknownSpeaker    = errors.New("unknown speaker of BGP")
+	ErrUnknownBackendTLS = errors.New("unknown encryption of backends")
+)

@@ -55,9 +55,6 @@ func (o Outliers) PauseOf(n uint32) time.Duration {
 	return min(pause, o.LongestPause)
 }
 
-// Judged says whether anything judges the service's backends: checks, or their answers to clients.
-func (s Service) Judged() bool { return s.Checks.On() || s.Outliers.On() }
-
 // OutlierModes are the modes whose replies come back through the balancer.
 func OutlierModes() string {
 	var words []string

@@ -7,44 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/prometheus/client_golang/prometheus"
-	dto "github.com/prometheus/client_model/go"
-
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
-
-// family is a metric: the series of one name.
-type family struct {
-	name, help string
-	kind       dto.MetricType
-	labels     []string
-}
-
-func (f family) options() prometheus.Opts { return prometheus.Opts{Name: f.name, Help: f.help} }
-
-// of is a family with the function that makes its series: one for each T of a status.
-type of[T any] struct {
-	family
-	// value returns a series' value; false leaves the series out.
-	value func(T) (float64, bool)
-}
-
-const (
-	gauge   = dto.MetricType_GAUGE
-	counter = dto.MetricType_COUNTER
-)
-
-func always[T any](value func(T) float64) func(T) (float64, bool) {
-	return func(from T) (float64, bool) { return value(from), true }
-}
-
-func truth(b bool) float64 {
-	if b {
-		return 1
-	}
-	return 0
-}
 
 // The counters of reloads and of denied requests are kept apart: a status does not have them.
 var (
@@ -279,8 +244,6 @@ func ofHealth(value func(*ops.Health) float64) func(member) (float64, bool) {
 		return value(b.Health), true
 	}
 }
-
-var backendLabels = []string{"service", "backend"}
 
 var backendFamilies = []of[member]{
 	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},

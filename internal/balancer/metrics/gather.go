@@ -155,17 +155,3 @@ func foundOf(services []ops.Service) (all []found) {
 	}
 	return all
 }
-
-// member is a backend, and whose.
-type member struct {
-	of *ops.Service
-	*ops.Backend
-}
-
-func pointers[T any](of []T) []*T {
-	all := make([]*T, len(of))
-	for i := range of {
-		all[i] = &of[i]
-	}
-	return all
-}

@@ -51,6 +51,3 @@ func (r *reloads) ended(err error, now time.Time) {
 	r.successful.Set(1)
 	r.applied.Set(seconds(now))
 }
-
-// seconds is a moment as Prometheus has it: seconds since 1970.
-func seconds(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }

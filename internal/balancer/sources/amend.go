@@ -7,12 +7,9 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/rogpeppe/go-internal/diff"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -28,12 +25,6 @@ type Difference struct {
 	By string
 	// Dry: return the result, and change nothing.
 	Dry bool
-}
-
-// block is the text of a service, among those of its source.
-type block struct {
-	name string
-	text []byte
 }
 
 // Amend changes a source by a difference, as Change does; its cost grows with the difference, and not with the source.
@@ -72,19 +63,6 @@ func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	}
 	return done, s.put(context.WithoutCancel(ctx), now, a.next, a.made,
 		func() (pendingFile, error) { return s.store.record(a) })
-}
-
-// TagOf is the Tag of a source as a whole.
-func TagOf(generation uint64) string { return "g" + strconv.FormatUint(generation, 10) }
-
-// amended is a source that was changed by a difference.
-type amended struct {
-	next *picture
-	made Fragment
-	// put are the texts of the changed services, whose text was was, and removed the names of those that are gone.
-	put     []block
-	was     []byte
-	removed []string
 }
 
 // amended returns the picture in which a source is changed by a difference. The configuration put in force is the one
@@ -154,80 +132,4 @@ func (a *amended) place(before []block, services []lb.Service, difference config
 		after[i] = block{services[i].Name, texts[services[i].Name]}
 	}
 	return after
-}
-
-// join returns the texts of services one after the other.
-func join(blocks []block) []byte {
-	size := 0
-	for _, b := range blocks {
-		size += len(b.text)
-	}
-	text := make([]byte, 0, size)
-	for _, b := range blocks {
-		text = append(text, b.text...)
-	}
-	return text
-}
-
-// blocksOf takes a source's text apart.
-func blocksOf(text []byte) ([]block, error) {
-	if blocks, ok := cut(text); ok {
-		return blocks, nil
-	}
-	_, services, err := servicesOf(text)
-	if err != nil {
-		return nil, err
-	}
-	blocks := make([]block, 0, len(services.Content))
-	for _, item := range services.Content {
-		name := get(item, "name")
-		if name == nil {
-			return nil, fmt.Errorf("%w: line %d: a service has no name", ErrMalformed, item.Line)
-		}
-		var one bytes.Buffer
-		encoder := yaml.NewEncoder(&one)
-		encoder.SetIndent(2)
-		list := &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}}
-		if err := encoder.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{word("services"),
-			list}}); err != nil {
-			return nil, err
-		}
-		blocks = append(blocks, block{name.Value, bytes.TrimPrefix(one.Bytes(), []byte(config.FragmentHead))})
-	}
-	return blocks, nil
-}
-
-// firstLine begins each service in a text as config.WriteFragment writes it, and furtherLine all lines that follow.
-const (
-	firstLine   = "  - name: "
-	furtherLine = "    "
-)
-
-// cut takes a text apart that is just as config.WriteFragment writes it, which takes no reader of YAML.
-func cut(text []byte) (blocks []block, ok bool) {
-	text, ok = bytes.CutPrefix(text, []byte(config.FragmentHead))
-	if !ok {
-		return nil, len(text) == 0
-	}
-	begin, at := 0, 0
-	for line := range bytes.Lines(text) {
-		switch {
-		case bytes.HasPrefix(line, []byte(firstLine)):
-			name := strings.TrimRight(string(line[len(firstLine):]), "\n")
-			if strings.ContainsAny(name, "'\"|>#") || name == "" {
-				return nil, false
-			}
-			if at > 0 {
-				blocks[len(blocks)-1].text = text[begin:at:at]
-			}
-			blocks, begin = append(blocks, block{name: name}), at
-		case len(blocks) == 0, !bytes.HasPrefix(line, []byte(furtherLine)):
-			return nil, false
-		}
-		at += len(line)
-	}
-	if len(blocks) > 0 {
-		blocks[len(blocks)-1].text = text[begin:at:at]
-	}
-	return blocks, true
 }

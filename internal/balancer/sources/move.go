@@ -44,20 +44,3 @@ func Move(from, to string) (moved []string, err error) {
 	}
 	return moved, errors.Join(err, os.Remove(from))
 }
-
-// put stores a fragment.
-func (s *store) put(f Fragment) error {
-	w, err := s.write(f)
-	if err != nil {
-		return err
-	}
-	return w.commit()
-}
-
-// release lets another process write there.
-func (s *store) release() {
-	if s.claim != nil {
-		s.claim.Close()
-		s.claim = nil
-	}
-}

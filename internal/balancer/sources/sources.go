@@ -11,9 +11,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
-	"os"
 	"slices"
 	"sync/atomic"
 	"time"
@@ -28,32 +26,6 @@ const API = "api"
 
 // maxFragments bounds the sources beside the file, those included that have no service any more.
 const maxFragments = 64
-
-// Errors that callers may test for. Nothing was changed then.
-var (
-	// ErrNotFound: there is no such source, service or backend.
-	ErrNotFound = errors.New("not found")
-	// ErrOwned: another source has the service.
-	ErrOwned = errors.New("owned by another source")
-	// ErrChanged: the source is not in the state that the caller expects.
-	ErrChanged = errors.New("changed meanwhile")
-	// ErrMalformed: the text cannot be read, whatever the configuration is.
-	ErrMalformed = errors.New("cannot be read")
-	// ErrNotStored: the change could not be written, and would not outlive the process.
-	ErrNotStored = errors.New("not stored")
-)
-
-// Fragment is a source beside the file.
-type Fragment struct {
-	Name string
-	// Generation counts the changes of it, from 1.
-	Generation uint64
-	// Text is its services as YAML; empty where it has none.
-	Text []byte
-	// By is the name of the last client that changed it, and At the time.
-	By string
-	At time.Time
-}
 
 // picture is the configuration in force, with its sources. It is never changed.
 type picture struct {
@@ -111,20 +83,6 @@ func (s *Sources) Path() string { return s.path }
 
 // Fragments returns the sources beside the file, by name.
 func (s *Sources) Fragments() []Fragment { return s.now.Load().fragments }
-
-// readFile reads a configuration file; one that is too large is refused when it is parsed.
-func readFile(path string) (config.Source, error) {
-	file, err := os.Open(path)
-	if err != nil {
-		return config.Source{}, fmt.Errorf("read the configuration: %w", err)
-	}
-	defer file.Close()
-	data, err := io.ReadAll(io.LimitReader(file, config.MaxBytes+1))
-	if err != nil {
-		return config.Source{}, fmt.Errorf("read the configuration: %w", err)
-	}
-	return config.Source{Name: path, Data: data}, nil
-}
 
 // merge checks sources together. Lines of problems are those of the stored files, but of the new
 // fragment those of its text.

@@ -221,3 +221,20 @@ func (s *store) restore(f Fragment) {
 	}
 	_ = s.put(f)
 }
+
+// put stores a fragment.
+func (s *store) put(f Fragment) error {
+	w, err := s.write(f)
+	if err != nil {
+		return err
+	}
+	return w.commit()
+}
+
+// release lets another process write there.
+func (s *store) release() {
+	if s.claim != nil {
+		s.claim.Close()
+		s.claim = nil
+	}
+}

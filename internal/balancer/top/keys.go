@@ -5,7 +5,6 @@ package top
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	tea "charm.land/bubbletea/v2"
 
@@ -92,9 +91,6 @@ func (m Model) press(key tea.KeyPressMsg) (tea.Model, tea.Cmd) {
 	}
 	return m, nil
 }
-
-// viewKey is the key of a view.
-func viewKey(v View) string { return fmt.Sprint(slices.Index(Views, v) + 1) }
 
 // show turns to a view.
 func (m Model) show(v View) Model {
@@ -204,31 +200,4 @@ func (m Model) help() (tea.Model, tea.Cmd) {
 		"what its weight asks for.")
 	m.pager = &pager{title: "help", lines: lines}
 	return m, nil
-}
-
-// input is a line that the user types.
-type input struct{ text string }
-
-// insert adds a text.
-func (i *input) insert(text string) {
-	const most = 200
-	if len(i.text)+len(text) <= most {
-		i.text += text
-	}
-}
-
-// press takes a key, and the text that it stands for.
-func (i *input) press(key, text string) {
-	switch key {
-	case "backspace", "ctrl+h":
-		runes := []rune(i.text)
-		i.text = string(runes[:max(len(runes)-1, 0)])
-	case "ctrl+u":
-		i.text = ""
-	case "ctrl+w":
-		i.text = strings.TrimRight(i.text, " ")
-		i.text = i.text[:strings.LastIndex(i.text, " ")+1]
-	default:
-		i.insert(text)
-	}
 }

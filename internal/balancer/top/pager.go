@@ -15,22 +15,6 @@ import (
 // describeEvery is the time from one description of a thing that is shown to the next.
 const describeEvery = 2 * time.Second
 
-// pager shows a text over the table.
-type pager struct {
-	title  string
-	lines  []string
-	offset int
-	// live: the text is a description of a service, or of a backend of it, that is asked for again and again. asked is
-	// when
-	// it was the last time.
-	live             bool
-	service, backend string
-	asked            time.Time
-}
-
-// id identifies the description.
-func (p *pager) id() string { return p.service + "\x00" + p.backend }
-
 // details shows all about the selected row.
 func (m Model) details() (tea.Model, tea.Cmd) {
 	i, ok := m.selected()

@@ -15,16 +15,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// question asks whether an operation is meant.
-type question struct {
-	order ops.Order
-	// input is a further value that the operation needs, asked for by label; nil: it needs none.
-	input *input
-	label string
-	// wrong names the fault in the input.
-	wrong string
-}
-
 // order asks whether an operation on the selected backend is meant.
 func order(verb ops.Verb) func(Model) (tea.Model, tea.Cmd) {
 	return func(m Model) (tea.Model, tea.Cmd) {

@@ -335,14 +335,6 @@ func (c *Changes) deleteAddress(ch change, reason string) error {
 	return nil
 }
 
-// place is an address on a link, with whatever prefix length.
-type place struct {
-	index   int
-	address netip.Addr
-}
-
-func (ch change) place() place { return place{ch.Index, ch.Address} }
-
 // ours returns where AddAddresses has put addresses.
 func (c *Changes) ours() map[place]bool {
 	ours := map[place]bool{}

@@ -37,15 +37,6 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 	return err
 }
 
-// forwarding has the settings by which the host forwards one family, in order.
-type forwarding struct {
-	sysctls []string
-	// links are the links on which the host forwards.
-	links []string
-	// inherited: another process has set them, perhaps not all that it wanted.
-	inherited bool
-}
-
 // forwardFamily sets the settings of a family, or takes them back. It returns those that it has set.
 func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 	settings func([]string) ([]setting, error)) (made []string, err error) {

@@ -21,7 +21,6 @@ import (
 	"regexp"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
@@ -30,51 +29,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// DefaultDir is the state directory; /run is emptied by a reboot, as are the
-// settings that the journals in it speak of.
-const DefaultDir = "/run/jeoul"
-
-// Errors that a caller may test for.
-var (
-	// ErrBusy means that another live process holds the same name in this
-	// network namespace.
-	ErrBusy = errors.New("already running in this network namespace")
-	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
-	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
-	// ErrNoLink means that there is no interface of that name.
-	ErrNoLink = errors.New("no such interface")
-	// ErrCorrupt means that a journal cannot be understood, and so not undone.
-	ErrCorrupt = errors.New("journal is damaged")
-)
-
-// elsewhere is the remedy for a state directory that is of no use.
-const elsewhere = "make it writable, or choose another state directory"
-
-// errClosed is for a caller's mistake, not for a caller's test.
-var errClosed = errors.New("used after Close")
-
-// Changes is a set of changes to the network settings of the namespace that
-// the thread calling Open was in; its methods work there whatever thread calls
-// them. It is safe for concurrent use.
-type Changes struct {
-	mu      sync.Mutex
-	ns      *namespace.Namespace
-	netlink *netlink.Handle
-	journal *lockedJournal
-	events  []Event
-	closed  bool
-	// untold are files whose faults nobody else is told of; told are those in earlier Events.
-	untold *durable.Files
-	told   map[string]bool
-	// forwarding4 and forwarding6 are the settings of Forward.
-	forwarding4, forwarding6 forwarding
-}
-
 var namePattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
-
-// JournalSuffix ends the name of a journal's file, NAME-NETNS.journal: NETNS is the inode of the
-// network namespace.
-const JournalSuffix = ".journal"
 
 // Option is an option of Open and Inherit.
 type Option func(*options)
@@ -217,22 +172,6 @@ func (c *Changes) load() error {
 	return err
 }
 
-// undoing is the state of taking changes back.
-type undoing struct {
-	*Changes
-	reason string // for the Events
-	// foreign names the sysctls that another program has changed: an earlier change
-	// of ours must not be restored over theirs.
-	foreign map[string]bool
-	// there is where addresses were when the first was asked about: there may be
-	// thousands, and each list has them all.
-	there func() (map[place]bool, error)
-}
-
-func (c *Changes) undoing(reason string) *undoing {
-	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
-}
-
 // undoAll takes all changes back, the last one first. A change that cannot be taken back stays in the journal, and the
 // rest is taken back all the same.
 func (c *Changes) undoAll(reason string) error {
@@ -267,19 +206,6 @@ func (u *undoing) undo(ch change) error {
 		return u.undoFeature(ch)
 	}
 	return fmt.Errorf("%w: unknown kind of change %q", ErrCorrupt, ch.Kind)
-}
-
-// make journals ch, does it, and strikes it out again if it was refused or, as
-// do reports with false, did not have to be done.
-func (c *Changes) make(ch change, do func() (bool, error)) error {
-	if err := c.journal.add(ch); err != nil {
-		return err
-	}
-	made, err := do()
-	if made && err == nil {
-		return nil
-	}
-	return errors.Join(err, c.journal.forget(ch))
 }
 
 // Close takes back all changes in reverse order, removes the journal and
@@ -324,54 +250,4 @@ func (c *Changes) release() {
 		c.netlink.Close()
 	}
 	c.ns.Close()
-}
-
-// rights makes an error for want of rights one that says so and that a caller
-// can test for.
-func rights(err error) error {
-	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
-		return fmt.Errorf("%w (%w)", ErrNoRights, err)
-	}
-	return err
-}
-
-// Event is a change of the host's network settings, or one that was on purpose not made, for a person to read.
-type Event struct {
-	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
-	Old     string // the value before
-	New     string // the value after; equal to Old if nothing was done
-	Reason  string // why, where it is not plain
-}
-
-// String returns "subject: old → new (reason)", or "subject: old, unchanged (reason)".
-func (e Event) String() string {
-	var b strings.Builder
-	b.WriteString(e.Subject)
-	switch {
-	case e.Old != e.New:
-		fmt.Fprintf(&b, ": %s → %s", e.Old, e.New)
-	case e.Old != "":
-		fmt.Fprintf(&b, ": %s, unchanged", e.Old)
-	}
-	if e.Reason != "" {
-		fmt.Fprintf(&b, " (%s)", e.Reason)
-	}
-	return b.String()
-}
-
-func (c *Changes) note(e Event) { c.events = append(c.events, e) }
-
-// Events returns the events since the last call, oldest first, and forgets them. It may be called after Close.
-func (c *Changes) Events() []Event {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for _, fault := range c.untold.Faults() {
-		if !c.told[fault.Path] {
-			c.told[fault.Path] = true
-			c.note(Event{Subject: fault.Path, Reason: fault.String()})
-		}
-	}
-	events := c.events
-	c.events = nil
-	return events
 }

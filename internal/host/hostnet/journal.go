@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 	"github.com/jeoul/jeoul/internal/host/journal"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
 const (
@@ -372,4 +373,14 @@ func (j *lockedJournal) close() {
 	if j.lock != nil {
 		j.lock.Close()
 	}
+}
+
+// checkName accepts only names under net: the others do not belong to a network
+// namespace.
+func checkName(name string) error {
+	path, err := sysctl.Relative(name)
+	if name == "net" || err == nil && !strings.HasPrefix(path, "net/") {
+		return fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
+	}
+	return err
 }

@@ -7,20 +7,9 @@ import (
 	"fmt"
 	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
-
-// checkName accepts only names under net: the others do not belong to a network
-// namespace.
-func checkName(name string) error {
-	path, err := sysctl.Relative(name)
-	if name == "net" || err == nil && !strings.HasPrefix(path, "net/") {
-		return fmt.Errorf("sysctl %q: only names that begin with net. are changed here", name)
-	}
-	return err
-}
 
 // Sysctl returns the present value of a sysctl under net, such as
 // "net.ipv4.conf.all.arp_ignore"; several numbers are set apart by one space.

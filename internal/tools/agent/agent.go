@@ -53,57 +53,12 @@ import (
 	"net"
 	"net/netip"
 	"slices"
-	"strconv"
 	"sync"
 
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
-
-// Errors that a caller may test for, besides those of package hostnet.
-var (
-	// ErrBadVIP means that an address cannot be a VIP.
-	ErrBadVIP = errors.New("cannot be a VIP")
-	// ErrElsewhere means that another interface has the VIP, and would answer
-	// ARP or neighbour discovery for it.
-	ErrElsewhere = errors.New("is on another interface of this host")
-	// ErrNoInterface means that packets can arrive nowhere.
-	ErrNoInterface = errors.New("no Ethernet interface is up")
-	// ErrUnsupported means that the kernel lacks a feature that a mode needs.
-	ErrUnsupported = errors.New("not supported by this kernel")
-)
-
-// The journal's name, and where VIPs go.
-const (
-	name     = "agent"
-	loopback = "lo"
-)
-
-// Options describe the services of a backend host.
-type Options struct {
-	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
-	// Marks.
-	VIPs []netip.Addr
-	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
-	// otherwise, which needs no program.
-	Modes []lb.Mode
-	// Marks say which VIPs the code points of mode dscp stand for.
-	Marks []Mark
-	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
-	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
-	// tunnel's headers.
-	MSS uint16
-	// Interfaces are the interfaces on which packets arrive; none means all Ethernet interfaces that are up. Not used
-	// in mode l2dsr without MSS.
-	Interfaces []string
-	// Hook is how the program is attached; "" means HookAuto.
-	Hook Hook
-	// Dir holds the journal by which the next start takes back the changes of a process that was killed; "" means
-	// hostnet.DefaultDir.
-	Dir string
-}
 
 // Agent is a prepared backend host.
 type Agent struct {
@@ -228,48 +183,6 @@ func checkElsewhere(changes *hostnet.Changes, vip netip.Addr) error {
 	}
 	return nil
 }
-
-// silenceARP sets the sysctls, except where a value is there that serves as
-// well or better. lo's own values are set along with those of "all", as every
-// guide to direct server return has it and as an operator will look for; the
-// kernel asks those of the interface that a request comes in on or goes out
-// by, which lo never is.
-func silenceARP(changes *hostnet.Changes) error {
-	for _, s := range silences {
-		old, err := changes.Sysctl(s.name)
-		if err != nil {
-			return fmt.Errorf("keep ARP quiet: %w", err)
-		}
-		if level, err := strconv.Atoi(old); err == nil && s.enough(level) {
-			continue
-		}
-		if err := changes.SetSysctl(s.name, s.value); err != nil {
-			return fmt.Errorf("keep ARP quiet: %w", err)
-		}
-	}
-	return nil
-}
-
-// silences are the sysctls that keep ARP quiet about VIPs.
-var silences = []struct {
-	name, value string
-	enough      func(int) bool
-}{
-	{"net.ipv4.conf.all.arp_ignore", "1", ignoresVIP},
-	{"net.ipv4.conf.lo.arp_ignore", "1", ignoresVIP},
-	{"net.ipv4.conf.all.arp_announce", "2", hidesVIP},
-	{"net.ipv4.conf.lo.arp_announce", "2", hidesVIP},
-}
-
-// ignoresVIP reports whether a level of arp_ignore keeps an address of lo with
-// host scope unanswered (Documentation/networking/ip-sysctl.rst): 1 and 2
-// answer for the incoming interface's addresses only, 3 for none of host scope,
-// 8 for none. The levels between are reserved, and the kernel answers.
-func ignoresVIP(level int) bool { return level >= 1 && level <= 3 || level == 8 }
-
-// hidesVIP reports whether a level of arp_announce keeps the VIP out of the
-// sender field of ARP requests; above 2 the kernel does as for 2.
-func hidesVIP(level int) bool { return level >= 2 }
 
 // Events returns the changes to the host since the last call, in order.
 func (a *Agent) Events() []hostnet.Event { return a.changes.Events() }

@@ -17,24 +17,6 @@ import (
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 )
 
-// Hook is how the program is put at the ingress of an interface.
-type Hook string
-
-// The hooks.
-const (
-	// HookAuto takes TCX where the kernel has it.
-	HookAuto Hook = "auto"
-	// HookTCX is a link (Linux 6.6), which ends with the process.
-	HookTCX Hook = "tcx"
-	// HookClsact is a filter of the queueing discipline clsact, which stays
-	// until it is taken away.
-	HookClsact Hook = "clsact"
-)
-
-// filterName is how `tc filter show dev DEV ingress` shows a program, and at the
-// egress.
-const filterName = "jeoul_agent"
-
 // Attachment is a place where a program runs.
 type Attachment struct {
 	Interface string
@@ -180,88 +162,4 @@ func attachError(err error, name string) error {
 			ErrUnsupported, err)
 	}
 	return fmt.Errorf("start the agent: attach to %s: %w", name, err)
-}
-
-// chooseInterfaces checks the names that were asked for, or else returns all
-// interfaces on which packets for this host arrive.
-func chooseInterfaces(asked []string, links []netlink.Link) (chosen []netlink.Link, err error) {
-	if len(asked) > 0 {
-		return checkInterfaces(asked, links)
-	}
-	for _, l := range links {
-		if arrivesOn(l, links) && isUp(l) {
-			chosen = append(chosen, l)
-		}
-	}
-	if len(chosen) == 0 {
-		return nil, fmt.Errorf("start the agent: %w: set one up, or name one that is down", ErrNoInterface)
-	}
-	return chosen, nil
-}
-
-func checkInterfaces(asked []string, links []netlink.Link) (chosen []netlink.Link, err error) {
-	for _, name := range asked {
-		l := byName(links, name)
-		if l == nil {
-			return nil, fmt.Errorf("start the agent: %w: %s", hostnet.ErrNoLink, name)
-		}
-		if !isEthernet(l) {
-			return nil, fmt.Errorf("start the agent: %s is no Ethernet interface", name)
-		}
-		if !slices.Contains(chosen, l) {
-			chosen = append(chosen, l)
-		}
-	}
-	return chosen, nil
-}
-
-func byName(links []netlink.Link, name string) netlink.Link {
-	for _, l := range links {
-		if l.Attrs().Name == name {
-			return l
-		}
-	}
-	return nil
-}
-
-func isEthernet(l netlink.Link) bool {
-	return l.Attrs().EncapType == "ether" && l.Attrs().Flags&net.FlagLoopback == 0
-}
-
-// arrivesOn says whether the program belongs on the interface once it is up: Ethernet,
-// and not one whose packets run through another that has the program. A packet
-// that met it twice would be counted twice, and a tunnel in a tunnel taken off
-// twice. A port of a bridge or a bond gives its packets on to that; a VLAN or a
-// macvlan gets them from the interface below.
-func arrivesOn(l netlink.Link, links []netlink.Link) bool {
-	a := l.Attrs()
-	if !isEthernet(l) {
-		return false
-	}
-	if master := byIndex(links, a.MasterIndex); master != nil && master.Type() != "vrf" {
-		return false
-	}
-	switch l.Type() {
-	case "vlan", "macvlan", "ipvlan":
-		// Below may be in another namespace, and then not be here to be asked.
-		return a.NetNsID >= 0 || byIndex(links, a.ParentIndex) == nil
-	case "vrf":
-		return false
-	}
-	return true
-}
-
-func byIndex(links []netlink.Link, index int) netlink.Link {
-	for _, l := range links {
-		if index != 0 && l.Attrs().Index == index {
-			return l
-		}
-	}
-	return nil
-}
-
-// hasTCX asks the kernel without attaching anything.
-func hasTCX(index int) bool {
-	_, err := link.QueryPrograms(link.QueryOptions{Target: index, Attach: ebpf.AttachTCXIngress})
-	return err == nil
 }

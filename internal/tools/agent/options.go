@@ -151,3 +151,64 @@ func whyNot(vip netip.Addr) string {
 	}
 	return ""
 }
+
+// Errors that a caller may test for, besides those of package hostnet.
+var (
+	// ErrBadVIP means that an address cannot be a VIP.
+	ErrBadVIP = errors.New("cannot be a VIP")
+	// ErrElsewhere means that another interface has the VIP, and would answer
+	// ARP or neighbour discovery for it.
+	ErrElsewhere = errors.New("is on another interface of this host")
+	// ErrNoInterface means that packets can arrive nowhere.
+	ErrNoInterface = errors.New("no Ethernet interface is up")
+	// ErrUnsupported means that the kernel lacks a feature that a mode needs.
+	ErrUnsupported = errors.New("not supported by this kernel")
+)
+
+// The journal's name, and where VIPs go.
+const (
+	name     = "agent"
+	loopback = "lo"
+)
+
+// Options describe the services of a backend host.
+type Options struct {
+	// VIPs are the addresses to accept, IPv4 or IPv6; at least one, here or in
+	// Marks.
+	VIPs []netip.Addr
+	// Modes are the modes by which packets come: l2dsr, ipip, gue, dscp. None means dscp if there are Marks, and l2dsr
+	// otherwise, which needs no program.
+	Modes []lb.Mode
+	// Marks say which VIPs the code points of mode dscp stand for.
+	Marks []Mark
+	// MSS, if it is not 0, is the most that the MSS option of a SYN from a VIP
+	// may say, in bytes, 536 to 65495: so a client's segments leave room for a
+	// tunnel's headers.
+	MSS uint16
+	// Interfaces are the interfaces on which packets arrive; none means all Ethernet interfaces that are up. Not used
+	// in mode l2dsr without MSS.
+	Interfaces []string
+	// Hook is how the program is attached; "" means HookAuto.
+	Hook Hook
+	// Dir holds the journal by which the next start takes back the changes of a process that was killed; "" means
+	// hostnet.DefaultDir.
+	Dir string
+}
+
+// Hook is how the program is put at the ingress of an interface.
+type Hook string
+
+// filterName is how `tc filter show dev DEV ingress` shows a program, and at the
+// egress.
+const filterName = "jeoul_agent"
+
+// The hooks.
+const (
+	// HookAuto takes TCX where the kernel has it.
+	HookAuto Hook = "auto"
+	// HookTCX is a link (Linux 6.6), which ends with the process.
+	HookTCX Hook = "tcx"
+	// HookClsact is a filter of the queueing discipline clsact, which stays
+	// until it is taken away.
+	HookClsact Hook = "clsact"
+)

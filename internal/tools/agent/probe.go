@@ -5,8 +5,6 @@ package agent
 import (
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -18,18 +16,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
 	"github.com/jeoul/jeoul/internal/host/netdump"
-	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
-
-func isUp(l netlink.Link) bool { return l.Attrs().Flags&net.FlagUp != 0 }
-
-func readNumber(name string) (int, error) {
-	value, err := sysctl.Read(name)
-	if err != nil {
-		return 0, err
-	}
-	return strconv.Atoi(value)
-}
 
 // reverseFilter is the level that counts for an interface.
 func reverseFilter(name string) (int, error) {

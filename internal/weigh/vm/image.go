@@ -250,3 +250,42 @@ func (im *image) write(w io.Writer) error {
 	}
 	return cpio.WriteTrailer(to)
 }
+
+// alternatives are names that Debian's packages give to programs as they are configured.
+var alternatives = map[string]string{
+	"usr/sbin/iptables":          "xtables-nft-multi",
+	"usr/sbin/iptables-save":     "xtables-nft-multi",
+	"usr/sbin/iptables-restore":  "xtables-nft-multi",
+	"usr/sbin/ip6tables":         "xtables-nft-multi",
+	"usr/sbin/ip6tables-save":    "xtables-nft-multi",
+	"usr/sbin/ip6tables-restore": "xtables-nft-multi",
+}
+
+// tree adds all that is in a root.
+func (im *image) tree(root string) error {
+	im.add(cpio.Symlink("usr/sbin/modprobe", "/usr/bin/busybox"))
+	im.add(cpio.Symlink("usr/bin/sh", "/usr/bin/busybox"))
+	for name, to := range alternatives {
+		im.add(cpio.Symlink(name, to))
+	}
+	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		below, err := filepath.Rel(root, path)
+		if err != nil || slices.Contains(merged, below) {
+			return err
+		}
+		if entry.IsDir() {
+			im.dir(below)
+			return nil
+		}
+		record, err := im.read.GetRecord(path)
+		if err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
+		}
+		record.Name = strings.TrimPrefix(below, "/")
+		im.add(record)
+		return nil
+	})
+}

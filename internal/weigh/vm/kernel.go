@@ -107,3 +107,10 @@ func sumOf(path string) (string, error) {
 	}
 	return hex.EncodeToString(hash.Sum(nil)), nil
 }
+
+// rootBelow is where a kernel's directory has the root.
+const rootBelow = "root"
+
+// modulesBelow is where a kernel's modules lie below its directory, as the machine
+// will have them.
+const modulesBelow = "modules"

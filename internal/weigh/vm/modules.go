@@ -10,10 +10,6 @@ import (
 	"strings"
 )
 
-// modulesBelow is where a kernel's modules lie below its directory, as the machine
-// will have them.
-const modulesBelow = "modules"
-
 // moduleDirs are the directories of the kernel's modules that a laboratory can use, and those of the port to
 // the outside, which Debian 12's kernel has as modules; of drivers/net, the devices that are none.
 var moduleDirs = []string{"kernel/net", "kernel/lib", "kernel/crypto", "kernel/drivers/virtio"}

@@ -10,10 +10,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
-
-	"github.com/u-root/u-root/pkg/cpio"
 )
 
 // A machine of another architecture cannot have the programs that are installed here: it has Debian's, of the release
@@ -25,9 +21,6 @@ var rootPackages = []string{
 	"bind9", "haproxy",
 	"keepalived", "ipvsadm", "bird2", "iptables", "nftables", "openssl", "iproute2", "ethtool", "netbase",
 }
-
-// rootBelow is where a kernel's directory has the root.
-const rootBelow = "root"
 
 // unwanted are directories of packages that no program needs.
 var unwanted = []string{"usr/share/doc", "usr/share/man", "usr/share/locale", "usr/share/info",
@@ -127,43 +120,4 @@ func unpackEntry(root *os.Root, header *tar.Header, content io.Reader) error {
 		return errors.Join(err, f.Close())
 	}
 	return nil
-}
-
-// alternatives are names that Debian's packages give to programs as they are configured.
-var alternatives = map[string]string{
-	"usr/sbin/iptables":          "xtables-nft-multi",
-	"usr/sbin/iptables-save":     "xtables-nft-multi",
-	"usr/sbin/iptables-restore":  "xtables-nft-multi",
-	"usr/sbin/ip6tables":         "xtables-nft-multi",
-	"usr/sbin/ip6tables-save":    "xtables-nft-multi",
-	"usr/sbin/ip6tables-restore": "xtables-nft-multi",
-}
-
-// tree adds all that is in a root.
-func (im *image) tree(root string) error {
-	im.add(cpio.Symlink("usr/sbin/modprobe", "/usr/bin/busybox"))
-	im.add(cpio.Symlink("usr/bin/sh", "/usr/bin/busybox"))
-	for name, to := range alternatives {
-		im.add(cpio.Symlink(name, to))
-	}
-	return filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		below, err := filepath.Rel(root, path)
-		if err != nil || slices.Contains(merged, below) {
-			return err
-		}
-		if entry.IsDir() {
-			im.dir(below)
-			return nil
-		}
-		record, err := im.read.GetRecord(path)
-		if err != nil {
-			return fmt.Errorf("reading %s: %w", path, err)
-		}
-		record.Name = strings.TrimPrefix(below, "/")
-		im.add(record)
-		return nil
-	})
 }

@@ -91,10 +91,6 @@ func (l Load) asFast() bool { return l.Rate == 0 && l.Ladder == nil && l.Search 
 // answered says whether the load's packets are answered.
 func (l Load) answered() bool { return l.Kind != UDP && l.Kind != SYNFlood }
 
-func wrongLoad(format string, args ...any) error {
-	return fmt.Errorf("%w: %s", ErrLoad, fmt.Sprintf(format, args...))
-}
-
 func (l Load) check() error {
 	ways := 0
 	for _, way := range []bool{l.Rate != 0, l.Ladder != nil, l.Search != nil} {

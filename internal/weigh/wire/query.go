@@ -3,6 +3,7 @@
 package wire
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/miekg/dns"
@@ -23,4 +24,8 @@ func query(name string) (message []byte, question int, err error) {
 	}
 	const header = 12
 	return message, len(message) - header, nil
+}
+
+func wrongLoad(format string, args ...any) error {
+	return fmt.Errorf("%w: %s", ErrLoad, fmt.Sprintf(format, args...))
 }

@@ -204,27 +204,3 @@ func (t *Tester) Close() error {
 	t.memories, t.collections = nil, nil
 	return errors.Join(errs...)
 }
-
-// Serve has server ports answer in a load's way (its Kind, its Response, its Question)
-// all that ask, from now on and without a Run.
-func (t *Tester) Serve(load Load) error {
-	load, err := load.withDefaults()
-	if err != nil {
-		return err
-	}
-	return t.control.take(load)
-}
-
-// Served has the ports' counters since they were made, as a step.
-func (t *Tester) Served() (Step, error) {
-	n, err := t.counts()
-	if err != nil {
-		return Step{}, err
-	}
-	var s Step
-	n.fillPackets(&s)
-	for _, accepted := range s.PerServer {
-		s.Established += accepted
-	}
-	return s, nil
-}

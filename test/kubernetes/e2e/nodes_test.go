@@ -59,10 +59,10 @@ func nodesAcceptVIP(t *testing.T, c *cluster.Cluster) {
 	clusterPolicyAcceptsEverywhere(t, s)
 }
 
-// askEarly connects to a service through a node before the node accepts its address. The function that it returns shows,
-// when the node does, that the client's port stays lost: the node tracks the first SYN as a connection without NAT, and
-// gives later ones from that port the same, until that entry ends (120 s after the last SYN). A client that tries another
-// port, as a new connection does, is served.
+// askEarly connects to a service through a node before the node accepts its address. The function that it returns
+// shows, when the node does, that the client's port stays lost: the node tracks the first SYN as a connection without
+// NAT, and gives later ones from that port the same, until that entry ends (120 s after the last SYN). A client that
+// tries another port, as a new connection does, is served.
 func askEarly(t *testing.T, client *lab.Host, vip netip.Addr, node net.HardwareAddr) (again func()) {
 	t.Helper()
 	dial := func() error {

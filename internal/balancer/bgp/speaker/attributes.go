@@ -205,3 +205,10 @@ func split(all []lb.Community) (communities, large []string) {
 	}
 	return communities, large
 }
+
+func familyOf(f lb.Family) *api.Family {
+	if f == lb.IPv6 {
+		return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
+	}
+	return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
+}

@@ -16,9 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// lostByBFD begins the reason of a session that was ended for BFD's sake.
-const lostByBFD = "BFD has lost it"
-
 // watchWays has BFD watch the ways to these peers. Where it cannot, BGP goes on without it, and the peers' states say
 // why.
 func (s *Speaker) watchWays(peers []lb.BGPPeer) {

@@ -147,10 +147,3 @@ func (s *Speaker) describe(p lb.BGPPeer) *api.Peer {
 	}
 	return made
 }
-
-func familyOf(f lb.Family) *api.Family {
-	if f == lb.IPv6 {
-		return &api.Family{Afi: api.Family_AFI_IP6, Safi: api.Family_SAFI_UNICAST}
-	}
-	return &api.Family{Afi: api.Family_AFI_IP, Safi: api.Family_SAFI_UNICAST}
-}

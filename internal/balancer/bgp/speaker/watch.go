@@ -153,13 +153,6 @@ func (s *Speaker) explain(name, reason string) {
 	}
 }
 
-// hearing takes from GoBGP's log why a session does not come about: its events are about sessions only.
-type hearing struct {
-	speaker *Speaker
-	// peer is the one that a logger is of.
-	peer string
-}
-
 // Enabled takes all records: a useless one costs a comparison.
 func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
 
@@ -257,3 +250,6 @@ func connectReason(text string) string {
 	}
 	return "cannot be connected to: " + text
 }
+
+// lostByBFD begins the reason of a session that was ended for BFD's sake.
+const lostByBFD = "BFD has lost it"

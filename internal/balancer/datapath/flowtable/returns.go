@@ -56,46 +56,6 @@ func (t *Table) At(number uint32) (Place, bool) {
 	return Place{&t.Buckets[bucket], int(at)}, true
 }
 
-// Leads says whether an entry leads to its owner's flow.
-func (s *JanitorInput) Leads(place, owner uint32) bool {
-	table := s.Newcomers
-	if place&ReturnProven != 0 {
-		table = s.Flows
-	}
-	to, ok := table.At(place &^ ReturnProven)
-	if !ok || to.Tag() == 0 || to.State() == objects.XDPFlowStateFLOW_FREE {
-		return false
-	}
-	flow := to.Flow()
-	return uint32(table.HashKey(&flow)) == owner
-}
-
-// walkReturns goes over the buckets from..to-1 of the table, and removes the entries that lead nowhere. It returns
-// their number.
-func (s *JanitorInput) walkReturns(from, to int) (freed int) {
-	for i := from; i < to; i++ {
-		bucket := &s.Returns.Buckets[i]
-		for at := range ReturnsPerBucket {
-			word, shift := &bucket.Tags[at/4], at%4*16
-			if atomic.LoadUint64(word)>>shift&0xffff > BusyTag && s.takeOut(bucket, at, word, shift) {
-				freed++
-			}
-		}
-	}
-	return freed
-}
-
-func (s *JanitorInput) takeOut(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
-	was := atomic.LoadUint64(word)
-	place, owner := atomic.LoadUint32(&bucket.Places[at]), atomic.LoadUint32(&bucket.Owners[at])
-	if was>>shift&0xffff <= BusyTag || s.Leads(place, owner) {
-		return false
-	}
-	// A flow that is proven leaves its old place after its entry leads to the new one.
-	return atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner &&
-		atomic.CompareAndSwapUint64(word, was, was&^(0xffff<<shift))
-}
-
 // Number returns that of a place of the table, from 1.
 func (t *Table) Number(p Place) uint32 {
 	first := uintptr(unsafe.Pointer(unsafe.SliceData(t.Buckets)))

@@ -444,3 +444,8 @@ func PutSYN(flow *objects.XDPFlow, syn uint32) {
 	binary.BigEndian.PutUint32(b[:], syn)
 	flow.Source.Port, flow.Source.Address = binary.NativeEndian.Uint16(b[:]), binary.NativeEndian.Uint16(b[2:])
 }
+
+// IsLive says whether a flow in that state counts among those that neither side has ended.
+func IsLive(state objects.XDPFlowState) bool {
+	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
+}

@@ -4,8 +4,6 @@ package flowtable
 
 import (
 	"sync/atomic"
-
-	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
 // Of a service of mode NAT that tracks every flow, a packet from a backend's port is a reply where there is an entry of
@@ -25,17 +23,5 @@ func (j *Janitor) settleUnremembered() {
 				atomic.CompareAndSwapUint32(at, noted, 0)
 			}
 		}
-	}
-}
-
-// noteForgotten notes that a connection was forgotten which its two ends may go on with.
-func (r *Rules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
-	id := flow.Service
-	if state != objects.XDPFlowStateFLOW_ESTABLISHED && state != objects.XDPFlowStateFLOW_CONTESTED ||
-		int(id) >= len(r.services) || int(id) >= len(r.Turns) || int(flow.Backend) >= len(r.backends) {
-		return
-	}
-	if s := &r.services[id]; s.Present && s.Tracked && s.NAT && r.backends[flow.Backend].Generation == flow.Generation {
-		r.Turns[id].NoteUnremembered(clock)
 	}
 }

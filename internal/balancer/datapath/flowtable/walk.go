@@ -57,11 +57,6 @@ type Service struct {
 	Family uint8
 }
 
-// IsLive says whether a flow in that state counts among those that neither side has ended.
-func IsLive(state objects.XDPFlowState) bool {
-	return state-objects.XDPFlowStateFLOW_OPENING <= objects.XDPFlowStateFLOW_UDP-objects.XDPFlowStateFLOW_OPENING
-}
-
 // holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
 // comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
 // bpf/balancer/flow/evict.h). One that only half has ended keeps it.
@@ -237,3 +232,15 @@ func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
 
 // GroupKey is the bit of a flow's key that makes an affinity a group's.
 const GroupKey = uint32(objects.XDPFlowTableFLOW_KEY_GROUP)
+
+// noteForgotten notes that a connection was forgotten which its two ends may go on with.
+func (r *Rules) noteForgotten(flow *objects.XDPFlow, state objects.XDPFlowState, clock uint32) {
+	id := flow.Service
+	if state != objects.XDPFlowStateFLOW_ESTABLISHED && state != objects.XDPFlowStateFLOW_CONTESTED ||
+		int(id) >= len(r.services) || int(id) >= len(r.Turns) || int(flow.Backend) >= len(r.backends) {
+		return
+	}
+	if s := &r.services[id]; s.Present && s.Tracked && s.NAT && r.backends[flow.Backend].Generation == flow.Generation {
+		r.Turns[id].NoteUnremembered(clock)
+	}
+}

@@ -8,20 +8,6 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// parent is the result of a route at a Gateway that it names.
-type parent struct {
-	ref      v1.ParentReference
-	accepted verdict
-	// resolved is whether the backends that the route names are there, partial which of its rules are not served.
-	resolved, partial verdict
-}
-
-// attachment is a route at a listener.
-type attachment struct {
-	route  *route
-	parent *parent
-}
-
 // attach brings routes to the listeners that they name, and that let them.
 func (p *Plan) attach() {
 	for _, r := range p.routes {

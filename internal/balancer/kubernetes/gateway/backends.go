@@ -17,9 +17,6 @@ import (
 // reasonUnreachable is why a Service is no backend that is there: the balancer has no way to it.
 const reasonUnreachable = "BackendUnreachable"
 
-// fit bounds the names of services.
-func fit(name string) string { return model.Fit(name) }
-
 // members are the backends of a reference, which share its weight.
 type members struct {
 	weight   int

@@ -14,19 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Finder finds the backends of a port of a Service; model.Finder is one.
-type Finder interface {
-	// Backends returns the backends of the family, and the problems that keep others out.
-	Backends(s *corev1.Service, port *corev1.ServicePort, family pools.Family) ([]lb.Backend, []model.Problem)
-}
-
-// builder makes services of a plan.
-type builder struct {
-	*Plan
-	finder   Finder
-	services []lb.Service
-}
-
 // Build makes the balancer's services of a plan, in the order of their names. Grants are those of its claims.
 func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service {
 	b := &builder{Plan: p, finder: finder}

@@ -3,7 +3,6 @@
 package gateway
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -11,58 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
-
-	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
-
-// verdict is the status of a condition, with the reason where it does not hold.
-type verdict struct {
-	reason, message string
-}
-
-func (v verdict) ok() bool { return v.reason == "" }
-
-// because returns a verdict that something is not so, with the reason.
-func because[R ~string](reason R, format string, args ...any) verdict {
-	return verdict{string(reason), fmt.Sprintf(format, args...)}
-}
-
-// listener is a listener of a Gateway of ours.
-type listener struct {
-	spec *v1.Listener
-	// kinds are the kinds of routes that may attach.
-	kinds []string
-	// accepted, resolved and conflicted are the conditions; conflicted holds where it has a reason.
-	accepted, resolved, conflicted verdict
-	// certificates are paths below the directory of certificates.
-	certificates []string
-	// attached are the routes that are accepted, in the order of routesOf.
-	attached []*attachment
-	// services are the names of the balancer's services that carry it out.
-	services []string
-}
-
-// serves says whether the listener is to have a service.
-func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
-
-// usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
-// known is.
-func (l *listener) usable() bool {
-	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
-}
-
-func (l *listener) port() pools.Port {
-	protocol := lb.TCP
-	if l.spec.Protocol == v1.UDPProtocolType {
-		protocol = lb.UDP
-	}
-	return pools.Port{Protocol: protocol, Number: uint16(l.spec.Port)}
-}
-
-func (l *listener) isHTTP() bool {
-	return l.spec.Protocol == v1.HTTPProtocolType || l.spec.Protocol == v1.HTTPSProtocolType
-}
 
 // routeKinds are the kinds of routes of each protocol.
 var routeKinds = map[v1.ProtocolType]string{v1.TCPProtocolType: kindTCP, v1.UDPProtocolType: kindUDP,

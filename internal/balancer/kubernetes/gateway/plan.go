@@ -10,6 +10,7 @@ import (
 
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 
+	"github.com/jeoul/jeoul/internal/balancer/kubernetes/model"
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/pools"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
@@ -39,63 +40,6 @@ func (g *owned) name() string { return g.Namespace + "/" + g.Name }
 
 // claim is the name of a Gateway's claim on the pools; no Service has a second slash in its name.
 func (g *owned) claim() string { return "gateway/" + g.name() }
-
-// NewPlan judges the objects.
-func NewPlan(o Objects, settings Settings) *Plan {
-	p := &Plan{objects: o, settings: settings, Certificates: map[string][]byte{}, verdicts: map[*route][]*parent{}}
-	for _, g := range o.Gateways {
-		if !p.isOurs(g) {
-			continue
-		}
-		made := &owned{Gateway: g, listeners: p.judge(g)}
-		made.asked, made.accepted = askedOf(g)
-		if g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil {
-			made.accepted = because(v1.GatewayReasonInvalidParameters,
-				"spec.infrastructure.parametersRef: there are no parameters; remove it")
-		}
-		p.gateways = append(p.gateways, made)
-	}
-	p.routes = routesOf(o)
-	p.attach()
-	return p
-}
-
-// isOurs says whether a Gateway is of a class that is ours and accepted.
-func (p *Plan) isOurs(g *v1.Gateway) bool {
-	return slices.ContainsFunc(p.objects.Classes, func(c *v1.GatewayClass) bool {
-		return c.Name == string(g.Spec.GatewayClassName) && p.owns(c) && c.Spec.ParametersRef == nil
-	})
-}
-
-func (p *Plan) owns(c *v1.GatewayClass) bool {
-	return string(c.Spec.ControllerName) == p.settings.Controller
-}
-
-// askedOf returns the addresses that a Gateway asks for.
-func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
-	for i, a := range g.Spec.Addresses {
-		if valueOr(a.Type, v1.IPAddressType) != v1.IPAddressType {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].type: %s is not served; use %s",
-				i,
-				*a.Type, v1.IPAddressType)
-		}
-		if a.Value == "" {
-			continue // any
-		}
-		addr, err := netip.ParseAddr(a.Value)
-		if err != nil || addr.Zone() != "" || addr.Is4In6() {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].value: %.64q is no IP address",
-				i,
-				a.Value)
-		}
-		if slices.ContainsFunc(list, func(other netip.Addr) bool { return other.Is4() == addr.Is4() }) {
-			return nil, because(v1.GatewayReasonUnsupportedAddress,
-				"spec.addresses[%d].value: a Gateway has one address of each family; remove %s", i, addr)
-		}
-		list = append(list, addr)
-	}
-	return list, verdict{}
-}
 
 // Claims are the claims of Gateways to addresses of the pools.
 func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
@@ -153,3 +97,68 @@ func serviceName(g *owned, port pools.Port, addr netip.Addr) string {
 
 // usualMode is the mode of TCP and UDP listeners where none is set.
 func (p *Plan) usualMode() lb.Mode { return cmp.Or(p.settings.Mode, lb.FullNAT) }
+
+// verdict is the status of a condition, with the reason where it does not hold.
+type verdict struct {
+	reason, message string
+}
+
+func (v verdict) ok() bool { return v.reason == "" }
+
+// because returns a verdict that something is not so, with the reason.
+func because[R ~string](reason R, format string, args ...any) verdict {
+	return verdict{string(reason), fmt.Sprintf(format, args...)}
+}
+
+// listener is a listener of a Gateway of ours.
+type listener struct {
+	spec *v1.Listener
+	// kinds are the kinds of routes that may attach.
+	kinds []string
+	// accepted, resolved and conflicted are the conditions; conflicted holds where it has a reason.
+	accepted, resolved, conflicted verdict
+	// certificates are paths below the directory of certificates.
+	certificates []string
+	// attached are the routes that are accepted, in the order of routesOf.
+	attached []*attachment
+	// services are the names of the balancer's services that carry it out.
+	services []string
+}
+
+// serves says whether the listener is to have a service.
+func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
+
+// usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
+// known is.
+func (l *listener) usable() bool {
+	return l.resolved.ok() || l.resolved.reason == string(v1.ListenerReasonInvalidRouteKinds) && len(l.kinds) > 0
+}
+
+func (l *listener) port() pools.Port {
+	protocol := lb.TCP
+	if l.spec.Protocol == v1.UDPProtocolType {
+		protocol = lb.UDP
+	}
+	return pools.Port{Protocol: protocol, Number: uint16(l.spec.Port)}
+}
+
+func (l *listener) isHTTP() bool {
+	return l.spec.Protocol == v1.HTTPProtocolType || l.spec.Protocol == v1.HTTPSProtocolType
+}
+
+// parent is the result of a route at a Gateway that it names.
+type parent struct {
+	ref      v1.ParentReference
+	accepted verdict
+	// resolved is whether the backends that the route names are there, partial which of its rules are not served.
+	resolved, partial verdict
+}
+
+// attachment is a route at a listener.
+type attachment struct {
+	route  *route
+	parent *parent
+}
+
+// fit bounds the names of services.
+func fit(name string) string { return model.Fit(name) }

@@ -118,25 +118,6 @@ func canServe(l *ledger.Ledger, i int) bool {
 	return true
 }
 
-// writer writes one service.
-type writer struct {
-	*ledger.Ledger
-	i       int
-	service lb.Service
-	// proxy has the settings of a service of mode proxy; of the others it is empty.
-	proxy *lb.Proxy
-	text  *strings.Builder
-	// external says that a check runs a program.
-	external bool
-}
-
-// line writes a line of the section, in words that are quoted where they must be.
-func (w *writer) line(words ...string) {
-	w.text.WriteByte('\t')
-	w.text.WriteString(quoted(words))
-	w.text.WriteByte('\n')
-}
-
 // write writes the service.
 func (w *writer) write(name string) {
 	fmt.Fprintf(w.text, "\n# %s\n", w.Origin(w.i))
@@ -167,14 +148,6 @@ func (w *writer) write(name string) {
 	w.text.WriteByte('\n')
 	w.section("backend", name+".all")
 	w.backendSide(all, names)
-}
-
-// section begins a section.
-func (w *writer) section(kind, name string) {
-	fmt.Fprintf(w.text, "%s %s\n", kind, name)
-	if w.speaksHTTP() {
-		w.line("mode", "http")
-	}
 }
 
 // clientSide writes the lines about the service's clients.
@@ -309,14 +282,6 @@ func (w *writer) persistence() {
 	}
 	w.line("stick-table", "type", kind, "size", "1m", "expire", duration(p.Timeout))
 	w.line("stick", "on", key)
-}
-
-// duration writes a length of time, rounded up to milliseconds.
-func duration(d time.Duration) string {
-	if d%time.Second == 0 {
-		return fmt.Sprintf("%ds", d/time.Second)
-	}
-	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
 }
 
 // shared writes the settings that all servers share.

@@ -172,3 +172,60 @@ func unique(given map[string]int, name string) string {
 	given[free] = 1
 	return free
 }
+
+// systemAuthorities stands for the authorities that the host trusts.
+const systemAuthorities = "@system-ca"
+
+// towards are the words of a server that name the protocols which HAProxy speaks to it, behind those of its check,
+// which has no authorities of its own.
+func (w *writer) towards() []string {
+	words := w.spoken()
+	checked, _ := w.asked()
+	if checked < 0 {
+		return words
+	}
+	c, p := w.service.Checks.List[checked], w.proxy
+	own := tlsWords(c) != nil
+	switch {
+	case p.BackendTLS == "":
+	case !own:
+		words = append(words, "no-check-ssl")
+	case (c.TLS != nil && c.TLS.Verify) != (p.BackendTLS == lb.BackendTLSVerified):
+		w.Approximate(w.checkField(checked),
+			"check: HAProxy verifies a server's certificate for a check where it does for connections (backend_tls)")
+	}
+	if p.SendProxy > 0 && c.Port == 0 {
+		w.Approximate(w.checkField(checked), "check: HAProxy begins it by the PROXY header, too (send_proxy)")
+	}
+	return words
+}
+
+// spoken are the words of the protocols that HAProxy speaks to a server.
+func (w *writer) spoken() (words []string) {
+	p := w.proxy
+	switch p.SendProxy {
+	case 1:
+		words = append(words, "send-proxy")
+	case 2:
+		words = append(words, "send-proxy-v2")
+	}
+	switch p.BackendTLS {
+	case lb.BackendTLSUnverified:
+		words = append(words, "ssl", "verify", "none")
+	case lb.BackendTLSVerified:
+		words = append(words, "ssl", "verify", "required", "ca-file")
+		if p.BackendCA != "" {
+			return append(words, p.BackendCA) // of one's own: by whatever name
+		}
+		words = append(words, systemAuthorities)
+	default:
+		return words
+	}
+	switch {
+	case w.speaksHTTP():
+		words = append(words, "sni", "req.hdr(host),host_only")
+	case len(p.Certificates) > 0:
+		words = append(words, "sni", "ssl_fc_sni")
+	}
+	return words
+}

@@ -16,30 +16,6 @@ import (
 // mostMatches bounds how often rules are compared with packets: by address, a host can have many services and rules.
 const mostMatches = 1 << 21
 
-// guards are the chains of tables that do not translate addresses, but may drop packets which do get translated.
-type guards struct {
-	hooks []hook
-	// chains are by table and name, and lines those of each rule but its first.
-	chains map[string][]rule
-	lines  map[remark.At][]remark.At
-	// sets are the sets that a rule goes by.
-	sets map[remark.At][]*namedMap
-	// nodes are the networks that rules name, of IPv4 (true) and IPv6.
-	nodes   map[bool][]netip.Prefix
-	matches int
-}
-
-// hook is a chain that packets of connections meet, those of lower order first.
-type hook struct {
-	at     remark.At
-	order  int
-	chain  string
-	family string
-	in     string // of an interface alone
-	// after says that the packets have been translated, and drops that those which no rule decides on are dropped.
-	after, drops bool
-}
-
 // stages are the places of hooks, by their names in nft and in iptables.
 var stages = map[string]int{"ingress": 1, "prerouting": 2, "forward": 3, "postrouting": 4}
 
@@ -54,21 +30,6 @@ func hookOf(at remark.At, table, chain string) (h hook, ok bool) {
 		return hook{}, false
 	}
 	return hook{at: at, order: stage*1000 + place, chain: table + "/" + chain, after: stage > stages["prerouting"]}, true
-}
-
-// addHook notes a hook, once, and returns it.
-func (g *guards) addHook(h hook) *hook {
-	i := slices.IndexFunc(g.hooks, func(o hook) bool { return o.chain == h.chain })
-	if i < 0 {
-		g.hooks = append(g.hooks, h)
-		i = len(g.hooks) - 1
-	}
-	return &g.hooks[i]
-}
-
-// sort puts the hooks in the order in which packets meet them.
-func (g *guards) sort() {
-	slices.SortStableFunc(g.hooks, func(a, b hook) int { return cmp.Compare(a.order, b.order) })
 }
 
 // packet is the first one of a connection from a network to a backend.
@@ -468,3 +429,40 @@ func (r *reader) restOfGuards() {
 
 // notPassed is the remark on rules of other tables.
 const notPassed = keep + "; what Jeoul balances does not pass it, so it neither drops nor changes those packets"
+
+// byRoutes says whether packets to backends are taken to leave by the interfaces of a rule.
+func (r *reader) byRoutes(rule rule, g *group) bool {
+	name, other := strings.CutPrefix(rule.out, "!")
+	arrivals := slices.Clone(r.Interfaces)
+	for _, group := range append(r.groups, g) {
+		if group.in != "" && group.in[0] != '!' {
+			arrivals = append(arrivals, group.in)
+		}
+	}
+	arrives := slices.Contains(arrivals, name)
+	return other && (arrives || name == "lo") || !other && !arrives && len(arrivals) > 0
+}
+
+const cannotRead = "a rule that cannot be read"
+
+// rest speaks of the rules of the table nat that nothing was made of.
+func (r *reader) rest() {
+	for _, chain := range sortedKeys(r.chains) {
+		for _, rule := range r.chains[chain] {
+			if r.Spoken(rule.at) {
+				continue
+			}
+			switch {
+			case chain == "OUTPUT":
+				r.Left(rule.at, "of what this host's own programs send, which is not carried over")
+			case rule.target == "MASQUERADE" || rule.target == "SNAT":
+				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
+			case slices.Contains(terminal, rule.target):
+				r.Needless(rule.at,
+					"keeps packets from rules behind it, and none of those that are carried over is of such packets")
+			default:
+				r.Left(rule.at, "leads to no backend that is carried over")
+			}
+		}
+	}
+}

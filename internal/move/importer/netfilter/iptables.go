@@ -6,7 +6,6 @@
 package netfilter
 
 import (
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -15,33 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
-
-const keep = "keep it as it is"
-
-// reader reads one input.
-type reader struct {
-	*draft.Draft
-	chains map[string][]rule // of the table nat
-	groups []*group
-	byKey  map[string]*group
-	// turns says that the chain which is walked through was chosen in turns.
-	turns bool
-	// steps bounds the walk through chains that lead to each other.
-	steps int
-	// gone are the shares of the packets of a match that go no further, by its key.
-	gone map[string]float64
-	// several says that packets meet several chains when they arrive, one after the other.
-	several bool
-	// kept are the packets that the rules which have been walked through keep from those behind them.
-	kept   exceptions
-	guards guards
-}
-
-func newReader(d *draft.Draft) *reader {
-	return &reader{Draft: d, chains: map[string][]rule{}, byKey: map[string]*group{}, gone: map[string]float64{},
-		guards: guards{chains: map[string][]rule{}, lines: map[remark.At][]remark.At{},
-			sets: map[remark.At][]*namedMap{}, nodes: map[bool][]netip.Prefix{}}}
-}
 
 // ReadIPTables fills a draft from the output of iptables-save, or from command lines of iptables that add to its table
 // nat.
@@ -213,32 +185,4 @@ func unread(known match, at remark.At, words []string) rule {
 		}
 	}
 	return one
-}
-
-const cannotRead = "a rule that cannot be read"
-
-// passing are targets that let a packet go on.
-var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET",
-	"AUDIT", "TCPMSS"}
-
-// rest speaks of the rules of the table nat that nothing was made of.
-func (r *reader) rest() {
-	for _, chain := range sortedKeys(r.chains) {
-		for _, rule := range r.chains[chain] {
-			if r.Spoken(rule.at) {
-				continue
-			}
-			switch {
-			case chain == "OUTPUT":
-				r.Left(rule.at, "of what this host's own programs send, which is not carried over")
-			case rule.target == "MASQUERADE" || rule.target == "SNAT":
-				r.Left(rule.at, "not of clients' packets to these backends, but of what is sent otherwise: %s", keep)
-			case slices.Contains(terminal, rule.target):
-				r.Needless(rule.at,
-					"keeps packets from rules behind it, and none of those that are carried over is of such packets")
-			default:
-				r.Left(rule.at, "leads to no backend that is carried over")
-			}
-		}
-	}
 }

@@ -13,12 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/move/remark"
 )
 
-// token is a word of nft's, a mark, or the end of a line.
-type token struct {
-	at   remark.At
-	text string
-}
-
 // ruleset is a ruleset, as far as it is read.
 type ruleset struct {
 	*reader
@@ -34,15 +28,6 @@ type base struct {
 	name, family string
 	at           remark.At
 	priority     int
-}
-
-// namedMap is a map that rules name.
-type namedMap struct {
-	elements []token
-	lines    []remark.At
-	used     bool
-	// changes says that packets or time change its elements.
-	changes bool
 }
 
 // ReadNFTables fills a draft from the output of `nft list ruleset`.

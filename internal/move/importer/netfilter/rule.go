@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -363,3 +364,44 @@ func inBoth(a, b []uint16) (both []string) {
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// expand lists ports.
+func expand(network string, texts []string) ([]uint16, error) {
+	var list []uint16
+	for _, text := range texts {
+		from, to, isRange := strings.Cut(text, ":")
+		first, err := draft.Port(network, from)
+		if err != nil {
+			return nil, err
+		}
+		last := first
+		if isRange {
+			if last, err = draft.Port(network, to); err != nil {
+				return nil, err
+			}
+		}
+		if int(last)-int(first) >= mostPorts || len(list) >= mostPorts {
+			return nil, fmt.Errorf("more than %d ports; a service has one port: write those that are used", mostPorts)
+		}
+		for port := int(first); port <= int(last); port++ {
+			list = append(list, uint16(port))
+		}
+	}
+	if len(list) == 0 {
+		return nil, fmt.Errorf("all ports of the destination; a service has one port: write one for each")
+	}
+	return list, nil
+}
+
+// portRange is a range of ports by their numbers; a name of a port may have a hyphen.
+var portRange = regexp.MustCompile(`^\d+-\d+$`)
+
+// passing are targets that let a packet go on.
+var passing = []string{"LOG", "NFLOG", "ULOG", "MARK", "CONNMARK", "CLASSIFY", "DSCP", "TOS", "TRACE", "SET",
+	"AUDIT", "TCPMSS"}
+
+// mostPorts and mostAddresses bound the ports and addresses of ranges.
+const (
+	mostPorts     = 64
+	mostAddresses = 1024
+)

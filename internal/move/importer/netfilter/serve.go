@@ -6,18 +6,11 @@ import (
 	"cmp"
 	"fmt"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
-)
-
-// mostPorts and mostAddresses bound the ports and addresses of ranges.
-const (
-	mostPorts     = 64
-	mostAddresses = 1024
 )
 
 // serve makes services of the groups.
@@ -94,34 +87,6 @@ func (g *group) four() bool {
 	}
 	return len(g.entries) > 0 && !strings.HasPrefix(g.entries[0].address, "[") &&
 		strings.Count(g.entries[0].address, ":") < 2
-}
-
-// expand lists ports.
-func expand(network string, texts []string) ([]uint16, error) {
-	var list []uint16
-	for _, text := range texts {
-		from, to, isRange := strings.Cut(text, ":")
-		first, err := draft.Port(network, from)
-		if err != nil {
-			return nil, err
-		}
-		last := first
-		if isRange {
-			if last, err = draft.Port(network, to); err != nil {
-				return nil, err
-			}
-		}
-		if int(last)-int(first) >= mostPorts || len(list) >= mostPorts {
-			return nil, fmt.Errorf("more than %d ports; a service has one port: write those that are used", mostPorts)
-		}
-		for port := int(first); port <= int(last); port++ {
-			list = append(list, uint16(port))
-		}
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("all ports of the destination; a service has one port: write one for each")
-	}
-	return list, nil
 }
 
 // service makes a service of a group.
@@ -231,9 +196,6 @@ func (r *reader) addresses(text string, port uint16) ([]netip.Addr, uint16, erro
 	return list, port, nil
 }
 
-// portRange is a range of ports by their numbers; a name of a port may have a hyphen.
-var portRange = regexp.MustCompile(`^\d+-\d+$`)
-
 // source finds whether the balancer's own address takes the place of clients'.
 func (r *reader) source(s *draft.Service, g *group) {
 	for _, rule := range r.chains["POSTROUTING"] {
@@ -291,17 +253,4 @@ func (r *reader) leavesBy(rule rule, g *group) bool {
 	r.Approximate(rule.at,
 		"is of packets that leave by %s, and whether those to the backends do the routes say: where they do, give --mode fullnat and --source", rule.out)
 	return false
-}
-
-// byRoutes says whether packets to backends are taken to leave by the interfaces of a rule.
-func (r *reader) byRoutes(rule rule, g *group) bool {
-	name, other := strings.CutPrefix(rule.out, "!")
-	arrivals := slices.Clone(r.Interfaces)
-	for _, group := range append(r.groups, g) {
-		if group.in != "" && group.in[0] != '!' {
-			arrivals = append(arrivals, group.in)
-		}
-	}
-	arrives := slices.Contains(arrivals, name)
-	return other && (arrives || name == "lo") || !other && !arrives && len(arrivals) > 0
 }

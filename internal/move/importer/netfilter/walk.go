@@ -3,10 +3,7 @@
 package netfilter
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
-	"net/netip"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/move/remark"
@@ -18,40 +15,6 @@ const (
 	deepest   = 16
 	mostSteps = 1 << 17
 )
-
-// entry is a destination that new connections get.
-type entry struct {
-	at      remark.At
-	address string
-	share   float64
-}
-
-// group has the entries that packets of one match get.
-type group struct {
-	match
-	at      remark.At
-	entries []entry
-	// turns and bySource say how the shares are taken.
-	turns, bySource bool
-	// through are the rules that led there.
-	through []remark.At
-	// kept are packets that rules before it keep from it.
-	kept []exception
-	// unsafe says why no service must be made of it.
-	unsafe string
-}
-
-// exception are packets that a rule keeps from the rules behind it.
-type exception struct {
-	match
-	at remark.At
-	// partly says that it keeps a share of them, and within that it returns from a chain, so that only the rest of that
-	// chain is kept from them.
-	partly bool
-	within int
-	// order is its place among all exceptions.
-	order int
-}
 
 // terminal are the targets that end a chain for a packet. Others, such as LOG and MARK, let it go on.
 var terminal = []string{"ACCEPT", "RETURN", "DROP", "REJECT", "REDIRECT", "QUEUE", "NFQUEUE", "TPROXY", "NETMAP",
@@ -208,49 +171,4 @@ func (r *reader) keptFrom(m match) (list []exception) {
 		}
 	})
 	return list
-}
-
-// exceptions are those of the rules so far. A host with thousands of services has as many, each of its own address.
-type exceptions struct {
-	// returns end with their chain, to are of one destination, and rest are all others.
-	returns []exception
-	to      map[netip.Prefix][]exception
-	rest    []exception
-	count   int
-}
-
-func (x *exceptions) add(e exception) {
-	x.count++
-	e.order = x.count
-	switch {
-	case e.within > 0:
-		x.returns = append(x.returns, e)
-	case e.match.to.IsValid() && e.match.to.IsSingleIP():
-		if x.to == nil {
-			x.to = map[netip.Prefix][]exception{}
-		}
-		x.to[e.match.to] = append(x.to[e.match.to], e)
-	default:
-		x.rest = append(x.rest, e)
-	}
-}
-
-// leave forgets the exceptions that hold in a chain of a depth alone.
-func (x *exceptions) leave(depth int) {
-	x.returns = slices.DeleteFunc(x.returns, func(e exception) bool { return e.within > depth })
-}
-
-// each calls do for the exceptions that can apply to a match.
-func (x *exceptions) each(m match, do func(exception)) {
-	lists := [][]exception{x.rest, x.returns}
-	if m.to.IsValid() && m.to.IsSingleIP() {
-		lists = append(lists, x.to[m.to])
-	} else {
-		lists = slices.AppendSeq(lists, maps.Values(x.to))
-	}
-	for _, e := range slices.SortedFunc(slices.Values(slices.Concat(lists...)), func(a, b exception) int {
-		return cmp.Compare(a.order, b.order)
-	}) {
-		do(e)
-	}
 }

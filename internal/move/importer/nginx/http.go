@@ -18,45 +18,6 @@ import (
 
 const noKey = "no key is like it; where it is needed, proxy.frontend and proxy.backend take lines of HAProxy's"
 
-// web is a server of the module http.
-type web struct {
-	node, http *node
-	names      []string
-	locations  []location
-	// answer is its own answer to each request, in place of passing it on: a rule of HAProxy's without its condition.
-	answer string
-	// redirect says that the answer sends clients to TLS, at the same host.
-	redirect bool
-	// rules say which clients it serves.
-	rules []draft.Rule
-	// why says why it cannot be carried over: the addresses that it listens on are left out, for its requests would go
-	// to the other servers there.
-	why string
-	// served says that a service is made with it.
-	served bool
-}
-
-// location is where a server passes requests to by the beginning of their path.
-type location struct {
-	at   remark.At
-	node *node
-	path string
-	to   *upstream
-	tls  bool
-}
-
-// place is an address that servers listen on.
-type place struct {
-	at   remark.At
-	vip  netip.AddrPort
-	tls  bool
-	webs []*web
-	// listen has the words of the first of its lines.
-	listen *node
-	// why says why no service can be made.
-	why string
-}
-
 // http makes services of mode proxy of the servers of the module http: one for each address and port.
 func (r *reader) http(n *node) {
 	if r.Mode != "" && r.Mode != lb.ModeProxy {
@@ -451,12 +412,6 @@ func (r *reader) serve(p *place, all []*place) {
 		s.Proxy.Routes, s.RouteAt = nil, nil
 	}
 	evenly(s)
-}
-
-// name is a name of a server at an address; empty: it gets requests that no name fits.
-type name struct {
-	host string
-	of   *web
 }
 
 // names are those of the servers at an address, in the order in which nginx looks at them: whole names, then those of

@@ -7,21 +7,9 @@ package nginx
 import (
 	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
 )
-
-const needsProxy = "write it as a service of mode proxy by hand, or keep nginx in front of these backends"
-
-// reader reads one input.
-type reader struct {
-	*draft.Draft
-	upstreams map[string]*upstream
-	// all are the upstreams in their order, and requests says that they are of the module http.
-	all      []*upstream
-	requests bool
-}
 
 // Read fills a draft.
 func Read(d *draft.Draft, file draft.File) error {
@@ -74,51 +62,3 @@ func (r *reader) stream(n *node) {
 		}
 	}
 }
-
-// passOver speaks of a directive that a reader does not know: it changes nothing, or it is left out.
-func (r *reader) passOver(where string, n *node) {
-	if why, needless := Keywords.Why(where, n.words[0]); needless {
-		r.needless(n, why)
-		return
-	}
-	r.leave(n, "Jeoul has nothing like it; look at it by hand")
-}
-
-// leave leaves out a directive and the block that it opens.
-func (r *reader) leave(n *node, why string) {
-	r.Forget(n.at)
-	r.Left(n.at, "%s", why)
-	r.below(n, func(c *node) { r.Left(c.at, "of the block at %s, which is left out", n.at) })
-}
-
-// needless is leave for blocks that need no counterpart.
-func (r *reader) needless(n *node, why string) {
-	r.Needless(n.at, "%s", why)
-	r.below(n, func(c *node) { r.Needless(c.at, "of the block at %s, which is not needed", n.at) })
-}
-
-// below calls do for all directives of a block that stand on lines of their own.
-func (r *reader) below(n *node, do func(*node)) {
-	for _, c := range n.children {
-		if c.at != n.at {
-			r.Forget(c.at)
-			do(c)
-		}
-		r.below(c, do)
-	}
-}
-
-// child returns the last directive of a name in the innermost of several blocks, or nil.
-func child(name string, blocks ...*node) *node {
-	for _, block := range blocks {
-		for i := len(block.children) - 1; i >= 0; i-- {
-			if block.children[i].words[0] == name {
-				return block.children[i]
-			}
-		}
-	}
-	return nil
-}
-
-// on says whether a directive is there and not off.
-func on(n *node) bool { return n != nil && n.word(1) != "off" && !strings.HasPrefix(n.word(1), "0") }

@@ -9,20 +9,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/move/importer/draft"
-	"github.com/jeoul/jeoul/internal/move/remark"
 )
-
-// upstream is a group of servers that connections are passed to.
-type upstream struct {
-	node      *node
-	used      bool
-	scheduler lb.Scheduler
-	hash      lb.Hash
-	outliers  lb.Outliers
-	slowStart time.Duration
-	backends  []lb.Backend
-	lines     []remark.At
-}
 
 // upstream reads a group. Its remarks stand even where no server passes anything to it.
 func (r *reader) upstream(n *node) {

@@ -77,6 +77,7 @@ func (e *Evidence) WatchedLinks() (pairs [][2]Link) {
 	return pairs
 }
 
+// Median returns the upper one of the middle values, which it sorts; 0 where there is none.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -16,6 +16,7 @@ func (h Hanging) Stuck() bool {
 	return h.Timeouts >= manyTimeouts && h.MSS > 536 && h.Acknowledged < uint64(h.MSS)
 }
 
+// HangingTo counts the connections to an address that are stuck.
 func (e *Evidence) HangingTo(a netip.Addr) (n int) {
 	if e.After.Sockets == nil {
 		return 0

@@ -39,16 +39,18 @@ func Open(root string) (*Access, error) {
 // Access reads and writes settings of every kind.
 type Access struct {
 	Tree
+	// Cards are the settings that ethtool shows.
 	Cards    nic.Cards
 	services services
 	tracking tracking
-	Cmdline  []string
+	// Cmdline is the kernel's command line, which the user of an Access reads.
+	Cmdline []string
 }
 
 // ErrAbsent says that this kernel, namespace or driver has no such setting.
 var ErrAbsent = errors.New("it is not there")
 
-// Read returns a setting's value. Errors: errAbsent, fs.ErrPermission.
+// Read returns a setting's value. Errors: ErrAbsent, fs.ErrPermission.
 func (a *Access) Read(k Key) (string, error) {
 	value, err := a.get(k)
 	switch {

@@ -87,4 +87,5 @@ func LimitTexts(value string) map[string]string {
 	}
 }
 
+// FileHeader is the first line of every file of ours.
 const FileHeader = "# Written by `jeoul tune apply`; `jeoul tune revert` removes it.\n"

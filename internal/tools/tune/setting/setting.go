@@ -141,6 +141,7 @@ func (k Key) Same(a, b string) bool {
 	return false
 }
 
+// SameList says whether two lists are of the same CPUs.
 func SameList(a, b string) bool {
 	x, err1 := cpuset.Parse(a)
 	y, err2 := cpuset.Parse(b)

@@ -9,10 +9,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 )
 
-// Tree is the file system that facts and settings are in; root is empty for the
+// Tree is the file system that facts and settings are in; Root is empty for the
 // machine's own.
 type Tree struct{ Root string }
 
+// Path returns the path of a file of the tree.
 func (t Tree) Path(parts ...string) string {
 	return filepath.Join(append([]string{"/", t.Root}, parts...)...)
 }
@@ -26,6 +27,7 @@ func (t Tree) Read(parts ...string) string {
 	return sysctl.OneLine(string(data))
 }
 
+// Exists says whether a file of the tree is there.
 func (t Tree) Exists(parts ...string) bool {
 	_, err := os.Stat(t.Path(parts...))
 	return err == nil

@@ -176,13 +176,6 @@ func (r *runner) start(ctx context.Context, kind Kind) error {
 
 func (r *runner) gatePath() string { return filepath.Join(r.client.Share.Dir, "gate") }
 
-func removeIfThere(path string) error {
-	if err := os.Remove(path); !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return nil
-}
-
 // waitAtGate opens the pipe's other end, which succeeds once the process reads.
 func (r *runner) waitAtGate(ctx context.Context) error {
 	tick := time.NewTicker(time.Millisecond)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -18,9 +19,6 @@ import (
 // defaultFlowCounts: one flow, which every cache holds; as many as a busy
 // server has; a million.
 var defaultFlowCounts = []uint32{1, 1 << 14, 1 << 20}
-
-// scheduledModes are the modes in which every scheduler is measured.
-var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
 
 // flowKind is the state of a case's flows in the balancer.
 type flowKind string
@@ -353,4 +351,31 @@ func (c *casebook) fullNAT() {
 	back.prime, back.request, back.frame = nil, &six.frame, reply(backend6, pooled6)
 	c.add(back, few...)
 	c.add(measured{mode: lb.FullNAT, scheduler: lb.Maglev, kind: fresh, setup: newFlows, frame: open4}, c.most())
+}
+
+// Options say how long to measure.
+type Options struct {
+	// Repeats is how often each figure is found, and Rounds how often it is measured for that: the fastest counts, for
+	// other programs on a machine, and on the processor that it shares, can only slow a packet down. The cases of a
+	// round follow each other.
+	Repeats, Rounds int
+	// Packets is how many packets make one figure.
+	Packets uint32
+	// Hooks are XDP, TC or both.
+	Hooks []lb.Hook
+	// Only, if set, leaves out the cases that it does not match, as they are written
+	// by --list; the empty program is always measured.
+	Only *regexp.Regexp
+	// Object, if set, is a subject of anyone's beside ours, in the hook of its setup; that hook alone is measured.
+	Object *Object
+	// Progress is called after each round, if set; rounds are those of all repeats.
+	Progress func(round, rounds int)
+	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
+	flowCounts []uint32
+}
+
+// Object is a subject that is not ours: an object of eBPF, and how it is set up.
+type Object struct {
+	File  string
+	Setup *object.Setup
 }

@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
@@ -14,27 +13,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/bench/packets/object"
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
-
-// Options say how long to measure.
-type Options struct {
-	// Repeats is how often each figure is found, and Rounds how often it is measured for that: the fastest counts, for
-	// other programs on a machine, and on the processor that it shares, can only slow a packet down. The cases of a
-	// round follow each other.
-	Repeats, Rounds int
-	// Packets is how many packets make one figure.
-	Packets uint32
-	// Hooks are XDP, TC or both.
-	Hooks []lb.Hook
-	// Only, if set, leaves out the cases that it does not match, as they are written
-	// by --list; the empty program is always measured.
-	Only *regexp.Regexp
-	// Object, if set, is a subject of anyone's beside ours, in the hook of its setup; that hook alone is measured.
-	Object *Object
-	// Progress is called after each round, if set; rounds are those of all repeats.
-	Progress func(round, rounds int)
-	// flowCounts are powers of two, ascending; nil means defaultFlowCounts.
-	flowCounts []uint32
-}
 
 // load is the load's name in the results of these trials.
 const load = "packets"

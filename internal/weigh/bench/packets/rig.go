@@ -206,11 +206,6 @@ func (r *rig) program(m measured) *ebpf.Program {
 	return r.balancers[m.setup].Program()
 }
 
-// primed is how many flows are made known at a time: they are unproven until the
-// second packet, and there is less room for those. Fewer take longer: before and after
-// each run in XDP the kernel waits for an RCU grace period.
-const primed = 1 << 17
-
 // prime makes the flows of a case known.
 func (r *rig) prime(m measured) error {
 	for done := uint32(0); done < m.flows; done += primed {
@@ -396,4 +391,48 @@ func expect(m measured, before, after counts, packets uint64) error {
 		return fmt.Errorf("%d new flows were counted instead of %d: %w", opened, want, errOutcome)
 	}
 	return nil
+}
+
+// load loads the object, for the rig's one round.
+func (r *rig) load(o *Object) (err error) {
+	if o == nil || o.Setup.Hook != r.hook {
+		return nil
+	}
+	r.object, err = o.Setup.Load(o.File)
+	return err
+}
+
+// measureObject runs a case of the object once. It fails unless the program's return code was that of the setup, for a
+// packet of the stream before, and counted each as it says: a figure for packets that were dropped would be worth
+// nothing.
+func (r *rig) measureObject(m measured, packets uint32) (float64, error) {
+	stream := harness.Stream{Frame: m.frame, Count: m.flows}
+	if err := r.prime(m); err != nil {
+		return 0, err
+	}
+	warm := max(min(m.flows, packets/4), 1)
+	if err := r.harness.SendAtLeast(r.object.Program(), stream, warm); err != nil {
+		return 0, err
+	}
+	returned, err := r.harness.Returned(r.object.Program(), stream)
+	if err != nil {
+		return 0, err
+	}
+	if returned != m.object.Returns {
+		return 0, fmt.Errorf("the program returned %d for a packet of case %s instead of %d: %w", returned,
+			m.object.Name, m.object.Returns, object.ErrOtherwise)
+	}
+	before, err := r.object.Counts()
+	if err != nil {
+		return 0, err
+	}
+	ns, err := r.harness.Send(r.object.Program(), stream, packets)
+	if err != nil {
+		return 0, err
+	}
+	after, err := r.object.Counts()
+	if err != nil {
+		return 0, err
+	}
+	return ns, r.object.Check(before, after, uint64(packets))
 }

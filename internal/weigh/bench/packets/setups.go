@@ -202,3 +202,11 @@ func (s setup) room(most, packets uint32) harness.Room {
 	}
 	return room
 }
+
+// scheduledModes are the modes in which every scheduler is measured.
+var scheduledModes = []lb.Mode{lb.L2DSR, lb.NAT}
+
+// primed is how many flows are made known at a time: they are unproven until the
+// second packet, and there is less room for those. Fewer take longer: before and after
+// each run in XDP the kernel waits for an RCU grace period.
+const primed = 1 << 17

@@ -10,15 +10,6 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// XY is a pair of values, one of each axis.
-type XY struct{ X, Y float64 }
-
-// tick is a mark on an axis, and its label.
-type tick struct {
-	Value float64
-	Label string
-}
-
 // axes are where values are on a canvas, which is the part of a chart that has its marks.
 //
 // gonum's package plot has axes too, but is linked with four other formats of pictures, TeX and twelve fonts: 5 MB.

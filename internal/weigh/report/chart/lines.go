@@ -10,17 +10,6 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Series is a line of a chart of the kind lines.
-type Series struct {
-	Name string
-	Ink  Ink
-	// Dash tells lines of one ink apart: which of the patterns, 0 is a whole line.
-	Dash   int
-	Points []XY
-	// Quiet lines are there to compare with: thin, and without dots.
-	Quiet bool
-}
-
 // Sizes of a chart of lines, in pixels.
 const (
 	linesHeight  = 300

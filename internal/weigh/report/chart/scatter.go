@@ -11,20 +11,6 @@ import (
 	"gonum.org/v1/plot/vg/draw"
 )
 
-// Place is one subject on a chart of the kind scatter, with its spread along both axes.
-type Place struct {
-	Name   string
-	Ink    Ink
-	X, Y   Mark
-	Hollow bool
-}
-
-// Limit is a value of the vertical axis that nothing should exceed.
-type Limit struct {
-	Name  string
-	Value float64
-}
-
 const scatterHeight = 340
 
 // drawScatter draws a chart of the kind scatter into dc.

@@ -8,20 +8,11 @@ import (
 	"html"
 	"regexp"
 	"strings"
-	"sync"
 
-	"codeberg.org/go-fonts/liberation/liberationsansbold"
-	"codeberg.org/go-fonts/liberation/liberationsansregular"
-	xfont "golang.org/x/image/font"
-	"golang.org/x/image/font/opentype"
-	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
 	"gonum.org/v1/plot/vg/vgsvg"
 )
-
-// Font is the reader's own interface font.
-const Font = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
 
 var (
 	// svgHead matches the writer's head before the drawing.
@@ -71,19 +62,3 @@ func (c *Chart) Inline(width float64, class string) string {
 	return fmt.Sprintf(`<svg class="%s" viewBox="0 0 %g %g" width="%g" role="img" aria-label="%s">%s</svg>`,
 		class, width, h, width, html.EscapeString(c.Axis), drawing(width, h, c.draw))
 }
-
-// fonts are the fonts that texts are measured with. gonum's own collection has all twelve of the family.
-var fonts = sync.OnceValue(func() *font.Cache {
-	var all font.Collection
-	for weight, data := range map[xfont.Weight][]byte{
-		xfont.WeightNormal: liberationsansregular.TTF, xfont.WeightBold: liberationsansbold.TTF,
-	} {
-		face, err := opentype.Parse(data)
-		if err != nil {
-			panic(err) // embedded
-		}
-		all = append(all, font.Face{Font: font.Font{Typeface: "Liberation", Variant: "Sans", Weight: weight},
-			Face: face})
-	}
-	return font.NewCache(all)
-})

@@ -114,3 +114,9 @@ func logCeil(v float64) float64 {
 	}
 	return e * 10
 }
+
+// tick is a mark on an axis, and its label.
+type tick struct {
+	Value float64
+	Label string
+}

@@ -14,12 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Stat sums up one metric of a point over its valid trials.
-type Stat struct {
-	Median, Min, Max float64
-	N                int
-}
-
 // Summarize returns the median and range of values; N is 0 if there are none.
 // The median of an even number of values is the mean of the middle two.
 func Summarize(values []float64) Stat {
@@ -38,92 +32,6 @@ func Summarize(values []float64) Stat {
 
 // Overlaps says whether the ranges of two stats have a value in common.
 func (s Stat) Overlaps(o Stat) bool { return s.Min <= o.Max && o.Min <= s.Max }
-
-// Point is one subject under one load with one set of parameters, over all
-// its repeats.
-type Point struct {
-	Subject string
-	Params  Params
-	// Label names the subject and its own parameters.
-	Label string
-	// Trials counts all repeats, Valid those that may be quoted.
-	Trials, Valid int
-	Stats         map[string]Stat
-	// valid are the valid trials.
-	valid []results.Trial
-	// Saturated sums up Limits, which has a word for each valid trial.
-	Saturated string
-	Limits    []string
-	// Evenness is how many per cent more connections the busiest backend had
-	// than the idlest; N is 0 where backends were not counted or one was idle.
-	Evenness Stat
-	// Idle is the largest number of backends that served nothing in a trial.
-	Idle int
-	// Shares holds each backend's connections relative to an equal share
-	// (1 is exactly that), in the valid trial of median unevenness.
-	Shares []float64
-}
-
-// Has says whether the point's valid trials have metric.
-func (p *Point) Has(metric string) bool { return p.Stats[metric].N > 0 }
-
-// Group holds the points that share the load's parameters, and so can be
-// compared with each other.
-type Group struct {
-	Params Params
-	Points []*Point
-}
-
-// Best returns the subject's point with the highest median of metric, or nil.
-func (g *Group) Best(subject, metric string) *Point {
-	var best *Point
-	for _, p := range g.Points {
-		if p.Subject != subject || !p.Has(metric) {
-			continue
-		}
-		if best == nil || p.Stats[metric].Median > best.Stats[metric].Median {
-			best = p
-		}
-	}
-	return best
-}
-
-// Section is everything that was measured under one load.
-type Section struct {
-	Load string
-	// Baseline is the subject that the others are held against.
-	Baseline string
-	// Subjects in the order of the tables.
-	Subjects []string
-	Groups   []*Group
-	// Constant holds the load's parameters that never change.
-	Constant Params
-	// Varying names the load's parameters that do, Own those of the subjects.
-	Varying, Own []string
-	Trials       []results.Trial
-	// Kind is how the load is reported, words its name in words.
-	Kind  *Kind
-	words string
-	// ranked is nil until it was asked for.
-	ranked *ranked
-}
-
-// Title is the load's name, in words where they are known.
-func (s *Section) Title() string { return s.words }
-
-// Points returns the points of all groups, in the order of the tables.
-func (s *Section) Points() []*Point {
-	var all []*Point
-	for _, g := range s.Groups {
-		all = append(all, g.Points...)
-	}
-	return all
-}
-
-// Has says whether any valid trial under the load has metric.
-func (s *Section) Has(metric string) bool {
-	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Has(metric) })
-}
 
 // Aggregate sorts a run's trials into sections, one a load, in order of their
 // first appearance, each reported as the first registered kind that knows it says. An empty baseline is that of most

@@ -14,15 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Yardstick is the figure that the subjects of a load are ranked by.
-type Yardstick struct {
-	Metric, Title, Noun string
-	// more says that more is better.
-	More bool
-	// cost is the metric of the balancer's CPU time, per unit of costUnit.
-	Cost, CostUnit string
-}
-
 // Yardstick returns the figure that the load's subjects are ranked by; ok is false where a load is judged by more than
 // one figure, or has not that one.
 func (s *Section) Yardstick() (y Yardstick, ok bool) {
@@ -52,14 +43,6 @@ func (y Yardstick) Pick(g *Group, subject string) *Point {
 		}
 	}
 	return best
-}
-
-// Duel is how one subject stands to another over the points that both have.
-type Duel struct {
-	Of, To string
-	certainty.Estimate
-	// points are the pairs of points, repeats the most pairs that one of them has.
-	Points, Repeats int
 }
 
 // Duel pairs the repeats of two subjects by a metric, of their best points by the yardstick.
@@ -161,17 +144,6 @@ func (d Duel) RepeatsNeeded() int {
 	return max(2, int(math.Ceil(float64(d.PairsNeeded())/float64(max(d.Points, 1)))))
 }
 
-// Ranking is the subjects of a load in the order of a yardstick.
-type Ranking struct {
-	Yardstick
-	// leader looks best of the balancers; rivals cannot be told apart from it, and beaten can.
-	leader         string
-	Rivals, Beaten []Duel
-	// reference is the subject that ratios are shown to; toReference is the leader's.
-	Reference   string
-	ToReference Duel
-}
-
 // Ranking ranks the load's balancers; ok is false where there is none, or nothing to hold one against.
 func (s *Section) Ranking() (r Ranking, ok bool) {
 	if s.ranked == nil {
@@ -179,12 +151,6 @@ func (s *Section) Ranking() (r Ranking, ok bool) {
 		s.ranked = &ranked{r, ok}
 	}
 	return s.ranked.Ranking, s.ranked.ok
-}
-
-// ranked is a ranking that was made.
-type ranked struct {
-	Ranking
-	ok bool
 }
 
 func (s *Section) rank() (r Ranking, ok bool) {

@@ -16,32 +16,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Parameters that the report treats in a way of their own.
-const (
-	paramThreads     = "threads"
-	ParamConcurrency = "concurrency"
-	ParamFileBytes   = "file_bytes"
-	ParamStreams     = "streams"
-	ParamFlows       = "flows"
-	ParamHook        = "hook"
-	ParamScheduler   = "scheduler"
-	// ParamPackets is the kind of packets for the balancer: of known or new flows, or foreign.
-	ParamPackets = "packets"
-	// ParamOuter is the family of a tunnel's packets.
-	ParamOuter = "outer"
-	// ParamDirection says, where both go through the balancer, whether packets
-	// are requests or replies.
-	ParamDirection = "direction"
-	// ParamChange is the effect that a change of the backends, under way, has on a flow.
-	ParamChange = "change"
-	// ParamConfigured is the balancer's configuration, where points are compared by that.
-	ParamConfigured = "configured"
-	// paramFrom says where the load generators were, where servers are containers of the
-	// balancer's host: beyond that, or fromBalancer, on it.
-	paramFrom    = "from"
-	FromBalancer = "balancer"
-)
-
 // paramInfo says how a parameter is shown.
 type paramInfo struct {
 	Name  string
@@ -136,18 +110,6 @@ var known = []paramInfo{
 		Order: []string{"one service", "all modes", "all schedulers"}},
 	{Name: ParamFlows, Title: "Flows", Text: wording.Counted("flow")},
 }
-
-// Is says whether the group's load generators were there; anywhere will do for an empty word.
-func (g *Group) Is(from string) bool { return from == "" || g.Params[paramFrom].Word == from }
-
-// Values of parameters.
-const (
-	// ForeignPackets are packets of no service, newPackets each open a flow.
-	ForeignPackets = "foreign"
-	NewPackets     = "new"
-	KnownPackets   = "known"
-	ReplyDirection = "reply"
-)
 
 // yesNo makes a text for a parameter that is one of the words.
 func yesNo(yes, no string) func(string) string {

@@ -14,9 +14,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// RateMetric is a metric, its column's title, and the noun that it counts.
-type RateMetric struct{ Name, Title, Noun string }
-
 // rateMetrics are the metrics that can be a load's main figure, with its
 // column's title. The first that was measured is the one.
 var rateMetrics = []RateMetric{

@@ -216,3 +216,38 @@ func packetsText(v string) string {
 	}
 	return v + " flow"
 }
+
+// Parameters that the report treats in a way of their own.
+const (
+	paramThreads     = "threads"
+	ParamConcurrency = "concurrency"
+	ParamFileBytes   = "file_bytes"
+	ParamStreams     = "streams"
+	ParamFlows       = "flows"
+	ParamHook        = "hook"
+	ParamScheduler   = "scheduler"
+	// ParamPackets is the kind of packets for the balancer: of known or new flows, or foreign.
+	ParamPackets = "packets"
+	// ParamOuter is the family of a tunnel's packets.
+	ParamOuter = "outer"
+	// ParamDirection says, where both go through the balancer, whether packets
+	// are requests or replies.
+	ParamDirection = "direction"
+	// ParamChange is the effect that a change of the backends, under way, has on a flow.
+	ParamChange = "change"
+	// ParamConfigured is the balancer's configuration, where points are compared by that.
+	ParamConfigured = "configured"
+	// paramFrom says where the load generators were, where servers are containers of the
+	// balancer's host: beyond that, or fromBalancer, on it.
+	paramFrom    = "from"
+	FromBalancer = "balancer"
+)
+
+// Values of parameters.
+const (
+	// ForeignPackets are packets of no service, newPackets each open a flow.
+	ForeignPackets = "foreign"
+	NewPackets     = "new"
+	KnownPackets   = "known"
+	ReplyDirection = "reply"
+)

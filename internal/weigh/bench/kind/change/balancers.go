@@ -6,7 +6,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/host/clock"
@@ -17,13 +16,6 @@ import (
 
 // A form may have several balancers behind a router that sends each of them a share of the flows. Then
 // balancers leave and come back as well as backends do.
-
-const (
-	// balancersPrefix begins the names of the events of balancers.
-	balancersPrefix = "lb-"
-	// leaving is the balancer, from 0, that leaves and comes back.
-	leaving = 1
-)
 
 // balancerEvents are the events of several balancers.
 var balancerEvents = []changeEvent{
@@ -46,9 +38,6 @@ var balancerEvents = []changeEvent{
 		return c.apply(ctx, func(s *subject.Service) { s.Servers = slices.Clone(c.backends()) })
 	}},
 }
-
-// ofBalancers says whether an event is one of several balancers.
-func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
 
 // ofOne is a change of the balancer that leaves. Its time is that until the router sends elsewhere, or there again.
 func ofOne(change func(subject.Several, context.Context, int) (time.Duration, error)) func(context.Context,

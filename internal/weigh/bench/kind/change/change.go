@@ -9,7 +9,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 	"time"
@@ -26,54 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// kind holds connections through a balancer while its backends change, and counts losses event by event.
-type kind struct{}
-
 // Kind is the load.
 var Kind bench.Experiment = kind{}
-
-// kept has the values kept of a laboratory.
-type kept struct{ live *live.Servers }
-
-// Live are the servers of a run's laboratory.
-func Live(r *bench.Runner) *live.Servers { return bench.KeptOf[kept](r, "live servers").live }
-
-// The load's other settings.
-const (
-	changePort = 7000
-	// checkPort is where the same servers answer health checks.
-	checkPort = 7001
-	// usualPace is how often each connection is asked over, and UsualTimeout how long an answer may
-	// take before a connection counts as broken, where the suite does not say: several
-	// retransmissions of TCP.
-	usualPace    = time.Second
-	UsualTimeout = 5 * time.Second
-	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
-	// udpPace, and an answer may take as long as udpTimeout.
-	udpFlowsEach = 20
-	udpPace      = 500 * time.Millisecond
-	udpTimeout   = time.Second
-	// firstPort is the first of the ports of [Changes.Ports].
-	firstPort = 20_000
-	// maxPorts are those behind it.
-	maxPorts = 40_000
-	// firstReused is the first of the ports of [Changes.Reused], and maxReused how many
-	// there are up to those that the kernel gives (see package lab): no other socket
-	// takes them.
-	firstReused = 300
-	maxReused   = 700
-	// reusedUDP is one in how many of them makes queries by UDP, too.
-	reusedUDP = 10
-	// leastTime and mostTime bound the times of a suite's changes.
-	leastTime = 100 * time.Millisecond
-	mostTime  = time.Minute
-	// changeServers are the least that the events need: one that comes, one that
-	// leaves, one each that drains, weighs more, flaps and falls silent.
-	changeServers = 6
-	// newShare is the part that a subject must be able to carry beyond the connections that are held, for new ones, one
-	// in so many.
-	newShare = 20
-)
 
 func (kind) Name() string { return "change" }
 
@@ -92,12 +45,6 @@ func (kind) Check(l bench.Load, form bench.Form, at bench.Path, fail bench.FailF
 		}
 	}
 }
-
-// pace is how often each connection is asked over.
-func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
-
-// timeout is how long an answer may take.
-func (c Changes) timeout() time.Duration { return cmp.Or(c.Timeout, UsualTimeout) }
 
 // checkValues checks the values for the events that happen, and for the traffic besides.
 func (c Changes) checkValues(at bench.Path, fail bench.FailFunc) {
@@ -169,27 +116,6 @@ func (e kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	return ""
 }
 
-// connections is how many are held: all of the point, or as many as the subject can carry, with a note then.
-func connections(p bench.Point, limits probe.Limits) (n int, note string) {
-	reused := own(p.By).Reused * p.Form.Lab.Clients
-	carried := func(n int) int { return n + n/newShare + reused }
-	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
-	if fits(p.Concurrency) {
-		return p.Concurrency, ""
-	}
-	low, high := 1, p.Concurrency // low fits, high does not
-	for high-low > 1 {
-		if middle := (low + high) / 2; fits(middle) {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
-	low -= low % 100
-	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency,
-		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
-}
-
 func (kind) Params(p bench.Point) map[string]any {
 	return map[string]any{"concurrency": p.Concurrency}
 }
@@ -248,17 +174,6 @@ func (kind) Prepare(ctx context.Context, r *bench.Runner) (err error) {
 	return group.Wait()
 }
 
-// awaitLive waits until the server of a host answers; it gives up when that has ended.
-func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
-	at := netip.AddrPortFrom(server.IPv4, changePort)
-	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerBound, func() error {
-		if err := Live(r).Ended(server); err != nil {
-			return bench.GiveUp(err)
-		}
-		return probe.Listening(ctx, server, at)
-	})
-}
-
 // Services is one service, of all backends but the last, which is the one to come.
 func (kind) Services(l *lab.Lab, p bench.Point) []subject.Service {
 	backends := own(p.By).backends(l.Servers)
@@ -289,9 +204,6 @@ func (kind) Line(got []results.Trial) string {
 	}
 	return "broken by " + strings.Join(words, ", ")
 }
-
-// openBound is how long it may take to open all connections.
-const openBound = time.Minute
 
 // Conduct opens the connections and runs one event after another.
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,

@@ -188,9 +188,6 @@ func (c *changeTrial) older(counts live.Counts, server string, cause live.Cause)
 	return n
 }
 
-// maxSamples bounds the broken connections that are named in a note.
-const maxSamples = 5
-
 // samples are connections to servers that stayed which broke.
 func (c *changeTrial) samples(e changeEvent, counts live.Counts) []live.Break {
 	return slices.DeleteFunc(slices.Clone(counts.Samples), func(b live.Break) bool {

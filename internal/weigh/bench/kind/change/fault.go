@@ -67,17 +67,6 @@ func (c ChangeCheck) subject() *subject.Check {
 	return &subject.Check{Port: checkPort, Interval: c.Interval, Timeout: c.Timeout, Fall: c.Fall, Rise: c.Rise}
 }
 
-// fault is a backend's service that was gone, or hung, for a while, on a host that answered.
-type fault struct {
-	began time.Time
-	// noticed is when the subject was first seen to know; zero: it never was.
-	noticed time.Time
-	// turns are when it was then seen to have the backend serve, and not to, by turns.
-	turns []time.Time
-	// over is when the service was there again, and back when the subject was seen to know.
-	over, back time.Time
-}
-
 // settleChecks waits until the checks know the servers well: jeoul makes none by the VIP before the kernel
 // has verified a program for their answers, which takes a minute in a machine that is emulated; HAProxy takes
 // a server that it has just begun to check for down at its first failed check, and has to see it pass fall times

@@ -28,20 +28,6 @@ func (kind) Demand(f bench.Form, spec *lab.Spec) {
 	spec.BackQueues = slices.ContainsFunc(f.Loads, func(l bench.Load) bool { return own(l).NumberedPerSecond > 0 })
 }
 
-// numberedStream is a stream of numbered datagrams on its way from the first client to the
-// service.
-type numberedStream struct {
-	stream *numbered.Stream
-	cancel context.CancelFunc
-	// ended has the sender's error.
-	ended chan error
-	// counted are the numbers that belong to events before, and twice those that came twice.
-	counted, twice uint64
-	// last is when the last event's numbers were read, and drops the devices' drops at that time.
-	last  time.Time
-	drops map[string]uint64
-}
-
 // startNumbered starts the stream that the suite asks for, if the subject sends packets on by
 // themselves: a proxy makes each a session.
 func (c *changeTrial) startNumbered(ctx context.Context) (err error) {

@@ -27,24 +27,6 @@ import (
 var proxyEvents = []string{"add", "remove", "drain", "reweigh", "flap", "reload", "undo", "quiet", "restart", "upgrade",
 	"kill", "stop", "silent", "reset", "share"}
 
-// backends are the subject's backends: the proxies, or all servers where there is none.
-func (c Changes) backends(servers []*lab.Host) []*lab.Host {
-	if c.Proxies > 0 {
-		return servers[:c.Proxies]
-	}
-	return servers
-}
-
-// backends are the subject's backends.
-func (c *changeTrial) backends() []*lab.Host {
-	return own(c.trial.By).backends(c.runner.Lab.Servers)
-}
-
-// carriesUDP says whether UDP is asked by: proxies carry none.
-func carriesUDP(p bench.Point) bool {
-	return p.Subject.Can().UDP && own(p.By).Proxies == 0
-}
-
 // proxied splits the servers of a laboratory into proxies and those that they balance.
 func proxied(f bench.Form, servers []*lab.Host) (proxies, behind []*lab.Host) {
 	for _, l := range f.Loads {

@@ -3,9 +3,12 @@
 package change
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
 // Changes has a suite's settings of a load of kind change, besides those that all have.
@@ -71,3 +74,71 @@ func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settin
 
 // own are a load's settings of its changes.
 func own(l bench.Load) Changes { return bench.SettingsOf[settings](l).Changes }
+
+// kind holds connections through a balancer while its backends change, and counts losses event by event.
+type kind struct{}
+
+// kept has the values kept of a laboratory.
+type kept struct{ live *live.Servers }
+
+// Live are the servers of a run's laboratory.
+func Live(r *bench.Runner) *live.Servers { return bench.KeptOf[kept](r, "live servers").live }
+
+// The load's other settings.
+const (
+	changePort = 7000
+	// checkPort is where the same servers answer health checks.
+	checkPort = 7001
+	// usualPace is how often each connection is asked over, and UsualTimeout how long an answer may
+	// take before a connection counts as broken, where the suite does not say: several
+	// retransmissions of TCP.
+	usualPace    = time.Second
+	UsualTimeout = 5 * time.Second
+	// udpFlowsEach are a client's UDP sockets that are kept; each asks every
+	// udpPace, and an answer may take as long as udpTimeout.
+	udpFlowsEach = 20
+	udpPace      = 500 * time.Millisecond
+	udpTimeout   = time.Second
+	// firstPort is the first of the ports of [Changes.Ports].
+	firstPort = 20_000
+	// maxPorts are those behind it.
+	maxPorts = 40_000
+	// firstReused is the first of the ports of [Changes.Reused], and maxReused how many
+	// there are up to those that the kernel gives (see package lab): no other socket
+	// takes them.
+	firstReused = 300
+	maxReused   = 700
+	// reusedUDP is one in how many of them makes queries by UDP, too.
+	reusedUDP = 10
+	// leastTime and mostTime bound the times of a suite's changes.
+	leastTime = 100 * time.Millisecond
+	mostTime  = time.Minute
+	// changeServers are the least that the events need: one that comes, one that
+	// leaves, one each that drains, weighs more, flaps and falls silent.
+	changeServers = 6
+	// newShare is the part that a subject must be able to carry beyond the connections that are held, for new ones, one
+	// in so many.
+	newShare = 20
+)
+
+// pace is how often each connection is asked over.
+func (c Changes) pace() time.Duration { return cmp.Or(c.Pace, usualPace) }
+
+// timeout is how long an answer may take.
+func (c Changes) timeout() time.Duration { return cmp.Or(c.Timeout, UsualTimeout) }
+
+// backends are the subject's backends: the proxies, or all servers where there is none.
+func (c Changes) backends(servers []*lab.Host) []*lab.Host {
+	if c.Proxies > 0 {
+		return servers[:c.Proxies]
+	}
+	return servers
+}
+
+// carriesUDP says whether UDP is asked by: proxies carry none.
+func carriesUDP(p bench.Point) bool {
+	return p.Subject.Can().UDP && own(p.By).Proxies == 0
+}
+
+// maxSamples bounds the broken connections that are named in a note.
+const maxSamples = 5

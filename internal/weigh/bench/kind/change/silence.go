@@ -33,15 +33,6 @@ const (
 	stayBound = 10 * time.Second
 )
 
-// silence is a host that was silent for a while.
-type silence struct {
-	cut time.Time
-	// noticed is when the subject was first seen to know; zero: it never was.
-	noticed time.Time
-	// heard is when the host was back, and back when the subject was seen to know.
-	heard, back time.Time
-}
-
 // fallSilent takes a server's host off the segment until the subject has noticed and a
 // while longer, or, of a subject that cannot tell, for the time of the suite; and back.
 func fallSilent(ctx context.Context, c *changeTrial) error {
@@ -133,12 +124,6 @@ func (s *silence) write(counts live.Counts, udp bool, m map[string]float64) {
 	if udp {
 		split(counts.LostQueries, results.UDPUnansweredBefore, results.UDPUnansweredAfter)
 	}
-}
-
-// cameAgain counts the connections that a drained server reset.
-type cameAgain struct {
-	// had are the connections from ports that are used again that it had.
-	had uint64
 }
 
 // drainAndReset drains a server that holds connections from ports that are used again,

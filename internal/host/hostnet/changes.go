@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"strings"
+	"sync"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/namespace"
+)
+
+// Changes is a set of changes to the network settings of the namespace that
+// the thread calling Open was in; its methods work there whatever thread calls
+// them. It is safe for concurrent use.
+type Changes struct {
+	mu      sync.Mutex
+	ns      *namespace.Namespace
+	netlink *netlink.Handle
+	journal *lockedJournal
+	events  []Event
+	closed  bool
+	// untold are files whose faults nobody else is told of; told are those in earlier Events.
+	untold *durable.Files
+	told   map[string]bool
+	// forwarding4 and forwarding6 are the settings of Forward.
+	forwarding4, forwarding6 forwarding
+}
+
+// undoing is the state of taking changes back.
+type undoing struct {
+	*Changes
+	reason string // for the Events
+	// foreign names the sysctls that another program has changed: an earlier change
+	// of ours must not be restored over theirs.
+	foreign map[string]bool
+	// there is where addresses were when the first was asked about: there may be
+	// thousands, and each list has them all.
+	there func() (map[place]bool, error)
+}
+
+// make journals ch, does it, and strikes it out again if it was refused or, as
+// do reports with false, did not have to be done.
+func (c *Changes) make(ch change, do func() (bool, error)) error {
+	if err := c.journal.add(ch); err != nil {
+		return err
+	}
+	made, err := do()
+	if made && err == nil {
+		return nil
+	}
+	return errors.Join(err, c.journal.forget(ch))
+}
+
+// Event is a change of the host's network settings, or one that was on purpose not made, for a person to read.
+type Event struct {
+	Subject string // such as net.ipv4.conf.all.arp_ignore, or "192.0.2.1/32 on lo"
+	Old     string // the value before
+	New     string // the value after; equal to Old if nothing was done
+	Reason  string // why, where it is not plain
+}
+
+// String returns "subject: old → new (reason)", or "subject: old, unchanged (reason)".
+func (e Event) String() string {
+	var b strings.Builder
+	b.WriteString(e.Subject)
+	switch {
+	case e.Old != e.New:
+		fmt.Fprintf(&b, ": %s → %s", e.Old, e.New)
+	case e.Old != "":
+		fmt.Fprintf(&b, ": %s, unchanged", e.Old)
+	}
+	if e.Reason != "" {
+		fmt.Fprintf(&b, " (%s)", e.Reason)
+	}
+	return b.String()
+}
+
+func (c *Changes) note(e Event) { c.events = append(c.events, e) }
+
+// Events returns the events since the last call, oldest first, and forgets them. It may be called after Close.
+func (c *Changes) Events() []Event {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, fault := range c.untold.Faults() {
+		if !c.told[fault.Path] {
+			c.told[fault.Path] = true
+			c.note(Event{Subject: fault.Path, Reason: fault.String()})
+		}
+	}
+	events := c.events
+	c.events = nil
+	return events
+}
+
+func (c *Changes) undoing(reason string) *undoing {
+	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
+}
+
+// place is an address on a link, with whatever prefix length.
+type place struct {
+	index   int
+	address netip.Addr
+}
+
+func (ch change) place() place { return place{ch.Index, ch.Address} }
+
+// forwarding has the settings by which the host forwards one family, in order.
+type forwarding struct {
+	sysctls []string
+	// links are the links on which the host forwards.
+	links []string
+	// inherited: another process has set them, perhaps not all that it wanted.
+	inherited bool
+}

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package hostnet
+
+import (
+	"errors"
+	"fmt"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultDir is the state directory; /run is emptied by a reboot, as are the
+// settings that the journals in it speak of.
+const DefaultDir = "/run/jeoul"
+
+// Errors that a caller may test for.
+var (
+	// ErrBusy means that another live process holds the same name in this
+	// network namespace.
+	ErrBusy = errors.New("already running in this network namespace")
+	// ErrNoRights means that the kernel refused for want of root or CAP_NET_ADMIN.
+	ErrNoRights = errors.New("not permitted: run as root or with CAP_NET_ADMIN")
+	// ErrNoLink means that there is no interface of that name.
+	ErrNoLink = errors.New("no such interface")
+	// ErrCorrupt means that a journal cannot be understood, and so not undone.
+	ErrCorrupt = errors.New("journal is damaged")
+)
+
+// elsewhere is the remedy for a state directory that is of no use.
+const elsewhere = "make it writable, or choose another state directory"
+
+// errClosed is for a caller's mistake, not for a caller's test.
+var errClosed = errors.New("used after Close")
+
+// JournalSuffix ends the name of a journal's file, NAME-NETNS.journal: NETNS is the inode of the
+// network namespace.
+const JournalSuffix = ".journal"
+
+// rights makes an error for want of rights one that says so and that a caller
+// can test for.
+func rights(err error) error {
+	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
+		return fmt.Errorf("%w (%w)", ErrNoRights, err)
+	}
+	return err
+}

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package haproxy
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/move/exporter/ledger"
+)
+
+// writer writes one service.
+type writer struct {
+	*ledger.Ledger
+	i       int
+	service lb.Service
+	// proxy has the settings of a service of mode proxy; of the others it is empty.
+	proxy *lb.Proxy
+	text  *strings.Builder
+	// external says that a check runs a program.
+	external bool
+}
+
+// line writes a line of the section, in words that are quoted where they must be.
+func (w *writer) line(words ...string) {
+	w.text.WriteByte('\t')
+	w.text.WriteString(quoted(words))
+	w.text.WriteByte('\n')
+}
+
+// section begins a section.
+func (w *writer) section(kind, name string) {
+	fmt.Fprintf(w.text, "%s %s\n", kind, name)
+	if w.speaksHTTP() {
+		w.line("mode", "http")
+	}
+}
+
+// duration writes a length of time, rounded up to milliseconds.
+func duration(d time.Duration) string {
+	if d%time.Second == 0 {
+		return fmt.Sprintf("%ds", d/time.Second)
+	}
+	return fmt.Sprintf("%dms", (d+time.Millisecond-1)/time.Millisecond)
+}
+
+// speaksHTTP says whether HAProxy is to understand requests.
+func (w *writer) speaksHTTP() bool { return w.proxy.Speaks == lb.SpeaksHTTP }

@@ -1,0 +1,297 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/live"
+	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+	"github.com/jeoul/jeoul/internal/weigh/numbered"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// changeEvent is something that happens to the backends.
+type changeEvent struct {
+	name string
+	// leaves are the servers that leave in it, even if they come back.
+	leaves []int
+	// prepare, if it is there, comes before anything is counted.
+	prepare func(context.Context, *changeTrial) error
+	change  func(context.Context, *changeTrial) error
+	// after, if it is there, adds to the metrics.
+	after func(context.Context, *changeTrial, map[string]float64) error
+	// only says whether a trial has the event at all; nil: every one.
+	only func(bench.Trial) bool
+}
+
+// changeTrial is a trial of a change experiment on its way.
+type changeTrial struct {
+	runner   *bench.Runner
+	trial    bench.Trial
+	changing subject.Changing
+	crew     *live.Crew
+	blank    results.Trial
+	notes    []string
+	// worn says that the connections have lived through an event of balancers.
+	worn bool
+	// service is the service that the subject balances now.
+	service subject.Service
+	// left are the servers that have left, by name.
+	left map[string]bool
+	// away is when each server that has been taken out was away the last time.
+	away map[string]time.Time
+	// began is when each change of the event began, and took how long it took.
+	began []time.Time
+	took  []time.Duration
+	// moved is when packets began to move between balancers in the event, by its changes of balancers.
+	moved []time.Time
+	// numbered is the stream of numbered datagrams; nil: there is none.
+	numbered *numberedStream
+	// flows are the flows of tryFlows.
+	flows map[live.Flow]string
+	// silence and fault are those of the event, came the connections that came again in it; nil: it has none.
+	silence *silence
+	fault   *fault
+	came    *cameAgain
+}
+
+func (c *changeTrial) last() *lab.Host {
+	servers := c.backends()
+	return servers[len(servers)-1]
+}
+
+// without takes a server out.
+func (c *changeTrial) without(server int) func(*subject.Service) {
+	host := c.backends()[server]
+	return func(s *subject.Service) {
+		s.Servers = slices.DeleteFunc(s.Servers, func(h *lab.Host) bool { return h == host })
+	}
+}
+
+// weighed gives a server a weight.
+func (c *changeTrial) weighed(server, weight int) func(*subject.Service) {
+	host := c.backends()[server]
+	return func(s *subject.Service) {
+		s.Weights = maps.Clone(s.Weights)
+		if s.Weights == nil {
+			s.Weights = map[string]int{}
+		}
+		s.Weights[host.Name] = weight
+	}
+}
+
+// apply changes the service, and notes how long that took.
+func (c *changeTrial) apply(ctx context.Context, change func(*subject.Service)) error {
+	wanted := c.service
+	wanted.Servers = slices.Clone(wanted.Servers)
+	change(&wanted)
+	err := c.timed(func() error { return c.changing.Change(ctx, []subject.Service{wanted}) })
+	if err != nil {
+		return err
+	}
+	c.service = wanted
+	for _, server := range c.backends() {
+		if c.left[server.Name] = !slices.Contains(wanted.Servers, server); c.left[server.Name] {
+			c.away[server.Name] = time.Now()
+		}
+	}
+	return nil
+}
+
+func (c *changeTrial) timed(f func() error) error {
+	began := time.Now()
+	err := f()
+	c.began, c.took = append(c.began, began), append(c.took, time.Since(began))
+	return err
+}
+
+// fault is a backend's service that was gone, or hung, for a while, on a host that answered.
+type fault struct {
+	began time.Time
+	// noticed is when the subject was first seen to know; zero: it never was.
+	noticed time.Time
+	// turns are when it was then seen to have the backend serve, and not to, by turns.
+	turns []time.Time
+	// over is when the service was there again, and back when the subject was seen to know.
+	over, back time.Time
+}
+
+// silence is a host that was silent for a while.
+type silence struct {
+	cut time.Time
+	// noticed is when the subject was first seen to know; zero: it never was.
+	noticed time.Time
+	// heard is when the host was back, and back when the subject was seen to know.
+	heard, back time.Time
+}
+
+// cameAgain counts the connections that a drained server reset.
+type cameAgain struct {
+	// had are the connections from ports that are used again that it had.
+	had uint64
+}
+
+// numberedStream is a stream of numbered datagrams on its way from the first client to the
+// service.
+type numberedStream struct {
+	stream *numbered.Stream
+	cancel context.CancelFunc
+	// ended has the sender's error.
+	ended chan error
+	// counted are the numbers that belong to events before, and twice those that came twice.
+	counted, twice uint64
+	// last is when the last event's numbers were read, and drops the devices' drops at that time.
+	last  time.Time
+	drops map[string]uint64
+}
+
+// backends are the subject's backends.
+func (c *changeTrial) backends() []*lab.Host {
+	return own(c.trial.By).backends(c.runner.Lab.Servers)
+}
+
+// paramEvent tells the results of a change experiment apart.
+const paramEvent = "event"
+
+// The servers that the events are about, by their place in the laboratory. The
+// last is the one that comes.
+const (
+	serverRemoved = iota
+	serverDrained
+	serverReweighed
+	serverFlapping
+	serverSilent
+	// serverDying and serverHanging are the servers whose services die and hang: one each, for new connections leave
+	// both alone meanwhile.
+	serverDying   = serverFlapping
+	serverHanging = serverSilent
+)
+
+// newWeight is the weight of the server that shall weigh more; the others' is 1.
+const newWeight = 3
+
+// Pauses between the changes of an event, so that traffic meets the states in between.
+const (
+	flapPause   = 100 * time.Millisecond
+	reloadPause = 50 * time.Millisecond
+)
+
+// happens says whether a trial has the event.
+func (e changeEvent) happens(t bench.Trial) bool {
+	named := own(t.By).Events
+	if ofBalancers(e.name) && t.Form.Lab.Balancers == 0 {
+		return false
+	}
+	return (len(named) == 0 || slices.Contains(named, e.name)) && (e.only == nil || e.only(t))
+}
+
+// open opens the connections.
+func (c *changeTrial) open(ctx context.Context) error {
+	changes := own(c.trial.By)
+	n, note := connections(c.trial.Point, c.runner.Limits)
+	if note != "" {
+		c.notes = append(c.notes, note)
+	}
+	c.notes = append(c.notes, c.changing.Ways())
+	load := live.Load{
+		Target: c.changing.Target(0), Connections: n, Pace: changes.pace(), Timeout: changes.timeout(),
+		NewPerSecond: float64(changes.NewPerSecond),
+		Laps:         live.Laps{First: firstReused, Ports: changes.Reused, Pace: changes.Lap},
+	}
+	if carriesUDP(c.trial.Point) {
+		load.UDPFlows = udpFlowsEach * c.trial.Form.Lab.Clients
+		load.UDPPerSecond, load.UDPPace, load.UDPTimeout = float64(changes.QueriesPerSecond), udpPace, udpTimeout
+		load.Laps.UDP = reusedUDP
+	} else {
+		c.notes = append(c.notes, "no UDP is carried, so nothing was asked by that")
+	}
+	opening, cancel := context.WithTimeout(ctx, openBound)
+	defer cancel()
+	if err := c.crew.Open(opening, load); err != nil {
+		return errors.Join(fmt.Errorf("opening %d connections: %w", n, err), ctx.Err())
+	}
+	return nil
+}
+
+// closeBound is how long the connections may take to end.
+const closeBound = 2 * time.Second
+
+// close ends the connections. Those whose servers have left cannot end in order, so their sockets are destroyed.
+func (c *changeTrial) close(ctx context.Context) error {
+	errs := []error{c.numbered.close(), c.crew.Close(ctx)}
+	ended := bench.Poll(ctx, closeBound, func() error {
+		left, err := bench.OpenSockets(c.runner.Lab.Clients)
+		if err != nil {
+			return bench.GiveUp(err)
+		}
+		if left != "" {
+			return errors.New("sockets are still open")
+		}
+		return nil
+	})
+	if bench.GivesUp(ended) {
+		errs = append(errs, ended)
+	}
+	for _, host := range slices.Concat(c.runner.Lab.Clients, c.runner.Lab.Servers) {
+		if err := host.DestroySockets(); !errors.Is(err, lab.ErrNoSocketDestroy) {
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+const (
+	// balancersPrefix begins the names of the events of balancers.
+	balancersPrefix = "lb-"
+	// leaving is the balancer, from 0, that leaves and comes back.
+	leaving = 1
+)
+
+// ofBalancers says whether an event is one of several balancers.
+func ofBalancers(name string) bool { return strings.HasPrefix(name, balancersPrefix) }
+
+// connections is how many are held: all of the point, or as many as the subject can carry, with a note then.
+func connections(p bench.Point, limits probe.Limits) (n int, note string) {
+	reused := own(p.By).Reused * p.Form.Lab.Clients
+	carried := func(n int) int { return n + n/newShare + reused }
+	fits := func(n int) bool { return p.Subject.Obstacle(p.Params, carried(n), limits) == "" }
+	if fits(p.Concurrency) {
+		return p.Concurrency, ""
+	}
+	low, high := 1, p.Concurrency // low fits, high does not
+	for high-low > 1 {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	low -= low % 100
+	return low, fmt.Sprintf("%d connections and not %d, for %s", low, p.Concurrency,
+		p.Subject.Obstacle(p.Params, carried(p.Concurrency), limits))
+}
+
+// awaitLive waits until the server of a host answers; it gives up when that has ended.
+func awaitLive(ctx context.Context, r *bench.Runner, server *lab.Host) error {
+	at := netip.AddrPortFrom(server.IPv4, changePort)
+	return bench.Poll(ctx, r.Options.Slowdown()*bench.ServerBound, func() error {
+		if err := Live(r).Ended(server); err != nil {
+			return bench.GiveUp(err)
+		}
+		return probe.Listening(ctx, server, at)
+	})
+}
+
+// openBound is how long it may take to open all connections.
+const openBound = time.Minute

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package load
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// far are the kinds that a worker on another machine can put on, by name: each made
+// of the settings that it was sent.
+var far = map[string]func(settings []byte) (Kind, error){}
+
+// Register makes kinds such that workers on other machines can put them on, told their
+// names. Their exported fields are their settings, which go there as JSON. It is
+// called from a package's init, and panics if a name is taken.
+func Register[K Kind](kinds ...K) {
+	for _, kind := range kinds {
+		if far[kind.Name()] != nil {
+			panic("two kinds of load are called " + kind.Name())
+		}
+		far[kind.Name()] = func(settings []byte) (Kind, error) {
+			made := kind
+			if err := json.Unmarshal(settings, &made); err != nil {
+				return nil, fmt.Errorf("read the settings of %s: %w", kind.Name(), err)
+			}
+			return made, nil
+		}
+	}
+}
+
+func init() {
+	Register(AB{})
+	Register(Wrk{})
+	Register(IPerf3{})
+	Register(DNSPerf{})
+}
+
+// kindOf is a worker's kind with a name and settings.
+func kindOf(name string, settings []byte) (Kind, error) {
+	of, ok := far[name]
+	if !ok {
+		return nil, fmt.Errorf("there is no load %s that could be put on from another machine", name)
+	}
+	return of(settings)
+}

@@ -1,0 +1,190 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package model
+
+import (
+	"slices"
+
+	"github.com/jeoul/jeoul/internal/weigh/certainty"
+	"github.com/jeoul/jeoul/internal/weigh/report/chart"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// Stat sums up one metric of a point over its valid trials.
+type Stat struct {
+	Median, Min, Max float64
+	N                int
+}
+
+// Point is one subject under one load with one set of parameters, over all
+// its repeats.
+type Point struct {
+	Subject string
+	Params  Params
+	// Label names the subject and its own parameters.
+	Label string
+	// Trials counts all repeats, Valid those that may be quoted.
+	Trials, Valid int
+	Stats         map[string]Stat
+	// valid are the valid trials.
+	valid []results.Trial
+	// Saturated sums up Limits, which has a word for each valid trial.
+	Saturated string
+	Limits    []string
+	// Evenness is how many per cent more connections the busiest backend had
+	// than the idlest; N is 0 where backends were not counted or one was idle.
+	Evenness Stat
+	// Idle is the largest number of backends that served nothing in a trial.
+	Idle int
+	// Shares holds each backend's connections relative to an equal share
+	// (1 is exactly that), in the valid trial of median unevenness.
+	Shares []float64
+}
+
+// Has says whether the point's valid trials have metric.
+func (p *Point) Has(metric string) bool { return p.Stats[metric].N > 0 }
+
+// Group holds the points that share the load's parameters, and so can be
+// compared with each other.
+type Group struct {
+	Params Params
+	Points []*Point
+}
+
+// Best returns the subject's point with the highest median of metric, or nil.
+func (g *Group) Best(subject, metric string) *Point {
+	var best *Point
+	for _, p := range g.Points {
+		if p.Subject != subject || !p.Has(metric) {
+			continue
+		}
+		if best == nil || p.Stats[metric].Median > best.Stats[metric].Median {
+			best = p
+		}
+	}
+	return best
+}
+
+// Section is everything that was measured under one load.
+type Section struct {
+	Load string
+	// Baseline is the subject that the others are held against.
+	Baseline string
+	// Subjects in the order of the tables.
+	Subjects []string
+	Groups   []*Group
+	// Constant holds the load's parameters that never change.
+	Constant Params
+	// Varying names the load's parameters that do, Own those of the subjects.
+	Varying, Own []string
+	Trials       []results.Trial
+	// Kind is how the load is reported, words its name in words.
+	Kind  *Kind
+	words string
+	// ranked is nil until it was asked for.
+	ranked *ranked
+}
+
+// Title is the load's name, in words where they are known.
+func (s *Section) Title() string { return s.words }
+
+// Points returns the points of all groups, in the order of the tables.
+func (s *Section) Points() []*Point {
+	var all []*Point
+	for _, g := range s.Groups {
+		all = append(all, g.Points...)
+	}
+	return all
+}
+
+// Has says whether any valid trial under the load has metric.
+func (s *Section) Has(metric string) bool {
+	return slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Has(metric) })
+}
+
+// Registration is how a kind of load makes itself known.
+type Registration struct {
+	// Titles describe loads of this kind in words, by their names in suites; Name heads those with other names.
+	Titles map[string]string
+	Name   string
+	// Of says how a load is reported; nil if it is of another kind.
+	Of func(*Section) *Kind
+}
+
+// Kind is how a load is reported: the figures that it compares and the charts that it draws. Question, Sheets and
+// Verdict must be there. The other fields may be left out; each has a default.
+type Kind struct {
+	// Question ends the sentence on the question of the run.
+	Question string
+	// Sheets are its tables, Verdict the conclusions from them, in sentences.
+	Sheets  func(*Section) []Sheet
+	Verdict func(*Section) []string
+	// Figures are its charts. Without: none.
+	Figures func(*Section, *chart.Palette) []chart.Figure
+	// Drawn are the one or two charts of a picture in a file. Without: the first of Figures.
+	Drawn func(*Section, *chart.Palette) []chart.Figure
+	// OnePoint says that a picture shows the point with the most subjects, and not all of them.
+	OnePoint bool
+	// Answer, Overview and Picture are those of the first screen. Without: those of the ranking, or else of Verdict,
+	// Sheets and Figures.
+	Answer   func(*Section) []string
+	Overview func(*Section) *Sheet
+	Picture  func(*Section) *chart.Figure
+	// Sure says how sure Answer is. Without: an explanation of the ranking's interval, if there is one.
+	Sure func(*Section) string
+	// Yardstick is the figure that subjects are ranked by. Without: by nothing, for more than one figure counts.
+	Yardstick func(*Section) Yardstick
+	// BestOfPoint says that one balancer can be better than another at each point by the yardstick.
+	BestOfPoint bool
+	// Compared is the figure by which two runs are held against each other. Without: the load's rate.
+	Compared *RateMetric
+	// Expected is a subject that has a row in each table, measured or not. Without: there is none.
+	Expected string
+	// Reading says how its figures are to be read; OfRepeats that they are medians of interleaved repeats, ReadFirst
+	// that this stands before the texts of other kinds.
+	Reading              []Paragraph
+	OfRepeats, ReadFirst bool
+}
+
+// Paragraph explains one thing about how to read the figures.
+type Paragraph struct{ Head, Text string }
+
+// Yardstick is the figure that the subjects of a load are ranked by.
+type Yardstick struct {
+	Metric, Title, Noun string
+	// more says that more is better.
+	More bool
+	// cost is the metric of the balancer's CPU time, per unit of costUnit.
+	Cost, CostUnit string
+}
+
+// RateMetric is a metric, its column's title, and the noun that it counts.
+type RateMetric struct{ Name, Title, Noun string }
+
+// Is says whether the group's load generators were there; anywhere will do for an empty word.
+func (g *Group) Is(from string) bool { return from == "" || g.Params[paramFrom].Word == from }
+
+// Ranking is the subjects of a load in the order of a yardstick.
+type Ranking struct {
+	Yardstick
+	// leader looks best of the balancers; rivals cannot be told apart from it, and beaten can.
+	leader         string
+	Rivals, Beaten []Duel
+	// reference is the subject that ratios are shown to; toReference is the leader's.
+	Reference   string
+	ToReference Duel
+}
+
+// ranked is a ranking that was made.
+type ranked struct {
+	Ranking
+	ok bool
+}
+
+// Duel is how one subject stands to another over the points that both have.
+type Duel struct {
+	Of, To string
+	certainty.Estimate
+	// points are the pairs of points, repeats the most pairs that one of them has.
+	Points, Repeats int
+}
