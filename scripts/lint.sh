@@ -79,7 +79,7 @@ must_not_reach 'tools/... move/...' "^$ours/(weigh|test)/"
 # What a laboratory is made of serves the bench and others, and must not know the bench.
 must_not_reach 'weigh/lab weigh/remote weigh/vm' "^$ours/weigh/bench"
 # The layers of a laboratory know nothing of its hosts.
-must_not_reach 'weigh/lab/topology weigh/lab/netns weigh/lab/netdev weigh/lab/measure weigh/lab/claim' \
+must_not_reach 'weigh/lab/topology weigh/lab/netns weigh/lab/netdev weigh/lab/l2switch weigh/lab/measure weigh/lab/claim' \
 	"^$ours/weigh/(lab|remote|bench)$"
 # What all subjects are set up with knows none of them.
 must_not_reach 'weigh/bench/subject' "^$ours/weigh/bench/subject/"

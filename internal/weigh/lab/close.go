@@ -40,10 +40,10 @@ func (l *Lab) close() error {
 		errs = append(errs, l.usage.Meter.Close())
 	}
 	if l.fastPath != nil {
-		errs = append(errs, l.fastPath.close())
+		errs = append(errs, l.fastPath.Close())
 	}
 	if l.wires != nil {
-		errs = append(errs, l.wires.close())
+		errs = append(errs, l.wires.Close())
 	}
 	for _, h := range l.Hosts() {
 		h.leave()

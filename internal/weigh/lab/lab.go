@@ -10,6 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/l2switch"
 	"github.com/jeoul/jeoul/internal/weigh/lab/measure"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 )
@@ -81,8 +82,8 @@ type Lab struct {
 	// offload and xdp are the switches that Offload and AcceptXDP set.
 	offload, xdp bool
 	usage        measure.Book
-	fastPath     *fastPath
-	wires        *wireSwitch
+	fastPath     *l2switch.FastPath
+	wires        *l2switch.Wires
 	refused      []string // the settings that the kernel keeps for the machine
 	// far is set for a lab of machines, here for the one that this machine is.
 	far       *far

@@ -7,10 +7,10 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 
 	"github.com/jeoul/jeoul/internal/host/softirq"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
+	"github.com/jeoul/jeoul/internal/weigh/lab/l2switch"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netns"
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
@@ -91,15 +91,20 @@ func (l *Lab) build(ctx context.Context) error {
 // plugIn makes the switch forward past its bridge. A lab can do without, but one for
 // loads of packets would measure its bridge.
 func (l *Lab) plugIn() error {
-	hosts := slices.DeleteFunc(l.Hosts()[1:], func(h *Host) bool { return h.portOn != l.Switch })
+	var ports []l2switch.Port
+	for _, h := range l.Hosts()[1:] {
+		if h.portOn == l.Switch {
+			ports = append(ports, l2switch.Port{Host: h.Name, Name: h.Port, MAC: h.MAC})
+		}
+	}
 	if l.spec.Wire {
 		return l.Switch.Do(func() (err error) {
-			l.wires, err = newWireSwitch(hosts)
+			l.wires, err = l2switch.NewWires(ports)
 			return err
 		})
 	}
 	if err := l.Switch.Do(func() (err error) {
-		l.fastPath, err = newFastPath(hosts)
+		l.fastPath, err = l2switch.NewFastPath(ports)
 		return err
 	}); err != nil {
 		l.note(fmt.Sprintf("the switch forwards by its bridge alone, which takes more CPU: %v", err))

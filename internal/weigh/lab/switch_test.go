@@ -27,7 +27,7 @@ func TestSwitchForwardsPastTheBridge(t *testing.T) {
 		t.Errorf("%d frames went to %s, and a connection takes more", forwarded, l.Servers[0].Name)
 	}
 	// Without the program the same frames go by the bridge.
-	if err := l.fastPath.close(); err != nil {
+	if err := l.fastPath.Close(); err != nil {
 		t.Fatal(err)
 	}
 	dial(t, l.Clients[0], listener.Addr())

@@ -18,7 +18,7 @@ func (h *Host) TapPort(program *ebpf.Program) error {
 	switch {
 	case program != nil:
 	case h.lab.wires != nil:
-		program = h.lab.wires.program()
+		program = h.lab.wires.Program()
 	case h == h.lab.Balancer:
 		return h.lab.AcceptXDP(h.lab.xdp)
 	}

@@ -5,6 +5,7 @@
 package topology
 
 import (
+	"encoding/binary"
 	"fmt"
 	"net"
 	"net/netip"
@@ -109,4 +110,11 @@ func ContainerAddresses(n int) (v4, v6 netip.Addr) {
 	v4 = netip.AddrFrom4([4]byte{198, 19, byte(Server), byte(n)})
 	v6 = netip.AddrFrom16([16]byte{0x20, 0x01, 0x00, 0x02, 7: 1, 13: byte(Server), 15: bcd(n)})
 	return v4, v6
+}
+
+// MACWord is a MAC address as eBPF programs read it: the first six bytes of a word.
+func MACWord(mac net.HardwareAddr) uint64 {
+	var b [8]byte
+	copy(b[:], mac)
+	return binary.NativeEndian.Uint64(b[:])
 }

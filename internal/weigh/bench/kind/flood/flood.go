@@ -20,28 +20,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// The values of Beyond.
-const (
-	beyondDrop = "drop"
-	beyondPass = "pass"
-)
-
-// floodSources are the addresses that a flood claims to come from: the half of the
-// range for benchmarking that no host of a laboratory is in.
-var floodSources = netip.MustParsePrefix("198.19.0.0/16")
-
-// Bounds of a flood's experiment.
-const (
-	floodMinPhase = 200 * time.Millisecond
-	floodMaxPhase = 10 * time.Minute
-	floodMaxNew   = 10_000
-)
-
-// kind is the experiment of a flood: connections that are open, and some new
-// ones, through a subject; first undisturbed, then while it is flooded. Flood and
-// connections have a core each.
-type kind struct{}
-
 // Kind is the load.
 var Kind bench.Experiment = kind{}
 
@@ -104,13 +82,6 @@ func checkFlood(l bench.Load, f Flood, at bench.Path, fail bench.FailFunc) {
 			fail(at.To("every"), "%v (concurrency[%d])", err, i)
 		}
 	}
-}
-
-func (f Flood) beyond() string {
-	if f.Beyond == "" {
-		return beyondDrop
-	}
-	return f.Beyond
 }
 
 func (kind) Obstacle(p bench.Point, limits probe.Limits) string {

@@ -36,3 +36,8 @@ func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settin
 
 // own are a load's settings of its flood; nil if it has none.
 func own(l bench.Load) *Flood { return bench.SettingsOf[settings](l).Flood }
+
+// kind is the experiment of a flood: connections that are open, and some new
+// ones, through a subject; first undisturbed, then while it is flooded. Flood and
+// connections have a core each.
+type kind struct{}

@@ -3,6 +3,7 @@
 package flood
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -10,10 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/flood"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
-	"golang.org/x/sys/unix"
 )
 
 // floodCPU has the flood; the last core, which floodCPU is not, the rest.
@@ -197,4 +200,38 @@ func (s *floodStage) close() error {
 		return fmt.Errorf("taking back what a flood needed: %w", err)
 	}
 	return nil
+}
+
+// floodTrial is a trial with its subject up.
+type floodTrial struct {
+	runner  *bench.Runner
+	trial   bench.Trial
+	running subject.Running
+	stage   *floodStage
+	client  *steadyClient
+	// quiet and flooded are the readings around the two phases.
+	quiet, flooded [2]floodReading
+	// remembered is how much the subject kept: before the flood, in it, and after all.
+	remembered [3]subject.Remembered
+}
+
+// floodReading is the laboratory at a moment.
+type floodReading struct {
+	at     time.Time
+	cpu    time.Duration // the balancer's
+	idle   float64       // of the core that has the connections, in seconds
+	counts flood.Counts
+}
+
+// steadyClient is the client's process.
+type steadyClient struct {
+	process        *lab.Process
+	mu             sync.Mutex
+	stdout, stderr bytes.Buffer
+}
+
+// output collects one stream of a process under its lock.
+type output struct {
+	client *steadyClient
+	into   *bytes.Buffer
 }

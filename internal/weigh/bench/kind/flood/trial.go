@@ -3,77 +3,25 @@
 package flood
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/prometheus/procfs"
+	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
 	"github.com/jeoul/jeoul/internal/weigh/bench/load"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
-	"github.com/jeoul/jeoul/internal/weigh/flood"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/results"
-	"github.com/prometheus/procfs"
-	"golang.org/x/sys/unix"
 )
-
-// A trial is this long besides its two phases. In these times requests are made, and
-// not counted: there the laboratory is read, and the flood begins.
-const (
-	floodBefore = 400 * time.Millisecond
-	// floodBegins is from when the flood is there.
-	floodBegins = 300 * time.Millisecond
-	floodEnds   = 100 * time.Millisecond
-	// floodStarts is how long it may take until it is there.
-	floodStarts = 10 * time.Second
-)
-
-// The names of the phases that are counted.
-const (
-	phaseQuiet = "quiet"
-	phaseFlood = "flood"
-)
-
-func floodPhases(each time.Duration) []load.Phase {
-	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins},
-		{Name: phaseFlood, Time: each}, {Time: floodEnds}}
-}
-
-// floodTime is how long a flood goes on at most.
-func floodTime(each time.Duration) time.Duration { return floodStarts + floodBegins + 2*each }
-
-// floodTarget is the service.
-func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, web.Port) }
-
-// floodTrial is a trial with its subject up.
-type floodTrial struct {
-	runner  *bench.Runner
-	trial   bench.Trial
-	running subject.Running
-	stage   *floodStage
-	client  *steadyClient
-	// quiet and flooded are the readings around the two phases.
-	quiet, flooded [2]floodReading
-	// remembered is how much the subject kept: before the flood, in it, and after all.
-	remembered [3]subject.Remembered
-}
-
-// floodReading is the laboratory at a moment.
-type floodReading struct {
-	at     time.Time
-	cpu    time.Duration // the balancer's
-	idle   float64       // of the core that has the connections, in seconds
-	counts flood.Counts
-}
 
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) (all []results.Trial, err error) {
@@ -180,19 +128,6 @@ func (f *floodTrial) remember(ctx context.Context, at int) (err error) {
 		f.remembered[at], err = subject.Remembered(ctx)
 	}
 	return err
-}
-
-// steadyClient is the client's process.
-type steadyClient struct {
-	process        *lab.Process
-	mu             sync.Mutex
-	stdout, stderr bytes.Buffer
-}
-
-// output collects one stream of a process under its lock.
-type output struct {
-	client *steadyClient
-	into   *bytes.Buffer
 }
 
 // floodMaxOutput bounds the part of its output that is kept, in bytes.

@@ -19,13 +19,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// The service that is weighed.
-const (
-	Port = 80
-	// FileName is the name of the file that it serves, as in experiment 1.
-	FileName = "dummy_file"
-)
-
 // Bounds of a web server.
 const (
 	workers = 2

@@ -20,15 +20,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// Settings are a load's keys besides those of all kinds.
-type Settings struct {
-	// TLS has clients ask over HTTPS.
-	TLS bool `yaml:"tls"`
-}
-
-// kind is a load put on by a generator.
-type kind struct{ load.Kind }
-
 // AB and Wrk are the kinds whose generators are ab and wrk.
 var (
 	AB  bench.Experiment = kind{load.AB{}}
@@ -55,8 +46,6 @@ func (k kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	}
 	return cmp.Or(reason, ServersObstacle(p, limits), crowdObstacle(p, limits))
 }
-
-func overTLS(p bench.Point) bool { return bench.SettingsOf[Settings](p.By).TLS }
 
 func (kind) Params(p bench.Point) map[string]any {
 	all := p.EndParams()

@@ -18,13 +18,6 @@ import (
 // wireWatch is how often a subject is asked how much it keeps.
 const wireWatch = 500 * time.Millisecond
 
-// wireKept is how much a subject kept for flows at most, and the machine's memory for it.
-type wireKept struct {
-	remembered subject.Remembered
-	before     uint64 // available memory
-	least      uint64
-}
-
 // watch begins to ask the subject of a load that holds connections how much it keeps, until the function that it
 // returns is called.
 func (w *wireTrial) watch(ctx context.Context) (stop func() error, err error) {

@@ -79,3 +79,7 @@ func (kind) Settings(read func(into any)) any { return bench.ReadSettings[settin
 
 // own are a load's settings of its packets; nil if it has none.
 func own(l bench.Load) *Wire { return bench.SettingsOf[settings](l).Wire }
+
+// kind is the experiment of packets: client ports and server ports without sockets,
+// and a subject between them.
+type kind struct{}

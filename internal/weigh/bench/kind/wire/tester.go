@@ -5,8 +5,11 @@ package wire
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/jeoul/jeoul/internal/weigh/bench"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
@@ -71,4 +74,38 @@ func testerOf(r *bench.Runner) *wireTester {
 		r.AtEnd = append(r.AtEnd, w.close)
 	}
 	return w
+}
+
+// wireTrial is a trial with its subject up.
+type wireTrial struct {
+	runner  *bench.Runner
+	trial   bench.Trial
+	running subject.Running
+	tester  *wire.Tester
+	// last is the reading before the step that runs.
+	last wireReading
+	kept wireKept
+	got  []results.Trial
+	// blank has the trial's names filled in.
+	blank results.Trial
+}
+
+// wireReading is the laboratory at a moment.
+type wireReading struct {
+	cpu   time.Duration // the balancer's
+	drops map[string]uint64
+}
+
+// wireKept is how much a subject kept for flows at most, and the machine's memory for it.
+type wireKept struct {
+	remembered subject.Remembered
+	before     uint64 // available memory
+	least      uint64
+}
+
+// wireResult is a step, and the readings around it.
+type wireResult struct {
+	*wireTrial
+	step     wire.Step
+	from, to wireReading
 }

@@ -11,7 +11,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jeoul/jeoul/internal/host/clock"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
@@ -23,26 +22,6 @@ import (
 // wireCPU has the tester's sender; the last core, which wireCPU is not, the processes of
 // the subject.
 const wireCPU = 0
-
-// wireTrial is a trial with its subject up.
-type wireTrial struct {
-	runner  *bench.Runner
-	trial   bench.Trial
-	running subject.Running
-	tester  *wire.Tester
-	// last is the reading before the step that runs.
-	last wireReading
-	kept wireKept
-	got  []results.Trial
-	// blank has the trial's names filled in.
-	blank results.Trial
-}
-
-// wireReading is the laboratory at a moment.
-type wireReading struct {
-	cpu   time.Duration // the balancer's
-	drops map[string]uint64
-}
 
 func (kind) Conduct(ctx context.Context, r *bench.Runner, t bench.Trial, running subject.Running,
 	blank results.Trial) ([]results.Trial, error) {
@@ -92,77 +71,6 @@ func (w *wireTrial) spec() wire.Spec {
 		}
 	}
 	return spec
-}
-
-// direct says whether there is no balancer.
-func direct(t bench.Trial) bool { return t.Subject.Name() == "direct" }
-
-// room is how many connections the tester must tell apart in a step of so long.
-func (w Wire) room(long time.Duration) int {
-	if n := w.connections(); n > 0 {
-		return n
-	}
-	rate := wireMostSetups
-	if !w.sets() {
-		rate = wireMostPackets
-	}
-	switch {
-	case w.Search != nil:
-		rate = w.Search.To
-	case w.Rate > 0:
-		rate = w.Rate
-	}
-	return int(min(float64(rate)*(long+w.WarmUp).Seconds()+1, wire.MaxConnections))
-}
-
-// wireRoom is the number of flows of the load of a form that needs most: so a tester does for all.
-func wireRoom(f bench.Form) (most int) {
-	for _, l := range f.Loads {
-		most = max(most, own(l).room(l.Duration))
-	}
-	return most
-}
-
-// More connections, and packets, than a core makes a second.
-const (
-	wireMostSetups  = 1_500_000
-	wireMostPackets = 5_000_000
-)
-
-// sets says whether the load sets connections up.
-func (w Wire) sets() bool { return !w.udp() && w.Load != wire.SYNFlood }
-
-// load is the tester's load, without warming up.
-func (w Wire) load(long time.Duration) wire.Load {
-	load := wire.Load{
-		Kind: w.Load, Rate: float64(w.Rate), Connections: uint64(w.Connections), Duration: long,
-		Outstanding: w.Outstanding,
-		Settle:      w.Settle, Hold: w.Hold, Timeout: w.Timeout, Tries: w.Tries, Request: w.Request,
-		Response: w.Response,
-		Frame:    w.Frame, Question: w.Question,
-	}
-	if l := w.Ladder; l != nil {
-		load.Ladder = &wire.Ladder{From: float64(l.From), To: float64(l.To), By: float64(l.Step),
-			Connections: uint64(l.Connections)}
-	}
-	if s := w.Search; s != nil {
-		load.Search = &wire.Search{From: float64(s.From), To: float64(s.To), Loss: s.Loss, Resolution: s.Resolution}
-	}
-	if f := w.SYNFlood; f != nil {
-		load.Flood = &wire.Flood{Sources: wireFloodSources, Rate: float64(f.Rate)}
-	}
-	return load
-}
-
-// first is the rate that a load begins with; 0 is as much as can be.
-func (w Wire) first() float64 {
-	switch {
-	case w.Ladder != nil:
-		return float64(w.Ladder.From)
-	case w.Search != nil:
-		return float64(w.Search.From)
-	}
-	return float64(w.Rate)
 }
 
 // warmUp offers the first rate for a while. It is a load of its own, so that nothing of it is in the readings around
@@ -340,4 +248,42 @@ func fastest(bursts []results.Trial) results.Trial {
 // wasFull says whether a result is not valid because the balancer was full.
 func wasFull(t results.Trial) bool {
 	return len(t.Notes) > 0 && strings.HasPrefix(t.Notes[0], fullSetup)
+}
+
+// found writes the result of a search: the highest rate that lost no more than it may.
+func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
+	search := own(w.trial.By).Search
+	var tried []string
+	var tries []wireTry
+	for _, s := range steps {
+		try := wireTry{Step: s}
+		if s.Begun > 0 {
+			try.lost = 1 - float64(wireResult{wireTrial: w, step: s}.done())/float64(s.Begun)
+		}
+		tries = append(tries, try)
+		tried = append(tried, fmt.Sprintf("%.0f/s lost %.3g %%", s.Offered, try.lost*100))
+	}
+	best, above := bestTry(tries, search.Loss)
+	if best < 0 {
+		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss,
+			strings.Join(tried, ", "))
+	}
+	if err := w.step(ctx, steps[best]); err != nil {
+		return err
+	}
+	got := &w.got[len(w.got)-1]
+	// That the best one filled it stands there already.
+	if full := w.filled(steps); full != "" && got.Valid {
+		got.Valid = false
+		got.Notes = append([]string{fullSetup + full}, got.Notes...)
+	}
+	if above >= 0 && tries[above].lost <= search.Loss && !steps[above].Interrupted {
+		got.Saturated = results.SaturatedClient
+		got.Notes = append(got.Notes,
+			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
+	}
+	// The readings are around all rates that were tried.
+	delete(got.Metrics, results.BalancerCPUUsPerConnection)
+	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))
+	return nil
 }

@@ -6,7 +6,6 @@ package wire
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"slices"
 	"strings"
 
@@ -18,24 +17,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
-
-// Where the connections of a packet-level load come from: client number i (from 0) has
-// the prefix i+1 of the half of the range for benchmarking that no host is in, and a
-// flood's sources are of its upper half, which no host is in.
-const (
-	wireSourceBits = 24
-	wireAddresses  = 254
-)
-
-var wireFloodSources = netip.MustParsePrefix("198.19.128.0/17")
-
-func wireSources(i int) netip.Prefix {
-	return netip.PrefixFrom(netip.AddrFrom4([4]byte{198, 19, byte(i + 1), 0}), wireSourceBits)
-}
-
-// kind is the experiment of packets: client ports and server ports without sockets,
-// and a subject between them.
-type kind struct{}
 
 // servicePort is the port that connections go to.
 const servicePort = 80
@@ -63,22 +44,6 @@ func (kind) Obstacle(p bench.Point, limits probe.Limits) string {
 	}
 	return ""
 }
-
-// udp says whether the load is one of datagrams.
-func (w Wire) udp() bool { return w.Load == wire.UDP || w.Load == wire.DNS }
-
-// Words in the place of a rate where there is none.
-const (
-	offeredSearch = "search"
-	offeredMost   = "as much as possible"
-)
-
-// The parameters of a packet-level load's trials, for the report too.
-const (
-	paramWire    = "wire"
-	paramOffered = "offered"
-	paramSteps   = "steps"
-)
 
 func (kind) Params(p bench.Point) map[string]any {
 	w := own(p.By)
@@ -113,14 +78,6 @@ func (kind) Params(p bench.Point) map[string]any {
 		all["beside"] = "a SYN flood"
 	}
 	return all
-}
-
-// connections is how many a step offers, 0 where time decides.
-func (w Wire) connections() int {
-	if w.Ladder != nil {
-		return w.Ladder.Connections
-	}
-	return w.Connections
 }
 
 // Noun is the noun of the concurrency.
@@ -198,12 +155,6 @@ func (kind) Line(got []results.Trial) string {
 		len(valid), len(got), best.Metrics[wireRate(best)], strings.TrimSuffix(wireRate(best), "_per_second"),
 		best.Metrics[results.OfferedPerSecond], failed,
 		best.Metrics[results.BalancerCPUUsPerConnection])
-}
-
-// wireRate is the name of a trial's main metric.
-func wireRate(t results.Trial) string {
-	kind, _ := t.Params[paramWire].(string)
-	return wire.Kind(kind).Metric()
 }
 
 // wireKinds lists the loads that a suite can ask for. A mix needs a distribution of sizes,

@@ -3,7 +3,6 @@
 package wire
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,13 +22,6 @@ const (
 	// tester, and not the balancer, has set.
 	wireAtCeiling = 0.95
 )
-
-// wireResult is a step, and the readings around it.
-type wireResult struct {
-	*wireTrial
-	step     wire.Step
-	from, to wireReading
-}
 
 // write puts the step into a result. That connections failed is a figure, and does not
 // make it invalid; that none was established does.
@@ -175,42 +167,4 @@ func bestTry(tries []wireTry, loss float64) (best, above int) {
 		}
 	}
 	return best, above
-}
-
-// found writes the result of a search: the highest rate that lost no more than it may.
-func (w *wireTrial) found(ctx context.Context, steps []wire.Step) error {
-	search := own(w.trial.By).Search
-	var tried []string
-	var tries []wireTry
-	for _, s := range steps {
-		try := wireTry{Step: s}
-		if s.Begun > 0 {
-			try.lost = 1 - float64(wireResult{wireTrial: w, step: s}.done())/float64(s.Begun)
-		}
-		tries = append(tries, try)
-		tried = append(tried, fmt.Sprintf("%.0f/s lost %.3g %%", s.Offered, try.lost*100))
-	}
-	best, above := bestTry(tries, search.Loss)
-	if best < 0 {
-		return fmt.Errorf("no rate from %d a second on lost at most %g: %s", search.From, search.Loss,
-			strings.Join(tried, ", "))
-	}
-	if err := w.step(ctx, steps[best]); err != nil {
-		return err
-	}
-	got := &w.got[len(w.got)-1]
-	// That the best one filled it stands there already.
-	if full := w.filled(steps); full != "" && got.Valid {
-		got.Valid = false
-		got.Notes = append([]string{fullSetup + full}, got.Notes...)
-	}
-	if above >= 0 && tries[above].lost <= search.Loss && !steps[above].Interrupted {
-		got.Saturated = results.SaturatedClient
-		got.Notes = append(got.Notes,
-			fmt.Sprintf("at %.0f/s it was the tester that did not keep up: what is in between may carry more than was found", steps[above].Offered))
-	}
-	// The readings are around all rates that were tried.
-	delete(got.Metrics, results.BalancerCPUUsPerConnection)
-	got.Notes = append(got.Notes, "rates that were tried: "+strings.Join(tried, ", "))
-	return nil
 }

@@ -9,4 +9,4 @@ import (
 )
 
 // Subjects are those of this package, in the order in which a person should see them.
-var Subjects = []subject.Subject{direct{}, routed{}, subject.Bare(lb.HookXDP), subject.Bare(lb.HookTC)}
+var Subjects = []subject.Subject{direct{}, routed{}, bare{lb.HookXDP}, bare{lb.HookTC}}

@@ -4,9 +4,7 @@
 package change
 
 import (
-	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -19,146 +17,6 @@ import (
 // movedTarget is how many per cent of flows may move beyond those of the backend
 // that left.
 const movedTarget = 2
-
-// Kind is of changes under live connections.
-var Kind = model.Registration{
-	Titles: map[string]string{"change": "Live connections while backends change"},
-	Name:   "Live connections",
-	Of: func(s *model.Section) *model.Kind {
-		if !s.HasParam(model.ParamEvent) {
-			return nil
-		}
-		return &model.Kind{Question: "who of those that are connected through each is cut off while its backends change",
-			Sheets: changeSheets, Verdict: changeVerdict, Figures: changeFigures, Reading: changeReading,
-			Answer: changeAnswer, Overview: changeOverview, Picture: changePicture, Sure: changeSure}
-	},
-}
-
-var changeReading = []model.Paragraph{
-	{Head: "Broken", Text: "A connection that was reset, ended, silent for several retransmissions, or answered by another host, while its backend stayed where it was. Every such connection is a user who was cut off by an operator's change."},
-	{Head: "Ended", Text: "Connections of a backend that was taken out. A balancer that forwards packets stops sending to it, so they end: that is what removing means, and what draining is for. Proxies and connection tracking go on with what they have for as long as the backend lives, which here it does; where it dies, theirs end too."},
-	{Head: "Flapping", Text: "The backend is taken out and put back again and again by each balancer's own way, so that all meet the same. Its own connections end at each turn and count as ended."},
-	{Head: "Restarted, killed, stopped",
-		Text: "The balancer's process is replaced by another one, killed and replaced a while later, or stopped for good and started anew. What is in the kernel may go on without the process; what the process itself carries ends with it, and stopping takes everything away."},
-	{Head: "Upgraded", Text: "Another build of the balancer, which lays out its tables of flows differently, takes over from the one that runs, and that one from it: an upgrade and a downgrade by turns."},
-	{Head: "A balancer that leaves",
-		Text: "Of several balancers behind a router, one is drained, stopped, killed, cut off or hung, and comes back; the router then spreads all flows anew. A balancer that chooses by a hash sends a flow where the one before did; one that remembers its choices does not know those of another, and breaks what it chooses differently. How long that took is the time until the router has one way less, or more."},
-	{Head: "Fell silent",
-		Text: "A backend's host is taken off the segment while it holds connections, and comes back without them. Until a balancer has noticed, it sends a share of the connections there, and their SYNs are lost. A balancer that notices by itself needs no health check for that; one that does not goes on until it is told, and all that is lost counts as before its notice."},
-	{Head: "Died, hung",
-		Text: "A backend's service is killed, or stopped so that its kernel goes on accepting connections and none is answered; its host answers throughout. All that have health checks ask alike. Until they have found it, a share of the new connections goes there and fails; what fails later is a balancer's own fault."},
-	{Head: "Ports that are used again",
-		Text: "Clients that open one connection after the other from the same few local ports, as crawlers, proxies and resolvers do. A balancer that remembers flows finds an entry of the connection before. A SYN counts as lost if the client's kernel had to send another, a second later, or if none was answered."},
-	{Head: "What a reload leaves",
-		Text: "A proxy's old processes live until their last connection ends. After many reloads with long connections there are many of them, each with its memory, and each balances by the configuration that it was started with."},
-}
-
-// changeRow is a subject with its parameters, and its point of each event.
-type changeRow struct {
-	label, subject string
-	at             map[string]*model.Point
-	// cannot are the events that the subject has no way for, or that failed.
-	cannot map[string]bool
-}
-
-// changeRows returns the rows in the order of the tables, and the events in the
-// order in which they came, but for that of the shares.
-func changeRows(s *model.Section) (rows []*changeRow, events []string) {
-	row := func(p *model.Point) *changeRow {
-		label := s.Label(p, true)
-		for _, r := range rows {
-			if r.label == label {
-				return r
-			}
-		}
-		rows = append(rows, &changeRow{label: label, subject: p.Subject, at: map[string]*model.Point{},
-			cannot: map[string]bool{}})
-		return rows[len(rows)-1]
-	}
-	for _, t := range s.Trials {
-		event, ok := t.Params[model.ParamEvent].(string)
-		if !ok {
-			continue
-		}
-		if event != model.EventShare && !slices.Contains(events, event) {
-			events = append(events, event)
-		}
-		if !t.Valid {
-			row(model.NewPoint([]results.Trial{t})).cannot[event] = true
-		}
-	}
-	for _, p := range s.Points() {
-		row(p).at[p.Params[model.ParamEvent].Word] = p
-	}
-	slices.SortStableFunc(rows, func(a, b *changeRow) int {
-		return cmp.Compare(slices.Index(s.Subjects, a.subject), slices.Index(s.Subjects, b.subject))
-	})
-	return rows, events
-}
-
-// byEvent is a table with a column for each event.
-func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) []model.Sheet {
-	rows, events := changeRows(s)
-	sh.Columns = []model.Column{{Title: "Subject"}}
-	for _, event := range events {
-		sh.Columns = append(sh.Columns, model.Column{Title: eventTitle(s, event), Numeric: true})
-	}
-	var lines []model.Line
-	for _, r := range rows {
-		l := model.Line{Cells: []string{wording.Clean(r.label)}}
-		shown := false
-		for _, event := range events {
-			text := wording.Missing
-			switch p := r.at[event]; {
-			case p != nil:
-				text = cell(p)
-				shown = shown || text != wording.Missing
-			case r.cannot[event]:
-				text = "not possible"
-			}
-			l.Cells = append(l.Cells, text)
-		}
-		if shown {
-			lines = append(lines, l)
-		}
-	}
-	sh.Group(lines)
-	if sh.Empty() {
-		return nil
-	}
-	return []model.Sheet{sh}
-}
-
-// eventTitle is an event's column head; those that happen often have how often.
-func eventTitle(s *model.Section, event string) string {
-	title, ok := model.EventTitles[event]
-	if !ok {
-		title = wording.Clean(event)
-	}
-	times := 0.0
-	for _, p := range s.Points() {
-		if p.Params[model.ParamEvent].Word == event {
-			times = max(times, p.Stats[results.Applied].Max)
-		}
-	}
-	if event == model.EventFlap {
-		times /= 2 // each is two changes
-	}
-	if times > 1 {
-		title += fmt.Sprintf(" %s×", wording.Decimal(times, 0))
-	}
-	return title
-}
-
-// countCell shows a count, the worst of the repeats.
-func countCell(metric string) func(*model.Point) string {
-	return func(p *model.Point) string {
-		if !p.Has(metric) {
-			return wording.Missing
-		}
-		return wording.Decimal(p.Stats[metric].Max, 0)
-	}
-}
 
 // changeSheets are the tables of a change experiment.
 func changeSheets(s *model.Section) []model.Sheet {
@@ -386,38 +244,6 @@ func changeVerdict(s *model.Section) []string {
 		sentences = append(sentences, whoHas(rows, what.metric, what.none, what.some, what.but)...)
 	}
 	return slices.Concat(sentences, silenceVerdict(rows), faultVerdict(rows), againVerdict(rows), shareVerdict(s))
-}
-
-// whoHas names the rows whose metric counts nothing, and gives the counts of the others; but for some events, which are
-// left out.
-func whoHas(rows []*changeRow, metric, none, some string, but []string) []string {
-	var clear, sentences []string
-	for _, r := range rows {
-		total, counted := 0.0, false
-		var parts []string
-		for _, event := range append(slices.Sorted(maps.Keys(r.at)), "") {
-			p := r.at[event]
-			if p == nil || !p.Has(metric) || slices.Contains(but, event) {
-				continue
-			}
-			counted = true
-			if n := p.Stats[metric].Max; n > 0 {
-				total += n
-				parts = append(parts, fmt.Sprintf("%s %s", model.EventText(event), wording.Decimal(n, 0)))
-			}
-		}
-		switch {
-		case total > 0:
-			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", wording.Clean(r.label), some, wording.Decimal(total, 0),
-				strings.Join(parts, ", ")))
-		case counted:
-			clear = append(clear, wording.Clean(r.label))
-		}
-	}
-	if len(clear) > 0 {
-		sentences = append([]string{none + " " + wording.List(clear) + "."}, sentences...)
-	}
-	return sentences
 }
 
 // shareVerdict holds the flows that moved against the target.

@@ -79,17 +79,6 @@ func variants(s *model.Section, p *model.Point) []string {
 	return names
 }
 
-// tracked says whether the balancer remembers the flows of a point.
-func tracked(p *model.Point) bool {
-	return model.Remembers(p) || modeOf(p) == fullNATMode
-}
-
-// modeOf returns the mode in the name of one of our subjects, jeoul-MODE-HOOK.
-func modeOf(p *model.Point) string {
-	mode, _, _ := strings.Cut(strings.TrimPrefix(p.Subject, model.OwnPrefix), "-")
-	return mode
-}
-
 // add counts a point in.
 func (c *packetCost) add(s *model.Section, p *model.Point) {
 	flows := model.Distinct(s.Trials, model.ParamFlows)
@@ -108,16 +97,6 @@ func (c *packetCost) add(s *model.Section, p *model.Point) {
 		}
 	}
 }
-
-// withFlows says with how many flows, where that was a parameter.
-func withFlows(v model.Value) string {
-	if !v.Numeric {
-		return ""
-	}
-	return " with " + model.Describe(model.ParamFlows, v)
-}
-
-func nanoseconds(v float64) string { return wording.Decimal(v, 1) }
 
 // packetVerdict says which targets hold, and how much the data plane costs.
 func packetVerdict(s *model.Section) []string {

@@ -5,9 +5,7 @@ package packets
 
 import (
 	"cmp"
-	"maps"
 	"slices"
-	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/report/model"
@@ -15,30 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-// adjustSubject makes room for a header in front of a packet, and does nothing else: the harness's work to undo that
-// for the next one is in its cost.
-const adjustSubject = "adjust"
-
 // lineSubject reads one line of memory, and waits for it.
 const lineSubject = "line"
-
-// Kind is of the data plane, measured packet by packet.
-var Kind = model.Registration{
-	Titles: map[string]string{
-		"packets": "Packets through the data plane",
-	},
-	Name: "Packets",
-	Of: func(s *model.Section) *model.Kind {
-		if !s.Has(results.NsPerPacket) {
-			return nil
-		}
-		return &model.Kind{Question: "how many nanoseconds does each spend on a packet", Expected: model.EmptySubject,
-			Sheets: packetSheets, Verdict: packetVerdict,
-			Figures: func(s *model.Section, _ *chart.Palette) []chart.Figure { return packetCharts(s) },
-			Answer:  packetAnswer, Overview: packetOverview, Picture: packetPicture, Reading: packetReading,
-			Compared: &model.RateMetric{Name: results.NsNetOfEmpty, Title: "ns a packet, net", Noun: "ns"}}
-	},
-}
 
 // packetSheets are the tables of `jeoul bench packets`: one a hook with a row
 // for every kind of packet, and one with every figure.
@@ -123,14 +99,6 @@ func netField(s *model.Section, flows model.Value) model.Field {
 		}}
 }
 
-// inHook names a group's hook in a title.
-func inHook(g *model.Group) string {
-	if hook, ok := g.Params[model.ParamHook]; ok {
-		return " in " + strings.ToUpper(hook.Text(model.ParamHook))
-	}
-	return ""
-}
-
 // packetKinds returns a group's points without those that differ from one before in
 // their flows only.
 func packetKinds(s *model.Section, g *model.Group) []*model.Point {
@@ -143,33 +111,11 @@ func packetKinds(s *model.Section, g *model.Group) []*model.Point {
 	return rows
 }
 
-// sameKind says whether two points differ in their flows at most.
-func sameKind(p, q *model.Point) bool {
-	a, b := maps.Clone(p.Params), maps.Clone(q.Params)
-	delete(a, model.ParamFlows)
-	delete(b, model.ParamFlows)
-	return a.Key() == b.Key()
-}
-
 // packetWords describes a point's packets, by the parameters in which those of its subject differ.
 func packetWords(s *model.Section, p *model.Point) string {
 	return p.Params.Only(slices.DeleteFunc(slices.Concat(s.Varying, s.Own), func(name string) bool {
 		return name == model.ParamFlows || name == model.ParamHook || !s.VariesWithin(p.Subject, name)
 	})).Text()
-}
-
-// netOfAdjust returns the cost of a tunnel's packet besides the room for its header; ok is false for other packets.
-func netOfAdjust(s *model.Section, p *model.Point) (net float64, ok bool) {
-	if _, tunnel := p.Params[model.ParamOuter]; !tunnel || !p.Has(results.NsNetOfEmpty) {
-		return 0, false
-	}
-	for _, q := range s.Points() {
-		if q.Subject == adjustSubject && q.Params[model.ParamHook] == p.Params[model.ParamHook] &&
-			q.Params[model.ParamFlows] == p.Params[model.ParamFlows] && q.Has(results.NsNetOfEmpty) {
-			return p.Stats[results.NsNetOfEmpty].Median - q.Stats[results.NsNetOfEmpty].Median, true
-		}
-	}
-	return 0, false
 }
 
 // everySheet has a row for every subject and set of parameters.
@@ -207,61 +153,6 @@ func everySheet(s *model.Section) model.Sheet {
 	}
 	sh.Fill(bySubject(s), fields)
 	return sh
-}
-
-// ofFlows returns the point that differs from p by its number of flows at
-// most, or nil.
-func ofFlows(s *model.Section, p *model.Point, flows model.Value) *model.Point {
-	for _, q := range s.Points() {
-		if q.Subject == p.Subject && q.Params[model.ParamFlows] == flows && sameKind(p, q) {
-			return q
-		}
-	}
-	return nil
-}
-
-// oneFlow returns the point that differs from p by having one flow only.
-func oneFlow(s *model.Section, p *model.Point) *model.Point {
-	return ofFlows(s, p, model.Value{Number: 1, Numeric: true})
-}
-
-// fewestFlows returns the point that differs from p by having as few flows as any.
-func fewestFlows(s *model.Section, p *model.Point) *model.Point {
-	return ofFlows(s, p, model.Distinct(s.Trials, model.ParamFlows)[0])
-}
-
-// mostFlows returns the point that differs from p by having as many flows as any.
-func mostFlows(s *model.Section, p *model.Point) *model.Point {
-	flows := model.Distinct(s.Trials, model.ParamFlows)
-	return ofFlows(s, p, flows[len(flows)-1])
-}
-
-// bySubject regroups a section: a group a hook, in the order in which hooks
-// were measured first, with each subject's points together.
-func bySubject(s *model.Section) *model.Section {
-	r := *s
-	r.Groups = nil
-	byHook := map[model.Value]*model.Group{}
-	for _, t := range s.Trials {
-		hook := model.ToParams(t.Params)[model.ParamHook]
-		if byHook[hook] == nil {
-			byHook[hook] = &model.Group{Params: model.ToParams(t.Params).Only([]string{model.ParamHook})}
-			r.Groups = append(r.Groups, byHook[hook])
-		}
-	}
-	for _, p := range s.Points() {
-		g := byHook[p.Params[model.ParamHook]]
-		g.Points = append(g.Points, p)
-	}
-	for _, g := range r.Groups {
-		slices.SortStableFunc(g.Points, func(a, b *model.Point) int {
-			return cmp.Or(
-				cmp.Compare(slices.Index(s.Subjects, a.Subject), slices.Index(s.Subjects, b.Subject)),
-				a.Params.Compare(b.Params),
-			)
-		})
-	}
-	return &r
 }
 
 // packetCharts draws one chart a hook: a row for every kind of packet, a dot
@@ -328,10 +219,4 @@ func packetRows(s *model.Section, g *model.Group, flows []model.Value) []chart.R
 		}
 	}
 	return rows
-}
-
-var packetReading = []model.Paragraph{
-	{Head: "What a packet costs here",
-		Text: "The kernel runs the program over and over on one core (BPF_PROG_TEST_RUN) without a network card: parsing, lookup and rewriting, but no driver, no interrupt, no DMA. The empty program is the cost of the harness itself."},
-	{Head: "Flows", Text: "One flow keeps everything in the nearest cache and flatters every balancer. The figure with a million flows is the one that a busy service sees."},
 }

@@ -157,14 +157,6 @@ func schedulerSheet(s *model.Section, g *model.Group) model.Sheet {
 	return sh
 }
 
-// ofScheduler says whether a point is about a scheduler other than that of all modes, or
-// about a change, and so shown with those.
-func ofScheduler(p *model.Point) bool {
-	_, changing := p.Params[model.ParamChange]
-	scheduler := p.Params[model.ParamScheduler].Word
-	return changing || scheduler != "" && scheduler != string(lb.Maglev)
-}
-
 // schedulerFigure draws a row for each scheduler, and for each effect of a change on a flow.
 func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 	flows := model.Distinct(s.Trials, model.ParamFlows)

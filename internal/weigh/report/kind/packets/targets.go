@@ -12,8 +12,6 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
-const fullNATMode = "fullnat"
-
 // targets bound the cost of a packet of a known flow in a mode, in nanoseconds net of an empty program, when there is
 // one flow.
 var targets = []struct {

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package lab
+// Package l2switch has the programs of a laboratory's switch: one that forwards past its bridge, and one for loads of
+// packets, in native XDP. They are loaded and attached in the switch's namespace.
+package l2switch
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -15,16 +16,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
 
-// fastPath is the switch's program, attached to each port; it forwards what it
+// Port is a port of the switch, and the host at its other end.
+type Port struct {
+	// Host is the host's name, MAC its address, Name the name of the port's device.
+	Host, Name string
+	MAC        net.HardwareAddr
+}
+
+// FastPath is the switch's program, attached to each port; it forwards what it
 // knows, and leaves the rest to the bridge.
-type fastPath struct {
+type FastPath struct {
 	objects labSwitchObjects
 	links   []link.Link
 }
 
-// newFastPath plugs the hosts in. It runs inside the switch.
-func newFastPath(hosts []*Host) (*fastPath, error) {
-	f := &fastPath{}
+// NewFastPath plugs the hosts in. It runs inside the switch.
+func NewFastPath(ports []Port) (*FastPath, error) {
+	f := &FastPath{}
 	spec, err := loadLabSwitch()
 	if err != nil {
 		return nil, fmt.Errorf("read the switch's program: %w", err)
@@ -35,16 +43,16 @@ func newFastPath(hosts []*Host) (*fastPath, error) {
 	if err := spec.LoadAndAssign(&f.objects, nil); err != nil {
 		return nil, fmt.Errorf("load the switch's program: %w", err)
 	}
-	for _, h := range hosts {
+	for _, h := range ports {
 		if err := f.plug(h); err != nil {
-			return nil, errors.Join(fmt.Errorf("plug %s into the switch: %w", h.Name, err), f.close())
+			return nil, errors.Join(fmt.Errorf("plug %s into the switch: %w", h.Host, err), f.Close())
 		}
 	}
 	return f, nil
 }
 
-func (f *fastPath) plug(h *Host) error {
-	port, err := netlink.LinkByName(h.Port)
+func (f *FastPath) plug(h Port) error {
+	port, err := netlink.LinkByName(h.Name)
 	if err != nil {
 		return err
 	}
@@ -69,23 +77,17 @@ func portPlace(mac net.HardwareAddr) uint32 { return uint32(mac[3])<<8 | uint32(
 
 // numberPorts tells a switch's program which addresses are hosts'.
 func numberPorts(spec *ebpf.CollectionSpec) error {
-	bits := macWord(hostMACBits)
+	bits := topology.MACWord(hostMACBits)
 	err := errors.Join(spec.Variables["common_bits"].Set(bits),
-		spec.Variables["common_values"].Set(macWord(topology.MAC(0, 0))&bits))
+		spec.Variables["common_values"].Set(topology.MACWord(topology.MAC(0, 0))&bits))
 	if err != nil {
 		return fmt.Errorf("set up the switch's program: %w", err)
 	}
 	return nil
 }
 
-// macWord is a MAC address as a program reads it: the first bytes of a word.
-func macWord(mac net.HardwareAddr) uint64 {
-	var b [8]byte
-	copy(b[:], mac)
-	return binary.NativeEndian.Uint64(b[:])
-}
-
-func (f *fastPath) close() error {
+// Close takes the program off all ports.
+func (f *FastPath) Close() error {
 	var errs []error
 	for _, l := range f.links {
 		errs = append(errs, l.Close())

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package subject
+package direct
 
 import (
 	"context"
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"strings"
 
@@ -17,10 +16,9 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
+	"github.com/jeoul/jeoul/internal/weigh/lab/topology"
 )
-
-// Bare returns the program at a hook as a subject.
-func Bare(hook lb.Hook) Subject { return bare{hook} }
 
 // bare is the limit for every balancer at its hook: a program that gives a packet the MAC address of a server and sends
 // it back out, and does nothing else. The path of its packets is that of direct server return by MAC, hop by hop.
@@ -34,15 +32,15 @@ func (b bare) Name() string {
 	return "bare"
 }
 
-func (bare) Params() []Param                                     { return nil }
+func (bare) Params() []subject.Param                             { return nil }
 func (bare) Versions(context.Context) (map[string]string, error) { return nil, nil }
-func (bare) Obstacle(Params, int, probe.Limits) string           { return "" }
+func (bare) Obstacle(subject.Params, int, probe.Limits) string   { return "" }
 
-func (bare) Can() Abilities {
-	return Abilities{UDP: true, Packets: true, DirectReplies: true}
+func (bare) Can() subject.Abilities {
+	return subject.Abilities{UDP: true, Packets: true, DirectReplies: true}
 }
 
-func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error) {
+func (b bare) Start(ctx context.Context, setup subject.Setup, _ subject.Params) (subject.Running, error) {
 	running := &runningBare{hook: b.hook, setup: setup}
 	if err := running.start(); err != nil {
 		return nil, errors.Join(err, running.Stop(context.WithoutCancel(ctx)))
@@ -52,12 +50,12 @@ func (b bare) Start(ctx context.Context, setup Setup, _ Params) (Running, error)
 
 type runningBare struct {
 	hook  lb.Hook
-	setup Setup
-	undo  Undo
+	setup subject.Setup
+	undo  subject.Undo
 	// objects are the program and its constants; nil while it is not loaded.
 	objects *ebpf.Collection
 	link    link.Link
-	vips    VIPHolders
+	vips    subject.VIPHolders
 }
 
 func (r *runningBare) start() (err error) {
@@ -71,10 +69,10 @@ func (r *runningBare) start() (err error) {
 		}
 	}
 	// The balancer's kernel answers for the VIP on the segment.
-	if err := r.undo.On(func(on bool) error { return OwnVIP(l, on) }); err != nil {
+	if err := r.undo.On(func(on bool) error { return subject.OwnVIP(l, on) }); err != nil {
 		return err
 	}
-	if r.vips, err = HoldVIP(l, lb.L2DSR); err != nil {
+	if r.vips, err = subject.HoldVIP(l, lb.L2DSR); err != nil {
 		return err
 	}
 	if err := r.load(); err != nil {
@@ -99,14 +97,14 @@ func (r *runningBare) load() error {
 		return fmt.Errorf("%d servers; it has room for %d", len(servers), len(macs))
 	}
 	for i, server := range servers {
-		macs[i] = macWord(server.MAC)
+		macs[i] = topology.MACWord(server.MAC)
 	}
 	vip := r.setup.VIP(0)
 	address := vip.Addr().As4()
 	for name, value := range map[string]any{
 		"vip":  binary.NativeEndian.Uint32(address[:]),
 		"port": binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, vip.Port())),
-		"own":  macWord(r.setup.Lab.Balancer.MAC), "servers": macs, "server_count": uint32(len(servers)),
+		"own":  topology.MACWord(r.setup.Lab.Balancer.MAC), "servers": macs, "server_count": uint32(len(servers)),
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
 			return fmt.Errorf("setting %s: %w", name, err)
@@ -137,13 +135,6 @@ func (r *runningBare) attach() error {
 		return fmt.Errorf("attaching the bare forwarder: %w", err)
 	}
 	return nil
-}
-
-// macWord is a MAC address as the program has it: the first six bytes of a word.
-func macWord(mac net.HardwareAddr) uint64 {
-	var b [8]byte
-	copy(b[:], mac)
-	return binary.NativeEndian.Uint64(b[:])
 }
 
 func (r *runningBare) Target(i int) netip.AddrPort { return r.setup.VIP(i) }

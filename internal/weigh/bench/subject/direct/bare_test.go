@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-package subject
+package direct
 
 import (
 	"net"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/test/testenv"
+	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
@@ -33,7 +34,7 @@ func forwards(t *testing.T, s bare) {
 		}
 	}()
 	running, err := s.Start(t.Context(),
-		Setup{Lab: l, Services: []Service{{Port: 80, Servers: l.Servers}}}, nil)
+		subject.Setup{Lab: l, Services: []subject.Service{{Port: 80, Servers: l.Servers}}}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package flood
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/kind/web"
+	"github.com/jeoul/jeoul/internal/weigh/bench/load"
+	"github.com/jeoul/jeoul/internal/weigh/lab"
+)
+
+// A trial is this long besides its two phases. In these times requests are made, and
+// not counted: there the laboratory is read, and the flood begins.
+const (
+	floodBefore = 400 * time.Millisecond
+	// floodBegins is from when the flood is there.
+	floodBegins = 300 * time.Millisecond
+	floodEnds   = 100 * time.Millisecond
+	// floodStarts is how long it may take until it is there.
+	floodStarts = 10 * time.Second
+)
+
+// The names of the phases that are counted.
+const (
+	phaseQuiet = "quiet"
+	phaseFlood = "flood"
+)
+
+// The values of Beyond.
+const (
+	beyondDrop = "drop"
+	beyondPass = "pass"
+)
+
+// Bounds of a flood's experiment.
+const (
+	floodMinPhase = 200 * time.Millisecond
+	floodMaxPhase = 10 * time.Minute
+	floodMaxNew   = 10_000
+)
+
+// floodSources are the addresses that a flood claims to come from: the half of the
+// range for benchmarking that no host of a laboratory is in.
+var floodSources = netip.MustParsePrefix("198.19.0.0/16")
+
+func (f Flood) beyond() string {
+	if f.Beyond == "" {
+		return beyondDrop
+	}
+	return f.Beyond
+}
+
+func floodPhases(each time.Duration) []load.Phase {
+	return []load.Phase{{Time: floodBefore}, {Name: phaseQuiet, Time: each}, {Time: floodBegins},
+		{Name: phaseFlood, Time: each}, {Time: floodEnds}}
+}
+
+// floodTime is how long a flood goes on at most.
+func floodTime(each time.Duration) time.Duration { return floodStarts + floodBegins + 2*each }
+
+// floodTarget is the service.
+func floodTarget(l *lab.Lab) netip.AddrPort { return netip.AddrPortFrom(l.VIP4, web.Port) }

@@ -1,6 +1,0 @@
-// SPDX-License-Identifier: Apache-2.0
-
-package subject
-
-//go:generate ../../../../scripts/bpf2go.sh wireBare ../../../../bpf/bench/bare_wire.bpf.c
-//go:generate ../../../../scripts/bpf2go.sh bareTC ../../../../bpf/bench/bare_tc.bpf.c

@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+
+package change
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/jeoul/jeoul/internal/weigh/report/model"
+	"github.com/jeoul/jeoul/internal/weigh/report/wording"
+	"github.com/jeoul/jeoul/internal/weigh/results"
+)
+
+// changeRow is a subject with its parameters, and its point of each event.
+type changeRow struct {
+	label, subject string
+	at             map[string]*model.Point
+	// cannot are the events that the subject has no way for, or that failed.
+	cannot map[string]bool
+}
+
+// changeRows returns the rows in the order of the tables, and the events in the
+// order in which they came, but for that of the shares.
+func changeRows(s *model.Section) (rows []*changeRow, events []string) {
+	row := func(p *model.Point) *changeRow {
+		label := s.Label(p, true)
+		for _, r := range rows {
+			if r.label == label {
+				return r
+			}
+		}
+		rows = append(rows, &changeRow{label: label, subject: p.Subject, at: map[string]*model.Point{},
+			cannot: map[string]bool{}})
+		return rows[len(rows)-1]
+	}
+	for _, t := range s.Trials {
+		event, ok := t.Params[model.ParamEvent].(string)
+		if !ok {
+			continue
+		}
+		if event != model.EventShare && !slices.Contains(events, event) {
+			events = append(events, event)
+		}
+		if !t.Valid {
+			row(model.NewPoint([]results.Trial{t})).cannot[event] = true
+		}
+	}
+	for _, p := range s.Points() {
+		row(p).at[p.Params[model.ParamEvent].Word] = p
+	}
+	slices.SortStableFunc(rows, func(a, b *changeRow) int {
+		return cmp.Compare(slices.Index(s.Subjects, a.subject), slices.Index(s.Subjects, b.subject))
+	})
+	return rows, events
+}
+
+// byEvent is a table with a column for each event.
+func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) []model.Sheet {
+	rows, events := changeRows(s)
+	sh.Columns = []model.Column{{Title: "Subject"}}
+	for _, event := range events {
+		sh.Columns = append(sh.Columns, model.Column{Title: eventTitle(s, event), Numeric: true})
+	}
+	var lines []model.Line
+	for _, r := range rows {
+		l := model.Line{Cells: []string{wording.Clean(r.label)}}
+		shown := false
+		for _, event := range events {
+			text := wording.Missing
+			switch p := r.at[event]; {
+			case p != nil:
+				text = cell(p)
+				shown = shown || text != wording.Missing
+			case r.cannot[event]:
+				text = "not possible"
+			}
+			l.Cells = append(l.Cells, text)
+		}
+		if shown {
+			lines = append(lines, l)
+		}
+	}
+	sh.Group(lines)
+	if sh.Empty() {
+		return nil
+	}
+	return []model.Sheet{sh}
+}
+
+// eventTitle is an event's column head; those that happen often have how often.
+func eventTitle(s *model.Section, event string) string {
+	title, ok := model.EventTitles[event]
+	if !ok {
+		title = wording.Clean(event)
+	}
+	times := 0.0
+	for _, p := range s.Points() {
+		if p.Params[model.ParamEvent].Word == event {
+			times = max(times, p.Stats[results.Applied].Max)
+		}
+	}
+	if event == model.EventFlap {
+		times /= 2 // each is two changes
+	}
+	if times > 1 {
+		title += fmt.Sprintf(" %s×", wording.Decimal(times, 0))
+	}
+	return title
+}
+
+// countCell shows a count, the worst of the repeats.
+func countCell(metric string) func(*model.Point) string {
+	return func(p *model.Point) string {
+		if !p.Has(metric) {
+			return wording.Missing
+		}
+		return wording.Decimal(p.Stats[metric].Max, 0)
+	}
+}
+
+// whoHas names the rows whose metric counts nothing, and gives the counts of the others; but for some events, which are
+// left out.
+func whoHas(rows []*changeRow, metric, none, some string, but []string) []string {
+	var clear, sentences []string
+	for _, r := range rows {
+		total, counted := 0.0, false
+		var parts []string
+		for _, event := range append(slices.Sorted(maps.Keys(r.at)), "") {
+			p := r.at[event]
+			if p == nil || !p.Has(metric) || slices.Contains(but, event) {
+				continue
+			}
+			counted = true
+			if n := p.Stats[metric].Max; n > 0 {
+				total += n
+				parts = append(parts, fmt.Sprintf("%s %s", model.EventText(event), wording.Decimal(n, 0)))
+			}
+		}
+		switch {
+		case total > 0:
+			sentences = append(sentences, fmt.Sprintf("%s %s: %s (%s).", wording.Clean(r.label), some, wording.Decimal(total, 0),
+				strings.Join(parts, ", ")))
+		case counted:
+			clear = append(clear, wording.Clean(r.label))
+		}
+	}
+	if len(clear) > 0 {
+		sentences = append([]string{none + " " + wording.List(clear) + "."}, sentences...)
+	}
+	return sentences
+}
