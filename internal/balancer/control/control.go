@@ -352,9 +352,10 @@ func (c *Controller) converge() error {
 	return nil
 }
 
-// verdictsFor returns the verdicts on the backends of a configuration, by service and backend; nil for a service that
-// asks nothing. A service that the view before has just so goes on with its verdicts there: changes that it has not seen
-// yet come with the next takeVerdicts. Of 100,000 backends, a change of one service asks for that service's only.
+// verdictsFor returns the verdicts on the backends of a configuration, by service and backend; nil for a service
+// without checks. A service that is unchanged since the view before keeps its verdicts of that view, and newer ones
+// come with the next takeVerdicts: of 100,000 backends, a change of one service reads the verdicts of that service
+// only.
 func (c *Controller) verdictsFor(l *view.Layout, before *view.View) [][]view.Verdict {
 	verdicts := make([][]view.Verdict, len(l.Config.Services))
 	for i, s := range l.Config.Services {

@@ -163,8 +163,8 @@ func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.operator.carry(l, time.Now())
 	c.opt.Checks.Watch(l.Checking())
-	next := view.New(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l, before), c.ejector.ejectionsOf(l),
-		before, time.Now())
+	next := view.New(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l, before),
+		c.ejector.ejectionsOf(l), before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
 	if !r.discovered { // backends that are there stay, whatever operations have changed

@@ -9,7 +9,7 @@ import (
 	"os"
 )
 
-// ErrFar: what was asked for can be done in a namespace of this machine only.
+// ErrFar means that only a host in a namespace of this machine can do what was asked for.
 var ErrFar = errors.New("not possible on another machine")
 
 // Machine is a host that is no namespace of this machine. Package remote reaches

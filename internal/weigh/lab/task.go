@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// ErrNoTask: a worker does not know a task; it is another jeoul's.
+// ErrNoTask means that a worker does not know a task: it is a jeoul of another version.
 var ErrNoTask = errors.New("no such task")
 
 // Task is a piece of work on a host, which runs where the host is: in this

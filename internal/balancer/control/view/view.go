@@ -165,9 +165,9 @@ func (v *View) same(next *View, i int) *lb.RoutedService {
 	return old
 }
 
-// judgedAlike returns the index of the service that judge would make of service i of the next view, and whether there is
-// one: the same configuration, verdicts and paths, and nothing by operations, ejections or the time. To compare them
-// makes no garbage, where to judge 100,000 backends anew takes half a second of a core for any change of one.
+// judgedAlike returns the index of the service that judge would return for service i of the next view, if this view has
+// it: with the same configuration, verdicts, paths and ejections, without operations and without slow start. To judge
+// 100,000 backends anew for a change of one would take half a second of a core.
 func (v *View) judgedAlike(next *View, i int) (at int, ok bool) {
 	s := next.Config.Services[i]
 	if s.SlowStart > 0 || next.Laid[s.Name] > 0 || !v.Holds(s) || v.Laid[s.Name] > 0 {

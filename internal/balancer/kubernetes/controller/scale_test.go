@@ -270,8 +270,9 @@ func (s *served) calm(b *testing.B) {
 	})
 }
 
-// BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. It reports the times of a change, the CPU time of the balancer and of this process for each, the balancer's
-// memory, and how long all services took at the start, of CPU time too.
+// BenchmarkServed is BenchmarkScale with a balancer that runs, over its socket, up to its data plane. It reports the
+// times of a change, the CPU time of the balancer and of this process for each, the balancer's memory, and how long all
+// services took at the start, of CPU time too.
 func BenchmarkServed(b *testing.B) {
 	for _, check := range []string{"none", "icmp"} {
 		for _, together := range []int{1, 100} {

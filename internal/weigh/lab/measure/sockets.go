@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoSocketDestroy: this kernel cannot destroy sockets on request (it was
-// built without CONFIG_INET_DIAG_DESTROY); TIME-WAIT must be waited for.
+// ErrNoSocketDestroy means that this kernel cannot destroy sockets on request (it was built without
+// CONFIG_INET_DIAG_DESTROY), so that a run waits for the end of TIME-WAIT.
 var ErrNoSocketDestroy = errors.New("this kernel cannot destroy sockets")
 
 // Scope chooses connections; the zero Scope chooses all.

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoRights: making namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
+// ErrNoRights means that making namespaces needs root (CAP_SYS_ADMIN and CAP_NET_ADMIN).
 var ErrNoRights = errors.New("no rights to build a lab")
 
 // NamesDir is where `ip netns` looks for namespaces by name: each name is an empty file with
