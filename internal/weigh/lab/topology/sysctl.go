@@ -83,7 +83,10 @@ var roleSysctls = map[Role][]Setting{
 		{"net.ipv4.tcp_max_orphans", "15000", false},
 		{"net.ipv4.tcp_max_tw_buckets", "700000", false},
 	},
-	Server:   listenerSysctls,
+	// A server's own connection, such as the one that asks whether its nginx answers, may be given any port as its
+	// source, and while that is in use, or in TIME-WAIT, nothing can listen there. The kinds of load have their
+	// servers on these.
+	Server:   append([]Setting{{"net.ipv4.ip_local_reserved_ports", "5000-13000", true}}, listenerSysctls...),
 	Balancer: listenerSysctls,
 }
 
