@@ -476,8 +476,8 @@ func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
 	return on
 }
 
-// knows waits until it has taken so many flows of other balancers. With more than two, a flow may come first from one that
-// has taken it itself.
+// knows waits until it has taken so many flows of other balancers. With more than two, a flow may come first from one
+// that has taken it itself.
 func (m *memberOn) knows(t *testing.T, n int) {
 	t.Helper()
 	m.eventually(t, m.host.Name+" has the flows of the others", func(status *ops.Status) bool {
