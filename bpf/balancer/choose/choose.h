@@ -97,7 +97,7 @@ static __always_inline __u64 by_slot(const struct service *service, const struct
 	return by_hash(tracking, packet);
 }
 
-/* contest completes the choice for a SYN that contests a proven flow: the flow is marked, so that its packets are told
+/* contest completes the choice for a SYN that contests a proven flow: the mark on the flow separates its packets
  * from the rival's. Where there was no room for the rival's entry, the SYN counts as the flow's. */
 static __always_inline __u64 contest(const struct service *service,
 				     const struct tracking *tracking, __u64 choice)

@@ -157,7 +157,7 @@ func (p *parser) checkClients(i int) {
 	}
 }
 
-// endpoint is the key by which replies of backends are told apart.
+// endpoint is the key that assigns a reply to the service of the backend that sent it.
 type endpoint struct {
 	address  netip.AddrPort
 	protocol lb.Protocol

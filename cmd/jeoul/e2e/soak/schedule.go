@@ -107,8 +107,8 @@ func (a Among) of(kinds []Kind) []Kind {
 const (
 	// shortestGap and longestGap bound the time between the beginnings of two faults.
 	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
-	// settling is how long after its planned end a fault of a balancer counts as one that goes on: a start, and the
-	// flows that are told then.
+	// settling is the time after the planned end of a balancer's fault in which the fault still counts: the balancer
+	// starts, and its members send it their flows.
 	settling = 12 * time.Second
 	// beside is in how many of 100 cases a fault of a balancer comes while one of another goes on.
 	beside = 25

@@ -53,7 +53,8 @@ func (w *Watcher) give(frame []byte) {
 	}
 }
 
-// Feed makes statuses while somebody watches: one for all watchers, and its text once for all that want the same.
+// Feed reads the status while it has watchers: once for all of them, and encodes it once for all that ask for the same
+// form.
 type Feed struct {
 	status  func() (ops.Status, error)
 	events  *events.Log

@@ -93,8 +93,8 @@ func (s *Speaker) clearTable() error {
 	return nil
 }
 
-// watchTable puts routes back that another program removes, and adds those that the previous process had journalled and
-// not yet made.
+// watchTable puts routes back that another program removes, and adds those that the previous process wrote into its
+// journal but did not add before it ended.
 func (s *Speaker) watchTable(ctx context.Context) {
 	ticks := time.NewTicker(lookAtTable)
 	defer ticks.Stop()

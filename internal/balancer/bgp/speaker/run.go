@@ -22,9 +22,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// New returns a speaker that has no peers yet. Restarting says that one before it ended without a word, and that
-// routers may have kept its routes: they are told so (RFC 4724, the R bit). The file journal has the routes that are
-// put into the host's tables.
+// New returns a speaker without peers. restarting means that the previous speaker ended without closing its sessions,
+// so that routers may keep its routes: the speaker sets the R bit of its OPEN messages (RFC 4724). The file journal
+// lists the routes that the speaker adds to the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
 		known: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}

@@ -73,7 +73,7 @@ type VIPs struct {
 	renewed  int
 }
 
-// New returns VIPs that holds no address yet. notify announces addresses to the segment of a link, and changed is
+// New returns VIPs without addresses. notify announces addresses to the segment of a link, and changed is
 // called when the host has changed something.
 func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
 	loop *loop.Loop) *VIPs {
