@@ -36,7 +36,7 @@ func (c *speakerCmd) Run(ctx context.Context) error {
 	made := speaker.New(log, c.Restarting, bgp.RoutesJournal(c.Socket))
 	how, err := bgp.Serve(ctx, listener, made, buildID())
 	if how == bgp.Stop {
-		made.End(bgp.Stop)
+		made.Shutdown(bgp.Stop)
 		// A socket that stays says that the process ended without a word.
 		os.Remove(c.Socket)
 	}

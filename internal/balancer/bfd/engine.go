@@ -52,49 +52,51 @@ type Engine struct {
 
 	// mu guards the fields below; the thread has it whenever it does not wait.
 	mu       sync.Mutex
-	sessions map[netip.Addr]*running
+	sessions map[netip.Addr]*peerSession
 	sockets  [2]receiver // IPv4 and IPv6
 	wake     int
 	started  bool
 	stopping bool
 	ended    chan struct{}
-	// news are changes that changed has not been called with; told has a value when there are some.
-	news []news
-	told chan struct{}
+	// pending are changes that changed has not been called with; wakeNotify has a value when there are some.
+	pending    []notification
+	wakeNotify chan struct{}
 	// dropped counts the packets that the kernel has dropped: packets of none of the peers, and those that were
 	// forwarded.
-	dropped uint64
-	looked  time.Time
+	dropped     uint64
+	dropsReadAt time.Time
 }
 
-type news struct {
+// notification is a change of a session, and its status.
+type notification struct {
 	peer   netip.Addr
 	change Change
 	status Status
 }
 
-// running is a session with its neighbour's socket.
-type running struct {
+// peerSession is a session with its neighbour's socket.
+type peerSession struct {
 	peer    Peer
 	session *Session
 	sender  sender
 	status  Status
 }
 
-// silenceLimit is how long a neighbour is not heard before that is a problem.
-const silenceLimit = 5 * time.Second
+// silenceTimeout is how long a neighbour is not heard before that is a problem.
+const silenceTimeout = 5 * time.Second
 
 // NewEngine returns an engine without sessions, which has no thread and no sockets before Want has one. It calls
 // changed, from a goroutine of its own, after each change of a session's state.
 func NewEngine(changed func(netip.Addr, Change, Status)) *Engine {
-	return &Engine{changed: changed, sessions: map[netip.Addr]*running{}, wake: -1,
+	return &Engine{changed: changed, sessions: map[netip.Addr]*peerSession{}, wake: -1,
 		sockets: [2]receiver{{fd: -1}, {fd: -1, six: true}},
-		ended:   make(chan struct{}), told: make(chan struct{}, 1)}
+		ended:   make(chan struct{}), wakeNotify: make(chan struct{}, 1)}
 }
 
-// Want has sessions with these neighbours and no others. Those with neighbours that are as they were go on; those that
-// go are taken down by this end's administrator. On an error, sessions with the others are there all the same.
-func (e *Engine) Want(peers []Peer) error {
+// SetPeers has sessions with these neighbours and no others. Those with neighbours that are as they were go on;
+// those that go are taken down by this end's administrator. On an error, sessions with the others are there all the
+// same.
+func (e *Engine) SetPeers(peers []Peer) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if len(peers) == 0 && !e.started || e.stopping {
@@ -109,28 +111,29 @@ func (e *Engine) Want(peers []Peer) error {
 		p, stays := wanted[address]
 		if stays && p.Local == r.peer.Local && p.Interface == r.peer.Interface {
 			if p.Timing != r.peer.Timing {
-				r.session.Retime(p.Timing, now)
+				r.session.SetTiming(p.Timing, now)
 				r.peer.Timing = p.Timing
 			}
 			continue
 		}
-		r.leave(now)
+		r.sendAdminDown(now)
 		delete(e.sessions, address)
 	}
 	for _, p := range peers {
 		if e.sessions[p.Address] == nil {
-			e.sessions[p.Address] = &running{peer: p, session: New(p.Timing, e.discriminator(), rand.Float64, now),
+			e.sessions[p.Address] = &peerSession{peer: p, session: New(p.Timing, e.newDiscriminator(), rand.Float64,
+				now),
 				sender: sender{fd: -1}, status: Status{State: Down, Since: now}}
 		}
 	}
 	return errors.Join(e.listen(peers), e.start())
 }
 
-// discriminator draws one that no session has.
-func (e *Engine) discriminator() uint32 {
+// newDiscriminator draws a discriminator that no session has.
+func (e *Engine) newDiscriminator() uint32 {
 	for {
 		n := rand.Uint32()
-		if n != 0 && !slices.ContainsFunc(slices.Collect(e.all()), func(r *running) bool {
+		if n != 0 && !slices.ContainsFunc(slices.Collect(e.allSessions()), func(r *peerSession) bool {
 			return r.session.local == n
 		}) {
 			return n
@@ -138,8 +141,8 @@ func (e *Engine) discriminator() uint32 {
 	}
 }
 
-func (e *Engine) all() func(func(*running) bool) {
-	return func(yield func(*running) bool) {
+func (e *Engine) allSessions() func(func(*peerSession) bool) {
+	return func(yield func(*peerSession) bool) {
 		for _, r := range e.sessions {
 			if !yield(r) {
 				return
@@ -172,7 +175,7 @@ func (e *Engine) listen(peers []Peer) error {
 // start starts the thread, or wakes it for a change.
 func (e *Engine) start() error {
 	if e.started {
-		e.awake()
+		e.wakeThread()
 		return nil
 	}
 	wake, err := unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK)
@@ -185,7 +188,7 @@ func (e *Engine) start() error {
 	return nil
 }
 
-func (e *Engine) awake() { _, _ = unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
+func (e *Engine) wakeThread() { _, _ = unix.Write(e.wake, []byte{1, 0, 0, 0, 0, 0, 0, 0}) }
 
 // Stop takes all sessions down, and says to the neighbours that this is no failure.
 func (e *Engine) Stop() {
@@ -194,11 +197,11 @@ func (e *Engine) Stop() {
 	e.stopping = true
 	now := time.Now()
 	for address, r := range e.sessions {
-		r.leave(now)
+		r.sendAdminDown(now)
 		delete(e.sessions, address)
 	}
 	if started {
-		e.awake()
+		e.wakeThread()
 	}
 	e.mu.Unlock()
 	if started {
@@ -214,8 +217,9 @@ func (e *Engine) Status(peer netip.Addr) (Status, bool) {
 	if r == nil {
 		return Status{}, false
 	}
-	status := r.seen()
-	if status.State != Up && status.Problem == "" && r.session.heard.IsZero() && time.Since(status.Since) > silenceLimit {
+	status := r.currentStatus()
+	if status.State != Up && status.Problem == "" && r.session.lastReceived.IsZero() &&
+		time.Since(status.Since) > silenceTimeout {
 		status.Problem = "nothing is heard of it: does it have BFD with this host?"
 		if e.dropped > 0 {
 			status.Problem = "nothing is heard of it; packets to the port of BFD were dropped, for they were of no peer's address, or a router had forwarded them"
@@ -238,11 +242,11 @@ func (e *Engine) notify() {
 		select {
 		case <-e.ended:
 			return
-		case <-e.told:
+		case <-e.wakeNotify:
 		}
 		e.mu.Lock()
-		all := e.news
-		e.news = nil
+		all := e.pending
+		e.pending = nil
 		e.mu.Unlock()
 		for _, n := range all {
 			e.changed(n.peer, n.change, n.status)
@@ -250,11 +254,11 @@ func (e *Engine) notify() {
 	}
 }
 
-// seen completes the status with the session's state.
-func (r *running) seen() Status {
+// currentStatus returns the status with the session's state.
+func (r *peerSession) currentStatus() Status {
 	s, now := r.session, r.status
 	now.State, now.RemoteState, now.Diagnostic, now.RemoteDiagnostic = s.state, s.remoteState, s.diag, s.remoteDiag
-	now.Interval, now.Detection = s.interval(), s.Detection()
+	now.Interval, now.Detection = s.txInterval(), s.DetectionTime()
 	if now.State != Up {
 		now.Problem = cmp.Or(now.Problem, r.sender.problem)
 	} else {

@@ -21,7 +21,7 @@ func (q *queue) read() (datagram, bool) {
 	return got, true
 }
 
-func (q *queue) empty(time.Time) {}
+func (q *queue) markEmpty(time.Time) {}
 
 // TestLateReader: a process that comes late to its socket judges a neighbour as it was: alive where packets have come
 // all the while, with the state that the last of them has, and lost at once where none has for the detection time.
@@ -30,14 +30,15 @@ func TestLateReader(t *testing.T) {
 		const interval, late = 50 * time.Millisecond, 2 * time.Second
 		neighbour := netip.MustParseAddr("127.0.0.2")
 		e := NewEngine(nil)
-		r := &running{peer: Peer{Address: neighbour}, session: New(Timing{interval, 3}, 1, func() float64 {
+		r := &peerSession{peer: Peer{Address: neighbour}, session: New(Timing{interval, 3}, 1, func() float64 {
 			return 0
 		}, time.Now()), sender: sender{fd: -1}}
 		e.sessions[neighbour] = r
 		t.Cleanup(r.sender.close)
 		var q queue
 		comes := func(state State, yours uint32, at time.Time) {
-			p := Packet{State: state, Multiplier: 3, Mine: 2, Yours: yours, DesiredMinTx: interval,
+			p := Packet{State: state, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: yours,
+				DesiredMinTx:  interval,
 				RequiredMinRx: interval}
 			q = append(q, datagram{payload: p.Append(nil), from: neighbour, ttl: maxTTL, at: at})
 		}
@@ -49,7 +50,7 @@ func TestLateReader(t *testing.T) {
 		expect := func(when string, state State, failures uint64) {
 			t.Helper()
 			time.Sleep(time.Millisecond) // packets of that moment are left for the next turn
-			e.turn(&q)
+			e.runDue(&q)
 			if r.session.State() != state || r.status.Failures != failures {
 				t.Errorf("%s, the session is %s after %d failures, want %s after %d", when, r.session.State(),
 					r.status.Failures, state, failures)

@@ -20,14 +20,14 @@ import (
 
 // Errors of packets that are not taken (RFC 5880 section 6.8.6).
 var (
-	ErrShort         = errors.New("is shorter than a BFD packet")
-	ErrVersion       = errors.New("is of another version of BFD than 1")
-	ErrLength        = errors.New("says another length than it has")
-	ErrMultiplier    = errors.New("has the detection multiplier 0")
-	ErrMultipoint    = errors.New("is of a session of several points")
-	ErrDiscriminator = errors.New("has the discriminator 0")
-	ErrAuthenticated = errors.New("is authenticated, which this balancer does not speak")
-	ErrStranger      = errors.New("is of another session: its discriminator is not ours")
+	ErrShort          = errors.New("is shorter than a BFD packet")
+	ErrVersion        = errors.New("is of another version of BFD than 1")
+	ErrLength         = errors.New("says another length than it has")
+	ErrMultiplier     = errors.New("has the detection multiplier 0")
+	ErrMultipoint     = errors.New("is of a session of several points")
+	ErrDiscriminator  = errors.New("has the discriminator 0")
+	ErrAuthenticated  = errors.New("is authenticated, which this balancer does not speak")
+	ErrUnknownSession = errors.New("is of another session: its discriminator is not ours")
 )
 
 // State is the state of a session (RFC 5880 section 4.1).
@@ -80,8 +80,9 @@ type Packet struct {
 	ControlPlaneIndependent bool
 	Demand                  bool
 	Multiplier              uint8
-	// Mine is the sender's discriminator, and Yours the receiver's as the sender knows it; 0: it does not.
-	Mine, Yours uint32
+	// MyDiscriminator is the sender's discriminator, and YourDiscriminator the receiver's as the sender knows it; 0: it
+	// does not.
+	MyDiscriminator, YourDiscriminator uint32
 	// DesiredMinTx, RequiredMinRx and RequiredMinEchoRx are in microseconds on the wire.
 	DesiredMinTx, RequiredMinRx, RequiredMinEchoRx time.Duration
 }
@@ -122,7 +123,7 @@ func Parse(b []byte) (Packet, error) {
 		Diagnostic: Diagnostic(b[0] & 0x1f), State: State(flags >> 6), Poll: flags&bitPoll != 0,
 		Final:                   flags&bitFinal != 0,
 		ControlPlaneIndependent: flags&bitIndependent != 0, Demand: flags&bitDemand != 0, Multiplier: b[2],
-		Mine: binary.BigEndian.Uint32(b[4:]), Yours: binary.BigEndian.Uint32(b[8:]),
+		MyDiscriminator: binary.BigEndian.Uint32(b[4:]), YourDiscriminator: binary.BigEndian.Uint32(b[8:]),
 		DesiredMinTx: micros(b[12:]), RequiredMinRx: micros(b[16:]), RequiredMinEchoRx: micros(b[20:]),
 	}
 	switch {
@@ -130,9 +131,9 @@ func Parse(b []byte) (Packet, error) {
 		return Packet{}, ErrMultiplier
 	case flags&bitMultipoint != 0:
 		return Packet{}, ErrMultipoint
-	case p.Mine == 0:
+	case p.MyDiscriminator == 0:
 		return Packet{}, ErrDiscriminator
-	case p.Yours == 0 && p.State > Down:
+	case p.YourDiscriminator == 0 && p.State > Down:
 		return Packet{}, fmt.Errorf("a packet in state %s %w", p.State, ErrDiscriminator)
 	case flags&bitAuthenticated != 0:
 		return Packet{}, ErrAuthenticated
@@ -152,8 +153,8 @@ func (p Packet) Append(b []byte) []byte {
 		}
 	}
 	b = append(b, version<<5|byte(p.Diagnostic)&0x1f, flags, p.Multiplier, packetLength)
-	b = binary.BigEndian.AppendUint32(b, p.Mine)
-	b = binary.BigEndian.AppendUint32(b, p.Yours)
+	b = binary.BigEndian.AppendUint32(b, p.MyDiscriminator)
+	b = binary.BigEndian.AppendUint32(b, p.YourDiscriminator)
 	for _, d := range []time.Duration{p.DesiredMinTx, p.RequiredMinRx, p.RequiredMinEchoRx} {
 		b = binary.BigEndian.AppendUint32(b, uint32(d.Microseconds()))
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 var example = Packet{Diagnostic: DetectionExpired, State: Up, Poll: true, ControlPlaneIndependent: true, Multiplier: 3,
-	Mine: 0x01020304, Yours: 0x0a0b0c0d,
+	MyDiscriminator: 0x01020304, YourDiscriminator: 0x0a0b0c0d,
 	DesiredMinTx: 50 * time.Millisecond, RequiredMinRx: 60 * time.Millisecond, RequiredMinEchoRx: 7 * time.Microsecond}
 
 // exampleBytes was written by hand from the figure in RFC 5880 section 4.1.
@@ -75,20 +75,20 @@ func FuzzParse(f *testing.F) {
 			t.Fatalf("%+v is read again as %+v, %v", p, again, err)
 		}
 		now := time.Unix(1000, 0)
-		s := New(Timing{50 * time.Millisecond, 3}, p.Yours|1, func() float64 { return 0.5 }, now)
+		s := New(Timing{50 * time.Millisecond, 3}, p.YourDiscriminator|1, func() float64 { return 0.5 }, now)
 		for _, state := range []State{Down, Init, Up} {
 			q := p
-			q.State, q.Yours = state, s.local
-			_, _ = s.Receive(q, now)
+			q.State, q.YourDiscriminator = state, s.local
+			_, _ = s.HandlePacket(q, now)
 		}
-		_, _ = s.Receive(p, now)
+		_, _ = s.HandlePacket(p, now)
 		for range 3 {
-			s.Send(now)
+			s.PacketsDue(now)
 			if due := s.Due(now); !due.IsZero() && due.Before(now.Add(-time.Hour)) {
 				t.Fatalf("due at %v", due)
 			}
 			now = now.Add(time.Second)
-			s.Expire(now)
+			s.CheckDetection(now)
 		}
 	})
 }

@@ -11,31 +11,31 @@ import (
 )
 
 const (
-	// urgency is the thread's nice value, where the process may have it. A priority of real time made no difference
-	// that could be measured.
-	urgency = -15
-	// idle is how long the thread waits at most.
-	idle = time.Second
-	// farewells is how often a neighbour is told that the session is taken down, for a packet may be lost.
-	farewells = 3
-	// flood bounds the packets read at once: more than the kernel keeps for a socket.
-	flood = 1 << 14
+	// niceValue is the thread's nice value, where the process may have it. A priority of real time made no
+	// difference that could be measured.
+	niceValue = -15
+	// maxWait is how long the thread waits at most.
+	maxWait = time.Second
+	// adminDownRepeats is how often a neighbour is sent AdminDown, for a packet may be lost.
+	adminDownRepeats = 3
+	// maxBatch bounds the packets read at once: more than the kernel keeps for a socket.
+	maxBatch = 1 << 14
 )
 
 // run is the thread.
 func (e *Engine) run() {
 	// A thread of its own: its priority is, and it waits in the kernel instead of in the runtime's poller.
 	runtime.LockOSThread()
-	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), urgency)
+	_ = unix.Setpriority(unix.PRIO_PROCESS, unix.Gettid(), niceValue)
 	defer close(e.ended)
 	for {
 		e.mu.Lock()
 		if e.stopping {
-			e.shut()
+			e.closeSockets()
 			e.mu.Unlock()
 			return
 		}
-		wait := e.until(time.Now())
+		wait := e.untilDue(time.Now())
 		fds := []unix.PollFd{{Fd: int32(e.wake), Events: unix.POLLIN},
 			{Fd: int32(e.sockets[0].fd), Events: unix.POLLIN}, {Fd: int32(e.sockets[1].fd), Events: unix.POLLIN}}
 		e.mu.Unlock()
@@ -44,22 +44,22 @@ func (e *Engine) run() {
 		var number [8]byte
 		_, _ = unix.Read(e.wake, number[:])
 		e.mu.Lock()
-		e.turn(&e.sockets[0], &e.sockets[1])
+		e.runDue(&e.sockets[0], &e.sockets[1])
 		e.mu.Unlock()
 	}
 }
 
-// shut closes all that is open.
-func (e *Engine) shut() {
+// closeSockets closes all that is open.
+func (e *Engine) closeSockets() {
 	for i := range e.sockets {
 		e.sockets[i].close()
 	}
 	unix.Close(e.wake)
 }
 
-// until is how long nothing is to be done, unless a packet comes.
-func (e *Engine) until(now time.Time) time.Duration {
-	wait := idle
+// untilDue is how long no session has anything to do, unless a packet comes.
+func (e *Engine) untilDue(now time.Time) time.Duration {
+	wait := maxWait
 	for _, r := range e.sessions {
 		if due := r.session.Due(now); !due.IsZero() {
 			wait = min(wait, max(due.Sub(now), 0))
@@ -68,9 +68,10 @@ func (e *Engine) until(now time.Time) time.Duration {
 	return wait
 }
 
-// turn does all that is due. A neighbour is lost by the packets that had come when the turn began, and not by when this
-// process came to look: all that the kernel has received until then is taken up first, with the time of that.
-func (e *Engine) turn(sources ...source) {
+// runDue does all that is due. A neighbour is lost by the packets that had come when runDue began, and not by
+// when this process came to look: all that the kernel has received until then is taken up first, with the time of
+// that.
+func (e *Engine) runDue(sources ...packetSource) {
 	began := time.Now()
 	read := true
 	for _, s := range sources {
@@ -78,24 +79,24 @@ func (e *Engine) turn(sources ...source) {
 	}
 	for _, r := range e.sessions {
 		if read {
-			e.note(r, r.session.Expire(began), began)
+			e.recordTransition(r, r.session.CheckDetection(began), began)
 		}
 		r.send(time.Now())
 	}
-	if began.Sub(e.looked) > time.Second {
-		e.looked, e.dropped = began, uint64(e.sockets[0].drops())+uint64(e.sockets[1].drops())
+	if began.Sub(e.dropsReadAt) > time.Second {
+		e.dropsReadAt, e.dropped = began, uint64(e.sockets[0].drops())+uint64(e.sockets[1].drops())
 	}
 }
 
 // drain takes up the packets that have come until a time; false where there are more.
-func (e *Engine) drain(from source, until time.Time) bool {
-	for range flood {
+func (e *Engine) drain(from packetSource, until time.Time) bool {
+	for range maxBatch {
 		got, there := from.read()
 		if !there {
-			from.empty(time.Now())
+			from.markEmpty(time.Now())
 			return true
 		}
-		e.take(got)
+		e.handlePacket(got)
 		if !got.at.Before(until) {
 			return true
 		}
@@ -103,8 +104,8 @@ func (e *Engine) drain(from source, until time.Time) bool {
 	return false
 }
 
-// take gives a datagram to its session.
-func (e *Engine) take(got datagram) {
+// handlePacket gives a datagram to its session.
+func (e *Engine) handlePacket(got datagram) {
 	r := e.sessions[got.from]
 	if r == nil {
 		return
@@ -116,7 +117,7 @@ func (e *Engine) take(got datagram) {
 	p, err := Parse(got.payload)
 	var change Change
 	if err == nil {
-		change, err = r.session.Receive(p, got.at)
+		change, err = r.session.HandlePacket(p, got.at)
 	}
 	if err != nil {
 		r.status.Refused++
@@ -125,11 +126,11 @@ func (e *Engine) take(got datagram) {
 	}
 	r.status.Received++
 	r.status.Problem, r.sender.problem = "", ""
-	e.note(r, change, got.at)
+	e.recordTransition(r, change, got.at)
 }
 
-// note queues a change for notify.
-func (e *Engine) note(r *running, c Change, at time.Time) {
+// recordTransition updates the counters of a session, and queues the change for notify.
+func (e *Engine) recordTransition(r *peerSession, c Change, at time.Time) {
 	if c.From == c.To {
 		return
 	}
@@ -140,18 +141,18 @@ func (e *Engine) note(r *running, c Change, at time.Time) {
 	if c.Failed {
 		r.status.Failures++
 	}
-	e.news = append(e.news, news{r.peer.Address, c, r.seen()})
+	e.pending = append(e.pending, notification{r.peer.Address, c, r.currentStatus()})
 	select {
-	case e.told <- struct{}{}:
+	case e.wakeNotify <- struct{}{}:
 	default:
 	}
 }
 
 // send sends the packets that are due.
-func (r *running) send(now time.Time) {
-	due := r.session.next
-	regular := r.session.interval()
-	packets := r.session.Send(now)
+func (r *peerSession) send(now time.Time) {
+	due := r.session.nextSend
+	regular := r.session.txInterval()
+	packets := r.session.PacketsDue(now)
 	for _, p := range packets {
 		r.sender.send(r.peer, p)
 		r.status.Sent++
@@ -163,21 +164,21 @@ func (r *running) send(now time.Time) {
 	}
 }
 
-// leave says to the neighbour that the session is taken down, and closes its socket.
-func (r *running) leave(now time.Time) {
-	r.session.Shut(now)
-	for range farewells {
-		r.sender.send(r.peer, r.session.packet())
+// sendAdminDown tells the neighbour that the session is taken down, and closes its socket.
+func (r *peerSession) sendAdminDown(now time.Time) {
+	r.session.TakeDown(now)
+	for range adminDownRepeats {
+		r.sender.send(r.peer, r.session.nextPacket())
 	}
 	r.sender.close()
 }
 
-// source is where datagrams come from, each with when the kernel received it.
-type source interface {
+// packetSource is where datagrams come from, each with when the kernel received it.
+type packetSource interface {
 	// read returns the next one; false where there is none.
 	read() (datagram, bool)
-	// empty says that there was none at a time.
-	empty(time.Time)
+	// markEmpty records that there was none at a time.
+	markEmpty(time.Time)
 }
 
 // datagram is a received datagram.

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// slowest is how often a session sends at most that is not Up (RFC 5880 section 6.8.3).
-const slowest = time.Second
+// slowInterval is how often a session sends at most that is not Up (RFC 5880 section 6.8.3).
+const slowInterval = time.Second
 
 // Timing has the intervals that a session asks for.
 type Timing struct {
@@ -34,20 +34,20 @@ type Session struct {
 	remoteMinTx        time.Duration
 	remoteMinRx        time.Duration
 
-	// desiredTx and requiredRx are the intervals in packets; sentTx and heardRx those in use until a poll sequence has
-	// ended.
+	// desiredTx and requiredRx are the intervals in packets; activeTx and activeRx those in use until a poll sequence
+	// has ended.
 	desiredTx, requiredRx time.Duration
-	sentTx, heardRx       time.Duration
+	activeTx, activeRx    time.Duration
 	polling               bool
 
-	// heard is when the last packet came; zero: none has for a detection time.
-	heard time.Time
-	// next is when the next packet is due.
-	next time.Time
-	// answer: a packet with Poll has come.
-	answer bool
-	// now: a packet is due whose content differs from the last one's.
-	now bool
+	// lastReceived is when the last packet came; zero: none has for a detection time.
+	lastReceived time.Time
+	// nextSend is when the next packet is due.
+	nextSend time.Time
+	// pollReceived: a packet with Poll has come.
+	pollReceived bool
+	// sendNow: a packet is due whose content differs from the last one's.
+	sendNow bool
 }
 
 // Change is a change of a session's state.
@@ -62,33 +62,34 @@ type Change struct {
 // session.
 func New(timing Timing, discriminator uint32, random func() float64, now time.Time) *Session {
 	return &Session{timing: timing, random: random, state: Down, remoteState: Down, local: discriminator,
-		remoteMinRx: time.Microsecond, desiredTx: max(timing.Interval, slowest), sentTx: max(timing.Interval, slowest),
-		requiredRx: timing.Interval, heardRx: timing.Interval, next: now}
+		remoteMinRx: time.Microsecond, desiredTx: max(timing.Interval, slowInterval), activeTx: max(timing.Interval,
+			slowInterval),
+		requiredRx: timing.Interval, activeRx: timing.Interval, nextSend: now}
 }
 
 // State is the session's own.
 func (s *Session) State() State { return s.state }
 
-// Retime has the session want another timing. While it is Up, a longer interval holds when the neighbour knows of it
-// (RFC 5880 section 6.8.3).
-func (s *Session) Retime(timing Timing, now time.Time) {
+// SetTiming changes the intervals that the session asks for. While it is Up, a longer interval holds when the
+// neighbour knows of it (RFC 5880 section 6.8.3).
+func (s *Session) SetTiming(timing Timing, now time.Time) {
 	s.timing = timing
 	s.requiredRx = timing.Interval
-	s.want(now)
+	s.setIntervals(now)
 	if s.state == Up {
 		s.polling = true
-		s.heardRx = max(s.heardRx, s.requiredRx)
+		s.activeRx = max(s.activeRx, s.requiredRx)
 	} else {
-		s.heardRx = s.requiredRx
+		s.activeRx = s.requiredRx
 	}
-	s.now = true
+	s.sendNow = true
 }
 
-// want sets how often the session sends, as its state permits.
-func (s *Session) want(now time.Time) {
+// setIntervals sets how often the session sends, as its state permits.
+func (s *Session) setIntervals(now time.Time) {
 	wanted := s.timing.Interval
 	if s.state != Up {
-		wanted = max(wanted, slowest)
+		wanted = max(wanted, slowInterval)
 	}
 	if wanted == s.desiredTx {
 		return
@@ -96,140 +97,145 @@ func (s *Session) want(now time.Time) {
 	s.desiredTx = wanted
 	if s.state == Up {
 		s.polling = true
-		s.sentTx = min(s.sentTx, wanted)
+		s.activeTx = min(s.activeTx, wanted)
 	} else {
-		s.polling, s.sentTx, s.heardRx = false, wanted, s.requiredRx
+		s.polling, s.activeTx, s.activeRx = false, wanted, s.requiredRx
 	}
-	s.plan(now)
+	s.scheduleSend(now)
 }
 
-// Receive takes up a packet that came at a time (RFC 5880 section 6.8.6). The error says why it is not taken.
-func (s *Session) Receive(p Packet, at time.Time) (Change, error) {
-	if p.Yours != 0 && p.Yours != s.local {
-		return Change{s.state, s.state, false}, fmt.Errorf("a packet for %#x %w", p.Yours, ErrStranger)
+// HandlePacket handles a packet that came at a time (RFC 5880 section 6.8.6). The error says why it is not taken.
+func (s *Session) HandlePacket(p Packet, at time.Time) (Change, error) {
+	if p.YourDiscriminator != 0 && p.YourDiscriminator != s.local {
+		return Change{s.state, s.state, false}, fmt.Errorf("a packet for %#x %w", p.YourDiscriminator,
+			ErrUnknownSession)
 	}
-	s.remote, s.remoteState, s.remoteDiag = p.Mine, p.State, p.Diagnostic
+	s.remote, s.remoteState, s.remoteDiag = p.MyDiscriminator, p.State, p.Diagnostic
 	s.remoteDemand, s.remoteIndependent = p.Demand, p.ControlPlaneIndependent
 	s.remoteMultiplier, s.remoteMinTx = p.Multiplier, p.DesiredMinTx
-	before := s.interval()
+	before := s.txInterval()
 	s.remoteMinRx = p.RequiredMinRx
 	if p.Final && s.polling {
-		s.polling, s.sentTx, s.heardRx = false, s.desiredTx, s.requiredRx
+		s.polling, s.activeTx, s.activeRx = false, s.desiredTx, s.requiredRx
 	}
-	if at.After(s.heard) {
-		s.heard = at
+	if at.After(s.lastReceived) {
+		s.lastReceived = at
 	}
-	if s.interval() < before { // or the neighbour waits for a packet that was planned later
-		s.plan(at)
+	if s.txInterval() < before { // or the neighbour waits for a packet that was planned later
+		s.scheduleSend(at)
 	}
 	if s.state == AdminDown {
 		return Change{s.state, s.state, false}, nil
 	}
-	s.answer = s.answer || p.Poll
-	return s.follow(p.State, at), nil
+	s.pollReceived = s.pollReceived || p.Poll
+	return s.updateState(p.State, at), nil
 }
 
-// follow is the state machine of RFC 5880 section 6.2.
-func (s *Session) follow(remote State, at time.Time) Change {
+// updateState is the state machine of RFC 5880 section 6.2.
+func (s *Session) updateState(remote State, at time.Time) Change {
 	switch {
 	case remote == AdminDown && s.state != Down:
-		return s.enter(Down, NeighborSignaled, at)
+		return s.setState(Down, NeighborSignaled, at)
 	case remote == Down && s.state == Down:
-		return s.enter(Init, s.diag, at)
+		return s.setState(Init, s.diag, at)
 	case remote == Init && s.state != Up && s.state != AdminDown, remote == Up && s.state == Init:
-		return s.enter(Up, NoDiagnostic, at)
+		return s.setState(Up, NoDiagnostic, at)
 	case remote == Down && s.state == Up:
-		return s.enter(Down, NeighborSignaled, at)
+		return s.setState(Down, NeighborSignaled, at)
 	}
 	return Change{s.state, s.state, false}
 }
 
-func (s *Session) enter(state State, diag Diagnostic, at time.Time) Change {
+func (s *Session) setState(state State, diag Diagnostic, at time.Time) Change {
 	c := Change{From: s.state, To: state, Failed: s.state == Up && state == Down && s.remoteState != AdminDown}
-	s.state, s.diag, s.now = state, diag, true
-	s.want(at)
+	s.state, s.diag, s.sendNow = state, diag, true
+	s.setIntervals(at)
 	return c
 }
 
-// interval is how often packets are sent; 0: none is.
-func (s *Session) interval() time.Duration {
+// txInterval is how often packets are sent; 0: none is.
+func (s *Session) txInterval() time.Duration {
 	if s.remoteMinRx == 0 || s.remoteDemand && s.state == Up && s.remoteState == Up && !s.polling {
 		return 0
 	}
-	return max(s.sentTx, s.remoteMinRx)
+	return max(s.activeTx, s.remoteMinRx)
 }
 
-// Detection is the time of silence after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was heard.
-func (s *Session) Detection() time.Duration {
-	return time.Duration(s.remoteMultiplier) * max(s.heardRx, s.remoteMinTx)
+// DetectionTime is the time of silence after which the neighbour is lost (RFC 5880 section 6.8.4); 0 before it was
+// heard.
+func (s *Session) DetectionTime() time.Duration {
+	return time.Duration(s.remoteMultiplier) * max(s.activeRx, s.remoteMinTx)
 }
 
-// plan sets when the next packet is due: the interval less 0 to 25 %, or with a multiplier of 1 less 10 to 25 %, so
-// that the next one comes in time (RFC 5880 section 6.8.7).
-func (s *Session) plan(from time.Time) {
+// scheduleSend sets when the next packet is due: the interval less 0 to 25 %, or with a multiplier of 1 less 10 to
+// 25 %, so that the next one comes in time (RFC 5880 section 6.8.7).
+func (s *Session) scheduleSend(from time.Time) {
 	least, spread := 0.75, 0.25
 	if s.timing.Multiplier == 1 {
 		spread = 0.15
 	}
-	s.next = from.Add(time.Duration(float64(s.interval()) * (least + spread*s.random())))
+	s.nextSend = from.Add(time.Duration(float64(s.txInterval()) * (least + spread*s.random())))
 }
 
 // Due is when Send or Expire have something to do next, now where they have already; zero: when a packet comes.
 func (s *Session) Due(now time.Time) time.Time {
-	if s.answer || s.now {
+	if s.pollReceived || s.sendNow {
 		return now
 	}
 	var due time.Time
-	if s.interval() > 0 {
-		due = s.next
+	if s.txInterval() > 0 {
+		due = s.nextSend
 	}
-	if d := s.Detection(); !s.heard.IsZero() && d > 0 {
-		if lost := s.heard.Add(d); due.IsZero() || lost.Before(due) {
+	if d := s.DetectionTime(); !s.lastReceived.IsZero() && d > 0 {
+		if lost := s.lastReceived.Add(d); due.IsZero() || lost.Before(due) {
 			due = lost
 		}
 	}
 	return due
 }
 
-// Expire takes up that nothing more has come up to now. Call it when all packets that had come by then were given to
-// Receive.
-func (s *Session) Expire(now time.Time) Change {
-	if s.heard.IsZero() || now.Before(s.heard.Add(s.Detection())) {
+// CheckDetection takes the session down where nothing has come for the detection time. Call it when all packets
+// that had come by then were given to HandlePacket.
+func (s *Session) CheckDetection(now time.Time) Change {
+	if s.lastReceived.IsZero() || now.Before(s.lastReceived.Add(s.DetectionTime())) {
 		return Change{s.state, s.state, false}
 	}
 	// Who comes next may be another, who wants other things.
-	s.heard, s.remote, s.remoteDemand, s.remoteMinRx = time.Time{}, 0, false, time.Microsecond
+	s.lastReceived, s.remote, s.remoteDemand, s.remoteMinRx = time.Time{}, 0, false, time.Microsecond
 	if s.state != Init && s.state != Up {
 		return Change{s.state, s.state, false}
 	}
 	s.remoteState = Down
-	return s.enter(Down, DetectionExpired, now)
+	return s.setState(Down, DetectionExpired, now)
 }
 
-// Send returns the packets that are due, and plans the next one.
-func (s *Session) Send(now time.Time) (due []Packet) {
-	if s.answer {
-		s.answer = false
-		final := s.packet()
+// PacketsDue returns the packets that are due, and schedules the next one.
+func (s *Session) PacketsDue(now time.Time) (due []Packet) {
+	if s.pollReceived {
+		s.pollReceived = false
+		final := s.nextPacket()
 		final.Poll, final.Final = false, true
 		due = append(due, final)
 	}
-	periodic := s.interval() > 0 && !now.Before(s.next)
-	if periodic || s.now && s.remoteMinRx > 0 {
-		due = append(due, s.packet())
-		s.plan(now)
+	periodic := s.txInterval() > 0 && !now.Before(s.nextSend)
+	if periodic || s.sendNow && s.remoteMinRx > 0 {
+		due = append(due, s.nextPacket())
+		s.scheduleSend(now)
 	}
-	s.now = false
+	s.sendNow = false
 	return due
 }
 
-// packet is the session's next packet.
-func (s *Session) packet() Packet {
-	return Packet{Diagnostic: s.diag, State: s.state, Poll: s.polling, Multiplier: s.timing.Multiplier, Mine: s.local,
-		Yours:        s.remote,
-		DesiredMinTx: s.desiredTx, RequiredMinRx: s.requiredRx}
+// nextPacket is the session's next packet.
+func (s *Session) nextPacket() Packet {
+	return Packet{Diagnostic: s.diag, State: s.state, Poll: s.polling, Multiplier: s.timing.Multiplier,
+		MyDiscriminator:   s.local,
+		YourDiscriminator: s.remote,
+		DesiredMinTx:      s.desiredTx, RequiredMinRx: s.requiredRx}
 }
 
-// Shut takes the session down, which the neighbour must not take for a failure (RFC 5882 section 3.2): it is told by
-// the next packets.
-func (s *Session) Shut(now time.Time) Change { return s.enter(AdminDown, AdministrativeDown, now) }
+// TakeDown takes the session down, which the neighbour must not take for a failure (RFC 5882 section 3.2): it is
+// told by the next packets.
+func (s *Session) TakeDown(now time.Time) Change {
+	return s.setState(AdminDown, AdministrativeDown, now)
+}

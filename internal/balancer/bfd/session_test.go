@@ -51,7 +51,7 @@ func (e *end) run(done <-chan struct{}) {
 			return
 		case p := <-e.packets:
 			if !e.deaf {
-				c, err := e.Receive(p, time.Now())
+				c, err := e.HandlePacket(p, time.Now())
 				if err != nil {
 					panic(err)
 				}
@@ -62,8 +62,8 @@ func (e *end) run(done <-chan struct{}) {
 		case <-timer.C:
 		}
 		now = time.Now()
-		e.note(e.Expire(now))
-		for _, p := range e.Send(now) {
+		e.note(e.CheckDetection(now))
+		for _, p := range e.PacketsDue(now) {
 			e.sent, e.said = append(e.sent, now), append(e.said, p)
 			e.other.packets <- p
 		}
@@ -121,9 +121,9 @@ func TestUp(t *testing.T) {
 				x.expect(t, "after a while", Up, NoDiagnostic)
 				y.expect(t, "after a while", Up, NoDiagnostic)
 				x.do(func() {
-					if x.interval() != c.interval || x.Detection() != c.detection || x.polling {
-						t.Errorf("sends each %v, and detects within %v; polling %v", x.interval(),
-							x.Detection(), x.polling)
+					if x.txInterval() != c.interval || x.DetectionTime() != c.detection || x.polling {
+						t.Errorf("sends each %v, and detects within %v; polling %v", x.txInterval(),
+							x.DetectionTime(), x.polling)
 					}
 					x.sent = nil
 				})
@@ -156,7 +156,7 @@ func TestSlowStart(t *testing.T) {
 				t.Errorf("%d packets in 100 s", len(x.sent))
 			}
 			for _, p := range x.said {
-				if p.DesiredMinTx != time.Second || p.RequiredMinRx != quick.Interval || p.Yours != 0 ||
+				if p.DesiredMinTx != time.Second || p.RequiredMinRx != quick.Interval || p.YourDiscriminator != 0 ||
 					p.State != Down {
 					t.Errorf("sent %+v", p)
 				}
@@ -203,7 +203,7 @@ func TestShut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		x, y := pair(t, quick, quick)
 		time.Sleep(10 * time.Second)
-		x.do(func() { x.note(x.Shut(time.Now())) })
+		x.do(func() { x.note(x.TakeDown(time.Now())) })
 		time.Sleep(10 * time.Second)
 		x.expect(t, "shut", AdminDown, AdministrativeDown)
 		y.expect(t, "beside one that is shut", Down, NeighborSignaled)
@@ -222,16 +222,17 @@ func TestRetime(t *testing.T) {
 		x, y := pair(t, quick, quick)
 		time.Sleep(10 * time.Second)
 		for _, next := range []Timing{{time.Second, 3}, {20 * time.Millisecond, 4}, {2 * time.Second, 2}, quick} {
-			x.do(func() { x.Retime(next, time.Now()) })
+			x.do(func() { x.SetTiming(next, time.Now()) })
 			time.Sleep(30 * time.Second)
 			x.do(func() {
-				if x.interval() != max(next.Interval, quick.Interval) || x.polling {
-					t.Errorf("wanted %v: sends each %v, polling %v", next, x.interval(), x.polling)
+				if x.txInterval() != max(next.Interval, quick.Interval) || x.polling {
+					t.Errorf("wanted %v: sends each %v, polling %v", next, x.txInterval(), x.polling)
 				}
 			})
 			y.do(func() {
-				if want := time.Duration(next.Multiplier) * max(next.Interval, quick.Interval); y.Detection() != want {
-					t.Errorf("wanted %v: the other detects within %v, want %v", next, y.Detection(), want)
+				if want := time.Duration(next.Multiplier) * max(next.Interval,
+					quick.Interval); y.DetectionTime() != want {
+					t.Errorf("wanted %v: the other detects within %v, want %v", next, y.DetectionTime(), want)
 				}
 			})
 		}
@@ -256,9 +257,10 @@ func TestTransitions(t *testing.T) {
 	} {
 		s := New(quick, 7, rand.Float64, now)
 		s.state = c.is
-		p := Packet{State: c.peerConnected, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second,
+		p := Packet{State: c.peerConnected, Multiplier: 3, MyDiscriminator: 9, YourDiscriminator: 7,
+			DesiredMinTx:  time.Second,
 			RequiredMinRx: time.Second}
-		if change, err := s.Receive(p, now); err != nil || change.From != c.is || change.To != c.becomes ||
+		if change, err := s.HandlePacket(p, now); err != nil || change.From != c.is || change.To != c.becomes ||
 			s.State() != c.becomes {
 			t.Errorf("%s that hears %s: %+v, %v; want %s", c.is, c.peerConnected, change, err, c.becomes)
 		}
@@ -271,9 +273,11 @@ func TestStranger(t *testing.T) {
 	now := time.Unix(1000, 0)
 	s := New(quick, 7, rand.Float64, now)
 	before := *s
-	_, err := s.Receive(Packet{State: Up, Poll: true, Multiplier: 3, Mine: 9, Yours: 8}, now)
+	_, err := s.HandlePacket(Packet{State: Up, Poll: true, Multiplier: 3, MyDiscriminator: 9, YourDiscriminator: 8},
+		now)
 	s.random, before.random = nil, nil
-	if !errors.Is(err, ErrStranger) || s.remote != before.remote || s.state != Down || s.answer || !s.heard.IsZero() {
+	if !errors.Is(err, ErrUnknownSession) || s.remote != before.remote || s.state != Down || s.pollReceived ||
+		!s.lastReceived.IsZero() {
 		t.Errorf("%v, and the session is %+v", err, s)
 	}
 }
@@ -284,17 +288,18 @@ func TestPollsAreAnswered(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	s := New(quick, 7, rand.Float64, now)
-	s.Send(now)
-	p := Packet{State: Init, Poll: true, Multiplier: 3, Mine: 9, Yours: 7, DesiredMinTx: time.Second}
+	s.PacketsDue(now)
+	p := Packet{State: Init, Poll: true, Multiplier: 3, MyDiscriminator: 9, YourDiscriminator: 7,
+		DesiredMinTx: time.Second}
 	for range 3 {
-		if _, err := s.Receive(p, now); err != nil {
+		if _, err := s.HandlePacket(p, now); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if sent := s.Send(now); len(sent) != 1 || !sent[0].Final || sent[0].Poll || sent[0].Yours != 9 {
+	if sent := s.PacketsDue(now); len(sent) != 1 || !sent[0].Final || sent[0].Poll || sent[0].YourDiscriminator != 9 {
 		t.Errorf("answered by %+v", sent)
 	}
-	if sent := s.Send(now.Add(time.Hour)); len(sent) != 0 {
+	if sent := s.PacketsDue(now.Add(time.Hour)); len(sent) != 0 {
 		t.Errorf("one that wants no packets got %+v", sent)
 	}
 }

@@ -25,12 +25,12 @@ const (
 	firstSource, lastSource = 49152, 65535
 	// maxTTL is the TTL of a packet that no router has forwarded (RFC 5881 section 5).
 	maxTTL = 255
-	// precedence is CS6, as routers mark their own packets, in the former TOS byte.
-	precedence = 0xc0
-	// sourcesTried is how many source ports are tried that are in use.
-	sourcesTried = 64
-	// longest is how many bytes are read of a packet: those with authentication are not taken, but recognized.
-	longest = 256
+	// trafficClass is CS6, as routers mark their own packets, in the TOS byte.
+	trafficClass = 0xc0
+	// maxSourcePorts is how many source ports are tried that are in use.
+	maxSourcePorts = 64
+	// maxDatagram is how many bytes are read of a packet: those with authentication are not taken, but recognized.
+	maxDatagram = 256
 )
 
 // receiver is the socket that packets of all neighbours of a family come to; fd is -1 while there is none.
@@ -39,7 +39,7 @@ type receiver struct {
 	fd  int
 	// emptied is when the socket was last found to be empty: packets read later were received later.
 	emptied time.Time
-	payload [longest]byte
+	payload [maxDatagram]byte
 	control [256]byte
 }
 
@@ -55,7 +55,7 @@ func (r *receiver) listen(peers []netip.Addr) error {
 				port, err)
 		}
 	}
-	if err := sockfilter.Attach(r.fd, accept(peers)); err != nil {
+	if err := sockfilter.Attach(r.fd, peerFilter(peers)); err != nil {
 		return fmt.Errorf("have the kernel drop packets that are of no BFD peer: %w", err)
 	}
 	return nil
@@ -117,7 +117,7 @@ func (r *receiver) read() (datagram, bool) {
 	return datagram{}, false
 }
 
-func (r *receiver) empty(at time.Time) { r.emptied = at }
+func (r *receiver) markEmpty(at time.Time) { r.emptied = at }
 
 // readControls finds the TTL, and when the kernel received the datagram. It says that of the clock that can be set:
 // where that was set meanwhile, it is neither later than now nor earlier than when the socket was empty.
@@ -154,9 +154,9 @@ func (r *receiver) drops() uint32 {
 	return memory[8]
 }
 
-// accept is a filter that takes datagrams of these neighbours which no router has forwarded: a flood of others fills no
-// buffer.
-func accept(peers []netip.Addr) []bpf.Instruction {
+// peerFilter is a filter that takes datagrams of these neighbours which no router has forwarded: a flood of others
+// fills no buffer.
+func peerFilter(peers []netip.Addr) []bpf.Instruction {
 	// Of the network header, which this offset stands for (SKF_NET_OFF, <linux/filter.h>).
 	const network = 0xfff00000
 	ttl, source, words := uint32(network+8), uint32(network+12), 1
@@ -176,7 +176,7 @@ func accept(peers []netip.Addr) []bpf.Instruction {
 			program = append(program, bpf.LoadAbsolute{Off: source + uint32(4*w), Size: 4},
 				bpf.JumpIf{Cond: bpf.JumpEqual, Val: binary.BigEndian.Uint32(bytes[4*w:]), SkipFalse: left})
 		}
-		program = append(program, bpf.RetConstant{Val: longest + 8})
+		program = append(program, bpf.RetConstant{Val: maxDatagram + 8})
 	}
 	return append(program, bpf.RetConstant{Val: 0})
 }
@@ -221,7 +221,7 @@ func (s *sender) open(to Peer) error {
 	if err != nil {
 		return err
 	}
-	err = errors.Join(unix.SetsockoptInt(fd, level, hops, maxTTL), unix.SetsockoptInt(fd, level, class, precedence))
+	err = errors.Join(unix.SetsockoptInt(fd, level, hops, maxTTL), unix.SetsockoptInt(fd, level, class, trafficClass))
 	if err == nil && to.Interface != "" {
 		err = unix.BindToDevice(fd, to.Interface)
 	}
@@ -248,7 +248,7 @@ func (s *sender) bind(fd int, to Peer) (err error) {
 			local = netip.IPv6Unspecified()
 		}
 	}
-	for range sourcesTried {
+	for range maxSourcePorts {
 		source := s.source
 		if source == 0 {
 			source = firstSource + rand.IntN(lastSource-firstSource+1)

@@ -20,17 +20,17 @@ const Protocol = 2
 
 // The paths that a speaker answers on its unix socket by HTTP.
 const (
-	statePath  = "/v1/state"
-	wantedPath = "/v1/wanted"
-	endPath    = "/v1/end"
+	statePath   = "/v1/state"
+	desiredPath = "/v1/wanted"
+	endPath     = "/v1/end"
 )
 
 // RoutesJournal is the file that says which routes of VIPs the speaker on a socket has put into tables of the host. It
 // outlives a speaker that has died.
 func RoutesJournal(socket string) string { return socket + ".routes" }
 
-// Wanted is the desired state of a speaker, as a whole.
-type Wanted struct {
+// Desired is the desired state of a speaker, as a whole.
+type Desired struct {
 	BGP lb.BGP `json:"bgp"`
 	// VIPs are the addresses announced, each as a route of one address.
 	VIPs []netip.Addr `json:"vips"`
@@ -40,8 +40,8 @@ type Wanted struct {
 	// those of others, announced for when their balancer is gone.
 	Pool   []netip.Addr `json:"pool,omitempty"`
 	Backup []netip.Addr `json:"backup,omitempty"`
-	// Orphan is how long the speaker goes on without hearing of a balancer; 0 is for ever.
-	Orphan time.Duration `json:"orphan"`
+	// OrphanTimeout is how long the speaker goes on without hearing of a balancer; 0 is for ever.
+	OrphanTimeout time.Duration `json:"orphan"`
 }
 
 // State is the state of a speaker, with its process and its peers.
@@ -54,9 +54,9 @@ type State struct {
 	Start uint64 `json:"start"`
 	// Number changes with the state.
 	Number uint64 `json:"number"`
-	// Told is false until the speaker has got its desired state.
-	Told bool         `json:"told"`
-	VIPs []netip.Addr `json:"vips"`
+	// Configured is false until the speaker has received its desired state.
+	Configured bool         `json:"told"`
+	VIPs       []netip.Addr `json:"vips"`
 	// Orphaned: it has heard of no balancer for too long, and has withdrawn the VIPs.
 	Orphaned bool          `json:"orphaned"`
 	Peers    []ops.BGPPeer `json:"peers"`
@@ -64,18 +64,19 @@ type State struct {
 	Faults []string `json:"faults,omitempty"`
 }
 
-// Ending is how a speaker ends.
-type Ending string
+// ShutdownMode is how a speaker shuts down.
+type ShutdownMode string
 
 // The ways.
 const (
 	// Stop withdraws all routes first, and then says goodbye (Cease).
-	Stop Ending = "stop"
+	Stop ShutdownMode = "stop"
 	// Restart says nothing: routers keep the routes until the next speaker has spoken to them, or the
 	// time for that is over.
-	Restart Ending = "restart"
+	Restart ShutdownMode = "restart"
 )
 
-type end struct {
-	How Ending `json:"how"`
+// shutdownRequest is the body of a request to shut down.
+type shutdownRequest struct {
+	Mode ShutdownMode `json:"how"`
 }

@@ -25,12 +25,12 @@ import (
 var (
 	// ErrNoSpeaker: no process answers on the socket.
 	ErrNoSpeaker = errors.New("no speaker answers")
-	// ErrStranger: the process that answers is not the one that it says it is, or another user's.
-	ErrStranger = errors.New("the process that answers is not a speaker of this balancer")
+	// ErrUntrusted: the process that answers is not the one that it says it is, or another user's.
+	ErrUntrusted = errors.New("the process that answers is not a speaker of this balancer")
 )
 
-// answerBound is how long a speaker may take to answer: many times as long as it waits for another state itself.
-const answerBound = 15 * time.Second
+// answerTimeout bounds how long a speaker takes to answer: many times as long as it waits for another state itself.
+const answerTimeout = 15 * time.Second
 
 // maxAnswer bounds an answer of a speaker, in bytes.
 const maxAnswer = 16 << 20
@@ -50,7 +50,7 @@ func NewClient(socket string) *Client {
 			if err != nil {
 				return nil, fmt.Errorf("%w on %s: %w", ErrNoSpeaker, socket, err)
 			}
-			if err := trusted(conn); err != nil {
+			if err := checkOwner(conn); err != nil {
 				conn.Close()
 				return nil, err
 			}
@@ -59,14 +59,14 @@ func NewClient(socket string) *Client {
 	return c
 }
 
-// trusted refuses a socket of another user's process: requests to the speaker may have passwords.
-func trusted(conn net.Conn) error {
+// checkOwner refuses a socket of another user's process: requests to the speaker may have passwords.
+func checkOwner(conn net.Conn) error {
 	cred, err := credentials(conn)
 	if err != nil {
 		return err
 	}
 	if uid := int(cred.Uid); uid != os.Geteuid() && uid != 0 {
-		return fmt.Errorf("%w: process %d is the user's %d", ErrStranger, cred.Pid, uid)
+		return fmt.Errorf("%w: process %d is the user's %d", ErrUntrusted, cred.Pid, uid)
 	}
 	return nil
 }
@@ -83,22 +83,22 @@ func credentials(conn net.Conn) (cred *unix.Ucred, err error) {
 }
 
 // State asks for the speaker's state; after is the number of the state that is known: the answer waits for another one,
-// for a second at most. Errors: ErrNoSpeaker, ErrStranger.
+// for a second at most. Errors: ErrNoSpeaker, ErrUntrusted.
 //
 // Of a speaker of another protocol, it has the fields that are the same in all of them: Protocol, Build, PID and Start.
 func (c *Client) State(ctx context.Context, after uint64) (State, error) {
-	ctx, cancel := context.WithTimeout(ctx, answerBound)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	var text json.RawMessage
-	if err := c.ask(ctx, http.MethodGet, statePath+"?after="+strconv.FormatUint(after, 10), nil, &text); err != nil {
+	if err := c.request(ctx, http.MethodGet, statePath+"?after="+strconv.FormatUint(after, 10), nil, &text); err != nil {
 		return State{}, err
 	}
 	state, err := readState(text)
 	if err != nil {
 		return state, err
 	}
-	if start, err := StartOf(state.PID); err != nil || start != state.Start {
-		return state, fmt.Errorf("%w: process %d was not started when it says", ErrStranger, state.PID)
+	if start, err := ProcessStart(state.PID); err != nil || start != state.Start {
+		return state, fmt.Errorf("%w: process %d was not started when it says", ErrUntrusted, state.PID)
 	}
 	return state, nil
 }
@@ -121,17 +121,19 @@ func readState(text []byte) (state State, err error) {
 	return state, nil
 }
 
-// Want sends the speaker its desired state; it has told its peers, or knows that it cannot yet, when this returns.
-func (c *Client) Want(ctx context.Context, wanted Wanted) error {
-	return c.ask(ctx, http.MethodPut, wantedPath, wanted, nil)
+// Apply sends the speaker its desired state; it has announced that to its peers, or knows that it cannot yet, when
+// this returns.
+func (c *Client) Apply(ctx context.Context, desired Desired) error {
+	return c.request(ctx, http.MethodPut, desiredPath, desired, nil)
 }
 
-// End ends the speaker.
-func (c *Client) End(ctx context.Context, how Ending) error {
-	return c.ask(ctx, http.MethodPost, endPath, end{how}, nil)
+// Shutdown ends the speaker.
+func (c *Client) Shutdown(ctx context.Context, how ShutdownMode) error {
+	return c.request(ctx, http.MethodPost, endPath, shutdownRequest{how}, nil)
 }
 
-func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
+// request sends a request to the speaker, and reads its answer.
+func (c *Client) request(ctx context.Context, method, path string, question, into any) error {
 	var content io.Reader
 	if question != nil {
 		text, err := json.Marshal(question)
@@ -163,14 +165,14 @@ func (c *Client) ask(ctx context.Context, method, path string, question, into an
 	return nil
 }
 
-// StartOf returns when a process was started, in clock ticks since boot (proc_pid_stat(5), field 22).
-func StartOf(pid int) (uint64, error) {
-	start, _, err := processOf(pid)
+// ProcessStart returns when a process was started, in clock ticks since boot (proc_pid_stat(5), field 22).
+func ProcessStart(pid int) (uint64, error) {
+	start, _, err := readProcess(pid)
 	return start, err
 }
 
-// processOf returns when a process was started, and its state, such as "Z" for one that has ended.
-func processOf(pid int) (start uint64, state string, err error) {
+// readProcess returns when a process was started, and its state, such as "Z" for one that has ended.
+func readProcess(pid int) (start uint64, state string, err error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
 		return 0, "", err

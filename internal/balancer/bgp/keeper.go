@@ -25,9 +25,9 @@ type KeeperOptions struct {
 	Socket string
 	// Build is the program that the speaker is to run.
 	Build string
-	// Start starts a speaker's process, which outlives this one; restarting says that one before it ended
+	// StartSpeaker starts a speaker's process, which outlives this one; restarting says that one before it ended
 	// without a word.
-	Start func(restarting bool) error
+	StartSpeaker func(restarting bool) error
 	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing
 	// is.
 	Established func()
@@ -36,15 +36,16 @@ type KeeperOptions struct {
 
 // How long things take.
 const (
-	// startBound is how long a speaker that was started may take to answer, and endBound how long one that
+	// startTimeout is how long a speaker that was started may take to answer, and endTimeout how long one that
 	// is to end.
-	startBound = 5 * time.Second
-	endBound   = 5 * time.Second
-	// retryFirst is the pause before the first retry after a failure. Each later one is twice as long, up to retryMost.
-	retryFirst = 250 * time.Millisecond
-	retryMost  = 30 * time.Second
-	// lookAgain is how often it is looked whether a process has begun, or ended.
-	lookAgain = 20 * time.Millisecond
+	startTimeout = 5 * time.Second
+	endTimeout   = 5 * time.Second
+	// minBackoff is the pause before the first retry after a failure. Each later one is twice as long, up to
+	// maxBackoff.
+	minBackoff = 250 * time.Millisecond
+	maxBackoff = 30 * time.Second
+	// processPoll is the interval between two checks of whether a process has begun, or ended.
+	processPoll = 20 * time.Millisecond
 )
 
 // Keeper keeps a speaker running while one is wanted, and sends it the desired state.
@@ -54,13 +55,13 @@ type Keeper struct {
 	sessions sessionLog
 
 	mu sync.Mutex
-	// wanted is the desired state; nil until there is one. version is its number, and sent the number of the one that
+	// desired is the desired state; nil until there is one. version is its number, and sent the number of the one that
 	// the speaker has; told is closed when sent changes.
-	wanted        *Wanted
-	version, sent uint64
-	told          chan struct{}
-	poked         chan struct{}
-	state         State
+	desired        *Desired
+	version, sent  uint64
+	delivered      chan struct{}
+	desiredChanged chan struct{}
+	state          State
 	// problem is the reason for which the speaker does not have the desired state; nil where it has.
 	problem error
 	changes chan struct{}
@@ -69,36 +70,37 @@ type Keeper struct {
 // NewKeeper returns a keeper that does nothing before Run.
 func NewKeeper(opt KeeperOptions) *Keeper {
 	return &Keeper{opt: opt, client: NewClient(opt.Socket),
-		sessions: sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
-		told:     make(chan struct{}), poked: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
+		sessions:  sessionLog{log: opt.Log, established: opt.Established, known: map[string]*loggedPeer{}},
+		delivered: make(chan struct{}), desiredChanged: make(chan struct{}, 1), changes: make(chan struct{}, 1)}
 }
 
-// Found returns the VIPs that a speaker of another process announces; none where there is no such speaker.
-func (k *Keeper) Found(ctx context.Context) []netip.Addr {
+// AnnouncedVIPs returns the VIPs that a speaker which is already running announces; none where there is no such
+// speaker.
+func (k *Keeper) AnnouncedVIPs(ctx context.Context) []netip.Addr {
 	state, err := k.client.State(ctx, 0)
-	if err != nil || !state.Told {
+	if err != nil || !state.Configured {
 		return nil
 	}
 	return state.VIPs
 }
 
-// Want sets the speaker's desired state. It does not wait for the speaker.
-func (k *Keeper) Want(wanted Wanted) {
+// SetDesired sets the speaker's desired state. It does not wait for the speaker.
+func (k *Keeper) SetDesired(desired Desired) {
 	k.mu.Lock()
-	k.wanted = &wanted
+	k.desired = &desired
 	k.version++
 	k.mu.Unlock()
 	select {
-	case k.poked <- struct{}{}:
+	case k.desiredChanged <- struct{}{}:
 	default:
 	}
 }
 
-// Await waits until the speaker has the desired state, or ctx ends.
-func (k *Keeper) Await(ctx context.Context) {
+// AwaitDelivery waits until the speaker has the desired state, or ctx ends.
+func (k *Keeper) AwaitDelivery(ctx context.Context) {
 	for {
 		k.mu.Lock()
-		told, done := k.told, k.sent == k.version
+		told, done := k.delivered, k.sent == k.version
 		k.mu.Unlock()
 		if done {
 			return
@@ -126,70 +128,70 @@ func (k *Keeper) Changes() <-chan struct{} { return k.changes }
 func (k *Keeper) Run(ctx context.Context) {
 	wait := time.Duration(0)
 	for ctx.Err() == nil {
-		err := k.turn(ctx)
+		err := k.reconcile(ctx)
 		if ctx.Err() != nil {
 			return
 		}
-		k.note(err)
+		k.setProblem(err)
 		if err == nil {
 			wait = 0
 			continue
 		}
-		wait = min(max(2*wait, retryFirst), retryMost)
-		k.pause(ctx, wait)
+		wait = min(max(2*wait, minBackoff), maxBackoff)
+		k.waitForChange(ctx, wait)
 	}
 }
 
-// pause waits, or for something else to be wanted.
-func (k *Keeper) pause(ctx context.Context, wait time.Duration) {
+// waitForChange waits for another desired state, for so long at most.
+func (k *Keeper) waitForChange(ctx context.Context, wait time.Duration) {
 	timer := time.NewTimer(wait)
 	defer timer.Stop()
 	select {
 	case <-ctx.Done():
 	case <-timer.C:
-	case <-k.poked:
+	case <-k.desiredChanged:
 	}
 }
 
-// note keeps an error, and logs it once.
-func (k *Keeper) note(err error) {
+// setProblem stores an error, and logs it once.
+func (k *Keeper) setProblem(err error) {
 	k.mu.Lock()
 	before := k.problem
 	k.problem = err
 	k.mu.Unlock()
 	if err != nil && (before == nil || before.Error() != err.Error()) {
-		k.opt.Log.Error(err.Error(), about())
+		k.opt.Log.Error(err.Error(), logAttrs())
 	}
 	if err != nil {
-		k.signal()
+		k.notifyChanged()
 	}
 }
 
-func (k *Keeper) signal() {
+func (k *Keeper) notifyChanged() {
 	select {
 	case k.changes <- struct{}{}:
 	default:
 	}
 }
 
-// turn reads the speaker's state once, and sends it the desired one where it lacks that.
-func (k *Keeper) turn(ctx context.Context) error {
+// reconcile reads the speaker's state once, and sends it the desired one where it lacks that.
+func (k *Keeper) reconcile(ctx context.Context) error {
 	k.mu.Lock()
-	wanted, version := k.wanted, k.version
+	desired, version := k.desired, k.version
 	known, pending := k.state, k.sent != k.version
 	k.mu.Unlock()
-	if wanted == nil || !wanted.BGP.On() && known.PID == 0 && !pending {
-		k.pause(ctx, time.Second)
+	if desired == nil || !desired.BGP.On() && known.PID == 0 && !pending {
+		k.waitForChange(ctx, time.Second)
 		return nil
 	}
-	if !wanted.BGP.On() {
-		return k.dismiss(ctx, version)
+	if !desired.BGP.On() {
+		return k.stopSpeaker(ctx, version)
 	}
 	after := known.Number
 	if pending {
 		after = 0 // at once
 	}
-	state, err := k.ask(ctx, after)
+	state, err := k.pollState(ctx, after)
 	switch {
 	case ctx.Err() != nil:
 		return nil
@@ -203,25 +205,25 @@ func (k *Keeper) turn(ctx context.Context) error {
 		return k.replace(ctx, state)
 	}
 	another := state.PID != known.PID || state.Start != known.Start
-	if another || pending || !state.Told || state.Orphaned {
-		if err := k.client.Want(ctx, *wanted); err != nil {
+	if another || pending || !state.Configured || state.Orphaned {
+		if err := k.client.Apply(ctx, *desired); err != nil {
 			return err
 		}
-		k.delivered(version)
+		k.markDelivered(version)
 	}
-	k.take(state)
+	k.applyState(state)
 	return nil
 }
 
-// ask asks for the state, until something else is wanted.
-func (k *Keeper) ask(ctx context.Context, after uint64) (State, error) {
+// pollState polls the speaker's state, until the desired state changes.
+func (k *Keeper) pollState(ctx context.Context, after uint64) (State, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	stop := make(chan struct{})
 	defer close(stop)
 	go func() {
 		select {
-		case <-k.poked:
+		case <-k.desiredChanged:
 			cancel()
 		case <-stop:
 		}
@@ -229,17 +231,17 @@ func (k *Keeper) ask(ctx context.Context, after uint64) (State, error) {
 	return k.client.State(ctx, after)
 }
 
-// delivered notes that the speaker has the desired state.
-func (k *Keeper) delivered(version uint64) {
+// markDelivered records that the speaker has the desired state.
+func (k *Keeper) markDelivered(version uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.sent = version
-	close(k.told)
-	k.told = make(chan struct{})
+	close(k.delivered)
+	k.delivered = make(chan struct{})
 }
 
-// take takes up a state.
-func (k *Keeper) take(state State) {
+// applyState stores the speaker's state, and logs how its sessions have changed.
+func (k *Keeper) applyState(state State) {
 	k.mu.Lock()
 	before := k.state
 	k.state = state
@@ -249,36 +251,36 @@ func (k *Keeper) take(state State) {
 	}
 	k.sessions.logPeers(state.Peers)
 	if before.Number != state.Number || before.PID != state.PID {
-		k.signal()
+		k.notifyChanged()
 	}
 }
 
 // start starts a speaker where none is.
 func (k *Keeper) start(ctx context.Context, known State) error {
 	// One that had no file for its socket has left nothing.
-	left := k.leftBehind() || known.PID != 0
+	left := k.socketExists() || known.PID != 0
 	if known.PID != 0 {
 		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID),
-			about())
+			logAttrs())
 	}
-	if err := k.opt.Start(left); err != nil {
+	if err := k.opt.StartSpeaker(left); err != nil {
 		return fmt.Errorf("start the BGP speaker: %w", err)
 	}
-	bound, cancel := context.WithTimeout(ctx, startBound)
+	bound, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
 		_, err := k.client.State(bound, 0)
 		if err == nil {
 			return nil
 		}
-		if clock.Sleep(bound, lookAgain) != nil {
+		if clock.Sleep(bound, processPoll) != nil {
 			return fmt.Errorf("start the BGP speaker: it does not answer: %w", err)
 		}
 	}
 }
 
-// leftBehind says whether a speaker has ended without a word: it has left its socket.
-func (k *Keeper) leftBehind() bool {
+// socketExists says whether a speaker's socket is still there: one that has closed its sessions removes it.
+func (k *Keeper) socketExists() bool {
 	_, err := os.Stat(k.opt.Socket)
 	return !errors.Is(err, fs.ErrNotExist)
 }
@@ -286,11 +288,11 @@ func (k *Keeper) leftBehind() bool {
 // replace ends a speaker that runs another program, so that the next one goes on where it was.
 func (k *Keeper) replace(ctx context.Context, state State) error {
 	k.opt.Log.Info(fmt.Sprintf(
-		"the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), about())
+		"the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), logAttrs())
 	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
 		// One that is killed says nothing to routers either.
 		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID,
-			err), about())
+			err), logAttrs())
 		if err := kill(ctx, state); err != nil {
 			return err
 		}
@@ -306,7 +308,7 @@ func kill(ctx context.Context, state State) error {
 	fd, err := unix.PidfdOpen(state.PID, 0)
 	if err == nil {
 		defer unix.Close(fd)
-		if gone(state) { // or it is another process, whose number that is now
+		if hasExited(state) { // or it is another process, whose number that is now
 			return nil
 		}
 		err = unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0)
@@ -319,18 +321,18 @@ func kill(ctx context.Context, state State) error {
 
 // awaitEnd waits until a speaker's process is gone.
 func awaitEnd(ctx context.Context, state State) error {
-	ctx, cancel := context.WithTimeout(ctx, endBound)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
-	for !gone(state) {
-		if clock.Sleep(ctx, lookAgain) != nil {
+	for !hasExited(state) {
+		if clock.Sleep(ctx, processPoll) != nil {
 			return fmt.Errorf("the BGP speaker (process %d) does not end", state.PID)
 		}
 	}
 	return nil
 }
 
-// dismiss ends a speaker that is not wanted any more.
-func (k *Keeper) dismiss(ctx context.Context, version uint64) error {
+// stopSpeaker ends a speaker whose desired state has no BGP any more.
+func (k *Keeper) stopSpeaker(ctx context.Context, version uint64) error {
 	state, err := k.client.State(ctx, 0)
 	if err == nil {
 		err = k.end(ctx, state, Stop)
@@ -341,31 +343,31 @@ func (k *Keeper) dismiss(ctx context.Context, version uint64) error {
 	k.mu.Lock()
 	k.state = State{}
 	k.mu.Unlock()
-	k.delivered(version)
-	k.signal()
+	k.markDelivered(version)
+	k.notifyChanged()
 	return nil
 }
 
 // end ends a speaker, and waits until its process is gone.
-func (k *Keeper) end(ctx context.Context, state State, how Ending) error {
-	ctx, cancel := context.WithTimeout(ctx, endBound)
+func (k *Keeper) end(ctx context.Context, state State, how ShutdownMode) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	// One that has ended may have had no time to answer.
-	if err := k.client.End(ctx, how); err != nil && !gone(state) {
+	if err := k.client.Shutdown(ctx, how); err != nil && !hasExited(state) {
 		return err
 	}
 	return awaitEnd(ctx, state)
 }
 
-// gone says whether a speaker's process has ended; one that its parent has not seen end has, too.
-func gone(state State) bool {
-	start, status, err := processOf(state.PID)
+// hasExited says whether a speaker's process has ended; one that its parent has not reaped yet has, too.
+func hasExited(state State) bool {
+	start, status, err := readProcess(state.PID)
 	return err != nil || start != state.Start || status == "Z"
 }
 
 // Stop withdraws all routes and ends the speaker, if there is one. Call it after Run has returned.
 func (k *Keeper) Stop(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, endBound)
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
 	defer cancel()
 	state, err := k.client.State(ctx, 0)
 	switch {

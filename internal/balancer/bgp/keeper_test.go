@@ -25,7 +25,7 @@ import (
 // fake is a speaker without routers.
 type fake struct {
 	mu      sync.Mutex
-	wanted  Wanted
+	wanted  Desired
 	refuse  error
 	state   State
 	changed chan struct{}
@@ -33,7 +33,7 @@ type fake struct {
 
 func newFake() *fake { return &fake{state: State{Number: 1}, changed: make(chan struct{})} }
 
-func (f *fake) Want(w Wanted) error {
+func (f *fake) Apply(w Desired) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
@@ -64,9 +64,9 @@ func (f *fake) Changed() <-chan struct{} {
 	return f.changed
 }
 
-func (f *fake) End(Ending) {}
+func (f *fake) Shutdown(ShutdownMode) {}
 
-func (f *fake) Orphan() {
+func (f *fake) WithdrawAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.VIPs = nil
@@ -117,8 +117,8 @@ func serve(t *testing.T, socket string, speaker Speaker) {
 	})
 }
 
-func wanting(vips ...string) Wanted {
-	w := Wanted{BGP: lb.BGP{ASN: 64512, RouterID: netip.MustParseAddr("192.0.2.10")}}
+func wanting(vips ...string) Desired {
+	w := Desired{BGP: lb.BGP{ASN: 64512, RouterID: netip.MustParseAddr("192.0.2.10")}}
 	for _, vip := range vips {
 		w.VIPs = append(w.VIPs, netip.MustParseAddr(vip))
 	}
@@ -131,14 +131,14 @@ func TestKeeper(t *testing.T) {
 	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
 	starts := 0
 	k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)),
-		Start: func(restarting bool) error {
+		StartSpeaker: func(restarting bool) error {
 			if starts++; restarting {
 				t.Error("the first speaker is told that there was one before")
 			}
 			serve(t, socket, speaker)
 			return nil
 		}})
-	if found := k.Found(t.Context()); found != nil {
+	if found := k.AnnouncedVIPs(t.Context()); found != nil {
 		t.Errorf("without a speaker, it has found %v", found)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
@@ -146,15 +146,15 @@ func TestKeeper(t *testing.T) {
 	go func() { k.Run(ctx); close(ended) }()
 	bound, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
-	k.Want(wanting("198.51.100.80"))
-	k.Await(bound)
-	if found := k.Found(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") ||
+	k.SetDesired(wanting("198.51.100.80"))
+	k.AwaitDelivery(bound)
+	if found := k.AnnouncedVIPs(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") ||
 		starts != 1 {
 		t.Errorf("after %d starts, the speaker announces %v", starts, found)
 	}
-	k.Want(wanting())
-	k.Await(bound)
-	if found := k.Found(t.Context()); len(found) != 0 {
+	k.SetDesired(wanting())
+	k.AwaitDelivery(bound)
+	if found := k.AnnouncedVIPs(t.Context()); len(found) != 0 {
 		t.Errorf("after it was withdrawn, the speaker announces %v", found)
 	}
 	for _, step := range []struct {
@@ -176,7 +176,7 @@ func TestKeeper(t *testing.T) {
 	speaker.mu.Lock()
 	speaker.refuse = errors.New("no such AS")
 	speaker.mu.Unlock()
-	k.Want(wanting("198.51.100.81"))
+	k.SetDesired(wanting("198.51.100.81"))
 	testenv.Eventually(t, time.Minute, "what the speaker refuses is a problem", func() bool {
 		_, problem := k.State()
 		return problem != nil && strings.Contains(problem.Error(), "no such AS")
@@ -184,7 +184,7 @@ func TestKeeper(t *testing.T) {
 	speaker.mu.Lock()
 	speaker.refuse = nil
 	speaker.mu.Unlock()
-	k.Await(bound)
+	k.AwaitDelivery(bound)
 	testenv.Eventually(t, time.Minute, "the problem is over", func() bool {
 		state, problem := k.State()
 		return problem == nil && state.PID == os.Getpid()
@@ -199,7 +199,7 @@ func TestSpeakerWithoutFile(t *testing.T) {
 	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFake()
 	serve(t, socket, speaker)
 	client := NewClient(socket)
-	if err := client.Want(t.Context(), wanting("198.51.100.80")); err != nil {
+	if err := client.Apply(t.Context(), wanting("198.51.100.80")); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := client.State(t.Context(), 0); err != nil || len(state.VIPs) != 1 || state.PID != os.Getpid() {
@@ -215,19 +215,19 @@ func TestOrphan(t *testing.T) {
 	serve(t, socket, speaker)
 	client := NewClient(socket)
 	w := wanting("198.51.100.80")
-	w.Orphan = time.Millisecond
-	if err := client.Want(t.Context(), w); err != nil {
+	w.OrphanTimeout = time.Millisecond
+	if err := client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	testenv.Eventually(t, time.Minute, "what no balancer is heard of is withdrawn", func() bool {
 		return len(speaker.State().VIPs) == 0
 	})
 	state, err := client.State(t.Context(), 0)
-	if err != nil || !state.Orphaned || !state.Told || state.Protocol != Protocol || state.Build != "this build" {
+	if err != nil || !state.Orphaned || !state.Configured || state.Protocol != Protocol || state.Build != "this build" {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
-	w.Orphan = 0
-	if err := client.Want(t.Context(), w); err != nil {
+	w.OrphanTimeout = 0
+	if err := client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := client.State(t.Context(), 0); err != nil || state.Orphaned || len(state.VIPs) != 1 {
@@ -245,11 +245,11 @@ func TestWantIsUnderstood(t *testing.T) {
 		t.Errorf("a second speaker on the socket: %v", err)
 	}
 	client := NewClient(socket)
-	if err := client.ask(t.Context(), "PUT", wantedPath, map[string]any{"surprise": 1}, nil); err == nil ||
+	if err := client.request(t.Context(), "PUT", desiredPath, map[string]any{"surprise": 1}, nil); err == nil ||
 		!strings.Contains(err.Error(), "cannot be understood") {
 		t.Errorf("another program's words: %v", err)
 	}
-	if err := client.End(t.Context(), "perhaps"); err == nil || !strings.Contains(err.Error(), "stop or restart") {
+	if err := client.Shutdown(t.Context(), "perhaps"); err == nil || !strings.Contains(err.Error(), "stop or restart") {
 		t.Errorf("another way to end: %v", err)
 	}
 }

@@ -22,24 +22,24 @@ import (
 
 // Speaker has the requests that a balancer makes over the socket.
 type Speaker interface {
-	// Want puts another desired state in force.
-	Want(Wanted) error
+	// Apply brings the speaker to another desired state.
+	Apply(Desired) error
 	// State is the speaker's state, without the fields that only its process knows.
 	State() State
 	// Changed is closed when the state may be another.
 	Changed() <-chan struct{}
-	// End ends all sessions.
-	End(Ending)
-	// Orphan withdraws everything, for no balancer is left.
-	Orphan()
+	// Shutdown ends all sessions.
+	Shutdown(ShutdownMode)
+	// WithdrawAll withdraws all routes, for no balancer is left.
+	WithdrawAll()
 }
 
 const (
-	// longestAnswer is how long a question for another state waits for one.
-	longestAnswer = time.Second
-	// maxQuestion bounds a desired state: room for 65,536 VIPs, in bytes.
-	maxQuestion = 16 << 20
-	farewell    = time.Second
+	// longPollTimeout is how long a request for another state waits for one.
+	longPollTimeout = time.Second
+	// maxRequest bounds a desired state: room for 65,536 VIPs, in bytes.
+	maxRequest      = 16 << 20
+	shutdownTimeout = time.Second
 )
 
 // Listen opens the socket of a speaker, for the owner alone. One that answers there already is an error; a dead one's
@@ -81,58 +81,59 @@ type server struct {
 	build   string
 	pid     int
 	start   uint64
-	ended   context.CancelFunc
+	stop    context.CancelFunc
 
-	mu     sync.Mutex
-	heard  time.Time
-	orphan time.Duration
-	told   bool
-	lonely bool
-	// how is how a balancer has ended the speaker; empty: none has.
-	how Ending
+	mu            sync.Mutex
+	lastRequest   time.Time
+	orphanTimeout time.Duration
+	configured    bool
+	orphaned      bool
+	// shutdownMode is how a balancer has shut the speaker down; empty: none has.
+	shutdownMode ShutdownMode
 }
 
 // Serve answers on the listener until the context ends or a balancer ends the speaker, and returns how it is to
 // end. Where a balancer has waited for that, it has ended.
-func Serve(ctx context.Context, listener net.Listener, speaker Speaker, build string) (Ending, error) {
+func Serve(ctx context.Context, listener net.Listener, speaker Speaker, build string) (ShutdownMode, error) {
 	pid := os.Getpid()
-	start, err := StartOf(pid)
+	start, err := ProcessStart(pid)
 	if err != nil {
 		return Stop, err
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	s := &server{speaker: speaker, build: build, pid: pid, start: start, ended: cancel, heard: time.Now()}
+	s := &server{speaker: speaker, build: build, pid: pid, start: start, stop: cancel, lastRequest: time.Now()}
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET "+statePath, s.state)
-	mux.HandleFunc("PUT "+wantedPath, s.want)
-	mux.HandleFunc("POST "+endPath, s.end)
+	mux.HandleFunc("GET "+statePath, s.handleState)
+	mux.HandleFunc("PUT "+desiredPath, s.handleDesired)
+	mux.HandleFunc("POST "+endPath, s.handleShutdown)
 	var watch sync.WaitGroup
 	watch.Go(func() { s.watchOrphan(ctx) })
 	defer watch.Wait()
 	defer cancel()
-	err = httpserve.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, listener, farewell)
+	err = httpserve.Until(ctx, &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}, listener,
+		shutdownTimeout)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return cmp.Or(s.how, Stop), err
+	return cmp.Or(s.shutdownMode, Stop), err
 }
 
-// hear notes that a balancer has made a request.
-func (s *server) hear() {
+// recordRequest records that a balancer has made a request.
+func (s *server) recordRequest() {
 	s.mu.Lock()
-	s.heard = time.Now()
+	s.lastRequest = time.Now()
 	s.mu.Unlock()
 }
 
-// orphanEvery is how often it is looked at whether a balancer was heard.
-const orphanEvery = 500 * time.Millisecond
+// orphanCheckInterval is the interval between two checks of when a balancer made its last request.
+const orphanCheckInterval = 500 * time.Millisecond
 
-// longestUseless is how long a speaker waits for a desired state from the balancer that has started it.
-const longestUseless = time.Minute
+// configureTimeout is how long a speaker waits for a desired state from the balancer that has started it.
+const configureTimeout = time.Minute
 
 // watchOrphan withdraws everything where no balancer is heard for too long.
 func (s *server) watchOrphan(ctx context.Context) {
-	ticks := time.NewTicker(orphanEvery)
+	ticks := time.NewTicker(orphanCheckInterval)
 	defer ticks.Stop()
 	for {
 		select {
@@ -141,23 +142,24 @@ func (s *server) watchOrphan(ctx context.Context) {
 		case <-ticks.C:
 		}
 		s.mu.Lock()
-		left := s.told && !s.lonely && s.orphan > 0 && time.Since(s.heard) > s.orphan
-		s.lonely = s.lonely || left
-		useless := !s.told && time.Since(s.heard) > longestUseless
+		left := s.configured && !s.orphaned && s.orphanTimeout > 0 && time.Since(s.lastRequest) > s.orphanTimeout
+		s.orphaned = s.orphaned || left
+		useless := !s.configured && time.Since(s.lastRequest) > configureTimeout
 		s.mu.Unlock()
 		if useless {
-			s.ended()
+			s.stop()
 		}
 		if left {
-			s.speaker.Orphan()
+			s.speaker.WithdrawAll()
 		}
 	}
 }
 
-func (s *server) state(w http.ResponseWriter, r *http.Request) {
-	s.hear()
+// handleState answers with the speaker's state, once it is another than the one that the balancer knows.
+func (s *server) handleState(w http.ResponseWriter, r *http.Request) {
+	s.recordRequest()
 	after, _ := strconv.ParseUint(r.URL.Query().Get("after"), 10, 64)
-	bound := time.NewTimer(longestAnswer)
+	bound := time.NewTimer(longPollTimeout)
 	defer bound.Stop()
 	for waiting := true; waiting; {
 		changed := s.speaker.Changed()
@@ -172,42 +174,44 @@ func (s *server) state(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 	}
-	s.hear()
+	s.recordRequest()
 	state := s.speaker.State()
 	state.Protocol, state.Build, state.PID, state.Start = Protocol, s.build, s.pid, s.start
 	s.mu.Lock()
-	state.Told, state.Orphaned = s.told, s.lonely
+	state.Configured, state.Orphaned = s.configured, s.orphaned
 	s.mu.Unlock()
 	w.Header().Set("Content-Type", "application/json")
 	_ = json.NewEncoder(w).Encode(state)
 }
 
-func (s *server) want(w http.ResponseWriter, r *http.Request) {
-	var wanted Wanted
-	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxQuestion))
+// handleDesired applies a desired state.
+func (s *server) handleDesired(w http.ResponseWriter, r *http.Request) {
+	var desired Desired
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&wanted); err != nil {
+	if err := decoder.Decode(&desired); err != nil {
 		http.Error(w, fmt.Sprintf("what is wanted cannot be understood: %v", err), http.StatusBadRequest)
 		return
 	}
 	s.mu.Lock()
-	s.heard, s.orphan, s.told, s.lonely = time.Now(), wanted.Orphan, true, false
+	s.lastRequest, s.orphanTimeout, s.configured, s.orphaned = time.Now(), desired.OrphanTimeout, true, false
 	s.mu.Unlock()
-	if err := s.speaker.Want(wanted); err != nil {
+	if err := s.speaker.Apply(desired); err != nil {
 		http.Error(w, err.Error(), http.StatusUnprocessableEntity)
 	}
 }
 
-func (s *server) end(w http.ResponseWriter, r *http.Request) {
-	var how end
-	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&how); err != nil || how.How != Stop &&
-		how.How != Restart {
+// handleShutdown shuts the speaker down.
+func (s *server) handleShutdown(w http.ResponseWriter, r *http.Request) {
+	var how shutdownRequest
+	if err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<10)).Decode(&how); err != nil || how.Mode != Stop &&
+		how.Mode != Restart {
 		http.Error(w, "say how to end: stop or restart", http.StatusBadRequest)
 		return
 	}
 	s.mu.Lock()
-	s.how = how.How
+	s.shutdownMode = how.Mode
 	s.mu.Unlock()
-	s.speaker.End(how.How)
-	s.ended()
+	s.speaker.Shutdown(how.Mode)
+	s.stop()
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// about marks log lines about routers.
-func about() slog.Attr { return events.About{Kind: events.KindRoutes}.Attr() }
+// logAttrs marks log lines about routers.
+func logAttrs() slog.Attr { return events.About{Kind: events.KindRoutes}.Attr() }
 
 // sessionLog logs how the sessions with the peers change.
 type sessionLog struct {
@@ -60,14 +60,14 @@ func (l *sessionLog) logPeer(h *loggedPeer, p ops.BGPPeer) {
 	was, is := h.peer.Established(), p.Established()
 	switch {
 	case was && (!is || p.Sessions != h.peer.Sessions):
-		l.log.Warn(fmt.Sprintf("BGP peer %s (AS %d) down: %s", p.Address, p.ASN, reasonOf(p)), about())
+		l.log.Warn(fmt.Sprintf("BGP peer %s (AS %d) down: %s", p.Address, p.ASN, reasonOf(p)), logAttrs())
 		h.reasons[p.Reason] = true
 	case !is && p.Reason != "" && !h.reasons[p.Reason]:
-		l.log.Warn(fmt.Sprintf("BGP peer %s (AS %d) has no session: %s", p.Address, p.ASN, p.Reason), about())
+		l.log.Warn(fmt.Sprintf("BGP peer %s (AS %d) has no session: %s", p.Address, p.ASN, p.Reason), logAttrs())
 		h.reasons[p.Reason] = true
 	}
 	if is && (!was || p.Sessions != h.peer.Sessions) {
-		l.log.Info(fmt.Sprintf("BGP peer %s (AS %d) established", p.Address, p.ASN), about())
+		l.log.Info(fmt.Sprintf("BGP peer %s (AS %d) established", p.Address, p.ASN), logAttrs())
 		clear(h.reasons)
 		h.floods = false
 		if l.established != nil {
@@ -77,7 +77,7 @@ func (l *sessionLog) logPeer(h *loggedPeer, p ops.BGPPeer) {
 	l.logBFD(h, p)
 	if is && p.Received > 0 && !h.floods {
 		l.log.Info(fmt.Sprintf("BGP peer %s announces routes (%d so far), which are ignored", p.Address, p.Received),
-			about())
+			logAttrs())
 		h.floods = true
 	}
 }
@@ -93,15 +93,15 @@ func (l *sessionLog) logBFD(h *loggedPeer, p ops.BGPPeer) {
 	}
 	switch {
 	case p.BFD.Failures > before.Failures:
-		l.log.Warn(fmt.Sprintf("BFD with BGP peer %s down: %s", p.Address, p.BFD.Diagnostic), about())
+		l.log.Warn(fmt.Sprintf("BFD with BGP peer %s down: %s", p.Address, p.BFD.Diagnostic), logAttrs())
 	case before.State == "up" && p.BFD.State != "up":
-		l.log.Info(fmt.Sprintf("BFD with BGP peer %s was taken down by the router", p.Address), about())
+		l.log.Info(fmt.Sprintf("BFD with BGP peer %s was taken down by the router", p.Address), logAttrs())
 	}
 	if p.BFD.State == "up" && p.BFD.Ups != before.Ups {
-		l.log.Info(fmt.Sprintf("BFD with BGP peer %s up", p.Address), about())
+		l.log.Info(fmt.Sprintf("BFD with BGP peer %s up", p.Address), logAttrs())
 	}
 	if p.BFD.State != "up" && p.BFD.Problem != "" && p.BFD.Problem != before.Problem {
-		l.log.Warn(fmt.Sprintf("BFD with BGP peer %s is %s: %s", p.Address, p.BFD.State, p.BFD.Problem), about())
+		l.log.Warn(fmt.Sprintf("BFD with BGP peer %s is %s: %s", p.Address, p.BFD.State, p.BFD.Problem), logAttrs())
 	}
 }
 

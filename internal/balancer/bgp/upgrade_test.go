@@ -27,7 +27,7 @@ func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bo
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	start, err := StartOf(cmd.Process.Pid)
+	start, err := ProcessStart(cmd.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -41,7 +41,7 @@ func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bo
 		fmt.Fprintf(w, `{%s, "pid": %d, "start": %d, "number": 1, "told": true, %s}`, protocolAndBuild, cmd.Process.Pid,
 			start, says)
 	})
-	mux.HandleFunc("PUT "+wantedPath, func(w http.ResponseWriter, _ *http.Request) {
+	mux.HandleFunc("PUT "+desiredPath, func(w http.ResponseWriter, _ *http.Request) {
 		t.Error("a speaker of another build is told what is wanted")
 		http.Error(w, "what?", http.StatusBadRequest)
 	})
@@ -87,7 +87,7 @@ func TestUpgrade(t *testing.T) {
 			pid := foreignSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
 			starts := 0
 			k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build",
-				Log: slog.New(slog.NewTextHandler(log, nil)), Start: func(restarting bool) error {
+				Log: slog.New(slog.NewTextHandler(log, nil)), StartSpeaker: func(restarting bool) error {
 					if starts++; !restarting {
 						t.Error("the next speaker is not told that there was one before")
 					}
@@ -96,11 +96,11 @@ func TestUpgrade(t *testing.T) {
 				}})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			k.Want(wanting("198.51.100.80"))
+			k.SetDesired(wanting("198.51.100.80"))
 			go func() { k.Run(ctx); close(done) }()
 			bound, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
-			k.Await(bound)
+			k.AwaitDelivery(bound)
 			cancel()
 			<-done
 			if how := <-ended; how != `{"how":"restart"}` {
@@ -125,7 +125,7 @@ func FuzzReadState(f *testing.F) {
 	f.Add([]byte(`{"protocol": 3, "build": "b", "pid": 7, "start": 9, "vips": 3}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
 		state, err := readState(text)
-		if err == nil && state.Protocol != Protocol && (state.VIPs != nil || state.Peers != nil || state.Told) {
+		if err == nil && state.Protocol != Protocol && (state.VIPs != nil || state.Peers != nil || state.Configured) {
 			t.Errorf("of another protocol, %+v is read of %q", state, text)
 		}
 	})

@@ -401,7 +401,7 @@ func (c *Controller) takeRole() error {
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
-		c.vips.Elect(holds, c.opt.Election.Keeping(), c.opt.Election.Announcements())
+		c.vips.Elect(holds, c.opt.Election.HoldingUndecided(), c.opt.Election.Announcements())
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ type ballot struct {
 	wanted  ops.Election
 }
 
-func (b *ballot) Keeping() bool {
+func (b *ballot) HoldingUndecided() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.keeping

@@ -207,9 +207,9 @@ type Role interface {
 // Election is a Role that balancers of a segment agree on.
 type Election interface {
 	Role
-	// Keeping says that the VIPs are held as the previous process has left them, or as before there was an election.
-	// Another balancer may have them: they are not announced.
-	Keeping() bool
+	// HoldingUndecided says that the VIPs are held as the previous process has left them, or as before there was an
+	// election. Another balancer may have them: they are not announced.
+	HoldingUndecided() bool
 	// Announcements counts how often the VIPs are to be announced to the neighbours again, beside when they are taken;
 	// Changes is signalled after each.
 	Announcements() uint64

@@ -24,9 +24,9 @@ type election struct{ *vrrp.Elector }
 // newElection returns an election in which this balancer takes no part before the controller says so; left are the
 // addresses that the previous process has left on the interface.
 func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) election {
-	first := vrrp.Wanted{}
+	first := vrrp.Desired{}
 	if cfg.VRRP.ID != 0 {
-		first = vrrp.Wanted{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface,
+		first = vrrp.Desired{Settings: settingsOf(cfg.VRRP, cfg.VRRP.Priority), Interface: cfg.VRRP.Interface,
 			Out: "the balancer starts"}
 		if first.Interface == "" {
 			first.Interface = cfg.Interfaces[0]
@@ -34,7 +34,7 @@ func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) electi
 	}
 	watch := func(name string) (vrrp.Links, error) { return iface.Watch(name) }
 	keeps := slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return slices.Contains(left, s.VIP) })
-	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch, Keeps: keeps}, first)}
+	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch, KeepVIPs: keeps}, first)}
 }
 
 func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
@@ -70,21 +70,21 @@ func handOn(ctx context.Context, shared election, routers routers, member *membe
 // Want says how this balancer takes part.
 func (e election) Want(w ops.Election) {
 	if w.VRRP.ID == 0 {
-		e.Elector.Want(vrrp.Wanted{})
+		e.Elector.SetDesired(vrrp.Desired{})
 		return
 	}
-	e.Elector.Want(vrrp.Wanted{Settings: settingsOf(w.VRRP, w.Priority), Interface: w.Interface, VIPs: w.VIPs,
+	e.Elector.SetDesired(vrrp.Desired{Settings: settingsOf(w.VRRP, w.Priority), Interface: w.Interface, VIPs: w.VIPs,
 		Out: w.Out})
 }
 
 // Show fills in the state of the election.
 func (e election) Show(to *ops.VRRP) {
 	s := e.Status()
-	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Why, s.Priority, s.Both
+	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Cause, s.Priority, s.BothActive
 	to.Sent, to.Received, to.Rejected, to.Ignored = s.Sent, s.Received, s.Rejected, s.Ignored
 	to.Changes, to.Conflicts, to.Announcements = s.Changes, s.Conflicts, e.Announcements()
 	to.Reason, to.Problem = s.Reason, s.Problem
-	for _, f := range s.Foreign {
+	for _, f := range s.OtherRouters {
 		to.Foreign = append(to.Foreign, ops.VRRPForeign{
 			Address: f.Address, VIPs: f.VIPs, Priority: f.Priority, Heard: f.Heard, Reason: f.String()})
 	}

@@ -60,7 +60,7 @@ func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, 
 			"choose another one for all members (flows_port)", err)
 	}
 	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
-		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.Refuse})
+		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.LogRefusal})
 	if err != nil {
 		listener.Close()
 		return err
@@ -128,7 +128,7 @@ func (m *member) showFlows(all []ops.Member) {
 	of := map[string]*ops.MemberFlows{}
 	for _, t := range told {
 		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind,
-			Resyncs: t.Wholes, Overflows: t.Overflows}
+			Resyncs: t.FullSyncs, Overflows: t.Overflows}
 		if t.Failed != nil {
 			f.Reason = t.Failed.Error()
 		}
@@ -136,7 +136,7 @@ func (m *member) showFlows(all []ops.Member) {
 	}
 	for _, h := range heard {
 		if f := of[h.Name]; f != nil {
-			f.Heard, f.Whole, f.Taken, f.Known, f.Refused = h.Connected, h.Whole, h.Taken, h.Followed, h.Refused
+			f.Heard, f.Whole, f.Taken, f.Known, f.Refused = h.Connected, h.Complete, h.Added, h.Followed, h.Refused
 		}
 	}
 	for i := range all {

@@ -42,8 +42,8 @@ type routersOptions struct {
 func newRouters(i instance, opt routersOptions) routers {
 	socket := i.file(kindSpeaker)
 	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: opt.build, Log: opt.log,
-		Established: opt.established,
-		Start:       func(restarting bool) error { return opt.start(socket, restarting) }})
+		Established:  opt.established,
+		StartSpeaker: func(restarting bool) error { return opt.start(socket, restarting) }})
 	return routers{keeper, opt.flush}
 }
 
@@ -54,7 +54,7 @@ const askBound = 2 * time.Second
 func (r routers) Found() []netip.Addr {
 	ctx, cancel := context.WithTimeout(context.Background(), askBound)
 	defer cancel()
-	return r.keeper.Found(ctx)
+	return r.keeper.AnnouncedVIPs(ctx)
 }
 
 // Want sets the routes to announce from now on.
@@ -62,15 +62,15 @@ func (r routers) Want(w ops.Routes) {
 	if w.Draining && len(w.VIPs) == 0 {
 		r.flush(context.Background())
 	}
-	r.keeper.Want(bgp.Wanted{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup,
-		Orphan: w.Orphan})
+	r.keeper.SetDesired(bgp.Desired{BGP: w.BGP, VIPs: w.VIPs, Draining: w.Draining, Pool: w.Pool, Backup: w.Backup,
+		OrphanTimeout: w.Orphan})
 }
 
 // Await waits until that is so.
 func (r routers) Await(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
-	r.keeper.Await(ctx)
+	r.keeper.AwaitDelivery(ctx)
 }
 
 // Show fills in the state of the routers.

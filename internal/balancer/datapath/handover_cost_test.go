@@ -66,9 +66,9 @@ func TestHearingEnd(t *testing.T) {
 		_, heard := hearing.Status()
 		taken := uint64(0)
 		for _, h := range heard {
-			taken += h.Taken
+			taken += h.Added
 		}
-		fmt.Println(cpu().Nanoseconds(), taken, len(heard) == 1 && heard[0].Whole)
+		fmt.Println(cpu().Nanoseconds(), taken, len(heard) == 1 && heard[0].Complete)
 	}
 }
 

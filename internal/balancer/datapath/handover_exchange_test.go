@@ -159,7 +159,7 @@ func BenchmarkHandover(b *testing.B) {
 	b.Run("snapshot of a million", func(b *testing.B) {
 		used, begun := cpu(), time.Now()
 		exchanges := exchangeAmong(b, full, other)
-		until(b, func() bool { _, heard := exchanges[1].Status(); return len(heard) == 1 && heard[0].Whole })
+		until(b, func() bool { _, heard := exchanges[1].Status(); return len(heard) == 1 && heard[0].Complete })
 		b.ReportMetric(time.Since(begun).Seconds(), "s")
 		told, _ := exchanges[0].Status()
 		b.ReportMetric(float64(told[0].Bytes)/float64(told[0].Flows), "B/flow")

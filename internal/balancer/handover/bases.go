@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// longer is by how much a base must stay longer than peers know for it to be sent for that alone.
-const longer = time.Second
+// baseExtension is by how much a base must stay longer than peers know for it to be sent for that alone.
+const baseExtension = time.Second
 
 // sendBases sends peers the bases that are new, have changed, or last longer than they know; one that was sent, not
 // again before pause has passed. A base that a further change has undone is sent, too: flows that began in between are
@@ -30,17 +30,17 @@ func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 		switch {
 		case b.Size == 0:
 			continue // one that is gone but for its flows is told to those that join
-		case told && now.Sub(was.at) < pause, told && isSame(&was.Base, b) && until.Sub(was.until) < longer:
+		case told && now.Sub(was.at) < pause, told && isSame(&was.Base, b) && until.Sub(was.until) < baseExtension:
 			continue
 		}
 		body, err := encodeBase(b)
 		if err != nil {
 			return err
 		}
-		e.bases[b.Service] = known{*b, now, until}
+		e.bases[b.Service] = sentBase{*b, now, until}
 		e.broadcast(body, 0)
 	}
-	maps.DeleteFunc(e.bases, func(key lb.ServiceKey, _ known) bool { return !present[key] })
+	maps.DeleteFunc(e.bases, func(key lb.ServiceKey, _ sentBase) bool { return !present[key] })
 	return nil
 }
 

@@ -19,7 +19,7 @@ func TestBasesToldAgain(t *testing.T) {
 	b := prepare(t, "a", nil)
 	t.Cleanup(func() { b.options.Listener.Close() })
 	s := newSender(b.Exchange, lb.Peer{Name: "b"}, func() {})
-	s.told.Connected = true
+	s.state.Connected = true
 	b.senders["b"] = s
 	begun := time.Now()
 	base := lb.Base{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80, Protocol: lb.TCP},
@@ -56,7 +56,7 @@ func TestBasesToldAgain(t *testing.T) {
 		}
 		base.Age, base.Left = step.at, changed+window-step.at
 		b.memory.bases = []lb.Base{base}
-		if err := b.sendBases(begun.Add(step.at), b.options.Round); err != nil {
+		if err := b.sendBases(begun.Add(step.at), b.options.ScanPeriod); err != nil {
 			t.Fatal(err)
 		}
 		if told := len(s.queue) > 0; told != step.told {

@@ -20,8 +20,8 @@ import (
 var (
 	// ErrDamaged: the bytes read are no message of this version.
 	ErrDamaged = errors.New("the message is damaged")
-	// ErrStranger: the other end does not have the members' key.
-	ErrStranger = errors.New("not a member: it has another key")
+	// ErrUntrusted: the other end does not have the members' key.
+	ErrUntrusted = errors.New("not a member: it has another key")
 	// ErrVersion: the other end speaks another version.
 	ErrVersion = errors.New("a member of another version of jeoul")
 	// ErrSelf: the other end is this balancer.
@@ -30,10 +30,10 @@ var (
 	ErrNoPeer = errors.New("its address is no member's")
 	// ErrName: the other end has another member's name.
 	ErrName = errors.New("it has the name of another member")
-	// errCrowd: there are as many connections as there may be.
-	errCrowd = fmt.Errorf("there are %d connections already", mostConnections)
-	// errMixed: a flow's addresses are of two families.
-	errMixed = errors.New("its addresses are of two families")
+	// errTooManyConnections: there are as many connections as there may be.
+	errTooManyConnections = fmt.Errorf("there are %d connections already", maxConnections)
+	// errMixedFamilies: a flow's addresses are of two families.
+	errMixedFamilies = errors.New("its addresses are of two families")
 )
 
 // Sizes of a flow in bytes, all numbers big-endian: four ends (client, VIP, backend, and full NAT's source or the last
@@ -46,21 +46,21 @@ const (
 // flagSource: the fourth end is full NAT's source; otherwise its first four bytes are the last SYN's sequence number.
 const flagSource = 1
 
-// appendFlow appends a flow as it is sent; errMixed of one that cannot be.
+// appendFlow appends a flow as it is sent; errMixedFamilies of one that cannot be.
 func appendFlow(b []byte, f *lb.Flow) ([]byte, error) {
 	four := f.Client.Addr().Is4()
 	ends := [...]netip.AddrPort{f.Client, netip.AddrPortFrom(f.Backend.Service.VIP, f.Backend.Service.Port),
 		netip.AddrPortFrom(f.Backend.Address, f.Backend.Port)}
 	for _, end := range ends {
 		if !end.IsValid() || end.Addr().Is4() != four || end.Addr().Zone() != "" {
-			return b, errMixed
+			return b, errMixedFamilies
 		}
 		b = appendEnd(b, end)
 	}
 	flags := byte(0)
 	switch size := len(ends[0].Addr().AsSlice()); {
 	case f.Source.IsValid() && f.Source.Addr().Is4() != four:
-		return b, errMixed
+		return b, errMixedFamilies
 	case f.Source.IsValid():
 		flags = flagSource
 		b = appendEnd(b, f.Source)
@@ -135,15 +135,15 @@ const (
 	// kindFlows4 and kindFlows6 are flows of one family.
 	kindFlows4
 	kindFlows6
-	// kindWhole: all flows from when the connection was made, or from when they were sent anew, have been sent.
-	kindWhole
-	// kindTaken answers: so many flows of this connection have been looked at, in 8 bytes.
-	kindTaken
-	// kindAgain answers: send all again, for flows that were refused would be taken by now. A member of a version
+	// kindAllSent: all flows from when the connection was made, or from when they were sent anew, have been sent.
+	kindAllSent
+	// kindAck answers: so many flows of this connection have been handled, in 8 bytes.
+	kindAck
+	// kindResend answers: send all again, for flows that were refused would be taken by now. A member of a version
 	// before it ends the connection at that, and sends all by the next one.
-	kindAgain
+	kindResend
 	// kindRequestEarly answers: packets are about to come here, so send new flows as soon as may be, for a while. A
-	// member of a version before it ends the connection as at kindAgain.
+	// member of a version before it ends the connection as at kindResend.
 	kindRequestEarly
 	kinds
 )
@@ -154,24 +154,24 @@ const version = 1
 // headerBytes are before each message: version, kind, 2 bytes of 0, and the length of the body.
 const headerBytes = 8
 
-// batchBytes is how long a message of flows is at most: with TLS's and TCP's own it fits a packet.
-const batchBytes = 1344
+// maxBatchBytes is how long a message of flows is at most: with TLS's and TCP's own it fits a packet.
+const maxBatchBytes = 1344
 
-// longest is how long a message may be, by its kind.
-func (k kind) longest() int {
+// maxBytes is how long a message may be, by its kind.
+func (k kind) maxBytes() int {
 	switch k {
 	case kindFlows4, kindFlows6, kindHello:
-		return batchBytes
+		return maxBatchBytes
 	case kindBase:
 		return 32 << 20
-	case kindTaken:
+	case kindAck:
 		return 8
 	}
 	return 0
 }
 
-// message appends a message.
-func message(b []byte, k kind, body []byte) []byte {
+// appendMessage appends a message.
+func appendMessage(b []byte, k kind, body []byte) []byte {
 	b = append(b, version, byte(k), 0, 0)
 	return append(binary.BigEndian.AppendUint32(b, uint32(len(body))), body...)
 }
@@ -188,11 +188,11 @@ func parseHeader(b []byte) (k kind, length int, err error) {
 	if k == 0 || k >= kinds || b[2]|b[3] != 0 {
 		return 0, 0, fmt.Errorf("%w: of kind %d", ErrDamaged, b[1])
 	}
-	if n := binary.BigEndian.Uint32(b[4:]); int64(n) <= int64(k.longest()) {
+	if n := binary.BigEndian.Uint32(b[4:]); int64(n) <= int64(k.maxBytes()) {
 		return k, int(n), nil
 	}
 	return 0, 0, fmt.Errorf("%w: it says that %d bytes follow, and at most %d can", ErrDamaged,
-		binary.BigEndian.Uint32(b[4:]), k.longest())
+		binary.BigEndian.Uint32(b[4:]), k.maxBytes())
 }
 
 // parseFlows appends the flows of a message.
@@ -213,19 +213,19 @@ func parseFlows(to []lb.Flow, body []byte, four bool) ([]lb.Flow, error) {
 
 func encodeBase(b *lb.Base) ([]byte, error) {
 	body, err := json.Marshal(b)
-	if err == nil && len(body) > kindBase.longest() {
-		err = fmt.Errorf("it takes %d bytes, and a message can have %d", len(body), kindBase.longest())
+	if err == nil && len(body) > kindBase.maxBytes() {
+		err = fmt.Errorf("it takes %d bytes, and a message can have %d", len(body), kindBase.maxBytes())
 	}
 	if err != nil {
 		return nil, fmt.Errorf("writing the base of %s: %w", b.Service, err)
 	}
-	return message(nil, kindBase, body), nil
+	return appendMessage(nil, kindBase, body), nil
 }
 
 func writeHello(to io.Writer, name string) error {
 	body, err := json.Marshal(hello{name})
 	if err == nil {
-		_, err = to.Write(message(nil, kindHello, body))
+		_, err = to.Write(appendMessage(nil, kindHello, body))
 	}
 	return err
 }
@@ -256,8 +256,8 @@ func readMessage(from io.Reader) (kind, []byte, error) {
 	return k, body, err
 }
 
-// mostConnections bounds those of peers.
-const mostConnections = 64
+// maxConnections bounds those of peers.
+const maxConnections = 64
 
 // hello is the first message of each end.
 type hello struct {

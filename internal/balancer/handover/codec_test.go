@@ -60,8 +60,8 @@ func TestFlowsCoded(t *testing.T) {
 		}
 	}
 	// A message, TLS's record, TCP's and IP's headers with their options, and Ethernet's.
-	flows := batchBytes / flowBytes4
-	if per := float64(batchBytes+headerBytes+22+32+40+14) / float64(flows); per > 48 {
+	flows := maxBatchBytes / flowBytes4
+	if per := float64(maxBatchBytes+headerBytes+22+32+40+14) / float64(flows); per > 48 {
 		t.Errorf("a flow takes %.1f bytes", per)
 	}
 	mixed := testFlow(1, false)
@@ -76,7 +76,7 @@ func FuzzFlows(f *testing.F) {
 	for n := range 4 {
 		flow := testFlow(n, n > 1)
 		body, _ := appendFlow(nil, &flow)
-		f.Add(message(nil, map[bool]kind{false: kindFlows4, true: kindFlows6}[n > 1], body))
+		f.Add(appendMessage(nil, map[bool]kind{false: kindFlows4, true: kindFlows6}[n > 1], body))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
 		k, length, err := parseHeader(data)

@@ -64,35 +64,36 @@ type Options struct {
 	// Refused is called for each refused connection or message, with the reason; nil: it is not. It may be called
 	// often.
 	Refused func(from netip.Addr, why error)
-	// Every is how often a part of the flows is looked at, and Round how long it takes to look at all; 0 means
-	// DefaultEvery and DefaultRound.
-	Every, Round time.Duration
+	// ScanInterval is how often a part of the flows is scanned, and ScanPeriod how long it takes to scan all; 0
+	// means DefaultScanInterval and DefaultScanPeriod.
+	ScanInterval, ScanPeriod time.Duration
 	// Queue bounds the bytes that wait for a peer; beyond it, the peer is sent all flows anew. 0 means DefaultQueue.
 	Queue int
 	// SnapshotRate bounds the flows a second in which a peer is sent all; 0 means DefaultSnapshotRate.
 	SnapshotRate int
 	// JoinTimeout bounds the wait for the flows that peers know already: see Joined. 0 means DefaultJoinTimeout.
 	JoinTimeout time.Duration
-	// stalled is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
-	stalled time.Duration
-	// retry is the first pause between attempts to connect; 0 means firstPause. Tests have more.
-	retry time.Duration
+	// stallTimeout is how long a peer may take nothing; 0 means writeTimeout. Tests have less.
+	stallTimeout time.Duration
+	// minBackoff is the first pause between attempts to connect; 0 means the constant of that name. Tests have
+	// more.
+	minBackoff time.Duration
 }
 
 // Defaults of Options.
 const (
-	DefaultEvery        = 100 * time.Millisecond
-	DefaultRound        = 500 * time.Millisecond
+	DefaultScanInterval = 100 * time.Millisecond
+	DefaultScanPeriod   = 500 * time.Millisecond
 	DefaultQueue        = 4 << 20
 	DefaultSnapshotRate = 500_000
 	DefaultJoinTimeout  = 5 * time.Second
 )
 
 func (o Options) withDefaults() Options {
-	o.Every, o.Round = cmp.Or(o.Every, DefaultEvery), cmp.Or(o.Round, DefaultRound)
+	o.ScanInterval, o.ScanPeriod = cmp.Or(o.ScanInterval, DefaultScanInterval), cmp.Or(o.ScanPeriod, DefaultScanPeriod)
 	o.Queue, o.SnapshotRate = cmp.Or(o.Queue, DefaultQueue), cmp.Or(o.SnapshotRate, DefaultSnapshotRate)
-	o.JoinTimeout, o.stalled = cmp.Or(o.JoinTimeout, DefaultJoinTimeout), cmp.Or(o.stalled, writeTimeout)
-	o.retry = cmp.Or(o.retry, firstPause)
+	o.JoinTimeout, o.stallTimeout = cmp.Or(o.JoinTimeout, DefaultJoinTimeout), cmp.Or(o.stallTimeout, writeTimeout)
+	o.minBackoff = cmp.Or(o.minBackoff, minBackoff)
 	if o.IsPeer == nil {
 		o.IsPeer = func(netip.Addr) bool { return true }
 	}
@@ -108,25 +109,25 @@ type Exchange struct {
 
 	mu  sync.Mutex
 	tls *tls.Config
-	// shaken are the connections of both directions whose other end has proven a key.
-	shaken  map[net.Conn]tls.ConnectionState
-	senders map[string]*sender
-	heard   map[string]*Heard
+	// authenticated are the connections of both directions whose other end has proven a key.
+	authenticated map[net.Conn]tls.ConnectionState
+	senders       map[string]*sender
+	received      map[string]*ReceiverStatus
 	// conns are the connections of peers that send to us, and receivers those of peers that are known by their names.
 	conns     map[net.Conn]struct{}
 	receivers map[*receiver]struct{}
-	bases     map[lb.ServiceKey]known
+	bases     map[lb.ServiceKey]sentBase
 	// progress says that a peer has come, or has sent all its flows; joined is closed when there is no more to wait
 	// for.
 	progress, joined chan struct{}
-	// flushes are the calls of Flush that wait until peers are sent all flows, and hasten has a value when a peer is to
-	// be sent flows sooner for a while.
-	flushes      chan chan struct{}
+	// flushWaiters are the calls of Flush that wait until peers are sent all flows, and requestEarly has a value when a
+	// peer is to be sent flows sooner for a while.
+	flushWaiters chan chan struct{}
 	requestEarly chan struct{}
 }
 
-// known is a base that peers were sent, with the time of that, and the end that it had then.
-type known struct {
+// sentBase is a base that peers were sent, with the time of that, and the end that it had then.
+type sentBase struct {
 	lb.Base
 	at, until time.Time
 }
@@ -171,33 +172,33 @@ func (b *batch) add(f *lb.Flow) {
 	}
 	*to = next
 	b.flows++
-	if len(*to)+flowBytes(k == kindFlows4) > batchBytes {
-		b.done, *to = message(b.done, k, *to), (*to)[:0]
+	if len(*to)+flowBytes(k == kindFlows4) > maxBatchBytes {
+		b.done, *to = appendMessage(b.done, k, *to), (*to)[:0]
 	}
 }
 
 // messages returns all.
 func (b *batch) messages() []byte {
 	if len(b.four) > 0 {
-		b.done = message(b.done, kindFlows4, b.four)
+		b.done = appendMessage(b.done, kindFlows4, b.four)
 	}
 	if len(b.six) > 0 {
-		b.done = message(b.done, kindFlows6, b.six)
+		b.done = appendMessage(b.done, kindFlows6, b.six)
 	}
 	return b.done
 }
 
-// shake makes sure of the other end, and returns its name.
-func (e *Exchange) shake(conn *tls.Conn) (string, error) {
-	if err := conn.SetDeadline(time.Now().Add(shakeTimeout)); err != nil {
+// handshake authenticates the other end, and returns its name.
+func (e *Exchange) handshake(conn *tls.Conn) (string, error) {
+	if err := conn.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return "", err
 	}
 	defer conn.SetDeadline(time.Time{})
 	if err := conn.Handshake(); err != nil {
 		return "", err
 	}
-	if !e.prove(conn) {
-		return "", ErrStranger
+	if !e.authenticate(conn) {
+		return "", ErrUntrusted
 	}
 	if err := writeHello(conn, e.options.Name); err != nil {
 		return "", err
@@ -209,32 +210,32 @@ func (e *Exchange) shake(conn *tls.Conn) (string, error) {
 	return name, err
 }
 
-// shakeTimeout bounds the TLS handshake and the first message.
-const shakeTimeout = 10 * time.Second
+// handshakeTimeout bounds the TLS handshake and the first message.
+const handshakeTimeout = 10 * time.Second
 
 // receiver takes the flows that one peer sends.
 type receiver struct {
 	exchange *Exchange
 	conn     *tls.Conn
 	reader   *bufio.Reader
-	heard    *Heard
+	status   *ReceiverStatus
 	flows    []lb.Flow
-	looked   uint64
+	acked    uint64
 	// missed: flows of this connection were refused that a change here may have taken, since the peer was asked last;
 	// guarded by the exchange. again has a value when it is to be asked.
 	missed bool
-	again  chan struct{}
+	resend chan struct{}
 	// requestEarly has a value when the peer is to be asked to send new flows early.
 	requestEarly chan struct{}
 }
 
-// Heard is the state of the flows that a peer sends to this balancer.
-type Heard struct {
+// ReceiverStatus is the state of the flows that a peer sends to this balancer.
+type ReceiverStatus struct {
 	Name string
-	// Connected: it is connected, and sends flows; Whole: it has sent all that it knew when it connected.
-	Connected, Whole bool
-	// Taken flows were new here, Followed were known; Refused are counted by the reason.
-	Taken, Followed uint64
+	// Connected: it is connected, and sends flows; Complete: it has sent all that it knew when it connected.
+	Connected, Complete bool
+	// Added flows were new here, Followed were known; Refused are counted by the reason.
+	Added, Followed uint64
 	Refused         map[string]uint64
 	// Bases were taken, and RefusedBases not.
 	Bases, RefusedBases uint64
@@ -250,18 +251,18 @@ type sender struct {
 	// queue has the encoded flows that wait, queuedFlows of them.
 	queue       []byte
 	queuedFlows uint64
-	// whole: the peer is to be sent all flows; the queue is not needed.
-	whole bool
-	// telling: it is being sent all flows.
-	telling bool
+	// fullSync: the peer is to be sent all flows; the queue is not needed.
+	fullSync bool
+	// syncing: it is being sent all flows.
+	syncing bool
 	more    chan struct{}
-	// back has a value when the peer may have come back: the next attempt to connect does not wait.
-	back chan struct{}
-	told Told
+	// reconnect has a value when the peer may have come back: the next attempt to connect does not wait.
+	reconnect chan struct{}
+	state     SenderStatus
 }
 
-// Told is the state of the flows that this balancer sends to a peer.
-type Told struct {
+// SenderStatus is the state of the flows that this balancer sends to a peer.
+type SenderStatus struct {
 	Peer lb.Peer
 	// Connected: this balancer is connected to it.
 	Connected bool
@@ -269,10 +270,10 @@ type Told struct {
 	Flows, Bytes uint64
 	// Behind is how many flows wait or were sent and have not been looked at there.
 	Behind uint64
-	// Wholes is how often it was sent all flows, Overflows how often more had to wait than may.
-	Wholes, Overflows uint64
+	// FullSyncs is how often it was sent all flows, Overflows how often more had to wait than may.
+	FullSyncs, Overflows uint64
 	// Failed is why there is no connection; nil while there is one.
 	Failed error
 
-	looked uint64
+	acked uint64
 }

@@ -199,7 +199,7 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	b := &balancer{memory: newMemory(), group: newGroup(),
 		peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
 	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory,
-		Log: slog.New(slog.DiscardHandler), Every: 10 * time.Millisecond, JoinTimeout: time.Minute}
+		Log: slog.New(slog.DiscardHandler), ScanInterval: 10 * time.Millisecond, JoinTimeout: time.Minute}
 	if change != nil {
 		change(&options)
 	}
@@ -297,7 +297,7 @@ func TestMembersSendEachOther(t *testing.T) {
 	a.memory.prove(provenFlows(2000, 10)...)
 	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
 	_, heard := c.Status()
-	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Taken == 0 {
+	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Added == 0 {
 		t.Errorf("heard: %+v", heard)
 	}
 	meet(a, c)
@@ -307,12 +307,12 @@ func TestMembersSendEachOther(t *testing.T) {
 // TestFlush: a flow that was proven just before is known to all peers that are connected when a flush returns, and one
 // that does not answer holds it up for no longer than its context.
 func TestFlush(t *testing.T) {
-	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	rarely := func(o *Options) { o.ScanInterval, o.ScanPeriod = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
 	meet(a, b, c)
 	eventually(t, "connections", func() bool {
 		told, _ := a.Status()
-		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
 	})
 	for round := range 20 {
 		a.memory.prove(provenFlows(1000*round, 700)...)
@@ -336,14 +336,15 @@ func TestFlush(t *testing.T) {
 // TestRequestEarly: peers that are asked to send proven flows at once, do so for a while, and others send at their
 // times.
 func TestRequestEarly(t *testing.T) {
-	rarely := func(o *Options) { o.Every, o.Round = time.Hour, time.Hour }
+	rarely := func(o *Options) { o.ScanInterval, o.ScanPeriod = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
 	meet(a, b, c)
 	for _, m := range []*balancer{a, b, c} {
 		eventually(t, "connections", func() bool {
 			told, heard := m.Status()
-			return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1 && len(heard) == 2 && heard[0].Whole &&
-				heard[1].Whole
+			return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1 && len(heard) == 2 &&
+				heard[0].Complete &&
+				heard[1].Complete
 		})
 	}
 	a.memory.prove(provenFlows(0, 700)...)
@@ -362,10 +363,10 @@ func TestRequestEarly(t *testing.T) {
 	for _, test := range []struct {
 		hurries    bool
 		took, want time.Duration
-	}{{false, time.Second, DefaultEvery}, {true, 0, hurriedEvery},
-		{true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultEvery}} {
+	}{{false, time.Second, DefaultScanInterval}, {true, 0, hurryInterval},
+		{true, 10 * time.Millisecond, 4 * 10 * time.Millisecond}, {true, time.Second, DefaultScanInterval}} {
 		e := &Exchange{options: Options{}.withDefaults()}
-		if got := e.pause(test.hurries, test.took); got != test.want {
+		if got := e.scanPause(test.hurries, test.took); got != test.want {
 			t.Errorf("%+v: the pause is %v", test, got)
 		}
 	}
@@ -378,7 +379,7 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 	meet(a, b)
 	heardOf := func() bool {
 		told, heard := a.Status()
-		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Whole
+		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Complete
 	}
 	eventually(t, "both tell each other", heardOf)
 	a.group.are()
@@ -397,12 +398,12 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
 	meet(a, b)
-	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].Wholes == 1 })
+	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].FullSyncs == 1 })
 	a.memory.prove(provenFlows(0, 3000)...)
 	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
 	eventually(t, "an overflow, and all anew", func() bool {
 		told, _ := a.Status()
-		return told[0].Overflows > 0 && told[0].Wholes > 1
+		return told[0].Overflows > 0 && told[0].FullSyncs > 1
 	})
 }
 
@@ -416,7 +417,7 @@ func TestStrangers(t *testing.T) {
 	meet(a, stranger)
 	eventually(t, "a refusal", func() bool {
 		told, _ := a.Status()
-		return len(told) == 1 && errors.Is(told[0].Failed, ErrStranger)
+		return len(told) == 1 && errors.Is(told[0].Failed, ErrUntrusted)
 	})
 	<-a.Joined() // its patience is over
 	if !a.memory.has(5) || !stranger.memory.has(5) {
@@ -451,16 +452,16 @@ func TestMembersThatContradict(t *testing.T) {
 	flow := testFlow(1, false)
 	body, _ := appendFlow(nil, &flow)
 	for name, say := range map[string][]byte{
-		"another version": append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
-		"its own name":    message(nil, kindHello, []byte(`{"name":"a"}`)),
-		"no name":         message(nil, kindHello, []byte(`{}`)),
-		"a flow at first": message(nil, kindFlows4, body),
-		"half a flow": append(message(nil, kindHello, []byte(`{"name":"b"}`)),
-			message(nil, kindFlows4, body[1:])...),
-		"too much": append(message(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0,
+		"another version": append([]byte{version + 1}, appendMessage(nil, kindHello, []byte(`{"name":"b"}`))[1:]...),
+		"its own name":    appendMessage(nil, kindHello, []byte(`{"name":"a"}`)),
+		"no name":         appendMessage(nil, kindHello, []byte(`{}`)),
+		"a flow at first": appendMessage(nil, kindFlows4, body),
+		"half a flow": append(appendMessage(nil, kindHello, []byte(`{"name":"b"}`)),
+			appendMessage(nil, kindFlows4, body[1:])...),
+		"too much": append(appendMessage(nil, kindHello, []byte(`{"name":"b"}`)), version, byte(kindBase), 0, 0,
 			255, 255, 255, 255),
-		"a base that is none": append(message(nil, kindHello, []byte(`{"name":"b"}`)),
-			message(nil, kindBase, []byte("[]"))...),
+		"a base that is none": append(appendMessage(nil, kindHello, []byte(`{"name":"b"}`)),
+			appendMessage(nil, kindBase, []byte("[]"))...),
 	} {
 		t.Run(name, func(t *testing.T) {
 			conn, err := tls.Dial("tcp", a.peer.Address.String(), config)
@@ -493,11 +494,11 @@ func TestPeerThatComesBack(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, b := start(t, "a", func(o *Options) { o.retry = time.Hour }), start(t, "b", nil)
+			a, b := start(t, "a", func(o *Options) { o.minBackoff = time.Hour }), start(t, "b", nil)
 			meet(a, b)
 			eventually(t, "a connection", func() bool {
 				told, _ := a.Status()
-				return len(told) == 1 && told[0].Wholes == 1
+				return len(told) == 1 && told[0].FullSyncs == 1
 			})
 			a.memory.prove(provenFlows(0, 10)...)
 			b.stop()
@@ -553,13 +554,13 @@ func TestKeysRotate(t *testing.T) {
 	})
 	for _, x := range []*balancer{a, b} {
 		x.mu.Lock()
-		for _, state := range x.shaken {
+		for _, state := range x.authenticated {
 			if err := x.tls.VerifyConnection(state); err != nil {
 				t.Errorf("a connection by the old key goes on: %v", err)
 			}
 		}
-		if len(x.shaken) > 4 {
-			t.Errorf("%d connections are noted", len(x.shaken))
+		if len(x.authenticated) > 4 {
+			t.Errorf("%d connections are noted", len(x.authenticated))
 		}
 		x.mu.Unlock()
 	}
@@ -576,7 +577,7 @@ func TestMissedFlowsAreToldAgain(t *testing.T) {
 	meet(a, b, c)
 	eventually(t, "connections", func() bool {
 		told, _ := a.Status()
-		return len(told) == 2 && told[0].Wholes == 1 && told[1].Wholes == 1
+		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
 	})
 	for round := range 2 { // the second time, within the pause
 		b.memory.lack(true)
@@ -589,7 +590,7 @@ func TestMissedFlowsAreToldAgain(t *testing.T) {
 		eventually(t, "all flows after the change", func() bool { return b.memory.has(100 * (round + 1)) })
 	}
 	told, _ := a.Status()
-	if told[0].Peer.Name != "b" || told[0].Wholes < 2 || told[1].Wholes != 1 {
+	if told[0].Peer.Name != "b" || told[0].FullSyncs < 2 || told[1].FullSyncs != 1 {
 		t.Errorf("who has missed flows is told all again, and no other: %+v", told)
 	}
 }

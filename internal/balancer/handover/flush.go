@@ -8,11 +8,11 @@ import (
 )
 
 const (
-	// hurried is the time after a Flush in which all flows are looked at each time, and not a part of them: its caller
-	// is about to have packets go elsewhere, and flows begin until they do.
-	hurried = 2 * time.Second
-	// flushEvery is how often it is looked whether peers have come by.
-	flushEvery = 2 * time.Millisecond
+	// hurryTime is the time after a Flush in which all flows are looked at each time, and not a part of them: its
+	// caller is about to have packets go elsewhere, and flows begin until they do.
+	hurryTime = 2 * time.Second
+	// flushPoll is the interval between two checks of whether peers have caught up.
+	flushPoll = 2 * time.Millisecond
 )
 
 // Flush sends peers at once all flows that they are not known to know, and returns when those that are connected have
@@ -20,7 +20,7 @@ const (
 func (e *Exchange) Flush(ctx context.Context) error {
 	told := make(chan struct{})
 	select {
-	case e.flushes <- told:
+	case e.flushWaiters <- told:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -29,9 +29,9 @@ func (e *Exchange) Flush(ctx context.Context) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	ticker := time.NewTicker(flushEvery)
+	ticker := time.NewTicker(flushPoll)
 	defer ticker.Stop()
-	for !e.flushed() {
+	for !e.caughtUp() {
 		select {
 		case <-ctx.Done():
 			return ctx.Err()
@@ -41,12 +41,12 @@ func (e *Exchange) Flush(ctx context.Context) error {
 	return nil
 }
 
-// flushed says whether no peer that is connected is behind.
-func (e *Exchange) flushed() bool {
+// caughtUp says whether no peer that is connected is behind.
+func (e *Exchange) caughtUp() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.senders {
-		if s.behind() {
+		if s.isBehind() {
 			return false
 		}
 	}

@@ -89,7 +89,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	a := start(t, "a", func(o *Options) {
 		o.IsPeer, o.Refused = func(from netip.Addr) bool { return from == here }, refused.note
 	})
-	for range 4 * mostConnections {
+	for range 4 * maxConnections {
 		dialFrom(t, stranger, a)
 	}
 	b := start(t, "b", nil)
@@ -108,7 +108,7 @@ func TestPeerLetGo(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.IsPeer = func(netip.Addr) bool { return !gone.Load() } })
 	b := start(t, "b", nil)
 	meet(a, b)
-	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Whole })
+	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
 	gone.Store(true)
 	meet(a)
 	eventually(t, "the end of what it tells", func() bool {
@@ -124,11 +124,11 @@ func TestAnotherMembersName(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
 	b := start(t, "b", nil)
 	meet(a, b)
-	eventually(t, "the member", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Whole })
-	conn := speak(t, dialFrom(t, stranger, a), message(nil, kindHello, []byte(`{"name":"b"}`)))
+	eventually(t, "the member", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
+	conn := speak(t, dialFrom(t, stranger, a), appendMessage(nil, kindHello, []byte(`{"name":"b"}`)))
 	_, _ = io.Copy(io.Discard, conn)
 	eventually(t, "a refusal", func() bool { return refused.has(stranger, ErrName) })
-	if _, heard := a.Status(); len(heard) != 1 || !heard[0].Connected || !heard[0].Whole {
+	if _, heard := a.Status(); len(heard) != 1 || !heard[0].Connected || !heard[0].Complete {
 		t.Errorf("the member is heard so: %+v", heard)
 	}
 }
@@ -137,7 +137,7 @@ func TestAnotherMembersName(t *testing.T) {
 func TestNamesOfNoMember(t *testing.T) {
 	a := start(t, "a", nil)
 	for _, name := range []string{"x", "y", "z"} {
-		conn := speak(t, dialFrom(t, stranger, a), message(nil, kindHello, []byte(`{"name":"`+name+`"}`)))
+		conn := speak(t, dialFrom(t, stranger, a), appendMessage(nil, kindHello, []byte(`{"name":"`+name+`"}`)))
 		eventually(t, "it is heard", func() bool {
 			_, heard := a.Status()
 			return len(heard) == 1 && heard[0].Name == name
@@ -149,7 +149,7 @@ func TestNamesOfNoMember(t *testing.T) {
 
 // TestPeerThatStopsReading: it is given up after a while and sent all flows anew, and others are sent theirs meanwhile.
 func TestPeerThatStopsReading(t *testing.T) {
-	a, c := start(t, "a", func(o *Options) { o.stalled = 100 * time.Millisecond; o.Queue = 1 << 20 }),
+	a, c := start(t, "a", func(o *Options) { o.stallTimeout = 100 * time.Millisecond; o.Queue = 1 << 20 }),
 		start(t, "c", nil)
 	config, err := identity(testKey)
 	if err != nil {
@@ -210,7 +210,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	later := append([]byte{version + 1}, message(nil, kindHello, []byte(`{"name":"b"}`))[1:]...)
+	later := append([]byte{version + 1}, appendMessage(nil, kindHello, []byte(`{"name":"b"}`))[1:]...)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", config)
 	if err != nil {
 		t.Fatal(err)
@@ -236,7 +236,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 		told, _ := a.Status()
 		return len(told) == 1 && errors.Is(told[0].Failed, ErrVersion)
 	})
-	if got := <-heard; !bytes.Equal(got, message(nil, kindHello, []byte(`{"name":"a"}`))) {
+	if got := <-heard; !bytes.Equal(got, appendMessage(nil, kindHello, []byte(`{"name":"a"}`))) {
 		t.Errorf("it was told %q", got)
 	}
 	_, _ = io.Copy(io.Discard, speak(t, dialFrom(t, here, a), later))

@@ -51,19 +51,19 @@ func identity(keys ...[]byte) (*tls.Config, error) {
 		InsecureSkipVerify:     true,
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(state tls.ConnectionState) error {
-			their := proven(state)
+			their := peerKey(state)
 			if !slices.ContainsFunc(accepted, func(own ed25519.PublicKey) bool {
 				return subtle.ConstantTimeCompare(their, own) == 1
 			}) {
-				return ErrStranger
+				return ErrUntrusted
 			}
 			return nil
 		},
 	}, nil
 }
 
-// proven is the key that the other end of a connection has proven to have; nil where it is none of ours.
-func proven(state tls.ConnectionState) ed25519.PublicKey {
+// peerKey is the key that the other end of a connection has proven to have; nil where it is none of ours.
+func peerKey(state tls.ConnectionState) ed25519.PublicKey {
 	if len(state.PeerCertificates) != 1 {
 		return nil
 	}
@@ -83,7 +83,7 @@ func (e *Exchange) PrepareKeys(keys [][]byte) (use func(), err error) {
 		e.mu.Lock()
 		defer e.mu.Unlock()
 		e.tls = config
-		for conn, state := range e.shaken {
+		for conn, state := range e.authenticated {
 			if config.VerifyConnection(state) != nil {
 				conn.Close()
 			}
@@ -98,19 +98,19 @@ func (e *Exchange) identity() *tls.Config {
 	return e.tls
 }
 
-// prove notes the key that the other end of a connection has proven to have; false where that is not accepted any more.
-// The connection is forgotten by forget.
-func (e *Exchange) prove(conn *tls.Conn) bool {
+// authenticate records the key that the other end of a connection has proven to have; false where that is not
+// accepted any more. The connection is forgotten by forgetConn.
+func (e *Exchange) authenticate(conn *tls.Conn) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	state := conn.ConnectionState()
-	e.shaken[conn.NetConn()] = state
+	e.authenticated[conn.NetConn()] = state
 	return e.tls.VerifyConnection(state) == nil
 }
 
-// forget forgets a connection, which has ended.
-func (e *Exchange) forget(conn net.Conn) {
+// forgetConn forgets a connection, which has ended.
+func (e *Exchange) forgetConn(conn net.Conn) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.shaken, conn)
+	delete(e.authenticated, conn)
 }

@@ -21,11 +21,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// takeAtOnce is how many flows are taken at a time at most, where more have come.
-const takeAtOnce = 2048
+// maxWriteBatch is how many flows are taken at a time at most, where more have come.
+const maxWriteBatch = 2048
 
-// accept takes connections of peers.
-func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
+// acceptLoop accepts connections of peers.
+func (e *Exchange) acceptLoop(ctx context.Context, group *sync.WaitGroup) {
 	for {
 		conn, err := e.options.Listener.Accept()
 		if ctx.Err() != nil || errors.Is(err, net.ErrClosed) {
@@ -43,14 +43,14 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 			continue
 		}
 		from := addressOf(conn.RemoteAddr())
-		if err := e.admit(conn, from); err != nil {
+		if err := e.checkConn(conn, from); err != nil {
 			conn.Close()
 			e.options.Refused(from, err)
 			continue
 		}
 		group.Go(func() {
-			defer e.leave(conn)
-			err := endSilence(conn)
+			defer e.dropConn(conn)
+			err := setTimeouts(conn)
 			if err == nil {
 				err = e.receive(tls.Server(conn, e.identity()))
 			}
@@ -58,7 +58,7 @@ func (e *Exchange) accept(ctx context.Context, group *sync.WaitGroup) {
 				return
 			}
 			e.options.Log.Debug("a connection of the members' port has ended", "from", conn.RemoteAddr(), "error", err)
-			if !isEnd(err) {
+			if !isClosed(err) {
 				e.options.Refused(from, err)
 			}
 		})
@@ -71,51 +71,51 @@ func addressOf(end net.Addr) netip.Addr {
 	return at.Addr().Unmap().WithZone("")
 }
 
-// isEnd says whether a connection has only ended, or broken.
-func isEnd(err error) bool {
+// isClosed says whether a connection has only ended, or broken.
+func isClosed(err error) bool {
 	var broken *net.OpError
 	// A refusal by either end is such an error of TLS, too.
 	return errors.Is(err, io.EOF) || errors.As(err, &broken) && broken.Op != "remote error" &&
 		broken.Op != "local error"
 }
 
-// admit says why there may not be one more connection: ErrNoPeer, errCrowd.
-func (e *Exchange) admit(conn net.Conn, from netip.Addr) error {
+// checkConn says why there may not be one more connection: ErrNoPeer, errTooManyConnections.
+func (e *Exchange) checkConn(conn net.Conn, from netip.Addr) error {
 	if !e.options.IsPeer(from) {
 		return ErrNoPeer
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	if len(e.conns) >= mostConnections {
-		return errCrowd
+	if len(e.conns) >= maxConnections {
+		return errTooManyConnections
 	}
 	e.conns[conn] = struct{}{}
 	return nil
 }
 
-func (e *Exchange) leave(conn net.Conn) {
+func (e *Exchange) dropConn(conn net.Conn) {
 	conn.Close()
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	delete(e.conns, conn)
-	delete(e.shaken, conn)
+	delete(e.authenticated, conn)
 }
 
 // receive takes the messages of a connection until it ends.
 func (e *Exchange) receive(conn *tls.Conn) error {
-	name, err := e.shake(conn)
+	name, err := e.handshake(conn)
 	if err != nil {
 		return err
 	}
 	if err := e.checkName(name, addressOf(conn.RemoteAddr())); err != nil {
 		return err
 	}
-	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), heard: e.peerConnected(name),
-		again: make(chan struct{}, 1), requestEarly: make(chan struct{}, 1)}
-	defer e.peerDisconnected(r.heard)
-	defer e.listens(r)()
+	r := &receiver{exchange: e, conn: conn, reader: bufio.NewReaderSize(conn, 64<<10), status: e.peerConnected(name),
+		resend: make(chan struct{}, 1), requestEarly: make(chan struct{}, 1)}
+	defer e.peerDisconnected(r.status)
+	defer e.startRequests(r)()
 	for {
-		if err := r.next(); err != nil {
+		if err := r.handleMessage(); err != nil {
 			return fmt.Errorf("what the member %s tells of flows: %w", name, err)
 		}
 	}
@@ -133,36 +133,36 @@ func (e *Exchange) checkName(name string, from netip.Addr) error {
 
 // peerConnected returns the state of a peer whose connection begins. A peer that connects can be connected to as well,
 // so its sender tries at once.
-func (e *Exchange) peerConnected(name string) *Heard {
+func (e *Exchange) peerConnected(name string) *ReceiverStatus {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if s := e.senders[name]; s != nil {
-		s.wake()
+		s.reconnectNow()
 	}
-	h := &Heard{Name: name, Connected: true, Refused: map[string]uint64{}}
-	e.heard[name] = h
+	h := &ReceiverStatus{Name: name, Connected: true, Refused: map[string]uint64{}}
+	e.received[name] = h
 	return h
 }
 
 // peerDisconnected notes that a peer's connection has ended. The state of one that is no member is forgotten with it,
 // for it can have another name each time.
-func (e *Exchange) peerDisconnected(h *Heard) {
+func (e *Exchange) peerDisconnected(h *ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	h.Connected = false
-	if e.senders[h.Name] == nil && e.heard[h.Name] == h {
-		delete(e.heard, h.Name)
+	if e.senders[h.Name] == nil && e.received[h.Name] == h {
+		delete(e.received, h.Name)
 	}
 }
 
-func (r *receiver) note(do func(*Heard)) {
+func (r *receiver) countFlows(do func(*ReceiverStatus)) {
 	r.exchange.mu.Lock()
 	defer r.exchange.mu.Unlock()
-	do(r.heard)
+	do(r.status)
 }
 
-// next takes one message.
-func (r *receiver) next() error {
+// handleMessage reads one message, and handles it.
+func (r *receiver) handleMessage() error {
 	k, body, err := readMessage(r.reader)
 	if err != nil {
 		return err
@@ -172,28 +172,28 @@ func (r *receiver) next() error {
 		if r.flows, err = parseFlows(r.flows, body, k == kindFlows4); err != nil {
 			return err
 		}
-		if len(r.flows) >= takeAtOnce || r.reader.Buffered() < headerBytes {
-			return r.take()
+		if len(r.flows) >= maxWriteBatch || r.reader.Buffered() < headerBytes {
+			return r.writeFlows()
 		}
 		return nil
 	case kindBase:
-		if err := r.take(); err != nil {
+		if err := r.writeFlows(); err != nil {
 			return err
 		}
-		return r.takeBase(body)
-	case kindWhole:
-		if err := r.take(); err != nil {
+		return r.addBase(body)
+	case kindAllSent:
+		if err := r.writeFlows(); err != nil {
 			return err
 		}
-		r.note(func(h *Heard) { h.Whole = true })
-		r.exchange.progressed()
+		r.countFlows(func(h *ReceiverStatus) { h.Complete = true })
+		r.exchange.notifyProgress()
 		return nil
 	}
 	return fmt.Errorf("%w: of kind %d, which does not belong here", ErrDamaged, k)
 }
 
-// take hands flows to the data plane, and says so.
-func (r *receiver) take() error {
+// writeFlows hands flows to the data plane, and acknowledges them.
+func (r *receiver) writeFlows() error {
 	if len(r.flows) == 0 {
 		return nil
 	}
@@ -201,30 +201,30 @@ func (r *receiver) take() error {
 	if err != nil {
 		return err
 	}
-	r.looked += uint64(len(r.flows))
+	r.acked += uint64(len(r.flows))
 	r.flows = r.flows[:0]
-	r.note(func(h *Heard) {
-		h.Taken += uint64(done.Taken)
+	r.countFlows(func(h *ReceiverStatus) {
+		h.Added += uint64(done.Taken)
 		h.Followed += uint64(done.Followed)
 		for reason, n := range done.Refused {
 			h.Refused[reason] += uint64(n)
 		}
 		r.missed = r.missed || done.Missed > 0
 	})
-	if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stalled)); err != nil {
+	if err := r.conn.SetWriteDeadline(time.Now().Add(r.exchange.options.stallTimeout)); err != nil {
 		return err
 	}
-	_, err = r.conn.Write(message(nil, kindTaken, binary.BigEndian.AppendUint64(nil, r.looked)))
+	_, err = r.conn.Write(appendMessage(nil, kindAck, binary.BigEndian.AppendUint64(nil, r.acked)))
 	return err
 }
 
-func (r *receiver) takeBase(body []byte) error {
+func (r *receiver) addBase(body []byte) error {
 	var base lb.Base
 	if err := json.Unmarshal(body, &base); err != nil {
 		return fmt.Errorf("%w: a base: %v", ErrDamaged, err)
 	}
 	err := r.exchange.options.DataPlane.TakeBase(base)
-	r.note(func(h *Heard) {
+	r.countFlows(func(h *ReceiverStatus) {
 		if err != nil {
 			h.RefusedBases++
 		} else {
@@ -232,19 +232,19 @@ func (r *receiver) takeBase(body []byte) error {
 		}
 	})
 	if err != nil {
-		r.exchange.options.Log.Debug("a member's base is not taken", "member", r.heard.Name, "error", err)
+		r.exchange.options.Log.Debug("a member's base is not taken", "member", r.status.Name, "error", err)
 	}
 	return nil
 }
 
 // Status returns the state of each peer, by name: told of the sending direction, heard of the receiving one.
-func (e *Exchange) Status() (told []Told, heard []Heard) {
+func (e *Exchange) Status() (told []SenderStatus, heard []ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.senders {
 		told = append(told, s.status())
 	}
-	for _, h := range e.heard {
+	for _, h := range e.received {
 		one := *h
 		one.Refused = map[string]uint64{}
 		for reason, n := range h.Refused {
@@ -252,7 +252,7 @@ func (e *Exchange) Status() (told []Told, heard []Heard) {
 		}
 		heard = append(heard, one)
 	}
-	slices.SortFunc(told, func(a, b Told) int { return cmp.Compare(a.Peer.Name, b.Peer.Name) })
-	slices.SortFunc(heard, func(a, b Heard) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(told, func(a, b SenderStatus) int { return cmp.Compare(a.Peer.Name, b.Peer.Name) })
+	slices.SortFunc(heard, func(a, b ReceiverStatus) int { return cmp.Compare(a.Name, b.Name) })
 	return told, heard
 }

@@ -10,13 +10,13 @@ import "time"
 // changed their routes.
 
 const (
-	// earlyFor is for how long peers send new flows early once they were asked to: routers take some seconds to follow
+	// earlyTime is for how long peers send new flows early once they were asked to: routers take some seconds to follow
 	// an announcement.
-	earlyFor = 10 * time.Second
-	// hurriedEvery is from one look at all flows to the next one meanwhile, or after a Flush; hurriedShare bounds it by
-	// how often that has the time that a look takes.
-	hurriedEvery = 20 * time.Millisecond
-	hurriedShare = 4
+	earlyTime = 10 * time.Second
+	// hurryInterval is from one look at all flows to the next one meanwhile, or after a Flush; hurryMaxShare bounds it
+	// by how often that has the time that a look takes.
+	hurryInterval = 20 * time.Millisecond
+	hurryMaxShare = 4
 )
 
 // RequestEarly has peers that are connected send flows as soon as they are proven, for a while: packets of theirs are
@@ -29,10 +29,10 @@ func (e *Exchange) RequestEarly() {
 	}
 }
 
-// pause is from the beginning of one look at flows to the next one's, the last of which took so long.
-func (e *Exchange) pause(hurries bool, took time.Duration) time.Duration {
+// scanPause is from the beginning of one look at flows to the next one's, the last of which took so long.
+func (e *Exchange) scanPause(hurries bool, took time.Duration) time.Duration {
 	if !hurries {
-		return e.options.Every
+		return e.options.ScanInterval
 	}
-	return min(e.options.Every, max(hurriedEvery, hurriedShare*took))
+	return min(e.options.ScanInterval, max(hurryInterval, hurryMaxShare*took))
 }

@@ -18,10 +18,10 @@ func New(options Options) (*Exchange, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Exchange{options: options.withDefaults(), tls: config, shaken: map[net.Conn]tls.ConnectionState{},
-		senders: map[string]*sender{}, heard: map[string]*Heard{},
-		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]known{},
-		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushes: make(chan chan struct{}),
+	return &Exchange{options: options.withDefaults(), tls: config, authenticated: map[net.Conn]tls.ConnectionState{},
+		senders: map[string]*sender{}, received: map[string]*ReceiverStatus{},
+		conns: map[net.Conn]struct{}{}, receivers: map[*receiver]struct{}{}, bases: map[lb.ServiceKey]sentBase{},
+		progress: make(chan struct{}, 1), joined: make(chan struct{}), flushWaiters: make(chan chan struct{}),
 		requestEarly: make(chan struct{}, 1)}, nil
 }
 
@@ -32,12 +32,12 @@ func (e *Exchange) Run(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	context.AfterFunc(ctx, e.close)
-	group.Go(func() { e.accept(ctx, &group) })
-	group.Go(func() { e.sendChanges(ctx) })
-	group.Go(func() { e.join(ctx) })
+	group.Go(func() { e.acceptLoop(ctx, &group) })
+	group.Go(func() { e.scanLoop(ctx) })
+	group.Go(func() { e.awaitJoined(ctx) })
 	for {
 		changed := e.options.Group.Changed()
-		e.follow(ctx, &group)
+		e.reconcileSenders(ctx, &group)
 		select {
 		case <-ctx.Done():
 			return
@@ -56,8 +56,8 @@ func (e *Exchange) close() {
 	}
 }
 
-// follow has a sender for each peer, and none for others.
-func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
+// reconcileSenders starts a sender for each peer, and ends those of others.
+func (e *Exchange) reconcileSenders(ctx context.Context, group *sync.WaitGroup) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	present := map[string]bool{}
@@ -65,7 +65,7 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 		present[peer.Name] = true
 		if s := e.senders[peer.Name]; s != nil {
 			if s.peer == peer {
-				s.wake()
+				s.reconnectNow()
 				continue
 			}
 			s.cancel()
@@ -81,8 +81,8 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 			delete(e.senders, name)
 			// One that was only held up may not have noticed that it was taken for gone: when it is a peer again, it
 			// sends by the connection that it has, which is forgotten when it ends (peerDisconnected).
-			if h := e.heard[name]; h != nil && !h.Connected {
-				delete(e.heard, name)
+			if h := e.received[name]; h != nil && !h.Connected {
+				delete(e.received, name)
 			}
 		}
 	}
@@ -97,11 +97,11 @@ func (e *Exchange) follow(ctx context.Context, group *sync.WaitGroup) {
 // one; or when JoinTimeout is over. Before that, this balancer would break connections of others.
 func (e *Exchange) Joined() <-chan struct{} { return e.joined }
 
-// join waits for it.
-func (e *Exchange) join(ctx context.Context) {
+// awaitJoined waits for it.
+func (e *Exchange) awaitJoined(ctx context.Context) {
 	defer close(e.joined)
 	expired := time.After(e.options.JoinTimeout)
-	for !e.hasHeardAll() {
+	for !e.hasAllFlows() {
 		select {
 		case <-ctx.Done():
 			return
@@ -112,24 +112,24 @@ func (e *Exchange) join(ctx context.Context) {
 	}
 }
 
-func (e *Exchange) hasHeardAll() bool {
+func (e *Exchange) hasAllFlows() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for name := range e.senders {
-		if h := e.heard[name]; h == nil || !h.Whole {
+		if h := e.received[name]; h == nil || !h.Complete {
 			return false
 		}
 	}
 	return len(e.senders) > 0
 }
 
-func (e *Exchange) progressed() {
+func (e *Exchange) notifyProgress() {
 	signal(e.progress)
 }
 
-// sendChanges looks for changed flows, and hands them to all senders.
-func (e *Exchange) sendChanges(ctx context.Context) {
-	timer := time.NewTimer(e.options.Every)
+// scanLoop scans for changed flows, and hands them to all senders.
+func (e *Exchange) scanLoop(ctx context.Context) {
+	timer := time.NewTimer(e.options.ScanInterval)
 	defer timer.Stop()
 	var hurry time.Time // until then all flows are looked at each time
 	for {
@@ -138,12 +138,12 @@ func (e *Exchange) sendChanges(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C:
-		case flush = <-e.flushes:
-			hurry = later(hurry, time.Now().Add(hurried))
+		case flush = <-e.flushWaiters:
+			hurry = later(hurry, time.Now().Add(hurryTime))
 		case <-e.requestEarly:
-			hurry = later(hurry, time.Now().Add(earlyFor))
+			hurry = later(hurry, time.Now().Add(earlyTime))
 		}
-		now, sendChanges := time.Now(), e.sendOnce
+		now, sendChanges := time.Now(), e.scanOnce
 		hurries := now.Before(hurry)
 		if hurries {
 			sendChanges = e.sendAllFlows
@@ -154,11 +154,11 @@ func (e *Exchange) sendChanges(ctx context.Context) {
 		if flush != nil {
 			close(flush)
 		}
-		if err := e.regain(); err != nil {
+		if err := e.requestMissed(); err != nil {
 			e.options.Log.Debug("asking other members for flows again", "error", err)
 		}
 		took := time.Since(now)
-		timer.Reset(max(0, e.pause(hurries, took)-took))
+		timer.Reset(max(0, e.scanPause(hurries, took)-took))
 	}
 }
 
@@ -169,10 +169,11 @@ func later(a, b time.Time) time.Time {
 	return b
 }
 
-// sendOnce sends bases first: a flow is taken where its slot is known to have changed hands.
-func (e *Exchange) sendOnce(now time.Time) error {
-	if err := e.sendBases(now, e.options.Round); err != nil {
+// scanOnce sends bases first: a flow is taken where its slot is known to have changed hands.
+func (e *Exchange) scanOnce(now time.Time) error {
+	if err := e.sendBases(now, e.options.ScanPeriod); err != nil {
 		return err
 	}
-	return e.sendFlows(int(int64(e.options.DataPlane.FlowPlaces())*int64(e.options.Every)/int64(e.options.Round)) + 1)
+	places := int64(e.options.DataPlane.FlowPlaces())
+	return e.sendFlows(int(places*int64(e.options.ScanInterval)/int64(e.options.ScanPeriod)) + 1)
 }

@@ -28,39 +28,39 @@ func (m *Membership) compare(now time.Time) {
 // were.
 func (m *Membership) compareWith(n *node, now time.Time) {
 	if n.state == ops.MemberLeft {
-		clear(n.differs)
+		clear(n.differences)
 	}
-	if n.state != ops.MemberAlive || n.said == nil {
+	if n.state != ops.MemberAlive || n.lastState == nil {
 		return
 	}
 	present := map[string]bool{}
-	for _, d := range differences(m.own.Tables, n.said) {
+	for _, d := range differences(m.own.Tables, n.lastState) {
 		present[d.service] = true
-		is := n.differs[d.service]
+		is := n.differences[d.service]
 		if is == nil {
 			is = &differing{since: now}
-			n.differs[d.service] = is
+			n.differences[d.service] = is
 		}
 		is.difference = d
 		if !is.warned && now.Sub(is.since) >= m.opt.tolerance {
 			is.warned = true
 			m.opt.Log.Warn(fmt.Sprintf("member %s sends new flows of service %s to other backends%s", n.name, d.name,
-				orNothing(": ", d.detail)), about(d.name)...)
+				orNone(": ", d.detail)), logAttrs(d.name)...)
 		}
 	}
-	for service, is := range n.differs {
+	for service, is := range n.differences {
 		if present[service] {
 			continue
 		}
-		delete(n.differs, service)
+		delete(n.differences, service)
 		if is.warned {
 			m.opt.Log.Info(fmt.Sprintf("member %s sends new flows of service %s to the same backends again", n.name,
-				is.name), about(is.name)...)
+				is.name), logAttrs(is.name)...)
 		}
 	}
 }
 
-func orNothing(before, text string) string {
+func orNone(before, text string) string {
 	if text == "" {
 		return ""
 	}
@@ -72,8 +72,8 @@ func (m *Membership) Status() ops.Members {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration,
-		Keys: m.Keys().shown(), Problem: m.problem,
-		Refused: m.logs.count(), Members: []ops.Member{}}
+		Keys: m.Keys().fingerprints(), Problem: m.problem,
+		Refused: m.logFilter.count(), Members: []ops.Member{}}
 	heard := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
 		if !m.isPeer(n) {
@@ -82,7 +82,7 @@ func (m *Membership) Status() ops.Members {
 		heard[n.address.Addr()] = true
 		status.Members = append(status.Members, m.member(n))
 	}
-	for peer, s := range m.silent {
+	for peer, s := range m.unreached {
 		if !heard[peer] {
 			status.Members = append(status.Members,
 				ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
@@ -98,11 +98,12 @@ func (m *Membership) Status() ops.Members {
 func (m *Membership) member(n *node) ops.Member {
 	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since,
 		Version: n.greeting.Version, Reason: n.problem}
-	if n.said != nil {
-		is.Configuration, is.Keys, is.Ready, is.Drained = n.said.Configuration, n.said.Keys, n.said.Ready,
-			n.said.Drained
+	if n.lastState != nil {
+		is.Configuration, is.Keys, is.Ready, is.Drained = n.lastState.Configuration, n.lastState.Keys,
+			n.lastState.Ready,
+			n.lastState.Drained
 	}
-	for _, d := range n.differs {
+	for _, d := range n.differences {
 		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since,
 			Lasting: d.warned})
 	}
@@ -119,7 +120,7 @@ func Problems(s ops.Members) (problems []string) {
 		name := cmp.Or(one.Name, "at "+one.Address)
 		switch one.State {
 		case ops.MemberFailed, ops.MemberUnknown:
-			problems = append(problems, fmt.Sprintf("member %s is not reached%s", name, orNothing(": ", one.Reason)))
+			problems = append(problems, fmt.Sprintf("member %s is not reached%s", name, orNone(": ", one.Reason)))
 		case ops.MemberAlive:
 			if one.Reason != "" {
 				problems = append(problems, fmt.Sprintf("member %s: %s", name, one.Reason))
@@ -128,7 +129,7 @@ func Problems(s ops.Members) (problems []string) {
 		for _, d := range one.Differs {
 			if d.Lasting {
 				problems = append(problems, fmt.Sprintf("member %s sends new flows of service %s to other backends%s",
-					name, d.Service, orNothing(": ", d.Detail)))
+					name, d.Service, orNone(": ", d.Detail)))
 			}
 		}
 	}

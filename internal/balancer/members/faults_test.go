@@ -35,8 +35,8 @@ type link struct {
 
 // patient has a member that is only late on a busy machine not taken for gone.
 func patient(o *Options) {
-	tune := o.tune
-	o.tune = func(c *memberlist.Config) {
+	tune := o.tuneConfig
+	o.tuneConfig = func(c *memberlist.Config) {
 		tune(c)
 		c.SuspicionMult = 300
 	}
@@ -51,7 +51,7 @@ type datagram struct {
 // linked has a member talk over a link that the test has in hand.
 func linked(l *link) func(*Options) {
 	return func(o *Options) {
-		o.through = func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
+		o.wrap = func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
 			l.NodeAwareTransport = inner
 			l.packets, l.streams, l.stop = make(chan *memberlist.Packet), make(chan net.Conn), make(chan struct{})
 			l.group.Go(l.carry)
@@ -186,8 +186,8 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 	var wire link
 	forgets := func(o *Options) {
 		linked(&wire)(o)
-		tune := o.tune
-		o.tune = func(c *memberlist.Config) {
+		tune := o.tuneConfig
+		o.tuneConfig = func(c *memberlist.Config) {
 			tune(c)
 			c.GossipToTheDeadTime = time.Millisecond
 		}
@@ -317,7 +317,7 @@ func TestFloodOfStrangers(t *testing.T) {
 	one, other := n.begin(1, 2, patient), n.begin(2, 2, patient)
 	eventually(t, "they have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
 	noise := bytes.Repeat([]byte("noise"), 200)
-	strangers := 2 * mostSeen
+	strangers := 2 * maxRemembered
 	for i := range strangers {
 		from := netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1, byte(i)})
 		if i >= 256 {
@@ -336,13 +336,13 @@ func TestFloodOfStrangers(t *testing.T) {
 	eventually(t, "the second hears the first", func() bool {
 		return other.Status().Members[0].Configuration == "decaf"
 	})
-	if lines := one.log.count("refused what"); lines > mostSeen {
+	if lines := one.log.count("refused what"); lines > maxRemembered {
 		t.Errorf("the log has %d lines of strangers", lines)
 	}
-	one.logs.mu.Lock()
-	defer one.logs.mu.Unlock()
-	if len(one.logs.seen) > mostSeen {
-		t.Errorf("%d strangers are remembered", len(one.logs.seen))
+	one.logFilter.mu.Lock()
+	defer one.logFilter.mu.Unlock()
+	if len(one.logFilter.loggedAt) > maxRemembered {
+		t.Errorf("%d strangers are remembered", len(one.logFilter.loggedAt))
 	}
 	if one.log.count("not reached any more")+other.log.count("not reached any more") > 0 {
 		t.Error("the members have lost each other")

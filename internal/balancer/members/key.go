@@ -19,10 +19,10 @@ import (
 var keyLengths = []int{16, 24, 32}
 
 const (
-	// mostKeyFile is more than a file with keys has, in bytes.
-	mostKeyFile = 4096
-	// mostKeys bounds the keys that are accepted at a time: a stranger's packets are tried with each.
-	mostKeys = 4
+	// maxKeyFile is more than a file with keys has, in bytes.
+	maxKeyFile = 4096
+	// maxKeys bounds the keys that are accepted at a time: an untrusted host's packets are tried with each.
+	maxKeys = 4
 )
 
 // Key is a secret by which members authenticate and encrypt their messages.
@@ -69,8 +69,8 @@ func ParseKeys(text []byte) (Keys, error) {
 			return nil, fmt.Errorf("line %d: %w", number, err)
 		case slices.ContainsFunc(keys, func(other Key) bool { return bytes.Equal(key, other) }):
 			return nil, fmt.Errorf("line %d: %w: it repeats another line", number, ErrKey)
-		case len(keys) == mostKeys:
-			return nil, fmt.Errorf("line %d: %w: there can be %d", number, ErrKey, mostKeys)
+		case len(keys) == maxKeys:
+			return nil, fmt.Errorf("line %d: %w: there can be %d", number, ErrKey, maxKeys)
 		}
 		keys = append(keys, key)
 	}
@@ -96,9 +96,9 @@ func ReadKeys(path string) (Keys, error) {
 		return nil, fmt.Errorf(
 			"%w: %s can be read by others than its owner and group, or changed by others than its owner: `chmod g-w,o= %[2]s`", ErrKey, path)
 	}
-	text, err := io.ReadAll(io.LimitReader(file, mostKeyFile+1))
-	if err == nil && len(text) > mostKeyFile {
-		err = fmt.Errorf("%w: it has more than %d bytes", ErrKey, mostKeyFile)
+	text, err := io.ReadAll(io.LimitReader(file, maxKeyFile+1))
+	if err == nil && len(text) > maxKeyFile {
+		err = fmt.Errorf("%w: it has more than %d bytes", ErrKey, maxKeyFile)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
@@ -128,9 +128,9 @@ func (k Keys) Derive(purpose string) (derived [][]byte, err error) {
 	return derived, nil
 }
 
-// shown are names of the keys that persons can compare, and that reveal nothing of the keys: 32 bits, derived for it
-// alone.
-func (k Keys) shown() []string {
+// fingerprints are names of the keys that persons can compare, and that reveal nothing of the keys: 32 bits,
+// derived for that alone.
+func (k Keys) fingerprints() []string {
 	names := make([]string, len(k))
 	for i, key := range k {
 		name, err := key.Derive("name")

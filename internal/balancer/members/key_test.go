@@ -67,8 +67,8 @@ func TestDerivedKeys(t *testing.T) {
 // TestShownKeys: names of keys differ, are the same at each member, and have nothing of the keys.
 func TestShownKeys(t *testing.T) {
 	keys := Keys{NewKey(), make(Key, 16)}
-	names := keys.shown()
-	if len(names) != 2 || names[0] == names[1] || !slices.Equal(names, keys.shown()) || names[1] == "00000000" {
+	names := keys.fingerprints()
+	if len(names) != 2 || names[0] == names[1] || !slices.Equal(names, keys.fingerprints()) || names[1] == "00000000" {
 		t.Errorf("names %q", names)
 	}
 }
@@ -89,12 +89,12 @@ func TestTurn(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if err := turn(ring, choose(from)); err != nil {
+			if err := replaceKeys(ring, choose(from)); err != nil {
 				t.Fatal(err)
 			}
 			before := ring.GetKeys()
 			was := slices.Clone(before)
-			if err := turn(ring, choose(to)); err != nil {
+			if err := replaceKeys(ring, choose(to)); err != nil {
 				t.Errorf("from %v to %v: %v", from, to, err)
 			}
 			has := ring.GetKeys()

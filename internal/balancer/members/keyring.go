@@ -15,9 +15,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// turn puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the keys behind
-// the removed one within the slice that readers have, so keys are removed from the end only.
-func turn(ring *memberlist.Keyring, keys Keys) error {
+// replaceKeys puts keys in the place of those of a ring, of which memberlist reads meanwhile. RemoveKey moves the
+// keys behind the removed one within the slice that readers have, so keys are removed from the end only.
+func replaceKeys(ring *memberlist.Keyring, keys Keys) error {
 	err := errors.Join(ring.AddKey(keys[0]), ring.UseKey(keys[0]))
 	unwanted := func(key []byte) bool {
 		return !slices.ContainsFunc(keys, func(k Key) bool { return bytes.Equal(k, key) })
@@ -41,13 +41,13 @@ func turn(ring *memberlist.Keyring, keys Keys) error {
 func (m *Membership) CheckKeys(keys Keys, peers []netip.Addr) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	names := keys.shown()
+	names := keys.fingerprints()
 	for _, n := range m.nodes {
-		if n.state != ops.MemberAlive || n.said == nil || len(n.said.Keys) == 0 ||
+		if n.state != ops.MemberAlive || n.lastState == nil || len(n.lastState.Keys) == 0 ||
 			!slices.Contains(peers, n.address.Addr()) {
 			continue
 		}
-		their := n.said.Keys
+		their := n.lastState.Keys
 		switch {
 		case !slices.Contains(their, names[0]):
 			return fmt.Errorf(
@@ -81,18 +81,18 @@ func (m *Membership) PrepareKeys(keys Keys, peers []netip.Addr) (use func(), err
 
 // useKeys puts keys in the place of others, unless they are the same.
 func (m *Membership) useKeys(keys Keys) {
-	m.turning.Lock()
-	defer m.turning.Unlock()
+	m.keysMu.Lock()
+	defer m.keysMu.Unlock()
 	if slices.EqualFunc(m.Keys(), keys, func(a, b Key) bool { return bytes.Equal(a, b) }) {
 		return
 	}
-	if err := turn(m.ring, keys); err != nil { // a ring takes all keys that are valid
-		m.opt.Log.Error(fmt.Sprintf("use other keys of members: %v: restart the balancer", err), about("")...)
+	if err := replaceKeys(m.ring, keys); err != nil { // a ring takes all keys that are valid
+		m.opt.Log.Error(fmt.Sprintf("use other keys of members: %v: restart the balancer", err), logAttrs("")...)
 		return
 	}
 	m.keys.Store(&keys)
-	m.opt.Log.Info("the members' keys are others: this one sends by the first of "+strings.Join(keys.shown(), ", "),
-		about("")...)
+	m.opt.Log.Info("the members' keys are others: this one sends by the first of "+strings.Join(keys.fingerprints(), ", "),
+		logAttrs("")...)
 }
 
 // Keys are those that are accepted; messages are encrypted by the first.

@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	// look is the interval between two looks at whether there is a state to send, or something to warn of.
-	look = time.Second
-	// repeat is how often a member's state is sent again, for a message may be lost.
-	repeat = 5 * time.Second
-	// rejoin is how often members are asked for that are not reached: that heals a partition.
-	rejoin = 5 * time.Second
-	// farewell is how long the message of a leave may take.
-	farewell = time.Second
+	// pollInterval is the interval between two checks of whether there is a state to send, or something to warn of.
+	pollInterval = time.Second
+	// resendInterval is how often a member's state is sent again, for a message may be lost.
+	resendInterval = 5 * time.Second
+	// rejoinInterval is how often members that are not reached are contacted: that heals a partition.
+	rejoinInterval = 5 * time.Second
+	// leaveTimeout is how long the message of a leave may take.
+	leaveTimeout = time.Second
 )
 
 // Options are the settings and parts of a member.
@@ -40,13 +40,13 @@ type Options struct {
 	// Local returns this balancer's present state. It must be cheap: it is called each second.
 	Local func() Local
 	Log   *slog.Logger
-	// tune lets tests have other times.
-	tune func(*memberlist.Config)
+	// tuneConfig lets tests have other times.
+	tuneConfig func(*memberlist.Config)
 	// network, unless it is nil, is tests' replacement of the kernel's: a transport that listens as it is configured,
 	// and connections from an address.
 	network func(*memberlist.NetTransportConfig) (memberlist.NodeAwareTransport, dial, error)
-	// through lets tests record packets that come, and lose them.
-	through func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
+	// wrap lets tests record packets that come, and lose them.
+	wrap func(memberlist.NodeAwareTransport) memberlist.NodeAwareTransport
 	// tolerance is lb.MembersTolerance but in tests.
 	tolerance time.Duration
 }
@@ -61,18 +61,18 @@ type Local struct {
 
 // Membership is this balancer among those that it shares VIPs with.
 type Membership struct {
-	opt      Options
-	instance uint64
-	logs     *filter
-	sending  atomic.Bool
+	opt       Options
+	instance  uint64
+	logFilter *logFilter
+	sendMu    atomic.Bool
 	// allowed are the peers, for those who ask with each packet; it is never changed, but replaced.
 	allowed atomic.Pointer[map[netip.Addr]bool]
 	// ring has the keys for memberlist. turning is held while they become others.
-	ring    *memberlist.Keyring
-	turning sync.Mutex
-	keys    atomic.Pointer[Keys]
-	// again has a value when there are peers to ask for at once.
-	again chan struct{}
+	ring   *memberlist.Keyring
+	keysMu sync.Mutex
+	keys   atomic.Pointer[Keys]
+	// joinNow has a value when there are peers to ask for at once.
+	joinNow chan struct{}
 
 	mu sync.Mutex
 	// peers are the addresses of the others, as they are configured now.
@@ -85,11 +85,11 @@ type Membership struct {
 	// nodes are the others that were ever reached, by name; those that are no peers any more until memberlist misses
 	// them.
 	nodes map[string]*node
-	// silent says why configured peers of which nothing was heard are not reached, and since.
-	silent  map[netip.Addr]*silence
-	changed chan struct{}
-	// told has a value when a peer has come that is to be sent the state.
-	told chan struct{}
+	// unreached says why configured peers of which nothing was heard are not reached, and since when.
+	unreached map[netip.Addr]*unreachedPeer
+	changed   chan struct{}
+	// sendNow has a value when a peer has come that is to be sent the state.
+	sendNow chan struct{}
 }
 
 // node is another member.
@@ -101,10 +101,11 @@ type node struct {
 	greeting greeting
 	// ended are processes before this one at the same address, and those that have left: none of them comes back.
 	ended []uint64
-	// said is the last state that it sent; nil: there is none that can be accepted yet, for the reason in problem.
-	said    *state
-	problem string
-	differs map[string]*differing
+	// lastState is the last state that it sent; nil: there is none that can be accepted yet, for the reason in
+	// problem.
+	lastState   *state
+	problem     string
+	differences map[string]*differing
 }
 
 // differing is a service of which a member has another table.
@@ -115,19 +116,20 @@ type differing struct {
 	warned bool
 }
 
-type silence struct {
+// unreachedPeer is a configured peer that is not reached.
+type unreachedPeer struct {
 	since  time.Time
 	reason string
 	// sameName is the name of another member, which this one has, too; then it does answer.
 	sameName string
 }
 
-// note reads this balancer's state, and says whether it has changed.
-func (m *Membership) note() bool {
+// updateState reads this balancer's state, and says whether it has changed.
+func (m *Membership) updateState() bool {
 	local := m.opt.Local()
-	next := state{Format: format, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
+	next := state{Format: messageFormat, Name: m.opt.Name, Instance: m.instance, Configuration: local.Configuration,
 		Ready: local.Ready, Drained: local.Drained,
-		Keys: m.Keys().shown(), Tables: tableStates(local.Tables)}
+		Keys: m.Keys().fingerprints(), Tables: tableStates(local.Tables)}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	changed := !sameState(&next, &m.own)
@@ -174,22 +176,22 @@ func (m *Membership) sendStateTo(list *memberlist.Memberlist) {
 	}
 }
 
-// receiveState takes the state that a member has sent.
-func (m *Membership) receiveState(text []byte) {
+// applyState stores the state that a member has sent.
+func (m *Membership) applyState(text []byte) {
 	s, err := decodeState(text)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if err != nil {
-		m.logs.refuse("a member's state", err.Error())
+		m.logFilter.logRefusal("a member's state", err.Error())
 		return
 	}
 	n := m.nodes[s.Name]
 	switch {
 	case n == nil || n.greeting.Instance != s.Instance:
 		// of the previous process, or of one that is not known yet: it says it again
-	case n.said != nil && n.said.Sequence >= s.Sequence: // an older one, or a replay
+	case n.lastState != nil && n.lastState.Sequence >= s.Sequence: // an older one, or a replay
 	default:
-		n.said = s
+		n.lastState = s
 	}
 }
 
@@ -219,23 +221,23 @@ func (m *Membership) Changed() <-chan struct{} {
 type listener Membership
 
 // NotifyJoin notes that a member is reached.
-func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).meet(of) }
+func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).memberJoined(of) }
 
 // NotifyUpdate notes that a member is a new process.
-func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).meet(of) }
+func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).memberJoined(of) }
 
 // NotifyLeave notes that one is not reached, or has left.
-func (l *listener) NotifyLeave(of *memberlist.Node) { (*Membership)(l).part(of) }
+func (l *listener) NotifyLeave(of *memberlist.Node) { (*Membership)(l).memberLeft(of) }
 
 // NotifyConflict notes that two have one name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
-	l.logs.refuse("name "+other.Address(),
+	l.logFilter.logRefusal("name "+other.Address(),
 		fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name,
 			one.Address(), other.Address()))
 	m := (*Membership)(l)
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if s := m.silent[addressOf(other).Addr()]; s != nil {
+	if s := m.unreached[addressOf(other).Addr()]; s != nil {
 		s.sameName = one.Name
 		s.reason = fmt.Sprintf("it has the name %s, which the member at %s has, too: give each its own (members.name)",
 			one.Name, addressOf(one).Addr())
@@ -247,8 +249,8 @@ func addressOf(n *memberlist.Node) netip.AddrPort {
 	return netip.AddrPortFrom(address.Unmap(), n.Port)
 }
 
-// meet notes that a member is reached.
-func (m *Membership) meet(of *memberlist.Node) {
+// memberJoined records that a member is reached.
+func (m *Membership) memberJoined(of *memberlist.Node) {
 	if of.Name == m.opt.Name {
 		return
 	}
@@ -257,20 +259,20 @@ func (m *Membership) meet(of *memberlist.Node) {
 	defer m.mu.Unlock()
 	n := m.nodes[of.Name]
 	if n == nil {
-		n = &node{name: of.Name, differs: map[string]*differing{}}
+		n = &node{name: of.Name, differences: map[string]*differing{}}
 		m.nodes[of.Name] = n
 	}
 	if n.greeting.Instance != g.Instance {
-		n.said = nil
+		n.lastState = nil
 		if n.state != "" && n.address == addressOf(of) {
-			n.end()
+			n.processEnded()
 		}
 	}
 	n.greeting, n.problem = g, ""
 	switch {
 	case err != nil:
 		n.problem = err.Error()
-	case g.Format != format:
+	case g.Format != messageFormat:
 		n.problem = fmt.Sprintf("it has version %s, which tells of itself in another form: tables are not compared",
 			g.Version)
 	}
@@ -279,31 +281,31 @@ func (m *Membership) meet(of *memberlist.Node) {
 		if !m.isPeer(n) {
 			return
 		}
-		m.opt.Log.Info(fmt.Sprintf("member %s (%s) is reached", n.name, n.address), about("")...)
+		m.opt.Log.Info(fmt.Sprintf("member %s (%s) is reached", n.name, n.address), logAttrs("")...)
 		if n.problem != "" {
-			m.opt.Log.Warn(fmt.Sprintf("member %s: %s", n.name, n.problem), about("")...)
+			m.opt.Log.Warn(fmt.Sprintf("member %s: %s", n.name, n.problem), logAttrs("")...)
 		}
 	}
-	m.signal()
+	m.notifyChanged()
 	select {
-	case m.told <- struct{}{}:
+	case m.sendNow <- struct{}{}:
 	default:
 	}
 }
 
-// mostEnded bounds the processes of a member that are remembered to have ended.
-const mostEnded = 64
+// maxEnded bounds the processes of a member that are remembered to have ended.
+const maxEnded = 64
 
-// end notes that the process of a member has ended.
-func (n *node) end() {
-	if len(n.ended) == mostEnded {
+// processEnded records that the process of a member has ended.
+func (n *node) processEnded() {
+	if len(n.ended) == maxEnded {
 		n.ended = slices.Delete(n.ended, 0, 1)
 	}
 	n.ended = append(n.ended, n.greeting.Instance)
 }
 
-// part notes that a member is not reached any more.
-func (m *Membership) part(of *memberlist.Node) {
+// memberLeft records that a member is not reached any more.
+func (m *Membership) memberLeft(of *memberlist.Node) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	n := m.nodes[of.Name]
@@ -311,28 +313,28 @@ func (m *Membership) part(of *memberlist.Node) {
 		return
 	}
 	// memberlist does not say here whether a member has left.
-	left := n.said != nil && n.said.Leaving
+	left := n.lastState != nil && n.lastState.Leaving
 	if !m.isPeer(n) {
 		delete(m.nodes, of.Name)
 		return
 	}
-	n.state, n.since, n.said = ops.MemberFailed, time.Now(), nil
+	n.state, n.since, n.lastState = ops.MemberFailed, time.Now(), nil
 	if left {
 		n.state = ops.MemberLeft
-		n.end()
-		m.opt.Log.Info(fmt.Sprintf("member %s (%s) has left", n.name, n.address), about("")...)
+		n.processEnded()
+		m.opt.Log.Info(fmt.Sprintf("member %s (%s) has left", n.name, n.address), logAttrs("")...)
 	} else {
-		m.opt.Log.Warn(fmt.Sprintf("member %s (%s) is not reached any more", n.name, n.address), about("")...)
+		m.opt.Log.Warn(fmt.Sprintf("member %s (%s) is not reached any more", n.name, n.address), logAttrs("")...)
 	}
-	m.signal()
+	m.notifyChanged()
 }
 
-func (m *Membership) signal() {
+func (m *Membership) notifyChanged() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// about marks a logged line as an event of members.
-func about(service string) []any {
+// logAttrs marks a logged line as an event of members.
+func logAttrs(service string) []any {
 	return []any{events.About{Kind: events.KindMembers, Service: service}.Attr()}
 }

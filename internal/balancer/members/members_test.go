@@ -101,7 +101,7 @@ func (n *network) begin(i, of byte, change func(*Options)) *tested {
 			defer is.mu.Unlock()
 			return is.has
 		},
-		tune: func(c *memberlist.Config) {
+		tuneConfig: func(c *memberlist.Config) {
 			c.ProbeInterval, c.ProbeTimeout, c.GossipInterval = 200*time.Millisecond, 100*time.Millisecond,
 				50*time.Millisecond
 			c.SuspicionMult = 10
@@ -368,7 +368,7 @@ func testKeysRotate(t *testing.T, n *network) {
 		eventually(t, "all say which keys they have", func() bool {
 			for _, m := range all {
 				for _, other := range m.Status().Members {
-					if other.Name != "" && !slices.Equal(other.Keys, keys.shown()) {
+					if other.Name != "" && !slices.Equal(other.Keys, keys.fingerprints()) {
 						return false
 					}
 				}
@@ -399,12 +399,12 @@ func TestReplayedStates(t *testing.T) {
 	m := New(Options{MembersConfig: lb.MembersConfig{Name: "lb1"}, Keys: Keys{NewKey()}, Local: func() Local {
 		return Local{}
 	}, Log: slog.New(slog.DiscardHandler)})
-	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{format, 7, "1"},
-		differs: map[string]*differing{}}
+	m.nodes["lb2"] = &node{name: "lb2", state: ops.MemberAlive, greeting: greeting{messageFormat, 7, "1"},
+		differences: map[string]*differing{}}
 	said := func(instance, sequence uint64, name string) string {
-		m.receiveState(state{Format: format, Name: name, Instance: instance, Sequence: sequence,
+		m.applyState(state{Format: messageFormat, Name: name, Instance: instance, Sequence: sequence,
 			Configuration: fmt.Sprint(instance, "-", sequence), Tables: []tableState{}}.encode())
-		if s := m.nodes["lb2"].said; s != nil {
+		if s := m.nodes["lb2"].lastState; s != nil {
 			return s.Configuration
 		}
 		return ""
@@ -460,16 +460,16 @@ func TestDifferences(t *testing.T) {
 // TestLongStates: 65,536 services fit, without their backends.
 func TestLongStates(t *testing.T) {
 	table := webTable(1, takers(80))[0]
-	s := state{Format: format, Name: "lb2", Tables: tableStates(slices.Repeat([]lb.ServiceTable{table}, 65536))}
+	s := state{Format: messageFormat, Name: "lb2", Tables: tableStates(slices.Repeat([]lb.ServiceTable{table}, 65536))}
 	text := s.encode()
 	read, err := decodeState(text)
-	if err != nil || len(read.Tables) != 65536 || read.Tables[0].Told {
+	if err != nil || len(read.Tables) != 65536 || read.Tables[0].Complete {
 		t.Errorf("%d bytes: %v", len(text), err)
 	}
 }
 
 func FuzzState(f *testing.F) {
-	f.Add(state{Format: format, Name: "lb2", Instance: 7, Sequence: 1,
+	f.Add(state{Format: messageFormat, Name: "lb2", Instance: 7, Sequence: 1,
 		Tables: tableStates(webTable(1, takers(80, 81)))}.encode())
 	f.Add([]byte(`{"format":1,"name":"x","tables":[{"digest":"zz"}]}`))
 	own := tableStates(webTable(1, takers(80)))
@@ -489,7 +489,7 @@ func FuzzState(f *testing.F) {
 func FuzzGreeting(f *testing.F) {
 	f.Add([]byte(`{"format":1,"instance":7,"version":"1.2.3"}`))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		if g, err := decodeGreeting(text); err == nil && len(g.Version) > mostText {
+		if g, err := decodeGreeting(text); err == nil && len(g.Version) > maxText {
 			t.Error("too long a version")
 		}
 	})

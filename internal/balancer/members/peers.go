@@ -27,7 +27,7 @@ func (m *Membership) isPeer(n *node) bool { return m.IsPeer(n.address.Addr()) }
 func (m *Membership) SetPeers(peers []netip.Addr) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	added, removed := m.usePeers(peers)
+	added, removed := m.setPeers(peers)
 	if len(added)+len(removed) == 0 {
 		return
 	}
@@ -37,21 +37,21 @@ func (m *Membership) SetPeers(peers []netip.Addr) {
 		}
 		if slices.Contains(removed, n.address.Addr()) {
 			m.opt.Log.Info(fmt.Sprintf("member %s (%s) is let go: %v any more", n.name, n.address, errNoPeer),
-				about("")...)
+				logAttrs("")...)
 		}
 		// memberlist goes on asking one that is alive, also by others that have it as a peer, until it does not answer;
 		// meanwhile it may be a peer again.
-		n.said = nil
-		clear(n.differs)
+		n.lastState = nil
+		clear(n.differences)
 		if n.state != ops.MemberAlive {
 			delete(m.nodes, name)
 		}
 	}
 	if len(added) > 0 {
-		m.opt.Log.Info("asking for the members at "+texts(added), about("")...)
+		m.opt.Log.Info("asking for the members at "+addressStrings(added), logAttrs("")...)
 	}
-	m.signal()
-	for _, news := range []chan struct{}{m.again, m.told} {
+	m.notifyChanged()
+	for _, news := range []chan struct{}{m.joinNow, m.sendNow} {
 		select {
 		case news <- struct{}{}:
 		default:
@@ -59,9 +59,9 @@ func (m *Membership) SetPeers(peers []netip.Addr) {
 	}
 }
 
-// usePeers notes the peers, and says which are new and which are not there any more. The caller holds the lock, or is
-// alone.
-func (m *Membership) usePeers(peers []netip.Addr) (added, removed []netip.Addr) {
+// setPeers stores the peers, and says which are new and which are not there any more. The caller holds the lock, or
+// is alone.
+func (m *Membership) setPeers(peers []netip.Addr) (added, removed []netip.Addr) {
 	before, allowed := m.peers, map[netip.Addr]bool{}
 	m.peers = nil
 	for _, peer := range peers {
@@ -72,21 +72,21 @@ func (m *Membership) usePeers(peers []netip.Addr) (added, removed []netip.Addr) 
 	}
 	m.allowed.Store(&allowed)
 	for _, peer := range m.peers {
-		if m.silent[peer] == nil {
-			m.silent[peer] = &silence{since: time.Now()}
+		if m.unreached[peer] == nil {
+			m.unreached[peer] = &unreachedPeer{since: time.Now()}
 			added = append(added, peer)
 		}
 	}
 	for _, peer := range before {
 		if !allowed[peer] {
-			delete(m.silent, peer)
+			delete(m.unreached, peer)
 			removed = append(removed, peer)
 		}
 	}
 	return added, removed
 }
 
-func texts(addresses []netip.Addr) string {
+func addressStrings(addresses []netip.Addr) string {
 	list := make([]string, len(addresses))
 	for i, a := range addresses {
 		list[i] = a.String()

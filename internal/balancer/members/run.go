@@ -21,15 +21,15 @@ import (
 // New returns a member that is not there before Run.
 func New(options Options) *Membership {
 	m := &Membership{opt: options, instance: rand.Uint64(), nodes: map[string]*node{},
-		silent:  map[netip.Addr]*silence{},
-		changed: make(chan struct{}), told: make(chan struct{}, 1), again: make(chan struct{}, 1)}
+		unreached: map[netip.Addr]*unreachedPeer{},
+		changed:   make(chan struct{}), sendNow: make(chan struct{}, 1), joinNow: make(chan struct{}, 1)}
 	m.opt.tolerance = cmp.Or(m.opt.tolerance, lb.MembersTolerance)
-	m.logs = &filter{log: options.Log, seen: map[string]time.Time{}}
-	m.own = state{Format: format, Name: options.Name, Instance: m.instance}
-	m.usePeers(options.Peers)
+	m.logFilter = &logFilter{log: options.Log, loggedAt: map[string]time.Time{}}
+	m.own = state{Format: messageFormat, Name: options.Name, Instance: m.instance}
+	m.setPeers(options.Peers)
 	m.ring, _ = memberlist.NewKeyring(nil, options.Keys[0]) // it fails for lengths that no Key has
 	m.keys.Store(&options.Keys)
-	_ = turn(m.ring, options.Keys)
+	_ = replaceKeys(m.ring, options.Keys)
 	return m
 }
 
@@ -37,21 +37,21 @@ func New(options Options) *Membership {
 func (m *Membership) Run(ctx context.Context) {
 	var group sync.WaitGroup
 	defer group.Wait()
-	group.Go(func() { m.keepJoined(ctx) })
-	ticks := time.NewTicker(look)
+	group.Go(func() { m.joinLoop(ctx) })
+	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
 	told := time.Time{}
 	for {
-		again := m.note() || time.Since(told) >= repeat
+		again := m.updateState() || time.Since(told) >= resendInterval
 		select {
-		case <-m.told:
+		case <-m.sendNow:
 			again = true
 		default:
 		}
-		if again && m.sending.CompareAndSwap(false, true) {
+		if again && m.sendMu.CompareAndSwap(false, true) {
 			told = time.Now()
 			group.Go(func() {
-				defer m.sending.Store(false)
+				defer m.sendMu.Store(false)
 				m.sendState()
 			})
 		}
@@ -76,7 +76,7 @@ func (m *Membership) Close(leave bool) error {
 	}
 	if leave {
 		m.sendStateTo(list)
-		_ = list.Leave(farewell) // who does not hear of it finds out
+		_ = list.Leave(leaveTimeout) // who does not hear of it finds out
 	}
 	if err := list.Shutdown(); err != nil {
 		return fmt.Errorf("end being a member at %s: %w", m.opt.Listen, err)
@@ -84,9 +84,9 @@ func (m *Membership) Close(leave bool) error {
 	return nil
 }
 
-// keepJoined listens, and asks for members that are not reached.
-func (m *Membership) keepJoined(ctx context.Context) {
-	ticks := time.NewTicker(rejoin)
+// joinLoop listens, and joins members that are not reached.
+func (m *Membership) joinLoop(ctx context.Context) {
+	ticks := time.NewTicker(rejoinInterval)
 	defer ticks.Stop()
 	for {
 		m.open()
@@ -95,7 +95,7 @@ func (m *Membership) keepJoined(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-		case <-m.again:
+		case <-m.joinNow:
 		}
 	}
 }
@@ -113,12 +113,12 @@ func (m *Membership) open() {
 	defer m.mu.Unlock()
 	if err != nil {
 		if m.problem = fmt.Sprintf("cannot listen for members on %s: %v", m.opt.Listen, err); m.problem != before {
-			m.opt.Log.Warn(m.problem, about("")...)
+			m.opt.Log.Warn(m.problem, logAttrs("")...)
 		}
 		return
 	}
 	m.list, m.problem = list, ""
-	m.opt.Log.Info(fmt.Sprintf("member %s listens on %s", m.opt.Name, m.opt.Listen), about("")...)
+	m.opt.Log.Info(fmt.Sprintf("member %s listens on %s", m.opt.Name, m.opt.Listen), logAttrs("")...)
 }
 
 func (m *Membership) create() (*memberlist.Memberlist, error) {
@@ -127,13 +127,13 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	c.BindAddr, c.BindPort = m.opt.Listen.Addr().String(), int(m.opt.Listen.Port())
 	c.AdvertiseAddr, c.AdvertisePort = c.BindAddr, c.BindPort
 	c.Delegate, c.Events, c.Conflict, c.Alive = (*delegate)(m), (*listener)(m), (*listener)(m), (*listener)(m)
-	c.Logger = m.logs.logger()
+	c.Logger = m.logFilter.logger()
 	// A member may have another address when it comes back.
 	c.DeadNodeReclaimTime = 30 * time.Second
 	// A compressed message may expand to more than its size.
 	c.EnableCompression = false
-	if m.opt.tune != nil {
-		m.opt.tune(c)
+	if m.opt.tuneConfig != nil {
+		m.opt.tuneConfig(c)
 	}
 	network := m.opt.network
 	if network == nil {
@@ -144,10 +144,10 @@ func (m *Membership) create() (*memberlist.Memberlist, error) {
 	if err != nil {
 		return nil, err
 	}
-	if m.opt.through != nil {
-		inner = m.opt.through(inner)
+	if m.opt.wrap != nil {
+		inner = m.opt.wrap(inner)
 	}
-	guarded := newGuard(inner, dial, m.opt.Listen.Addr(), m.IsPeer, m.logs.stranger)
+	guarded := newPeerTransport(inner, dial, m.opt.Listen.Addr(), m.IsPeer, m.logFilter.countUntrusted)
 	c.Transport = guarded
 	list, err := memberlist.Create(c)
 	if err != nil {
@@ -176,8 +176,8 @@ func (m *Membership) join(ctx context.Context) {
 		}
 		_, err := list.Join([]string{netip.AddrPortFrom(peer, m.opt.Listen.Port()).String()})
 		m.mu.Lock()
-		if s := m.silent[peer]; s != nil && err != nil {
-			s.reason, s.sameName = joinText(err), ""
+		if s := m.unreached[peer]; s != nil && err != nil {
+			s.reason, s.sameName = joinError(err), ""
 		}
 		m.mu.Unlock()
 	}
@@ -188,12 +188,12 @@ type delegate Membership
 
 // NodeMeta is the greeting.
 func (d *delegate) NodeMeta(int) []byte {
-	text, _ := json.Marshal(greeting{format, d.instance, bounded(d.opt.Version)})
+	text, _ := json.Marshal(greeting{messageFormat, d.instance, truncate(d.opt.Version)})
 	return text
 }
 
 // NotifyMsg takes the state of another member.
-func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).receiveState(text) }
+func (d *delegate) NotifyMsg(text []byte) { (*Membership)(d).applyState(text) }
 
 // GetBroadcasts returns nothing: the state is sent to each member by itself.
 func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
@@ -202,4 +202,4 @@ func (d *delegate) GetBroadcasts(int, int) [][]byte { return nil }
 func (d *delegate) LocalState(bool) []byte { return (*Membership)(d).encodeState() }
 
 // MergeRemoteState takes the other member's state in such an exchange.
-func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).receiveState(text) }
+func (d *delegate) MergeRemoteState(text []byte, _ bool) { (*Membership)(d).applyState(text) }

@@ -15,17 +15,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// format is the format of members' messages. A member of another one is shown, and not compared with.
-const format = 1
+// messageFormat is the format of members' messages. A member of another one is shown, and not compared with.
+const messageFormat = 1
 
 // The bounds of a member's message.
 const (
-	mostState = 8 << 20 // bytes; 65,536 services take half of it
-	// mostDetail is up to how many bytes backends are listed one by one.
-	mostDetail = 1 << 20
-	mostTables = 1 << 17
-	mostText   = 128
-	mostTold   = 16 // keys
+	maxState = 8 << 20 // bytes; 65,536 services take half of it
+	// maxDetailed is up to how many bytes backends are listed one by one.
+	maxDetailed = 1 << 20
+	maxTables   = 1 << 17
+	maxText     = 128
+	maxListed   = 16 // keys
 )
 
 // greeting is the metadata of a member's address: memberlist keeps it current, and gives it 512 bytes.
@@ -60,15 +60,15 @@ type tableState struct {
 	Digest  string `json:"digest"`
 	// Takers are by endpoint; null where they are not listed one by one.
 	Takers map[netip.AddrPort]uint32 `json:"takers,omitempty"`
-	// Told: Takers are all there are.
-	Told bool `json:"told"`
+	// Complete: Takers are all there are.
+	Complete bool `json:"told"`
 }
 
 func tableStates(tables []lb.ServiceTable) []tableState {
 	list := make([]tableState, len(tables))
 	for i, t := range tables {
-		list[i] = tableState{Service: t.Key.String(), Name: bounded(t.Name), Digest: fmt.Sprintf("%016x", t.Digest),
-			Told: t.Takers != nil}
+		list[i] = tableState{Service: t.Key.String(), Name: truncate(t.Name), Digest: fmt.Sprintf("%016x", t.Digest),
+			Complete: t.Takers != nil}
 		if t.Takers == nil {
 			continue
 		}
@@ -80,24 +80,24 @@ func tableStates(tables []lb.ServiceTable) []tableState {
 	return list
 }
 
-// bounded shortens a text to the length that a message may have.
-func bounded(text string) string {
-	if len(text) <= mostText {
+// truncate shortens a text to the length that a message may have.
+func truncate(text string) string {
+	if len(text) <= maxText {
 		return text
 	}
-	return text[:mostText]
+	return text[:maxText]
 }
 
 // encode writes a state, without the backends if it is long.
 func (s state) encode() []byte {
 	text, err := json.Marshal(s)
-	if err == nil && len(text) <= mostDetail {
+	if err == nil && len(text) <= maxDetailed {
 		return text
 	}
 	for i := range s.Tables {
-		s.Tables[i].Takers, s.Tables[i].Told = nil, false
+		s.Tables[i].Takers, s.Tables[i].Complete = nil, false
 	}
-	if text, err = json.Marshal(s); err == nil && len(text) <= mostState {
+	if text, err = json.Marshal(s); err == nil && len(text) <= maxState {
 		return text
 	}
 	s.Tables = nil
@@ -107,7 +107,7 @@ func (s state) encode() []byte {
 
 // decodeState parses another member's state. Error: errState.
 func decodeState(text []byte) (*state, error) {
-	if len(text) > mostState {
+	if len(text) > maxState {
 		return nil, fmt.Errorf("%w: it has %d bytes", errState, len(text))
 	}
 	var s state
@@ -115,16 +115,17 @@ func decodeState(text []byte) (*state, error) {
 	if err := decoder.Decode(&s); err != nil || decoder.More() {
 		return nil, fmt.Errorf("%w: it is not JSON of the form", errState)
 	}
-	if s.Format != format {
-		return nil, fmt.Errorf("%w: its format is %d, and this program has %d", errState, s.Format, format)
+	if s.Format != messageFormat {
+		return nil, fmt.Errorf("%w: its format is %d, and this program has %d", errState, s.Format, messageFormat)
 	}
-	if len(s.Tables) > mostTables || len(s.Keys) > mostTold || slices.ContainsFunc(s.Keys, func(k string) bool {
-		return !plain(k)
-	}) || !plain(s.Name) || s.Name == "" || !plain(s.Configuration) {
+	if len(s.Tables) > maxTables || len(s.Keys) > maxListed || slices.ContainsFunc(s.Keys, func(k string) bool {
+		return !isPrintable(k)
+	}) || !isPrintable(s.Name) || s.Name == "" || !isPrintable(s.Configuration) {
 		return nil, fmt.Errorf("%w: its parts are out of bounds", errState)
 	}
 	for _, t := range s.Tables {
-		if _, err := strconv.ParseUint(t.Digest, 16, 64); err != nil || !plain(t.Service) || !plain(t.Name) ||
+		if _, err := strconv.ParseUint(t.Digest, 16, 64); err != nil || !isPrintable(t.Service) ||
+			!isPrintable(t.Name) ||
 			len(t.Takers) > lb.MaxTakers {
 			return nil, fmt.Errorf("%w: a service of it is out of bounds", errState)
 		}
@@ -132,9 +133,9 @@ func decodeState(text []byte) (*state, error) {
 	return &s, nil
 }
 
-// plain says whether a text can be shown to a person.
-func plain(text string) bool {
-	if len(text) > mostText {
+// isPrintable says whether a text can be shown to a person.
+func isPrintable(text string) bool {
+	if len(text) > maxText {
 		return false
 	}
 	for _, r := range text {
@@ -148,7 +149,7 @@ func plain(text string) bool {
 // decodeGreeting parses the metadata of a member's address. Error: errState.
 func decodeGreeting(text []byte) (greeting, error) {
 	var g greeting
-	if err := json.Unmarshal(text, &g); err != nil || !plain(g.Version) {
+	if err := json.Unmarshal(text, &g); err != nil || !isPrintable(g.Version) {
 		return greeting{}, fmt.Errorf("%w: its greeting is not of the form", errState)
 	}
 	return g, nil
@@ -171,7 +172,7 @@ func differences(own []tableState, other *state) []difference {
 		case t == nil:
 			list = append(list, difference{own[i].Service, own[i].Name, other.Name + " does not have the service"})
 		case t.Digest != own[i].Digest:
-			list = append(list, difference{own[i].Service, own[i].Name, detail(&own[i], t, other.Name)})
+			list = append(list, difference{own[i].Service, own[i].Name, describeDifference(&own[i], t, other.Name)})
 		}
 	}
 	for i := range other.Tables { // in their order
@@ -182,9 +183,10 @@ func differences(own []tableState, other *state) []difference {
 	return list
 }
 
-// detail describes the difference of two tables of a service, as far as it is known: by the first backend that differs.
-func detail(own, their *tableState, name string) string {
-	if !own.Told || !their.Told {
+// describeDifference describes the difference of two tables of a service, as far as it is known: by the first
+// backend that differs.
+func describeDifference(own, their *tableState, name string) string {
+	if !own.Complete || !their.Complete {
 		return ""
 	}
 	var found []string

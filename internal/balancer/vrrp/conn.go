@@ -71,7 +71,7 @@ func (c *conn) set4(fd, index int) error {
 	return errors.Join(
 		unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_ADD_MEMBERSHIP, member),
 		unix.SetsockoptIPMreqn(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_IF, member),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, hops),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_TTL, requiredTTL),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MULTICAST_LOOP, 0),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_TOS, trafficClass))
 }
@@ -81,7 +81,7 @@ func (c *conn) set6(fd, index int) error {
 		unix.SetsockoptIPv6Mreq(fd, unix.IPPROTO_IPV6, unix.IPV6_JOIN_GROUP,
 			&unix.IPv6Mreq{Multiaddr: group6.As16(), Interface: uint32(index)}),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_IF, index),
-		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hops),
+		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, requiredTTL),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_LOOP, 0),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_TCLASS, trafficClass),
 		unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVHOPLIMIT, 1),
@@ -114,8 +114,9 @@ func (c *conn) receive() (r received, err error) {
 	return r, errors.Join(err, failed)
 }
 
-// waiting returns a packet that has come already. It does not wait for receive, as two Reads would for each other.
-func (c *conn) waiting() (r received, ok bool) {
+// receivePending returns a packet that is pending already. It does not wait for receive, as two Reads would for
+// each other.
+func (c *conn) receivePending() (r received, ok bool) {
 	err := c.raw.Control(func(fd uintptr) {
 		var failed error
 		r, failed = c.read(int(fd))
@@ -132,7 +133,7 @@ func (c *conn) read(fd int) (received, error) {
 		return received{}, err
 	}
 	if c.four {
-		return split4(packet[:n]), nil
+		return parseIPv4(packet[:n]), nil
 	}
 	r := received{packet: packet[:n]}
 	if six, is := from.(*unix.SockaddrInet6); is {
@@ -151,8 +152,8 @@ func (c *conn) read(fd int) (received, error) {
 	return r, err
 }
 
-// split4 splits an IPv4 packet, which comes with its header; it returns the zero value for bytes that are none.
-func split4(packet []byte) received {
+// parseIPv4 splits an IPv4 packet, which comes with its header; it returns the zero value for bytes that are none.
+func parseIPv4(packet []byte) received {
 	if len(packet) < 20 {
 		return received{}
 	}

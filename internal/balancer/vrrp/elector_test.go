@@ -47,8 +47,8 @@ func (s *segment) receive() (received, error) {
 		return received{}, errors.New("closed")
 	}
 }
-func (s *segment) waiting() (received, bool) { return received{}, false }
-func (s *segment) close() error              { close(s.done); return nil }
+func (s *segment) receivePending() (received, bool) { return received{}, false }
+func (s *segment) close() error                     { close(s.done); return nil }
 
 // advertise is a packet of the peer's.
 func (s *segment) advertise(priority uint8) { s.advertiseFor(peer4, priority, vip4) }
@@ -60,17 +60,17 @@ func (s *segment) advertiseFor(src netip.Addr, priority uint8, vips ...netip.Add
 	synctest.Wait()
 }
 
-func startElector(t *testing.T, first Wanted) (e *Elector, s *segment, end func()) {
+func startElector(t *testing.T, first Desired) (e *Elector, s *segment, end func()) {
 	return startKeeping(t, first, false)
 }
 
 // startKeeping starts one where the previous process has left the VIPs, or has not.
-func startKeeping(t *testing.T, first Wanted, keeps bool) (e *Elector, s *segment, end func()) {
+func startKeeping(t *testing.T, first Desired, keeps bool) (e *Elector, s *segment, end func()) {
 	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
 	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) {
 		return s, nil
-	}, Keeps: keeps,
-		open: func(string, int, netip.Addr) (wire, error) { return s, nil }}, first)
+	}, KeepVIPs: keeps,
+		open: func(string, int, netip.Addr) (packetConn, error) { return s, nil }}, first)
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -86,11 +86,11 @@ func (e *Elector) expect(t *testing.T, when string, holds bool, state State) {
 	synctest.Wait()
 	if is, _ := e.Holds(); is != holds || e.Status().State != state {
 		t.Errorf("%s: it holds the VIPs: %v, as %s (%s); it should: %v, as %s", when, is, e.Status().State,
-			e.Status().Why, holds, state)
+			e.Status().Cause, holds, state)
 	}
 }
 
-var shared = Wanted{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
+var shared = Desired{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{vip4}}
 
 // TestInterfaceMadeAnew: sockets of an interface that has another number than before are opened anew, though its name
 // and its addresses are the same.
@@ -100,7 +100,7 @@ func TestInterfaceMadeAnew(t *testing.T) {
 		s := &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}),
 			changes: make(chan struct{})}
 		e := New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
-			open: func(_ string, index int, _ netip.Addr) (wire, error) {
+			open: func(_ string, index int, _ netip.Addr) (packetConn, error) {
 				opened = append(opened, index)
 				return &numbered{segment: s, closed: func() { closed = append(closed, index) },
 					done: make(chan struct{})}, nil
@@ -155,36 +155,36 @@ func TestElector(t *testing.T) {
 		e, s, end := startElector(t, starts)
 		time.Sleep(time.Second)
 		e.expect(t, "before the data plane is ready", false, Initialize)
-		e.Want(shared)
+		e.SetDesired(shared)
 		e.expect(t, "at first", false, Backup)
 		time.Sleep(400 * ms)
 		e.expect(t, "alone", true, Active)
 		time.Sleep(200 * ms)
 		s.advertise(50)
 		e.expect(t, "another is active", true, Active)
-		if st := e.Status(); !st.Both || st.Conflicts != 1 || st.Peer != peer4 {
+		if st := e.Status(); !st.BothActive || st.Conflicts != 1 || st.Peer != peer4 {
 			t.Errorf("two are active: %+v", st)
 		}
 		time.Sleep(400 * ms)
 		e.expect(t, "it is no more", true, Active)
-		if e.Status().Both {
+		if e.Status().BothActive {
 			t.Error("two are active still")
 		}
 		drained := shared
 		drained.Out = "the balancer is drained"
-		e.Want(drained)
+		e.SetDesired(drained)
 		e.expect(t, "drained, and no other one has the VIPs yet", true, Active)
 		time.Sleep(300 * ms)
 		e.expect(t, "drained, and there is no other one", false, Initialize)
-		e.Want(shared)
+		e.SetDesired(shared)
 		time.Sleep(400 * ms)
 		e.expect(t, "undrained", true, Active)
-		e.Want(drained)
+		e.SetDesired(drained)
 		s.advertise(0)
 		e.expect(t, "drained again, and another one leaves, too", true, Active)
 		s.advertise(50)
 		e.expect(t, "drained again, and another one has the VIPs", false, Initialize)
-		e.Want(shared)
+		e.SetDesired(shared)
 		time.Sleep(800 * ms)
 		e.expect(t, "undrained again", true, Active)
 		begin := time.Now()
@@ -216,9 +216,9 @@ func (e *Elector) announced(t *testing.T, when string, want uint64) {
 // it.
 func TestAnnouncedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		wanted := shared
-		wanted.AnnounceInterval = 10 * time.Second
-		e, s, end := startElector(t, wanted)
+		desired := shared
+		desired.AnnounceInterval = 10 * time.Second
+		e, s, end := startElector(t, desired)
 		defer end()
 		time.Sleep(400 * ms)
 		e.expect(t, "alone", true, Active)
@@ -253,9 +253,9 @@ func TestForeignVirtualRouter(t *testing.T) {
 	foreign, vip := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("198.18.0.177")
 	vip2 := netip.MustParseAddr("198.18.0.178")
 	synctest.Test(t, func(t *testing.T) {
-		wanted := shared
-		wanted.VIPs = []netip.Addr{vip4, vip2}
-		e, s, end := startElector(t, wanted)
+		desired := shared
+		desired.VIPs = []netip.Addr{vip4, vip2}
+		e, s, end := startElector(t, desired)
 		defer end()
 		for range 10 {
 			time.Sleep(100 * ms)
@@ -264,21 +264,21 @@ func TestForeignVirtualRouter(t *testing.T) {
 		e.expect(t, "beside a foreign one", true, Active)
 		e.announced(t, "beside a foreign one", 0)
 		st := e.Status()
-		if st.Ignored != 10 || st.Received+st.Conflicts != 0 || st.Both || st.Peer.IsValid() || st.Problem != "" {
+		if st.Ignored != 10 || st.Received+st.Conflicts != 0 || st.BothActive || st.Peer.IsValid() || st.Problem != "" {
 			t.Errorf("beside a foreign one: %+v", st)
 		}
-		is := Foreign{Address: foreign, VIPs: []netip.Addr{vip}, Priority: 250, Heard: time.Now()}
-		if f := st.Foreign; len(f) != 1 || !reflect.DeepEqual(f[0], is) {
+		is := OtherRouter{Address: foreign, VIPs: []netip.Addr{vip}, Priority: 250, Heard: time.Now()}
+		if f := st.OtherRouters; len(f) != 1 || !reflect.DeepEqual(f[0], is) {
 			t.Errorf("the foreign one is named %+v", f)
 		}
-		drained := wanted
+		drained := desired
 		drained.Out = "the balancer is drained"
-		e.Want(drained)
+		e.SetDesired(drained)
 		s.advertiseFor(foreign, 250, vip)
 		e.expect(t, "drained, and only a foreign one is heard", true, Active)
 		s.advertise(50)
 		e.expect(t, "drained, and another one has the VIPs", false, Initialize)
-		e.Want(wanted)
+		e.SetDesired(desired)
 		e.expect(t, "a backup", false, Backup)
 		s.advertiseFor(foreign, 0, vip)
 		s.advertiseFor(peer4, 200, vip4)
@@ -286,11 +286,11 @@ func TestForeignVirtualRouter(t *testing.T) {
 			t.Errorf("some VIPs in common: %+v", st)
 		}
 		s.advertiseFor(peer4, 200, vip4, vip2)
-		if st := e.Status(); st.Problem != "" || len(st.Foreign) != 1 {
+		if st := e.Status(); st.Problem != "" || len(st.OtherRouters) != 1 {
 			t.Errorf("all VIPs in common: %+v", st)
 		}
 		time.Sleep(10 * time.Second)
-		if st := e.Status(); len(st.Foreign) != 0 || st.State != Active {
+		if st := e.Status(); len(st.OtherRouters) != 0 || st.State != Active {
 			t.Errorf("long after: %+v", st)
 		}
 	})
@@ -304,8 +304,8 @@ func TestForeignFlood(t *testing.T) {
 		for i := range 100 {
 			s.advertiseFor(netip.AddrFrom4([4]byte{198, 18, 1, byte(i)}), 250, netip.MustParseAddr("198.18.0.177"))
 		}
-		if st := e.Status(); len(st.Foreign) != mostOthers || st.Ignored != 100 {
-			t.Errorf("%d are named, and %d packets were ignored", len(st.Foreign), st.Ignored)
+		if st := e.Status(); len(st.OtherRouters) != maxSenders || st.Ignored != 100 {
+			t.Errorf("%d are named, and %d packets were ignored", len(st.OtherRouters), st.Ignored)
 		}
 	})
 }
@@ -313,14 +313,14 @@ func TestForeignFlood(t *testing.T) {
 // TestElectionBegins: a balancer that holds the VIPs keeps them when an election begins, until another one is heard.
 func TestElectionBegins(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		e, s, end := startElector(t, Wanted{})
+		e, s, end := startElector(t, Desired{})
 		defer end()
 		e.expect(t, "without an election", true, Initialize)
-		e.Want(shared)
+		e.SetDesired(shared)
 		e.expect(t, "an election", true, Backup)
 		s.advertise(200)
 		e.expect(t, "another one is heard", false, Backup)
-		e.Want(Wanted{})
+		e.SetDesired(Desired{})
 		e.expect(t, "no election any more", true, Initialize)
 	})
 }
@@ -338,20 +338,20 @@ func TestVIPsLeft(t *testing.T) {
 	}{
 		{"another is heard", func(_ *Elector, s *segment) { s.advertise(200) }, false, Backup},
 		{"silence", func(*Elector, *segment) { time.Sleep(400 * ms) }, true, Active},
-		{"a drain", func(e *Elector, _ *segment) { e.Want(drained) }, false, Initialize},
+		{"a drain", func(e *Elector, _ *segment) { e.SetDesired(drained) }, false, Initialize},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			e, s, end := startKeeping(t, starts, true)
 			defer end()
 			e.expect(t, "at first", true, Initialize)
-			e.Want(shared)
+			e.SetDesired(shared)
 			e.expect(t, "taking part", true, Backup)
-			if !e.Keeping() || len(s.sent) > 0 {
-				t.Errorf("%s: the VIPs are kept: %v, and %d packets were sent", test.what, e.Keeping(), len(s.sent))
+			if !e.HoldingUndecided() || len(s.sent) > 0 {
+				t.Errorf("%s: the VIPs are kept: %v, and %d packets were sent", test.what, e.HoldingUndecided(), len(s.sent))
 			}
 			test.then(e, s)
 			e.expect(t, test.what, test.holds, test.state)
-			if e.Keeping() {
+			if e.HoldingUndecided() {
 				t.Errorf("%s: the VIPs are kept still", test.what)
 			}
 		})
@@ -375,7 +375,7 @@ func TestLateTimerIsNoSilence(t *testing.T) {
 				time.Sleep(10 * ms)
 				s.advertise(200)
 				s.stall = stalled
-				e.Want(shared)
+				e.SetDesired(shared)
 				time.Sleep(stalled + slack - ms)
 				s.stall = 0
 				e.expect(t, "late by "+stalled.String(), false, Backup)

@@ -23,13 +23,13 @@ import (
 const (
 	// protocol is IP's number of VRRP, and hops the TTL or hop limit that shows that no router has
 	// forwarded a packet (RFC 9568 sections 5.1.1.3 and 5.1.2.3).
-	protocol, hops = 112, 255
-	// header is the length of an ADVERTISEMENT before its addresses (section 5.1).
-	header = 8
+	protocol, requiredTTL = 112, 255
+	// headerLength is the length of an ADVERTISEMENT before its addresses (section 5.1).
+	headerLength = 8
 	// versionAndType is version 3, ADVERTISEMENT.
 	versionAndType = 3<<4 | 1
-	// tick is the unit of the interval on the wire, and mostTicks the largest number in its 12 bits.
-	tick, mostTicks = 10 * time.Millisecond, 1<<12 - 1
+	// intervalUnit is the unit of the interval on the wire, and maxInterval the largest number in its 12 bits.
+	intervalUnit, maxInterval = 10 * time.Millisecond, 1<<12 - 1
 	// mtu is the least that a segment of Ethernet carries.
 	mtu = 1500
 )
@@ -37,8 +37,10 @@ const (
 // MostAddresses are how many VIPs of a family a packet has room for: its count has 8 bits, and it is
 // sent whole (1500 bytes, less the headers of IP and VRRP).
 const (
-	MostIPv4 = 255
-	MostIPv6 = (mtu - 40 - header) / 16
+	// MaxIPv4 and MaxIPv6 are how many VIPs of a family a packet has room for: its count has 8 bits, and it is sent
+	// whole (1500 bytes, less the headers of IP and of VRRP).
+	MaxIPv4 = 255
+	MaxIPv6 = (mtu - 40 - headerLength) / 16
 )
 
 // The groups that packets are sent to (RFC 9568 sections 5.1.1.2 and 5.1.2.2).
@@ -70,15 +72,15 @@ type Advert struct {
 }
 
 // Marshal returns the packet behind the IP header. src and dst are of the checksum; all addresses are
-// of their family, and at most MostIPv4 or MostIPv6.
+// of their family, and at most MaxIPv4 or MaxIPv6.
 func (a Advert) Marshal(src, dst netip.Addr) []byte {
-	packet := make([]byte, header, header+len(a.Addresses)*16)
+	packet := make([]byte, headerLength, headerLength+len(a.Addresses)*16)
 	packet[0], packet[1], packet[2], packet[3] = versionAndType, a.VRID, a.Priority, uint8(len(a.Addresses))
-	binary.BigEndian.PutUint16(packet[4:], uint16(min(max(a.Interval/tick, 1), mostTicks)))
+	binary.BigEndian.PutUint16(packet[4:], uint16(min(max(a.Interval/intervalUnit, 1), maxInterval)))
 	for _, address := range a.Addresses {
 		packet = append(packet, address.AsSlice()...)
 	}
-	binary.BigEndian.PutUint16(packet[6:], ^sum(packet, pseudo(src, dst, len(packet))))
+	binary.BigEndian.PutUint16(packet[6:], ^checksum(packet, pseudoHeaderSum(src, dst, len(packet))))
 	return packet
 }
 
@@ -87,9 +89,9 @@ func (a Advert) Marshal(src, dst netip.Addr) []byte {
 // was read so by some.
 func Parse(packet []byte, src, dst netip.Addr, left int) (Advert, error) {
 	switch size := src.BitLen() / 8; {
-	case left != hops:
+	case left != requiredTTL:
 		return Advert{}, ErrHops
-	case len(packet) < header:
+	case len(packet) < headerLength:
 		return Advert{}, ErrShort
 	case packet[0]>>4 != versionAndType>>4:
 		return Advert{}, fmt.Errorf("%w, but %d", ErrVersion, packet[0]>>4)
@@ -97,25 +99,26 @@ func Parse(packet []byte, src, dst netip.Addr, left int) (Advert, error) {
 		return Advert{}, ErrType
 	case packet[3] == 0:
 		return Advert{}, ErrNoAddress
-	case len(packet) < header+int(packet[3])*size:
+	case len(packet) < headerLength+int(packet[3])*size:
 		return Advert{}, ErrShort
-	case sum(packet, pseudo(src, dst, len(packet))) != 0xffff && (src.Is6() || sum(packet, 0) != 0xffff):
+	case checksum(packet, pseudoHeaderSum(src, dst, len(packet))) != 0xffff && (src.Is6() || checksum(packet,
+		0) != 0xffff):
 		return Advert{}, ErrChecksum
-	case binary.BigEndian.Uint16(packet[4:])&mostTicks == 0:
+	case binary.BigEndian.Uint16(packet[4:])&maxInterval == 0:
 		return Advert{}, ErrInterval
 	}
 	a := Advert{VRID: packet[1], Priority: packet[2],
-		Interval: time.Duration(binary.BigEndian.Uint16(packet[4:])&mostTicks) * tick}
+		Interval: time.Duration(binary.BigEndian.Uint16(packet[4:])&maxInterval) * intervalUnit}
 	size := src.BitLen() / 8
-	for at := range slices.Chunk(packet[header:header+int(packet[3])*size], size) {
+	for at := range slices.Chunk(packet[headerLength:headerLength+int(packet[3])*size], size) {
 		address, _ := netip.AddrFromSlice(at)
 		a.Addresses = append(a.Addresses, address)
 	}
 	return a, nil
 }
 
-// pseudo is the sum of the pseudo-header (RFC 8200 section 8.1; for IPv4 the same fields, as of RFC 9293).
-func pseudo(src, dst netip.Addr, length int) uint64 {
+// pseudoHeaderSum is the sum of the pseudo-header (RFC 8200 section 8.1; for IPv4 the same fields, as of RFC 9293).
+func pseudoHeaderSum(src, dst netip.Addr, length int) uint64 {
 	total := uint64(protocol) + uint64(length)
 	for _, address := range []netip.Addr{src, dst} {
 		for word := range slices.Chunk(address.AsSlice(), 2) {
@@ -125,8 +128,8 @@ func pseudo(src, dst netip.Addr, length int) uint64 {
 	return total
 }
 
-// sum is the one's complement sum of a packet and of an earlier sum (RFC 1071).
-func sum(packet []byte, total uint64) uint16 {
+// checksum is the one's complement sum of a packet and of an earlier sum (RFC 1071).
+func checksum(packet []byte, total uint64) uint16 {
 	for word := range slices.Chunk(packet, 2) {
 		total += uint64(word[0]) << 8
 		if len(word) == 2 {

@@ -76,14 +76,14 @@ func TestPacketsThatAreNotTaken(t *testing.T) {
 	}
 	zero := bytes.Clone(good)
 	copy(zero[4:8], []byte{0, 0, 0, 0})
-	binary.BigEndian.PutUint16(zero[6:], ^sum(zero, pseudo(own4, group4, len(zero))))
+	binary.BigEndian.PutUint16(zero[6:], ^checksum(zero, pseudoHeaderSum(own4, group4, len(zero))))
 	if _, err := Parse(zero, own4, group4, 255); !errors.Is(err, ErrInterval) {
 		t.Errorf("an interval of 0: %v", err)
 	}
 	// As one that reads RFC 5798 otherwise sends.
 	bare := bytes.Clone(good)
 	copy(bare[6:8], []byte{0, 0})
-	binary.BigEndian.PutUint16(bare[6:], ^sum(bare, 0))
+	binary.BigEndian.PutUint16(bare[6:], ^checksum(bare, 0))
 	if _, err := Parse(bare, own4, group4, 255); err != nil {
 		t.Errorf("a checksum without pseudo-header: %v", err)
 	}
@@ -112,7 +112,7 @@ func FuzzParse(f *testing.F) {
 func FuzzSplit4(f *testing.F) {
 	f.Add([]byte{0x45, 0, 0, 28})
 	f.Fuzz(func(t *testing.T, packet []byte) {
-		if r := split4(packet); len(r.packet) > len(packet) {
+		if r := parseIPv4(packet); len(r.packet) > len(packet) {
 			t.Errorf("%d bytes of %d", len(r.packet), len(packet))
 		}
 	})

@@ -24,10 +24,10 @@ import (
 
 // Errors that callers may test for.
 var (
-	// ErrTaken: a route that is not ours is where one of ours is to be.
-	ErrTaken = errors.New("a route that this balancer has not made is there already")
-	// ErrConsulted: packets go by the table.
-	ErrConsulted = errors.New("an ip rule has packets go by the table")
+	// ErrRouteExists: another program's route is where one of ours is to be.
+	ErrRouteExists = errors.New("a route that this balancer has not made is there already")
+	// ErrTableInUse: packets are routed by the table.
+	ErrTableInUse = errors.New("an ip rule has packets go by the table")
 	// ErrCorrupt: the journal is not one of ours.
 	ErrCorrupt = errors.New("the journal of routes is damaged")
 )
@@ -43,10 +43,10 @@ type route struct {
 type Table struct {
 	journal journalFile
 	files   *durable.Files
-	// made are the routes that the journal has.
-	made map[route]bool
-	// put are the routes that are to be there.
-	put []route
+	// installed are the routes that the journal has.
+	installed map[route]bool
+	// desired are the routes that the table is to have.
+	desired []route
 	// number is the number of the table.
 	number uint32
 }
@@ -59,7 +59,7 @@ func Open(journal string, files *durable.Files) (*Table, error) {
 		return nil, err
 	}
 	defer ns.Close()
-	t := &Table{made: map[route]bool{}, files: files}
+	t := &Table{installed: map[route]bool{}, files: files}
 	if t.journal, err = journalIn(journal, ns, files); err != nil {
 		return nil, err
 	}
@@ -68,7 +68,7 @@ func Open(journal string, files *durable.Files) (*Table, error) {
 		return nil, err
 	}
 	for _, r := range routes {
-		t.made[r] = true
+		t.installed[r] = true
 	}
 	return t, nil
 }
@@ -76,87 +76,87 @@ func Open(journal string, files *durable.Files) (*Table, error) {
 // Addresses are the addresses that have a route there.
 func (t *Table) Addresses() []netip.Addr {
 	there := map[netip.Addr]bool{}
-	for r := range t.made {
+	for r := range t.installed {
 		there[r.VIP] = true
 	}
 	return slices.SortedFunc(maps.Keys(there), netip.Addr.Compare)
 }
 
-// Put has these addresses in the table, each with its metric, and none of ours elsewhere. New routes are added before
-// any is removed, so that one whose metric changes is never missing. On an error the others are there all the same.
-// Errors: ErrTaken, ErrConsulted.
-func (t *Table) Put(number uint32, metrics map[netip.Addr]int) error {
-	if err := unconsulted(number); err != nil {
+// SetAddresses has the table hold these addresses, each with its metric, and none of ours elsewhere. New routes are
+// added before any is removed, so that one whose metric changes is never missing. On an error the others are there
+// all the same. Errors: ErrRouteExists, ErrTableInUse.
+func (t *Table) SetAddresses(number uint32, metrics map[netip.Addr]int) error {
+	if err := checkUnused(number); err != nil {
 		return err
 	}
-	t.put, t.number = t.put[:0], number
-	wanted := make(map[route]bool, len(metrics))
+	t.desired, t.number = t.desired[:0], number
+	desired := make(map[route]bool, len(metrics))
 	for _, address := range slices.SortedFunc(maps.Keys(metrics), netip.Addr.Compare) {
 		r := route{number, address, metrics[address]}
-		t.put, wanted[r] = append(t.put, r), true
+		t.desired, desired[r] = append(t.desired, r), true
 	}
-	return t.become(wanted)
+	return t.reconcile(desired)
 }
 
-// become journals the wanted routes, adds them, and removes those that are not wanted.
-func (t *Table) become(wanted map[route]bool) error {
-	if maps.Equal(wanted, t.made) {
+// reconcile journals the desired routes, adds them, and removes those that are not desired.
+func (t *Table) reconcile(desired map[route]bool) error {
+	if maps.Equal(desired, t.installed) {
 		return nil
 	}
-	added := make([]route, 0, len(wanted))
-	for r := range wanted {
-		if !t.made[r] {
+	added := make([]route, 0, len(desired))
+	for r := range desired {
+		if !t.installed[r] {
 			added = append(added, r)
 		}
 	}
-	if err := t.journal.write(append(slices.Collect(maps.Keys(t.made)), added...)); err != nil {
+	if err := t.journal.write(append(slices.Collect(maps.Keys(t.installed)), added...)); err != nil {
 		return err
 	}
 	var errs []error
 	for _, r := range added {
 		// A route that is just as ours would be is ours: a process that could not write its journal has left it.
-		if err := r.add(); err != nil && !(errors.Is(err, ErrTaken) && r.isThere()) {
+		if err := r.add(); err != nil && !(errors.Is(err, ErrRouteExists) && r.exists()) {
 			errs = append(errs, err)
 			continue
 		}
-		t.made[r] = true
+		t.installed[r] = true
 	}
-	for r := range t.made {
-		if wanted[r] {
+	for r := range t.installed {
+		if desired[r] {
 			continue
 		}
 		if err := r.remove(); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		delete(t.made, r)
+		delete(t.installed, r)
 	}
-	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.made))))...)
+	return errors.Join(append(errs, t.journal.write(slices.Collect(maps.Keys(t.installed))))...)
 }
 
 // Restore puts routes back that were removed meanwhile, and returns their addresses; a journal that could not be
 // written is written again.
 func (t *Table) Restore() (again []netip.Addr, err error) {
 	t.files.Retry()
-	errs := []error{unconsulted(t.number)}
-	for _, r := range t.put {
-		if !t.made[r] {
+	errs := []error{checkUnused(t.number)}
+	for _, r := range t.desired {
+		if !t.installed[r] {
 			continue
 		}
 		switch err := r.add(); {
 		case err == nil:
 			again = append(again, r.VIP)
-		case !errors.Is(err, ErrTaken): // it is there
+		case !errors.Is(err, ErrRouteExists): // it is there
 			errs = append(errs, err)
 		}
 	}
 	return again, errors.Join(errs...)
 }
 
-// Clear takes all of ours away.
-func (t *Table) Clear() error {
-	t.put = nil
-	return t.become(nil)
+// RemoveAll removes all of our routes.
+func (t *Table) RemoveAll() error {
+	t.desired = nil
+	return t.reconcile(nil)
 }
 
 // Clean removes the routes that a process has left which is gone, by its journal.
@@ -165,12 +165,12 @@ func Clean(journal string) error {
 	if err != nil {
 		return err
 	}
-	return t.Clear()
+	return t.RemoveAll()
 }
 
-// unconsulted refuses a table that rules have packets go by: a route of ours would swallow them. In the main one,
+// checkUnused refuses a table that rules route packets by: a route of ours would swallow them. In the main one,
 // packets to an address of this host never come to it, for the kernel asks the table local first.
-func unconsulted(number uint32) error {
+func checkUnused(number uint32) error {
 	if number == unix.RT_TABLE_MAIN {
 		return nil
 	}
@@ -181,15 +181,15 @@ func unconsulted(number uint32) error {
 	for _, rule := range rules {
 		if rule.Table == int(number) {
 			return fmt.Errorf(
-				"put VIPs into the table %d of routes: %w (%d: %s), which would be lost there; write another table under bgp, which no rule has", number, ErrConsulted, rule.Priority, rule)
+				"put VIPs into the table %d of routes: %w (%d: %s), which would be lost there; write another table under bgp, which no rule has", number, ErrTableInUse, rule.Priority, rule)
 		}
 	}
 	return nil
 }
 
-// kernels is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway, which
-// could go.
-func (r route) kernels() *netlink.Route {
+// netlinkRoute is the route as the kernel has it. It is of the type blackhole: it needs no interface and no gateway,
+// which could go.
+func (r route) netlinkRoute() *netlink.Route {
 	bits := r.VIP.BitLen()
 	return &netlink.Route{Table: int(r.Table), Protocol: lb.RouteProtocol, Priority: r.Metric, Type: unix.RTN_BLACKHOLE,
 		Dst: &net.IPNet{IP: r.VIP.AsSlice(), Mask: net.CIDRMask(bits, bits)}}
@@ -202,18 +202,18 @@ func (r route) String() string {
 
 func (r route) add() error {
 	// NLM_F_EXCL: a route that is there stays.
-	switch err := netlink.RouteAdd(r.kernels()); {
+	switch err := netlink.RouteAdd(r.netlinkRoute()); {
 	case errors.Is(err, unix.EEXIST):
-		return fmt.Errorf("add the route %s: %w: remove it, or write another table under bgp", r, ErrTaken)
+		return fmt.Errorf("add the route %s: %w: remove it, or write another table under bgp", r, ErrRouteExists)
 	case err != nil:
 		return fmt.Errorf("add the route %s: %w", r, err)
 	}
 	return nil
 }
 
-// isThere says whether a route is there that only a balancer makes: of our protocol and type, with this metric.
-func (r route) isThere() bool {
-	want := r.kernels()
+// exists says whether the table has a route that only a balancer makes: of our protocol and type, with this metric.
+func (r route) exists() bool {
+	want := r.netlinkRoute()
 	family := netlink.FAMILY_V4
 	if r.VIP.Is6() {
 		family = netlink.FAMILY_V6
@@ -225,7 +225,7 @@ func (r route) isThere() bool {
 
 // remove takes the route away, if it is still of our protocol and type.
 func (r route) remove() error {
-	if err := netlink.RouteDel(r.kernels()); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := netlink.RouteDel(r.netlinkRoute()); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("remove the route %s: %w", r, err)
 	}
 	return nil

@@ -80,7 +80,7 @@ func inNamespace(t *testing.T, f func(journal string) error) {
 // is touched.
 func TestPut(t *testing.T) {
 	inNamespace(t, func(journal string) error {
-		foreign := route{179, netip.MustParseAddr("198.19.0.66"), 100}.kernels()
+		foreign := route{179, netip.MustParseAddr("198.19.0.66"), 100}.netlinkRoute()
 		foreign.Protocol = 75
 		if err := netlink.RouteAdd(foreign); err != nil {
 			return err
@@ -89,11 +89,11 @@ func TestPut(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); err != nil {
+		if err := table.SetAddresses(179, at(lb.RouteMetric, both...)); err != nil {
 			return err
 		}
 		expect(t, "at first", 179, "198.19.0.10 100", "198.19.0.66 100 foreign", "2001:2::10 100")
-		if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
+		if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, both...)); err != nil {
 			return err
 		}
 		expect(t, "drained", 179, "198.19.0.10 200", "198.19.0.66 100 foreign", "2001:2::10 200")
@@ -105,7 +105,7 @@ func TestPut(t *testing.T) {
 		if there := table.Addresses(); !slices.Equal(there, both) {
 			t.Errorf("a process before has left %v, want %v", there, both)
 		}
-		if err := table.Put(254, at(lb.RouteMetric, both[0])); err != nil {
+		if err := table.SetAddresses(254, at(lb.RouteMetric, both[0])); err != nil {
 			return err
 		}
 		expect(t, "in another table", 179, "198.19.0.66 100 foreign")
@@ -125,7 +125,7 @@ func TestPut(t *testing.T) {
 // TestTaken: where a VIP's route of another program is, that stays, is named, and goes into no journal.
 func TestTaken(t *testing.T) {
 	inNamespace(t, func(journal string) error {
-		foreign := route{179, vip4, lb.RouteMetric}.kernels()
+		foreign := route{179, vip4, lb.RouteMetric}.netlinkRoute()
 		foreign.Protocol = 75
 		if err := netlink.RouteAdd(foreign); err != nil {
 			return err
@@ -134,7 +134,7 @@ func TestTaken(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrTaken) ||
+		if err := table.SetAddresses(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrRouteExists) ||
 			!strings.Contains(err.Error(), "198.19.0.10/32 in the table 179 with the metric 100") {
 			t.Errorf("the error is %v", err)
 		}
@@ -155,13 +155,13 @@ func TestRestore(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); err != nil {
+		if err := table.SetAddresses(179, at(lb.RouteMetric, both...)); err != nil {
 			return err
 		}
 		if again, err := table.Restore(); len(again) > 0 || err != nil {
 			t.Errorf("of what is there, %v is put back: %v", again, err)
 		}
-		if err := netlink.RouteDel(route{179, vip4, lb.RouteMetric}.kernels()); err != nil {
+		if err := netlink.RouteDel(route{179, vip4, lb.RouteMetric}.netlinkRoute()); err != nil {
 			return err
 		}
 		if again, err := table.Restore(); len(again) != 1 || again[0] != vip4 || err != nil {
@@ -184,7 +184,7 @@ func TestConsulted(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := table.Put(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrConsulted) ||
+		if err := table.SetAddresses(179, at(lb.RouteMetric, both...)); !errors.Is(err, ErrTableInUse) ||
 			!strings.Contains(err.Error(), "1000") {
 			t.Errorf("the error is %v", err)
 		}
@@ -204,11 +204,11 @@ func TestUnwritableJournal(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := table.Put(179, at(lb.RouteMetric, vip4)); err != nil {
+			if err := table.SetAddresses(179, at(lb.RouteMetric, vip4)); err != nil {
 				return err
 			}
 			disk.Fail(&trouble, 0)
-			if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
+			if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, both...)); err != nil {
 				return fmt.Errorf("%s: %w", trouble.Name, err)
 			}
 			expect(t, trouble.Name, 179, "198.19.0.10 200", "2001:2::10 200")
@@ -219,14 +219,14 @@ func TestUnwritableJournal(t *testing.T) {
 			if table, err = Open(journal, files); err != nil {
 				return err
 			}
-			if err := table.Put(179, at(lb.DrainedRouteMetric, both...)); err != nil {
+			if err := table.SetAddresses(179, at(lb.DrainedRouteMetric, both...)); err != nil {
 				return fmt.Errorf("%s, another process: %w", trouble.Name, err)
 			}
 			disk.Fail(nil, 0)
 			if _, err := table.Restore(); err != nil || len(files.Faults()) != 0 {
 				t.Errorf("%s is over: %v, faults %v", trouble.Name, err, files.Faults())
 			}
-			err = table.Clear()
+			err = table.RemoveAll()
 			// Routes that a process had journalled last, and then withdrew, leave no trace.
 			expect(t, trouble.Name+", cleared", 179)
 			if _, there := os.Stat(journal); !errors.Is(there, fs.ErrNotExist) {
@@ -274,7 +274,7 @@ func FuzzJournal(f *testing.F) {
 			return
 		}
 		for _, r := range c.Routes {
-			if k := r.kernels(); len(k.Dst.IP) != r.VIP.BitLen()/8 {
+			if k := r.netlinkRoute(); len(k.Dst.IP) != r.VIP.BitLen()/8 {
 				t.Errorf("%+v becomes %s", r, k)
 			}
 		}

@@ -22,10 +22,10 @@ const (
 	globalTable  = "global"
 	// gracefulShutdown marks a route that is about to go (RFC 8326 section 3).
 	gracefulShutdown = "65535:0"
-	// leastPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
-	leastPreference = 1
-	// usualPreference is the local preference of routes within an AS that are given none.
-	usualPreference = 100
+	// minPreference is the least that GoBGP sends: it takes 0, which RFC 8326 has, for none.
+	minPreference = 1
+	// defaultPreference is the local preference of routes within an AS that are given none.
+	defaultPreference = 100
 	// backupPrepend is how often a backup's path has the own AS beyond those of its owner's.
 	backupPrepend = 3
 )
@@ -46,7 +46,7 @@ type attributes struct {
 }
 
 // attributesOf returns the inputs of the export policy.
-func attributesOf(w bgp.Wanted) (all []attributes) {
+func attributesOf(w bgp.Desired) (all []attributes) {
 	for _, p := range w.BGP.Peers {
 		all = append(all, attributes{p.Address, p.ASN, w.BGP.ASN, p.Announces(), p.Communities, p.MED,
 			p.LocalPreference, p.Prepend, p.NextHops, w.Draining, w.Pool, w.Backup})
@@ -54,32 +54,33 @@ func attributesOf(w bgp.Wanted) (all []attributes) {
 	return all
 }
 
-// dress gives routes the attributes that each peer is to see, and has those of peers refused.
-func (s *Speaker) dress(wanted bgp.Wanted) error {
+// setAttributes sets GoBGP's export policy, by which routes get the attributes that each peer is to see, and its
+// import policy, which refuses those of peers.
+func (s *Speaker) setAttributes(desired bgp.Desired) error {
 	request := &api.SetPoliciesRequest{}
 	policy := &api.Policy{Name: exportPolicy}
-	for i, a := range attributesOf(wanted) {
+	for i, a := range attributesOf(desired) {
 		neighbour := fmt.Sprintf("peer-%d", i)
 		request.DefinedSets = append(request.DefinedSets,
 			&api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_NEIGHBOR, Name: neighbour,
 				List: []string{netip.PrefixFrom(a.Address, a.Address.BitLen()).String()}})
 		for _, f := range a.Families {
-			for _, k := range a.kinds() {
+			for _, k := range a.routeClasses() {
 				conditions := &api.Conditions{NeighborSet: &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: neighbour},
 					AfiSafiIn: []*api.Family{familyOf(f)}}
-				if k.of != "" {
-					if len(prefixesOf(k.addresses, f)) == 0 {
+				if k.name != "" {
+					if len(prefixes(k.addresses, f)) == 0 {
 						continue
 					}
-					conditions.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: setOf(k.of, f)}
+					conditions.PrefixSet = &api.MatchSet{Type: api.MatchSet_TYPE_ANY, Name: prefixSetName(k.name, f)}
 				}
 				policy.Statements = append(policy.Statements,
-					&api.Statement{Name: fmt.Sprintf("%s-%s%s", neighbour, f, k.of), Conditions: conditions,
-						Actions: k.as.actions(f)})
+					&api.Statement{Name: fmt.Sprintf("%s-%s%s", neighbour, f, k.name), Conditions: conditions,
+						Actions: k.attributes.actions(f)})
 			}
 		}
 	}
-	request.DefinedSets = append(request.DefinedSets, poolSets(wanted)...)
+	request.DefinedSets = append(request.DefinedSets, poolSets(desired)...)
 	// To GoBGP, routes announced here are imported, too.
 	own := &api.Policy{Name: importPolicy,
 		Statements: []*api.Statement{{Name: "own",
@@ -106,39 +107,39 @@ func (s *Speaker) dress(wanted bgp.Wanted) error {
 
 // Kinds of routes that have attributes of their own.
 const (
-	kindPool   = "-pool"
-	kindBackup = "-backup"
+	classPool   = "-pool"
+	classBackup = "-backup"
 )
 
-// kind are routes with attributes of their own; of is empty for all the rest.
-type kind struct {
-	of        string
-	addresses []netip.Addr
-	as        attributes
+// routeClass is a class of routes with attributes of their own; name is empty for all the rest.
+type routeClass struct {
+	name       string
+	addresses  []netip.Addr
+	attributes attributes
 }
 
-// kinds are the kinds of a peer's routes, in the order in which a route is looked for. Addresses of the pool are
-// announced for as long as the balancer is there, for replies come to them: they are not drained. Those of others have
-// a longer path, or less preference within the AS.
-func (a attributes) kinds() []kind {
+// routeClasses are the classes of a peer's routes, in the order in which a route is matched. Addresses of the pool
+// are announced for as long as the balancer is there, for replies come to them: they are not drained. Those of
+// others have a longer path, or less preference within the AS.
+func (a attributes) routeClasses() []routeClass {
 	owned := a
 	owned.Draining = false
 	backup := owned
 	backup.Prepend += backupPrepend
-	preference := uint32(usualPreference)
+	preference := uint32(defaultPreference)
 	if a.Preference != nil {
 		preference = *a.Preference
 	}
-	preference = max(preference/2, leastPreference)
+	preference = max(preference/2, minPreference)
 	backup.Preference = &preference
-	return []kind{{kindPool, a.Pool, owned}, {kindBackup, a.Backup, backup}, {as: a}}
+	return []routeClass{{classPool, a.Pool, owned}, {classBackup, a.Backup, backup}, {attributes: a}}
 }
 
-// setOf names the set of prefixes of one family.
-func setOf(kind string, f lb.Family) string { return fmt.Sprintf("%s%s", f, kind) }
+// prefixSetName names the set of prefixes of one family.
+func prefixSetName(kind string, f lb.Family) string { return fmt.Sprintf("%s%s", f, kind) }
 
-// prefixesOf are the routes of one family to these addresses.
-func prefixesOf(addresses []netip.Addr, f lb.Family) (prefixes []*api.Prefix) {
+// prefixes are the routes of one family to these addresses.
+func prefixes(addresses []netip.Addr, f lb.Family) (prefixes []*api.Prefix) {
 	for _, address := range addresses {
 		if bits := uint32(address.BitLen()); lb.FamilyOf(address) == f {
 			prefixes = append(prefixes, &api.Prefix{IpPrefix: netip.PrefixFrom(address, address.BitLen()).String(),
@@ -149,12 +150,12 @@ func prefixesOf(addresses []netip.Addr, f lb.Family) (prefixes []*api.Prefix) {
 }
 
 // poolSets are the sets of prefixes of the pool.
-func poolSets(w bgp.Wanted) (sets []*api.DefinedSet) {
+func poolSets(w bgp.Desired) (sets []*api.DefinedSet) {
 	for _, f := range []lb.Family{lb.IPv4, lb.IPv6} {
-		for of, addresses := range map[string][]netip.Addr{kindPool: w.Pool, kindBackup: w.Backup} {
-			if prefixes := prefixesOf(addresses, f); len(prefixes) > 0 {
+		for of, addresses := range map[string][]netip.Addr{classPool: w.Pool, classBackup: w.Backup} {
+			if prefixes := prefixes(addresses, f); len(prefixes) > 0 {
 				sets = append(sets, &api.DefinedSet{DefinedType: api.DefinedType_DEFINED_TYPE_PREFIX,
-					Name: setOf(of, f), Prefixes: prefixes})
+					Name: prefixSetName(of, f), Prefixes: prefixes})
 			}
 		}
 	}
@@ -164,11 +165,11 @@ func poolSets(w bgp.Wanted) (sets []*api.DefinedSet) {
 // actions are the changes to routes of a family.
 func (a attributes) actions(f lb.Family) *api.Actions {
 	made := &api.Actions{RouteAction: api.RouteAction_ROUTE_ACTION_ACCEPT}
-	communities, large := split(a.Communities)
+	communities, large := splitCommunities(a.Communities)
 	med, preference := a.MED, a.Preference
 	if a.Draining {
 		communities = append(communities, gracefulShutdown)
-		worst, least := uint32(math.MaxUint32), uint32(leastPreference)
+		worst, least := uint32(math.MaxUint32), uint32(minPreference)
 		med, preference = &worst, &least
 	}
 	if len(communities) > 0 {
@@ -194,8 +195,8 @@ func (a attributes) actions(f lb.Family) *api.Actions {
 	return made
 }
 
-// split tells communities (RFC 1997) from large ones (RFC 8092).
-func split(all []lb.Community) (communities, large []string) {
+// splitCommunities separates communities (RFC 1997) from large ones (RFC 8092).
+func splitCommunities(all []lb.Community) (communities, large []string) {
 	for _, c := range all {
 		if strings.Count(string(c), ":") == 2 {
 			large = append(large, string(c))

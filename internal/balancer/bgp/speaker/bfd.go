@@ -16,9 +16,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// watchWays has BFD watch the ways to these peers. Where it cannot, BGP goes on without it, and the peers' states say
-// why.
-func (s *Speaker) watchWays(peers []lb.BGPPeer) {
+// setBFDPeers has BFD watch the paths to these peers. Where it cannot, BGP goes on without it, and the peers'
+// states say why.
+func (s *Speaker) setBFDPeers(peers []lb.BGPPeer) {
 	var watched []bfd.Peer
 	for _, p := range peers {
 		if p.BFD.On {
@@ -26,27 +26,27 @@ func (s *Speaker) watchWays(peers []lb.BGPPeer) {
 				Timing: bfd.Timing{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}})
 		}
 	}
-	if err := s.bfd.Want(watched); err != nil {
+	if err := s.bfd.SetPeers(watched); err != nil {
 		s.log.Error(err.Error())
 	}
 }
 
-// followBFD ends the session with a peer that BFD has lost. GoBGP opens the next one by itself.
-func (s *Speaker) followBFD(peer netip.Addr, change bfd.Change, status bfd.Status) {
+// handleBFDChange ends the session with a peer that BFD has lost. GoBGP opens the next one by itself.
+func (s *Speaker) handleBFDChange(peer netip.Addr, change bfd.Change, status bfd.Status) {
 	if change.Failed {
-		s.explain(peer.String(), fmt.Sprintf("%s (%s)", lostByBFD, status.Diagnostic))
-		if err := s.hangUp(peer); err != nil {
+		s.setDownReason(peer.String(), fmt.Sprintf("%s (%s)", lostByBFD, status.Diagnostic))
+		if err := s.dropConnection(peer); err != nil {
 			s.log.Error(fmt.Sprintf("end the session with %s, which BFD has lost: %v", peer, err))
 		}
 	}
-	s.note()
+	s.notifyChanged()
 }
 
-// hangUp ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the router more:
-// a Cease has a router drop the routes that it would keep over a restart, although only its BFD may have ended (RFC
-// 5882 section 4.3.2), and messages that GoBGP cannot send before the session ends by itself, it sends in the next one.
-// So this finds the connection among those of the process.
-func (s *Speaker) hangUp(peer netip.Addr) error {
+// dropConnection ends the connection with a peer as if it had broken. All that GoBGP's API has for that tells the
+// router more: a Cease has a router drop the routes that it would keep over a restart, although only its BFD may
+// have ended (RFC 5882 section 4.3.2), and messages that GoBGP cannot send before the session ends by itself, it
+// sends in the next one. So this finds the connection among those of the process.
+func (s *Speaker) dropConnection(peer netip.Addr) error {
 	s.mu.Lock()
 	port := s.peers[peer.String()].Port
 	s.mu.Unlock()
@@ -57,15 +57,15 @@ func (s *Speaker) hangUp(peer netip.Addr) error {
 	var errs []error
 	for _, e := range entries {
 		if number, err := strconv.Atoi(e.Name()); err == nil {
-			errs = append(errs, shutIfTo(number, netip.AddrPortFrom(peer, port)))
+			errs = append(errs, shutdownIfConnectedTo(number, netip.AddrPortFrom(peer, port)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// shutIfTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the number may be
-// another's meanwhile.
-func shutIfTo(number int, peer netip.AddrPort) error {
+// shutdownIfConnectedTo ends a connection to an address. It looks at a descriptor of its own of the socket, for the
+// number may be another's meanwhile.
+func shutdownIfConnectedTo(number int, peer netip.AddrPort) error {
 	fd, err := unix.FcntlInt(uintptr(number), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil // closed meanwhile
@@ -96,8 +96,8 @@ func shutIfTo(number int, peer netip.AddrPort) error {
 	return nil
 }
 
-// showBFD is how the way to a peer is; nil where it is not watched.
-func (s *Speaker) showBFD(name string) *ops.BFD {
+// bfdStatus returns the BFD session with a peer; nil where there is none.
+func (s *Speaker) bfdStatus(name string) *ops.BFD {
 	peer, err := netip.ParseAddr(name)
 	if err != nil {
 		return nil

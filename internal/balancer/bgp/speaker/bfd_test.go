@@ -44,7 +44,7 @@ var (
 )
 
 // watched is the desired state of a speaker behind link n, with BFD.
-func watched(n int, vips ...string) bgp.Wanted {
+func watched(n int, vips ...string) bgp.Desired {
 	w := wanted(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
 	w.BGP.Peers[0].BFD = lb.BFD{On: true, Interval: bfdInterval, Multiplier: 3}
@@ -190,9 +190,10 @@ func strangers(t *testing.T, r *bird, p *process) {
 		}
 		return netlink.AddrAdd(link, address)
 	})
-	down := bfd.Packet{State: bfd.Down, Multiplier: 3, Mine: 99, DesiredMinTx: time.Second, RequiredMinRx: time.Second}
+	down := bfd.Packet{State: bfd.Down, Multiplier: 3, MyDiscriminator: 99, DesiredMinTx: time.Second,
+		RequiredMinRx: time.Second}
 	wrong := down
-	wrong.State, wrong.Yours = bfd.AdminDown, 1
+	wrong.State, wrong.YourDiscriminator = bfd.AdminDown, 1
 	for _, c := range []struct {
 		from    netip.Addr
 		ttl     int
@@ -253,7 +254,8 @@ func TestBFDByIPv6(t *testing.T) {
 	r := newBird(t)
 	p := newProcess(t, r, 1)
 	near, far := linkLocal(t, r.ns, "b1"), linkLocal(t, p.ns, "up")
-	r.start(t, birdProtocol+`protocol bgp b1 { local 2001:2:0:1::1 as 64513; neighbor 2001:2:0:1::2 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
+	r.start(t,
+		birdProtocol+`protocol bgp b1 { local 2001:2:0:1::1 as 64513; neighbor 2001:2:0:1::2 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
 protocol bgp b2 { local as 64513; neighbor `+far.String()+`%b1 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
 `)
 	w := watched(1, vip6)
@@ -324,7 +326,7 @@ func TestBFDEndsAsPlanned(t *testing.T) {
 	p.want(t, watched(1, vip4))
 	p.peer(t, "BFD and BGP are up again", isUp)
 
-	if err := p.client.End(t.Context(), bgp.Restart); err != nil {
+	if err := p.client.Shutdown(t.Context(), bgp.Restart); err != nil {
 		t.Fatal(err)
 	}
 	_ = p.cmd.Wait()

@@ -58,7 +58,7 @@ func TestThreeSpeakers(t *testing.T) {
 		r.expectHops(t, "after a restart that took too long", vip4, 3)
 	}
 
-	if err := all[0].client.End(t.Context(), bgp.Stop); err != nil {
+	if err := all[0].client.Shutdown(t.Context(), bgp.Stop); err != nil {
 		t.Fatal(err)
 	}
 	r.expectHops(t, "with one that was stopped", vip4, 2)
@@ -66,7 +66,7 @@ func TestThreeSpeakers(t *testing.T) {
 
 // patient is wanted with a hold time that a machine which stalls does not exceed: sessions end by events, not by
 // lateness.
-func patient(n int, vips ...string) bgp.Wanted {
+func patient(n int, vips ...string) bgp.Desired {
 	w := wanted(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
 	return w
@@ -270,7 +270,7 @@ func TestOrphan(t *testing.T) {
 	p := newProcess(t, r, 1)
 	r.start(t, "protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; }\n")
 	w := wanted(1, vip4)
-	w.Orphan = 2 * time.Second
+	w.OrphanTimeout = 2 * time.Second
 	p.want(t, w)
 	deadline := time.Now().Add(40 * time.Second)
 	for r.nextHops(t, vip4) == 0 && time.Now().Before(deadline) {

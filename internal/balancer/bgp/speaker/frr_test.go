@@ -93,7 +93,7 @@ func TestFRR(t *testing.T) {
 	if after := version(); after != before || before == "" {
 		t.Errorf("over a restart, the route's version went from %q to %q: FRR has not kept it", before, after)
 	}
-	if err := all[0].client.End(t.Context(), bgp.Stop); err != nil {
+	if err := all[0].client.Shutdown(t.Context(), bgp.Stop); err != nil {
 		t.Fatal(err)
 	}
 	paths("with one that was stopped", 2)

@@ -16,16 +16,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lookAtTable is how often routes are put back that another program has removed from the table.
-const lookAtTable = 5 * time.Second
+// restoreInterval is the interval at which routes are restored that another program has removed from the table.
+const restoreInterval = 5 * time.Second
 
-// wantLocal leaves the routers to a daemon of this host, and has that know of the VIPs. mu is held.
-func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
+// applyHostTable leaves the routers to a daemon of this host, and puts the VIPs into the table that it reads. mu is
+// held.
+func (s *Speaker) applyHostTable(desired bgp.Desired) error {
 	err := s.openTable()
 	if err != nil {
 		return err
 	}
-	err = s.table.Put(wanted.BGP.Table, metricsOf(wanted))
+	err = s.table.SetAddresses(desired.BGP.Table, routeMetrics(desired))
 	if s.watch == nil {
 		ctx, cancel := context.WithCancel(context.Background())
 		s.watch = cancel
@@ -33,27 +34,27 @@ func (s *Speaker) wantLocal(wanted bgp.Wanted) error {
 	}
 	// Only now: the daemon may announce the routes that this process withdraws.
 	if s.gobgp != nil {
-		err = errors.Join(err, s.announce(nil), s.bfd.Want(nil))
+		err = errors.Join(err, s.announce(nil), s.bfd.SetPeers(nil))
 		s.stop()
 	}
-	s.wanted = wanted
-	s.show(s.table.Addresses())
-	s.note()
+	s.desired = desired
+	s.setAnnounced(s.table.Addresses())
+	s.notifyChanged()
 	return err
 }
 
-// metricsOf are the metrics of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets
-// here (attributes.kinds): full NAT's addresses are not drained, for replies come to them.
-func metricsOf(wanted bgp.Wanted) map[netip.Addr]int {
+// routeMetrics are the metrics of all routes, by which the daemon's filter sets the attributes that GoBGP's policy sets
+// here (attributes.routeClasses): full NAT's addresses are not drained, for replies come to them.
+func routeMetrics(desired bgp.Desired) map[netip.Addr]int {
 	of := map[netip.Addr]int{}
 	vips := lb.RouteMetric
-	if wanted.Draining {
+	if desired.Draining {
 		vips = lb.DrainedRouteMetric
 	}
 	for _, kind := range []struct {
 		addresses []netip.Addr
 		metric    int
-	}{{wanted.VIPs, vips}, {wanted.Backup, lb.BackupRouteMetric}, {wanted.Pool, lb.RouteMetric}} {
+	}{{desired.VIPs, vips}, {desired.Backup, lb.BackupRouteMetric}, {desired.Pool, lb.RouteMetric}} {
 		for _, address := range kind.addresses {
 			of[address] = kind.metric
 		}
@@ -86,7 +87,7 @@ func (s *Speaker) clearTable() error {
 		s.watch()
 		s.watch = nil
 	}
-	if err := s.table.Clear(); err != nil {
+	if err := s.table.RemoveAll(); err != nil {
 		return fmt.Errorf("withdraw VIPs from the routing daemon of this host: %w", err)
 	}
 	s.table = nil
@@ -96,7 +97,7 @@ func (s *Speaker) clearTable() error {
 // watchTable puts routes back that another program removes, and adds those that the previous process wrote into its
 // journal but did not add before it ended.
 func (s *Speaker) watchTable(ctx context.Context) {
-	ticks := time.NewTicker(lookAtTable)
+	ticks := time.NewTicker(restoreInterval)
 	defer ticks.Stop()
 	told := ""
 	for {

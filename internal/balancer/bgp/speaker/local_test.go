@@ -25,8 +25,9 @@ func TestLocal(t *testing.T) {
 	p := &process{ns: testenv.Namespace(t), socket: filepath.Join(t.TempDir(), "speaker")}
 	p.client = bgp.NewClient(p.socket)
 	p.start(t, false)
-	local := bgp.Wanted{BGP: lb.BGP{Speaker: lb.SpeakerLocal, Table: 179}, VIPs: []netip.Addr{netip.MustParseAddr(vip4),
-		netip.MustParseAddr(vip6)}}
+	local := bgp.Desired{BGP: lb.BGP{Speaker: lb.SpeakerLocal, Table: 179},
+		VIPs: []netip.Addr{netip.MustParseAddr(vip4),
+			netip.MustParseAddr(vip6)}}
 	has := func(when string, want ...string) {
 		t.Helper()
 		testenv.Eventually(t, testBound, when+", the table has what it should", func() bool {
@@ -56,11 +57,11 @@ func TestLocal(t *testing.T) {
 	if state, err := p.client.State(t.Context(), 0); err != nil || !slices.Equal(state.VIPs, local.VIPs) {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
-	p.want(t, bgp.Wanted{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.MustParseAddr("192.0.2.10")}, VIPs: local.VIPs})
+	p.want(t, bgp.Desired{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.MustParseAddr("192.0.2.10")}, VIPs: local.VIPs})
 	has("with a speaker of its own")
 
 	orphan := local
-	orphan.Orphan = time.Nanosecond
+	orphan.OrphanTimeout = time.Nanosecond
 	p.want(t, orphan)
 	has("without a balancer")
 	p.want(t, local)
@@ -80,7 +81,7 @@ func TestLocal(t *testing.T) {
 	has("without a speaker", vip4, vip6)
 	p.start(t, true)
 	has("with another speaker that is told nothing", vip4, vip6)
-	if err := p.client.End(t.Context(), bgp.Stop); err != nil {
+	if err := p.client.Shutdown(t.Context(), bgp.Stop); err != nil {
 		t.Fatal(err)
 	}
 	has("ended")

@@ -25,7 +25,7 @@ const (
 	deferral = 3
 	// connectRetry and idleHold are how long the speaker waits before it tries again, in seconds.
 	connectRetry, idleHold = 3, 3
-	// maxReceived is how many routes a peer may send, of each family, before the session is closed for pauseFlooding:
+	// maxReceived is how many routes a peer may send, of each family, before the session is closed for floodPause:
 	// GoBGP keeps the routes that it refuses, some 500 bytes each.
 	maxReceived = 20_000
 	// maxPassword is the longest password that a kernel takes (TCP_MD5SIG_MAXKEYLEN).
@@ -33,9 +33,9 @@ const (
 )
 
 // readPasswords puts the passwords that are in files in place.
-func readPasswords(wanted *lb.BGP) error {
-	for i := range wanted.Peers {
-		p := &wanted.Peers[i]
+func readPasswords(desired *lb.BGP) error {
+	for i := range desired.Peers {
+		p := &desired.Peers[i]
 		if p.PasswordFile == "" {
 			continue
 		}
@@ -52,69 +52,70 @@ func readPasswords(wanted *lb.BGP) error {
 	return nil
 }
 
-// session is a peer without the settings of routes and BFD: where it changes, the session must be opened anew.
-func session(p lb.BGPPeer) lb.BGPPeer {
+// sessionSettings returns a peer without the settings of routes and BFD: where they change, the session must be
+// opened anew.
+func sessionSettings(p lb.BGPPeer) lb.BGPPeer {
 	p.BFD = lb.BFD{}
 	p.Communities, p.MED, p.LocalPreference, p.Prepend, p.NextHops = nil, nil, nil, 0, nil
 	return p
 }
 
-// meet has GoBGP speak to these peers and no others. Sessions with peers that are as they were go on.
-func (s *Speaker) meet(peers []lb.BGPPeer) error {
-	wanted := make(map[string]lb.BGPPeer, len(peers))
+// reconcilePeers has GoBGP peer with these routers and no others. Sessions with peers that are as they were go on.
+func (s *Speaker) reconcilePeers(peers []lb.BGPPeer) error {
+	desired := make(map[string]lb.BGPPeer, len(peers))
 	for _, p := range peers {
-		wanted[p.Name()] = session(p)
+		desired[p.Name()] = sessionSettings(p)
 	}
 	var errs []error
 	for name, p := range s.peers {
-		if w, stays := wanted[name]; !stays || !reflect.DeepEqual(w, p) {
-			errs = append(errs, s.part(name, !stays))
+		if w, stays := desired[name]; !stays || !reflect.DeepEqual(w, p) {
+			errs = append(errs, s.removePeer(name, !stays))
 		}
 	}
 	for _, p := range peers {
 		if _, there := s.peers[p.Name()]; !there {
-			errs = append(errs, s.add(session(p)))
+			errs = append(errs, s.addPeer(sessionSettings(p)))
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// part ends the session with a peer, and notifies it.
-func (s *Speaker) part(name string, forget bool) error {
+// removePeer ends the session with a peer, and notifies it.
+func (s *Speaker) removePeer(name string, forget bool) error {
 	if err := s.gobgp.DeletePeer(context.Background(), &api.DeletePeerRequest{Address: name}); err != nil {
 		return fmt.Errorf("end the session with %s: %w", name, err)
 	}
 	delete(s.peers, name)
 	delete(s.paused, name)
 	if forget {
-		s.seen.Lock()
-		delete(s.known, name)
-		s.seen.Unlock()
+		s.stateMu.Lock()
+		delete(s.peerStates, name)
+		s.stateMu.Unlock()
 	}
 	return nil
 }
 
-// add opens a session with a peer, as soon as that answers.
-func (s *Speaker) add(p lb.BGPPeer) error {
-	s.seen.Lock()
-	if s.known[p.Name()] == nil {
-		s.known[p.Name()] = &ops.BGPPeer{Address: p.Name(), State: "idle"}
+// addPeer opens a session with a peer, as soon as that answers.
+func (s *Speaker) addPeer(p lb.BGPPeer) error {
+	s.stateMu.Lock()
+	if s.peerStates[p.Name()] == nil {
+		s.peerStates[p.Name()] = &ops.BGPPeer{Address: p.Name(), State: "idle"}
 	}
-	s.known[p.Name()].ASN = p.ASN
-	s.seen.Unlock()
-	if err := s.gobgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: s.describe(p)}); err != nil {
-		s.seen.Lock()
-		s.known[p.Name()].Reason = err.Error()
-		s.seen.Unlock()
+	s.peerStates[p.Name()].ASN = p.ASN
+	s.stateMu.Unlock()
+	if err := s.gobgp.AddPeer(context.Background(), &api.AddPeerRequest{Peer: s.gobgpPeer(p)}); err != nil {
+		s.stateMu.Lock()
+		s.peerStates[p.Name()].Reason = err.Error()
+		s.stateMu.Unlock()
 		return fmt.Errorf("speak to %s: %w", p.Name(), err)
 	}
 	s.peers[p.Name()] = p
 	return nil
 }
 
-// describe is a peer in GoBGP's words. BFD is ours (bfd.go): GoBGP 4.8's ends the session after the one that
-// it should have ended.
-func (s *Speaker) describe(p lb.BGPPeer) *api.Peer {
+// gobgpPeer returns a peer as GoBGP's API has it. BFD is ours (bfd.go): GoBGP 4.8's ends the session after the one
+// that it should have ended.
+func (s *Speaker) gobgpPeer(p lb.BGPPeer) *api.Peer {
 	hold := uint64(p.HoldTime.Seconds())
 	made := &api.Peer{
 		Conf: &api.PeerConf{NeighborAddress: p.Name(), PeerAsn: p.ASN, AuthPassword: p.Password},

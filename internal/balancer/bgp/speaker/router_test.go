@@ -216,7 +216,7 @@ func newProcess(t *testing.T, r *bird, n int) *process {
 		// One that is there ends as it should, and not only with the test.
 		ctx, cancel := context.WithTimeout(context.Background(), testBound)
 		defer cancel()
-		if p.client.End(ctx, bgp.Stop) == nil {
+		if p.client.Shutdown(ctx, bgp.Stop) == nil {
 			_ = p.cmd.Wait()
 		}
 	})
@@ -240,9 +240,9 @@ func (p *process) start(t *testing.T, again bool) {
 	})
 }
 
-func (p *process) want(t *testing.T, w bgp.Wanted) {
+func (p *process) want(t *testing.T, w bgp.Desired) {
 	t.Helper()
-	if err := p.client.Want(t.Context(), w); err != nil {
+	if err := p.client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -257,8 +257,8 @@ func (p *process) peer(t *testing.T, what string, ok func(ops.BGPPeer) bool) {
 }
 
 // wanted has a speaker behind link n announce VIPs to the router.
-func wanted(n int, vips ...string) bgp.Wanted {
-	w := bgp.Wanted{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.AddrFrom4([4]byte{198, 18, byte(n), 2}),
+func wanted(n int, vips ...string) bgp.Desired {
+	w := bgp.Desired{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.AddrFrom4([4]byte{198, 18, byte(n), 2}),
 		Peers: []lb.BGPPeer{{Address: netip.AddrFrom4([4]byte{198, 18, byte(n), 1}), ASN: routerAS,
 			Port: lb.DefaultBGPPort, HoldTime: 3 * time.Second, GracefulRestart: true}}}}
 	for _, vip := range vips {

@@ -27,88 +27,91 @@ import (
 // lists the routes that the speaker adds to the host's tables.
 func New(log *slog.Logger, restarting bool, journal string) *Speaker {
 	s := &Speaker{log: log, restarting: restarting, journal: journal, files: durable.New(durable.Options{}),
-		known: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}
-	s.heard = &hearing{speaker: s}
-	s.bfd = bfd.NewEngine(s.followBFD)
+		peerStates: map[string]*ops.BGPPeer{}, changed: make(chan struct{}), number: 1}
+	s.gobgpLog = &gobgpLog{speaker: s}
+	s.bfd = bfd.NewEngine(s.handleBFDChange)
 	return s
 }
 
-// Want puts another desired state in force: first the routes, then the peers, so that a new peer hears all of it at
-// once.
-func (s *Speaker) Want(wanted bgp.Wanted) error {
+// Apply brings the speaker to another desired state: first the routes, then the peers, so that a new peer gets all
+// of it at once.
+func (s *Speaker) Apply(desired bgp.Desired) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if wanted.BGP.Speaker == lb.SpeakerLocal {
-		return s.wantLocal(wanted)
+	if desired.BGP.Speaker == lb.SpeakerLocal {
+		return s.applyHostTable(desired)
 	}
-	if err := readPasswords(&wanted.BGP); err != nil {
+	if err := readPasswords(&desired.BGP); err != nil {
 		return err
 	}
-	if s.gobgp != nil && (s.wanted.BGP.ASN != wanted.BGP.ASN || s.wanted.BGP.RouterID != wanted.BGP.RouterID) {
+	if s.gobgp != nil && (s.desired.BGP.ASN != desired.BGP.ASN || s.desired.BGP.RouterID != desired.BGP.RouterID) {
 		s.stop()
 	}
 	if s.gobgp == nil {
-		if err := s.start(wanted.BGP); err != nil {
+		if err := s.startServer(desired.BGP); err != nil {
 			return err
 		}
 	}
-	before := s.wanted
-	s.wanted = wanted
-	dressed := before.BGP.ASN == 0 || !reflect.DeepEqual(attributesOf(before), attributesOf(wanted))
+	before := s.desired
+	s.desired = desired
+	dressed := before.BGP.ASN == 0 || !reflect.DeepEqual(attributesOf(before), attributesOf(desired))
 	if dressed {
-		if err := s.dress(wanted); err != nil {
+		if err := s.setAttributes(desired); err != nil {
 			return fmt.Errorf("set the attributes of routes: %w", err)
 		}
 	}
-	errs := []error{s.announce(slices.Concat(wanted.VIPs, wanted.Pool, wanted.Backup)), s.meet(wanted.BGP.Peers),
+	errs := []error{s.announce(slices.Concat(desired.VIPs, desired.Pool, desired.Backup)),
+		s.reconcilePeers(desired.BGP.Peers),
 		s.clearTable()}
 	if dressed {
-		errs = append(errs, s.announceAnew())
+		errs = append(errs, s.softReset())
 	}
-	s.watchWays(wanted.BGP.Peers)
-	s.note()
+	s.setBFDPeers(desired.BGP.Peers)
+	s.notifyChanged()
 	return errors.Join(errs...)
 }
 
-// start has GoBGP run as a speaker of this AS. It listens nowhere: the balancer opens the sessions, and
-// leaves port 179 to a daemon that has it.
-func (s *Speaker) start(wanted lb.BGP) error {
+// startServer starts GoBGP as a speaker of this AS. It listens nowhere: the balancer opens the sessions, and leaves
+// port 179 to a daemon that has it.
+func (s *Speaker) startServer(desired lb.BGP) error {
 	level := &slog.LevelVar{}
 	level.Set(slog.LevelDebug)
-	made := server.NewBgpServer(server.LoggerOption(slog.New(s.heard), level))
+	made := server.NewBgpServer(server.LoggerOption(slog.New(s.gobgpLog), level))
 	go made.Serve()
 	ctx, cancel := context.WithCancel(context.Background())
 	err := made.StartBgp(ctx,
-		&api.StartBgpRequest{Global: &api.Global{Asn: wanted.ASN, RouterId: wanted.RouterID.String(), ListenPort: -1}})
+		&api.StartBgpRequest{Global: &api.Global{Asn: desired.ASN, RouterId: desired.RouterID.String(),
+			ListenPort: -1}})
 	if err == nil {
-		err = made.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.follow}, server.WatchPeer())
+		err = made.WatchEvent(ctx, server.WatchEventMessageCallbacks{OnPeerUpdate: s.handlePeerEvent},
+			server.WatchPeer())
 	}
 	if err != nil {
 		cancel()
-		return fmt.Errorf("start BGP as AS %d, %s: %w", wanted.ASN, wanted.RouterID, err)
+		return fmt.Errorf("start BGP as AS %d, %s: %w", desired.ASN, desired.RouterID, err)
 	}
-	s.gobgp, s.close, s.wanted = made, cancel, bgp.Wanted{}
+	s.gobgp, s.close, s.desired = made, cancel, bgp.Desired{}
 	s.peers, s.vips, s.paused = map[string]lb.BGPPeer{}, map[netip.Addr]bool{}, map[string]time.Time{}
-	go s.look(ctx)
+	go s.pollPeers(ctx)
 	return nil
 }
 
-// Orphan withdraws everything.
-func (s *Speaker) Orphan() {
+// WithdrawAll withdraws all routes.
+func (s *Speaker) WithdrawAll() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.log.Warn("no balancer was heard for too long: all routes are withdrawn")
 	if err := s.withdraw(); err != nil {
 		s.log.Error(err.Error())
 	}
-	s.wanted.VIPs, s.wanted.Pool, s.wanted.Backup = nil, nil, nil
-	s.note()
+	s.desired.VIPs, s.desired.Pool, s.desired.Backup = nil, nil, nil
+	s.notifyChanged()
 }
 
-// End ends all sessions: by Stop, routes are withdrawn and peers told first; by Restart, the process's end
-// closes the connections, and routers that agreed to it keep the routes. Either way, BFD says to them that it ends as
-// is meant.
-func (s *Speaker) End(how bgp.Ending) {
+// Shutdown ends all sessions: by Stop, routes are withdrawn and peers notified first; by Restart, the process's end
+// closes the connections, and routers that agreed to that keep the routes. Either way, BFD says to them that it
+// ends as is meant.
+func (s *Speaker) Shutdown(how bgp.ShutdownMode) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if how == bgp.Stop {
@@ -128,21 +131,21 @@ func (s *Speaker) withdraw() error {
 	if s.gobgp != nil {
 		err = errors.Join(err, s.announce(nil))
 	}
-	s.show(nil)
+	s.setAnnounced(nil)
 	return err
 }
 
 // State returns the state of the speaker.
 func (s *Speaker) State() bgp.State {
-	s.seen.Lock()
-	defer s.seen.Unlock()
-	state := bgp.State{Number: s.number, VIPs: s.shown}
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	state := bgp.State{Number: s.number, VIPs: s.announced}
 	for _, fault := range s.files.Faults() {
 		state.Faults = append(state.Faults, fault.String())
 	}
-	for _, p := range s.known {
+	for _, p := range s.peerStates {
 		shown := *p
-		shown.BFD = s.showBFD(p.Address)
+		shown.BFD = s.bfdStatus(p.Address)
 		state.Peers = append(state.Peers, shown)
 	}
 	slices.SortFunc(state.Peers, func(a, b ops.BGPPeer) int { return compareNames(a.Address, b.Address) })

@@ -33,15 +33,15 @@ type Speaker struct {
 	log *slog.Logger
 	// restarting: a speaker before this one has left its routes with the routers.
 	restarting bool
-	heard      *hearing
+	gobgpLog   *gobgpLog
 	bfd        *bfd.Engine
 
 	// mu orders changes of the desired state.
 	mu sync.Mutex
 	// gobgp is nil before anything is wanted.
-	gobgp  *server.BgpServer
-	close  context.CancelFunc
-	wanted bgp.Wanted
+	gobgp   *server.BgpServer
+	close   context.CancelFunc
+	desired bgp.Desired
 	// peers are GoBGP's peers, as they were given to it.
 	peers map[string]lb.BGPPeer
 	vips  map[netip.Addr]bool
@@ -54,25 +54,25 @@ type Speaker struct {
 	table   *hosttable.Table
 	watch   context.CancelFunc
 
-	// seen guards the fields below: the known state of the peers.
-	seen    sync.Mutex
-	known   map[string]*ops.BGPPeer
-	shown   []netip.Addr
-	number  uint64
-	changed chan struct{}
+	// stateMu guards the fields below: the known state of the peers.
+	stateMu    sync.Mutex
+	peerStates map[string]*ops.BGPPeer
+	announced  []netip.Addr
+	number     uint64
+	changed    chan struct{}
 }
 
 // announce has GoBGP's table hold these addresses and no others. Its peers are sent each difference.
 func (s *Speaker) announce(vips []netip.Addr) error {
-	wanted := make(map[netip.Addr]bool, len(vips))
+	desired := make(map[netip.Addr]bool, len(vips))
 	var added, gone []*apiutil.Path
 	for _, vip := range vips {
-		if wanted[vip] = true; !s.vips[vip] {
+		if desired[vip] = true; !s.vips[vip] {
 			added = append(added, route(vip))
 		}
 	}
 	for vip := range s.vips {
-		if !wanted[vip] {
+		if !desired[vip] {
 			gone = append(gone, route(vip))
 		}
 	}
@@ -86,8 +86,8 @@ func (s *Speaker) announce(vips []netip.Addr) error {
 			return fmt.Errorf("announce %d VIPs: %w", len(added), err)
 		}
 	}
-	s.vips = wanted
-	s.show(slices.SortedFunc(maps.Keys(wanted), netip.Addr.Compare))
+	s.vips = desired
+	s.setAnnounced(slices.SortedFunc(maps.Keys(desired), netip.Addr.Compare))
 	return nil
 }
 
@@ -107,8 +107,8 @@ func route(vip netip.Addr) *apiutil.Path {
 	return &apiutil.Path{Family: family, Nlri: prefix, Attrs: attributes, Age: time.Now().Unix()}
 }
 
-// announceAnew sends all routes to all peers again (a soft reset, RFC 2918), since their attributes have changed.
-func (s *Speaker) announceAnew() error {
+// softReset sends all routes to all peers again (RFC 2918), since their attributes have changed.
+func (s *Speaker) softReset() error {
 	var errs []error
 	for name := range s.peers {
 		errs = append(errs,
@@ -130,19 +130,19 @@ func compareNames(a, b string) int {
 
 // Changed is closed when the state may be another.
 func (s *Speaker) Changed() <-chan struct{} {
-	s.seen.Lock()
-	defer s.seen.Unlock()
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
 	return s.changed
 }
 
-// note signals that the state has changed; seen is not held.
-func (s *Speaker) note() {
-	s.seen.Lock()
-	defer s.seen.Unlock()
-	s.noteLocked()
+// notifyChanged signals that the state has changed; stateMu is not held.
+func (s *Speaker) notifyChanged() {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	s.notifyChangedLocked()
 }
 
-func (s *Speaker) noteLocked() {
+func (s *Speaker) notifyChangedLocked() {
 	s.number++
 	close(s.changed)
 	s.changed = make(chan struct{})
@@ -155,20 +155,21 @@ func (s *Speaker) stop() {
 		s.log.Warn("end the BGP sessions: " + err.Error())
 	}
 	s.gobgp = nil
-	s.seen.Lock()
-	clear(s.known)
-	s.seen.Unlock()
+	s.stateMu.Lock()
+	clear(s.peerStates)
+	s.stateMu.Unlock()
 }
 
-// show has the state say that these VIPs are announced.
-func (s *Speaker) show(vips []netip.Addr) {
-	s.seen.Lock()
-	s.shown = vips
-	s.seen.Unlock()
+// setAnnounced has the state say that these VIPs are announced.
+func (s *Speaker) setAnnounced(vips []netip.Addr) {
+	s.stateMu.Lock()
+	s.announced = vips
+	s.stateMu.Unlock()
 }
 
-// hearing takes from GoBGP's log why a session does not come about: its events are about sessions only.
-type hearing struct {
+// gobgpLog is the handler of GoBGP's log, which says why a session is not established: its events are about
+// sessions only.
+type gobgpLog struct {
 	speaker *Speaker
 	// peer is the one that a logger is of.
 	peer string

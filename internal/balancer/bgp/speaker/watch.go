@@ -18,21 +18,21 @@ import (
 )
 
 const (
-	// lookEvery is how often the routes that peers send are counted.
-	lookEvery = time.Second
-	// pauseFlooding is how long a session is closed with a peer that sends too many routes.
-	pauseFlooding = time.Minute
+	// pollInterval is how often the routes that peers send are counted.
+	pollInterval = time.Second
+	// floodPause is how long a session is closed with a peer that sends too many routes.
+	floodPause = time.Minute
 )
 
-// follow takes up another state of a peer.
-func (s *Speaker) follow(event *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
+// handlePeerEvent applies another state of a peer.
+func (s *Speaker) handlePeerEvent(event *apiutil.WatchEventMessage_PeerEvent, at time.Time) {
 	if event.Type != apiutil.PEER_EVENT_STATE && event.Type != apiutil.PEER_EVENT_INIT {
 		return
 	}
 	state := event.Peer.State
-	s.seen.Lock()
-	defer s.seen.Unlock()
-	p := s.known[state.NeighborAddress.String()]
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	p := s.peerStates[state.NeighborAddress.String()]
 	if p == nil {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *Speaker) follow(event *apiutil.WatchEventMessage_PeerEvent, at time.Tim
 			p.Reason = reason
 		}
 	}
-	s.noteLocked()
+	s.notifyChangedLocked()
 }
 
 // downReason says why a session ended, where the log has not said it better before.
@@ -63,21 +63,22 @@ func downReason(state apiutil.PeerState) string {
 	return ""
 }
 
-// look counts the routes that peers send, and ends the pauses of those that have sent too much, until ctx ends.
-func (s *Speaker) look(ctx context.Context) {
-	ticks := time.NewTicker(lookEvery)
+// pollPeers counts the routes that peers send, and ends the pauses of those that have sent too many, until ctx
+// ends.
+func (s *Speaker) pollPeers(ctx context.Context) {
+	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticks.C:
-			s.lookOnce(ctx)
+			s.pollPeersOnce(ctx)
 		}
 	}
 }
 
-func (s *Speaker) lookOnce(ctx context.Context) {
+func (s *Speaker) pollPeersOnce(ctx context.Context) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if ctx.Err() != nil {
@@ -90,24 +91,24 @@ func (s *Speaker) lookOnce(ctx context.Context) {
 		return
 	}
 	for _, p := range listed {
-		s.measure(ctx, p)
+		s.updateCounters(ctx, p)
 	}
 }
 
-// measure takes up GoBGP's counters of a peer.
-func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
+// updateCounters updates the state of a peer from GoBGP's counters.
+func (s *Speaker) updateCounters(ctx context.Context, p *api.Peer) {
 	name := p.State.GetNeighborAddress()
 	if p.State.GetAdminState() == api.PeerState_ADMIN_STATE_PFX_CT {
-		s.pause(ctx, name)
+		s.pausePeer(ctx, name)
 		return
 	}
 	var received uint64
 	for _, f := range p.AfiSafis {
 		received += f.GetState().GetReceived()
 	}
-	s.seen.Lock()
-	defer s.seen.Unlock()
-	known := s.known[name]
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	known := s.peerStates[name]
 	if known == nil || known.State != ops.BGPEstablished {
 		return
 	}
@@ -120,16 +121,16 @@ func (s *Speaker) measure(ctx context.Context, p *api.Peer) {
 		func(c *api.Capability) bool { return c.GetGracefulRestart() != nil })
 	if now != *known {
 		*known = now
-		s.noteLocked()
+		s.notifyChangedLocked()
 	}
 }
 
-// pause lets a peer that has sent too much try again after a while. It notes the reason at each look: the event that
-// the session has ended may come after the first.
-func (s *Speaker) pause(ctx context.Context, name string) {
+// pausePeer closes the session with a peer that has sent too many routes, and opens it again after a while. It
+// records the reason at each poll: the event that the session has ended may come after the first.
+func (s *Speaker) pausePeer(ctx context.Context, name string) {
 	until, paused := s.paused[name]
 	if !paused {
-		until = time.Now().Add(pauseFlooding)
+		until = time.Now().Add(floodPause)
 		s.paused[name] = until
 	}
 	if time.Now().After(until) {
@@ -139,28 +140,28 @@ func (s *Speaker) pause(ctx context.Context, name string) {
 		}
 		return
 	}
-	s.explain(name,
-		fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, pauseFlooding))
+	s.setDownReason(name,
+		fmt.Sprintf("it announces more than %d routes, of which this balancer wants none: have the router announce nothing to it; tried again in %s", maxReceived, floodPause))
 }
 
-// explain notes why there is no session with a peer.
-func (s *Speaker) explain(name, reason string) {
-	s.seen.Lock()
-	defer s.seen.Unlock()
-	if p := s.known[name]; p != nil && p.Reason != reason {
+// setDownReason records why there is no session with a peer.
+func (s *Speaker) setDownReason(name, reason string) {
+	s.stateMu.Lock()
+	defer s.stateMu.Unlock()
+	if p := s.peerStates[name]; p != nil && p.Reason != reason {
 		p.Reason = reason
-		s.noteLocked()
+		s.notifyChangedLocked()
 	}
 }
 
 // Enabled takes all records: a useless one costs a comparison.
-func (h *hearing) Enabled(context.Context, slog.Level) bool { return true }
+func (h *gobgpLog) Enabled(context.Context, slog.Level) bool { return true }
 
 // WithGroup is not used by GoBGP.
-func (h *hearing) WithGroup(string) slog.Handler { return h }
+func (h *gobgpLog) WithGroup(string) slog.Handler { return h }
 
 // WithAttrs finds the peer.
-func (h *hearing) WithAttrs(attrs []slog.Attr) slog.Handler {
+func (h *gobgpLog) WithAttrs(attrs []slog.Attr) slog.Handler {
 	next := *h
 	for _, a := range attrs {
 		if a.Key == "Key" {
@@ -171,7 +172,7 @@ func (h *hearing) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 // Handle takes up a line.
-func (h *hearing) Handle(_ context.Context, r slog.Record) error {
+func (h *gobgpLog) Handle(_ context.Context, r slog.Record) error {
 	if r.Level >= slog.LevelError {
 		h.speaker.log.Error("GoBGP: " + r.Message)
 	}
@@ -180,27 +181,27 @@ func (h *hearing) Handle(_ context.Context, r slog.Record) error {
 	}
 	switch r.Message {
 	case "sent notification":
-		h.speaker.explain(h.peer, "this balancer refused it: "+notification(r))
+		h.speaker.setDownReason(h.peer, "this balancer refused it: "+describeNotification(r))
 	case "received notification":
-		h.speaker.explain(h.peer, "it refused this balancer: "+notification(r))
+		h.speaker.setDownReason(h.peer, "it refused this balancer: "+describeNotification(r))
 	case "failed to connect":
-		h.speaker.explain(h.peer, connectReason(attribute(r, "Error")))
+		h.speaker.setDownReason(h.peer, describeConnectError(logAttr(r, "Error")))
 	case "state changed":
 		// GoBGP does not say why a router refuses a session after this balancer's OPEN.
-		if reason := attribute(r, "reason"); attribute(r, "old") == "BGP_FSM_OPENCONFIRM" &&
+		if reason := logAttr(r, "reason"); logAttr(r, "old") == "BGP_FSM_OPENCONFIRM" &&
 			(reason == "invalid-msg" || reason == "read-failed") {
-			h.speaker.explain(h.peer,
+			h.speaker.setDownReason(h.peer,
 				"it refused this balancer: are the AS, address and families those that it expects? Its log says which is not")
 		}
 	case "outgoing connection IO error":
-		h.speaker.explain(h.peer,
+		h.speaker.setDownReason(h.peer,
 			"it closed the connection before it identified itself: check that it has this balancer's address as a neighbour")
 	}
 	return nil
 }
 
-// notification names the error of one (RFC 4271 section 4.5, RFC 4486).
-func notification(r slog.Record) string {
+// describeNotification names the error of one (RFC 4271 section 4.5, RFC 4486).
+func describeNotification(r slog.Record) string {
 	var code, subcode int64
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
@@ -229,7 +230,7 @@ func describeError(code, subcode uint8) string {
 	return strings.ToLower(gobgp.NewNotificationErrorCode(code, subcode).String())
 }
 
-func attribute(r slog.Record, key string) (text string) {
+func logAttr(r slog.Record, key string) (text string) {
 	r.Attrs(func(a slog.Attr) bool {
 		if a.Key == key {
 			text = a.Value.String()
@@ -239,9 +240,9 @@ func attribute(r slog.Record, key string) (text string) {
 	return text
 }
 
-// connectReason says why a router was not reached: a wrong password shows only as silence, for the kernel drops packets
-// that are not signed right (RFC 2385 section 4.1).
-func connectReason(text string) string {
+// describeConnectError says why a router was not reached: a wrong password shows only as silence, for the kernel drops
+// packets that are not signed right (RFC 2385 section 4.1).
+func describeConnectError(text string) string {
 	switch {
 	case strings.Contains(text, "timeout"):
 		return "it does not answer: is it there, and has it the same password, or none, and the same ttl_security?"

@@ -15,25 +15,26 @@ import (
 // connection shows it. TCP by itself sends again for a quarter of an hour, more and more seldom, and goes on up to two
 // minutes after the network does.
 const (
-	// silentFor is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait, until its
-	// connection is given up.
-	silentFor = 5 * time.Second
-	// askedAfter is the time of silence after which a peer's kernel is sent keepalive probes, and askedEvery the
-	// interval of these.
-	askedAfter, askedEvery = 2 * time.Second, time.Second
+	// userTimeout is how long a peer's kernel may acknowledge nothing, or have no room for the bytes that wait,
+	// until the connection ends.
+	userTimeout = 5 * time.Second
+	// keepaliveIdle is the time of silence after which a peer's kernel is sent keepalive probes, and
+	// keepaliveInterval the interval of those.
+	keepaliveIdle, keepaliveInterval = 2 * time.Second, time.Second
 	// dialTimeout bounds an attempt to connect: meanwhile a SYN is sent two or three times.
 	dialTimeout = 3 * time.Second
 )
 
-// endSilence has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section 1),
-// which also bounds for how long keepalive probes may go unanswered. A connection that is not TCP is left as it is.
-func endSilence(conn net.Conn) error {
+// setTimeouts has the kernel end a connection whose other end is silent, by TCP's user timeout (RFC 5482, section
+// 1), which also bounds for how long keepalive probes may go unanswered. A connection that is not TCP is left as it
+// is.
+func setTimeouts(conn net.Conn) error {
 	tcp, is := conn.(*net.TCPConn)
 	if !is {
 		return nil
 	}
-	if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: askedAfter,
-		Interval: askedEvery}); err != nil {
+	if err := tcp.SetKeepAliveConfig(net.KeepAliveConfig{Enable: true, Idle: keepaliveIdle,
+		Interval: keepaliveInterval}); err != nil {
 		return err
 	}
 	raw, err := tcp.SyscallConn()
@@ -43,7 +44,7 @@ func endSilence(conn net.Conn) error {
 	var set error
 	err = raw.Control(func(fd uintptr) {
 		set = os.NewSyscallError("setsockopt TCP_USER_TIMEOUT", unix.SetsockoptInt(int(fd), unix.IPPROTO_TCP,
-			unix.TCP_USER_TIMEOUT, int(silentFor.Milliseconds())))
+			unix.TCP_USER_TIMEOUT, int(userTimeout.Milliseconds())))
 	})
 	return errors.Join(err, set)
 }

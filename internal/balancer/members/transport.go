@@ -11,10 +11,10 @@ import (
 	"github.com/hashicorp/memberlist"
 )
 
-// guard is a transport that takes packets of the configured peers only, and sends to no other: packets from other
-// addresses are dropped before any attempt to decrypt them. A peer that is let go would seem alive to memberlist as
-// long as it answers.
-type guard struct {
+// peerTransport is a transport that takes packets of the configured peers only, and sends to no other: packets from
+// others are dropped before memberlist reads them. A peer that is let go would seem alive to memberlist as long as
+// it answers.
+type peerTransport struct {
 	memberlist.NodeAwareTransport
 	dial dial
 	// local is the address from which connections are opened: the others know this member by it.
@@ -43,16 +43,16 @@ func kernelNetwork(config *memberlist.NetTransportConfig) (memberlist.NodeAwareT
 	}, nil
 }
 
-func newGuard(inner memberlist.NodeAwareTransport, dial dial, local netip.Addr, allowed func(netip.Addr) bool,
-	refused func(netip.Addr)) *guard {
-	g := &guard{NodeAwareTransport: inner, dial: dial, local: local, allowed: allowed, refused: refused,
+func newPeerTransport(inner memberlist.NodeAwareTransport, dial dial, local netip.Addr, allowed func(netip.Addr) bool,
+	refused func(netip.Addr)) *peerTransport {
+	g := &peerTransport{NodeAwareTransport: inner, dial: dial, local: local, allowed: allowed, refused: refused,
 		packets: make(chan *memberlist.Packet), streams: make(chan net.Conn), stop: make(chan struct{})}
-	g.group.Go(g.hearPackets)
-	g.group.Go(g.hearStreams)
+	g.group.Go(g.forwardPackets)
+	g.group.Go(g.forwardStreams)
 	return g
 }
 
-func (g *guard) admits(from net.Addr) bool {
+func (g *peerTransport) isPeer(from net.Addr) bool {
 	at, err := netip.ParseAddrPort(from.String())
 	if err == nil && g.allowed(at.Addr().Unmap().WithZone("")) {
 		return true
@@ -61,11 +61,11 @@ func (g *guard) admits(from net.Addr) bool {
 	return false
 }
 
-func (g *guard) hearPackets() {
+func (g *peerTransport) forwardPackets() {
 	for {
 		select {
 		case p := <-g.NodeAwareTransport.PacketCh():
-			if !g.admits(p.From) {
+			if !g.isPeer(p.From) {
 				continue
 			}
 			select {
@@ -79,11 +79,11 @@ func (g *guard) hearPackets() {
 	}
 }
 
-func (g *guard) hearStreams() {
+func (g *peerTransport) forwardStreams() {
 	for {
 		select {
 		case c := <-g.NodeAwareTransport.StreamCh():
-			if !g.admits(c.RemoteAddr()) {
+			if !g.isPeer(c.RemoteAddr()) {
 				c.Close()
 				continue
 			}
@@ -100,45 +100,45 @@ func (g *guard) hearStreams() {
 }
 
 // PacketCh has the packets of peers.
-func (g *guard) PacketCh() <-chan *memberlist.Packet { return g.packets }
+func (g *peerTransport) PacketCh() <-chan *memberlist.Packet { return g.packets }
 
 // StreamCh has the connections of peers.
-func (g *guard) StreamCh() <-chan net.Conn { return g.streams }
+func (g *peerTransport) StreamCh() <-chan net.Conn { return g.streams }
 
 // WriteTo sends a packet to a peer; one to others is lost.
-func (g *guard) WriteTo(packet []byte, to string) (time.Time, error) {
+func (g *peerTransport) WriteTo(packet []byte, to string) (time.Time, error) {
 	return g.WriteToAddress(packet, memberlist.Address{Addr: to})
 }
 
 // WriteToAddress is the same.
-func (g *guard) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
-	if !g.talksTo(to.Addr) {
+func (g *peerTransport) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
+	if !g.isPeerAddress(to.Addr) {
 		return time.Now(), nil
 	}
 	return g.NodeAwareTransport.WriteToAddress(packet, to)
 }
 
-// talksTo says whether an address with its port is a peer's.
-func (g *guard) talksTo(to string) bool {
+// isPeerAddress says whether an address with its port is a peer's.
+func (g *peerTransport) isPeerAddress(to string) bool {
 	at, err := netip.ParseAddrPort(to)
 	return err == nil && g.allowed(at.Addr().Unmap().WithZone(""))
 }
 
 // DialTimeout opens a connection to a peer. Error: errNoPeer.
-func (g *guard) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
-	if !g.talksTo(to) {
+func (g *peerTransport) DialTimeout(to string, timeout time.Duration) (net.Conn, error) {
+	if !g.isPeerAddress(to) {
 		return nil, errNoPeer
 	}
 	return g.dial(g.local, to, timeout)
 }
 
 // DialAddressTimeout is the same.
-func (g *guard) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
+func (g *peerTransport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
 	return g.DialTimeout(a.Addr, timeout)
 }
 
 // Shutdown ends the transport within. Packets that it still hands over meanwhile are taken, for it waits for that.
-func (g *guard) Shutdown() error {
+func (g *peerTransport) Shutdown() error {
 	g.once.Do(func() { close(g.stop) })
 	g.group.Wait()
 	done := make(chan struct{})

@@ -12,36 +12,36 @@ import (
 	"time"
 )
 
-// filter reduces memberlist's log to lines for a person: each of them once in a while, for a stranger on the port can
-// cause as many lines as it likes.
-type filter struct {
+// logFilter reduces memberlist's log to lines for a person: each of them once in a while, for an untrusted host on
+// the port can cause any number of them.
+type logFilter struct {
 	log *slog.Logger
 
 	mu sync.Mutex
-	// seen is when a thing was said last.
-	seen    map[string]time.Time
-	refused uint64
+	// loggedAt is when a thing was said last.
+	loggedAt map[string]time.Time
+	refused  uint64
 }
 
 const (
-	// pause is the time after which a line is logged again.
-	pause = 10 * time.Minute
-	// mostSeen bounds the lines that are remembered for that.
-	mostSeen = 256
+	// repeatInterval is the time after which a line is logged again.
+	repeatInterval = 10 * time.Minute
+	// maxRemembered bounds the lines that are remembered for that.
+	maxRemembered = 256
 )
 
 // logger returns the logger for memberlist.
-func (f *filter) logger() *log.Logger { return log.New(f, "", 0) }
+func (f *logFilter) logger() *log.Logger { return log.New(f, "", 0) }
 
-// foreign are texts of memberlist's that say of a sender that it has another key or protocol.
-var foreign = []string{"Decrypt packet failed", "failed to receive", "unacceptable label", "missing message type",
+// untrustedTexts are texts of memberlist's that say of a sender that it has another key or protocol.
+var untrustedTexts = []string{"Decrypt packet failed", "failed to receive", "unacceptable label", "missing message type",
 	"not supported",
 	"failed to remove", "Failed to read remote state", "Failed to receive user message", "invalid msgType"}
 
 // Write takes a line of memberlist's log.
-func (f *filter) Write(line []byte) (int, error) {
+func (f *logFilter) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
-	for _, part := range foreign {
+	for _, part := range untrustedTexts {
 		if strings.Contains(text, part) {
 			from := "an unknown address"
 			if at := strings.LastIndex(text, "from="); at >= 0 {
@@ -50,7 +50,7 @@ func (f *filter) Write(line []byte) (int, error) {
 					from = address.Addr().Unmap().String()
 				}
 			}
-			f.refuse(from,
+			f.logRefusal(from,
 				fmt.Sprintf("refused what %s sends to the members' port: it has another key, or is no member", from))
 			return len(line), nil
 		}
@@ -58,50 +58,50 @@ func (f *filter) Write(line []byte) (int, error) {
 	return len(line), nil // whom it reaches, the events say; the rest is of its inner life
 }
 
-// stranger counts packets and connections from an address that is no peer's.
-func (f *filter) stranger(from netip.Addr) {
-	f.refuse(from.String(),
+// countUntrusted counts packets and connections from an address that is no peer's.
+func (f *logFilter) countUntrusted(from netip.Addr) {
+	f.logRefusal(from.String(),
 		fmt.Sprintf("refused what %s sends to the members' port: its address is not under members.peers", from))
 }
 
-// Refuse counts a refusal at the port where flows are handed over, and logs it if none was logged lately.
-func (m *Membership) Refuse(from netip.Addr, why error) {
-	m.logs.refuse("flows "+from.String(),
+// LogRefusal counts a refusal at the port where flows are handed over, and logs it if none was logged lately.
+func (m *Membership) LogRefusal(from netip.Addr, why error) {
+	m.logFilter.logRefusal("flows "+from.String(),
 		fmt.Sprintf("refused what %s sends to the port at which members take flows: %v", from, why))
 }
 
-// refuse counts a refusal, and says it if that was not lately.
-func (f *filter) refuse(whom, text string) {
+// logRefusal counts a refusal, and logs it if none was logged lately.
+func (f *logFilter) logRefusal(whom, text string) {
 	f.mu.Lock()
 	f.refused++
 	now := time.Now()
-	last, known := f.seen[whom]
-	say := !known || now.Sub(last) >= pause
-	if say && !known && len(f.seen) >= mostSeen {
-		for key, at := range f.seen {
-			if now.Sub(at) >= pause {
-				delete(f.seen, key)
+	last, known := f.loggedAt[whom]
+	say := !known || now.Sub(last) >= repeatInterval
+	if say && !known && len(f.loggedAt) >= maxRemembered {
+		for key, at := range f.loggedAt {
+			if now.Sub(at) >= repeatInterval {
+				delete(f.loggedAt, key)
 			}
 		}
-		say = len(f.seen) < mostSeen
+		say = len(f.loggedAt) < maxRemembered
 	}
 	if say {
-		f.seen[whom] = now
+		f.loggedAt[whom] = now
 	}
 	f.mu.Unlock()
 	if say {
-		f.log.Warn(text, about("")...)
+		f.log.Warn(text, logAttrs("")...)
 	}
 }
 
-func (f *filter) count() uint64 {
+func (f *logFilter) count() uint64 {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.refused
 }
 
-// joinText says why a peer is not joined, without memberlist's frame around it.
-func joinText(err error) string {
+// joinError returns why a peer is not joined, without memberlist's frame around it.
+func joinError(err error) string {
 	text := err.Error()
 	switch {
 	case strings.Contains(text, "o installed keys could decrypt"), strings.Contains(text, "remote error"),
