@@ -55,7 +55,14 @@ AS_ROOT   := scripts/as-root.sh
 GIVE_BACK := scripts/give-back.sh
 
 .PHONY: build
-build: generate ## build bin/jeoul (the default); with ARCH=arm64 or ARCH=amd64 on a machine of the other, bin/ARCH/jeoul
+build: generate ## build bin/jeoul and bin/jeoul-bgp (the default); with ARCH=arm64 or ARCH=amd64 on a machine of the other, in bin/ARCH
+	@mkdir -p $(dir $(BIN))
+	@GOARCH=$(ARCH) $(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(dir $(BIN)) ./cmd/jeoul ./cmd/jeoul-bgp
+	@$(GIVE_BACK) bin internal
+
+# build-jeoul leaves out what speaks BGP, which a demo does not need.
+.PHONY: build-jeoul
+build-jeoul: generate
 	@GOARCH=$(ARCH) $(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN) ./cmd/jeoul
 	@$(GIVE_BACK) bin internal
 
@@ -64,6 +71,11 @@ build: generate ## build bin/jeoul (the default); with ARCH=arm64 or ARCH=amd64 
 build-own: generate
 	@$(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(OWN_BIN) ./cmd/jeoul
 	@$(GIVE_BACK) bin internal
+
+.PHONY: build-bgp
+build-bgp: ## build bin/jeoul-bgp, which jeoul starts where its configuration has `bgp`
+	@GOARCH=$(ARCH) $(GO) build -buildvcs=auto -ldflags='$(GO_LDFLAGS)' -o $(BIN)-bgp ./cmd/jeoul-bgp
+	@$(GIVE_BACK) bin
 
 .PHONY: build-kubernetes
 build-kubernetes: ## build bin/jeoul-kubernetes, for Services of a Kubernetes cluster
@@ -93,11 +105,11 @@ deps-demo:
 	@scripts/modules.sh $(ARCH) >/dev/null 2>&1 & scripts/deps.sh demo || { status=$$?; wait; exit $$status; }
 
 .PHONY: try
-try: rights-try deps-demo build ## try a balancer with three web servers and a client on this machine (TRY=--demo: by itself); needs root
+try: rights-try deps-demo build-jeoul ## try a balancer with three web servers and a client on this machine (TRY=--demo: by itself); needs root
 	@$(AS_ROOT) $(BIN) try $(TRY)
 
 .PHONY: demo
-demo: rights-demo deps-demo build ## weigh L2DSR against a proxy, in the short form; needs root
+demo: rights-demo deps-demo build-jeoul ## weigh L2DSR against a proxy, in the short form; needs root
 	@mkdir -p $(RESULTS)
 	@trap '$(AS_ROOT) $(GIVE_BACK) $(RESULTS)' EXIT; \
 	$(AS_ROOT) $(BIN) bench run suites/l2dsr-bmt.yaml --quick --to $(RESULTS)/demo
@@ -107,6 +119,10 @@ demo: rights-demo deps-demo build ## weigh L2DSR against a proxy, in the short f
 test: rights-test deps build ## run one case of each kind of test; needs root
 	@# `make lint` vets. The packages that take longest begin first, or one of them would be left at the end with a core to itself.
 	GO='$(GO)' GOTESTSUM='$(GOTESTSUM)' TESTFLAGS='$(TESTFLAGS)' JEOUL_TEST_BINARY='$(abspath $(BIN))' scripts/test.sh ./internal/balancer/datapath ./cmd/jeoul ./internal/weigh/bench ./...
+
+.PHONY: test-repeat
+test-repeat: rights-test-repeat deps build ## run `make test` RUNS times (20), every second time beside busy loops, a memory hog or stopped tests, and list how each run went
+	@scripts/repeat-test.sh
 
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
@@ -234,6 +250,10 @@ test-kernels: generate ## run the tests of the eBPF programs on Debian's oldest 
 .PHONY: deb
 deb: build build-own ## make a Debian package into dist, of ARCH
 	@ARCH=$(ARCH) HERE=$(OWN_BIN) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb $(BIN) $(DIST)
+
+.PHONY: deb-bgp
+deb-bgp: build-bgp ## make a Debian package of jeoul-bgp into dist/bgp
+	@ARCH=$(ARCH) GO='$(GO)' NFPM='$(NFPM)' scripts/package.sh deb-bgp $(BIN)-bgp $(DIST)/bgp
 
 .PHONY: deb-kubernetes
 deb-kubernetes: build-kubernetes ## make a Debian package of jeoul-kubernetes into dist/kubernetes

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 #
 # package.sh deb|tarball JEOUL DIR: makes a Debian package, or an archive with a directory, of that program and what
-# belongs to it: units, manual pages, completion, examples; the archive has jeoul-kubernetes, too, where that is
-# beside it. package.sh deb-kubernetes JEOUL-KUBERNETES DIR: makes the Debian package of that program. ARCH names the
+# belongs to it: units, manual pages, completion, examples; the archive has jeoul-bgp and jeoul-kubernetes, too, where
+# they are beside it. package.sh deb-bgp|deb-kubernetes PROGRAM DIR: makes the Debian package of that program. ARCH names the
 # architecture of the program, by default this machine's own; of another, HERE is the path of a jeoul that runs here
 # and tells what its manual pages and completions are. Prints the file's path and size.
 set -euo pipefail
@@ -98,11 +98,17 @@ stage_kubernetes() {
 	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-kubernetes/copyright"
 }
 
-# deb_kubernetes: prints the path of the package.
-deb_kubernetes() {
-	local file=$to/jeoul-kubernetes_${VERSION}_$ARCH.deb
-	stage_kubernetes "$jeoul" "$STAGE"
-	"$go" run "$NFPM" package --config deploy/package/kubernetes/nfpm.yaml --packager deb --target "$file" >&2
+# stage_bgp PROGRAM ROOT: the files of jeoul-bgp as an installation has them below ROOT.
+stage_bgp() {
+	install -Dm755 "$1" "$2/usr/bin/jeoul-bgp"
+	install -Dm644 LICENSE "$2/usr/share/doc/jeoul-bgp/copyright"
+}
+
+# deb_of bgp|kubernetes: prints the path of the package of jeoul-bgp or jeoul-kubernetes.
+deb_of() {
+	local file=$to/jeoul-$1_${VERSION}_$ARCH.deb
+	"stage_$1" "$jeoul" "$STAGE"
+	"$go" run "$NFPM" package --config "deploy/package/$1/nfpm.yaml" --packager deb --target "$file" >&2
 	compress "$file"
 	printf '%s\n' "$file"
 }
@@ -126,9 +132,10 @@ compress() {
 tarball() {
 	local name=jeoul-$VERSION-linux-$ARCH
 	stage "$STAGE/$name"
-	if [ -x "${jeoul%/*}/jeoul-kubernetes" ]; then
-		stage_kubernetes "${jeoul%/*}/jeoul-kubernetes" "$STAGE/$name"
-	fi
+	local other
+	for other in bgp kubernetes; do
+		[ ! -x "${jeoul%/*}/jeoul-$other" ] || "stage_$other" "${jeoul%/*}/jeoul-$other" "$STAGE/$name"
+	done
 	tar --create --xz --file "$to/$name.tar.xz" --directory "$STAGE" --sort=name --mtime="@$SOURCE_DATE_EPOCH" \
 		--owner=0 --group=0 --numeric-owner "$name"
 	printf '%s\n' "$to/$name.tar.xz"
@@ -136,7 +143,7 @@ tarball() {
 
 case $kind in
 deb | tarball) file=$("$kind") ;;
-deb-kubernetes) file=$(deb_kubernetes) ;;
-*) die "package.sh makes a deb, a deb-kubernetes or a tarball, and no $kind" ;;
+deb-bgp | deb-kubernetes) file=$(deb_of "${kind#deb-}") ;;
+*) die "package.sh makes a deb, a deb-bgp, a deb-kubernetes or a tarball, and no $kind" ;;
 esac
 printf '%s: %s KiB\n' "$file" "$(($(stat -c %s "$file") / 1024))"

@@ -21,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/host/capabilities"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/systemd"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
 
@@ -67,7 +68,7 @@ func (c *agentCmd) Run(ctx context.Context) error {
 		fmt.Printf("at work on %s; SIGUSR1 prints the counters\n", cmdkit.Joined(at))
 	}
 	fmt.Println("ready; Ctrl-C or SIGTERM takes it all back")
-	log := newLogger(os.Stderr)
+	log := terminal.NewLogger(os.Stderr)
 	service := systemd.New(log)
 	service.Ready()
 	watched := make(chan struct{})

@@ -15,14 +15,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// otherBuild is this program with another build ID, in a file that holds for the test.
+// otherBuild is this program with another build ID, in a file that holds for the test, beside a speaker of that build.
 func otherBuild(t *testing.T) string {
 	t.Helper()
 	own, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile(own)
+	code, err := os.ReadFile(own)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -35,9 +35,12 @@ func otherBuild(t *testing.T) string {
 	if note == nil {
 		t.Fatal("the program has no build ID")
 	}
-	program[note.Offset+16] ^= 1 // behind the note's head, as buildID reads it
+	code[note.Offset+16] ^= 1 // behind the note's head, as program.Build reads it
 	path := filepath.Join(t.TempDir(), "jeoul")
-	if err := os.WriteFile(path, program, 0o755); err != nil {
+	if err := os.WriteFile(path, code, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Link(path, path+"-bgp"); err != nil {
 		t.Fatal(err)
 	}
 	return path

@@ -108,8 +108,8 @@ func hold(t *testing.T, client *lab.Host, to netip.AddrPort) (c net.Conn) {
 	return c
 }
 
-// program accepts connections and holds them until their clients close them.
-type program struct {
+// holder accepts connections and holds them until their clients close them.
+type holder struct {
 	mu sync.Mutex
 	n  int
 }
@@ -125,10 +125,10 @@ func listenOn(t *testing.T, host *lab.Host, port uint16) (l net.Listener) {
 }
 
 // listen starts a listener on a host.
-func listen(t *testing.T, host *lab.Host, port uint16) *program {
+func listen(t *testing.T, host *lab.Host, port uint16) *holder {
 	t.Helper()
 	l := listenOn(t, host, port)
-	p, done := &program{}, make(chan struct{})
+	p, done := &holder{}, make(chan struct{})
 	var held []net.Conn
 	go func() {
 		defer close(done)
@@ -157,7 +157,7 @@ func listen(t *testing.T, host *lab.Host, port uint16) *program {
 	return p
 }
 
-func (p *program) accepted() int {
+func (p *holder) accepted() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.n

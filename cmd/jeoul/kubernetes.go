@@ -3,13 +3,12 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/program"
 )
 
 // kubernetesProgram is the program that follows a cluster: a Kubernetes client is as large as all of jeoul.
@@ -28,30 +27,10 @@ package of its own.`
 
 // Run returns only if the program cannot be run.
 func (c *kubernetesCmd) Run() error {
-	path, err := findKubernetes(os.Executable, exec.LookPath)
+	path, err := program.Find("kubernetes")
 	if err != nil {
 		return err
 	}
 	err = unix.Exec(path, append([]string{kubernetesProgram}, c.Arguments...), os.Environ())
 	return fmt.Errorf("run %s: %w", path, err)
-}
-
-// findKubernetes returns where the program is: beside this one, in libexec, or in PATH.
-func findKubernetes(self func() (string, error), look func(string) (string, error)) (string, error) {
-	if own, err := self(); err == nil {
-		dir := filepath.Dir(own)
-		for _, path := range []string{filepath.Join(dir, kubernetesProgram),
-			filepath.Join(dir, "../libexec/jeoul", kubernetesProgram)} {
-			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0 {
-				return path, nil
-			}
-		}
-	}
-	path, err := look(kubernetesProgram)
-	if err != nil && !errors.Is(err, exec.ErrDot) {
-		return "", fmt.Errorf(
-			"the program %s is not installed: install the package %[1]s, or put the program beside jeoul or into PATH (`make build-kubernetes` makes it)",
-			kubernetesProgram)
-	}
-	return path, err
 }

@@ -102,7 +102,6 @@ type commands struct {
 	// The programs that `jeoul try` runs in its sandbox.
 	Sandbox weighcmd.SandboxCmd `cmd:"" group:"program" hidden:""`
 	// The BGP speaker that `jeoul run` starts.
-	Speaker speakerCmd `cmd:"" group:"program" hidden:""`
 }
 
 // The exit statuses.

@@ -11,8 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/cmd/jeoul/weighcmd"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/weighcmd"
 )
 
 const fixture = "../../internal/weigh/report/testdata/l2dsr-bmt.json"

@@ -10,12 +10,12 @@ import (
 	"strings"
 	"time"
 
-	"github.com/lmittmann/tint"
-
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/daemon"
 	"github.com/jeoul/jeoul/internal/balancer/events"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
 type runCmd struct {
@@ -39,6 +39,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 	}
 	if c.Check {
 		warnings, err := daemon.CheckProxied(ctx, cfg)
+		warnings = append(warnings, checkSpeaker(cfg)...)
 		for _, warning := range warnings {
 			fmt.Fprintf(os.Stderr, "jeoul: warning: %s\n", warning)
 		}
@@ -51,8 +52,20 @@ func (c *runCmd) Run(ctx context.Context) error {
 	happened := events.NewLog(events.Kept, time.Now())
 	version, _ := cmdkit.Build()
 	return daemon.Run(ctx, cfg, daemon.Options{Path: c.Config, StateDir: c.StateDir, StoreDir: c.StoreDir,
-		Version: version, Build: buildID(), StartSpeaker: startSpeaker,
-		Log: slog.New(happened.Handler(newLogger(os.Stderr).Handler())), Events: happened})
+		Version: version, Speaker: &bgp.Installed{},
+		Log: slog.New(happened.Handler(terminal.NewLogger(os.Stderr).Handler())), Events: happened})
+}
+
+// checkSpeaker warns where the host lacks the program that a configuration's BGP needs: it may still get it before it
+// balances.
+func checkSpeaker(cfg *config.Config) []string {
+	if !cfg.BGP.On() {
+		return nil
+	}
+	if _, err := (&bgp.Installed{}).Build(); err != nil {
+		return []string{fmt.Sprintf("bgp: no VIP can be announced: %v", err)}
+	}
+	return nil
 }
 
 // warn prints a checked file's warnings.
@@ -76,9 +89,4 @@ func describe(cfg *config.Config) {
 			fmt.Printf("%s: DSCP %d stands for %s\n", s.Name, s.DSCP, s.VIP)
 		}
 	}
-}
-
-// newLogger writes lines for a person; in colour on a terminal.
-func newLogger(to *os.File) *slog.Logger {
-	return slog.New(tint.NewTextHandler(to, &tint.Options{TimeFormat: time.DateTime, NoColor: !cmdkit.IsTerminal(to)}))
 }

@@ -4,6 +4,7 @@ package main
 
 import (
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
@@ -29,5 +30,26 @@ func TestExamplesCheck(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestCheckSpeaker: a check warns where a configuration has `bgp` and the host no program for it, and only there.
+func TestCheckSpeaker(t *testing.T) {
+	file := filepath.Join("..", "..", "examples", string(lb.L2DSR)+".yaml")
+	without, err := config.Load(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	with := *without
+	with.BGP = lb.BGP{ASN: 64512}
+	if got := checkSpeaker(&with); len(got) != 0 {
+		t.Errorf("with the program in PATH, the warnings are %q", got)
+	}
+	t.Setenv("PATH", t.TempDir())
+	if got := checkSpeaker(&with); len(got) != 1 || !strings.Contains(got[0], "install the package jeoul-bgp") {
+		t.Errorf("without the program, the warnings are %q", got)
+	}
+	if got := checkSpeaker(without); len(got) != 0 {
+		t.Errorf("without bgp, the warnings are %q", got)
 	}
 }

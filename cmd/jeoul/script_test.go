@@ -14,6 +14,7 @@ import (
 	"github.com/rogpeppe/go-internal/testscript"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdtest"
+	bgpcommand "github.com/jeoul/jeoul/internal/balancer/bgp/command"
 	"github.com/jeoul/jeoul/internal/test/testcert"
 	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
@@ -24,7 +25,10 @@ import (
 // be the program, for tests that start it themselves.
 const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
 
-// TestMain makes this test binary the program `jeoul` of the scripts.
+// programs are those that this test binary is under the name of each, in PATH.
+var programs = map[string]func(){"jeoul": main, "jeoul-bgp": bgpcommand.Main}
+
+// TestMain makes this test binary the programs of the scripts.
 func TestMain(m *testing.M) {
 	if os.Getenv(actAsJeoul) != "" {
 		if err := testdisk.Report(); err != nil {
@@ -35,14 +39,18 @@ func TestMain(m *testing.M) {
 				panic(err)
 			}
 		}
-		main()
+		if run := programs[filepath.Base(os.Args[0])]; run != nil {
+			run()
+		} else {
+			main()
+		}
 		return
 	}
 	// In a script this is the program, whose flags are not the tests'.
-	if filepath.Base(os.Args[0]) != "jeoul" {
+	if programs[filepath.Base(os.Args[0])] == nil {
 		testenv.Parallel(4)
 	}
-	testscript.Main(m, map[string]func(){"jeoul": main})
+	testscript.Main(m, programs)
 }
 
 // TestScripts runs testdata/script/*.txtar: the program as a person types it.

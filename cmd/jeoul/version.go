@@ -7,8 +7,9 @@ import (
 	"fmt"
 	"runtime"
 
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 type versionCmd struct{}

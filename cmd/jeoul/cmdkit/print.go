@@ -4,11 +4,9 @@ package cmdkit
 
 import (
 	"io"
-	"os"
 
 	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/jedib0t/go-pretty/v6/text"
-	"golang.org/x/sys/unix"
 	"golang.org/x/text/language"
 	"golang.org/x/text/message"
 )
@@ -21,12 +19,6 @@ type OutputFlag struct {
 
 // JSON says whether the output is for a program.
 func (o OutputFlag) JSON() bool { return o.Output == "json" }
-
-// IsTerminal says whether a file is a terminal, which a person reads.
-func IsTerminal(file *os.File) bool {
-	_, err := unix.IoctlGetTermios(int(file.Fd()), unix.TCGETS)
-	return err == nil
-}
 
 // NewTable returns a table without lines, which a terminal and grep both like.
 func NewTable(w io.Writer, columns ...any) table.Writer {

@@ -5,8 +5,9 @@ package operatecmd
 import (
 	"context"
 	"fmt"
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"os"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 // applied has the flags that name a file, and the source that it becomes.

@@ -13,6 +13,7 @@ import (
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
 // BackendCmd changes backends of a running balancer. Its changes are laid over the configuration, and end with the
@@ -74,7 +75,7 @@ func (c *drainCmd) Run(ctx context.Context) error {
 	if !c.Wait {
 		return nil
 	}
-	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, cmdkit.IsTerminal(os.Stdout))
+	return awaitDrain(ctx, os.Stdout, client.Operations, done, began, terminal.Is(os.Stdout))
 }
 
 type disableCmd struct {

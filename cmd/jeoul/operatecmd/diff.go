@@ -10,7 +10,8 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+
+	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
 // DiffCmd shows the changes that applying a file would make.
@@ -48,4 +49,4 @@ func colourOf(line string) text.Colors {
 }
 
 // coloured says whether the output is to be in colours (https://no-color.org).
-func coloured() bool { return cmdkit.IsTerminal(os.Stdout) && os.Getenv("NO_COLOR") == "" }
+func coloured() bool { return terminal.Is(os.Stdout) && os.Getenv("NO_COLOR") == "" }

@@ -5,8 +5,9 @@ package operatecmd
 import (
 	"context"
 	"fmt"
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"os"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 // ReloadCmd has a running balancer read its file again.

@@ -11,8 +11,9 @@ import (
 	"strings"
 
 	"github.com/jedib0t/go-pretty/v6/text"
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 // getWriter prints things of a kind.

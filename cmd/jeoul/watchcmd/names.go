@@ -8,8 +8,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 	"github.com/posener/complete"
+
+	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
 // completionBound is how long a running balancer may take to name its backends: a person waits

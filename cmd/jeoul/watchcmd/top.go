@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/api"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/balancer/top"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
 // TopCmd shows a running balancer live.
@@ -71,7 +72,7 @@ func (c *TopCmd) Run(ctx context.Context) error {
 	switch {
 	case c.Once:
 		return top.Once(ctx, options, os.Stdout, c.JSON())
-	case !cmdkit.IsTerminal(os.Stdout) || !cmdkit.IsTerminal(os.Stdin):
+	case !terminal.Is(os.Stdout) || !terminal.Is(os.Stdin):
 		return top.ErrNoTerminal
 	case top.Dumb():
 		options.Interval = max(options.Interval, dumbInterval)

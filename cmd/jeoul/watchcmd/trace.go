@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/capture"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 )
 
 // TraceCmd explains a packet's path, or follows real ones.
@@ -366,7 +367,7 @@ func (c *CaptureCmd) Run(ctx context.Context) error {
 	case "":
 		out.Lines, out.JSON = os.Stdout, c.JSON()
 	case "-":
-		if cmdkit.IsTerminal(os.Stdout) {
+		if terminal.Is(os.Stdout) {
 			return errors.New(
 				"--write - writes a binary file, and standard output is a terminal: pipe it, as in | wireshark -k -i -")
 		}

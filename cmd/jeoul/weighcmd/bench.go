@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	_ "github.com/jeoul/jeoul/internal/weigh/bench/kind" // for suites
 	"github.com/jeoul/jeoul/internal/weigh/remote"
@@ -128,7 +129,7 @@ func (c *benchRunCmd) weigh(ctx context.Context, suite *bench.Suite, dir, execut
 		Resume: c.Resume != "", Inventory: inventory,
 		Command: strings.Join(os.Args, " "), Version: version, Commit: commit, Executable: executable, Other: c.Other,
 		Virtual:  c.virtual(),
-		Progress: os.Stderr, Live: cmdkit.IsTerminal(os.Stderr), Columns: func() int { return columns(os.Stderr) },
+		Progress: os.Stderr, Live: terminal.Is(os.Stderr), Columns: func() int { return columns(os.Stderr) },
 	})
 }
 

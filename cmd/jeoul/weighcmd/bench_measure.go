@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
+	"github.com/jeoul/jeoul/internal/text/terminal"
 	"github.com/jeoul/jeoul/internal/weigh/bench"
 	"github.com/jeoul/jeoul/internal/weigh/report"
 	"github.com/jeoul/jeoul/internal/weigh/results"
@@ -57,7 +58,7 @@ func (o benchOutput) print(run *results.Run) error {
 
 // progressLine prints the current step on a terminal; nil elsewhere.
 func progressLine() func(what string) {
-	if !cmdkit.IsTerminal(os.Stderr) {
+	if !terminal.Is(os.Stderr) {
 		return nil
 	}
 	return func(what string) { fmt.Fprintf(os.Stderr, "%s\n", what) }
@@ -65,7 +66,7 @@ func progressLine() func(what string) {
 
 // progressRounds tells on a terminal how many rounds are done; nil elsewhere.
 func progressRounds() func(round, rounds int) {
-	if !cmdkit.IsTerminal(os.Stderr) {
+	if !terminal.Is(os.Stderr) {
 		return nil
 	}
 	return func(round, rounds int) {

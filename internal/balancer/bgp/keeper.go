@@ -23,11 +23,8 @@ import (
 type KeeperOptions struct {
 	// Socket is the speaker's.
 	Socket string
-	// Build is the program that the speaker is to run.
-	Build string
-	// StartSpeaker starts a speaker's process, which outlives this one; restarting says that one before it ended
-	// without a word.
-	StartSpeaker func(restarting bool) error
+	// Program is the program that the speaker is to run.
+	Program Program
 	// Established is called with each session that is new, by which a router may begin to send packets; nil: nothing
 	// is.
 	Established func()
@@ -201,7 +198,11 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 		return k.start(ctx, known)
 	case err != nil:
 		return err
-	case state.Protocol != Protocol || state.Build != k.opt.Build:
+	}
+	switch outdated, err := k.isOutdated(state); {
+	case err != nil:
+		return err
+	case outdated:
 		return k.replace(ctx, state)
 	}
 	another := state.PID != known.PID || state.Start != known.Start
@@ -213,6 +214,19 @@ func (k *Keeper) reconcile(ctx context.Context) error {
 	}
 	k.applyState(state)
 	return nil
+}
+
+// isOutdated says whether a speaker runs another program than the installed one. Without an installed one, it goes on
+// speaking as long as it can be understood: the next one could not be started.
+func (k *Keeper) isOutdated(state State) (bool, error) {
+	build, err := k.opt.Program.Build()
+	if err != nil {
+		if state.Protocol == Protocol {
+			return false, nil
+		}
+		return false, fmt.Errorf("replace the BGP speaker (process %d) of another version: %w", state.PID, err)
+	}
+	return state.Protocol != Protocol || state.Build != build, nil
 }
 
 // pollState polls the speaker's state, until the desired state changes.
@@ -263,20 +277,31 @@ func (k *Keeper) start(ctx context.Context, known State) error {
 		k.opt.Log.Error(fmt.Sprintf("the BGP speaker (process %d) has died: another one is started", known.PID),
 			logAttrs())
 	}
-	if err := k.opt.StartSpeaker(left); err != nil {
+	if err := k.opt.Program.Start(k.opt.Socket, left); err != nil {
 		return fmt.Errorf("start the BGP speaker: %w", err)
 	}
 	bound, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
 	for {
-		_, err := k.client.State(bound, 0)
+		state, err := k.client.State(bound, 0)
 		if err == nil {
-			return nil
+			return k.checkProtocol(ctx, state)
 		}
 		if clock.Sleep(bound, processPoll) != nil {
 			return fmt.Errorf("start the BGP speaker: it does not answer: %w", err)
 		}
 	}
+}
+
+// checkProtocol ends a speaker that was just started and cannot be understood: to replace it would begin this again.
+func (k *Keeper) checkProtocol(ctx context.Context, state State) error {
+	if state.Protocol == Protocol {
+		return nil
+	}
+	err := fmt.Errorf("start the BGP speaker: the installed jeoul-bgp speaks version %d of the protocol between the two "+
+		"programs, and this balancer version %d: install both of one build, and restart the balancer",
+		state.Protocol, Protocol)
+	return errors.Join(err, k.end(ctx, state, Restart))
 }
 
 // socketExists says whether a speaker's socket is still there: one that has closed its sessions removes it.
@@ -288,7 +313,8 @@ func (k *Keeper) socketExists() bool {
 // replace ends a speaker that runs another program, so that the next one goes on where it was.
 func (k *Keeper) replace(ctx context.Context, state State) error {
 	k.opt.Log.Info(fmt.Sprintf(
-		"the BGP speaker (process %d) runs %q, and this balancer %q: it is restarted, and routers keep the routes meanwhile where they agreed to that", state.PID, state.Build, k.opt.Build), logAttrs())
+		"the BGP speaker (process %d) is of another build than the installed jeoul-bgp: it is restarted, and routers keep "+
+			"the routes meanwhile where they agreed to that", state.PID), logAttrs())
 	if err := k.end(ctx, state, Restart); err != nil && ctx.Err() == nil {
 		// One that is killed says nothing to routers either.
 		k.opt.Log.Warn(fmt.Sprintf("the BGP speaker (process %d) cannot be restarted, and is killed: %v", state.PID,

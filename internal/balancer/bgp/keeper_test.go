@@ -22,6 +22,23 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
+// fakeProgram is a program whose speakers run in the test.
+type fakeProgram struct {
+	build string
+	// missing is why the program cannot be started; nil: it can.
+	missing error
+	start   func(restarting bool) error
+}
+
+func (p fakeProgram) Build() (string, error) { return p.build, p.missing }
+
+func (p fakeProgram) Start(_ string, restarting bool) error {
+	if p.missing != nil {
+		return p.missing
+	}
+	return p.start(restarting)
+}
+
 // fake is a speaker without routers.
 type fake struct {
 	mu      sync.Mutex
@@ -130,14 +147,14 @@ func wanting(vips ...string) Desired {
 func TestKeeper(t *testing.T) {
 	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
 	starts := 0
-	k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build", Log: slog.New(slog.NewTextHandler(log, nil)),
-		StartSpeaker: func(restarting bool) error {
+	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
+		Program: fakeProgram{build: "this build", start: func(restarting bool) error {
 			if starts++; restarting {
 				t.Error("the first speaker is told that there was one before")
 			}
 			serve(t, socket, speaker)
 			return nil
-		}})
+		}}})
 	if found := k.AnnouncedVIPs(t.Context()); found != nil {
 		t.Errorf("without a speaker, it has found %v", found)
 	}

@@ -4,6 +4,7 @@ package bgp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -86,14 +87,14 @@ func TestUpgrade(t *testing.T) {
 			ended := make(chan string, 1)
 			pid := foreignSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
 			starts := 0
-			k := NewKeeper(KeeperOptions{Socket: socket, Build: "this build",
-				Log: slog.New(slog.NewTextHandler(log, nil)), StartSpeaker: func(restarting bool) error {
+			k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
+				Program: fakeProgram{build: "this build", start: func(restarting bool) error {
 					if starts++; !restarting {
 						t.Error("the next speaker is not told that there was one before")
 					}
 					serve(t, socket, next)
 					return nil
-				}})
+				}}})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
 			k.SetDesired(wanting("198.51.100.80"))
@@ -114,6 +115,77 @@ func TestUpgrade(t *testing.T) {
 				t.Errorf("the log says %q: %v\n%s", says, !test.ends, log.text.String())
 			}
 		})
+	}
+}
+
+// TestProgramIsMissing: without an installed program, a speaker of another build goes on, and one that cannot be
+// understood is not ended either: none could follow it.
+func TestProgramIsMissing(t *testing.T) {
+	missing := errors.New("the program jeoul-bgp is not installed")
+	options := func(socket string) KeeperOptions {
+		return KeeperOptions{Socket: socket, Program: fakeProgram{missing: missing}, Log: slog.New(slog.DiscardHandler)}
+	}
+	runs := func(t *testing.T, k *Keeper) {
+		t.Helper()
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		k.SetDesired(wanting("198.51.100.80"))
+		go func() { k.Run(ctx); close(done) }()
+		t.Cleanup(func() { cancel(); <-done })
+	}
+	t.Run("another build", func(t *testing.T) {
+		t.Parallel()
+		socket, before := filepath.Join(t.TempDir(), "speaker"), newFake()
+		serve(t, socket, before)
+		k := NewKeeper(options(socket))
+		runs(t, k)
+		bound, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		k.AwaitDelivery(bound)
+		if state := before.State(); len(state.VIPs) != 1 {
+			t.Errorf("the speaker that runs announces %v", state.VIPs)
+		}
+		if _, problem := k.State(); problem != nil {
+			t.Errorf("the problem is %v", problem)
+		}
+	})
+	for name, start := range map[string]func(t *testing.T, socket string){
+		"another protocol": func(t *testing.T, socket string) {
+			foreignSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "before"`, Protocol+1),
+				`"vips": [], "peers": []`, true, make(chan string, 1))
+		},
+		"no speaker": func(*testing.T, string) {},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			socket := filepath.Join(t.TempDir(), "speaker")
+			start(t, socket)
+			k := NewKeeper(options(socket))
+			runs(t, k)
+			testenv.Eventually(t, time.Minute, "the missing program is the problem", func() bool {
+				_, problem := k.State()
+				return errors.Is(problem, missing)
+			})
+		})
+	}
+}
+
+// TestInstalledProtocol: an installed program of another protocol is started and ended, and the problem says what to
+// install.
+func TestInstalledProtocol(t *testing.T) {
+	socket, ended := filepath.Join(t.TempDir(), "speaker"), make(chan string, 1)
+	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.DiscardHandler),
+		Program: fakeProgram{build: "the next build", start: func(bool) error {
+			foreignSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "the next build"`, Protocol+1), `"vips": []`,
+				true, ended)
+			return nil
+		}}})
+	if err := k.start(t.Context(), State{}); err == nil ||
+		!strings.Contains(err.Error(), "install both of one build, and restart the balancer") {
+		t.Errorf("the error is %v", err)
+	}
+	if how := <-ended; how != `{"how":"restart"}` {
+		t.Errorf("it was ended by %s", how)
 	}
 }
 

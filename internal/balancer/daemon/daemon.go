@@ -18,6 +18,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"github.com/jeoul/jeoul/internal/balancer/api"
+	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/config"
 	"github.com/jeoul/jeoul/internal/balancer/control"
 	"github.com/jeoul/jeoul/internal/balancer/datapath"
@@ -44,12 +45,11 @@ type Options struct {
 	// StateDir has the state by which another process goes on with the data plane of one that was killed, and StoreDir
 	// the configuration by the API, which outlives a reboot.
 	StateDir, StoreDir string
-	// Version is the version of the program, and Build tells it from any other build.
-	Version, Build string
-	// StartSpeaker starts a process that speaks BGP, outlives this one, and gets the routes at a unix socket.
-	// Restarting: routers may have kept the routes of a speaker before it.
-	StartSpeaker func(socket string, restarting bool) error
-	Log          *slog.Logger
+	// Version is the version of the program.
+	Version string
+	// Speaker is the program that speaks BGP.
+	Speaker bgp.Program
+	Log     *slog.Logger
 	// Events has the logged events, for programs.
 	Events *events.Log
 }
@@ -163,7 +163,7 @@ func (b *balancer) parts() (all []part) {
 // assemble makes the controller, its sources and its actuators. Nothing runs yet.
 func (b *balancer) assemble(ctx context.Context) (err error) {
 	r := &b.resources
-	r.routers = newRouters(r.instance, routersOptions{build: b.Build, start: b.StartSpeaker, log: b.Log,
+	r.routers = newRouters(r.instance, routersOptions{program: b.Speaker, log: b.Log,
 		established: func() { b.member.requestEarly() }, flush: func(ctx context.Context) { b.member.flush(ctx) }})
 	if b.member, err = newMember(ctx, b.cfg, b.sources.Config, r.datapath, b.Version, b.Log); err != nil {
 		return err

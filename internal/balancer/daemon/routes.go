@@ -28,10 +28,8 @@ type routers struct {
 
 // routersOptions are the settings and parts of routers.
 type routersOptions struct {
-	// build identifies this build of the program: a speaker of another one is replaced.
-	build string
-	// start starts a speaker that listens on a unix socket.
-	start func(socket string, restarting bool) error
+	// program is the one that the speaker runs: one that runs another is replaced.
+	program bgp.Program
 	// established is called with each session that is new.
 	established func()
 	flush       func(context.Context)
@@ -40,10 +38,8 @@ type routersOptions struct {
 
 // newRouters returns routers that start no process before something is wanted.
 func newRouters(i instance, opt routersOptions) routers {
-	socket := i.file(kindSpeaker)
-	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: socket, Build: opt.build, Log: opt.log,
-		Established:  opt.established,
-		StartSpeaker: func(restarting bool) error { return opt.start(socket, restarting) }})
+	keeper := bgp.NewKeeper(bgp.KeeperOptions{Socket: i.file(kindSpeaker), Program: opt.program, Log: opt.log,
+		Established: opt.established})
 	return routers{keeper, opt.flush}
 }
 

@@ -20,8 +20,10 @@ import (
 
 // Where things are in the machine.
 const (
-	jeoulPath  = "/usr/bin/jeoul"
-	workerPath = "/usr/bin/jeoul-worker"
+	jeoulPath = "/usr/bin/jeoul"
+	// speakerPath is where jeoul looks for the program that speaks BGP: beside itself.
+	speakerPath = "/usr/bin/jeoul-bgp"
+	workerPath  = "/usr/bin/jeoul-worker"
 	// OtherPath is where the machine has Machine.Other.
 	OtherPath = "/usr/bin/jeoul-other"
 	jobDir    = "/job"
@@ -55,10 +57,20 @@ func newImage(executable string, kernel *Kernel) (*image, error) {
 		im.text(name, texts[name])
 	}
 	if root := kernel.root(); root != "" {
-		return im, errors.Join(im.fileAs(executable, jeoulPath), im.tree(root), im.modules(kernel))
+		return im, errors.Join(im.jeoul(executable), im.tree(root), im.modules(kernel))
 	}
-	err := errors.Join(im.fileAs(executable, jeoulPath), im.busybox(), im.programs(), im.data(), im.modules(kernel))
-	return im, err
+	return im, errors.Join(im.jeoul(executable), im.busybox(), im.programs(), im.data(), im.modules(kernel))
+}
+
+// jeoul adds the program, and the one that speaks BGP for it, where that is beside it.
+func (im *image) jeoul(executable string) error {
+	err := im.fileAs(executable, jeoulPath)
+	if speaker := filepath.Join(filepath.Dir(executable), filepath.Base(speakerPath)); err == nil {
+		if _, missing := os.Stat(speaker); missing == nil {
+			err = im.fileAs(speaker, speakerPath)
+		}
+	}
+	return err
 }
 
 func (im *image) add(r cpio.Record) {

@@ -1,0 +1,125 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: Apache-2.0
+#
+# repeat-test.sh: runs `make test` RUNS times (20), and lists how each run went. Every second
+# run is disturbed by what SEED and its number choose: busy loops, a memory hog, and SIGSTOP of
+# random test processes for up to two seconds each. A run that fails stays failed, and the
+# others go on; KEEP is where the output of each stays. Exits with 0 only if all runs passed.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+runs=${RUNS:-20}
+seed=${SEED:-$(date +%s)}
+keep=${KEEP:-$(mktemp -d /tmp/jeoul-repeat-XXXX)}
+mkdir -p "$keep"
+printf 'seed %s; the output of each run is in %s\n' "$seed" "$keep"
+
+disturbers=()
+# shellcheck disable=SC2317 # the trap calls it
+clean_up() {
+	trap '' INT TERM
+	still
+	[ -z "${make_pid:-}" ] || kill -TERM "$make_pid" 2>/dev/null || true
+}
+trap clean_up EXIT
+trap 'exit 130' INT TERM
+
+# still ends what disturbs a run. A stopper continues what it has stopped before it ends.
+still() {
+	[ ${#disturbers[@]} = 0 ] || kill "${disturbers[@]}" 2>/dev/null || true
+	[ ${#disturbers[@]} = 0 ] || wait "${disturbers[@]}" 2>/dev/null || true
+	disturbers=()
+}
+
+busy_loop() {
+	while :; do :; done
+}
+
+# memory_hog fills half of the memory that is free, and touches all of it again and again.
+memory_hog() {
+	exec python3 -c '
+import time
+free = next(int(l.split()[1]) * 1024 for l in open("/proc/meminfo") if l.startswith("MemAvailable"))
+hog = bytearray(min(free // 2, 6 << 30))
+while True:
+    for i in range(0, len(hog), 4096):
+        hog[i] = 1
+    time.sleep(0.2)
+'
+}
+
+# stopper ROOT: stops one process at a time of those tests that descend from process ROOT, for up to two seconds.
+stopper() {
+	local root=$1 victim='' victims
+	trap '[ -z "$victim" ] || kill -CONT "$victim" 2>/dev/null; exit 0' TERM
+	while :; do
+		mapfile -t victims < <(tests_below "$root")
+		if [ ${#victims[@]} -gt 0 ]; then
+			victim=${victims[RANDOM % ${#victims[@]}]}
+			kill -STOP "$victim" 2>/dev/null || true
+			sleep "$((RANDOM % 2)).$((RANDOM % 10))"
+			kill -CONT "$victim" 2>/dev/null || true
+			victim=
+		fi
+		sleep "$((RANDOM % 3)).$((RANDOM % 10))"
+	done
+}
+
+# tests_below ROOT prints the process ids of the test programs that descend from process ROOT.
+tests_below() {
+	ps -e -o pid=,ppid=,comm= | awk -v root="$1" '
+		{ parent[$1] = $2; name[$1] = $3 }
+		END {
+			for (p in name) {
+				if (name[p] !~ /\.test$/)
+					continue
+				for (q = parent[p]; q > 1 && q != root; q = parent[q]);
+				if (q == root)
+					print p
+			}
+		}'
+}
+
+# disturb MAKE_PID: begins what disturbs this run, and says what it is.
+disturb() {
+	local kinds=$((RANDOM % 7 + 1)) said=()
+	if ((kinds & 1)); then
+		busy_loop &
+		disturbers+=($!)
+		busy_loop &
+		disturbers+=($!)
+		said+=('two busy loops')
+	fi
+	if ((kinds & 2)); then
+		memory_hog &
+		disturbers+=($!)
+		said+=('a memory hog')
+	fi
+	if ((kinds & 4)); then
+		stopper "$1" &
+		disturbers+=($!)
+		said+=('stopped tests')
+	fi
+	printf -v load '%s, ' "${said[@]}"
+	load=${load%, }
+}
+
+failed=0
+for ((run = 1; run <= runs; run++)); do
+	RANDOM=$(((seed + run) % 32768))
+	out=$keep/$run.out
+	began=$SECONDS
+	make -C "$TREE" test >"$out" 2>&1 </dev/null &
+	make_pid=$!
+	load='by itself'
+	((run % 2)) || disturb "$make_pid"
+	result=passed
+	wait "$make_pid" || result=FAILED
+	make_pid=
+	still
+	[ "$result" = passed ] || failed=$((failed + 1))
+	printf '%2d  %s  %4d s  %-45s  %s\n' "$run" "$result" "$((SECONDS - began))" "$load" \
+		"$(grep '^DONE ' "$out" | tail -n 1)"
+done
+printf '%d passed, %d failed\n' "$((runs - failed))" "$failed"
+[ "$failed" = 0 ]
