@@ -5,6 +5,7 @@ package draft
 import (
 	"errors"
 	"fmt"
+	"math"
 	"math/bits"
 	"net"
 	"net/netip"
@@ -108,7 +109,7 @@ func Time(text string, unit time.Duration) (time.Duration, error) {
 		return 0, fmt.Errorf("%q is not a length of time", text)
 	}
 	n, err := strconv.ParseFloat(digits, 64)
-	if err != nil || n < 0 || n*float64(unit) > float64(365*24*time.Hour) {
+	if err != nil || math.IsNaN(n) || n < 0 || n*float64(unit) > float64(365*24*time.Hour) {
 		return 0, fmt.Errorf("%q is not a length of time", text)
 	}
 	return time.Duration(n * float64(unit)), nil
