@@ -177,7 +177,7 @@ func TestDiscoveredStart(t *testing.T) {
 			t.Errorf("at the start:\n%s", did)
 		}
 		expectProblems(t, c, "service web: file /etc/web.yaml: has not answered since the start; what it said at")
-		w.expectLog("WARN", "has not answered since the start")
+		w.expectLog("WARN", "service web: file /etc/web.yaml: has not answered since the start")
 		w.quiet()
 		f.find("")
 		time.Sleep(2 * discoveryEvery)

@@ -135,6 +135,7 @@ func TestOutliersOverRestart(t *testing.T) {
 		c, _ := watched(w, natWeb)
 		opt := c.opt
 		opt.Ejections = kept
+		kept.data = append(kept.data, '\n')
 		c = New(opt, c.view.Config)
 		stop = w.run(c)
 		synctest.Wait()
@@ -142,7 +143,11 @@ func TestOutliersOverRestart(t *testing.T) {
 			slices.Contains(did, "apply web: web01=1 web02=2 web03=3") {
 			t.Errorf("a start did %q", did)
 		}
-		w.clients(11, "web01")
+		w.clients(2)
+		if data := string(kept.data); !strings.HasSuffix(data, "\n") {
+			t.Errorf("nothing has changed, and it was saved again: %s", data)
+		}
+		w.clients(9, "web01")
 		w.expectLog("INFO", "web01", "is let back, after 10s")
 		stop()
 		// An unreadable file and an old one are no evidence.

@@ -123,6 +123,17 @@ func TestNoPortsForHairpins(t *testing.T) {
 	}
 }
 
+// TestNoRoomForHairpins: one network too many is said as well as several.
+func TestNoRoomForHairpins(t *testing.T) {
+	for left, want := range []string{"", "clients in 1 networks", "clients in 2 networks"} {
+		v := &View{}
+		v.Hairpin.Left = left
+		if got := strings.Join(v.HairpinProblems(), "\n"); !strings.HasPrefix(got, want) || (want == "") != (got == "") {
+			t.Errorf("%d networks are left: problems %q, want %q", left, got, want)
+		}
+	}
+}
+
 // TestHairpinsAreMadeAnew of another layout, path, link or range of ports, and of nothing else.
 func TestHairpinsAreMadeAnew(t *testing.T) {
 	links := []iface.State{{Name: "eth0", Index: 2, Subnets: prefixes("192.0.2.0/24")}}

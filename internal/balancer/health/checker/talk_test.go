@@ -101,6 +101,8 @@ func TestAgent(t *testing.T) {
 			Reason: "says that it is down: disk is full"}},
 		{"fail out of memory\n", health.Answer{Outcome: health.Failed, Final: true, Text: "fail out of memory",
 			Reason: "says that it is failing: out of memory"}},
+		{"down overloaded\n", health.Answer{Outcome: health.Failed, Final: true, Text: "down overloaded",
+			Reason: "says that it is down: overloaded"}},
 		{"maint\n", health.Answer{Outcome: health.Failed, Final: true, Text: "maint",
 			Reason: "says that it is under maintenance"}},
 		{"stopped\nup\n", health.Answer{Outcome: health.Failed, Final: true, Text: "stopped",
