@@ -85,8 +85,8 @@ must_not_reach 'weigh/lab/topology weigh/lab/netns weigh/lab/netdev weigh/lab/l2
 must_not_reach 'weigh/bench/subject' "^$ours/weigh/bench/subject/"
 
 mapfile -t flow_headers < <(sources 'bpf/balancer/flow/*.h')
-finding "what is remembered knows nothing of what chooses, sends and answers" "$(
-	grep -nE '#include "\.\./(choose|send|answer)/' "${flow_headers[@]}" || true
+finding "the flow tables include nothing that selects, sends and answers" "$(
+	grep -nE '#include "\.\./(select|send|answer)/' "${flow_headers[@]}" || true
 )"
 
 finding "what programs share knows none of them" "$(

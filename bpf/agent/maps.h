@@ -42,7 +42,7 @@ static __always_inline __u32 agent_roles(const struct agent_address *address)
 	return roles ? *roles : 0;
 }
 
-static __always_inline bool agent_undoes(enum agent_mode mode)
+static __always_inline bool agent_has_mode(enum agent_mode mode)
 {
 	return loaded.modes & (1 << mode);
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Keeps clients' segments short enough for the tunnel they will come through: the MSS of a SYN-ACK is the most that a
- * client sends, and the SYN-ACK goes to the client directly, past the balancer. */
+/* Clamps the MSS, so that clients' segments fit the tunnel: the MSS of a SYN-ACK limits the client's segments, and the
+ * SYN-ACK goes to the client directly, past the balancer. */
 #pragma once
 
 #include <linux/tcp.h>
@@ -12,7 +12,7 @@
 #define AGENT_OPTION_END 0
 #define AGENT_OPTION_NOP 1
 #define AGENT_OPTION_MSS 2
-#define AGENT_OPTIONS_WALKED 8
+#define AGENT_OPTIONS_MAX 8
 #define AGENT_OPTIONS_BYTES 40
 /* SYN in the flag byte. */
 #define AGENT_SYN 0x02
@@ -49,7 +49,7 @@ static __always_inline __u32 agent_find_mss(const __u8 bytes[64], __u32 options)
 {
 	__u32 at = 0;
 
-	for (int i = 0; i < AGENT_OPTIONS_WALKED; i++) {
+	for (int i = 0; i < AGENT_OPTIONS_MAX; i++) {
 		__u8 kind, length;
 
 		if (at + 1 >= AGENT_OPTIONS_BYTES)
@@ -71,7 +71,7 @@ static __always_inline __u32 agent_find_mss(const __u8 bytes[64], __u32 options)
 	return 0;
 }
 
-/* agent_clamp makes the MSS that a SYN offers a client smaller, if it must be. */
+/* agent_clamp lowers the MSS that a SYN-ACK announces to a client, where it exceeds the limit. */
 static __always_inline enum agent_outcome agent_clamp(ctx_t *ctx, bool ipv6)
 {
 	__u16 said, swapped, limit = loaded.mss;

@@ -86,17 +86,15 @@ static __always_inline bool agent_read6(ctx_t *ctx, __u32 at, struct agent_ip *i
 	return true;
 }
 
-/* agent_whole says whether a header's lengths agree with each other and with
- * the bytes there are for the packet. */
-static __always_inline bool agent_whole(const struct agent_ip *ip, __u32 least, __u32 room)
+/* agent_is_complete says whether a header's lengths are consistent with each other and with the length of the frame. */
+static __always_inline bool agent_is_complete(const struct agent_ip *ip, __u32 least, __u32 room)
 {
 	return ip->header >= least && ip->length >= ip->header && ip->length <= room;
 }
 
-/* agent_walk goes on to the transport header of an IPv6 packet whose fixed
- * header is at `at`, RFC 8200 section 4.1. A routing header that has not ended
- * (its fourth byte) means that the packet is to go further. */
-static __always_inline enum agent_outcome agent_walk(ctx_t *ctx, __u32 at, struct agent_ip *ip)
+/* agent_skip_extensions skips the extension headers of an IPv6 packet whose fixed header is at `at`, RFC 8200 section
+ * 4.1. A routing header with segments left (its fourth byte) means that this host is not the final destination. */
+static __always_inline enum agent_outcome agent_skip_extensions(ctx_t *ctx, __u32 at, struct agent_ip *ip)
 {
 	__u8 extension[8];
 
@@ -137,11 +135,11 @@ static __always_inline enum agent_outcome agent_read(ctx_t *ctx, bool ipv6, stru
 	__u32 room = ctx->len - ETH_HLEN;
 
 	if (ipv6) {
-		if (!agent_read6(ctx, ETH_HLEN, ip) || !agent_whole(ip, sizeof(struct ipv6hdr), room))
+		if (!agent_read6(ctx, ETH_HLEN, ip) || !agent_is_complete(ip, sizeof(struct ipv6hdr), room))
 			return AGENT_PASSED_MALFORMED;
-		return agent_walk(ctx, ETH_HLEN, ip);
+		return agent_skip_extensions(ctx, ETH_HLEN, ip);
 	}
-	if (!agent_read4(ctx, ETH_HLEN, ip) || !agent_whole(ip, sizeof(struct iphdr), room))
+	if (!agent_read4(ctx, ETH_HLEN, ip) || !agent_is_complete(ip, sizeof(struct iphdr), room))
 		return AGENT_PASSED_MALFORMED;
 	return AGENT_NONE;
 }

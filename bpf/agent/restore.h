@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Puts the VIP back that the balancer has replaced by this host's address, and
- * named by the code point. */
+/* Restores the VIP that the balancer has replaced by this host's address, and encoded as the DSCP. */
 #pragma once
 
 #include <linux/tcp.h>
@@ -8,28 +7,27 @@
 
 #include "maps.h"
 #include "read.h"
-#include "unwrap.h"
+#include "decap.h"
 
-/* agent_marked looks up the VIP that stands for the packet's code point, and
- * returns false if there is none of its family. */
-static __always_inline bool agent_marked(const struct agent_ip *ip, bool ipv6,
-					 struct agent_address *vip)
+/* agent_dscp_vip looks up the VIP of the packet's DSCP, and returns false if there is none of its family. */
+static __always_inline bool agent_dscp_vip(const struct agent_ip *ip, bool ipv6,
+					   struct agent_address *vip)
 {
 	__u8 point = ip->ds >> 2;
 
-	if (!point || !agent_undoes(AGENT_MODE_DSCP))
+	if (!point || !agent_has_mode(AGENT_MODE_DSCP))
 		return false;
 	if (ipv6) {
-		vip->word[0] = loaded.marked6[point].word[0];
-		vip->word[1] = loaded.marked6[point].word[1];
-		vip->word[2] = loaded.marked6[point].word[2];
-		vip->word[3] = loaded.marked6[point].word[3];
+		vip->word[0] = loaded.dscp_vip6[point].word[0];
+		vip->word[1] = loaded.dscp_vip6[point].word[1];
+		vip->word[2] = loaded.dscp_vip6[point].word[2];
+		vip->word[3] = loaded.dscp_vip6[point].word[3];
 		return vip->word[0] | vip->word[1] | vip->word[2] | vip->word[3];
 	}
 	vip->word[0] = 0;
 	vip->word[1] = 0;
 	vip->word[2] = bpf_htonl(0xffff);
-	vip->word[3] = loaded.marked4[point];
+	vip->word[3] = loaded.dscp_vip4[point];
 	return vip->word[3];
 }
 
@@ -86,9 +84,9 @@ static __always_inline long agent_set4(ctx_t *ctx, const struct agent_ip *ip,
 }
 
 /* agent_set6 does the same for IPv6. There, address and transport checksum change by opposite amounts, and a network
- * card's sum of the whole packet (CHECKSUM_COMPLETE) stays the same. bpf_l4_csum_replace takes the packet for IPv4,
- * where the header's own checksum absorbs the address, and would change that sum; BPF_F_IPV6 tells it better, but only
- * since Linux 6.16. The difference is added again, and also where there is no transport checksum. */
+ * card's sum of the whole packet (CHECKSUM_COMPLETE) stays the same. bpf_l4_csum_replace assumes IPv4, where the
+ * header's own checksum absorbs the address, and would change that sum; BPF_F_IPV6 prevents that, but only since Linux
+ * 6.16. The difference is added again, and also where there is no transport checksum. */
 static __always_inline long agent_set6(ctx_t *ctx, struct agent_ip *ip, struct agent_address *vip,
 				       int checksum, __u64 flags)
 {
@@ -104,7 +102,7 @@ static __always_inline long agent_set6(ctx_t *ctx, struct agent_ip *ip, struct a
 	       agent_set_ds(ctx, true, ip->head, ip->ds & AGENT_ECN);
 }
 
-/* agent_restore takes a packet whose code point stands for a VIP to its end. */
+/* agent_restore restores the VIP of a packet whose DSCP encodes one, and returns the outcome. */
 static __always_inline enum agent_outcome agent_restore(ctx_t *ctx, struct agent_ip *ip, bool ipv6,
 							struct agent_address *vip)
 {

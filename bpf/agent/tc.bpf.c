@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The agent of a backend. At its ingress, the balancer's changes to a packet are undone, so that it goes on as one for
- * the VIP. At its egress, clients are asked for segments that leave room for a tunnel's headers. */
+/* The agent on a backend. Its ingress program decapsulates the balancer's tunnels, or restores the VIP by the DSCP, so
+ * that the kernel gets the client's packet to the VIP. Its egress program clamps the MSS of SYN-ACKs to clients, by the
+ * length of the tunnel headers. */
 #include <stddef.h>
 
 #include "../lib/ctx_tc.h"
 
 #include "mss.h"
 #include "restore.h"
-#include "unwrap.h"
+#include "decap.h"
 
-/* agent_ingress_ip takes a packet of one family to its outcome. */
+/* agent_ingress_ip handles a packet of one family, and returns the outcome. */
 static __always_inline enum agent_outcome agent_ingress_ip(ctx_t *ctx, bool ipv6,
 							   enum agent_mode *mode)
 {
@@ -23,11 +24,11 @@ static __always_inline enum agent_outcome agent_ingress_ip(ctx_t *ctx, bool ipv6
 	*mode = agent_tunnel(ctx, &ip);
 	outcome = AGENT_PASSED_PLAIN;
 	if (*mode != AGENT_MODE_PLAIN)
-		outcome = agent_unwrap(ctx, &ip, *mode, ipv6);
+		outcome = agent_decap(ctx, &ip, *mode, ipv6);
 	/* A service of mode dscp may have the port of GUE. */
 	if ((*mode == AGENT_MODE_PLAIN || *mode == AGENT_MODE_GUE) &&
 	    outcome >= AGENT_PASSED_PLAIN && outcome <= AGENT_PASSED_MALFORMED &&
-	    agent_marked(&ip, ipv6, &vip)) {
+	    agent_dscp_vip(&ip, ipv6, &vip)) {
 		enum agent_outcome restored = agent_restore(ctx, &ip, ipv6, &vip);
 
 		if (restored != AGENT_PASSED_PLAIN) {
@@ -40,7 +41,7 @@ static __always_inline enum agent_outcome agent_ingress_ip(ctx_t *ctx, bool ipv6
 
 static __always_inline enum agent_outcome agent_ingress(ctx_t *ctx, enum agent_mode *mode)
 {
-	/* The kernel gives a frame for another MAC address to no protocol. */
+	/* The kernel drops frames for another MAC address (PACKET_OTHERHOST). */
 	if (ctx->pkt_type != 0)
 		return AGENT_PASSED_OTHER_HOST;
 	/* A VLAN tag is beside the frame here, not in it; a second one is in it. */

@@ -4,9 +4,9 @@
 
 #include <linux/types.h>
 
-/* agent_mode is the forwarding mode by which a packet came, as far as the agent undoes it. */
+/* agent_mode is the forwarding mode by which the balancer has sent a packet, of those that the agent reverses. */
 enum agent_mode {
-	/* By none that the agent undoes. */
+	/* None of those. */
 	AGENT_MODE_PLAIN,
 	AGENT_MODE_IPIP,
 	AGENT_MODE_GUE,
@@ -14,12 +14,12 @@ enum agent_mode {
 	AGENT_MODE_COUNT,
 };
 
-/* agent_outcome is how a packet ended. Each packet ends in exactly one; they are counted per mode. Users read the names
- * without the prefix. */
+/* agent_outcome is the verdict on a packet, with its reason. Each packet has exactly one; they are counted per mode.
+ * Users read the names without the prefix. */
 enum agent_outcome {
-	/* Given to the host's stack as a packet for a VIP. */
+	/* Passed to the host's stack as a packet for a VIP. */
 	AGENT_ACCEPTED,
-	/* At the egress: a SYN whose MSS option was made smaller. */
+	/* At the egress: a SYN whose MSS option was clamped. */
 	AGENT_CLAMPED,
 	/* Left to the host's stack as it came. */
 	AGENT_PASSED_OTHER_HOST,
@@ -37,7 +37,7 @@ enum agent_outcome {
 	AGENT_DROPPED_AGGREGATE,
 	AGENT_DROPPED_NO_ROOM,
 	AGENT_OUTCOME_COUNT,
-	/* Not an end: the packet goes on to the next step. */
+	/* No verdict yet: the packet continues to the next step. */
 	AGENT_NONE,
 };
 
@@ -56,11 +56,11 @@ struct agent_address {
 
 /* agent_settings are fixed when the program is loaded. */
 struct agent_settings {
-	/* 1 << enum agent_mode for each mode that is undone. */
+	/* 1 << enum agent_mode for each mode that is reversed. */
 	__u32 modes;
 	/* The most that the MSS option of a SYN from a VIP may say, in bytes. */
 	__u32 mss;
-	/* The VIP that a code point stands for; 0 where there is none. */
-	__be32 marked4[AGENT_CODE_POINTS];
-	struct agent_address marked6[AGENT_CODE_POINTS];
+	/* The VIP of each code point; 0 where there is none. */
+	__be32 dscp_vip4[AGENT_CODE_POINTS];
+	struct agent_address dscp_vip6[AGENT_CODE_POINTS];
 };

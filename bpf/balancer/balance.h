@@ -9,53 +9,53 @@
 #include "readable.h"
 #include "trace.h"
 #include "answer/icmp.h"
-#include "answer/refuse.h"
-#include "choose/clients.h"
-#include "choose/hairpin.h"
-#include "choose/fastpath.h"
-#include "choose/select.h"
+#include "answer/reject.h"
+#include "select/clients.h"
+#include "select/hairpin.h"
+#include "select/fastpath.h"
+#include "select/lookup.h"
 #include "send/forward.h"
-#include "send/plain.h"
-#include "send/quickreply.h"
-#include "send/returns.h"
+#include "send/fastsend.h"
+#include "send/fastreply.h"
+#include "send/revnat.h"
 #include "link.h"
 #include "parse.h"
 
-/* choose_on_slow_path chooses a packet's backend before anything else is done with the packet: called from further
- * down, it would not fit the stack. Scratch: takes packet; leaves tracking.source. */
-__noinline __u64 choose_on_slow_path(ctx_t *ctx, const struct service *service)
+/* select_on_slow_path selects a packet's backend before all other steps: called from further down, it would not fit the
+ * stack. Scratch: takes packet; leaves tracking.source. */
+__noinline __u64 select_on_slow_path(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!service || !scratch)
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
-	if (!whole(ctx, &scratch->packet))
+	if (!is_complete(ctx, &scratch->packet))
 		return fail_with(OUTCOME_DROPPED_MALFORMED);
 	if (is_denied(service, &scratch->packet, scratch->packet.ipv6))
 		return fail_with(OUTCOME_DROPPED_DENIED);
 	scratch->tracking.sequence = sequence_of(ctx, &scratch->packet);
-	return recall_or_choose(service, scratch, service_hash(service, &scratch->packet));
+	return lookup_or_select(service, scratch, service_hash(service, &scratch->packet));
 }
 
-/* serve_service takes a packet for a service to the backend that was chosen. */
-static __always_inline enum outcome serve_service(ctx_t *ctx, void *generation,
-						  const struct packet *packet, __u64 choice,
-						  struct decision *decision,
-						  struct translation *to)
+/* forward_request forwards a packet for a service to the selected backend. */
+static __always_inline enum outcome forward_request(ctx_t *ctx, void *generation,
+						    const struct packet *packet, __u64 selection,
+						    struct decision *decision,
+						    struct translation *to)
 {
 	enum outcome outcome;
 
-	decide_by(decision->service, packet, decision);
-	unchanged(packet, to);
-	outcome = apply_choice(generation, choice, decision, to);
+	init_decision(decision->service, packet, decision);
+	identity_translation(packet, to);
+	outcome = apply_selection(generation, selection, decision, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	/* Verifiers of Linux 6.1 do not see that there is one. */
 	if (!decision->backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	trace_backend(decision->backend->index, decision->backend->generation);
-	aim(decision, to);
-	outcome = deliver_inline(ctx, packet, decision, to, true);
+	set_destination(decision, to);
+	outcome = forward_inline(ctx, packet, decision, to, true);
 	if (outcome == OUTCOME_FORWARDED)
 		count_backend(packet, decision, ctx_packets(ctx));
 	return outcome;
@@ -72,38 +72,37 @@ __noinline int note_answer_of(ctx_t *ctx, __u32 backend)
 	return 0;
 }
 
-/* serve_reply takes a packet that is for no service to the client that it is a
- * reply for, if it is one. */
-static __always_inline enum outcome serve_reply(ctx_t *ctx, void *generation,
-						const struct packet *packet,
-						struct decision *decision,
-						struct translation *to)
+/* forward_reply forwards a packet that is for no service to its client, if it is a backend's reply. */
+static __always_inline enum outcome forward_reply(ctx_t *ctx, void *generation,
+						  const struct packet *packet,
+						  struct decision *decision,
+						  struct translation *to)
 {
-	bool is_whole = whole(ctx, packet);
+	bool complete = is_complete(ctx, packet);
 	enum outcome outcome;
 
-	unchanged(packet, to);
-	outcome = select_return(generation, packet, decision, to, is_whole);
+	identity_translation(packet, to);
+	outcome = select_return(generation, packet, decision, to, complete);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	trace_backend(decision->backend->index, decision->backend->generation);
-	if (is_whole)
+	if (complete)
 		outcome = send_back_inline(ctx, packet, decision, to, true);
 	else
 		outcome = OUTCOME_DROPPED_MALFORMED;
-	trace_because(came_as(outcome));
+	trace_because(reply_trace_reason(outcome));
 	if (outcome == OUTCOME_RETURNED)
 		count_returned(packet, decision, ctx_packets(ctx));
-	/* The kernel may still have to find the way to a client that has just come. */
+	/* The kernel may still have to resolve the next hop of a new client. */
 	if ((packet->tcp_flags & (TCP_SYN | TCP_RST)) &&
 	    (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE))
 		note_answer_of(ctx, decision->backend->index);
 	return outcome;
 }
 
-/* balance_service handles packets whose service does more to them than to readdress the
- * frame, and first fragments. Scratch: takes packet and tracking.source. */
-__noinline int balance_service(ctx_t *ctx, struct service *service, __u64 choice, __u32 *egress)
+/* balance_service handles packets whose service changes more than the frame's MAC addresses, and first fragments.
+ * Scratch: takes packet and tracking.source. */
+__noinline int balance_service(ctx_t *ctx, struct service *service, __u64 selection, __u32 *egress)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -113,25 +112,24 @@ __noinline int balance_service(ctx_t *ctx, struct service *service, __u64 choice
 	if (!service || !egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	decision.service = service;
-	outcome = serve_service(ctx, generation, &scratch->packet, choice, &decision, &scratch->to);
+	outcome = forward_request(ctx, generation, &scratch->packet, selection, &decision, &scratch->to);
 	*egress = decision.egress;
 	if (scratch->packet.fragment && outcome == OUTCOME_FORWARDED)
-		remember_first(&scratch->packet, &decision, &scratch->to, outcome);
+		store_fragment(&scratch->packet, &decision, &scratch->to, outcome);
 	return outcome;
 }
 
-/* pass_first notes that a first fragment was passed, where those that follow would otherwise be dropped. */
-static __noinline int pass_first(void *generation, const struct packet *packet,
-				 const struct decision *decision, const struct translation *to)
+/* store_passed_fragment stores that a first fragment was passed, where the later ones would otherwise be dropped. */
+static __noinline int store_passed_fragment(void *generation, const struct packet *packet,
+					    const struct decision *decision, const struct translation *to)
 {
 	if (is_ours(generation, packet))
-		remember_first(packet, decision, to, OUTCOME_PASSED_NO_SERVICE);
+		store_fragment(packet, decision, to, OUTCOME_PASSED_NO_SERVICE);
 	return 0;
 }
 
-/* note_ending tells the flow of a backend's FIN or RST in the scratch memory that it has
- * ended. Scratch: takes packet, leaves ends. */
-__noinline int note_ending(ctx_t *ctx)
+/* note_close updates the flow of a backend's FIN or RST in the scratch memory. Scratch: takes packet, leaves closes. */
+__noinline int note_close(ctx_t *ctx)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -141,11 +139,11 @@ __noinline int note_ending(ctx_t *ctx)
 	if (!scratch)
 		return 0;
 	packet = &scratch->packet;
-	scratch->ends = false;
-	if (is_pool(generation, packet) || !whole(ctx, packet))
+	scratch->closes = false;
+	if (is_pool(generation, packet) || !is_complete(ctx, packet))
 		return 0;
 	endpoint = endpoint_of(generation, packet, packet->source_port, packet->protocol);
-	scratch->ends = endpoint && endpoint->service != NO_SERVICE &&
+	scratch->closes = endpoint && endpoint->service != NO_SERVICE &&
 			note_reply(packet, endpoint->service, endpoint->backend);
 	return 0;
 }
@@ -161,14 +159,14 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 
 	if (!egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	outcome = serve_reply(ctx, generation, &scratch->packet, &decision, &scratch->to);
+	outcome = forward_reply(ctx, generation, &scratch->packet, &decision, &scratch->to);
 	*egress = decision.egress;
 	if (!scratch->packet.fragment)
 		return outcome;
 	if (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE)
-		remember_first(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
-	else if (outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome))
-		pass_first(generation, &scratch->packet, &decision, &scratch->to);
+		store_fragment(&scratch->packet, &decision, &scratch->to, OUTCOME_RETURNED);
+	else if (outcome == OUTCOME_PASSED_NO_SERVICE || is_non_reply(outcome))
+		store_passed_fragment(generation, &scratch->packet, &decision, &scratch->to);
 	return outcome;
 }
 
@@ -185,17 +183,17 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 	if (!egress || !scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	packet = &scratch->packet;
-	unchanged(packet, &scratch->to);
+	identity_translation(packet, &scratch->to);
 	if (packet->unwalked)
 		return is_ours(generation, packet) ? OUTCOME_DROPPED_EXTENSION_HEADERS :
 						     OUTCOME_PASSED_NO_SERVICE;
 	if (packet->later) {
-		outcome = follow_first(ctx, generation, packet, &decision, scratch);
+		outcome = forward_fragment(ctx, generation, packet, &decision, scratch);
 	} else if (is_error(ctx, packet)) {
 		outcome = relay_error(ctx, generation, packet, &decision);
 	} else {
 		if (packet->fragment)
-			pass_first(generation, packet, &decision, &scratch->to);
+			store_passed_fragment(generation, packet, &decision, &scratch->to);
 		return OUTCOME_PASSED_NO_SERVICE;
 	}
 	*egress = decision.egress;
@@ -223,8 +221,8 @@ static __always_inline enum outcome leave_fast_path(const struct packet *packet,
 	return OUTCOME_NONE;
 }
 
-/* send_on_fast_path sends a plain packet to the backend that was chosen, if that takes little:
- * OUTCOME_NONE, and nothing is written, where it needs more. */
+/* send_on_fast_path sends a plain packet to the selected backend, if it needs no more than the fast path does: else
+ * OUTCOME_NONE, and nothing is written. */
 static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet *packet,
 						      const struct decision *decision,
 						      const struct flow *flow, void *frame,
@@ -241,15 +239,15 @@ static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet 
 	if (ipv6 && decision->mode != MODE_L2DSR)
 		return OUTCOME_NONE;
 #endif
-	if (!sends_plainly(decision->service))
+	if (!can_send_fast(decision->service))
 		return OUTCOME_NONE;
-	return send_plainly(ctx, packet, decision, frame, ipv6, egress);
+	return send_fast(ctx, packet, decision, frame, ipv6, egress);
 }
 
-/* balance_ip takes a plain packet of one family from its IP header to its outcome, or to OUTCOME_NONE where it leaves
- * the fast path. Inlined for each family, so that neither pays for the other, and written for the packet that is
- * common: whole, of TCP or UDP, and for a service that at most readdresses it. Of another, *service is then known.
- * Scratch: leaves what leave_fast_path() does. */
+/* balance_ip handles a plain packet of one family on the fast path: its outcome, or OUTCOME_NONE where it leaves the
+ * fast path. Inlined for each family, so that neither pays for the other, and written for the common packet: complete,
+ * of TCP or UDP, and for a service that rewrites at most its addresses. Of another, *service is then known. Scratch:
+ * leaves what leave_fast_path() does. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
 					       __u32 *egress)
@@ -274,7 +272,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 			return OUTCOME_PASSED_NO_SERVICE;
 	}
 #if !CTX_SHORTCUT && !defined(TRACED)
-	if (!*service && has_ports(&packet) && !packet.fragment && whole(ctx, &packet)) {
+	if (!*service && has_ports(&packet) && !packet.fragment && is_complete(ctx, &packet)) {
 		outcome = reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
 		if (outcome != OUTCOME_NONE)
 			return outcome;
@@ -283,16 +281,16 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (!*service || packet.fragment)
 		return leave_fast_path(&packet, NULL);
 	trace_service(*service);
-	if (!whole(ctx, &packet))
+	if (!is_complete(ctx, &packet))
 		return OUTCOME_DROPPED_MALFORMED;
-	if (asks_clients(*service)) {
+	if (checks_clients(*service)) {
 		if (is_near(*service, &packet, ipv6))
 			return leave_fast_path(&packet, NULL);
 		if (is_denied(*service, &packet, ipv6))
 			return OUTCOME_DROPPED_DENIED;
 	}
-	decide_by(*service, &packet, &decision);
-	if (!decide_on_fast_path(ctx, generation, &packet, &decision, ipv6, &flow))
+	init_decision(*service, &packet, &decision);
+	if (!select_on_fast_path(ctx, generation, &packet, &decision, ipv6, &flow))
 		return leave_fast_path(&packet, NULL);
 	if (!decision.backend) {
 		leave_fast_path(&packet, NULL);
@@ -303,13 +301,13 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 	if (outcome != OUTCOME_NONE)
 		return outcome;
 	leave_fast_path(&packet, flow);
-	return balance_service(ctx, *service, choice_of(decision.backend->index, decision.opens),
+	return balance_service(ctx, *service, selection_of(decision.backend->index, decision.opens),
 			       egress);
 }
 
-/* balance_unusual dispatches a packet that is not plain. Scratch: leaves packet. */
-static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation, __u32 network,
-						    bool ipv6, struct service **service)
+/* balance_not_plain dispatches a packet that is not plain. Scratch: leaves packet. */
+static __always_inline enum outcome balance_not_plain(ctx_t *ctx, void *generation, __u32 network,
+						      bool ipv6, struct service **service)
 {
 	enum outcome outcome = read_packet(ctx, network, ipv6);
 	struct scratch *scratch = get_scratch();
@@ -325,8 +323,8 @@ static __always_inline enum outcome balance_unusual(ctx_t *ctx, void *generation
 	return OUTCOME_NONE;
 }
 
-/* balance_on_slow_path takes a packet that has left the fast path, its backend not chosen, to its
- * outcome. Scratch: takes packet. */
+/* balance_on_slow_path handles a packet that has left the fast path before a backend was selected. Scratch: takes
+ * packet. */
 static __always_inline enum outcome balance_on_slow_path(ctx_t *ctx, struct service *service,
 						     __u32 *egress)
 {
@@ -334,19 +332,18 @@ static __always_inline enum outcome balance_on_slow_path(ctx_t *ctx, struct serv
 
 	scratch = get_scratch();
 	if (service && scratch) {
-		service = serving(current_generation(), service, &scratch->packet,
-				  scratch->packet.protocol);
-		return balance_service(ctx, service, choose_on_slow_path(ctx, service), egress);
+		service = service_for_client(current_generation(), service, &scratch->packet,
+					     scratch->packet.protocol);
+		return balance_service(ctx, service, select_on_slow_path(ctx, service), egress);
 	}
 	if (!scratch || !has_ports(&scratch->packet))
 		return balance_other(ctx, egress);
 	if (has_mode(MODE_NAT) && (scratch->packet.tcp_flags & (TCP_FIN | TCP_RST)))
-		note_ending(ctx);
+		note_close(ctx);
 	return balance_reply(ctx, egress);
 }
 
-/* balance decides, rewrites and counts; it returns how the packet ended, and the
- * interface that it leaves by in *egress. */
+/* balance selects a backend, rewrites and counts; it returns the outcome, and the egress interface in *egress. */
 static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 *egress)
 {
 	struct service *service = NULL;
@@ -370,12 +367,12 @@ static __always_inline enum outcome balance(ctx_t *ctx, void *generation, __u32 
 	else if (!ipv6 && is_plain4(header, ctx_data_end(ctx)))
 		outcome = balance_ip(ctx, generation, false, network, &service, egress);
 	else
-		outcome = balance_unusual(ctx, generation, network, ipv6, &service);
+		outcome = balance_not_plain(ctx, generation, network, ipv6, &service);
 	if (outcome == OUTCOME_NONE)
 		outcome = balance_on_slow_path(ctx, service, egress);
 	if (outcome == OUTCOME_TOO_BIG)
 		return answer_too_big(ctx);
 	if (outcome == OUTCOME_TIME_EXCEEDED)
 		return answer_time_exceeded(ctx);
-	return is_refusal(outcome) ? refuse(ctx, service, outcome) : outcome;
+	return is_rejectable(outcome) ? reject(ctx, service, outcome) : outcome;
 }

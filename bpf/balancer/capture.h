@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Captures: which real packets are copied out, to whom, and how many at most. Each capture (a live
- * trace is one, without bytes of the frame) has a slot: a filter, counters, and a ring of its own,
- * so that one that is not read, or matches everything, takes nothing from the others and holds no
- * packet up: a record for which its ring has no room is counted as lost. trace.h includes this in
- * the traced programs only. */
+/* Captures: copies of forwarded packets for user space. Each capture (a live trace is one, without bytes of the frame)
+ * has a slot: a filter, counters, and a ring of its own, so that one that is not read, or matches everything, does not
+ * affect the others and delays no packet: a record for which its ring has no room is counted as lost. trace.h includes
+ * this in the traced programs only. */
 #pragma once
 
-/* capture_filter says which packets a capture takes. All conditions must hold. Addresses and ports
- * are in network byte order; an IPv4 address is in the first word. */
+/* capture_filter has the conditions of a capture, all of which must hold. Addresses and ports are in network byte
+ * order; an IPv4 address is in the first word. */
 struct capture_filter {
 	/* 0: the slot is free. Written last, and cleared first. */
 	__u32 id;
@@ -27,10 +26,10 @@ struct capture_filter {
 	__be32 client_mask[4];
 	__be32 vip[4];
 	__be32 vip_mask[4];
-	/* Of packets with ports, those with these; 0 stands for any. */
+	/* Of packets with ports, those with these; 0 matches any. */
 	__be16 client_port;
 	__be16 vip_port;
-	/* An IANA number, and 4 or 6; 0 stands for any. */
+	/* An IANA number, and 4 or 6; 0 matches any. */
 	__u8 protocol;
 	__u8 family;
 	/* Only packets of the service with one of these ids plus 1 (its hairpin has one, too), and
@@ -103,8 +102,7 @@ struct {
 	__array(values, struct capture_ring);
 } capture_rings SEC(".maps");
 
-/* capture_backends maps a backend's index to the slots, a bit for each, whose captures take its
- * packets. */
+/* capture_backends maps a backend's index to the slots, a bit for each, whose captures match its packets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
@@ -126,10 +124,10 @@ static __always_inline bool capture_masked(const __be32 *address, const __be32 *
 		 ((address[2] & mask[2]) ^ wanted[2]) | ((address[3] & mask[3]) ^ wanted[3]));
 }
 
-/* capture_ends compares the ends of a packet as the client sees them. */
-static __always_inline bool capture_ends(const struct capture_filter *filter, __u8 protocol,
-					 const __be32 *client, __be16 client_port,
-					 const __be32 *vip, __be16 vip_port)
+/* capture_tuple compares the addresses and ports of a packet as the client sees them. */
+static __always_inline bool capture_tuple(const struct capture_filter *filter, __u8 protocol,
+					  const __be32 *client, __be16 client_port,
+					  const __be32 *vip, __be16 vip_port)
 {
 	if (!capture_masked(client, filter->client, filter->client_mask) ||
 	    !capture_masked(vip, filter->vip, filter->vip_mask))
@@ -140,8 +138,8 @@ static __always_inline bool capture_ends(const struct capture_filter *filter, __
 	       (!filter->vip_port || filter->vip_port == vip_port);
 }
 
-/* capture_may_be_reply says whether a packet as it came may be a reply that the filter asks for. The
- * client of a reply of full NAT is not known yet. */
+/* capture_may_be_reply says whether a packet, as received, may be a reply that the filter matches. The client of a
+ * reply of full NAT is not known yet. */
 static __always_inline bool capture_may_be_reply(const struct capture_filter *filter,
 						 const struct trace_record *record)
 {
@@ -151,9 +149,9 @@ static __always_inline bool capture_may_be_reply(const struct capture_filter *fi
 	       capture_masked(record->destination, filter->client, filter->client_mask);
 }
 
-/* capture_may_want tests the conditions that the packet as it came can decide, before anything is copied. */
-static __always_inline bool capture_may_want(const struct capture_filter *filter,
-					     const struct trace_record *record)
+/* capture_may_match tests the conditions that depend on the packet as received, before anything is copied. */
+static __always_inline bool capture_may_match(const struct capture_filter *filter,
+					      const struct trace_record *record)
 {
 	/* A filter's number is written when all else of it is there. */
 	filter = READ_AFTER(is_weak(), filter, &filter->id);
@@ -161,15 +159,15 @@ static __always_inline bool capture_may_want(const struct capture_filter *filter
 	    (filter->family && filter->family != record->family) ||
 	    (filter->protocol && filter->protocol != record->protocol))
 		return false;
-	if (!capture_ends(filter, record->protocol, record->source, record->source_port,
-			  record->destination, record->destination_port) &&
+	if (!capture_tuple(filter, record->protocol, record->source, record->source_port,
+			   record->destination, record->destination_port) &&
 	    !capture_may_be_reply(filter, record))
 		return false;
 	return filter->sample <= 1 || !(bpf_get_prandom_u32() % filter->sample);
 }
 
-/* capture_copy copies the first bytes of the frame, as many as the candidates ask for, to `to`,
- * and returns how many those were. */
+/* capture_copy copies the first bytes of the frame, as many as the candidates need, to `to`, and returns their
+ * number. */
 static __always_inline __u32 capture_copy(ctx_t *ctx, const struct trace_notes *notes, void *to,
 					  __u64 length)
 {
@@ -182,8 +180,8 @@ static __always_inline __u32 capture_copy(ctx_t *ctx, const struct trace_notes *
 	return length;
 }
 
-/* capture_begin asks which captures may want the packet in the notes, and copies it for them as it
- * came. */
+/* capture_begin finds the captures that may match the packet in the notes, and copies the frame for them as
+ * received. */
 __noinline int capture_begin(ctx_t *ctx)
 {
 	struct capture_slots *filters = capture_all();
@@ -197,22 +195,22 @@ __noinline int capture_begin(ctx_t *ctx)
 
 		if (i >= filters->used)
 			break;
-		if (!capture_may_want(filter, &notes->record))
+		if (!capture_may_match(filter, &notes->record))
 			continue;
 		notes->candidates |= 1U << i;
 		if (filter->snap > notes->snap)
 			notes->snap = filter->snap;
 	}
 	if (notes->candidates && notes->snap) {
-		notes->record.came_length = ctx_length(ctx);
-		notes->record.came_captured =
-			capture_copy(ctx, notes, notes->frames, notes->record.came_length);
+		notes->record.ingress_length = ctx_length(ctx);
+		notes->record.ingress_captured =
+			capture_copy(ctx, notes, notes->frames, notes->record.ingress_length);
 	}
 	return 0;
 }
 
-/* capture_of_service says whether the packet is one of the filter's service and backend. A reply is
- * known by the backend that sent it. */
+/* capture_of_service says whether the packet is one of the filter's service and backend. A reply is identified by the
+ * backend that sent it. */
 static __always_inline bool capture_of_service(const struct capture_filter *filter,
 					       const struct trace_record *record, __u32 slot)
 {
@@ -226,20 +224,20 @@ static __always_inline bool capture_of_service(const struct capture_filter *filt
 	return slots && *slots & 1U << slot;
 }
 
-/* capture_wants says whether a filter that may want a packet does, now that its end is known. */
-static __always_inline bool capture_wants(const struct capture_filter *filter,
-					  const struct trace_record *record, __u32 slot)
+/* capture_matches says whether a filter matches a packet, now that its outcome is known. */
+static __always_inline bool capture_matches(const struct capture_filter *filter,
+					    const struct trace_record *record, __u32 slot)
 {
 	filter = READ_AFTER(is_weak(), filter, &filter->id);
 	if (!filter->id || record->time > filter->until ||
 	    !(filter->outcomes >> (record->outcome & 63) & 1))
 		return false;
-	if (!capture_ends(filter, record->protocol, record->source, record->source_port,
-			  record->destination, record->destination_port) &&
+	if (!capture_tuple(filter, record->protocol, record->source, record->source_port,
+			   record->destination, record->destination_port) &&
 	    !((record->reason & TRACE_REPLY) &&
-	      capture_ends(filter, record->protocol, record->new_destination,
-			   record->new_destination_port, record->new_source,
-			   record->new_source_port)))
+	      capture_tuple(filter, record->protocol, record->new_destination,
+			    record->new_destination_port, record->new_source,
+			    record->new_source_port)))
 		return false;
 	return capture_of_service(filter, record, slot);
 }
@@ -286,32 +284,32 @@ static __always_inline void capture_put(const struct capture_filter *filter,
 	__sync_fetch_and_add(&state->bytes, frames);
 }
 
-/* capture_select leaves those of the candidates whose filters match. */
+/* capture_select removes the candidates whose filters do not match. */
 static __always_inline void capture_select(const struct capture_slots *filters,
 					   struct trace_notes *notes)
 {
 	for (__u32 i = 0; i < CAPTURES_MAX; i++)
 		if ((notes->candidates & 1U << i) &&
-		    !capture_wants(&filters->slots[i], &notes->record, i))
+		    !capture_matches(&filters->slots[i], &notes->record, i))
 			notes->candidates &= ~(1U << i);
 }
 
-/* capture_leaves copies the frame as it leaves behind the one as it came, and returns the length of both. A dropped
- * packet does not leave. */
-static __always_inline __u64 capture_leaves(ctx_t *ctx, struct trace_notes *notes)
+/* capture_egress copies the frame as sent behind the one as received, and returns the length of both. A dropped packet
+ * is not sent. */
+static __always_inline __u64 capture_egress(ctx_t *ctx, struct trace_notes *notes)
 {
 	struct trace_record *record = &notes->record;
-	__u64 came = record->came_captured, leaves = 0;
+	__u64 came = record->ingress_captured, egress = 0;
 
 	if (came > CAPTURE_SNAP_MAX)
 		return 0;
 	if (notes->snap && record->outcome < OUTCOME_DROPPED_MALFORMED)
-		leaves = capture_copy(ctx, notes, notes->frames + came, record->frame_length);
-	record->leaves_captured = leaves;
-	return came + leaves;
+		egress = capture_copy(ctx, notes, notes->frames + came, record->frame_length);
+	record->egress_captured = egress;
+	return came + egress;
 }
 
-/* capture_end hands the packet to the captures whose filters match. */
+/* capture_end writes the packet to the captures whose filters match. */
 __noinline int capture_end(ctx_t *ctx, __u32 outcome)
 {
 	struct capture_slots *filters = capture_all();
@@ -320,7 +318,7 @@ __noinline int capture_end(ctx_t *ctx, __u32 outcome)
 
 	if (!filters || !notes)
 		return 0;
-	/* A packet that was not read is as it came. */
+	/* A packet that was not parsed is as received. */
 	if (!notes->record.family)
 		capture_begin(ctx);
 	if (!notes->candidates)
@@ -329,7 +327,7 @@ __noinline int capture_end(ctx_t *ctx, __u32 outcome)
 	capture_select(filters, notes);
 	if (!notes->candidates)
 		return 0;
-	frames = capture_leaves(ctx, notes);
+	frames = capture_egress(ctx, notes);
 	if (frames > 2 * CAPTURE_SNAP_MAX)
 		return 0;
 	for (__u32 i = 0; i < CAPTURES_MAX; i++)

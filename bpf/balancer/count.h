@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Each packet ends in exactly one counter: that of its backend if it was sent
- * on, that of its outcome if not. Per CPU: nothing is shared or atomic. */
+/* Each packet is counted once: by its backend if it was forwarded, by its outcome if not. Per CPU: nothing is shared or
+ * atomic. */
 #pragma once
 
 #include "decision.h"
 #include "maps.h"
 
-static __always_inline bool sent_on(enum outcome outcome)
+static __always_inline bool is_sent(enum outcome outcome)
 {
 	return outcome == OUTCOME_FORWARDED || outcome == OUTCOME_RETURNED;
 }
@@ -15,7 +15,7 @@ static __always_inline void count_outcome(enum outcome outcome, __u64 packets)
 {
 	__u64 *count;
 
-	if (sent_on(outcome) || dry_run())
+	if (is_sent(outcome) || dry_run())
 		return;
 	count = bpf_map_lookup_elem(&outcomes, &outcome);
 	if (count)
@@ -41,7 +41,7 @@ static __always_inline void count_backend(const struct packet *packet,
 		count->connections++;
 }
 
-/* count_reply counts a packet of the backend with an index, on its way to its client. */
+/* count_reply counts a packet of the backend with an index, to its client. */
 static __always_inline void count_reply(const struct packet *packet, const __u32 *index,
 					__u64 packets)
 {
@@ -53,14 +53,14 @@ static __always_inline void count_reply(const struct packet *packet, const __u32
 	count->returned_bytes += packet->length;
 }
 
-/* answers_syn says whether a reply is the answer to a SYN that lets a connection come about. */
-static __always_inline bool answers_syn(const struct packet *reply)
+/* accepts_syn says whether a reply is a SYN-ACK. */
+static __always_inline bool accepts_syn(const struct packet *reply)
 {
 	return (reply->tcp_flags & (TCP_SYN | TCP_ACK)) == (TCP_SYN | TCP_ACK);
 }
 
-/* refuses_syn says whether a reply is the answer to a SYN that refuses it: unlike a RST of a
- * connection it has the sequence number 0, for there is none (RFC 9293 section 3.10.7.1). */
+/* refuses_syn says whether a reply is a RST in answer to a SYN: unlike a RST of a connection it has the sequence number
+ * 0, for there is none (RFC 9293 section 3.10.7.1). */
 static __always_inline bool refuses_syn(const struct packet *reply, __be32 sequence)
 {
 	return (reply->tcp_flags & (TCP_RST | TCP_ACK)) == (TCP_RST | TCP_ACK) && !sequence;
@@ -74,7 +74,7 @@ static __always_inline void count_answer(const struct packet *reply, __be32 sequ
 
 	if (!count)
 		return;
-	if (answers_syn(reply))
+	if (accepts_syn(reply))
 		count->answered++;
 	else if (refuses_syn(reply, sequence))
 		count->refused++;

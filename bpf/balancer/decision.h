@@ -6,25 +6,25 @@
 #include "types.h"
 #include "hash.h"
 
-/* decision is the backend that a packet goes to, and the way in which it is sent there. */
+/* decision is the backend of a packet, and how the packet is forwarded to it. */
 struct decision {
 	struct service *service;
 	struct backend *backend;
 	/* hash_flow() of its flow. */
 	__u32 hash;
-	/* The interface that it leaves by, 0 for the one that it came in on. */
+	/* The egress interface, 0 for the ingress interface. */
 	__u32 egress;
 	__u16 mss;
 	/* enum mode */
 	__u8 mode;
 	__u8 tos;
-	/* The packet opens a connection, as far as its flags show. */
+	/* The packet opens a connection: a SYN, or, where flows are tracked, the first of a UDP flow. */
 	bool opens;
 };
 
-/* decide_by begins the decision about a packet of a service. */
-static __always_inline void decide_by(struct service *service, const struct packet *packet,
-				      struct decision *decision)
+/* init_decision initialises the decision about a packet of a service. */
+static __always_inline void init_decision(struct service *service, const struct packet *packet,
+					  struct decision *decision)
 {
 	trace_service(service);
 	decision->service = service;

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Fails open: leaves packets for VIPs to the kernel when the control plane has been away for too long, or another
- * balancer holds the VIPs. Without a control plane nobody checks the backends, and sending to dead ones for ever would
- * be worse than not balancing: orphan.bpf.c decides when it has been away for too long. The control plane itself says
- * when another balancer holds the VIPs: a backup that went on balancing would hide that clients have not learnt of the
- * change, until it is switched off. Include after one of the ctx_*.h headers. */
+/* Fail open: packets for VIPs are passed to the kernel when the control plane has been down for longer than a timeout
+ * (orphan.bpf.c), or another balancer holds the VIPs (the control plane sets that). Without a control plane there are
+ * no health checks, and forwarding to dead backends without end would be worse than not balancing. A backup that went
+ * on balancing would hide, until it is switched off, that neighbours still send to it. Include after one of the ctx_*.h
+ * headers. */
 #pragma once
 
 #include "balance.h"
 
-/* fails_open says whether packets for VIPs are left to the kernel. It costs each packet a load from a cache line that
+/* fails_open says whether packets for VIPs are passed to the kernel. It costs each packet a load from a cache line that
  * is written a few times a second, and a branch. */
 static __always_inline bool fails_open(void *generation)
 {
 	return __builtin_expect(*(const __u32 *)(const void *)&head_of(generation)->orphaned != 0, 0);
 }
 
-/* fail_open leaves a packet for a VIP to the kernel, as if there were no program: its sender is
- * refused at once, and looks elsewhere. Backends' replies still get their VIP, or clients would
- * see where they come from: OUTCOME_NONE. Scratch: leaves packet. */
+/* fail_open passes a packet for a VIP to the kernel, as if no program were attached: the kernel refuses the connection
+ * at once, and the client can retry elsewhere. Backends' replies are still translated to the VIP, without which clients
+ * would see the backends' addresses: OUTCOME_NONE. Scratch: leaves packet. */
 __noinline int fail_open(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

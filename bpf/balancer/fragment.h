@@ -3,10 +3,9 @@
 #pragma once
 
 #include "send/forward.h"
-#include "send/returns.h"
+#include "send/revnat.h"
 
-/* How long the pieces of a datagram may be on their way, in nanoseconds: as long
- * as Linux waits for them (net.ipv4.ipfrag_time). */
+/* Timeout of a datagram's fragments, in nanoseconds: that of Linux (net.ipv4.ipfrag_time). */
 #define FRAGMENT_TIME (30 * SECOND)
 
 static __always_inline void fragment_key(const struct packet *packet, struct fragment_key *key)
@@ -18,8 +17,8 @@ static __always_inline void fragment_key(const struct packet *packet, struct fra
 	key->protocol = packet->ipv6 ? 0 : packet->protocol;
 }
 
-/* remember_first notes the outcome of a first fragment. Scratch: fragment and its key are its own. */
-static __noinline int remember_first(const struct packet *packet, const struct decision *decision,
+/* store_fragment stores the outcome of a first fragment. Scratch: fragment and its key are its own. */
+static __noinline int store_fragment(const struct packet *packet, const struct decision *decision,
 				     const struct translation *to, enum outcome outcome)
 {
 	struct scratch *scratch = get_scratch();
@@ -44,9 +43,9 @@ static __noinline int remember_first(const struct packet *packet, const struct d
 	return 0;
 }
 
-/* recall restores the decision about the first; false where its backend is gone. */
-static __always_inline bool recall(void *generation, const struct fragment *entry,
-				   struct decision *decision, struct translation *to)
+/* restore_decision restores the decision about the first fragment; false where its backend was removed. */
+static __always_inline bool restore_decision(void *generation, const struct fragment *entry,
+					     struct decision *decision, struct translation *to)
 {
 	struct backend *backend = backend_at(generation, entry->backend);
 
@@ -63,11 +62,11 @@ static __always_inline bool recall(void *generation, const struct fragment *entr
 	return true;
 }
 
-/* follow_first treats a later fragment as the first one was treated. Scratch: takes to. */
-static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
-						 const struct packet *packet,
-						 struct decision *decision,
-						 struct scratch *scratch)
+/* forward_fragment forwards a later fragment as the first one. Scratch: takes to. */
+static __always_inline enum outcome forward_fragment(ctx_t *ctx, void *generation,
+						     const struct packet *packet,
+						     struct decision *decision,
+						     struct scratch *scratch)
 {
 	struct translation *to = &scratch->to;
 	struct fragment *entry;
@@ -81,7 +80,7 @@ static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 		return OUTCOME_DROPPED_MALFORMED;
 	if (entry->outcome == OUTCOME_PASSED_NO_SERVICE)
 		return OUTCOME_PASSED_NO_SERVICE;
-	if (!recall(generation, entry, decision, to))
+	if (!restore_decision(generation, entry, decision, to))
 		return OUTCOME_DROPPED_FRAGMENT;
 	trace_because(TRACE_KNOWN_FRAGMENT);
 	trace_backend(decision->backend->index, decision->backend->generation);
@@ -93,5 +92,5 @@ static __always_inline enum outcome follow_first(ctx_t *ctx, void *generation,
 	}
 	if (!decision->backend->up)
 		return OUTCOME_DROPPED_BACKEND_DOWN;
-	return deliver(ctx, packet, decision, to);
+	return forward(ctx, packet, decision, to);
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Hashes of services' keys, and of packets' ends. */
+/* Hashes of services' keys, and of packets' addresses and ports. */
 #pragma once
 
 #include "parse.h"
@@ -21,8 +21,8 @@ static __always_inline __u32 hash_service6(const struct service_key6 *key)
 		words[2] * HASH_MULTIPLIER3) >> 32;
 }
 
-/* hash_ends is that of a packet's client and a port. */
-static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
+/* hash_source is the hash of a packet's client and a port. */
+static __always_inline __u32 hash_source(const struct packet *packet, __be16 port)
 {
 	if (!packet->ipv6)
 		return hash_client(packet->source[0], 0, port, false);
@@ -33,5 +33,5 @@ static __always_inline __u32 hash_ends(const struct packet *packet, __be16 port)
 /* hash_flow is that of a packet's 5-tuple. */
 static __always_inline __u32 hash_flow(const struct packet *packet)
 {
-	return hash_ends(packet, packet->source_port);
+	return hash_source(packet, packet->source_port);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Clients on the balancer's own host: their sockets are given a backend when they connect or send,
- * so that packets cost nothing afterwards. */
+/* Clients on the balancer's own host: their sockets get a backend when they connect or send, so that packets need no
+ * translation afterwards. */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -11,57 +11,57 @@ typedef struct bpf_sock_addr ctx_t;
 /* The headers that select a backend have more functions than sockets need. */
 #pragma clang diagnostic ignored "-Wunused-function"
 
-#include "local/serve.h"
+#include "local/assign.h"
 
 SEC("cgroup/connect4")
 int jeoul_connect4(struct bpf_sock_addr *ctx)
 {
-	return connects(ctx, false);
+	return on_connect(ctx, false);
 }
 
 SEC("cgroup/connect6")
 int jeoul_connect6(struct bpf_sock_addr *ctx)
 {
-	return connects(ctx, true);
+	return on_connect(ctx, true);
 }
 
 SEC("cgroup/sendmsg4")
 int jeoul_sendmsg4(struct bpf_sock_addr *ctx)
 {
-	return sends(ctx, false);
+	return on_sendmsg(ctx, false);
 }
 
 SEC("cgroup/sendmsg6")
 int jeoul_sendmsg6(struct bpf_sock_addr *ctx)
 {
-	return sends(ctx, true);
+	return on_sendmsg(ctx, true);
 }
 
 SEC("cgroup/recvmsg4")
 int jeoul_recvmsg4(struct bpf_sock_addr *ctx)
 {
-	return told(ctx, false, false);
+	return show_vip(ctx, false, false);
 }
 
 SEC("cgroup/recvmsg6")
 int jeoul_recvmsg6(struct bpf_sock_addr *ctx)
 {
-	return told(ctx, true, false);
+	return show_vip(ctx, true, false);
 }
 
 SEC("cgroup/getpeername4")
 int jeoul_peername4(struct bpf_sock_addr *ctx)
 {
-	return told(ctx, false, true);
+	return show_vip(ctx, false, true);
 }
 
 SEC("cgroup/getpeername6")
 int jeoul_peername6(struct bpf_sock_addr *ctx)
 {
-	return told(ctx, true, true);
+	return show_vip(ctx, true, true);
 }
 
-/* jeoul_release forgets a socket that is closed. */
+/* jeoul_release deletes the entry of a socket that is closed. */
 SEC("cgroup/sock_release")
 int jeoul_release(struct bpf_sock *ctx)
 {
@@ -69,11 +69,11 @@ int jeoul_release(struct bpf_sock *ctx)
 	struct local_socket *socket = socket_of(cookie);
 
 	if (!socket)
-		return PROCEED;
+		return SYSCALL_ALLOW;
 	for (int i = 0; i < LOCAL_PEERS; i++)
 		uncount(&socket->peers[i], count_of(&socket->peers[i]));
 	bpf_map_delete_elem(&local_sockets, &cookie);
-	return PROCEED;
+	return SYSCALL_ALLOW;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The link header of a frame on its way out. Include after a ctx_*.h header. */
+/* The link header of a frame that is sent. Include after a ctx_*.h header. */
 #pragma once
 
 #include "maps.h"
@@ -22,21 +22,21 @@ static __always_inline __u32 tag_length(const struct packet *packet)
 	return CTX_TAGS ? packet->network - sizeof(struct ethhdr) : 0;
 }
 
-/* leaves says whether a frame for an interface leaves by another than it came in
- * on. 0 stands for whichever that was. */
-static __always_inline bool leaves(__u32 interface)
+/* is_other_interface says whether an egress interface is another than the ingress interface. 0 means the ingress
+ * interface. */
+static __always_inline bool is_other_interface(__u32 interface)
 {
 	return interface && interface != loaded.interface;
 }
 
-/* readdress gives a frame new MAC addresses. A VLAN tag belongs to the link that the frame came in on: on another one
- * it would name another VLAN. */
-static __always_inline long readdress(ctx_t *ctx, const struct packet *packet, const void *macs,
-				      __u32 interface)
+/* rewrite_macs writes a frame's MAC addresses. A VLAN tag is removed where the frame is sent to another link: it would
+ * name another VLAN there. */
+static __always_inline long rewrite_macs(ctx_t *ctx, const struct packet *packet, const void *macs,
+					 __u32 interface)
 {
 	void *frame;
 
-	if (leaves(interface) && ctx_untag(ctx, tag_length(packet)))
+	if (is_other_interface(interface) && ctx_untag(ctx, tag_length(packet)))
 		return -1;
 	frame = ctx_data(ctx);
 	if (frame + sizeof(struct ethhdr) > ctx_data_end(ctx))

@@ -27,7 +27,7 @@ const enum no_service *unused_no_service __attribute__((unused));
 const enum refusal *unused_refusal __attribute__((unused));
 const enum flow_state *unused_flow_state __attribute__((unused));
 const enum return_table *unused_return_table __attribute__((unused));
-const enum way_table *unused_way_table __attribute__((unused));
+const enum route_cache *unused_route_cache __attribute__((unused));
 const enum hop_flag *unused_hop_flag __attribute__((unused));
 const enum hop_table *unused_hop_table __attribute__((unused));
 const enum mirror_table *unused_mirror_table __attribute__((unused));
@@ -85,8 +85,8 @@ beyond:;                                                                        
 		within;                                                             \
 	})
 
-/* The others return NULL beyond the end. Where there are none, older verifiers must
- * be told so by a test against 0: of "index >= 0" they follow both branches. */
+/* The others return NULL beyond the end. Where there are no elements, older verifiers need an explicit test against 0:
+ * of "index >= 0" they follow both branches. */
 static __always_inline __u16 *slot_at(void *generation, __u64 slot)
 {
 	__u64 count = loaded.table_slots;
@@ -127,7 +127,7 @@ static __always_inline struct backend *row_at(void *generation, __u64 index)
 	return (struct backend *)(generation + loaded.backends) + index;
 }
 
-/* backend_at brings the backend under an index, as it is now. */
+/* backend_at returns the present values of the backend under an index. */
 static __always_inline struct backend *backend_at(void *generation, __u64 index)
 {
 	struct backend *row = row_at(generation, index);
@@ -145,23 +145,23 @@ static __always_inline __u32 clock_of(void *generation)
 /* is_weak is a constant to the verifier, as has_mode() is: see ../lib/order.h. */
 static __always_inline bool is_weak(void) { return loaded.weak; }
 
-/* if_address is an address, NULL where it is all zeros. */
-static __always_inline __be32 *if_address(__be32 *address)
+/* address_or_null is an address, NULL where it is all zeros. */
+static __always_inline __be32 *address_or_null(__be32 *address)
 {
 	return address[0] | address[1] | address[2] | address[3] ? address : NULL;
 }
 
-/* pool_at picks an address that full NAT sends from; NULL where the number has none any more. */
+/* pool_at returns an address of full NAT's pool; NULL where the number has none any more. */
 static __always_inline __be32 *pool_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.pool6_count : loaded.pool4_count;
 
 	if (!count || !WITHIN(at, count))
 		return NULL;
-	return if_address(generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at);
+	return address_or_null(generation + (ipv6 ? loaded.pool6 : loaded.pool4) + 16 * at);
 }
 
-/* own_at picks the number of an address of the pool that new flows get ports of. */
+/* own_at returns the number of an address of the pool that new flows get ports of. */
 static __always_inline __u32 *own_at(void *generation, bool ipv6, __u64 at)
 {
 	__u32 count = ipv6 ? loaded.own6_count : loaded.own4_count;
@@ -200,7 +200,7 @@ static __always_inline __be32 *source_at(void *generation, struct backend *backe
 {
 	if (!has_hairpins() || number != POOL_LOCAL)
 		return pool_at(generation, backend->ipv6, number);
-	return if_address(backend->local);
+	return address_or_null(backend->local);
 }
 
 /* has_rewrites says whether a service has a mode that changes more of a packet than its MAC addresses. Without one, the
@@ -250,8 +250,8 @@ struct {
 	__type(value, struct backend_load);
 } loads SEC(".maps");
 
-/* flows are those that have proven themselves, and newcomers those that any sender may have made up: these take no room
- * from proven ones. */
+/* flows has the proven flows, and newcomers the unproven ones, whose source may be spoofed: these take no room from
+ * proven ones. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -277,17 +277,17 @@ struct {
 	__type(value, struct return_bucket);
 } returns SEC(".maps");
 
-/* ways are the ways of replies, by a hash of their source and destination; of two with one place, the later one
- * stays. */
+/* ways is the cache of replies' routes, by a hash of their source and destination; of two that collide, the later one
+ * stays. (It is pinned by this name.) */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
-	__type(value, struct known_way);
+	__type(value, struct route_entry);
 } ways SEC(".maps");
 
-/* reply_hops has the neighbours that replies were sent to, by a hash of their address and
- * interface; the last one takes the place. */
+/* reply_hops has the neighbours that replies were sent to, by a hash of their address and interface; of two that
+ * collide, the later one stays. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 1);
@@ -322,7 +322,7 @@ struct {
 	__type(value, __u32);
 } prefixes SEC(".maps");
 
-/* fragments remembers datagrams that come in pieces, for some seconds. */
+/* fragments has the outcome of fragmented datagrams' first fragments, for some seconds. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Watches whether the control plane still moves the clock of the data plane. It runs by a timer of
- * the kernel's, whatever packets come, and for as long as its map is pinned. */
+/* A watchdog of the control plane: whether it still updates the clock of the data plane. It runs by a bpf_timer,
+ * independent of packets, and for as long as its map is pinned. */
 #include <linux/bpf.h>
 #include <linux/time.h>
 #include <bpf/bpf_helpers.h>
@@ -8,11 +8,11 @@
 #include "generation.h"
 
 #define NSEC_PER_MSEC 1000000ULL
-#define WATCH_EVERY (250 * NSEC_PER_MSEC)
+#define WATCH_INTERVAL (250 * NSEC_PER_MSEC)
 
 struct watch {
 	struct bpf_timer timer;
-	/* The clock's value when it was last seen to move. */
+	/* The clock's value at the last check. */
 	__u32 clock;
 	__u32 pad;
 };
@@ -24,9 +24,9 @@ struct {
 	__type(value, struct watch);
 } watches SEC(".maps");
 
-/* look compares the clock with its last reading. When the clock of a control plane that was only held up moves again,
- * packets are balanced again. */
-static int look(void *map, __u32 *key, struct watch *watch)
+/* check_clock compares the clock with its last reading. When the clock of a control plane that was only delayed moves
+ * again, packets are balanced again. */
+static int check_clock(void *map, __u32 *key, struct watch *watch)
 {
 	struct head *head = head_of(current_generation());
 	__u64 now = bpf_ktime_get_ns();
@@ -35,8 +35,8 @@ static int look(void *map, __u32 *key, struct watch *watch)
 		watch->clock = head->clock;
 		head->moved = now;
 	}
-	head->orphaned = head->patience && now - head->moved > head->patience * NSEC_PER_MSEC;
-	bpf_timer_start(&watch->timer, WATCH_EVERY, 0);
+	head->orphaned = head->orphan_timeout && now - head->moved > head->orphan_timeout * NSEC_PER_MSEC;
+	bpf_timer_start(&watch->timer, WATCH_INTERVAL, 0);
 	return 0;
 }
 
@@ -52,7 +52,7 @@ int jeoul_orphan(struct __sk_buff *skb)
 		return 1;
 	err = bpf_timer_init(&watch->timer, &watches, CLOCK_MONOTONIC);
 	if (!err)
-		err = bpf_timer_set_callback(&watch->timer, look);
+		err = bpf_timer_set_callback(&watch->timer, check_clock);
 	if (!err)
 		err = bpf_timer_start(&watch->timer, 0, 0);
 	return -err;

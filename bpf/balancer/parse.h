@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* From bytes to the fields that a decision needs. The parsers take pointers,
- * not a context, and work the same in every hook. */
+/* Parses a frame into struct packet. The parsers take pointers, not a context, and work the same in every hook. */
 #pragma once
 
 #include "types.h"
@@ -9,8 +8,7 @@
 /* Extension headers before the transport header that are walked. Real
  * packets have none or one; the bound keeps a chain from costing more. */
 #define IPV6_MAX_EXTENSIONS 4
-/* Offsets in a frame that was parsed are below this, which the verifier has to be told: four extension headers are at
- * most 8192 bytes. */
+/* Mask that bounds offsets in a parsed frame for the verifier: four extension headers are at most 8192 bytes. */
 #define OFFSET_MASK 0x3fff
 
 /* packet is a parsed frame. Addresses and ports are in network byte order. */
@@ -30,12 +28,12 @@ struct packet {
 	__u16 transport;
 	bool ipv6;
 	bool fragment;
-	/* A fragment that is not the first, and so bears no ports. */
+	/* A fragment that is not the first, and so has no ports. */
 	bool later;
-	/* The extension headers go beyond the bound. */
+	/* There are more than IPV6_MAX_EXTENSIONS extension headers. */
 	bool unwalked;
-	/* An IPv4 packet that no router may cut. */
-	bool whole_only;
+	/* DF: an IPv4 packet that no router may fragment. */
+	bool dont_fragment;
 	__u8 protocol;
 	__u8 tcp_flags;
 	/* TOS or traffic class. */
@@ -111,14 +109,14 @@ static __always_inline void parse_ipv4_fields(struct packet *packet, const struc
 	packet->destination[0] = ip->daddr;
 	packet->protocol = ip->protocol;
 	packet->tos = ip->tos;
-	packet->whole_only = ip->frag_off & bpf_htons(IP_DONT_FRAGMENT);
+	packet->dont_fragment = ip->frag_off & bpf_htons(IP_DONT_FRAGMENT);
 	packet->fragment = ip->frag_off & bpf_htons(IP_FRAGMENT_BITS);
 	packet->later = ip->frag_off & bpf_htons(IP_OFFSET_BITS);
 	packet->identification = ip->id;
 }
 
-/* is_plain4 and is_plain6 pick the packets whose offsets are all constants, nearly
- * all there are: without options, and without extension headers before TCP or UDP. */
+/* is_plain4 and is_plain6 match packets whose offsets are all constants, which nearly all packets are: without options,
+ * and without extension headers before TCP or UDP. */
 static __always_inline bool is_plain4(const void *header, const void *data_end)
 {
 	return header + sizeof(struct iphdr) <= data_end && *(const __u8 *)header == IPV4_PLAIN;
@@ -171,7 +169,7 @@ static __always_inline void parse_ipv6_fragment(struct packet *packet, const __u
 {
 	__be16 offset = *(__be16 *)(header + 2);
 
-	/* An atomic fragment (RFC 6946) is a whole packet. */
+	/* An atomic fragment (RFC 6946) is a complete packet. */
 	if (!(offset & bpf_htons(IPV6_FRAGMENT_BITS)))
 		return;
 	packet->fragment = true;

@@ -39,9 +39,8 @@ static __always_inline bool readable(const ctx_t *ctx)
 #endif
 }
 
-/* whole says whether the frame holds all of the IP packet that its header
- * announces. */
-static __always_inline bool whole(ctx_t *ctx, const struct packet *packet)
+/* is_complete says whether the frame has the complete IP packet, by the length in its header. */
+static __always_inline bool is_complete(ctx_t *ctx, const struct packet *packet)
 {
 	__u64 wanted = packet->network + packet->length;
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Memory for one packet at a time, for values that would not fit the stack: 512 bytes for all functions of a chain of
- * calls. A function that takes values from it, or leaves some there for others, says so in the last line of its
+/* Memory for one packet at a time, for values that would not fit the stack of 512 bytes for all functions of a call
+ * chain. A function that takes values from it, or leaves some there for others, says so in the last line of its
  * comment. */
 #pragma once
 
@@ -16,29 +16,28 @@ struct translation {
 	__be16 destination_port;
 	/* TOS or traffic class. */
 	__u8 tos;
-	/* By how much the TTL or hop limit becomes less: 1, or 0 where the kernel routes the
-	 * packet and decrements it itself. */
-	__u8 hops;
+	/* The decrement of the TTL or hop limit: 1, or 0 where the kernel routes the packet and decrements it itself. */
+	__u8 ttl_decrement;
 	/* endpoint.exceptions, where the packet comes from an endpoint. */
 	__u32 exceptions;
-	/* One more than the backend's index, where the packet comes from an endpoint whose flows
-	 * are remembered, and may be part of none: is_reply() is to be asked. 0 elsewhere. */
-	__u32 asked_of;
+	/* One more than the backend's index, where the packet comes from an endpoint whose flows are tracked, and may be
+	 * part of none: is_reply() tests that. 0 elsewhere. */
+	__u32 verify_backend;
 };
 
-/* route is the way that a packet leaves by. */
+/* route is the next hop and interface that a packet is sent by. */
 struct route {
 	/* The MAC addresses that the frame begins with, see copy_macs. */
 	__u8 macs[12];
 	__u32 interface;
-	/* Of a packet that is too big for its way: the largest size that fits. */
+	/* Of a packet that is too big for its route: the MTU. */
 	__u32 mtu;
 };
 
-/* tracking is the state that the steps of the decision about a flow hand to each other. */
+/* tracking is the state that the steps of the selection for a flow share. */
 struct tracking {
-	/* The flow's key, and the entry to be made of it; the same of its client's affinity; and an entry on its way from a
-	 * table to another. */
+	/* The flow's key, and the entry to be made of it; the same of its client's affinity; and an entry that moves from a
+	 * table to the other. */
 	struct flow flow;
 	struct flow client;
 	struct flow moving;
@@ -46,38 +45,37 @@ struct tracking {
 	__u64 client_hash;
 	/* Where the flow's entry is among the unproven: a place_t. */
 	__u32 place;
-	/* Where the proven flow is that the packet's connection contests (FLOW_CONTESTED): a
-	 * place_t, or 0. */
-	__u32 contested;
+	/* The place of the proven flow whose 5-tuple the packet's connection reuses (FLOW_CONTESTED): a place_t, or 0. */
+	__u32 reused;
 	/* The TCP sequence number of the packet, in network byte order. */
 	__be32 sequence;
-	/* By their index, the backend whose slot it is, and the one whose slot it was
-	 * where that is another and can take packets; or NO_BACKEND. */
-	__u32 now;
-	__u32 before;
-	/* Flows of the slot may be remembered. */
+	/* The index of the slot's current backend, and that of its previous one where that is another and up; or
+	 * NO_BACKEND. */
+	__u32 current;
+	__u32 previous;
+	/* Flows of the slot may have an entry. */
 	__u16 moved;
-	/* The one whose slot it was is another, and cannot take packets. */
+	/* The slot's previous backend is another, and down. */
 	__u16 orphaned;
-	/* Full NAT: flow.source of the flow that was chosen. */
-	struct pool_end source;
+	/* Full NAT: flow.source of the packet's flow. */
+	struct pool_source source;
 };
 
-/* elder is, of the flows that hold ports which a new flow of full NAT has tried, and that may be evicted, the one that
- * costs the least, and has been silent for longest. */
-struct elder {
+/* victim is, of the evictable flows that hold ports which a new flow of full NAT has tried, the one of the lowest cost
+ * that has been idle for longest. */
+struct victim {
 	/* A place_t, and RETURN_PROVEN; 0 where there is none. */
 	__u32 place;
-	/* See cost_of(). */
+	/* See eviction_cost(). */
 	__u32 cost;
 	/* In milliseconds. */
-	__u32 silence;
-	struct pool_end source;
+	__u32 idle;
+	struct pool_source source;
 };
 
 struct scratch {
 	struct packet packet;
-	/* Of a packet that is too big: the largest size that fits its way, in bytes. */
+	/* Of a packet that is too big: the path MTU, in bytes. */
 	__u32 mtu;
 	/* The addresses and ports that the packet leaves with. */
 	struct translation to;
@@ -90,15 +88,15 @@ struct scratch {
 	struct tracking tracking;
 	/* Full NAT: the 5-tuple of replies to a flow that begins or moves. */
 	struct packet replies;
-	struct elder elder;
-	/* The packet, a FIN or RST of mode nat, ends a flow, which it may not be found by now. */
-	__u32 ends;
-	/* The last new flow of full NAT on this CPU found no port that was free. */
+	struct victim victim;
+	/* The packet, a FIN or RST of mode nat, has ended a flow, which may have been deleted since. */
+	__u32 closes;
+	/* The last new flow of full NAT on this CPU found no free port. */
 	__u32 crowded;
-	/* A struct bpf_fib_lookup: the question for a reply's route, and the answer.
-	 * Go cannot be told its unions. */
+	/* A struct bpf_fib_lookup: the parameters and result of a reply's route lookup. bpf2go does not support its
+	 * unions. */
 	__u64 fib[8];
-	/* The neighbour that it leads to. */
+	/* The next hop of that route. */
 	struct reply_hop hop;
 	struct prefix_key prefix_key;
 	/* Where an ICMP error goes. */

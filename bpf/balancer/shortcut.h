@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The shortest path of a packet, for the hook where that pays (CTX_SHORTCUT). Include after one of the ctx_*.h
+/* The shortest path of a packet, for the hook where that is faster (CTX_SHORTCUT). Include after one of the ctx_*.h
  * headers. */
 #pragma once
 
 #include "count.h"
 #include "readable.h"
-#include "choose/clients.h"
-#include "choose/hairpin.h"
-#include "choose/fastpath.h"
-#include "send/plain.h"
-#include "send/quickreply.h"
+#include "select/clients.h"
+#include "select/hairpin.h"
+#include "select/fastpath.h"
+#include "send/fastsend.h"
+#include "send/fastreply.h"
 #include "link.h"
 
 #if CTX_SHORTCUT
@@ -17,16 +17,16 @@
 /* The modes whose packets can take it. */
 #define SHORTCUT_MODES (1U << MODE_L2DSR | 1U << MODE_NAT | 1U << MODE_FULLNAT)
 
-/* shortcut_by sends a packet to the chosen backend, if there is one. */
+/* shortcut_by sends a packet to the selected backend, if there is one. */
 static __always_inline enum outcome shortcut_by(ctx_t *ctx, const struct packet *packet, bool ipv6,
 					      const struct decision *decision, void *frame)
 {
-	if (!decision->backend || leaves(decision->backend->interface))
+	if (!decision->backend || is_other_interface(decision->backend->interface))
 		return OUTCOME_NONE;
-	return send_here(ctx, packet, decision, frame, ipv6, false);
+	return send_on_link(ctx, packet, decision, frame, ipv6, false);
 }
 
-/* shortcut_known sends a packet of a flow that is proven and goes on. */
+/* shortcut_known sends a packet of a proven flow in midstream. */
 static __always_inline enum outcome shortcut_known(ctx_t *ctx, void *generation,
 						 const struct packet *packet, bool ipv6,
 						 struct decision *decision, void *frame)
@@ -35,7 +35,7 @@ static __always_inline enum outcome shortcut_known(ctx_t *ctx, void *generation,
 
 	if (!(decision->service->flags & SERVICE_TRACKED) || changes_flow(packet))
 		return OUTCOME_NONE;
-	decision->backend = proven_owner(generation, decision->service, packet, ipv6, &flow);
+	decision->backend = proven_backend(generation, decision->service, packet, ipv6, &flow);
 	if (decision->backend && sends_midstream(decision, flow))
 		return send_from_pool(ctx, flow, decision->backend,
 				      midstream_at(sizeof(struct ethhdr), ipv6));
@@ -47,14 +47,14 @@ static __always_inline bool has_shortcut(const struct service *service)
 {
 	if (service->mode == MODE_L2DSR || (has_mode(MODE_NAT) && service->mode == MODE_NAT))
 		return !service->mss;
-	/* Full NAT takes it in midstream only, when the SYN has told the MSS. */
+	/* Full NAT takes it in midstream only, after the MSS of the SYN was clamped. */
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
 }
 
-/* shortcut sends a packet by a path that is so short that the compiler has registers for all of it: a plain packet, of
- * a flow without an entry, or of a proven one that goes on, for a service that only readdresses it, or such a service's
- * reply. Both choices have a copy of the code that sends: one for both would keep each in registers beside the other.
- * Any other packet it leaves unchanged to balance(), which also notes the reasons: OUTCOME_NONE. */
+/* shortcut sends a packet by a path that is short enough for the compiler to spill no registers: a plain packet, of a
+ * flow without an entry, or of a proven one in midstream, for a service that rewrites only its addresses, or such a
+ * service's reply. Both selections have a copy of the code that sends: shared, it would keep each in registers beside
+ * the other. Any other packet is left unchanged to balance(), which also records the reasons: OUTCOME_NONE. */
 static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool ipv6,
 					   __u32 *egress)
 {
@@ -71,27 +71,27 @@ static __always_inline enum outcome shortcut(ctx_t *ctx, void *generation, bool 
 		return OUTCOME_NONE;
 	outcome = ipv6 ? parse_plain6(&packet, header, data_end) :
 			 parse_plain4(&packet, header, data_end);
-	if (outcome != OUTCOME_NONE || !has_ports(&packet) || packet.fragment || !whole(ctx, &packet))
+	if (outcome != OUTCOME_NONE || !has_ports(&packet) || packet.fragment || !is_complete(ctx, &packet))
 		return OUTCOME_NONE;
 	service = find_service(generation, &packet, packet.destination_port, packet.protocol);
 	if (!service)
 		return reply_on_fast_path(ctx, generation, &packet, ipv6, egress);
-	if (!has_shortcut(service) || !service->table_size || asks_more(service, &packet, ipv6))
+	if (!has_shortcut(service) || !service->table_size || needs_client_check(service, &packet, ipv6))
 		return OUTCOME_NONE;
-	decide_by(service, &packet, &decision);
-	/* Registers are kept for the code that follows: a lookup of the flow needs many anyhow. */
-	if (__builtin_expect(service->flags & SERVICE_ASKS, 0))
+	init_decision(service, &packet, &decision);
+	/* Registers are reserved for the code that follows: a lookup of the flow needs many anyhow. */
+	if (__builtin_expect(service->flags & SERVICE_NEEDS_LOOKUP, 0))
 		return shortcut_known(ctx, generation, &packet, ipv6, &decision, data);
-	if (!choose_by_hash(generation, &packet, &decision))
+	if (!select_by_hash(generation, &packet, &decision))
 		return OUTCOME_NONE;
 	return shortcut_by(ctx, &packet, ipv6, &decision, data);
 }
 
 #endif
 
-/* take_shortcut tries the shortest path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced
- * programs always take balance(), which notes the reasons. */
-static __always_inline enum outcome take_shortcut(ctx_t *ctx, void *generation, __u32 *egress)
+/* try_shortcut tries the shortest path and returns its outcome; OUTCOME_NONE leaves the packet to balance(). Traced
+ * programs always take balance(), which records the reasons. */
+static __always_inline enum outcome try_shortcut(ctx_t *ctx, void *generation, __u32 *egress)
 {
 	enum outcome outcome = OUTCOME_NONE;
 #if CTX_SHORTCUT && !defined(TRACED)

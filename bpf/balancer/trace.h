@@ -1,12 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* These functions record for traces and captures how the program decided on each packet. The
- * sources are compiled twice: only the objects built with TRACED record anything, and the plain
- * program, which forwards while neither a trace nor a capture runs, has empty functions here. A
- * constant fixed at load would keep the branches out of the loaded program, but neither the loads
- * of the constant nor the registers that the compiler reserves for the calls.
+/* These functions record the decisions on each packet, for traces and captures. The sources are compiled twice: only
+ * the objects built with TRACED record anything, and the plain program, which forwards while neither a trace nor a
+ * capture runs, has empty functions here. A constant fixed at load would keep the branches out of the loaded program,
+ * but neither the loads of the constant nor the registers that the compiler reserves for the calls.
  *
- * A decision is noted where it is made, in memory of its own, and sent off when
- * the packet has ended.
+ * A decision is recorded where it is made, in memory of its own, and sent to user space with the packet's verdict.
  *
  * Include after one of the ctx_*.h headers. */
 #pragma once
@@ -16,23 +14,23 @@
 #include "maps.h"
 #include "parse.h"
 
-/* trace_reason names the states and events that a decision rested on besides the configuration. */
+/* trace_reason is a state or event that a decision depended on besides the configuration. */
 enum trace_reason {
-	/* An entry of a flow table named the backend. */
+	/* The backend is that of a flow's entry. */
 	TRACE_KNOWN_FLOW = 1,
-	/* The flow is new and gets an entry: it takes a turn, or a port. */
+	/* The flow is new and gets an entry. */
 	TRACE_NEW_FLOW = 2,
 	/* An earlier fragment of the datagram had been seen. */
 	TRACE_KNOWN_FRAGMENT = 4,
-	/* An ICMP error: the packet that it quotes decided. */
+	/* An ICMP error: the decision is by the packet that it quotes. */
 	TRACE_QUOTED = 8,
 	/* A reply: its source is a backend, and is translated to the VIP. */
 	TRACE_REPLY = 16,
-	/* The slot has changed hands, and the flow was there before. */
-	TRACE_FORMER = 32,
+	/* The slot has moved, and the flow goes to its previous backend. */
+	TRACE_PREVIOUS = 32,
 	/* From a backend's port, and no reply to a client of its service. */
 	TRACE_FROM_BACKEND = 64,
-	/* The client is near the backends, who would answer it directly. */
+	/* The client is near the backends, which would reply to it directly. */
 	TRACE_HAIRPIN = 128,
 };
 
@@ -71,7 +69,7 @@ enum capture_limit {
 struct trace_record {
 	/* When it ended, in nanoseconds of the monotonic clock. */
 	__u64 time;
-	/* The packet's ends as it came in. All 0 where it could not be read. */
+	/* The packet's addresses and ports as received. All 0 where it could not be parsed. */
 	__be32 source[4];
 	__be32 destination[4];
 	__be16 source_port;
@@ -80,16 +78,15 @@ struct trace_record {
 	__u32 length;
 	/* The interface that it came in on, by its index. */
 	__u32 interface;
-	/* The service by its id, the slot of the service's table, and the backend by
-	 * its index and the index's owner; TRACE_NONE where none was chosen, or no
-	 * slot was asked. */
+	/* The service by its id, the slot of the service's table, and the backend by its index and the index's owner;
+	 * TRACE_NONE where none was selected, or no slot was looked up. */
 	__u32 service;
 	__u32 slot;
 	__u32 backend;
 	__u32 backend_generation;
-	/* Length of the whole frame as it leaves, in bytes. */
+	/* Length of the frame as sent, in bytes. */
 	__u32 frame_length;
-	/* Outer addresses and ports of the packet as it leaves. */
+	/* Outer addresses and ports of the packet as sent. */
 	__be32 new_source[4];
 	__be32 new_destination[4];
 	__be16 new_source_port;
@@ -109,29 +106,28 @@ struct trace_record {
 	__u8 pad;
 	/* Packets on the wire: the segments of a GSO packet count. */
 	__u32 packets;
-	/* Length of the whole frame as it came, in bytes, and how many bytes of it, and of the
-	 * frame as it leaves, follow the record. 0 where no capture asked for them. */
-	__u32 came_length;
-	__u32 came_captured;
-	__u32 leaves_captured;
-	/* The frame as it leaves, from its Ethernet header on. */
+	/* Length of the frame as received, in bytes, and how many bytes of it, and of the frame as sent, follow the record.
+	 * 0 where no capture needs them. */
+	__u32 ingress_length;
+	__u32 ingress_captured;
+	__u32 egress_captured;
+	/* The frame as sent, from its Ethernet header on. */
 	__u8 head[TRACE_HEAD];
 };
 
-/* trace_notes is a record on its way, followed by the packet's bytes that captures ask for. */
+/* trace_notes is a record under construction, followed by the frame's bytes for captures. */
 struct trace_notes {
 	struct trace_record record;
-	/* The frame as it came, of record.came_captured bytes, and behind it the frame as it
-	 * leaves, of record.leaves_captured. */
+	/* The frame as received, of record.ingress_captured bytes, and behind it the frame as sent, of
+	 * record.egress_captured. */
 	__u8 frames[2 * CAPTURE_SNAP_MAX];
-	/* The captures whose filters may match, a bit for each, and the most bytes of a frame that
-	 * one of them asks for. */
+	/* The captures whose filters may match, a bit for each, and the most bytes of a frame that one of them needs. */
 	__u32 candidates;
 	__u32 snap;
 };
 
-/* dry_run says that the packet is only a question of `jeoul trace`: nothing that outlives it may change, no counter, no
- * turn and no flow. */
+/* dry_run says that the packet is only a probe of `jeoul trace`: no state may change, no counter, no turn and no
+ * flow. */
 static __always_inline bool dry_run(void)
 {
 	return loaded.dry_run;
@@ -148,8 +144,7 @@ struct {
 	__type(value, struct trace_notes);
 } trace_noted SEC(".maps");
 
-/* trace_ring carries the records of dry runs out; those of real packets have rings of their own
- * (capture.h). */
+/* trace_ring has the records of dry runs; those of real packets have rings of their own (capture.h). */
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 4096);
@@ -171,8 +166,8 @@ static __always_inline bool trace_has_ports(__u8 protocol)
 	return protocol == IPPROTO_TCP || protocol == IPPROTO_UDP;
 }
 
-/* trace_ports reads the ports of the packet as it leaves. `at` is below the length of an Ethernet header with a tag and
- * the longest IP header. */
+/* trace_ports reads the ports of the packet as sent. `at` is below the length of an Ethernet header with a tag and the
+ * longest IP header. */
 static __always_inline void trace_ports(struct trace_record *record, __u32 at, __u8 protocol)
 {
 	if (!trace_has_ports(protocol) || at > TRACE_HEAD - 4 || record->head_length < at + 4)
@@ -181,9 +176,8 @@ static __always_inline void trace_ports(struct trace_record *record, __u32 at, _
 	record->new_destination_port = *(__be16 *)(record->head + at + 2);
 }
 
-/* trace_leaving reads the addresses of the packet as it leaves; its IP header is
- * at `at`, after the type of the frame. */
-static __always_inline void trace_leaving(struct trace_record *record, const __u32 at)
+/* trace_egress reads the addresses of the packet as sent; its IP header is at `at`, after the type of the frame. */
+static __always_inline void trace_egress(struct trace_record *record, const __u32 at)
 {
 	const __u8 *ip = record->head + at;
 	__be16 type = *(__be16 *)(ip - 2);
@@ -222,9 +216,9 @@ static __always_inline void trace_complete(ctx_t *ctx, struct trace_record *reco
 		record->head_length = length;
 	if (*(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021Q) ||
 	    *(__be16 *)(record->head + 12) == bpf_htons(ETH_P_8021AD))
-		trace_leaving(record, ETH_HLEN + 4);
+		trace_egress(record, ETH_HLEN + 4);
 	else
-		trace_leaving(record, ETH_HLEN);
+		trace_egress(record, ETH_HLEN);
 }
 
 #include "capture.h"
@@ -264,8 +258,7 @@ static __noinline void trace_service(const struct service *service)
 	notes->record.scheduler = service->scheduler;
 }
 
-/* trace_slot notes which slot of its table a service was asked for: 0 to
- * table_size - 1. */
+/* trace_slot records which slot of the service's table was looked up: 0 to table_size - 1. */
 static __noinline void trace_slot(__u32 slot)
 {
 	struct trace_notes *notes;
@@ -297,9 +290,9 @@ static __noinline void trace_because(enum trace_reason reason)
 		notes->record.reason |= reason;
 }
 
-/* trace_send hands the record of a dry run to the one who asked, and that of a real packet to the captures whose
- * filters match, and clears the notes for the next packet. `head` and the frames have lengths beside them, and need not
- * be cleared. */
+/* trace_send writes the record of a dry run to trace_ring, and that of a real packet to the captures whose filters
+ * match, and clears the notes for the next packet. `head` and the frames have lengths beside them, and need not be
+ * cleared. */
 static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 {
 	struct trace_notes *notes = trace_current();
@@ -318,7 +311,7 @@ static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 	return 0;
 }
 
-/* trace_end is for the end of the program, when the packet is as it leaves. */
+/* trace_end is called at the end of the program, when the packet is as sent. */
 static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome)
 {
 	trace_send(ctx, outcome);

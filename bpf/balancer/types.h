@@ -1,23 +1,25 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Types that the data plane and the control plane share. Go gets them through bpf2go; none is declared a second
- * time. */
+/* Types that the data plane and the control plane share. Go gets them through bpf2go; none is declared a second time.
+ * The fields of pinned maps' elements and the enums in them keep their names, by which builds compare their layouts
+ * (sharedmaps/layout.go). */
 #pragma once
 
 #include <linux/types.h>
 
-/* outcome is how a packet ended. Each packet ends in exactly one. Users read the names without the prefix. */
+/* outcome is the verdict on a packet, with its reason. Each packet has exactly one. Users read the names without the
+ * prefix. */
 enum outcome {
 	/* Sent on to a backend. */
 	OUTCOME_FORWARDED,
 	/* A backend's reply, sent on to its client. */
 	OUTCOME_RETURNED,
-	/* Its sender was told that it is too big. */
+	/* An ICMP error reports to its sender that it is too big. */
 	OUTCOME_ANSWERED_TOO_BIG,
-	/* Its sender was told that its hops were used up before it arrived. */
+	/* An ICMP error reports to its sender that its TTL expired. */
 	OUTCOME_ANSWERED_TIME_EXCEEDED,
-	/* Could not be sent on and was answered, as its service asks: by a TCP reset, or, UDP, by an ICMP error "port
-	 * unreachable". Unanswered, the same packets end as OUTCOME_DROPPED_NO_BACKEND and the outcomes after it, in this
-	 * order. */
+	/* Could not be forwarded and was answered, as its service is configured: by a TCP reset, or, UDP, by an ICMP error
+	 * "port unreachable". Unanswered, the same packets end as OUTCOME_DROPPED_NO_BACKEND and the outcomes after it, in
+	 * this order. */
 	OUTCOME_RESET_NO_BACKEND,
 	OUTCOME_RESET_BACKEND_DOWN,
 	OUTCOME_RESET_NO_FLOW,
@@ -44,15 +46,14 @@ enum outcome {
 	/* From a backend's endpoint of mode nat, and to a destination that the configuration
 	 * says is no client of the service: as it was. */
 	OUTCOME_PASSED_UNTRANSLATED,
-	/* From a backend's endpoint of mode nat, whose service remembers every flow, and part of
-	 * none: as it was. */
+	/* From a backend's endpoint of mode nat, whose service tracks every flow, and part of none: as it was. */
 	OUTCOME_PASSED_NO_FLOW,
 	/* For a VIP, while the control plane has been away for longer than it may be: struct
 	 * head, `orphaned`. */
 	OUTCOME_PASSED_ORPHANED,
 	/* For a VIP that another balancer holds: `standby`. */
 	OUTCOME_PASSED_BACKUP,
-	/* A reply, rewritten, whose way the kernel must find. */
+	/* A reply, rewritten, which the kernel routes. */
 	OUTCOME_PASSED_TO_ROUTE,
 	/* Lost, for the reason in the name. */
 	OUTCOME_DROPPED_MALFORMED,
@@ -71,17 +72,16 @@ enum outcome {
 	OUTCOME_DROPPED_BACKEND_DOWN,
 	OUTCOME_DROPPED_NO_FLOW,
 	OUTCOME_DROPPED_NO_PORT,
-	/* Of a client whose backend would answer it directly, and there is no address of ours
-	 * that the backend could answer instead. */
+	/* Of a client that its backend would reply to directly, and there is no address of ours to source-NAT it to. */
 	OUTCOME_DROPPED_NO_ADDRESS,
 	OUTCOME_DROPPED_FLOW_TABLE_FULL,
 	/* A new flow that a limit of its service or of all backends refuses. */
 	OUTCOME_DROPPED_RATE_LIMIT,
 	OUTCOME_DROPPED_CONNECTION_LIMIT,
 	OUTCOME_COUNT,
-	/* Not an end: the packet goes on to the next step. */
+	/* No verdict yet: the packet continues to the next step. */
 	OUTCOME_NONE,
-	/* Nor these: the sender is to be told that it is too big, or has no hops left. */
+	/* Nor are these: the sender is to get an ICMP error "too big" or "time exceeded". */
 	OUTCOME_TOO_BIG,
 	OUTCOME_TIME_EXCEEDED,
 };
@@ -102,13 +102,12 @@ enum agreement {
 	PROTOCOL_HAIRPIN = 128,
 	/* Prefixes of near clients that an interface can have, in each family. */
 	MAX_NEAR = 16,
-	/* No address of the pool of full NAT has this number; it stands for backend.local. */
+	/* No address of the pool of full NAT has this number: it means backend.local. */
 	POOL_LOCAL = 0xffff,
 };
 
-/* service_key4 and service_key6 name a service. Addresses and ports are in
- * network byte order. A key of port 0 and protocol PROTOCOL_ANY stands for the
- * VIP as a whole: packets that bear no port (fragments) are known by it. */
+/* service_key4 and service_key6 name a service. Addresses and ports are in network byte order. A key of port 0 and
+ * protocol PROTOCOL_ANY is the wildcard entry of a VIP, for packets without ports (fragments). */
 
 struct service_key4 {
 	__be32 address;
@@ -124,20 +123,20 @@ struct service_key6 {
 	__u8 pad[5];
 };
 
-/* scheduler is how a new flow gets its backend. The choice of all but
- * SCHEDULER_HASH is remembered in the flow table. */
+/* scheduler is the algorithm that selects the backend of a new flow. The selection of all but SCHEDULER_HASH is stored
+ * in the flow table. */
 enum scheduler {
 	/* The hash of the flow, or of the client's address, picks a slot. */
 	SCHEDULER_HASH,
-	/* Each takes its turn, in the sequence before the service's slots. */
-	SCHEDULER_TURN,
-	/* The one with the fewest flows for its weight. */
-	SCHEDULER_LEAST,
-	/* The one with the fewest flows, where all have the same weight. */
-	SCHEDULER_FEWEST,
+	/* Round robin, weighted or not, in the sequence before the service's slots. */
+	SCHEDULER_ROUND_ROBIN,
+	/* Weighted least connections. */
+	SCHEDULER_WEIGHTED_LEAST_CONN,
+	/* Least connections, where all have the same weight. */
+	SCHEDULER_LEAST_CONN,
 	/* The better of two slots at random (M. Mitzenmacher, "The Power of Two
 	 * Choices in Randomized Load Balancing", 2001). */
-	SCHEDULER_TWO,
+	SCHEDULER_TWO_CHOICES,
 	/* The first that can take it, in the configuration's order. */
 	SCHEDULER_FIRST,
 };
@@ -146,10 +145,9 @@ enum scheduler {
 enum service_flag {
 	/* The hash is of the client's address alone. */
 	SERVICE_BY_SOURCE = 1,
-	/* Every flow is remembered. */
+	/* Every flow has an entry. */
 	SERVICE_TRACKED = 2,
-	/* Some slots have changed hands: SLOT_MOVED means something, and flows of
-	 * such slots may be remembered. */
+	/* Some slots have another backend than before: SLOT_MOVED is valid, and flows of such slots may have an entry. */
 	SERVICE_MOVED = 4,
 	/* The base table is valid: the slots as they were before the changes. */
 	SERVICE_BASE = 8,
@@ -164,21 +162,20 @@ enum service_flag {
 	/* With SERVICE_PERSISTENT: the service shares its clients' affinities with others,
 	 * and its hosts follow its slots: struct host. */
 	SERVICE_GROUPED = 256,
-	/* A flow whose backend is down is ended, and its packets are answered by a reset. */
+	/* A flow whose backend is down is closed, and its packets are answered by a reset. */
 	SERVICE_RESETS = 512,
 	/* The service does not serve every client: service.clients. */
 	SERVICE_LISTED = 1024,
-	/* Mode nat. Near clients, whose backends would answer them directly, are served by another
-	 * service, the hairpin: with the same backends, by full NAT, under the same key with
-	 * PROTOCOL_HAIRPIN. */
+	/* Mode nat. Near clients, to which backends would reply directly, are served by another service, the hairpin: with
+	 * the same backends, by full NAT, under the same key with PROTOCOL_HAIRPIN. */
 	SERVICE_HAIRPIN = 2048,
 	/* The service is one. Its flows have the address of ours that their backend knows us by
 	 * (backend.local), with the number POOL_LOCAL, and ports of their own. */
 	SERVICE_IS_HAIRPIN = 4096,
 };
 
-/* slot_bits: a slot is a member of its service, counted from 0, and whether the slot
- * has changed hands since the base table. */
+/* slot_bits: a slot is a member of its service, counted from 0, and whether the slot has another backend than in the
+ * base table. */
 enum slot_bits {
 	SLOT_MEMBER = 0x7fff,
 	SLOT_MOVED = 0x8000,
@@ -212,7 +209,7 @@ struct block {
 	/* Index of the first slot, in slots of two bytes. The two slots before it are one
 	 * number, low half first: how many members there are, shifted left by
 	 * SEQUENCE_BITS, plus how many slots before those two hold the sequence in which
-	 * members take turns (SCHEDULER_TURN; 0 of the others). */
+	 * members take turns (SCHEDULER_ROUND_ROBIN; 0 of the others). */
 	__u32 table;
 	/* Index of the first member. */
 	__u32 members;
@@ -237,7 +234,7 @@ struct service {
 	/* enum scheduler, enum mode */
 	__u8 scheduler;
 	__u8 mode;
-	/* The DSCP field, in the upper six bits, that stands for the VIP. */
+	/* The DSCP field, in the upper six bits, that encodes the VIP. */
 	__u8 tos;
 	/* enum service_kind */
 	__u8 kind;
@@ -268,7 +265,7 @@ struct service_slot6 {
 
 /* endpoint has the VIP and port that a reply's source is translated to (mode nat): those of the service whose backend
  * sends it. The tables of endpoints are made like those of the services, with the backend's address and port as the
- * key; port 0 and PROTOCOL_ANY stand for the address as a whole. */
+ * key; port 0 and PROTOCOL_ANY are the wildcard entry of an address. */
 struct endpoint {
 	__be32 vip[4];
 	__be16 port;
@@ -276,14 +273,14 @@ struct endpoint {
 	__u16 mss;
 	/* The backend's index. */
 	__u32 backend;
-	/* service.id where its flows are remembered, or NO_SERVICE. */
+	/* service.id where its flows are tracked, or NO_SERVICE. */
 	__u32 service;
 	/* Which prefixes in `prefixes` are of hosts that are no clients of its service; 0: none.
 	 * Below 2^24. */
 	__u32 exceptions;
 };
 
-/* no_service is the id that stands for no service. */
+/* no_service is the id that no service has. */
 enum no_service {
 	NO_SERVICE = 0x7fffffff,
 };
@@ -300,9 +297,9 @@ struct endpoint_slot6 {
 	__u64 pad;
 };
 
-/* backend is the destination of packets. It stands in two vectors: among the members of its service, where a table's
- * slots find it, and under its index, where flows do. A cache line long. Members are not changed while packets may read
- * them. Of the backend under an index `next` alone is: a new one is written aside first. */
+/* backend is the destination of packets. It is in two vectors: among the members of its service, which slots refer to,
+ * and under its index, which flows refer to. A cache line long. Members are not changed while packets may read them. Of
+ * the backend under an index only `next` is: a new one is written to a spare row first. */
 struct backend {
 	/* The Ethernet addresses of a frame to it: the next hop's, and ours. */
 	__u8 destination[6];
@@ -315,14 +312,14 @@ struct backend {
 	__be32 local[4];
 	/* Stays the same for as long as the backend is configured. */
 	__u32 index;
-	/* Rises each time the index is given to another backend, so that a flow
-	 * of the former owner is not mistaken for one of the new. */
+	/* Rises each time the index is given to another backend, so that a flow of the index's previous backend is not
+	 * mistaken for one of the new backend. */
 	__u16 generation;
 	/* Under an index: 0, or the number, from 1, of the spare backend that holds the present values. The spare ones
 	 * follow the last index. */
 	__u16 next;
 	__be16 port;
-	/* The largest IP packet that the way there takes, in bytes. */
+	/* The path MTU to it, in bytes. */
 	__u16 mtu;
 	/* Its share of new flows; 0 takes none. 1 where the scheduler knows no
 	 * weights. */
@@ -359,7 +356,7 @@ enum host_table {
 /* backend_load is how many flows a backend has, by its index, and how many it may have. Data plane and control plane
  * write it: active by atomic additions, full by the data plane alone. Half a cache line long. */
 struct backend_load {
-	/* Remembered flows that have not ended, of services that are tracked. */
+	/* Flows in the tables that have not ended, of services that are tracked. */
 	__u32 active;
 	/* At upper (0: no bound) the backend is full until it has less than lower. */
 	__u32 upper;
@@ -391,8 +388,7 @@ struct turn {
 	__u64 due;
 	__u64 interval;
 	__u64 burst;
-	/* Remembered flows that neither end has closed; and how many there may be, 0 for
-	 * any number. */
+	/* Flows in the tables that neither end has closed; and their maximum, 0 for any number. */
 	__u32 active;
 	__u32 cap;
 	/* Full NAT: the source that replies get, and service.mss. */
@@ -407,11 +403,11 @@ struct turn {
 	/* No member of the table that begins at that slot has fewer flows. The number does not hold for the next table. */
 	__u32 fewest;
 	__u32 fewest_table;
-	/* When the service, of mode nat, last had a flow without the entry that it should have, in milliseconds of the
+	/* When the service, of mode nat, last had a flow without an entry, which it should have, in milliseconds of the
 	 * clock of struct head, with the lowest bit set. The control plane resets it to 0 when that is too long ago to
 	 * count. See is_reply(). */
 	__u32 unremembered;
-	/* The same of a backend of the service's that came back soon after it had left: it may still send packets of
+	/* The same of a backend of the service that was added again soon after its removal: it may still send packets of
 	 * earlier flows, which have no entry. */
 	__u32 came_back;
 	/* Keeps two services from sharing a cache line. */
@@ -430,7 +426,7 @@ struct backend_count {
 	/* The same of replies that came back through us (NAT). */
 	__u64 returned_packets;
 	__u64 returned_bytes;
-	/* Passive health, of modes that see the backend's packets (NAT): its answers to clients tell whether it serves.
+	/* Passive health, of modes that see the backend's packets (NAT): its replies to clients show whether it serves.
 	 * SYNs that it has answered by SYN and ACK, repeated ones included. */
 	__u64 answered;
 	/* SYNs that it has answered by RST: no program listens, or a firewall rejects. */
@@ -439,20 +435,20 @@ struct backend_count {
 	__u64 unreachable;
 };
 
-/* flow_state is the state of a flow's entry; it decides how long the flow may be silent. */
+/* flow_state is the state of a flow's entry; it decides the flow's idle timeout. */
 enum flow_state {
 	FLOW_FREE,
 	/* TCP: only the client's SYN was seen. */
 	FLOW_OPENING,
-	/* A packet in the middle of a flow, of a slot that has changed hands. */
+	/* A packet in the middle of a flow, of a moved slot. */
 	FLOW_SEEN,
 	/* UDP: one packet. */
 	FLOW_FIRST,
 	/* TCP: the client has acknowledged something. */
 	FLOW_ESTABLISHED,
-	/* The same, and the client, or a stranger in its name, has sent the SYN of another
-	 * connection that its backend cannot take. That one stands under the same key among
-	 * the unproven, and takes this one's place when it has proven itself. */
+	/* The same, and the client, or a sender that spoofs its address, has sent a SYN that reuses the 5-tuple for a
+	 * connection that its backend cannot accept. That pending connection has an entry with the same key among the
+	 * unproven, and replaces this one when it is proven. */
 	FLOW_CONTESTED,
 	/* UDP: more than one packet. */
 	FLOW_UDP,
@@ -472,8 +468,8 @@ enum flow_state {
 	FLOW_STATES,
 };
 
-/* pool_end is an address and port of the pool, which full NAT gives a flow's packets as their source. */
-struct pool_end {
+/* pool_source is an address and port of the pool, which full NAT gives a flow's packets as their source. */
+struct pool_source {
 	__be16 port;
 	/* The address' number in the pool, or POOL_LOCAL. */
 	__u16 address;
@@ -491,7 +487,7 @@ struct flow {
 	__u16 generation;
 	union {
 		/* Full NAT. Go knows this one alone. */
-		struct pool_end source;
+		struct pool_source source;
 		/* The other modes: the sequence number of the last SYN that was sent to the
 		 * backend (RFC 9293 section 3.4.1), or 0 where none was. */
 		__be32 syn;
@@ -502,7 +498,7 @@ struct flow {
 enum flow_table {
 	/* Flows in a bucket. */
 	FLOW_BUCKET = 8,
-	/* In place of a tag while a program, or the daemon, is writing the flow. */
+	/* In place of a tag while a program, or the daemon, writes the flow. */
 	FLOW_BUSY = 1,
 	/* Bits of flow.service. With FLOW_KEY_GROUP, an affinity is that of a group of
 	 * services: the rest is the group's id, and flow.backend and flow.generation are the
@@ -527,9 +523,8 @@ struct flow_bucket {
 	__u32 seen[8];
 	/* enum flow_state of each, a byte each, the first in the low bits. */
 	__u64 states;
-	/* How many flows are in their second bucket and would be here, in the low half; in
-	 * the high one a bit for the tag of each, by its lowest five bits. It becomes 0 as a
-	 * whole. */
+	/* How many flows are in their second bucket and would be here, in the low half; in the high one a bit for the tag
+	 * of each, by its lowest five bits. Both halves become 0 at once. */
 	__u64 elsewhere;
 	struct flow flows[8];
 };
@@ -537,11 +532,11 @@ struct flow_bucket {
 /* head is the header of a generation's memory. */
 struct head {
 	/* Milliseconds, written by the control plane a few times a second, so that reading the time costs one load. It
-	 * stands still while the control plane does. */
+	 * stops while the control plane does. */
 	__u32 clock;
-	/* Not 0 where an entry was made in a table of flows since the control plane last looked. */
+	/* Not 0 where an entry was made in a table of flows since the control plane last checked. */
 	__u32 remembered;
-	/* Not 0 where a backend has refused a connection since the control plane last looked. */
+	/* Not 0 where a backend has refused a connection since the control plane last checked. */
 	__u32 refused;
 	/* Not 0 where a packet from a backend to the pool of full NAT that no flow is known of
 	 * is to be answered: a service of that mode has SERVICE_ANSWERS. */
@@ -552,17 +547,16 @@ struct head {
 	/* When the clock was last seen to move, in nanoseconds of the monotonic clock; 0 where
 	 * it is not watched (orphan.bpf.c). */
 	__u64 moved;
-	/* How long it may stand still, in milliseconds, until packets for the VIPs are left to the kernel; 0 is for
-	 * ever. */
-	__u32 patience;
-	/* Two halves of a word that packets read as one: not 0 where packets for VIPs are left to the kernel. The clock has
-	 * stood for longer; */
+	/* Timeout, in milliseconds, after which a stopped clock makes the program fail open: packets for the VIPs are
+	 * passed to the kernel; 0 disables it. */
+	__u32 orphan_timeout;
+	/* Two halves of a word that packets read as one: not 0 where packets for VIPs are passed to the kernel. The clock
+	 * has stopped for longer than orphan_timeout; */
 	__u16 orphaned;
-	/* another balancer holds the VIPs, which the control plane says. */
+	/* another balancer holds the VIPs: written by the control plane. */
 	__u16 standby;
-	/* While flows are moved from other tables into those that packets go by: until when, in
-	 * nanoseconds of the monotonic clock, should the control plane be killed meanwhile; 0
-	 * otherwise. See flows_move(). */
+	/* While flows are copied from other tables into those in use: the deadline, in nanoseconds of the monotonic clock,
+	 * in case the control plane is killed meanwhile; 0 otherwise. See flows_are_moving(). */
 	__u64 moving;
 	__u32 pad[4];
 };
@@ -576,7 +570,7 @@ struct return_bucket {
 	/* Where the flow is: its number among the places of its table, from 1, and
 	 * RETURN_PROVEN. */
 	__u32 places[6];
-	/* The low half of the hash by which the flow was placed: whose entry it is. */
+	/* The low half of the hash of the flow's key: it identifies the flow of the entry. */
 	__u32 owners[6];
 };
 
@@ -588,29 +582,30 @@ enum return_table {
 	RETURN_PROVEN = 0x80000000,
 };
 
-/* known_way is the way that replies with this source and destination had of late, from the kernel's routes and
- * neighbours. An IPv4 address is in the first word, and the others are undefined. A cache line long. */
-struct known_way {
-	/* See way_owner(). */
+/* route_entry is a cached result of bpf_fib_lookup: the next hop of replies with this source and destination, from the
+ * kernel's routes and neighbours. An IPv4 address is in the first word, and the others are undefined. A cache line
+ * long. */
+struct route_entry {
+	/* See route_owner(). */
 	__u64 owner;
 	/* The last two words of an IPv6 reply's source. */
 	__be32 rest[2];
 	__be32 destination[4];
-	/* When it was asked for, by the clock of struct head. */
+	/* Its version: see route_stamp(). */
 	__u32 asked;
 	/* The interface that the replies come in on, and the one that they leave by: 0 for
 	 * the same. */
 	__u32 ingress;
 	__u32 egress;
-	/* The largest IP packet that the way takes, in bytes. */
+	/* The MTU of the route, in bytes. */
 	__u16 mtu;
-	/* How many more packets may go by it. */
+	/* How many more packets may use it. */
 	__u8 left;
-	/* The protocol of the replies, for routing rules may select by it; 0 is no way at all. */
+	/* The protocol of the replies, for routing rules may match it; 0 is an empty entry. */
 	__u8 protocol;
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
-	/* See way_kind(). */
+	/* See route_kind(). */
 	__u32 kind;
 };
 
@@ -630,12 +625,12 @@ enum prefix_verdict {
 	PREFIX_DENIED,
 };
 
-/* way_table holds numbers of the table of such ways. */
-enum way_table {
-	/* Ways that a CPU knows at most, a power of two. */
-	WAYS = 1024,
-	/* How many packets go by a way before it is asked for again. */
-	WAY_USES = 255,
+/* route_cache holds numbers of the table of such entries. */
+enum route_cache {
+	/* Entries of a CPU, a power of two. */
+	ROUTE_CACHE_ENTRIES = 1024,
+	/* How many packets use an entry before it is looked up again. */
+	ROUTE_CACHE_USES = 255,
 };
 
 /* mirror_hop is a next hop that replies take, as the control plane has it from the kernel. 32 bytes
@@ -644,9 +639,9 @@ struct mirror_hop {
 	/* Destination and source, as in the frame. */
 	__u8 macs[12];
 	__u32 interface;
-	/* The largest IP packet that the way takes, in bytes. */
+	/* The MTU of the route, in bytes. */
 	__u32 mtu;
-	/* When a reply last went there, by the clock of struct head. */
+	/* When a reply was last sent there, by the clock of struct head. */
 	__u32 seen;
 	__u32 unused[2];
 };
@@ -655,15 +650,15 @@ struct mirror_hop {
 struct mirror_net {
 	/* The first two words of its addresses, as in the packet. */
 	__u64 key;
-	/* The number of its next hop; 0: the kernel is to be asked. */
+	/* The number of its next hop; 0: bpf_fib_lookup is needed. */
 	__u32 hop;
-	/* Not 0 where several networks have this place: of each the kernel is to be asked. */
+	/* Not 0 where the hashes of several networks collide here: each needs bpf_fib_lookup. */
 	__u32 crowded;
 };
 
 /* mirror_table holds numbers of the mirror of routes. */
 enum mirror_table {
-	/* Next hops, of which number 0 says that the kernel is to be asked; a power of two. */
+	/* Next hops, of which number 0 says that bpf_fib_lookup is needed; a power of two. */
 	MIRROR_HOPS = 128,
 	/* A bit beside the number of a next hop: a struct mirror_net may say otherwise. */
 	MIRROR_EXACT = 128,
@@ -689,14 +684,13 @@ struct mirror_block {
 	__u8 hops[MIRROR_BLOCK];
 };
 
-/* mirror is the head of the mirror of the routes that replies take. The control plane clears `state` as soon as it
- * hears of a change that it cannot interpret, waits until no packet is on its way that has seen the old state, writes
- * the new routes, waits again, and sets `state`. */
+/* mirror is the head of the mirror of the routes that replies take. The control plane clears `state` as soon as it is
+ * notified of a change that it cannot interpret, waits for an RCU grace period, writes the new routes, waits again, and
+ * sets `state`. */
 struct mirror {
-	/* See enum mirror_state; 0: the kernel is asked of each reply. */
+	/* See enum mirror_state; 0: each reply needs bpf_fib_lookup. */
 	__u32 state;
-	/* Another number after each change, by which a way that was learned before (struct known_way) is no longer
-	 * valid. */
+	/* Incremented by each change, which invalidates entries cached before (struct route_entry). */
 	__u32 epoch;
 	__u64 rest[7];
 	/* The clock of struct head as it was last seen to move, in the high half; and when, in
@@ -802,7 +796,7 @@ struct settings {
 	/* The ports that full NAT sends from, in host byte order. */
 	__u16 first_port;
 	__u16 last_port;
-	/* 1 makes a traced program decide and rewrite, and keep nothing. */
+	/* 1 makes a traced program select and rewrite, and store nothing. */
 	__u8 dry_run;
 	/* 1 where answers to health checks may come. */
 	__u8 checks;
@@ -814,8 +808,7 @@ struct settings {
 	__u8 hairpins;
 	__u16 hairpin_first_port;
 	__u16 hairpin_last_port;
-	/* 1 where programs of this host ask for services: backends answer them at an address of the
-	 * host's own. */
+	/* 1 where applications of this host connect to services: backends reply to them at an address of the host's own. */
 	__u8 local;
 	/* 1 where the processor may order reads and writes otherwise than the program does. */
 	__u8 weak;
@@ -842,7 +835,7 @@ struct settings {
 	__u32 members_count;
 	__u32 backends;
 	__u32 backends_count;
-	/* How many of them stand under an index. */
+	/* How many of them have an index. */
 	__u32 backends_indices;
 	/* Buckets of the tables of proven and of unproven flows; the bits of a secret that
 	 * places them. */

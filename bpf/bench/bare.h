@@ -33,11 +33,11 @@ static __always_inline void write_mac(void *at, __u64 mac)
 	*(__u16 *)(at + 4) = (__u16)(mac >> 32);
 }
 
-/* readdress gives a packet for the service the MAC address of a server, the same for all packets of a flow. One
- * client's flows spread evenly over all servers, whether its ports follow one another or are even (those that Linux
- * prefers for connect()): by the plain port, half the servers would then get nothing. It returns false for other
+/* set_server_mac rewrites the MAC address of a packet for the service to a server's, the same for all packets of a
+ * flow. One client's flows spread evenly over all servers, whether its ports follow one another or are even (those that
+ * Linux prefers for connect()): by the plain port, half the servers would then get nothing. It returns false for other
  * packets. */
-static __always_inline bool readdress(void *data, void *data_end)
+static __always_inline bool set_server_mac(void *data, void *data_end)
 {
 	struct iphdr *ip = data + ETH_HLEN;
 	struct ports *l4 = (void *)(ip + 1);

@@ -10,7 +10,7 @@ int bare_tc(struct __sk_buff *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 
-	return readdress(data, (void *)(long)ctx->data_end) ? bpf_redirect(ctx->ifindex, 0) : TC_ACT_UNSPEC;
+	return set_server_mac(data, (void *)(long)ctx->data_end) ? bpf_redirect(ctx->ifindex, 0) : TC_ACT_UNSPEC;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

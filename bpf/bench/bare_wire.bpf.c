@@ -8,7 +8,7 @@ int wire_bare(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data;
 
-	return readdress(data, (void *)(long)ctx->data_end) ? XDP_TX : XDP_PASS;
+	return set_server_mac(data, (void *)(long)ctx->data_end) ? XDP_TX : XDP_PASS;
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

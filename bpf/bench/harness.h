@@ -79,11 +79,11 @@ struct {
 /* How many pieces of a packet a recorded flow may have of its own. */
 #define PIECES 3
 
-/* recorded is a flow whose addresses and ports follow no rule. record_* notes a packet as it left a program; replay_*
+/* recorded is a flow with arbitrary addresses and ports. record_* stores a packet as a program has sent it; replay_*
  * writes the pieces of a flow into a packet. */
 struct recorded {
 	__u64 piece[PIECES];
-	/* As they left the program: the last four bytes of each address. */
+	/* As the program has sent them: the last four bytes of each address. */
 	__be32 source;
 	__be32 destination;
 	__be16 source_port;
@@ -120,7 +120,7 @@ static __always_inline void *within(ctx_t *ctx, void *data, __u32 at, __u32 size
 	return data + size <= ctx_data_end(ctx) ? data : NULL;
 }
 
-/* restore writes in pieces of which none ends inside a field. */
+/* restore copies in pieces that end at the boundaries of fields. */
 static __always_inline void restore(void *to, const void *from)
 {
 	*(__u64 *)to = *(__u64 *)from;
@@ -174,7 +174,7 @@ static __always_inline bool next_packet(ctx_t *ctx)
 	return true;
 }
 
-/* record notes the packet of the last flow as it left the program. */
+/* record stores the packet of the last flow as the program has sent it. */
 static __always_inline bool record(ctx_t *ctx)
 {
 	void *data = ctx_data(ctx);

@@ -10,7 +10,7 @@
 #define DECAP_L3_IPV4 (1ULL << 7)
 #define DECAP_L3_IPV6 (1ULL << 8)
 
-/* A tunnel of the other family has changed the socket buffer's protocol. */
+/* An encapsulation of the other family has changed the socket buffer's protocol. */
 static __always_inline long move_start(ctx_t *ctx, int by, __be16 type)
 {
 	__u64 flags = 0;
@@ -72,8 +72,9 @@ int line_tc(ctx_t *ctx)
 	return read_line() ? CTX_PASS : CTX_DROP;
 }
 
-/* adjust_tc makes room for a tunnel's header, and writes none. As in a tunnel, the kernel is told the purpose of the
- * room first; it does not forget that a socket buffer was in a tunnel once, and refuses a second time. */
+/* adjust_tc reserves headroom for an outer IPv4 header by bpf_skb_adjust_room, and writes none. It first sets the flag
+ * BPF_F_ADJ_ROOM_ENCAP_L3_IPV4, as an encapsulation does; a socket buffer whose encapsulation flag is already set
+ * refuses that flag, and gets the headroom without it. */
 SEC(CTX_SECTION)
 int adjust_tc(ctx_t *ctx)
 {

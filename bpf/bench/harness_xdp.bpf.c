@@ -58,7 +58,7 @@ int line_xdp(ctx_t *ctx)
 	return read_line() ? CTX_PASS : CTX_DROP;
 }
 
-/* adjust_xdp makes room for a tunnel's header, and writes none. */
+/* adjust_xdp reserves headroom for an outer IPv4 header, and writes none. */
 SEC(CTX_SECTION)
 int adjust_xdp(ctx_t *ctx)
 {

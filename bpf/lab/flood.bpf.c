@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* A flood of packets that open connections, for the laboratory: the sender, and the taps that count (and drop) its
- * packets on their way. None of them leaves the namespaces of a laboratory: the sender redirects to one device by its
- * index, and answers end in a tap.
+ * packets along their path. None of them leaves the namespaces of a laboratory: the sender redirects to one device by
+ * its index, and answers end in a tap.
  *
  * The sender is run by BPF_PROG_TEST_RUN with live frames. Frame n of a flood is a function of its seed and n, so that
  * its receiver can check it. Recycled frames still have their old content: the sender writes every byte anew. */
@@ -39,8 +39,8 @@
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
 
-/* MARK is the window of every TCP segment of a flood, and the payload of every datagram (in network byte order):
- * packets that a balancer has sent on are known by it even where both addresses were rewritten. No other program in a
+/* MARK is the window of every TCP segment of a flood, and the payload of every datagram (in network byte order): it
+ * identifies packets that a balancer has forwarded even where both addresses were rewritten. No other program in a
  * laboratory uses it. */
 #define MARK 0x4a65
 
@@ -64,8 +64,7 @@ struct settings {
 	 * second half only); all as they lie in memory. */
 	__u64 prefix[2], wild;
 	__u64 seed;
-	/* Frames of the whole flood; then the program sends no more, however often
-	 * it is run. */
+	/* Frames of the flood in all; then the program sends no more, however often it is run. */
 	__u64 limit;
 	/* Frames a second; 0: as many as can be. */
 	__u64 rate;
@@ -226,8 +225,8 @@ struct seen {
 	__u8 flags;
 };
 
-/* look reads a packet; all fields are false for one that is no packet of a flood. */
-static __always_inline struct seen look(struct xdp_md *ctx)
+/* classify parses a packet; all fields are false for one that is no packet of a flood. */
+static __always_inline struct seen classify(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 l4 = settings.ipv6 ? IPV6_L4 : IPV4_L4;
@@ -281,7 +280,7 @@ int flood_port(struct xdp_md *ctx)
 	__u64 mac = 0;
 	__u32 *port;
 
-	if (!look(ctx).from)
+	if (!classify(ctx).from)
 		return XDP_PASS;
 	count(COUNTED_OFFERED);
 	if (settings.drop_at_port || data + ETH_ALEN > (void *)(long)ctx->data_end)
@@ -295,7 +294,7 @@ int flood_port(struct xdp_md *ctx)
 SEC("xdp")
 int flood_exit(struct xdp_md *ctx)
 {
-	struct seen seen = look(ctx);
+	struct seen seen = classify(ctx);
 
 	if (seen.answer)
 		count_answer(seen, COUNTED_ANSWERED_SYNACK);
@@ -310,7 +309,7 @@ int flood_exit(struct xdp_md *ctx)
 SEC("xdp")
 int flood_sink(struct xdp_md *ctx)
 {
-	struct seen seen = look(ctx);
+	struct seen seen = classify(ctx);
 
 	if (!seen.answer)
 		return XDP_PASS;

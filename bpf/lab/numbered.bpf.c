@@ -4,8 +4,7 @@
  * port to the balancer two more programs record which numbers went to it and which it sent on, so that a loss has a
  * place.
  *
- * Number and mark are the last bytes of a packet, where they are found whatever a balancer
- * has put before them. */
+ * Number and mark are the last bytes of a packet, where they are found whatever headers a balancer has added. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <stdbool.h>
@@ -23,9 +22,9 @@ struct tail {
 /* The mark of this stream: by chance. */
 volatile const __u64 mark;
 
-/* Datagrams whose number had come before, and packets that are still several datagrams (GSO), for no device on the way
- * has segmented them. */
-__u64 twice, uncut;
+/* Datagrams whose number was received before, and packets that are still several datagrams (GSO), which no device has
+ * segmented. */
+__u64 duplicates, unsegmented;
 
 /* A bit for each number. */
 struct numbers {
@@ -36,8 +35,8 @@ struct numbers {
 	__type(value, __u64);
 };
 
-/* The numbers that came to a server, those that went to the balancer, and those that it sent on. */
-struct numbers came SEC(".maps");
+/* The numbers that a server has received, those that went to the balancer, and those that it has forwarded. */
+struct numbers received SEC(".maps");
 struct numbers entered SEC(".maps");
 struct numbers returned SEC(".maps");
 
@@ -49,7 +48,7 @@ static __always_inline bool numbered(struct __sk_buff *skb, struct tail *tail)
 }
 
 /* Sets the bit of a number, and says whether it was set. */
-static __always_inline bool note(void *numbers, __u64 number)
+static __always_inline bool set_bit(void *numbers, __u64 number)
 {
 	__u32 place = number / 64;
 	__u64 bit = 1ULL << number % 64;
@@ -66,9 +65,9 @@ int numbered_receive(struct __sk_buff *skb)
 	if (!numbered(skb, &tail))
 		return TC_ACT_UNSPEC;
 	if (skb->gso_size)
-		__sync_fetch_and_add(&uncut, 1);
-	if (note(&came, tail.number))
-		__sync_fetch_and_add(&twice, 1);
+		__sync_fetch_and_add(&unsegmented, 1);
+	if (set_bit(&received, tail.number))
+		__sync_fetch_and_add(&duplicates, 1);
 	return TC_ACT_SHOT;
 }
 
@@ -78,7 +77,7 @@ int numbered_enter(struct __sk_buff *skb)
 	struct tail tail;
 
 	if (numbered(skb, &tail))
-		note(&entered, tail.number);
+		set_bit(&entered, tail.number);
 	return TC_ACT_UNSPEC;
 }
 
@@ -88,7 +87,7 @@ int numbered_return(struct __sk_buff *skb)
 	struct tail tail;
 
 	if (numbered(skb, &tail))
-		note(&returned, tail.number);
+		set_bit(&returned, tail.number);
 	return TC_ACT_UNSPEC;
 }
 

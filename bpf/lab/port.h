@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Where a frame's destination is plugged into the laboratory's switch.
+/* The port of the laboratory's switch that a frame's destination is connected to.
  *
- * A switch must cost less than the balancers that are weighed. So its table has no hash: the laboratory's MAC addresses
- * are numbered, and an address is the place of its port. */
+ * A switch must cost less than the measured balancers. So its table has no hash: the laboratory's MAC addresses are
+ * numbered, and an address is the place of its port. */
 #pragma once
 
 #include <linux/types.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* The fast path of the laboratory's switch. A frame for a MAC address that is plugged in goes straight to that port;
- * everything else (broadcasts, strangers) is left to the bridge. The cost of a switch is no part of a result, but it
- * uses cores that the weighed parts share, and twice as often where there is a balancer. */
+/* The fast path of the laboratory's switch. A frame for the MAC address of a connected host is redirected to that port;
+ * everything else (broadcasts, unknown addresses) is left to the bridge. The cost of a switch is no part of a result,
+ * but it uses cores that the measured parts share, and twice as often where there is a balancer. */
 #include "../lib/ctx_tc.h"
 #include "port.h"
 

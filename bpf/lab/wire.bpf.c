@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
 /* The switch of a laboratory for loads of packets: it forwards in native XDP, from port to port, frames for a MAC
- * address of the laboratory. Everything else (broadcasts, strangers) is left to the bridge. */
+ * address of the laboratory. Everything else (broadcasts, unknown addresses) is left to the bridge. */
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 

@@ -28,9 +28,9 @@ static __always_inline __u16 checksum_fix(__u16 check, __u64 change)
 	return ~checksum_fold((__u16)~check + change);
 }
 
-/* HOP_CHANGE is the change of an IPv4 header whose TTL, the upper byte of a 16-bit word, is
+/* TTL_CHANGE is the change of an IPv4 header whose TTL, the upper byte of a 16-bit word, is
  * decremented: the same whatever it was (RFC 1624, section 4). */
-#define HOP_CHANGE ((__u16)~bpf_htons(0x0100))
+#define TTL_CHANGE ((__u16)~bpf_htons(0x0100))
 
 /* SAME says that two values are known to the compiler to be the same. */
 #define SAME(a, b) (__builtin_constant_p((a) == (b)) && (a) == (b))

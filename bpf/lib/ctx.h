@@ -10,9 +10,8 @@
 
 #include "checksum.h"
 
-/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which
- * refuses them if they are cut to 32 bits anywhere on the way: the compiler must
- * not know what it loads. */
+/* The fields are 32 bits wide to the compiler, and pointers to the verifier, which refuses them if they are truncated
+ * to 32 bits anywhere in between: the compiler must not know what it loads. */
 #define CTX_POINTER(field)                                                          \
 	({                                                                          \
 		void *pointer;                                                      \

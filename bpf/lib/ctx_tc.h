@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One of the two headers that know the hook: packets as TC sees them. */
+/* One of the two headers that depend on the hook: packets as TC sees them. */
 #pragma once
 
 #include <linux/pkt_cls.h>
@@ -14,12 +14,12 @@
  * TC_ACT_OK would hide it from them. */
 #define CTX_PASS TC_ACT_UNSPEC
 #define CTX_DROP TC_ACT_SHOT
-/* A tag (IEEE 802.1Q) has been taken off the frame, and is in its metadata. */
+/* A tag (IEEE 802.1Q) is in the frame's metadata, and not in the frame. */
 #define CTX_TAGS false
 #define CTX_ONLY_OURS false
 /* Nearly all packets can take a shorter path here: see shortcut. */
 #define CTX_SHORTCUT 1
-/* A packet may keep even its headers where they cannot be read: see ctx_linear. */
+/* Even the headers of a packet may be outside the linear part: see ctx_linear. */
 #define CTX_PULLS 1
 
 typedef struct __sk_buff ctx_t;
@@ -39,8 +39,8 @@ static __always_inline __u64 ctx_length(ctx_t *ctx)
 	return ctx->len;
 }
 
-/* ctx_linear makes the first `length` bytes readable, or fewer where the
- * packet is shorter. A socket buffer may keep even its headers in pages. */
+/* ctx_linear makes the first `length` bytes readable, or fewer where the packet is shorter. Even the headers of a
+ * socket buffer may be in pages. */
 static __always_inline long ctx_linear(ctx_t *ctx, __u32 length)
 {
 	__u32 wanted = length < ctx->len ? length : ctx->len;
@@ -73,9 +73,9 @@ static __always_inline __u32 ctx_interface(const ctx_t *ctx)
 	return ctx->ifindex;
 }
 
-/* ctx_grow makes room between the link header, which moves, and the IP header. The kernel must know that a tunnel's
- * header goes there, or it could not cut a GSO packet into segments; it makes those of TCP smaller by as much. A packet
- * that is in a tunnel already takes no second mark, and was not encapsulated by us. */
+/* ctx_grow makes room between the link header, which moves, and the IP header. The flags say that the room is for a
+ * tunnel's header, without which the kernel could not segment a GSO packet; it makes the segments of TCP smaller by as
+ * much. A packet that is in a tunnel already, which was not encapsulated by us, accepts no second flag. */
 static __always_inline long ctx_grow(ctx_t *ctx, __u32 by, bool ipv6, bool udp, bool datagram)
 {
 	__u64 flags = ipv6 ? BPF_F_ADJ_ROOM_ENCAP_L3_IPV6 : BPF_F_ADJ_ROOM_ENCAP_L3_IPV4;
@@ -101,14 +101,13 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_skb_change_tail(ctx, length, 0);
 }
 
-/* ctx_tagged says whether there is a tag that would have to be taken off for another
- * link. */
+/* ctx_tagged says whether there is a tag, which would have to be removed for another link. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx)
 {
 	return ctx->vlan_present;
 }
 
-/* ctx_untag takes a tag off. */
+/* ctx_untag removes a tag. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {
 	return ctx_tagged(ctx) ? bpf_skb_vlan_pop(ctx) : 0;
@@ -117,13 +116,13 @@ static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 /* summed is the state of a packet's transport checksum (include/linux/skbuff.h, CHECKSUM_*): not verified; verified;
  * the sum of the whole packet is known, and changes with it; or the checksum is yet to be completed, and holds the
  * pseudo header's sum so far. */
-enum summed { SUMMED_NONE, SUMMED_RIGHT, SUMMED_WHOLE, SUMMED_PARTIAL };
+enum summed { SUMMED_NONE, SUMMED_UNNECESSARY, SUMMED_COMPLETE, SUMMED_PARTIAL };
 
 /* Since Linux 6.2. */
 extern void *bpf_cast_to_kern_ctx(void *ctx) __ksym __weak;
 
-/* ctx_fix_here is ctx_fix_l4 without asking the kernel, which costs some 20 ns on
- * processors whose returns must not be predicted; false if it must be asked. */
+/* ctx_fix_here is ctx_fix_l4 without a helper call, which costs some 20 ns on processors whose returns must not be
+ * predicted; false where the helper is needed. */
 static __always_inline bool ctx_fix_here(ctx_t *ctx, __u32 at, __u64 pseudo, __u64 plain, bool udp)
 {
 	__u16 *check = ctx_data(ctx) + (at & 0x7fff);
@@ -134,7 +133,7 @@ static __always_inline bool ctx_fix_here(ctx_t *ctx, __u32 at, __u64 pseudo, __u
 		return false;
 	packet = bpf_cast_to_kern_ctx(ctx);
 	summed = BPF_CORE_READ_BITFIELD(packet, ip_summed);
-	if (summed == SUMMED_WHOLE)
+	if (summed == SUMMED_COMPLETE)
 		return false;
 	checksum_write(check, summed == SUMMED_PARTIAL ? checksum_fold(*check + pseudo) :
 						checksum_fix(*check, pseudo + plain), udp);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* One of the two headers that know the hook: packets as XDP sees them. */
+/* One of the two headers that depend on the hook: packets as XDP sees them. */
 #pragma once
 
 #include "ctx.h"
@@ -7,9 +7,9 @@
 #define CTX_SECTION "xdp.frags"
 #define CTX_PASS XDP_PASS
 #define CTX_DROP XDP_DROP
-/* A tag (IEEE 802.1Q) stands in the frame. */
+/* A tag (IEEE 802.1Q) is in the frame. */
 #define CTX_TAGS true
-/* Frames can be sent to interfaces that run XDP. */
+/* Frames can be redirected only to interfaces that run XDP. */
 #define CTX_ONLY_OURS true
 /* All packets take the same path: see shortcut. */
 #define CTX_SHORTCUT 0
@@ -28,8 +28,8 @@ static __always_inline void *ctx_data_end(const ctx_t *ctx)
 	return CTX_POINTER(data_end);
 }
 
-/* ctx_length returns the whole frame's length, fragments included. It is a
- * function call: ask only where the linear part does not answer. */
+/* ctx_length returns the length of the frame with all its fragments. It is a helper call: use it only where the length
+ * of the linear part does not suffice. */
 static __always_inline __u64 ctx_length(ctx_t *ctx)
 {
 	return bpf_xdp_get_buff_len(ctx);
@@ -80,11 +80,10 @@ static __always_inline long ctx_cut(ctx_t *ctx, __u32 length)
 	return bpf_xdp_adjust_tail(ctx, -(int)(bpf_xdp_get_buff_len(ctx) - length));
 }
 
-/* ctx_tagged says whether there is a tag beside the frame: here it stands in it. */
+/* ctx_tagged says whether there is a tag in the frame's metadata: in XDP it is in the frame. */
 static __always_inline bool ctx_tagged(const ctx_t *ctx) { return false; }
 
-/* ctx_untag takes `tag` bytes of a tag off the frame. The MAC addresses are to be
- * written anew. */
+/* ctx_untag removes `tag` bytes of a tag from the frame. The MAC addresses are to be written anew. */
 static __always_inline long ctx_untag(ctx_t *ctx, __u32 tag)
 {
 	return tag ? bpf_xdp_adjust_head(ctx, tag) : 0;

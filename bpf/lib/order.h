@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Order between reads and writes of memory that several CPUs share without a lock, where the processor does not keep it
- * by itself. docs/internals/memory-order.md lists each such pair. `weak` is a constant of the loaded program, false on
- * amd64: there this adds no instruction. Loads with acquire semantics would do as well, but need Linux 6.15. */
+/* Order between reads and writes of memory that several CPUs share without a lock, where the processor does not
+ * guarantee it. docs/internals/memory-order.md lists each such pair. `weak` is a constant of the loaded program, false
+ * on amd64: there this adds no instruction. Loads with acquire semantics would do as well, but need Linux 6.15. */
 #pragma once
 
 #include <stdbool.h>
@@ -9,8 +9,8 @@
 #include <bpf/bpf_helpers.h>
 
 /* READ_AFTER is a pointer, or an index of 64 bits, whose memory is read after the word was: its address depends on that
- * (LKMM, "address dependency", in the kernel's tools/memory-model/Documentation/explanation.txt). A comparison of
- * the word orders no read after it. The word is read once more, which never brings an older value than before. */
+ * (LKMM, "address dependency", in the kernel's tools/memory-model/Documentation/explanation.txt). A comparison of the
+ * word orders no read after it. The word is read once more, which never returns an older value than before. */
 #define READ_AFTER(weak, pointer, word)                                                     \
 	({                                                                                  \
 		typeof(pointer) read_after_ = (pointer);                                    \
@@ -33,7 +33,7 @@ static __always_inline void order_all(bool weak)
 	if (weak) {
 		__u64 was = __sync_fetch_and_add(&word, 1);
 
-		/* Without a use, the compiler would choose the instruction that returns nothing and orders nothing. */
+		/* Without a use, the compiler would emit the instruction that returns nothing and orders nothing. */
 		asm volatile("" : : "r"(was) : "memory");
 	}
 }

@@ -91,7 +91,7 @@ int xdp_dispatcher(struct xdp_md *ctx)
 	return XDP_PASS;
 }
 
-/* jeoul_pass stands in a slot while the balancer's program comes or goes. */
+/* jeoul_pass is in a slot while the balancer's program is attached or detached. */
 SEC("xdp")
 int jeoul_pass(struct xdp_md *ctx)
 {

@@ -41,13 +41,13 @@ struct charge {
 	__u64 ns;
 };
 
-/* A sum is at the place that its key gives, which takes no call. Sums whose place another key has taken first are in
+/* A sum is in the array slot of its key's hash, which takes no call. Sums whose slot another key has are in
  * `others`. */
-#define PLACES 1024
+#define CHARGE_SLOTS 1024
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PLACES);
+	__uint(max_entries, CHARGE_SLOTS);
 	__type(key, __u32);
 	__type(value, struct charge);
 } charges SEC(".maps");
@@ -59,14 +59,13 @@ struct {
 	__type(value, __u64);
 } others SEC(".maps");
 
-/* round is the softirq under way on a CPU. */
+/* round is the running softirq of a CPU. */
 struct round {
 	/* The time up to which everything is charged, in nanoseconds; 0 outside of a softirq. */
 	__u64 since;
 	/* The time charged in it, in nanoseconds. */
 	__u64 charged;
-	/* Whose packet is worked on, and the address of that device; 0 before the first
-	 * of a poll. */
+	/* The account of the packet that is processed, and the address of its device; 0 before the first of a poll. */
 	struct charge_key key;
 	__u64 device;
 };
@@ -112,7 +111,7 @@ static __noinline void add_to_others(const struct charge_key *key, __u64 ns)
 static __always_inline void add(struct charge_key key, __u64 ns)
 {
 	/* Both numbers are given one after the other. */
-	__u32 place = (key.netns * 31 + key.ifindex) % PLACES;
+	__u32 place = (key.netns * 31 + key.ifindex) % CHARGE_SLOTS;
 	struct charge *charge = bpf_map_lookup_elem(&charges, &place);
 
 	if (!charge)
@@ -125,8 +124,8 @@ static __always_inline void add(struct charge_key key, __u64 ns)
 		add_to_others(&key, ns);
 }
 
-/* settle charges the time since its last call. */
-static __always_inline void settle(struct round *round, struct charge_key key)
+/* charge_elapsed charges the time since its last call. */
+static __always_inline void charge_elapsed(struct round *round, struct charge_key key)
 {
 	__u64 now = bpf_ktime_get_ns();
 
@@ -182,9 +181,9 @@ int napi_poll(__u64 *ctx)
 	if (!round || !round->since)
 		return 0;
 	if (napi->dev)
-		settle(round, key_of(napi->dev));
+		charge_elapsed(round, key_of(napi->dev));
 	else if (round->device)
-		settle(round, round->key);
+		charge_elapsed(round, round->key);
 	else
 		/* The core's own queue: the kernel does not say whose packets were in it. */
 		round->since = bpf_ktime_get_ns();
@@ -204,7 +203,7 @@ int receive(__u64 *ctx)
 		return 0;
 	/* The time before the first packet was spent on getting it. */
 	if (round->device)
-		settle(round, round->key);
+		charge_elapsed(round, round->key);
 	round->key = key_of(device);
 	round->device = (__u64)device;
 	return 0;

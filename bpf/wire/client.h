@@ -5,12 +5,12 @@
 
 #include "frame.h"
 
-/* wire_visit is a packet at a client port, with its connection. */
-struct wire_visit {
+/* wire_client_ctx is the context of a packet at a client port, with its connection. */
+struct wire_client_ctx {
 	const struct wire_control *control;
 	struct wire_counts *counts;
 	struct wire_connection *connection;
-	struct wire_seen *seen;
+	struct wire_packet *seen;
 	__u64 now;
 	__u32 slot, word;
 	/* The client's first sequence number. */
@@ -19,8 +19,8 @@ struct wire_visit {
 
 static __always_inline __u32 wire_ticks(__u64 ns) { return ns >> WIRE_TICK; }
 
-/* wire_become changes a connection's state, if no other program has. */
-static __always_inline bool wire_become(struct wire_visit *v, enum wire_state state)
+/* wire_set_state changes a connection's state, if no other program has. */
+static __always_inline bool wire_set_state(struct wire_client_ctx *v, enum wire_state state)
 {
 	__u32 next = wire_word(wire_epoch_of(v->word), 1, state);
 
@@ -44,8 +44,8 @@ static __always_inline __u32 wire_sent(const struct wire_control *control, __u32
 	return first + 2 + request;
 }
 
-/* wire_wanted is how long a connection's response is; 0: until the other side closes. */
-static __always_inline __u32 wire_wanted(const struct wire_control *control, __u32 first)
+/* wire_response_length is the length of a connection's response; 0: until the other side closes. */
+static __always_inline __u32 wire_response_length(const struct wire_control *control, __u32 first)
 {
 	return control->mixed ? control->sizes[first & (WIRE_SIZES - 1)] : control->response;
 }
@@ -54,7 +54,7 @@ static __always_inline __u32 wire_wanted(const struct wire_control *control, __u
  * gives the responses of a mix their lengths. */
 static __always_inline __u16 wire_window(const struct wire_control *control, __u32 first, __u32 received)
 {
-	__u32 left = wire_wanted(control, first);
+	__u32 left = wire_response_length(control, first);
 
 	if (!control->mixed)
 		return WIRE_WINDOW;
@@ -63,7 +63,7 @@ static __always_inline __u16 wire_window(const struct wire_control *control, __u
 }
 
 /* wire_reply turns the received segment into its answer, and sends that back out. */
-static __always_inline int wire_reply(struct xdp_md *ctx, struct wire_visit *v, __u8 flags, __u32 sequence,
+static __always_inline int wire_reply(struct xdp_md *ctx, struct wire_client_ctx *v, __u8 flags, __u32 sequence,
 				      __u16 payload)
 {
 	struct wire_segment s = {
@@ -89,7 +89,7 @@ static __always_inline int wire_reply(struct xdp_md *ctx, struct wire_visit *v, 
 }
 
 /* wire_acknowledge acknowledges once more all that has been received in order. */
-static __always_inline int wire_acknowledge(struct xdp_md *ctx, struct wire_visit *v)
+static __always_inline int wire_acknowledge(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
 	return wire_reply(ctx, v, TCP_ACK, wire_sent(v->control, v->first, wire_state_of(v->word)), 0);
 }
@@ -100,21 +100,21 @@ static __always_inline bool wire_is_over(enum wire_state state)
 }
 
 /* wire_fail ends a connection. */
-static __always_inline int wire_fail(struct wire_visit *v, enum wire_count why)
+static __always_inline int wire_fail(struct wire_client_ctx *v, enum wire_count why)
 {
 	enum wire_state was = wire_state_of(v->word);
 
-	if (!wire_become(v, WIRE_FAILED))
+	if (!wire_set_state(v, WIRE_FAILED))
 		return XDP_DROP;
 	wire_count(v->counts, why);
-	if (was == WIRE_ASKED || v->control->whole)
+	if (was == WIRE_ASKED || v->control->count_sessions)
 		wire_count_answered(v->control);
 	if (was != WIRE_ASKED)
 		wire_count(v->counts, WIRE_COUNT_BROKEN);
 	return XDP_DROP;
 }
 
-static __always_inline int wire_client_reset(struct wire_visit *v)
+static __always_inline int wire_client_reset(struct wire_client_ctx *v)
 {
 	enum wire_state state = wire_state_of(v->word);
 	__u32 ahead = v->seen->acknowledged - v->first;
@@ -132,7 +132,7 @@ static __always_inline int wire_client_reset(struct wire_visit *v)
 }
 
 /* wire_client_established answers a SYN-ACK. */
-static __always_inline int wire_client_established(struct xdp_md *ctx, struct wire_visit *v)
+static __always_inline int wire_client_established(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
 	const struct wire_control *control = v->control;
 
@@ -149,23 +149,23 @@ static __always_inline int wire_client_established(struct xdp_md *ctx, struct wi
 	v->connection->received = 0;
 	wire_record(WIRE_LATENCY_SETUP, v->now - v->connection->began);
 	v->connection->began = v->now;
-	if (!wire_become(v, control->request_at_once ? WIRE_REQUESTED : WIRE_ESTABLISHED))
+	if (!wire_set_state(v, control->request_at_once ? WIRE_REQUESTED : WIRE_ESTABLISHED))
 		return XDP_DROP;
 	wire_count(v->counts, WIRE_COUNT_ESTABLISHED);
-	if (!control->whole)
+	if (!control->count_sessions)
 		wire_count_answered(control);
 	if (control->request_at_once) {
 		int verdict = wire_reply(ctx, v, TCP_ACK | TCP_PSH, v->first + 1, control->request);
 
 		/* A frame without room for the request: the follower sends that. */
-		if (verdict != XDP_ABORTED || !wire_become(v, WIRE_ESTABLISHED))
+		if (verdict != XDP_ABORTED || !wire_set_state(v, WIRE_ESTABLISHED))
 			return verdict;
 	}
 	return wire_reply(ctx, v, TCP_ACK, v->first + 1, 0);
 }
 
-/* wire_take notes a payload that is next in turn; false if it is not. */
-static __always_inline bool wire_take(struct wire_visit *v)
+/* wire_receive_payload accounts for a payload that is next in sequence; false if it is not. */
+static __always_inline bool wire_receive_payload(struct wire_client_ctx *v)
 {
 	struct wire_connection *c = v->connection;
 
@@ -181,47 +181,47 @@ static __always_inline bool wire_take(struct wire_visit *v)
 	c->resend = wire_ticks(v->now) + v->control->timeout;
 	/* It makes progress: the count of retries begins anew. */
 	if (wire_tries_of(v->word) > 1)
-		wire_become(v, wire_state_of(v->word));
+		wire_set_state(v, wire_state_of(v->word));
 	return true;
 }
 
-/* wire_client_response is in state REQUESTED: a part of the response, its end, or both. */
-static __always_inline int wire_client_response(struct xdp_md *ctx, struct wire_visit *v)
+/* wire_client_response handles a segment in state REQUESTED: a part of the response, its end, or both. */
+static __always_inline int wire_client_response(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
-	__u32 wanted = wire_wanted(v->control, v->first), sent = v->first + 1 + v->control->request;
+	__u32 length = wire_response_length(v->control, v->first), sent = v->first + 1 + v->control->request;
 
 	if (!v->seen->payload && !(v->seen->flags & TCP_FIN))
 		return XDP_DROP;
-	if (!wire_take(v))
+	if (!wire_receive_payload(v))
 		return wire_acknowledge(ctx, v);
 	if (v->seen->flags & TCP_FIN) {
-		if (wire_become(v, WIRE_LAST_ACK))
+		if (wire_set_state(v, WIRE_LAST_ACK))
 			return wire_reply(ctx, v, TCP_FIN | TCP_ACK, sent, 0);
 		return XDP_DROP;
 	}
-	if (!wanted || v->connection->received < wanted)
+	if (!length || v->connection->received < length)
 		return wire_acknowledge(ctx, v);
 	if (v->control->keep) {
-		if (wire_become(v, WIRE_PROVEN))
+		if (wire_set_state(v, WIRE_PROVEN))
 			wire_count(v->counts, WIRE_COUNT_COMPLETED);
 		return wire_acknowledge(ctx, v);
 	}
-	if (!wire_become(v, WIRE_CLOSING))
+	if (!wire_set_state(v, WIRE_CLOSING))
 		return XDP_DROP;
 	return wire_reply(ctx, v, TCP_FIN | TCP_ACK, sent, 0);
 }
 
-static __always_inline void wire_client_closed(struct wire_visit *v)
+static __always_inline void wire_client_closed(struct wire_client_ctx *v)
 {
-	if (!wire_become(v, WIRE_CLOSED))
+	if (!wire_set_state(v, WIRE_CLOSED))
 		return;
 	wire_count(v->counts, WIRE_COUNT_COMPLETED);
-	if (v->control->whole)
+	if (v->control->count_sessions)
 		wire_count_answered(v->control);
 }
 
-/* wire_client_closing is after our FIN. */
-static __always_inline int wire_client_closing(struct xdp_md *ctx, struct wire_visit *v)
+/* wire_client_closing handles a segment after our FIN. */
+static __always_inline int wire_client_closing(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
 	__u32 sent = wire_sent(v->control, v->first, WIRE_CLOSING);
 	bool ours_came = v->seen->acknowledged == sent;
@@ -235,19 +235,19 @@ static __always_inline int wire_client_closing(struct xdp_md *ctx, struct wire_v
 	}
 	if (!v->seen->payload && !(v->seen->flags & TCP_FIN))
 		return XDP_DROP;
-	if (!wire_take(v))
+	if (!wire_receive_payload(v))
 		return wire_acknowledge(ctx, v);
 	if (v->seen->flags & TCP_FIN) {
 		if (ours_came)
 			wire_client_closed(v);
-		else if (!wire_become(v, WIRE_LAST_ACK))
+		else if (!wire_set_state(v, WIRE_LAST_ACK))
 			return XDP_DROP;
 	}
 	return wire_reply(ctx, v, TCP_ACK, sent, 0);
 }
 
-/* wire_client_tcp is a segment for a connection of this port. */
-static __always_inline int wire_client_tcp(struct xdp_md *ctx, struct wire_visit *v)
+/* wire_client_tcp handles a segment for a connection of this port. */
+static __always_inline int wire_client_tcp(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
 	enum wire_state state = wire_state_of(v->word);
 	__u8 flags = v->seen->flags;
@@ -283,7 +283,7 @@ static __always_inline int wire_client_tcp(struct xdp_md *ctx, struct wire_visit
 }
 
 /* wire_same_question compares the question in an answer with the query's. */
-static __always_inline bool wire_same_question(struct xdp_md *ctx, const struct wire_visit *v)
+static __always_inline bool wire_same_question(struct xdp_md *ctx, const struct wire_client_ctx *v)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 i, length = v->control->question;
@@ -295,8 +295,8 @@ static __always_inline bool wire_same_question(struct xdp_md *ctx, const struct 
 	return true;
 }
 
-/* wire_client_dns is a datagram for a query of this port. */
-static __always_inline int wire_client_dns(struct xdp_md *ctx, struct wire_visit *v)
+/* wire_client_dns handles a datagram for a query of this port. */
+static __always_inline int wire_client_dns(struct xdp_md *ctx, struct wire_client_ctx *v)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__be16 id, flags, answers;
@@ -320,7 +320,7 @@ static __always_inline int wire_client_dns(struct xdp_md *ctx, struct wire_visit
 	if ((flags & bpf_htons(0x800f)) != bpf_htons(0x8000) || !answers)
 		return wire_fail(v, WIRE_COUNT_FAILED_RESET);
 	wire_record(WIRE_LATENCY_RESPONSE, v->now - v->connection->began);
-	if (!wire_become(v, WIRE_CLOSED))
+	if (!wire_set_state(v, WIRE_CLOSED))
 		return XDP_DROP;
 	wire_count(v->counts, WIRE_COUNT_ESTABLISHED);
 	wire_count(v->counts, WIRE_COUNT_COMPLETED);
@@ -334,10 +334,10 @@ static __always_inline bool wire_for_flood(const struct wire_control *control, _
 	return control->flood_source && (address & ~control->flood_wild) == control->flood_source;
 }
 
-/* wire_client_packet is one for an address of this port, or a flood's. */
-static __always_inline int wire_client_packet(struct xdp_md *ctx, struct wire_visit *v, enum wire_read read)
+/* wire_client_packet handles a packet for an address of this port, or a flood's. */
+static __always_inline int wire_client_packet(struct xdp_md *ctx, struct wire_client_ctx *v, enum wire_read read)
 {
-	struct wire_seen *seen = v->seen;
+	struct wire_packet *seen = v->seen;
 
 	v->slot = ~0U;
 	if (seen->source == settings.vip && seen->source_port == settings.vip_port &&
@@ -351,7 +351,7 @@ static __always_inline int wire_client_packet(struct xdp_md *ctx, struct wire_vi
 		return XDP_DROP;
 	}
 	if (!v->connection) {
-		wire_count(v->counts, WIRE_COUNT_STRANGER);
+		wire_count(v->counts, WIRE_COUNT_UNKNOWN_PEER);
 		return XDP_DROP;
 	}
 	v->word = v->connection->word;

@@ -20,8 +20,8 @@
 
 #define AT(type, data, offset) (*(type *)((data) + (offset)))
 
-/* wire_seen is a packet, understood. */
-struct wire_seen {
+/* wire_packet is a parsed packet. */
+struct wire_packet {
 	/* The sender's MAC address, the first six bytes of the word. */
 	__u64 from;
 	__be32 source, destination;
@@ -51,17 +51,17 @@ enum wire_read {
 __noinline __u64 wire_sum(struct xdp_md *ctx, __u32 at, __u32 length)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
-	__u32 whole = length & WIRE_WORDS, i;
+	__u32 full_words = length & WIRE_WORDS, i;
 	__u64 sum = 0;
 	void *p;
 
 	if (at > 256)
 		return 0;
 	data += at;
-	p = data + whole;
+	p = data + full_words;
 	for (i = 0; i < 7 && i < (length & 7) && p + i + 1 <= end; i++)
 		sum += (__u64)AT(__u8, p, i) << (i & 1 ? 8 : 0);
-	for (i = 0; i < WIRE_CONTENT + 64 && i < whole && data + i + 8 <= end; i += 8)
+	for (i = 0; i < WIRE_CONTENT + 64 && i < full_words && data + i + 8 <= end; i += 8)
 		sum += (__u64)AT(__u32, data, i) + AT(__u32, data, i + 4);
 	return sum;
 }
@@ -78,7 +78,7 @@ static __always_inline __u64 wire_ip_sum(void *data)
 }
 
 /* wire_parse reads a frame. */
-static __always_inline enum wire_read wire_parse(struct xdp_md *ctx, struct wire_seen *seen)
+static __always_inline enum wire_read wire_parse(struct xdp_md *ctx, struct wire_packet *seen)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u32 length, header;
@@ -179,21 +179,21 @@ __noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, 
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	struct wire_control *control = wire_controlled();
-	__u32 whole = length & WIRE_WORDS, i;
+	__u32 full_words = length & WIRE_WORDS, i;
 	__u64 word, sum = 0;
 	void *p;
 
 	if (!control || at > 256)
 		return 0;
 	data += at;
-	p = data + whole;
-	word = wire_content(control, content, whole);
+	p = data + full_words;
+	word = wire_content(control, content, full_words);
 	for (i = 0; i < 7 && i < (length & 7) && p + i + 1 <= end; i++) {
 		AT(__u8, p, i) = word;
 		sum += (__u64)(word & 0xff) << (i & 1 ? 8 : 0);
 		word >>= 8;
 	}
-	for (i = 0; i < WIRE_CONTENT && i < whole && data + i + 8 <= end; i += 8) {
+	for (i = 0; i < WIRE_CONTENT && i < full_words && data + i + 8 <= end; i += 8) {
 		word = wire_content(control, content, i);
 		AT(__u64, data, i) = word;
 		sum += (word >> 32) + (__u32)word;
@@ -201,9 +201,9 @@ __noinline __u64 wire_write_payload(struct xdp_md *ctx, __u32 at, __u32 length, 
 	return sum;
 }
 
-/* wire_fit makes a frame as long as it has to be; a frame from a kernel, which was on no wire, may stay shorter than
+/* wire_resize_frame sets a frame's length; a frame from a kernel, which was on no wire, may stay shorter than
  * Ethernet's minimum. A frame that a kernel made may have no room behind it, but has some before it. */
-static __always_inline long wire_fit(struct xdp_md *ctx, __u32 need)
+static __always_inline long wire_resize_frame(struct xdp_md *ctx, __u32 need)
 {
 	__u32 now = (__u32)(ctx->data_end - ctx->data), most = need > WIRE_SHORTEST ? need : WIRE_SHORTEST;
 
@@ -255,7 +255,7 @@ __noinline int wire_write(struct xdp_md *ctx, const struct wire_segment *s)
 		return -1;
 	header = s->protocol == IPPROTO_UDP ? 8 : s->flags & TCP_SYN ? 24 : 20;
 	length = header + s->payload;
-	if (wire_fit(ctx, WIRE_L4 + length))
+	if (wire_resize_frame(ctx, WIRE_L4 + length))
 		return -1;
 	sum = wire_pseudo(s->source, s->destination, s->protocol, length);
 	if (s->payload && s->content == WIRE_PAYLOAD_THERE)

@@ -63,15 +63,15 @@ struct {
 	__type(value, struct wire_histogram);
 } wire_latencies SEC(".maps");
 
-/* The last state that server ports saw of connections that are not of our clients. */
-#define WIRE_STRANGERS (1 << 16)
+/* The last state that server ports saw of connections of unknown peers, which are no clients of ours. */
+#define WIRE_UNKNOWN_PEERS (1 << 16)
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, WIRE_STRANGERS);
+	__uint(max_entries, WIRE_UNKNOWN_PEERS);
 	__type(key, __u32);
 	__type(value, __u64);
-} wire_strangers SEC(".maps");
+} wire_unknown_peers SEC(".maps");
 
 /* The client ports' devices, in whatever network namespace they are. */
 struct {
@@ -98,7 +98,7 @@ static __always_inline void wire_count(struct wire_counts *counts, enum wire_cou
 	counts->count[what]++;
 }
 
-/* wire_count_answered keeps the number of those that wait right. */
+/* wire_count_answered updates the number of connections that wait. */
 static __always_inline void wire_count_answered(const struct wire_control *control)
 {
 	__u32 zero = 0;
@@ -129,7 +129,7 @@ static __always_inline __u32 wire_log2(__u64 x)
 	return bits + (x >> 1);
 }
 
-/* wire_record notes a time that something took, in ns. */
+/* wire_record adds a duration, in ns, to a histogram. */
 __noinline int wire_record(enum wire_latency which, __u64 ns)
 {
 	struct wire_histogram *h = bpf_map_lookup_elem(&wire_latencies, &which);

@@ -26,15 +26,15 @@ static __always_inline __u32 wire_epoch_of(__u32 word) { return word >> 16; }
 static __always_inline __u32 wire_tries_of(__u32 word) { return word >> 8 & 0xff; }
 static __always_inline enum wire_state wire_state_of(__u32 word) { return word & 0xff; }
 
-/* wire_first is the client's first sequence number: packets of an earlier connection of the same addresses and ports
- * are known by it. */
+/* wire_first is the client's first sequence number: it distinguishes packets of an earlier connection with the same
+ * addresses and ports. */
 static __always_inline __u32 wire_first(__u32 slot, __u32 epoch)
 {
 	return wire_mix((settings.seed ^ (__u64)slot << 16 ^ (epoch & 0xffff)) + HASH_MULTIPLIER);
 }
 
-/* wire_ends are the client's port (index), address and source port. */
-struct wire_ends {
+/* wire_tuple is a connection's client port (index), address and source port. */
+struct wire_tuple {
 	__u32 client;
 	__be32 address;
 	__be16 port;
@@ -42,19 +42,19 @@ struct wire_ends {
 
 /* Neighbouring numbers are of neighbouring client ports, then addresses: a
  * balancer that hashes or queues by one of them sees many. */
-static __always_inline struct wire_ends wire_ends(__u32 slot)
+static __always_inline struct wire_tuple wire_tuple(__u32 slot)
 {
-	/* Remainders by hand: to ask for one is another division. */
+	/* Remainders by subtraction: the operator would cost another division. */
 	__u32 clients = settings.clients ?: 1, addresses = settings.addresses ?: 1;
 	__u32 rest = slot / clients, client = slot - rest * clients & (WIRE_PORTS - 1);
 	__u32 round = rest / addresses;
-	struct wire_ends ends = {
+	struct wire_tuple tuple = {
 		.client = client,
 		.address = bpf_htonl(settings.client[client].first + rest - round * addresses),
 		.port = bpf_htons(settings.first_port + round),
 	};
 
-	return ends;
+	return tuple;
 }
 
 /* wire_slot is the inverse, and `capacity` or more for addresses and ports that no connection has. */
@@ -68,9 +68,8 @@ static __always_inline __u32 wire_slot(__u32 client, __be32 address, __be16 sour
 	return (p * settings.addresses + a) * settings.clients + client;
 }
 
-/* wire_client_of is the client port that has an address, and `clients` for a
- * stranger's. It is verified by itself: each end of its loop would be a path through
- * all that follows. */
+/* wire_client_of is the client port that has an address, and `clients` for an unknown one. It is verified by itself:
+ * each end of its loop would be a path through all that follows. */
 __noinline __u32 wire_client_of(__be32 address)
 {
 	/* Of prefixes of 24 bits, one after the other, this is the one. */
@@ -92,8 +91,8 @@ static __always_inline __u64 wire_next(__u32 slot)
 }
 
 /* A server's first sequence number is a keyed hash of the client's address and port, the same at all server ports, with
- * the port's index on top: an acknowledgement tells the port that chose it, and how much of the response has come (D.
- * J. Bernstein's SYN cookies, RFC 4987 section 3.6, with another content). */
+ * the port's index on top: an acknowledgement identifies the port that generated it, and how much of the response was
+ * received (D. J. Bernstein's SYN cookies, RFC 4987 section 3.6, with another content). */
 #define WIRE_OFFSET_BITS 26
 #define WIRE_OFFSET_MASK ((1U << WIRE_OFFSET_BITS) - 1)
 

@@ -6,48 +6,47 @@
 
 #include "client.h"
 
-/* Connections that are looked at in one run. */
-#define WIRE_LOOKS 8
+/* Connections that are checked in one run. */
+#define WIRE_SCAN_BATCH 8
 /* Frames that share a reading of the clock: a power of two that batches are multiples of. */
 #define WIRE_FRAMES_A_READING 16
-/* How long the follower waits for a connection to be established before it goes on, and
- * the retries come back to it, in ns. */
-#define WIRE_PATIENCE 20000000ULL
+/* Timeout of the follower for a connection to be established, in ns; after it the retries handle the connection. */
+#define WIRE_ESTABLISH_TIMEOUT 20000000ULL
 
-/* wire_turn is one run of the sender. */
-struct wire_turn {
+/* wire_run is the context of one run of the sender. */
+struct wire_run {
 	const struct wire_control *control;
 	struct wire_progress *sender;
 	__u64 now;
 };
 
-/* wire_now reads the clock. Reading it costs half as much as a frame: where there is no rate to keep, one reading
- * serves a few frames, which leave together anyway. */
+/* wire_now reads the clock. Reading it costs half as much as a frame: where there is no rate, one reading serves a few
+ * frames, which are sent together anyway. */
 static __always_inline __u64 wire_now(const struct wire_control *control, struct wire_progress *sender)
 {
 	if (control->interval || control->flood_interval || control->follow_interval ||
-	    !(sender->turns & (WIRE_FRAMES_A_READING - 1)))
+	    !(sender->runs & (WIRE_FRAMES_A_READING - 1)))
 		sender->now = bpf_ktime_get_ns();
 	return sender->now;
 }
 
 /* wire_late is the delay of an event that was due at a multiple of an interval, in ns; negative: it is not due yet. */
-static __always_inline __s64 wire_late(const struct wire_turn *t, __u64 start, __u64 interval, __u64 nth)
+static __always_inline __s64 wire_late(const struct wire_run *t, __u64 start, __u64 interval, __u64 nth)
 {
 	return (__s64)(t->now - start - (nth * interval >> WIRE_FRACTION));
 }
 
 /* wire_send writes a frame of a connection and sends it by its client port. */
-static __always_inline int wire_send(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u8 protocol,
+static __always_inline int wire_send(struct xdp_md *ctx, const struct wire_run *t, __u32 slot, __u8 protocol,
 				     __u8 flags, __u32 sequence, __u32 acknowledged, __u16 window, __u16 payload)
 {
-	struct wire_ends ends = wire_ends(slot);
+	struct wire_tuple tuple = wire_tuple(slot);
 	struct wire_segment s = {
-		.from = settings.client[ends.client].mac,
+		.from = settings.client[tuple.client].mac,
 		.to = wire_next(slot),
-		.source = ends.address,
+		.source = tuple.address,
 		.destination = settings.vip,
-		.source_port = ends.port,
+		.source_port = tuple.port,
 		.destination_port = settings.vip_port,
 		.sequence = sequence,
 		.acknowledged = acknowledged,
@@ -61,11 +60,11 @@ static __always_inline int wire_send(struct xdp_md *ctx, const struct wire_turn 
 	if (wire_write(ctx, &s))
 		return XDP_ABORTED;
 	t->sender->sent++;
-	return bpf_redirect_map(&wire_devices, ends.client, 0);
+	return bpf_redirect_map(&wire_devices, tuple.client, 0);
 }
 
 /* wire_send_tcp sends a segment of a connection in the state it is in. */
-static __always_inline int wire_send_tcp(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u32 first,
+static __always_inline int wire_send_tcp(struct xdp_md *ctx, const struct wire_run *t, __u32 slot, __u32 first,
 					 const struct wire_connection *c, __u8 flags, __u32 sequence, __u16 payload)
 {
 	return wire_send(ctx, t, slot, IPPROTO_TCP, flags, sequence, flags & TCP_ACK ? c->expects : 0,
@@ -73,7 +72,7 @@ static __always_inline int wire_send_tcp(struct xdp_md *ctx, const struct wire_t
 }
 
 /* wire_send_query sends a DNS query; its identification is of the connection. */
-static __always_inline int wire_send_query(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u32 first)
+static __always_inline int wire_send_query(struct xdp_md *ctx, const struct wire_run *t, __u32 slot, __u32 first)
 {
 	int verdict = wire_send(ctx, t, slot, IPPROTO_UDP, 0, 0, 0, 0, t->control->request);
 	void *data = (void *)(long)ctx->data;
@@ -89,15 +88,15 @@ static __always_inline int wire_send_query(struct xdp_md *ctx, const struct wire
 }
 
 /* wire_send_datagram sends one of load udp. */
-static __always_inline int wire_send_datagram(struct xdp_md *ctx, const struct wire_turn *t, __u32 slot, __u64 number)
+static __always_inline int wire_send_datagram(struct xdp_md *ctx, const struct wire_run *t, __u32 slot, __u64 number)
 {
-	struct wire_ends ends = wire_ends(slot);
+	struct wire_tuple tuple = wire_tuple(slot);
 	struct wire_segment s = {
-		.from = settings.client[ends.client].mac,
+		.from = settings.client[tuple.client].mac,
 		.to = wire_next(slot),
-		.source = ends.address,
+		.source = tuple.address,
 		.destination = settings.vip,
-		.source_port = ends.port,
+		.source_port = tuple.port,
 		.destination_port = settings.vip_port,
 		.payload = t->control->frame - WIRE_L4 - 8,
 		.protocol = IPPROTO_UDP,
@@ -108,11 +107,11 @@ static __always_inline int wire_send_datagram(struct xdp_md *ctx, const struct w
 	if (wire_write(ctx, &s))
 		return XDP_ABORTED;
 	t->sender->sent++;
-	return bpf_redirect_map(&wire_devices, ends.client, 0);
+	return bpf_redirect_map(&wire_devices, tuple.client, 0);
 }
 
 /* wire_begin sends the first packet of a connection, or a query. */
-static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
 				      __u32 slot, __u32 epoch)
 {
 	__u32 first = wire_first(slot, epoch);
@@ -128,7 +127,7 @@ static __always_inline int wire_begin(struct xdp_md *ctx, const struct wire_turn
 }
 
 /* wire_open begins the next connection if it is due. -1: nothing was done. */
-static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn *t)
+static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_run *t)
 {
 	const struct wire_control *control = t->control;
 	struct wire_progress *sender = t->sender;
@@ -168,8 +167,8 @@ static __always_inline int wire_open(struct xdp_md *ctx, const struct wire_turn 
 	return wire_begin(ctx, t, c, slot, epoch);
 }
 
-/* wire_again is the connection with the number, if its place is not another's by now. */
-static __always_inline struct wire_connection *wire_again(__u64 n, __u32 *slot, __u32 *first)
+/* wire_lookup_number is the connection with a number, if its place is not reused by a later one. */
+static __always_inline struct wire_connection *wire_lookup_number(__u64 n, __u32 *slot, __u32 *first)
 {
 	__u32 capacity = settings.capacity ?: 1;
 	__u64 epoch = n / capacity;
@@ -181,22 +180,22 @@ static __always_inline struct wire_connection *wire_again(__u64 n, __u32 *slot, 
 	return c && wire_epoch_of(c->word) == (epoch & 0xffff) ? c : NULL;
 }
 
-/* wire_move changes a connection's state, if no other program has. */
-static __always_inline bool wire_move(const struct wire_turn *t, struct wire_connection *c, __u32 word, __u32 tries,
-				      enum wire_state state)
+/* wire_transition changes a connection's state, if no other program has. */
+static __always_inline bool wire_transition(const struct wire_run *t, struct wire_connection *c, __u32 word,
+					    __u32 tries, enum wire_state state)
 {
 	c->resend = wire_ticks(t->now) + (t->control->timeout << (tries ? tries - 1 : 0 & 7));
 	return __sync_val_compare_and_swap(&c->word, word, wire_word(wire_epoch_of(word), tries, state)) == word;
 }
 
-static __always_inline int wire_send_fin(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+static __always_inline int wire_send_fin(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
 					 __u32 slot, __u32 first)
 {
 	t->sender->finished++;
 	return wire_send_tcp(ctx, t, slot, first, c, TCP_FIN | TCP_ACK, first + 1 + t->control->request, 0);
 }
 
-static __always_inline int wire_send_request(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+static __always_inline int wire_send_request(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
 					     __u32 slot, __u32 first)
 {
 	t->sender->requested++;
@@ -204,7 +203,7 @@ static __always_inline int wire_send_request(struct xdp_md *ctx, const struct wi
 }
 
 /* wire_send_reset resets a connection in the state it was in. */
-static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
 					   __u32 slot, __u32 first, enum wire_state was)
 {
 	__u32 sequence = wire_sent(t->control, first, was);
@@ -218,35 +217,35 @@ static __always_inline int wire_send_reset(struct xdp_md *ctx, const struct wire
 
 /* wire_follow_one does the follower's action to a connection. -1: nothing to do; -2: it
  * is too early. */
-static __always_inline int wire_follow_one(struct xdp_md *ctx, const struct wire_turn *t, __u64 n)
+static __always_inline int wire_follow_one(struct xdp_md *ctx, const struct wire_run *t, __u64 n)
 {
 	enum wire_action action = t->control->action;
 	struct wire_connection *c;
 	enum wire_state state;
 	__u32 slot, first, word;
 
-	c = wire_again(n, &slot, &first);
+	c = wire_lookup_number(n, &slot, &first);
 	if (!c)
 		return -1;
 	word = *(volatile __u32 *)&c->word;
 	state = wire_state_of(word);
 	if (action == WIRE_RESET) {
-		if (state == WIRE_FREE || state == WIRE_CLOSED || !wire_move(t, c, word, 0, WIRE_FREE))
+		if (state == WIRE_FREE || state == WIRE_CLOSED || !wire_transition(t, c, word, 0, WIRE_FREE))
 			return -1;
 		return wire_send_reset(ctx, t, c, slot, first, state);
 	}
-	if (state == WIRE_ASKED && t->now - c->began < WIRE_PATIENCE)
+	if (state == WIRE_ASKED && t->now - c->began < WIRE_ESTABLISH_TIMEOUT)
 		return -2;
 	if (state != WIRE_ESTABLISHED)
 		return -1;
 	if (action == WIRE_FINISH)
-		return wire_move(t, c, word, 1, WIRE_CLOSING) ? wire_send_fin(ctx, t, c, slot, first) : -1;
+		return wire_transition(t, c, word, 1, WIRE_CLOSING) ? wire_send_fin(ctx, t, c, slot, first) : -1;
 	c->began = t->now;
-	return wire_move(t, c, word, 1, WIRE_REQUESTED) ? wire_send_request(ctx, t, c, slot, first) : -1;
+	return wire_transition(t, c, word, 1, WIRE_REQUESTED) ? wire_send_request(ctx, t, c, slot, first) : -1;
 }
 
 /* wire_follow goes on with the follower. -1: nothing was sent. */
-static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_turn *t)
+static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_run *t)
 {
 	const struct wire_control *control = t->control;
 	struct wire_progress *sender = t->sender;
@@ -257,18 +256,18 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 		return -1;
 	/* Written last: Tester.follow(). */
 	control = READ_AFTER(settings.weak, control, &control->action);
-	if (sender->turn != control->turn) {
+	if (sender->follow_id != control->follow_id) {
 		sender->followed = control->follow_from;
-		/* Those that are asked now wait again. */
+		/* The connections of the new action may wait again. */
 		if (sender->pass_low > control->follow_from)
 			sender->pass_low = control->follow_from;
-		sender->turn = control->turn;
+		sender->follow_id = control->follow_id;
 	}
 	most = sender->opened > control->lag ? sender->opened - control->lag : 0;
 	to = control->follow_to;
 	if (to > most)
 		to = most;
-	for (i = 0; i < WIRE_LOOKS && sender->followed < to; i++) {
+	for (i = 0; i < WIRE_SCAN_BATCH && sender->followed < to; i++) {
 		if (wire_late(t, control->follow_start, control->follow_interval, sender->followed - control->follow_from) < 0)
 			return -1;
 		verdict = wire_follow_one(ctx, t, sender->followed);
@@ -282,7 +281,7 @@ static __always_inline int wire_follow(struct xdp_md *ctx, const struct wire_tur
 }
 
 /* wire_resend retransmits the packet whose answer a connection waits for. */
-static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_turn *t, struct wire_connection *c,
+static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_run *t, struct wire_connection *c,
 				       __u32 slot, __u32 first, enum wire_state state)
 {
 	t->sender->retransmitted++;
@@ -301,8 +300,8 @@ static __always_inline int wire_resend(struct xdp_md *ctx, const struct wire_tur
 	}
 }
 
-/* wire_waits says whether a connection in the state owes an answer. */
-static __always_inline bool wire_waits(const struct wire_turn *t, enum wire_state state)
+/* wire_awaits_answer says whether a connection in this state waits for an answer. */
+static __always_inline bool wire_awaits_answer(const struct wire_run *t, enum wire_state state)
 {
 	/* A follower that closes has gone on without it. */
 	if (state == WIRE_ESTABLISHED)
@@ -310,17 +309,17 @@ static __always_inline bool wire_waits(const struct wire_turn *t, enum wire_stat
 	return state == WIRE_ASKED || state == WIRE_REQUESTED || state == WIRE_CLOSING || state == WIRE_LAST_ACK;
 }
 
-/* wire_abandon gives a connection up. */
-static __always_inline void wire_abandon(const struct wire_turn *t, struct wire_connection *c, __u32 word)
+/* wire_abandon ends a connection that gets no answer. */
+static __always_inline void wire_abandon(const struct wire_run *t, struct wire_connection *c, __u32 word)
 {
-	if (!wire_move(t, c, word, 1, WIRE_FAILED))
+	if (!wire_transition(t, c, word, 1, WIRE_FAILED))
 		return;
 	if (c->bad)
 		t->sender->checksum++;
 	else
 		t->sender->no_answer++;
 	/* It may have been counted among the answered before. */
-	if (wire_state_of(word) != WIRE_ASKED && t->control->outstanding && !t->control->whole) {
+	if (wire_state_of(word) != WIRE_ASKED && t->control->outstanding && !t->control->count_sessions) {
 		__u32 zero = 0;
 		struct wire_shared *shared = bpf_map_lookup_elem(&wire_shared_word, &zero);
 
@@ -329,20 +328,20 @@ static __always_inline void wire_abandon(const struct wire_turn *t, struct wire_
 	}
 }
 
-/* wire_retry_one looks at one connection. -1: nothing was sent. */
-static __always_inline int wire_retry_one(struct xdp_md *ctx, const struct wire_turn *t, __u64 n, bool *waits)
+/* wire_retry_one retransmits for one connection, if that is due. -1: nothing was sent. */
+static __always_inline int wire_retry_one(struct xdp_md *ctx, const struct wire_run *t, __u64 n, bool *waits)
 {
 	struct wire_connection *c;
 	enum wire_state state;
 	__u32 slot, first, word, tries;
 
 	*waits = false;
-	c = wire_again(n, &slot, &first);
+	c = wire_lookup_number(n, &slot, &first);
 	if (!c)
 		return -1;
 	word = *(volatile __u32 *)&c->word;
 	state = wire_state_of(word);
-	if (!wire_waits(t, state))
+	if (!wire_awaits_answer(t, state))
 		return -1;
 	*waits = true;
 	if (t->control->give_up) {
@@ -356,20 +355,20 @@ static __always_inline int wire_retry_one(struct xdp_md *ctx, const struct wire_
 		if (n >= t->sender->followed)
 			return -1;
 		if (t->control->action == WIRE_FINISH)
-			return wire_move(t, c, word, 1, WIRE_CLOSING) ? wire_send_fin(ctx, t, c, slot, first) : -1;
+			return wire_transition(t, c, word, 1, WIRE_CLOSING) ? wire_send_fin(ctx, t, c, slot, first) : -1;
 		c->began = t->now;
-		return wire_move(t, c, word, 1, WIRE_REQUESTED) ? wire_send_request(ctx, t, c, slot, first) : -1;
+		return wire_transition(t, c, word, 1, WIRE_REQUESTED) ? wire_send_request(ctx, t, c, slot, first) : -1;
 	}
 	tries = wire_tries_of(word);
 	if (tries >= t->control->tries) {
 		wire_abandon(t, c, word);
 		return -1;
 	}
-	return wire_move(t, c, word, tries + 1, state) ? wire_resend(ctx, t, c, slot, first, state) : -1;
+	return wire_transition(t, c, word, tries + 1, state) ? wire_resend(ctx, t, c, slot, first, state) : -1;
 }
 
 /* wire_retry goes on with the pass over all that may wait. -1: nothing was sent. */
-static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_turn *t)
+static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_run *t)
 {
 	struct wire_progress *sender = t->sender;
 	__u64 capacity = settings.capacity;
@@ -388,7 +387,7 @@ static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_turn
 		sender->pass_end = sender->opened;
 		sender->pass_low = sender->opened;
 	}
-	for (i = 0; i < WIRE_LOOKS && sender->retried < sender->pass_end; i++) {
+	for (i = 0; i < WIRE_SCAN_BATCH && sender->retried < sender->pass_end; i++) {
 		verdict = wire_retry_one(ctx, t, sender->retried, &waits);
 		if (waits && sender->retried < sender->pass_low)
 			sender->pass_low = sender->retried;
@@ -401,7 +400,7 @@ static __always_inline int wire_retry(struct xdp_md *ctx, const struct wire_turn
 
 /* wire_flood sends the flood's next SYN: source address, port and number are a function
  * of the seed and the frame's number. */
-static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_turn *t)
+static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_run *t)
 {
 	const struct wire_control *control = t->control;
 	__u64 n = t->sender->flooded, random;
@@ -432,11 +431,11 @@ static __always_inline int wire_flood(struct xdp_md *ctx, const struct wire_turn
 	return bpf_redirect_map(&wire_devices, control->flood_port, 0);
 }
 
-/* wire_take_turn does the work that is due. The order changes from frame to frame, so that none keeps another from its
- * turn. */
-static __always_inline int wire_take_turn(struct xdp_md *ctx, const struct wire_turn *t)
+/* wire_run_sender does the work that is due. The order alternates from frame to frame, so that no work starves
+ * another. */
+static __always_inline int wire_run_sender(struct xdp_md *ctx, const struct wire_run *t)
 {
-	bool odd = t->sender->turns++ & 1;
+	bool odd = t->sender->runs++ & 1;
 	int verdict = -1;
 
 	if (odd)

@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A server port. It keeps no state: a client's acknowledgement number tells which server port has accepted the
- * connection, and how much of the response has come. Responses go out one segment at a time, each when the one before
- * is acknowledged. */
+/* A server port. It keeps no state: a client's acknowledgement number identifies the server port that has accepted the
+ * connection, and how much of the response was received. Responses go out one segment at a time, each when the one
+ * before is acknowledged. */
 #pragma once
 
 #include "frame.h"
 
-/* wire_call is a packet at a server port. */
-struct wire_call {
+/* wire_server_ctx is the context of a packet at a server port. */
+struct wire_server_ctx {
 	const struct wire_control *control;
 	struct wire_counts *counts;
-	struct wire_seen *seen;
+	struct wire_packet *seen;
 	/* The source address and port of answers. */
 	__be32 own;
 	__be16 own_port;
 };
 
-/* wire_back is where answers go. */
-static __always_inline __u64 wire_back(const struct wire_call *c)
+/* wire_reply_mac is the MAC address that answers are sent to. */
+static __always_inline __u64 wire_reply_mac(const struct wire_server_ctx *c)
 {
 	__u32 client;
 
@@ -27,12 +27,12 @@ static __always_inline __u64 wire_back(const struct wire_call *c)
 	return client < settings.clients ? settings.client[client & (WIRE_PORTS - 1)].mac : c->seen->from;
 }
 
-static __always_inline int wire_answer(struct xdp_md *ctx, const struct wire_call *c, __u8 flags, __u32 sequence,
+static __always_inline int wire_answer(struct xdp_md *ctx, const struct wire_server_ctx *c, __u8 flags, __u32 sequence,
 				       __u32 acknowledged, __u16 window, __u16 payload, __u16 content)
 {
 	struct wire_segment s = {
 		.from = port.mac,
-		.to = wire_back(c),
+		.to = wire_reply_mac(c),
 		.source = c->own,
 		.destination = c->seen->source,
 		.source_port = c->own_port,
@@ -52,9 +52,9 @@ static __always_inline int wire_answer(struct xdp_md *ctx, const struct wire_cal
 	return XDP_TX;
 }
 
-/* wire_known is the connection of a client of ours, from memory that its port and this one share; NULL for a
- * stranger's. It is read for counting only. */
-static __always_inline struct wire_connection *wire_known(const struct wire_seen *seen)
+/* wire_own_client is the connection of a client of ours, from memory that its port and this one share; NULL for an
+ * unknown peer. It is read for counting only. */
+static __always_inline struct wire_connection *wire_own_client(const struct wire_packet *seen)
 {
 	__u32 client = wire_client_of(seen->source), slot;
 
@@ -64,28 +64,27 @@ static __always_inline struct wire_connection *wire_known(const struct wire_seen
 	return slot < settings.capacity ? wire_connection(slot) : NULL;
 }
 
-/* wire_first_of_stranger is wire_first_time for a sender that is no client of ours. Where
- * two of them fall into one place, one may be taken for new again. */
-static __always_inline bool wire_first_of_stranger(const struct wire_seen *seen, __u32 number)
+/* wire_first_of_unknown is wire_first_time for a sender that is no client of ours. Where two of them collide, one may
+ * count as new again. */
+static __always_inline bool wire_first_of_unknown(const struct wire_packet *seen, __u32 number)
 {
-	__u64 hash = wire_mix((__u64)seen->source << 16 | seen->source_port), told = hash << 32 | number;
-	__u32 place = hash >> 32 & (WIRE_STRANGERS - 1);
-	__u64 *last = bpf_map_lookup_elem(&wire_strangers, &place);
+	__u64 hash = wire_mix((__u64)seen->source << 16 | seen->source_port), record = hash << 32 | number;
+	__u32 place = hash >> 32 & (WIRE_UNKNOWN_PEERS - 1);
+	__u64 *last = bpf_map_lookup_elem(&wire_unknown_peers, &place);
 
-	if (!last || *last == told)
+	if (!last || *last == record)
 		return false;
-	*last = told;
+	*last = record;
 	return true;
 }
 
-/* wire_first_time says whether something of a connection, told by a number, is seen for
- * the first time. */
-static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 number)
+/* wire_first_time says whether an event of a connection, identified by a number, is seen for the first time. */
+static __always_inline bool wire_first_time(const struct wire_packet *seen, __u32 number)
 {
-	struct wire_connection *known = wire_known(seen);
+	struct wire_connection *known = wire_own_client(seen);
 
 	if (!known)
-		return wire_first_of_stranger(seen, number);
+		return wire_first_of_unknown(seen, number);
 	if (known->accepted == number)
 		return false;
 	known->accepted = number;
@@ -95,21 +94,22 @@ static __always_inline bool wire_first_time(const struct wire_seen *seen, __u32 
 /* Bytes that fit before a frame that a kernel made, where none fit behind it. */
 #define WIRE_ROOM 160
 
-/* wire_respond_some sends so many bytes of the response. With the last of them the
- * connection is closed, as HTTP/1.0 has it; but clients of ours close it themselves. */
-static __always_inline int wire_respond_some(struct xdp_md *ctx, const struct wire_call *c, __u32 offset,
-					     __u32 received, __u32 length)
+/* wire_respond_bytes sends `length` bytes of the response. With the last of them the connection is closed, as HTTP/1.0
+ * has it; but clients of ours close it themselves. */
+static __always_inline int wire_respond_bytes(struct xdp_md *ctx, const struct wire_server_ctx *c, __u32 offset,
+					      __u32 received, __u32 length)
 {
 	__u8 flags = length ? TCP_ACK | TCP_PSH : TCP_ACK;
 
-	if (offset + length == c->control->response && !c->control->keep && !wire_known(c->seen))
+	if (offset + length == c->control->response && !c->control->keep && !wire_own_client(c->seen))
 		flags |= TCP_FIN;
 	return wire_answer(ctx, c, flags, c->seen->acknowledged, received, WIRE_WINDOW, length,
 			   offset ? WIRE_PAYLOAD_FILLER : WIRE_PAYLOAD_HEAD);
 }
 
 /* wire_respond sends the segment of the response that begins at an offset. */
-static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_call *c, __u32 offset, __u32 received)
+static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_server_ctx *c, __u32 offset,
+					__u32 received)
 {
 	__u32 length = c->control->response - offset;
 	int verdict;
@@ -118,17 +118,17 @@ static __always_inline int wire_respond(struct xdp_md *ctx, const struct wire_ca
 		length = WIRE_SEGMENT;
 	if (length > c->seen->window)
 		length = c->seen->window;
-	verdict = wire_respond_some(ctx, c, offset, received, length);
+	verdict = wire_respond_bytes(ctx, c, offset, received, length);
 	if (verdict != XDP_ABORTED || length <= WIRE_ROOM)
 		return verdict;
-	return wire_respond_some(ctx, c, offset, received, WIRE_ROOM);
+	return wire_respond_bytes(ctx, c, offset, received, WIRE_ROOM);
 }
 
 /* wire_server_open answers a segment of a connection that this port has accepted, of
  * whose response `offset` bytes have come. */
-static __always_inline int wire_server_open(struct xdp_md *ctx, const struct wire_call *c, __u32 offset)
+static __always_inline int wire_server_open(struct xdp_md *ctx, const struct wire_server_ctx *c, __u32 offset)
 {
-	const struct wire_seen *seen = c->seen;
+	const struct wire_packet *seen = c->seen;
 	__u32 received = seen->sequence + seen->payload, response = c->control->response;
 
 	/* Its first ACK may have been lost: a request or a FIN accepts as well. */
@@ -159,10 +159,10 @@ static __always_inline int wire_server_open(struct xdp_md *ctx, const struct wir
 	return XDP_DROP;
 }
 
-/* wire_server_tcp is a segment for the VIP or for this port's own address. */
-static __always_inline int wire_server_tcp(struct xdp_md *ctx, const struct wire_call *c)
+/* wire_server_tcp handles a segment for the VIP or for this port's own address. */
+static __always_inline int wire_server_tcp(struct xdp_md *ctx, const struct wire_server_ctx *c)
 {
-	const struct wire_seen *seen = c->seen;
+	const struct wire_packet *seen = c->seen;
 	__u32 cookie = wire_cookie(seen->source, seen->source_port), ahead;
 
 	if (seen->flags & TCP_RST) {
@@ -185,7 +185,7 @@ static __always_inline int wire_server_tcp(struct xdp_md *ctx, const struct wire
 		wire_count(c->counts, WIRE_COUNT_WRONG_BACKEND);
 		return wire_answer(ctx, c, TCP_RST, seen->acknowledged, 0, WIRE_MARK_WRONG_BACKEND, 0, 0);
 	}
-	wire_count(c->counts, WIRE_COUNT_UNACKNOWLEDGEABLE);
+	wire_count(c->counts, WIRE_COUNT_INVALID_ACK);
 	return wire_answer(ctx, c, TCP_RST, seen->acknowledged, 0, 0, 0, 0);
 }
 
@@ -223,7 +223,7 @@ struct wire_record_a {
 } __attribute__((packed));
 
 /* wire_server_dns answers a query in the frame that it came in. */
-static __always_inline int wire_server_dns(struct xdp_md *ctx, const struct wire_call *c)
+static __always_inline int wire_server_dns(struct xdp_md *ctx, const struct wire_server_ctx *c)
 {
 	struct wire_record_a record = { bpf_htons(0xc00c), bpf_htons(1), bpf_htons(1), 0, bpf_htons(60), bpf_htons(4),
 					settings.vip };
@@ -251,13 +251,13 @@ static __always_inline int wire_server_dns(struct xdp_md *ctx, const struct wire
 }
 
 /* wire_server_datagram counts one of load udp: magic, number, time. */
-static __always_inline int wire_server_datagram(struct xdp_md *ctx, const struct wire_call *c)
+static __always_inline int wire_server_datagram(struct xdp_md *ctx, const struct wire_server_ctx *c)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 number;
 
 	if (c->seen->payload < 24 || data + WIRE_L4 + 32 > end || AT(__u64, data, WIRE_L4 + 8) != WIRE_MAGIC) {
-		wire_count(c->counts, WIRE_COUNT_STRANGER);
+		wire_count(c->counts, WIRE_COUNT_UNKNOWN_PEER);
 		return XDP_DROP;
 	}
 	number = AT(__u64, data, WIRE_L4 + 16);
@@ -275,9 +275,8 @@ static __always_inline int wire_server_datagram(struct xdp_md *ctx, const struct
 #define WIRE_IPIP_LENGTH 20
 #define WIRE_GUE_LENGTH 28
 
-/* wire_undo takes the outer headers of IPIP and GUE (variant 1) off; negative if there
- * is no room. */
-static __always_inline long wire_undo(struct xdp_md *ctx)
+/* wire_decap removes the outer headers of IPIP and GUE (variant 1); negative on failure. */
+static __always_inline long wire_decap(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
 	__u64 macs;
@@ -307,7 +306,7 @@ static __always_inline long wire_undo(struct xdp_md *ctx)
 }
 
 /* wire_for_server says whether a packet is for this port, and sets the source of its answer. */
-static __always_inline bool wire_for_server(struct wire_call *c)
+static __always_inline bool wire_for_server(struct wire_server_ctx *c)
 {
 	__be32 marked;
 

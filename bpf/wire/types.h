@@ -130,17 +130,17 @@ struct wire_control {
 	 * `first` at `start` (ns), the next each `interval` (ns << WIRE_FRACTION; 0: at
 	 * once) later. */
 	__u64 open_to, first, start, interval;
-	/* The follower does `action` from follow_from to follow_to, anew when `turn`
-	 * changes, and stays `lag` behind the opener. Its pace is as the opener's. */
+	/* The follower does `action` from follow_from to follow_to, anew when `follow_id` changes, and stays `lag` behind
+	 * the opener. Its pace is as the opener's. */
 	__u64 follow_from, follow_to, follow_start, follow_interval, lag;
 	/* The flood's frames likewise. */
 	__u64 flood_to, flood_first, flood_start, flood_interval;
 	enum wire_kind kind;
 	enum wire_action action;
-	__u32 turn;
-	/* How many connections may wait for an answer at a time; 0: any number. With `whole`, a session counts as one
-	 * answer, else its handshake does. */
-	__u32 outstanding, whole;
+	__u32 follow_id;
+	/* How many connections may wait for an answer at a time; 0: any number. With `count_sessions`, a session counts as
+	 * one answer, else its handshake does. */
+	__u32 outstanding, count_sessions;
 	/* Bytes of the request and of the response, and of a frame of load udp. */
 	__u32 request, response, frame;
 	/* In ticks; and how often a packet is sent. */
@@ -167,8 +167,7 @@ struct wire_control {
 
 /* wire_progress is the progress of the sender; no other program writes it. */
 struct wire_progress {
-	/* Numbers of the next connection to begin, to follow and to look at again, and of
-	 * the next frame of a flood. */
+	/* Numbers of the next connection to begin, to follow and to retry, and of the next frame of a flood. */
 	__u64 opened, followed, retried, flooded;
 	/* Retries begin at connection `oldest`. The pass under way ends at pass_end, and pass_low is the first connection
 	 * in it that still waits; the next pass begins at pass_at (ns). */
@@ -180,14 +179,14 @@ struct wire_progress {
 	__u64 no_answer, checksum;
 	/* The largest delay of a connection's begin, and when the first and the last was begun, in ns. */
 	__u64 behind, began, ended;
-	__u32 turn;
+	__u32 follow_id;
 	/* How often the sender was run. */
-	__u32 turns;
+	__u32 runs;
 	/* The clock (ns), as it was read last. */
 	__u64 now;
 };
 
-/* wire_shared has the counter by which client ports tell the sender of their progress. */
+/* wire_shared has the counter of the client ports' progress, which the sender reads. */
 struct wire_shared {
 	/* Connections that have been answered or have failed; counted only while there is
 	 * a bound. */
@@ -206,14 +205,14 @@ enum wire_count {
 	WIRE_COUNT_BROKEN,
 	WIRE_COUNT_FAILED_RESET,
 	WIRE_COUNT_FAILED_WRONG_BACKEND,
-	/* Strange packets. */
+	/* Unexpected packets. */
 	WIRE_COUNT_LATE,
 	WIRE_COUNT_DUPLICATE,
-	WIRE_COUNT_STRANGER,
+	WIRE_COUNT_UNKNOWN_PEER,
 	WIRE_COUNT_CHECKSUM,
 	WIRE_COUNT_MALFORMED,
 	WIRE_COUNT_WRONG_BACKEND,
-	WIRE_COUNT_UNACKNOWLEDGEABLE,
+	WIRE_COUNT_INVALID_ACK,
 	/* Packets of a flood that arrived. */
 	WIRE_COUNT_FLOOD,
 	/* At server ports. */

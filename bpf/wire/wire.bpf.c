@@ -5,7 +5,7 @@
 #include "send.h"
 #include "server.h"
 
-/* wire_arp answers ARP for the clients' addresses (RFC 826), in the frame that asks. */
+/* wire_arp answers ARP for the clients' addresses (RFC 826), in the frame of the request. */
 static __always_inline int wire_arp(struct xdp_md *ctx)
 {
 	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
@@ -32,9 +32,9 @@ static __always_inline int wire_arp(struct xdp_md *ctx)
 SEC("xdp")
 int wire_client(struct xdp_md *ctx)
 {
-	struct wire_seen seen = {};
+	struct wire_packet seen = {};
 	enum wire_read read = wire_parse(ctx, &seen);
-	struct wire_visit v = { .seen = &seen, .control = wire_controlled() };
+	struct wire_client_ctx v = { .seen = &seen, .control = wire_controlled() };
 	__u32 row = port.row;
 
 	if (read == WIRE_READ_OTHER)
@@ -60,13 +60,13 @@ int wire_client(struct xdp_md *ctx)
 SEC("xdp")
 int wire_server(struct xdp_md *ctx)
 {
-	struct wire_seen seen = {};
-	struct wire_call c = { .seen = &seen, .control = wire_controlled() };
+	struct wire_packet seen = {};
+	struct wire_server_ctx c = { .seen = &seen, .control = wire_controlled() };
 	enum wire_read read;
 	__u32 row = port.row;
 
 	c.counts = bpf_map_lookup_elem(&wire_port_counts, &row);
-	if (!c.counts || !c.control || wire_undo(ctx))
+	if (!c.counts || !c.control || wire_decap(ctx))
 		return XDP_ABORTED;
 	read = wire_parse(ctx, &seen);
 	if (read == WIRE_READ_OTHER || !wire_for_server(&c))
@@ -91,7 +91,7 @@ SEC("xdp")
 int wire_sender(struct xdp_md *ctx)
 {
 	__u32 zero = 0;
-	struct wire_turn t = {
+	struct wire_run t = {
 		.control = wire_controlled(),
 		.sender = bpf_map_lookup_elem(&wire_progressed, &zero),
 	};
@@ -99,7 +99,7 @@ int wire_sender(struct xdp_md *ctx)
 	if (!t.control || !t.sender || *(volatile __u32 *)&t.control->stopped)
 		return XDP_DROP;
 	t.now = wire_now(t.control, t.sender);
-	return wire_take_turn(ctx, &t);
+	return wire_run_sender(ctx, &t);
 }
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

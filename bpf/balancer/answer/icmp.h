@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* ICMP errors are for the sender of the packet that they quote: a backend, if it was sent from a VIP; a client, if it
- * was sent to a backend. The quote is translated as the packet itself was, the other way round (RFC 5508). */
+ * was sent to a backend. The quoted packet gets the reverse translation of the original (RFC 5508). */
 #pragma once
 
 #include "../count.h"
-#include "../choose/choose.h"
-#include "../choose/hairpin.h"
+#include "../select/select.h"
+#include "../select/hairpin.h"
 #include "../send/forward.h"
-#include "../send/returns.h"
+#include "../send/revnat.h"
 
 /* The least of the quoted transport header: both ports (RFC 792). */
 #define QUOTED_TRANSPORT 8
@@ -86,8 +86,8 @@ static __always_inline __u64 quoted_check(void *transport, void *data_end, __u8 
 	return checksum_change16(was, *check);
 }
 
-/* translate_quote gives the quoted packet other ends. It returns by how much the
- * ICMP checksum changes, or -1 as an error; `end` bounds the outer packet. */
+/* translate_quote rewrites the addresses and ports of the quoted packet. It returns the change of the ICMP checksum, or
+ * -1 as an error; `end` bounds the outer packet. */
 __noinline __u64 translate_quote(ctx_t *ctx, const struct packet *packet,
 				 const struct packet *quoted, const struct translation *to)
 {
@@ -158,8 +158,8 @@ static __always_inline bool rewrite_quote(ctx_t *ctx, const struct packet *packe
 	return change != (__u64)-1 && fix_icmp(ctx, packet, change);
 }
 
-/* reversed is the packet of the other direction: one of the client of the quoted packet, in the middle of its flow. */
-static __always_inline void reversed(const struct packet *quoted, struct packet *client)
+/* reverse_tuple writes a packet of the opposite direction of the quoted packet's flow, in midstream. */
+static __always_inline void reverse_tuple(const struct packet *quoted, struct packet *client)
 {
 	__builtin_memset(client, 0, sizeof(*client));
 	client->ipv6 = quoted->ipv6;
@@ -171,26 +171,26 @@ static __always_inline void reversed(const struct packet *quoted, struct packet 
 	client->destination_port = quoted->source_port;
 }
 
-/* quoted_backend finds the backend that sent the quoted packet, and the translation of packets of its flow. Scratch:
- * takes quoted; leaves its opposite and flow. */
+/* quoted_backend finds the backend that sent the quoted packet, and the translation of its flow. Scratch: takes quoted;
+ * leaves its opposite and flow. */
 static __noinline enum outcome quoted_backend(void *generation, struct scratch *scratch,
 					      struct decision *decision)
 {
 	const struct packet *quoted = &scratch->quoted;
 	struct packet *client = &scratch->opposite;
 	struct service *service;
-	__u64 choice;
+	__u64 selection;
 
-	reversed(quoted, client);
+	reverse_tuple(quoted, client);
 	service = search_service(generation, client, client->destination_port, quoted->protocol);
 	if (!service)
 		return OUTCOME_PASSED_NO_SERVICE;
-	service = serving(generation, service, client, quoted->protocol);
-	decide_by(service, client, decision);
+	service = service_for_client(generation, service, client, quoted->protocol);
+	init_decision(service, client, decision);
 	decision->mss = 0;
-	unchanged(client, &scratch->flow);
-	choice = peek_choice(service, client, service_hash(service, client));
-	return apply_choice(generation, choice, decision, &scratch->flow);
+	identity_translation(client, &scratch->flow);
+	selection = peek_backend(service, client, service_hash(service, client));
+	return apply_selection(generation, selection, decision, &scratch->flow);
 }
 
 /* quote_to_backend translates the quote of an error for a backend into the packet that the backend has sent, against
@@ -200,15 +200,15 @@ static __always_inline void quote_to_backend(struct scratch *scratch,
 {
 	struct translation *quote = &scratch->quote;
 
-	unchanged(&scratch->quoted, quote);
+	identity_translation(&scratch->quoted, quote);
 	__builtin_memcpy(quote->source, decision->backend->address, sizeof(quote->source));
 	__builtin_memcpy(quote->destination, scratch->flow.source, sizeof(quote->destination));
 	quote->source_port = decision->backend->port;
 	quote->destination_port = scratch->flow.source_port;
 }
 
-/* error_to_backend: the quoted packet came from a VIP. Scratch: takes quoted, and to as the identity (unchanged());
- * leaves what quoted_backend() does. */
+/* error_to_backend handles an error whose quoted packet came from a VIP. Scratch: takes quoted, and to as the identity
+ * (identity_translation()); leaves what quoted_backend() does. */
 static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 						const struct packet *packet,
 						struct scratch *scratch,
@@ -226,10 +226,10 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
 	decision->opens = false;
-	aim(decision, to);
+	set_destination(decision, to);
 	if (has_returns() && (decision->mode == MODE_NAT || decision->mode == MODE_FULLNAT)) {
 		/* Before the quote is rewritten: a packet that cannot go on is dropped as it is. */
-		if (!may_travel(ctx, packet))
+		if (!ttl_remains(ctx, packet))
 			return OUTCOME_DROPPED_TIME_EXCEEDED;
 		if (packet->length > decision->backend->mtu)
 			return OUTCOME_DROPPED_TOO_BIG;
@@ -240,12 +240,11 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 		if (!rewrite_quote(ctx, packet, &scratch->quoted, &scratch->quote))
 			return OUTCOME_DROPPED_MALFORMED;
 	}
-	return deliver(ctx, packet, decision, to);
+	return forward(ctx, packet, decision, to);
 }
 
-/* error_to_client: the quoted packet was on its way to a backend, and a client had
- * sent it to the VIP. Scratch: takes quoted, quote, to, and in mode nat opposite; route is its
- * own. */
+/* error_to_client handles an error whose quoted packet was sent by a client to the VIP and forwarded to a backend.
+ * Scratch: takes quoted, quote, to, and in mode nat opposite; route is its own. */
 static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *packet,
 					       struct scratch *scratch,
 					       struct decision *decision)
@@ -253,42 +252,43 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 	struct translation *to = &scratch->to;
 	struct route *route = &scratch->route;
 	enum outcome outcome;
-	enum way way;
+	enum route_result result;
 
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
 	if (decision->mode == MODE_NAT && !is_reply(&scratch->opposite, false))
 		return OUTCOME_PASSED_NO_FLOW;
-	way = find_route(ctx, packet, to, route);
-	if (way == WAY_NONE)
+	result = find_route(ctx, packet, to, route);
+	if (result == ROUTE_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	outcome = no_reply(way, decision);
+	outcome = non_reply_outcome(result, decision);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
+	if (result != ROUTE_KERNEL && result != ROUTE_NOT_FORWARDED && !ttl_remains(ctx, packet))
 		return OUTCOME_DROPPED_TIME_EXCEEDED;
-	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
+	if (result == ROUTE_TOO_BIG && (packet->ipv6 || packet->dont_fragment))
 		return OUTCOME_DROPPED_TOO_BIG;
-	to->hops = way == WAY_FOUND;
+	to->ttl_decrement = result == ROUTE_FOUND;
 	if (!rewrite_quote(ctx, packet, &scratch->quoted, &scratch->quote))
 		return OUTCOME_DROPPED_MALFORMED;
 	outcome = translate(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	return leave_by(ctx, packet, decision, way, route);
+	return send_by_route(ctx, packet, decision, result, route);
 }
 
-/* quoted_fullnat: the quoted packet bears the pool's address and port of a flow. The error is translated as a reply to
- * that packet would be. Scratch: takes quoted; leaves opposite, flow, and the new ends in to and quote. */
+/* quoted_fullnat handles a quoted packet whose source is a flow's address and port of the pool. The error is translated
+ * like a reply to that packet. Scratch: takes quoted; leaves opposite, flow, and the new addresses and ports in to and
+ * quote. */
 static __always_inline bool quoted_fullnat(void *generation, struct scratch *scratch,
 					   struct decision *decision)
 {
 	struct translation *origin = &scratch->flow, *to = &scratch->to;
 	struct translation *quote = &scratch->quote;
 
-	reversed(&scratch->quoted, &scratch->opposite);
+	reverse_tuple(&scratch->quoted, &scratch->opposite);
 	scratch->opposite.protocol = scratch->quoted.protocol;
-	unchanged(&scratch->opposite, origin);
+	identity_translation(&scratch->opposite, origin);
 	if (!return_fullnat(generation,
 			    find_return(&scratch->opposite, hash_return(&scratch->opposite), 0),
 			    decision, origin))
@@ -302,15 +302,15 @@ static __always_inline bool quoted_fullnat(void *generation, struct scratch *scr
 	return true;
 }
 
-/* quoted_nat: the quoted packet was for a backend's endpoint. Scratch: takes quoted; leaves
- * opposite, and the new ends in to and quote. */
+/* quoted_nat handles a quoted packet to a backend's endpoint. Scratch: takes quoted; leaves opposite, and the new
+ * addresses and ports in to and quote. */
 static __always_inline bool quoted_nat(void *generation, const struct packet *packet,
 				       struct scratch *scratch, struct decision *decision)
 {
 	const struct packet *quoted = &scratch->quoted;
 	struct endpoint *endpoint;
 
-	reversed(quoted, &scratch->opposite);
+	reverse_tuple(quoted, &scratch->opposite);
 	scratch->opposite.protocol = quoted->protocol;
 	endpoint = endpoint_of(generation, &scratch->opposite, scratch->opposite.source_port,
 			       quoted->protocol);
@@ -327,10 +327,10 @@ static __always_inline bool quoted_nat(void *generation, const struct packet *pa
 	return decision->backend;
 }
 
-/* says_unreachable says whether an error is of the quoted packet's destination itself, which
- * cannot be reached: by a port that nothing listens on, or by its firewall. */
-static __always_inline bool says_unreachable(ctx_t *ctx, const struct packet *packet,
-					     const struct packet *quoted)
+/* is_unreachable says whether an error is the quoted packet's destination's own "destination unreachable": nothing
+ * listens on the port, or its firewall rejects. */
+static __always_inline bool is_unreachable(ctx_t *ctx, const struct packet *packet,
+					   const struct packet *quoted)
 {
 	__u32 at = (packet->network & 0xff) + (packet->transport & OFFSET_MASK);
 	__u8 *icmp = ctx_data(ctx) + at;
@@ -342,7 +342,7 @@ static __always_inline bool says_unreachable(ctx_t *ctx, const struct packet *pa
 			      icmp[0] == ICMP_DEST_UNREACH && icmp[1] != ICMP_FRAG_NEEDED;
 }
 
-/* relay_error sends an ICMP error where the packet that it quotes came from. Scratch: leaves quoted, and the
+/* relay_error forwards an ICMP error to the sender of the packet that it quotes. Scratch: leaves quoted, and the
  * translations of the packet and of its quote in to and quote. */
 static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
@@ -355,8 +355,8 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 
 	if (!scratch || !parse_quoted(ctx, packet, &scratch->quoted))
 		return OUTCOME_PASSED_NO_SERVICE;
-	unchanged(packet, &scratch->to);
-	unchanged(&scratch->quoted, &scratch->quote);
+	identity_translation(packet, &scratch->to);
+	identity_translation(&scratch->quoted, &scratch->quote);
 	kind = kind_of(packet);
 	if (kind == KIND_VIP) {
 		if (!same_address(packet->destination, scratch->quoted.source))
@@ -374,9 +374,9 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 	}
 	trace_because(TRACE_QUOTED);
 	trace_backend(decision->backend->index, decision->backend->generation);
-	unreachable = says_unreachable(ctx, packet, &scratch->quoted);
+	unreachable = is_unreachable(ctx, packet, &scratch->quoted);
 	outcome = error_to_client(ctx, packet, scratch, decision);
-	trace_because(came_as(outcome));
+	trace_because(reply_trace_reason(outcome));
 	if (unreachable && (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE))
 		count_unreachable(&decision->backend->index);
 	return outcome;

@@ -6,7 +6,7 @@
 
 #include "../link.h"
 #include "../scratch.h"
-#include "answer.h"
+#include "icmperror.h"
 
 /* A TCP header without options: 5 words in the upper four bits of its 13th byte. */
 #define TCP_PLAIN (5U << 28)
@@ -49,10 +49,10 @@ static __always_inline bool number_reset(ctx_t *ctx, const struct packet *packet
 	return true;
 }
 
-/* leave_tcp makes the frame as short as its answer: without options or extension headers of IP before the TCP header,
+/* trim_to_tcp makes the frame as short as its answer: without options or extension headers of IP before the TCP header,
  * and without payload after it. The TCP header stays in its place, for a checksum that a device has yet to fill in is
  * to be written there. */
-static __always_inline long leave_tcp(ctx_t *ctx, const struct packet *packet, __u32 header)
+static __always_inline long trim_to_tcp(ctx_t *ctx, const struct packet *packet, __u32 header)
 {
 	__u32 end = (packet->network & 0xff) + header + sizeof(struct tcphdr);
 	__u32 surplus = (packet->transport & OFFSET_MASK) - header;
@@ -92,9 +92,9 @@ static __always_inline __u64 write_reset6(struct ipv6hdr *ip, const struct packe
 	return sum;
 }
 
-/* write_tcp writes the TCP header, with the pseudo header's sum as its checksum, as it stands while a device has yet to
- * complete it. It returns the correction for a packet whose checksum no device completes; ctx_fix_l4 ignores it for one
- * whose checksum a device does. */
+/* write_tcp writes the TCP header, with the pseudo header's sum as its checksum, which is its state until a device
+ * completes it (CHECKSUM_PARTIAL). It returns the correction for a packet whose checksum no device completes;
+ * ctx_fix_l4 ignores it for one whose checksum a device does. */
 static __always_inline __u64 write_tcp(void *header, const struct packet *packet,
 				       const struct reset_numbers *numbers, __u64 pseudo)
 {
@@ -124,7 +124,7 @@ static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bo
 	__u64 sum;
 
 	if (!number_reset(ctx, packet, &numbers) || !swap_link(ctx, &link) ||
-	    leave_tcp(ctx, packet, header))
+	    trim_to_tcp(ctx, packet, header))
 		return false;
 	frame = ctx_data(ctx);
 	if (frame + sizeof(struct ethhdr) + VLAN_LENGTH > ctx_data_end(ctx))
@@ -151,7 +151,7 @@ __noinline int answer_reset(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
 
-	if (!scratch || !answerable(&scratch->packet) || (scratch->packet.tcp_flags & TCP_RST))
+	if (!scratch || !may_be_answered(&scratch->packet) || (scratch->packet.tcp_flags & TCP_RST))
 		return false;
 	return scratch->packet.ipv6 ? reset_as(ctx, &scratch->packet, true) :
 				      reset_as(ctx, &scratch->packet, false);

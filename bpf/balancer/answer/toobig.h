@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Telling a sender that its packet is too big for the way: ICMP "fragmentation
- * needed" (RFC 1191 section 4) and ICMPv6 "packet too big" (RFC 4443 section 3.2). */
+/* Path MTU discovery: ICMP "fragmentation needed" (RFC 1191 section 4) and ICMPv6 "packet too big" (RFC 4443 section
+ * 3.2). */
 #pragma once
 
-#include "answer.h"
+#include "icmperror.h"
 
-/* answer_too_big tells a packet's sender how long packets may be. Scratch: takes packet and
- * mtu. */
+/* answer_too_big answers a packet with the error that has the path MTU. Scratch: takes packet and mtu. */
 static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
@@ -22,8 +21,7 @@ static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 	return answer_icmp(ctx, kind, rest) ? OUTCOME_ANSWERED_TOO_BIG : OUTCOME_DROPPED_TOO_BIG;
 }
 
-/* too_big_for asks for that answer; it is made when nothing else is left to do. Scratch: leaves
- * mtu. */
+/* too_big_for requests that answer, which is made as the last step. Scratch: leaves mtu. */
 static __always_inline enum outcome too_big_for(__u32 mtu)
 {
 	struct scratch *scratch = get_scratch();

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The table of answers to health checks, and the ports that echo requests and replies are known by. Include after one
- * of the ctx_*.h headers. */
+/* The table of answers to health checks, and the ports in its keys for echo requests and replies. Include after one of
+ * the ctx_*.h headers. */
 #pragma once
 
 #include <bpf/bpf_helpers.h>
@@ -27,9 +27,9 @@ struct {
 	__type(value, struct check_answer);
 } check_answers SEC(".maps");
 
-/* take_id makes the identifier of an echo request or reply both of the packet's ports; false for other packets. Types
- * are those of ICMP and of ICMPv6. */
-static __always_inline bool take_id(ctx_t *ctx, struct packet *packet, __u8 type4, __u8 type6)
+/* echo_id_as_ports sets both of the packet's ports to the identifier of an echo request or reply; false for other
+ * packets. Types are those of ICMP and of ICMPv6. */
+static __always_inline bool echo_id_as_ports(ctx_t *ctx, struct packet *packet, __u8 type4, __u8 type6)
 {
 	__u8 *header = ctx_data(ctx) + (packet->network & 0xff) +
 		       (packet->transport & OFFSET_MASK);

@@ -6,7 +6,7 @@
 #include "../read.h"
 #include "../send/forward.h"
 
-/* check_targets is the control plane's; the library gives it its size. */
+/* check_targets is written by the control plane, which also sets its size. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 20);
@@ -37,21 +37,21 @@ static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_
 	if (read_packet(ctx, sizeof(struct ethhdr), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE ||
 	    scratch->packet.fragment ||
 	    (!has_ports(&scratch->packet) &&
-	     !take_id(ctx, &scratch->packet, ECHO_REQUEST4, ECHO_REQUEST6)))
+	     !echo_id_as_ports(ctx, &scratch->packet, ECHO_REQUEST4, ECHO_REQUEST6)))
 		return NULL;
 	return bpf_map_lookup_elem(&check_targets, &mark);
 }
 
-/* translates says whether a backend answers under its own address. */
-static __always_inline bool translates(const struct check_target *target)
+/* uses_nat says whether a backend replies from its own address. */
+static __always_inline bool uses_nat(const struct check_target *target)
 {
 	return target->mode == MODE_NAT || target->mode == MODE_FULLNAT;
 }
 
-/* await_answer notes how the answer to a packet is to be translated, unless that is noted already. */
-static __always_inline long await_answer(const struct packet *packet,
-					 const struct check_target *target,
-					 struct check_answer *answer)
+/* expect_answer notes how the answer to a packet is to be translated, unless that is noted already. */
+static __always_inline long expect_answer(const struct packet *packet,
+					  const struct check_target *target,
+					  struct check_answer *answer)
 {
 	struct check_key key = {
 		.source_port = packet->destination_port,
@@ -61,7 +61,7 @@ static __always_inline long await_answer(const struct packet *packet,
 	struct check_answer *known;
 
 	__builtin_memcpy(key.source,
-			 translates(target) ? target->backend.address : packet->destination,
+			 uses_nat(target) ? target->backend.address : packet->destination,
 			 sizeof(key.source));
 	__builtin_memcpy(key.destination, target->source, sizeof(key.destination));
 	__builtin_memcpy(answer->source, packet->destination, sizeof(answer->source));
@@ -73,24 +73,24 @@ static __always_inline long await_answer(const struct packet *packet,
 	return bpf_map_update_elem(&check_answers, &key, answer, BPF_ANY);
 }
 
-/* leave_host makes this host the source of a packet. Scratch: takes packet; leaves to. */
-static __always_inline enum outcome leave_host(ctx_t *ctx, struct scratch *scratch,
-					       const struct check_target *target)
+/* set_host_source makes this host the source of a packet. Scratch: takes packet; leaves to. */
+static __always_inline enum outcome set_host_source(ctx_t *ctx, struct scratch *scratch,
+						    const struct check_target *target)
 {
 	struct packet *packet = &scratch->packet;
 	enum outcome outcome;
 
-	unchanged(packet, &scratch->to);
+	identity_translation(packet, &scratch->to);
 	__builtin_memcpy(scratch->to.source, target->source, sizeof(target->source));
-	scratch->to.hops = 0;
+	scratch->to.ttl_decrement = 0;
 	outcome = translate(ctx, packet, &scratch->to);
 	__builtin_memcpy(packet->source, target->source, sizeof(target->source));
 	return outcome;
 }
 
-/* send_check sends a packet to its backend by the functions that send those of services, and
- * returns the kernel's verdict. It asks the port that the socket has connected to, in the modes
- * that translate too. Scratch: leaves packet and to. */
+/* send_check sends a packet to its backend by the functions that send those of services, and returns the kernel's
+ * verdict. It probes the port that the socket is connected to, in the modes with NAT too. Scratch: leaves packet and
+ * to. */
 static __always_inline int send_check(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
@@ -102,19 +102,19 @@ static __always_inline int send_check(ctx_t *ctx)
 	if (!target || !scratch)
 		return CTX_DROP;
 	packet = &scratch->packet;
-	if (await_answer(packet, target, &answer) ||
-	    leave_host(ctx, scratch, target) != OUTCOME_NONE)
+	if (expect_answer(packet, target, &answer) ||
+	    set_host_source(ctx, scratch, target) != OUTCOME_NONE)
 		return CTX_DROP;
 	decision.backend = &target->backend;
 	decision.mode = target->mode;
 	decision.tos = target->tos;
 	decision.hash = hash_flow(packet);
-	unchanged(packet, &scratch->to);
+	identity_translation(packet, &scratch->to);
 	if (decision.mode != MODE_L2DSR) {
-		aim(&decision, &scratch->to);
+		set_destination(&decision, &scratch->to);
 		scratch->to.destination_port = packet->destination_port;
 	}
-	if (deliver_inline(ctx, packet, &decision, &scratch->to, false) != OUTCOME_FORWARDED)
+	if (forward_inline(ctx, packet, &decision, &scratch->to, false) != OUTCOME_FORWARDED)
 		return CTX_DROP;
 	return ctx_send(ctx, decision.egress, false);
 }

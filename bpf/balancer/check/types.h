@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Packets of health checks. Sockets of the control plane, in a network namespace of their own, connect to the VIP of a
- * service, each to be heard by one backend. A veth pair joins that namespace to the balancer's: jeoul_mark writes into
- * a frame that leaves the sockets' end which backend it is for, and jeoul_check sends it on from the other end as the
+ * service, each to reach one backend. A veth pair joins that namespace to the balancer's: jeoul_mark writes into a
+ * frame that leaves the sockets' end which backend it is for, and jeoul_check sends it on from the other end as the
  * service's packets are sent. The translation of its answer is noted there, and applied where packets arrive that are
  * for no service (turn.h). */
 #pragma once

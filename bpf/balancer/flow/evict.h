@@ -7,33 +7,33 @@
 
 #include "track.h"
 
-/* is_over says whether neither end will use a flow again. */
-static __always_inline bool is_over(__u32 state)
+/* is_closed says whether both ends have closed a flow. */
+static __always_inline bool is_closed(__u32 state)
 {
 	return state >= FLOW_CLOSED && state <= FLOW_TIME_WAIT;
 }
 
-/* may_go says whether a flow among the unproven, in this state, may be forgotten for
- * another. One that only half has ended, or that was met in its middle, may be in use. */
-static __always_inline bool may_go(__u32 state)
+/* is_evictable says whether an unproven flow in this state may be evicted. One that is half closed, or whose first
+ * packet was in midstream, may be in use. */
+static __always_inline bool is_evictable(__u32 state)
 {
-	return state == FLOW_OPENING || state == FLOW_FIRST || is_over(state);
+	return state == FLOW_OPENING || state == FLOW_FIRST || is_closed(state);
 }
 
-/* silence_of says for how long nothing was heard of a flow, in milliseconds. */
-static __always_inline __u32 silence_of(const struct flow_bucket *bucket, __u32 at)
+/* idle_time is how long a flow has been idle, in milliseconds. */
+static __always_inline __u32 idle_time(const struct flow_bucket *bucket, __u32 at)
 {
-	__s32 silence = clock_of(current_generation()) - bucket->seen[at];
+	__s32 idle = clock_of(current_generation()) - bucket->seen[at];
 
 	/* Another CPU's clock was newer. */
-	return silence < 0 ? 0 : silence;
+	return idle < 0 ? 0 : idle;
 }
 
-/* evict forgets the flow at a place among the unproven or, if it is over, among the proven;
- * false if it may not go any more. */
+/* evict deletes the flow at a place among the unproven or, if it is closed, among the proven; false if its state has
+ * changed. */
 __noinline int evict(__u32 place, __u32 proven)
 {
-	struct found found = { .place = place, .at = within(place), .proven = proven };
+	struct found found = { .place = place, .at = index_of(place), .proven = proven };
 	struct turn *turn;
 	struct flow *flow;
 	__u32 state;
@@ -42,29 +42,28 @@ __noinline int evict(__u32 place, __u32 proven)
 	if (!found.bucket)
 		return false;
 	state = state_of(found.bucket, found.at);
-	if (proven ? !is_over(state) : !may_go(state))
+	if (proven ? !is_closed(state) : !is_evictable(state))
 		return false;
 	flow = &found.bucket->flows[found.at];
 	turn = turn_of(flow->service);
-	return forget_flow(&found, hash_of(flow), state, turn && turn->tracked);
+	return delete_flow(&found, hash_of(flow), state, turn && turn->tracked);
 }
 
-/* make_room evicts, of the flows in the home of a new one, the one that has been silent
- * for longest. */
-__noinline int make_room(__u64 hash)
+/* evict_oldest evicts, of the flows in the home bucket of a new one, the one that has been idle for longest. */
+__noinline int evict_oldest(__u64 hash)
 {
-	__u32 index = home_of(hash, loaded.newcomer_buckets), eldest = FLOW_BUCKET, longest = 0;
+	__u32 index = home_of(hash, loaded.newcomer_buckets), oldest = FLOW_BUCKET, longest = 0;
 	struct flow_bucket *home = bucket_at(false, index);
 
 	if (!home)
 		return false;
 	for (__u32 at = 0; at < FLOW_BUCKET; at++) {
-		__u32 silence = silence_of(home, at);
+		__u32 idle = idle_time(home, at);
 
-		if (!may_go(state_of(home, at)) || (eldest < FLOW_BUCKET && silence <= longest))
+		if (!is_evictable(state_of(home, at)) || (oldest < FLOW_BUCKET && idle <= longest))
 			continue;
-		eldest = at;
-		longest = silence;
+		oldest = at;
+		longest = idle;
 	}
-	return eldest < FLOW_BUCKET && evict(place_of(index, eldest + 1), false);
+	return oldest < FLOW_BUCKET && evict(place_of(index, oldest + 1), false);
 }

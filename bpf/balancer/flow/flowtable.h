@@ -1,9 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Tables of flows: buckets of a cache line of tags and eight flows. A flow is in its home or in a second bucket (Y.
- * Azar et al., "Balanced Allocations", 1999), so that nearly as many flows as the table was planned for find room, and
- * a search reads a line or two besides the flow. An insertion without room fails: whether an unproven flow is evicted
- * for it is decided elsewhere (evict.h). A place is taken and given back by exchanging one word, so that CPUs and the
- * control plane need no lock. */
+ * Azar et al., "Balanced Allocations", 1999), so that nearly as many flows fit as the table was sized for, and a lookup
+ * reads a line or two besides the flow. An insertion into two full buckets fails: evict.h decides on evictions. A place
+ * is acquired and released by compare-and-swap of one word, so that CPUs and the control plane need no lock. */
 #pragma once
 
 #include "../hash.h"
@@ -12,10 +11,10 @@
 
 #define TAG_ONES 0x0001000100010001ULL
 #define TAG_HIGHS 0x8000800080008000ULL
-/* How often a word is tried that others change at the same time. */
-#define TRIES 8
-/* Tags in a home bucket from which on the second is looked at. */
-#define HOME_ENOUGH 6
+/* Attempts of a compare-and-swap that others contend for. */
+#define CAS_TRIES 8
+/* Tags in a home bucket from which on the second bucket is tried. */
+#define HOME_THRESHOLD 6
 
 /* place is where a flow is: a bucket's number times FLOW_BUCKET, plus which of its
  * flows, plus 1; 0 is nowhere. */
@@ -64,36 +63,36 @@ static __always_inline __u64 tag_of(__u64 hash)
 	return tag < 2 ? tag + 2 : tag;
 }
 
-/* elsewhere_bit is the bit of a flow in its home bucket if it is in its second one. */
-static __always_inline __u64 elsewhere_bit(__u64 hash)
+/* overflow_bit is the bit that a flow in its second bucket sets in its home bucket. */
+static __always_inline __u64 overflow_bit(__u64 hash)
 {
 	return 1ULL << 32 << (tag_of(hash) & 31);
 }
 
-/* preferred_slot_of is the place of a bucket that a flow takes if it is free: a caller can
- * have its memory brought near before it reads from the bucket which places are. */
+/* preferred_slot_of is the place of a bucket that a flow takes if it is free: its memory can be prefetched before the
+ * bucket's tags are read. */
 static __always_inline __u32 preferred_slot_of(__u64 hash)
 {
 	return hash >> 24 & (FLOW_BUCKET - 1);
 }
 
-/* matching marks the tags of a word that are equal to this one, and may mark one
- * above an equal one that is not (H. Warren, "Hacker's Delight", section 6-1). */
-static __always_inline __u64 matching(__u64 word, __u64 tag)
+/* match_tags marks the tags of a word that are equal to this one, and may mark one above an equal one that is not (H.
+ * Warren, "Hacker's Delight", section 6-1). */
+static __always_inline __u64 match_tags(__u64 word, __u64 tag)
 {
 	__u64 x = word ^ tag * TAG_ONES;
 
 	return (x - TAG_ONES) & ~x & TAG_HIGHS;
 }
 
-/* vacant marks the tags of a word that are 0, and no others. */
-static __always_inline __u64 vacant(__u64 word)
+/* free_tags marks the tags of a word that are 0, and no others. */
+static __always_inline __u64 free_tags(__u64 word)
 {
 	return ~(((word & ~TAG_HIGHS) + ~TAG_HIGHS) | word | ~TAG_HIGHS);
 }
 
-/* lowest says which of the four tags the lowest mark is. */
-static __always_inline __u32 lowest(__u64 marks)
+/* lowest_tag is the index of the lowest marked tag of the four. */
+static __always_inline __u32 lowest_tag(__u64 marks)
 {
 	return ((marks & -marks) >> 15) * 0x0000000100020003ULL >> 48 & 3;
 }
@@ -105,8 +104,8 @@ static __always_inline __u32 count_marks(__u64 marks)
 
 static __always_inline __u32 tags_in(const struct flow_bucket *bucket)
 {
-	return FLOW_BUCKET - count_marks(vacant(bucket->tags[0])) -
-	       count_marks(vacant(bucket->tags[1]));
+	return FLOW_BUCKET - count_marks(free_tags(bucket->tags[0])) -
+	       count_marks(free_tags(bucket->tags[1]));
 }
 
 static __always_inline bool is_flow(const struct flow *flow, const __be32 *address, __be16 port,
@@ -118,20 +117,20 @@ static __always_inline bool is_flow(const struct flow *flow, const __be32 *addre
 			 flow->address[3] == address[3]);
 }
 
-/* find_but looks a flow up in one bucket, but not at `but`: 0 to 7, or FLOW_BUCKET. */
-static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 hash,
-				      const __be32 *address, __be16 port, __u32 service, __u32 but)
+/* find_except looks a flow up in one bucket, at places other than `except` (0 to 7, or FLOW_BUCKET). */
+static __always_inline __u32 find_except(const struct flow_bucket *bucket, __u64 hash,
+					 const __be32 *address, __be16 port, __u32 service, __u32 except)
 {
 	__u64 tag = tag_of(hash);
 
 #pragma unroll
 	for (int word = 0; word < 2; word++) {
-		__u64 marks = matching(bucket->tags[word], tag);
+		__u64 marks = match_tags(bucket->tags[word], tag);
 
 		for (int i = 0; i < 4 && marks; i++) {
-			__u32 at = word * 4 + lowest(marks);
+			__u32 at = word * 4 + lowest_tag(marks);
 
-			if (at != but &&
+			if (at != except &&
 			    is_flow(&bucket->flows[at & 7], address, port, service, true))
 				return at;
 			marks &= marks - 1;
@@ -143,10 +142,10 @@ static __always_inline __u32 find_but(const struct flow_bucket *bucket, __u64 ha
 static __always_inline __u32 find_in(const struct flow_bucket *bucket, __u64 hash,
 				     const __be32 *address, __be16 port, __u32 service)
 {
-	return find_but(bucket, hash, address, port, service, FLOW_BUCKET);
+	return find_except(bucket, hash, address, port, service, FLOW_BUCKET);
 }
 
-/* find_second looks a flow up where it would be if its home had been full. */
+/* find_second looks a flow up in its second bucket, which it is in if its home bucket was full. */
 static __always_inline place_t find_second(bool proven, __u64 hash, const __be32 *address,
 					   __be16 port, __u32 service)
 {
@@ -171,7 +170,7 @@ static __always_inline place_t search_inline(bool proven, __u64 hash, const __be
 	at = find_in(bucket, hash, address, port, service);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
-	return bucket->elsewhere & elsewhere_bit(hash) ?
+	return bucket->elsewhere & overflow_bit(hash) ?
 		       find_second(proven, hash, address, port, service) :
 		       0;
 }
@@ -196,8 +195,8 @@ static __always_inline __u32 find_first(const struct flow_bucket *bucket, __u64 
 	*more = false;
 #pragma unroll
 	for (int word = 0; word < 2; word++) {
-		__u64 marks = matching(bucket->tags[word], tag);
-		__u32 at = word * 4 + lowest(marks);
+		__u64 marks = match_tags(bucket->tags[word], tag);
+		__u32 at = word * 4 + lowest_tag(marks);
 
 		if (!marks)
 			continue;
@@ -209,8 +208,8 @@ static __always_inline __u32 find_first(const struct flow_bucket *bucket, __u64 
 }
 
 /* find_place looks a flow up in a table at the place where nearly all flows are. *search: it is not there, and may be
- * at another place, as are the few that share their tag with another of their bucket, or stand in their second one.
- * search_place() finds those; verifiers follow it once: inlined, its loops were a fourth of all that they follow. For a
+ * at another place, as are the few that share their tag with another of their bucket, or are in their second bucket.
+ * search_place() finds those; it is verified once: inlined, its loops were a fourth of all verified instructions. For a
  * flow that is `likely` to be there, the memory of its preferred place is prefetched while the tags are still being
  * loaded. */
 static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
@@ -228,7 +227,7 @@ static __always_inline place_t find_place(bool proven, bool likely, __u64 hash,
 	at = find_first(bucket, hash, address, port, service, ipv6, search);
 	if (at < FLOW_BUCKET)
 		return index * FLOW_BUCKET + at + 1;
-	*search = *search || (bucket->elsewhere & elsewhere_bit(hash));
+	*search = *search || (bucket->elsewhere & overflow_bit(hash));
 	return 0;
 }
 
@@ -242,9 +241,9 @@ static __always_inline place_t find_key(const struct flow *key, __u64 hash, bool
 	return search ? search_place(key, hash, proven) : place;
 }
 
-/* has_twin says whether an unproven flow stands at another place too: two CPUs have begun
- * it at the same time. */
-__noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
+/* has_duplicate says whether an unproven flow has an entry at another place too: two CPUs have created it at the same
+ * time. */
+__noinline int has_duplicate(const struct flow *key, __u64 hash, __u32 place)
 {
 	__u32 buckets = loaded.newcomer_buckets, at = (place - 1) % FLOW_BUCKET;
 	__u32 own = (place - 1) / FLOW_BUCKET, index = home_of(hash, buckets);
@@ -252,16 +251,16 @@ __noinline int has_twin(const struct flow *key, __u64 hash, __u32 place)
 
 	if (!key || !bucket)
 		return false;
-	if (find_but(bucket, hash, key->address, key->port, key->service,
-		     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
+	if (find_except(bucket, hash, key->address, key->port, key->service,
+			index == own ? at : FLOW_BUCKET) < FLOW_BUCKET)
 		return true;
 	/* Noted before a flow is there: of two CPUs, the later one sees the other's. */
-	if (!(bucket->elsewhere & elsewhere_bit(hash)))
+	if (!(bucket->elsewhere & overflow_bit(hash)))
 		return false;
 	index = second_of(hash, buckets);
 	bucket = bucket_at(false, index);
-	return bucket && find_but(bucket, hash, key->address, key->port, key->service,
-				  index == own ? at : FLOW_BUCKET) < FLOW_BUCKET;
+	return bucket && find_except(bucket, hash, key->address, key->port, key->service,
+				     index == own ? at : FLOW_BUCKET) < FLOW_BUCKET;
 }
 
 static __always_inline struct flow_bucket *bucket_of(bool proven, place_t place)
@@ -269,7 +268,7 @@ static __always_inline struct flow_bucket *bucket_of(bool proven, place_t place)
 	return bucket_at(proven, (place - 1) / FLOW_BUCKET);
 }
 
-static __always_inline __u32 within(place_t place)
+static __always_inline __u32 index_of(place_t place)
 {
 	return (place - 1) % FLOW_BUCKET;
 }
@@ -281,13 +280,13 @@ static __always_inline __u32 state_of(const struct flow_bucket *bucket, __u32 at
 	return ((const __u8 *)&bucket->states)[at & (FLOW_BUCKET - 1)];
 }
 
-/* set_state moves a flow from one state to another, once: of several CPUs that see it
- * end, one counts that. Verifiers follow its loop once, not for each state of each caller. */
+/* set_state changes a flow from one state to another, once: of several CPUs that see it end, one counts that. Its loop
+ * is verified once, not for each state of each caller. */
 __noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64 to)
 {
 	if (!bucket)
 		return false;
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 was = bucket->states;
 
 		if ((was >> 8 * at & 0xff) != from)
@@ -302,7 +301,7 @@ __noinline int set_state(struct flow_bucket *bucket, __u32 at, __u64 from, __u64
 /* put_state writes the state of a place that the caller has claimed. */
 static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u64 to)
 {
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 was = bucket->states;
 
 		if (__sync_val_compare_and_swap(&bucket->states, was,
@@ -312,19 +311,18 @@ static __always_inline bool put_state(struct flow_bucket *bucket, __u32 at, __u6
 	return false;
 }
 
-/* claim takes a free place in a bucket, the preferred one if it can: 0 to 7, or
- * FLOW_BUCKET. */
-static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 preferred)
+/* claim_place acquires a free place in a bucket, the preferred one if it can: 0 to 7, or FLOW_BUCKET. */
+static __always_inline __u32 claim_place(struct flow_bucket *bucket, __u32 preferred)
 {
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u32 word = preferred >> 2 & 1, at = preferred & 3;
 		__u64 was = bucket->tags[word];
 
 		if (was >> 16 * at & 0xffff) {
-			word = vacant(bucket->tags[0]) ? 0 : 1;
+			word = free_tags(bucket->tags[0]) ? 0 : 1;
 			was = bucket->tags[word];
-			at = lowest(vacant(was));
-			if (!vacant(was))
+			at = lowest_tag(free_tags(was));
+			if (!free_tags(was))
 				return FLOW_BUCKET;
 		}
 		if (__sync_val_compare_and_swap(&bucket->tags[word], was,
@@ -334,12 +332,12 @@ static __always_inline __u32 claim(struct flow_bucket *bucket, __u32 preferred)
 	return FLOW_BUCKET;
 }
 
-/* vacate gives a place back if it still has this tag. */
-static __always_inline bool vacate(struct flow_bucket *bucket, __u32 at, __u64 tag)
+/* release_place frees a place if it still has this tag. */
+static __always_inline bool release_place(struct flow_bucket *bucket, __u32 at, __u64 tag)
 {
 	__u32 shift = 16 * (at & 3), word = at >> 2 & 1;
 
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 was = bucket->tags[word];
 
 		if ((was >> shift & 0xffff) != tag)
@@ -361,9 +359,9 @@ static __always_inline void publish_tag(__u64 *word, __u64 change)
 	asm volatile("" : : "r"(was));
 }
 
-/* note_remembered tells the control plane that there may be entries to expire: it does not walk over tables that are
- * known to be empty. To be called when the tag is public. */
-static __always_inline void note_remembered(void)
+/* note_created sets the flag by which the control plane knows that there may be entries to expire: it does not scan
+ * tables that are known to be empty. To be called when the tag is public. */
+static __always_inline void note_created(void)
 {
 	volatile struct head *head = current_generation();
 
@@ -371,11 +369,10 @@ static __always_inline void note_remembered(void)
 		head->remembered = 1;
 }
 
-/* settle_at writes a flow into a place that was claimed, for others to see when it is
- * whole. */
-static __always_inline void settle_at(struct flow_bucket *bucket, __u64 at,
-				      const struct flow *flow, __u64 hash, __u32 state,
-				      __u32 clock)
+/* write_flow writes a flow into a claimed place, and publishes its tag when the entry is complete. */
+static __always_inline void write_flow(struct flow_bucket *bucket, __u64 at,
+				       const struct flow *flow, __u64 hash, __u32 state,
+				       __u32 clock)
 {
 	if (!WITHIN(at, FLOW_BUCKET))
 		return;
@@ -383,18 +380,18 @@ static __always_inline void settle_at(struct flow_bucket *bucket, __u64 at,
 	bucket->seen[at] = clock;
 	((__u8 *)&bucket->states)[at] = state;
 	publish_tag(&bucket->tags[at >> 2 & 1], (tag_of(hash) - FLOW_BUSY) << 16 * (at & 3));
-	note_remembered();
+	note_created();
 }
 
-/* settle_in puts a flow into a bucket: 1 to 8, or 0 where there is no room. */
-static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct flow *flow,
+/* insert_in puts a flow into a bucket: 1 to 8, or 0 where there is no room. */
+static __always_inline __u32 insert_in(struct flow_bucket *bucket, const struct flow *flow,
 				       __u64 hash, __u32 state, __u32 clock)
 {
-	__u32 at = claim(bucket, preferred_slot_of(hash));
+	__u32 at = claim_place(bucket, preferred_slot_of(hash));
 
 	if (at >= FLOW_BUCKET)
 		return 0;
-	settle_at(bucket, at, flow, hash, state, clock);
+	write_flow(bucket, at, flow, hash, state, clock);
 	return at + 1;
 }
 
@@ -402,11 +399,11 @@ static __always_inline __u32 settle_in(struct flow_bucket *bucket, const struct 
  * many change it at the same time. */
 static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 {
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 was = home->elsewhere;
 
 		if (__sync_val_compare_and_swap(&home->elsewhere, was,
-						(was + 1) | elsewhere_bit(hash)) == was)
+						(was + 1) | overflow_bit(hash)) == was)
 			return true;
 	}
 	return false;
@@ -415,7 +412,7 @@ static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 /* dec_overflow takes the count back. With the last flow, the bits of all are cleared. */
 static __always_inline void dec_overflow(struct flow_bucket *home)
 {
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 was = home->elsewhere;
 
 		if (__sync_val_compare_and_swap(&home->elsewhere, was,
@@ -426,34 +423,34 @@ static __always_inline void dec_overflow(struct flow_bucket *home)
 	__sync_fetch_and_add(&home->elsewhere, -1);
 }
 
-static __always_inline place_t place_of(__u32 index, __u32 settled)
+static __always_inline place_t place_of(__u32 index, __u32 slot)
 {
-	return settled ? index * FLOW_BUCKET + settled : 0;
+	return slot ? index * FLOW_BUCKET + slot : 0;
 }
 
 /* insert_as puts a flow into a table, or returns 0: there is no room. */
 static __always_inline place_t insert_as(bool proven, const struct flow *flow, __u64 hash,
 					 __u32 state, __u32 clock)
 {
-	__u32 buckets = bucket_count(proven), first = home_of(hash, buckets), tags, settled;
+	__u32 buckets = bucket_count(proven), first = home_of(hash, buckets), tags, slot;
 	struct flow_bucket *home = bucket_at(proven, first), *second;
 
 	if (!home)
 		return 0;
 	tags = tags_in(home);
-	if (tags >= HOME_ENOUGH) {
+	if (tags >= HOME_THRESHOLD) {
 		__u32 other = second_of(hash, buckets);
 
 		second = bucket_at(proven, other);
 		if (second && other != first && tags_in(second) < tags &&
 		    inc_overflow(home, hash)) {
-			settled = settle_in(second, flow, hash, state, clock);
-			if (!settled)
+			slot = insert_in(second, flow, hash, state, clock);
+			if (!slot)
 				dec_overflow(home);
-			return place_of(other, settled);
+			return place_of(other, slot);
 		}
 	}
-	return place_of(first, settle_in(home, flow, hash, state, clock));
+	return place_of(first, insert_in(home, flow, hash, state, clock));
 }
 
 /* insert_flow is not inlined: it is long. */
@@ -471,7 +468,7 @@ static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
 	struct flow_bucket *bucket = bucket_of(proven, place), *home;
 	__u32 first = home_of(hash, bucket_count(proven));
 
-	if (!bucket || !vacate(bucket, within(place), tag_of(hash)))
+	if (!bucket || !release_place(bucket, index_of(place), tag_of(hash)))
 		return false;
 	if (first == (place - 1) / FLOW_BUCKET)
 		return true;
@@ -487,9 +484,8 @@ __noinline int remove_flow(__u32 place, __u64 hash, __u32 proven)
 	return proven ? remove_as(true, place, hash) : remove_as(false, place, hash);
 }
 
-/* touch brings the tags of a flow's homes nearer, and the place that it will take if it
- * is new, while there is something else to do. */
-static __always_inline void touch(__u64 hash)
+/* prefetch_buckets prefetches the tags of a flow's home buckets, and the place that it will take if it is new. */
+static __always_inline void prefetch_buckets(__u64 hash)
 {
 	struct flow_bucket *proven = bucket_at(true, home_of(hash, loaded.flow_buckets));
 	struct flow_bucket *unproven = bucket_at(false, home_of(hash, loaded.newcomer_buckets));
@@ -502,15 +498,15 @@ static __always_inline void touch(__u64 hash)
 	asm volatile("" : : "r"(*(volatile __u64 *)&unproven->flows[preferred_slot_of(hash)]));
 }
 
-/* note_change notes when a flow has begun, or ended: another balancer may be told of it, and compares the time with its
- * own entry's. */
+/* note_change stores when a flow has begun, or ended: the entry may be synchronised to another balancer, which compares
+ * the time with its own entry's. */
 static __always_inline void note_change(struct flow_bucket *bucket, __u32 at, __u32 clock)
 {
 	if (bucket->seen[at] != clock && !dry_run())
 		bucket->seen[at] = clock;
 }
 
-/* note_seen keeps a flow from being forgotten. */
+/* note_seen refreshes a flow's expiry. */
 static __always_inline void note_seen(struct flow_bucket *bucket, __u32 at, __u32 clock)
 {
 	if (clock - bucket->seen[at] >= FLOW_NOTE_EVERY && !dry_run())

@@ -10,8 +10,8 @@ static __always_inline struct backend_load *load_of(__u32 index)
 	return bpf_map_lookup_elem(&loads, &index);
 }
 
-/* reaches_bound is is_full of a backend that may not have any number of flows. Verifiers
- * follow it once, not for each state of each caller's loop. */
+/* reaches_bound is is_full of a backend whose number of flows is limited. It is verified once, not for each state of
+ * each caller's loop. */
 __noinline int reaches_bound(struct backend_load *load)
 {
 	__u32 active, lower;
@@ -41,14 +41,13 @@ static __always_inline bool is_full(struct backend_load *load)
 	return load->upper && reaches_bound(load);
 }
 
-/* burden_of is how many flows the schedulers take a backend to have. */
-static __always_inline __u64 burden_of(const struct backend_load *load)
+/* effective_load is a backend's number of flows to the schedulers: with its penalty. */
+static __always_inline __u64 effective_load(const struct backend_load *load)
 {
 	return (__u64)load->active + load->penalty;
 }
 
-/* note_fewer says that a backend of a service has no more than so many flows now: it may have
- * the fewest. */
+/* note_fewer updates the minimum when a backend of a service has this many flows now. */
 static __always_inline void note_fewer(struct turn *turn, __u64 flows)
 {
 	if (turn && flows < turn->fewest)

@@ -1,14 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* The table that finds a full-NAT flow by the 5-tuple of its replies. An entry has the place of the flow, and the
- * flow's own key decides whether it is the one: so an entry whose flow has ended does no harm, and no program has to
- * remove it in time. */
+ * flow's own key decides whether it matches: so an entry of a flow that has ended is harmless, and need not be removed
+ * in time. */
 #pragma once
 
 #include "flowtable.h"
 #include "../parse.h"
 
-/* How often a place is tried for that another CPU takes at the same time. Each costs the
- * verifier as much as all the rest of this file. */
+/* Attempts to acquire a place that another CPU acquires at the same time. Each costs the verifier as much as all the
+ * rest of this file. */
 #define RETURN_TRIES 3
 
 /* hash_return hashes the 5-tuple of replies, from a backend to the pool. */
@@ -38,16 +38,16 @@ static __always_inline struct flow_bucket *flows_at(__u32 place)
 	return bucket_of(place & RETURN_PROVEN, place & ~RETURN_PROVEN);
 }
 
-/* flow_at brings the flow at a place, or NULL where none is. */
+/* flow_at returns the flow at a place, or NULL where there is none. */
 static __always_inline struct flow *flow_at(__u32 place)
 {
 	struct flow_bucket *bucket = place & ~RETURN_PROVEN ? flows_at(place) : NULL;
-	__u32 at = within(place & ~RETURN_PROVEN);
+	__u32 at = index_of(place & ~RETURN_PROVEN);
 
 	return bucket && state_of(bucket, at) != FLOW_FREE ? &bucket->flows[at] : NULL;
 }
 
-/* is_reply_to says whether a packet with these ends belongs to the flow. */
+/* is_reply_to says whether a packet with this 5-tuple belongs to the flow. */
 static __always_inline bool is_reply_to(void *generation, const struct flow *flow,
 					const struct packet *reply)
 {
@@ -68,10 +68,9 @@ static __always_inline bool is_reply_to(void *generation, const struct flow *flo
 	return turn && turn->protocol == reply->protocol;
 }
 
-/* find_in_returns looks into one bucket: a place, or 0. An entry for the place `but` does
- * not count. */
+/* find_in_returns looks a flow up in one bucket: a place, or 0. An entry for the place `except` is ignored. */
 static __always_inline __u32 find_in_returns(void *generation, const struct return_bucket *bucket,
-					     __u64 hash, const struct packet *reply, __u32 but)
+					     __u64 hash, const struct packet *reply, __u32 except)
 {
 	for (int i = 0; i < RETURN_BUCKET; i++) {
 		__u64 tag = bucket->tags[i >> 2 & 1] >> 16 * (i & 3) & 0xffff;
@@ -82,7 +81,7 @@ static __always_inline __u32 find_in_returns(void *generation, const struct retu
 			continue;
 		/* Written before the tag. */
 		place = READ_AFTER(is_weak(), bucket, &bucket->tags[i >> 2 & 1])->places[i];
-		flow = place != but ? flow_at(place) : NULL;
+		flow = place != except ? flow_at(place) : NULL;
 		if (flow && is_reply_to(generation, flow, reply))
 			return place;
 	}
@@ -90,28 +89,27 @@ static __always_inline __u32 find_in_returns(void *generation, const struct retu
 }
 
 static __always_inline __u32 find_return_inline(void *generation, const struct packet *reply,
-						__u64 hash, __u32 but)
+						__u64 hash, __u32 except)
 {
 	struct return_bucket *bucket = returns_at(home_of(hash, loaded.return_buckets));
-	__u32 place = bucket ? find_in_returns(generation, bucket, hash, reply, but) : 0;
+	__u32 place = bucket ? find_in_returns(generation, bucket, hash, reply, except) : 0;
 
 	if (place)
 		return place;
 	bucket = returns_at(second_of(hash, loaded.return_buckets));
-	return bucket ? find_in_returns(generation, bucket, hash, reply, but) : 0;
+	return bucket ? find_in_returns(generation, bucket, hash, reply, except) : 0;
 }
 
-/* find_return says where the flow is that a reply belongs to, or 0. */
-__noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 but)
+/* find_return returns the place of the flow that a reply belongs to, or 0. */
+__noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 except)
 {
 	void *generation = current_generation();
 
-	return reply ? find_return_inline(generation, reply, hash, but) : 0;
+	return reply ? find_return_inline(generation, reply, hash, except) : 0;
 }
 
-/* is_stale says whether an entry leads to a flow that is not its own any more. One that
- * moves is told of its flow's new place before the old one is free: so the place is read
- * again. */
+/* is_stale says whether an entry leads to a flow that is not its own any more. The entry of a flow that moves gets the
+ * new place before the old one is free: so the place is read again. */
 static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 at)
 {
 	__u32 place = *(volatile __u32 *)&bucket->places[at];
@@ -124,8 +122,8 @@ static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 a
 	return *(volatile __u32 *)&bucket->places[at] == place;
 }
 
-/* vacant_return is a place for an entry in a bucket, or RETURN_BUCKET. */
-static __always_inline __u32 vacant_return(const struct return_bucket *bucket)
+/* free_return is a place for an entry in a bucket, or RETURN_BUCKET. */
+static __always_inline __u32 free_return(const struct return_bucket *bucket)
 {
 	for (__u32 i = 0; i < RETURN_BUCKET; i++)
 		if (!(bucket->tags[i >> 2] >> 16 * (i & 3) & 0xffff))
@@ -143,8 +141,8 @@ static __always_inline __u32 stale_return(const struct return_bucket *bucket)
 	return RETURN_BUCKET;
 }
 
-/* write_return takes a place in a bucket that is vacant, or has a stale entry; `was` is
- * the word of its tag as it was when that was judged. */
+/* write_return acquires a place in a bucket that is free, or has a stale entry; `was` is the word of its tag when that
+ * was tested. */
 static __always_inline bool write_return(struct return_bucket *bucket, __u32 at, __u64 was,
 					 __u64 hash, __u32 place, __u32 owner)
 {
@@ -175,7 +173,7 @@ __noinline int put_return(__u32 index, __u64 hash, __u32 place, __u32 owner)
 		was[1] = *(volatile __u64 *)&bucket->tags[1];
 		/* The other words of an entry are read after its tag. */
 		order_all(is_weak());
-		at = vacant_return(bucket);
+		at = free_return(bucket);
 		if (at >= RETURN_BUCKET)
 			at = stale_return(bucket);
 		if (at >= RETURN_BUCKET)
@@ -197,7 +195,7 @@ __noinline int insert_return(__u64 hash, __u32 place, __u64 owner)
 	second = returns_at(other);
 	if (!home || !second)
 		return false;
-	if (vacant_return(home) >= RETURN_BUCKET - 2 && vacant_return(second) < vacant_return(home))
+	if (free_return(home) >= RETURN_BUCKET - 2 && free_return(second) < free_return(home))
 		return put_return(other, hash, place, owner) || put_return(first, hash, place, owner);
 	return put_return(first, hash, place, owner) || put_return(other, hash, place, owner);
 }
@@ -213,7 +211,7 @@ static __always_inline __u32 entry_of(const struct return_bucket *bucket, __u64 
 	return RETURN_BUCKET;
 }
 
-/* change_return moves the entry for the flow at a place, or takes it out (`to` 0). */
+/* change_return moves the entry for the flow at a place, or removes it (`to` 0). */
 static __always_inline bool change_return(__u32 index, __u64 hash, __u32 place, __u32 to)
 {
 	struct return_bucket *bucket = returns_at(index);

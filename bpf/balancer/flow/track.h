@@ -9,7 +9,7 @@
 #include "../trace.h"
 #include "../parse.h"
 
-/* is_live says whether a flow counts among those that neither end has closed. */
+/* is_live says whether neither end has closed a flow. */
 static __always_inline bool is_live(__u32 state)
 {
 	return state >= FLOW_OPENING && state <= FLOW_UDP;
@@ -20,19 +20,18 @@ static __always_inline bool is_ended(__u32 state)
 	return state >= FLOW_CLIENT_FIN && state <= FLOW_TIME_WAIT;
 }
 
-/* flows_move says whether flows are moved into the tables that packets have just begun to go by.
- * A flow that began in the old tables since the last copy is not known yet, and under its key may
- * stand one that has ended: to send its packets on meanwhile, another backend would reset it. */
-static __always_inline bool flows_move(void *generation)
+/* flows_are_moving says whether flows are being copied into the tables that are in use since just now. A flow that
+ * began in the old tables since the last copy has no entry yet, or that of an earlier flow with its key: if its packets
+ * were forwarded meanwhile, another backend would reset it. */
+static __always_inline bool flows_are_moving(void *generation)
 {
 	__u64 until = head_of(generation)->moving;
 
 	return __builtin_expect(until != 0, 0) && bpf_ktime_get_ns() < until;
 }
 
-/* goes_on says whether a packet is one in the middle of a TCP connection: its sender sends it
- * again. */
-static __always_inline bool goes_on(const struct packet *packet)
+/* is_midstream says whether a packet is in the middle of a TCP connection: its sender retransmits it. */
+static __always_inline bool is_midstream(const struct packet *packet)
 {
 	return packet->protocol != IPPROTO_UDP && !opens_connection(packet);
 }
@@ -83,7 +82,7 @@ static __always_inline __u32 after_reply(__u32 state, const struct packet *packe
 	return is_live(state) ? FLOW_BACKEND_FIN : state;
 }
 
-/* is_fullnat says whether a service's flows must be remembered, for their replies. */
+/* is_fullnat says whether a service's flows need an entry for their replies. */
 static __always_inline bool is_fullnat(const struct service *service)
 {
 	return has_mode(MODE_FULLNAT) && service->mode == MODE_FULLNAT;
@@ -99,8 +98,8 @@ static __always_inline bool is_stray_reset(const struct service *service, __u32 
 	return state == FLOW_OPENING && (packet->tcp_flags & TCP_RST) && is_fullnat(service);
 }
 
-/* is_reset says whether a packet ends a flow that another connection contests: it is
- * forgotten then, for an entry that has ended would stand in the other's way. */
+/* is_reset says whether a packet resets a flow whose 5-tuple a pending connection reuses: the flow is deleted then,
+ * since an ended entry would hide the pending one. */
 static __always_inline bool is_reset(__u32 state, const struct packet *packet)
 {
 	return state == FLOW_CONTESTED && (packet->tcp_flags & TCP_RST);
@@ -110,8 +109,8 @@ static __always_inline bool is_reset(__u32 state, const struct packet *packet)
  * a SYN can bear, and so many that some may be lost. */
 #define SEQUENCE_WINDOW 65536
 
-/* follows says whether a segment comes soon after the SYN of a connection. */
-static __always_inline bool follows(__be32 sequence, __be32 syn)
+/* follows_syn says whether a segment's sequence number is shortly after that of a connection's SYN. */
+static __always_inline bool follows_syn(__be32 sequence, __be32 syn)
 {
 	return bpf_ntohl(sequence) - bpf_ntohl(syn) - 1 < SEQUENCE_WINDOW;
 }
@@ -138,13 +137,13 @@ struct found {
 	bool proven;
 };
 
-static __always_inline bool see_flow(struct found *found)
+static __always_inline bool load_found(struct found *found)
 {
 	if (!found->place)
 		return false;
-	found->at = within(found->place);
+	found->at = index_of(found->place);
 	found->bucket = bucket_of(found->proven, found->place);
-	/* Another program, or the daemon, may be forgetting it just now. */
+	/* Another program, or the daemon, may be deleting it just now. */
 	return found->bucket && state_of(found->bucket, found->at) != FLOW_FREE;
 }
 
@@ -157,7 +156,7 @@ static __always_inline bool find_flow(const struct flow *key, __u64 hash, struct
 		found->proven = false;
 		found->place = search_place(key, hash, false);
 	}
-	return see_flow(found);
+	return load_found(found);
 }
 
 /* find_flow_inline is the same without a call. */
@@ -170,21 +169,21 @@ static __always_inline bool find_flow_inline(const struct flow *key, __u64 hash,
 		found->proven = false;
 		found->place = find_key(key, hash, false);
 	}
-	return see_flow(found);
+	return load_found(found);
 }
 
-/* find_moved looks for a flow that was in neither table: while one was searched, another
- * CPU may have moved it from the second to the first. */
+/* find_moved looks up a flow that was in neither table: while one was searched, another CPU may have moved it from the
+ * second to the first. */
 static __always_inline bool find_moved(const struct flow *key, __u64 hash, struct found *found)
 {
-	/* Its tag there was written before the one that was looked for here was taken out. */
+	/* Its tag there was written before its tag here was removed. */
 	order_all(is_weak());
 	found->proven = true;
 	found->place = search_place(key, hash, true);
-	return see_flow(found);
+	return load_found(found);
 }
 
-/* owner_of is the backend that a flow was given, or NULL if that has left since. */
+/* owner_of is the backend of a flow's entry, or NULL if that was removed since. */
 static __always_inline struct backend *owner_of(void *generation, const struct flow *flow)
 {
 	struct backend *backend = backend_at(generation, flow->backend);
@@ -193,49 +192,49 @@ static __always_inline struct backend *owner_of(void *generation, const struct f
 }
 
 enum {
-	FORGET_PROVEN = 1,
-	FORGET_COUNTED = 2,
+	DELETE_PROVEN = 1,
+	DELETE_COUNTED = 2,
 };
 
-/* forget_at is forget_flow() of a place; how: FORGET_*. Verifiers follow it once, not for each state of each caller. */
-__noinline int forget_at(struct flow_bucket *bucket, __u32 place, __u64 hash, __u32 state,
-			 __u32 how)
+/* delete_flow_at is delete_flow() of a place; how: DELETE_*. It is verified once, not for each state of each caller. */
+__noinline int delete_flow_at(struct flow_bucket *bucket, __u32 place, __u64 hash, __u32 state,
+			      __u32 how)
 {
-	__u32 at = within(place), id, index;
+	__u32 at = index_of(place), id, index;
 
 	if (!bucket)
 		return false;
-	/* Before it has gone: then the place may soon be another's. */
+	/* Before the place is free: then it may be another flow's at once. */
 	id = bucket->flows[at].service;
 	index = bucket->flows[at].backend;
 	if (!set_state(bucket, at, state, FLOW_FREE))
 		return false;
-	if ((how & FORGET_COUNTED) && is_live(state))
+	if ((how & DELETE_COUNTED) && is_live(state))
 		count_flow(id, index, -1);
-	remove_flow(place, hash, how & FORGET_PROVEN);
+	remove_flow(place, hash, how & DELETE_PROVEN);
 	return true;
 }
 
-/* forget_flow forgets a flow that is in this state. Of several CPUs that do, the one that
- * empties its state counts it off. */
-static __always_inline bool forget_flow(const struct found *found, __u64 hash, __u32 state,
+/* delete_flow deletes a flow that is in this state. Of several CPUs that do, the one that clears its state subtracts it
+ * from the counts. */
+static __always_inline bool delete_flow(const struct found *found, __u64 hash, __u32 state,
 					bool counted)
 {
-	return forget_at(found->bucket, found->place, hash, state,
-			 (found->proven ? FORGET_PROVEN : 0) | (counted ? FORGET_COUNTED : 0));
+	return delete_flow_at(found->bucket, found->place, hash, state,
+			      (found->proven ? DELETE_PROVEN : 0) | (counted ? DELETE_COUNTED : 0));
 }
 
-/* end_flow forgets a flow of the service, unless the program is on a dry run. */
+/* end_flow deletes a flow of the service, except on a dry run. */
 static __always_inline void end_flow(const struct service *service, const struct found *found,
 				     __u64 hash)
 {
 	if (!dry_run())
-		forget_flow(found, hash, state_of(found->bucket, found->at),
+		delete_flow(found, hash, state_of(found->bucket, found->at),
 			    service->flags & SERVICE_TRACKED);
 }
 
-/* enter_state moves a flow to its next state. Of several CPUs that see a counted one end,
- * one counts it off: true for that one. Verifiers follow it once. */
+/* enter_state moves a flow to its next state. Of several CPUs that see a counted one end, one subtracts it from the
+ * counts: true for that one. It is verified once. */
 __noinline int enter_state(struct flow_bucket *bucket, __u32 at, __u32 state, __u32 next,
 			   __u32 counted)
 {
@@ -247,8 +246,7 @@ __noinline int enter_state(struct flow_bucket *bucket, __u32 at, __u32 state, __
 	return true;
 }
 
-/* note_client keeps when a packet of the client was seen: one by which a connection begins or ends
- * without delay. */
+/* note_client stores when a packet of the client was seen: at once for one by which a connection begins or ends. */
 static __always_inline void note_client(struct flow_bucket *bucket, __u32 at,
 					const struct packet *packet, __u32 clock)
 {
@@ -258,7 +256,7 @@ static __always_inline void note_client(struct flow_bucket *bucket, __u32 at,
 		note_seen(bucket, at, clock);
 }
 
-/* note_packet updates a flow by a packet of its client: true where that is the flow's proof, which the caller keeps. */
+/* note_packet updates a flow by a packet of its client: true where that proves the flow, which the caller records. */
 static __always_inline bool note_packet(void *generation, const struct service *service,
 					const struct packet *packet, const struct found *found,
 					__u64 hash)
@@ -281,7 +279,7 @@ static __always_inline bool note_packet(void *generation, const struct service *
 	return false;
 }
 
-/* note_end keeps that a backend's packet has ended a flow. */
+/* note_end updates a flow by a FIN or RST of its backend. */
 static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 				     const struct packet *packet)
 {
@@ -291,9 +289,8 @@ static __always_inline void note_end(struct flow_bucket *bucket, __u32 at,
 		note_refusal(bucket->flows[at].service, bucket->flows[at].backend);
 }
 
-/* note_reply keeps that a backend has ended a flow (mode nat): `packet` is its FIN or
- * RST on the way to the client. It says whether there is such a flow. Scratch: tracking.flow is
- * its own. */
+/* note_reply updates a flow by a FIN or RST of its backend (mode nat), `packet`. It says whether there is such a flow.
+ * Scratch: tracking.flow is its own. */
 __noinline int note_reply(const struct packet *packet, __u32 service, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();
@@ -309,16 +306,16 @@ __noinline int note_reply(const struct packet *packet, __u32 service, __u32 back
 	if (!find_flow(key, hash_of(key), &found))
 		return false;
 	if (found.bucket->flows[found.at].backend != backend) {
-		/* Of one that contests it, perhaps. */
+		/* It may be of the pending connection that reuses the 5-tuple. */
 		found.proven = false;
 		found.place = state_of(found.bucket, found.at) == FLOW_CONTESTED ?
 				      search_place(key, hash_of(key), false) :
 				      0;
-		if (!see_flow(&found) || found.bucket->flows[found.at].backend != backend)
+		if (!load_found(&found) || found.bucket->flows[found.at].backend != backend)
 			return false;
 	}
 	if (is_reset(state_of(found.bucket, found.at), packet)) {
-		forget_flow(&found, hash_of(key), FLOW_CONTESTED, true);
+		delete_flow(&found, hash_of(key), FLOW_CONTESTED, true);
 		return true;
 	}
 	note_change(found.bucket, found.at, clock_of(current_generation()));
@@ -332,19 +329,18 @@ static __always_inline __u32 first_state(const struct packet *packet)
 	return packet->protocol == IPPROTO_UDP ? FLOW_FIRST : FLOW_OPENING;
 }
 
-/* forget_place removes the entry of a flow that cannot begin. */
-static __always_inline void forget_place(__u32 place, __u64 hash)
+/* discard_entry removes the entry of a flow that could not be created completely. */
+static __always_inline void discard_entry(__u32 place, __u64 hash)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);
 
-	if (bucket && put_state(bucket, within(place), FLOW_FREE))
+	if (bucket && put_state(bucket, index_of(place), FLOW_FREE))
 		remove_flow(place, hash, false);
 }
 
-/* remember makes an entry of a new flow, among the unproven. Scratch: takes the key in
- * tracking.flow, and tracking.flow_hash; leaves tracking.place, and the backend in
- * tracking.flow. */
-__noinline int remember(__u32 index, __u32 state)
+/* create_entry creates the entry of a new flow, among the unproven. Scratch: takes the key in tracking.flow, and
+ * tracking.flow_hash; leaves tracking.place, and the backend in tracking.flow. */
+__noinline int create_entry(__u32 index, __u32 state)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause
-/* Ends UDP sockets that are connected to a backend which takes no packets any more. Datagrams of such a socket pass no
- * program, so it cannot be given another backend: its program gets an error instead, and connects anew. Run by a read
- * of the iterator over the UDP sockets of a network namespace. */
+/* Aborts UDP sockets that are connected to a backend which is down. Datagrams of such a socket pass no program, so
+ * another backend cannot be selected for it: the application gets an error instead, and reconnects. Run by a read of
+ * the iterator over the UDP sockets of a network namespace. */
 #include <linux/bpf.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Scratch memory of programs at sockets, whose stack is too small. They run in the thread that connects or sends, which
- * may be preempted by another one that does: each thread has memory of its own, for as long as its call takes. Included
- * by scratch.h. */
+ * another such thread may preempt: each thread has memory of its own for the duration of its call. Included by
+ * scratch.h. */
 #pragma once
 
 #include "types.h"
@@ -14,7 +14,7 @@ struct {
 	__type(value, struct scratch);
 } scratches SEC(".maps");
 
-static const struct scratch no_scratch = {};
+static const struct scratch zero_scratch = {};
 
 static __always_inline struct scratch *get_scratch(void)
 {
@@ -23,17 +23,17 @@ static __always_inline struct scratch *get_scratch(void)
 	return bpf_map_lookup_elem(&scratches, &thread);
 }
 
-/* lend_scratch returns this thread's memory, which return_scratch() takes back; NULL where too many threads have
+/* acquire_scratch allocates this thread's memory, which release_scratch() frees; NULL where too many threads have
  * some. */
-static __always_inline struct scratch *lend_scratch(void)
+static __always_inline struct scratch *acquire_scratch(void)
 {
 	__u64 thread = bpf_get_current_pid_tgid();
 
-	bpf_map_update_elem(&scratches, &thread, &no_scratch, BPF_ANY);
+	bpf_map_update_elem(&scratches, &thread, &zero_scratch, BPF_ANY);
 	return bpf_map_lookup_elem(&scratches, &thread);
 }
 
-static __always_inline void return_scratch(void)
+static __always_inline void release_scratch(void)
 {
 	__u64 thread = bpf_get_current_pid_tgid();
 

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The state of a socket: which backends it got for which VIPs. The process that owns it may use it on several CPUs at
- * once. A peer is taken and let go of by exchanging the word of its state; who reads it looks at that word before and
- * after. */
+/* The state of a socket: its backend for each VIP. The process that owns it may use it on several CPUs at once. A peer
+ * is acquired and released by compare-and-swap of its state word; a reader reads that word before and after. */
 #pragma once
 
 #include "maps.h"
@@ -32,7 +31,7 @@ static __always_inline bool enter_peer_state(struct local_peer *peer, __u32 was,
 	return __sync_val_compare_and_swap(&peer->state, was, word) == was;
 }
 
-/* peer_count has local_peer.counted of a peer, and the service and backend under which the peer is counted. */
+/* peer_count has local_peer.counted of a peer, and the service and backend that count it. */
 struct peer_count {
 	__u32 word;
 	__u32 service;
@@ -59,12 +58,12 @@ static __always_inline void uncount(struct local_peer *peer, struct peer_count c
 		count_flow(count.service, count.backend, -1);
 }
 
-/* retire marks a peer that a socket sends to no more: datagrams that still come from it are shown as the VIP's. */
+/* retire marks a peer that a socket no longer sends to: datagrams that still come from it are shown as the VIP's. */
 static __always_inline void retire(struct local_peer *peer, __u32 state)
 {
 	struct peer_count count = count_of(peer);
 
-	if (is_current(state) && enter_peer_state(peer, state, PEER_FORMER))
+	if (is_current(state) && enter_peer_state(peer, state, PEER_PREVIOUS))
 		uncount(peer, count);
 }
 
@@ -79,15 +78,15 @@ static __always_inline void retire_connected(struct local_socket *socket)
 	}
 }
 
-/* worth ranks peers by the loss that taking their place would be: nothing for a free place, then late datagrams of a
- * previous peer, then a peer that the socket sends to, the more recently the more, and most for the one that it is
+/* peer_rank ranks peers by the loss that taking their place would be: nothing for a free place, then late datagrams of
+ * a previous peer, then a peer that the socket sends to, the more recently the more, and most for the one that it is
  * connected to. */
-static __always_inline __u64 worth(const struct local_peer *peer, __u32 state, __u32 now)
+static __always_inline __u64 peer_rank(const struct local_peer *peer, __u32 state, __u32 now)
 {
 	switch (state & PEER_STATE) {
 	case PEER_FREE:
 		return 0;
-	case PEER_FORMER:
+	case PEER_PREVIOUS:
 		return 1;
 	case PEER_SENT:
 		return 2 + (__u64)(__u32)~(now - peer->seen);
@@ -95,7 +94,8 @@ static __always_inline __u64 worth(const struct local_peer *peer, __u32 state, _
 	return ~0ULL;
 }
 
-/* claim_peer takes a place for one more peer, if need be that of the peer of least worth, and leaves it PEER_BUSY. */
+/* claim_peer acquires a place for one more peer, if need be that of the peer with the lowest rank, and leaves it
+ * PEER_BUSY. */
 static __always_inline struct local_peer *claim_peer(struct local_socket *socket, __u32 now)
 {
 	__u64 least = ~0ULL;
@@ -105,7 +105,7 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 
 	for (__u32 i = 0; i < LOCAL_PEERS; i++) {
 		__u32 state = peer_state(&socket->peers[i]);
-		__u64 is = worth(&socket->peers[i], state, now);
+		__u64 is = peer_rank(&socket->peers[i], state, now);
 
 		if (is < least) {
 			least = is;
@@ -123,15 +123,15 @@ static __always_inline struct local_peer *claim_peer(struct local_socket *socket
 	return peer;
 }
 
-/* is_for says whether a socket got a peer for a packet's destination. */
+/* is_for says whether a peer was selected for a packet's destination. */
 static __always_inline bool is_for(const struct local_peer *peer, const struct packet *packet)
 {
 	return peer->vip_port == packet->destination_port && peer->ipv6 == packet->ipv6 &&
 	       same_address(peer->vip, packet->destination);
 }
 
-/* find_current looks for the backend that a socket got for a packet's destination. It returns the peer, and a copy as
- * of that moment; NULL where there is none. */
+/* find_current looks up a socket's backend for a packet's destination. It returns the peer, and a copy as of that
+ * moment; NULL where there is none. */
 static __always_inline struct local_peer *find_current(struct local_socket *socket,
 						       const struct packet *packet,
 						       struct local_peer *copy)
@@ -153,8 +153,8 @@ static __always_inline struct local_peer *find_current(struct local_socket *sock
 	return NULL;
 }
 
-/* find_vip looks for the VIP for which a socket got the backend that is the packet's destination, and writes the VIP
- * there; false where there is none. */
+/* find_vip looks up the VIP of the backend that is the packet's destination, for a socket, and writes it there; false
+ * where there is none. */
 static __always_inline bool find_vip(struct local_socket *socket, struct packet *packet,
 				     bool connected)
 {
@@ -182,7 +182,7 @@ static __always_inline bool find_vip(struct local_socket *socket, struct packet 
 	return false;
 }
 
-/* takes_packets says whether a peer's backend is still there and takes packets. */
+/* takes_packets says whether a peer's backend still exists and is up. */
 static __always_inline bool takes_packets(void *generation, const struct local_peer *peer)
 {
 	struct backend *backend = backend_at(generation, peer->backend);

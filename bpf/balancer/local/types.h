@@ -1,15 +1,14 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* State that the programs at this host's sockets keep. */
+/* State of the programs at this host's sockets. */
 #pragma once
 
 #include <linux/types.h>
 
 /* local_agreement holds numbers on which these programs and the control plane must agree. */
 enum local_agreement {
-	/* Sockets of this host that are remembered at a time. */
+	/* Sockets of this host that have an entry at a time. */
 	LOCAL_SOCKETS = 65536,
-	/* Backends that are remembered of each: of a socket that sends to several VIPs, or whose
-	 * backend has changed. */
+	/* Backends in such an entry: of a socket that sends to several VIPs, or whose backend has changed. */
 	LOCAL_PEERS = 4,
 	/* Threads that hold a struct scratch at the same instant. */
 	LOCAL_THREADS = 1024,
@@ -19,19 +18,18 @@ enum local_agreement {
 enum local_event {
 	/* It got a backend. */
 	LOCAL_SERVED,
-	/* It got another, for the one that it had takes no packets any more. */
+	/* It got another, since the one that it had is down. */
 	LOCAL_MOVED,
-	/* It was connected to a backend that takes no packets any more, and was told so. */
+	/* It was connected to a backend that is down, and was aborted. */
 	LOCAL_ENDED,
 	/* It got none, and its program an error. */
 	LOCAL_REFUSED_NO_BACKEND,
 	LOCAL_REFUSED_RATE_LIMIT,
 	LOCAL_REFUSED_CONNECTION_LIMIT,
-	/* Its service bounds its connections, and there was no room to remember one more socket. */
+	/* Its service limits its connections, and the map of sockets is full. */
 	LOCAL_REFUSED_NO_ROOM,
 	LOCAL_REFUSED_DENIED,
-	/* It got a backend, and there was no room to remember it: its program sees the backend's
-	 * address. */
+	/* It got a backend, and the map of sockets is full: the application sees the backend's address. */
 	LOCAL_UNREMEMBERED,
 	LOCAL_EVENTS,
 };
@@ -46,7 +44,7 @@ enum peer_state {
 	/* The socket sends datagrams for the VIP to it. */
 	PEER_SENT,
 	/* The socket sent there before: datagrams that still come from it are shown as the VIP's. */
-	PEER_FORMER,
+	PEER_PREVIOUS,
 	/* Together with the word of the state in which the place was taken: the value of local_peer.counted. */
 	PEER_COUNTED = 0x80,
 	PEER_STATE = 0xff,
@@ -83,7 +81,7 @@ struct local_socket {
 
 /* local_settings are fixed when the programs are loaded. */
 struct local_settings {
-	/* The cookie of the network namespace whose sockets these are. */
+	/* The cookie of the sockets' network namespace. */
 	__u64 netns;
 	/* 1 where the kernel lets a program say which error a system call returns. */
 	__u8 errors;

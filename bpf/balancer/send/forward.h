@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Rewrites packets on their way to a backend, and on their way back. */
+/* Rewrites packets to backends, and backends' replies to clients. */
 #pragma once
 
 #include "fullnat.h"
-#include "../answer/hops.h"
+#include "../answer/ttl.h"
 #include "../link.h"
 #include "mss.h"
 #include "route.h"
@@ -11,9 +11,9 @@
 #include "translate.h"
 #include "tunnel.h"
 
-/* aim sets a packet's destination in the modes that rewrite addresses: the backend's address, with its port, or by mode
- * dscp with the TOS. Full NAT's source is there already. */
-static __always_inline void aim(const struct decision *decision, struct translation *to)
+/* set_destination sets a packet's destination in the modes that rewrite addresses: the backend's address, with its
+ * port, or by mode dscp with the TOS. Full NAT's source is set already. */
+static __always_inline void set_destination(const struct decision *decision, struct translation *to)
 {
 	const struct backend *backend = decision->backend;
 
@@ -33,9 +33,8 @@ static __always_inline __u32 overhead(const struct decision *decision)
 	return 0;
 }
 
-/* too_big says whether a packet does not fit the way to its backend. The segments
- * of a TCP packet that the kernel has yet to cut become as small as the tunnel
- * needs. */
+/* too_big says whether a packet exceeds the path MTU to its backend. The kernel makes the segments of a GSO packet of
+ * TCP as small as the tunnel needs. */
 static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 				    const struct decision *decision, __u32 grows)
 {
@@ -53,9 +52,9 @@ static __always_inline bool too_big(ctx_t *ctx, const struct packet *packet,
 	return ctx_segment(ctx, length, headers) + grows > decision->backend->mtu;
 }
 
-/* deliver_inline sends a packet to its backend, in any mode. `may_open`: it may be a
+/* forward_inline sends a packet to its backend, in any mode. `may_open`: it may be a
  * SYN. */
-static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct packet *packet,
+static __always_inline enum outcome forward_inline(ctx_t *ctx, const struct packet *packet,
 						   struct decision *decision,
 						   const struct translation *to, bool may_open)
 {
@@ -65,10 +64,10 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	enum outcome outcome;
 
 	if (rewrites) {
-		if (!may_travel(ctx, packet))
+		if (!ttl_remains(ctx, packet))
 			return time_exceeded_from(packet->destination);
 		if (too_big(ctx, packet, decision, grows)) {
-			/* It went down meanwhile, and its row lost the path to it. */
+			/* The backend went down meanwhile, and has no path any more. */
 			if (!backend->mtu)
 				return OUTCOME_DROPPED_BACKEND_DOWN;
 			return too_big_for(backend->mtu - grows);
@@ -78,7 +77,7 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 	if (may_open && decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
 	if (grows) {
-		count_hop(ctx, packet);
+		decrement_ttl(ctx, packet);
 		return encapsulate(ctx, packet, backend, decision->mode, decision->hash);
 	}
 	if (rewrites) {
@@ -86,93 +85,92 @@ static __always_inline enum outcome deliver_inline(ctx_t *ctx, const struct pack
 		if (outcome != OUTCOME_NONE)
 			return outcome;
 	}
-	if (readdress(ctx, packet, backend, backend->interface))
+	if (rewrite_macs(ctx, packet, backend, backend->interface))
 		return OUTCOME_DROPPED_NO_ROOM;
 	return OUTCOME_FORWARDED;
 }
 
-/* deliver is the same off the fast path, for packets that do not begin with a TCP header. */
-static __noinline enum outcome deliver(ctx_t *ctx, const struct packet *packet,
+/* forward is the same off the fast path, for packets that do not begin with a TCP header. */
+static __noinline enum outcome forward(ctx_t *ctx, const struct packet *packet,
 				       struct decision *decision, const struct translation *to)
 {
-	return deliver_inline(ctx, packet, decision, to, false);
+	return forward_inline(ctx, packet, decision, to, false);
 }
 
-/* leave_by sends a rewritten reply by the way that was found. */
-static __always_inline enum outcome leave_by(ctx_t *ctx, const struct packet *packet,
-					     struct decision *decision, enum way way,
-					     const struct route *route)
+/* send_by_route sends a rewritten reply by the route that was found. */
+static __always_inline enum outcome send_by_route(ctx_t *ctx, const struct packet *packet,
+						  struct decision *decision, enum route_result result,
+						  const struct route *route)
 {
-	if (way != WAY_FOUND)
+	if (result != ROUTE_FOUND)
 		return OUTCOME_PASSED_TO_ROUTE;
 	decision->egress = route->interface;
-	if (readdress(ctx, packet, route->macs, route->interface))
+	if (rewrite_macs(ctx, packet, route->macs, route->interface))
 		return OUTCOME_DROPPED_NO_ROOM;
 	return OUTCOME_RETURNED;
 }
 
-/* answerer_of is the address of ours that ICMP errors to a backend come from: full NAT's, which the reply is for, or
- * else the VIP, to which its source is translated. */
-static __always_inline const __be32 *answerer_of(const struct packet *packet,
-						 const struct decision *decision,
-						 const struct translation *to)
+/* icmp_source_of is our address as the source of ICMP errors to a backend: full NAT's, which is the reply's
+ * destination, or else the VIP, to which its source is translated. */
+static __always_inline const __be32 *icmp_source_of(const struct packet *packet,
+						    const struct decision *decision,
+						    const struct translation *to)
 {
 	return has_mode(MODE_FULLNAT) && decision->mode == MODE_FULLNAT ? packet->destination :
 									  to->source;
 }
 
-/* no_reply returns the outcome of a packet from a backend's endpoint that is no reply to a client, and OUTCOME_NONE for
- * a reply. By mode nat, of a service without flow entries, only the packet's source is known; one that the kernel would
- * not forward answers this host's own connection to the backend. By full NAT the flow is known. */
-static __always_inline enum outcome no_reply(enum way way, const struct decision *decision)
+/* non_reply_outcome returns the outcome of a packet from a backend's endpoint that is no reply to a client, and
+ * OUTCOME_NONE for a reply. By mode nat, of a service without flow entries, only the packet's source is known; one that
+ * the kernel would not forward belongs to this host's own connection to the backend. By full NAT the flow is known. */
+static __always_inline enum outcome non_reply_outcome(enum route_result result, const struct decision *decision)
 {
-	if (way == WAY_UNTRANSLATED)
+	if (result == ROUTE_UNTRANSLATED)
 		return OUTCOME_PASSED_UNTRANSLATED;
-	if (way == WAY_NO_FLOW)
+	if (result == ROUTE_NO_FLOW)
 		return OUTCOME_PASSED_NO_FLOW;
-	return way == WAY_NOT_FORWARDED && decision->mode != MODE_FULLNAT ?
+	return result == ROUTE_NOT_FORWARDED && decision->mode != MODE_FULLNAT ?
 		       OUTCOME_PASSED_NOT_FORWARDED : OUTCOME_NONE;
 }
 
-/* is_left_alone says whether an outcome is one of no_reply(). */
-static __always_inline bool is_left_alone(enum outcome outcome)
+/* is_non_reply says whether an outcome is one of non_reply_outcome(). */
+static __always_inline bool is_non_reply(enum outcome outcome)
 {
 	return outcome == OUTCOME_PASSED_NOT_FORWARDED ||
 	       outcome == OUTCOME_PASSED_UNTRANSLATED || outcome == OUTCOME_PASSED_NO_FLOW;
 }
 
-/* came_as is the reason that a trace has for a packet from a backend. */
-static __always_inline enum trace_reason came_as(enum outcome outcome)
+/* reply_trace_reason is the trace reason of a packet from a backend. */
+static __always_inline enum trace_reason reply_trace_reason(enum outcome outcome)
 {
-	return is_left_alone(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
+	return is_non_reply(outcome) ? TRACE_FROM_BACKEND : TRACE_REPLY;
 }
 
-/* send_back_inline sends a reply to its client, whose address and ours are in *to. `doubts`:
- * it may be none. */
+/* send_back_inline sends a reply to its client, whose address and ours are in *to. `verify`: it may be no reply. */
 static __always_inline enum outcome send_back_inline(ctx_t *ctx, const struct packet *packet,
 						     struct decision *decision,
-						     struct translation *to, bool doubts)
+						     struct translation *to, bool verify)
 {
 	struct route route = {};
 	enum outcome outcome;
-	enum way way = find_route_inline(ctx, packet, to, &route, doubts, true);
+	enum route_result result = find_route_inline(ctx, packet, to, &route, verify, true);
 
-	if (way == WAY_NONE)
+	if (result == ROUTE_NONE)
 		return OUTCOME_DROPPED_NO_ROUTE;
-	outcome = no_reply(way, decision);
+	outcome = non_reply_outcome(result, decision);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	if (way != WAY_KERNEL && way != WAY_NOT_FORWARDED && !may_travel(ctx, packet))
-		return time_exceeded_from(answerer_of(packet, decision, to));
-	if (way == WAY_TOO_BIG && (packet->ipv6 || packet->whole_only))
+	if (result != ROUTE_KERNEL && result != ROUTE_NOT_FORWARDED && !ttl_remains(ctx, packet))
+		return time_exceeded_from(icmp_source_of(packet, decision, to));
+	if (result == ROUTE_TOO_BIG && (packet->ipv6 || packet->dont_fragment))
 		return too_big_for(route.mtu);
-	to->hops = way == WAY_FOUND;
+	to->ttl_decrement = result == ROUTE_FOUND;
 	if (decision->mss && (packet->tcp_flags & TCP_SYN))
 		clamp_mss(ctx, packet, decision->mss);
 	outcome = translate_inline(ctx, packet, to);
 	if (outcome != OUTCOME_NONE)
 		return outcome;
-	return leave_by(ctx, packet, decision, way, &route);
+	return send_by_route(ctx, packet, decision, result, &route);
 }
 
 /* send_back is the same off the fast path, for a packet that is known to be a reply. */

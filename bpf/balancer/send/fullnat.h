@@ -2,12 +2,12 @@
 /* Full NAT: the source that a flow's packets get, from the pool. */
 #pragma once
 
-#include "../choose/choice.h"
+#include "../select/selection.h"
 #include "translate.h"
 
-/* take_pool_end gives a packet an address and port of the pool as its source; false where that address has gone. */
-static __always_inline bool take_pool_end(void *generation, struct backend *backend,
-					  const struct pool_end *end, struct translation *to)
+/* set_pool_source sets a packet's source to an address and port of the pool; false where that address was removed. */
+static __always_inline bool set_pool_source(void *generation, struct backend *backend,
+					    const struct pool_source *end, struct translation *to)
 {
 	__be32 *address = source_at(generation, backend, end->address);
 
@@ -18,29 +18,29 @@ static __always_inline bool take_pool_end(void *generation, struct backend *back
 	return true;
 }
 
-/* from_pool gives a packet its flow's address and port of the pool as its source. Scratch: takes tracking.source. */
-static __always_inline enum outcome from_pool(void *generation, const struct decision *decision,
-					      struct translation *to)
+/* set_flow_source sets a packet's source to its flow's address and port of the pool. Scratch: takes tracking.source. */
+static __always_inline enum outcome set_flow_source(void *generation, const struct decision *decision,
+						    struct translation *to)
 {
 	struct scratch *scratch = get_scratch();
 
 	if (!scratch || !decision->backend)
 		return OUTCOME_DROPPED_NO_FLOW;
-	if (take_pool_end(generation, decision->backend, &scratch->tracking.source, to))
+	if (set_pool_source(generation, decision->backend, &scratch->tracking.source, to))
 		return OUTCOME_NONE;
 	return has_hairpins() && scratch->tracking.source.address == POOL_LOCAL ?
 		       OUTCOME_DROPPED_NO_ADDRESS : OUTCOME_DROPPED_NO_FLOW;
 }
 
-/* apply_choice puts a packet's choice into the decision, and in mode fullnat the packet's new source into *to; or it
- * returns the outcome of a packet without a choice. Scratch: takes tracking.source. */
-static __always_inline enum outcome apply_choice(void *generation, __u64 choice,
-						 struct decision *decision,
-						 struct translation *to)
+/* apply_selection writes a packet's selection into the decision, and in mode fullnat the packet's new source into *to;
+ * or it returns the outcome of a failed selection. Scratch: takes tracking.source. */
+static __always_inline enum outcome apply_selection(void *generation, __u64 selection,
+						    struct decision *decision,
+						    struct translation *to)
 {
-	enum outcome outcome = take_choice(generation, decision, choice);
+	enum outcome outcome = decode_selection(generation, decision, selection);
 
 	if (outcome != OUTCOME_NONE || !has_mode(MODE_FULLNAT) || decision->mode != MODE_FULLNAT)
 		return outcome;
-	return from_pool(generation, decision, to);
+	return set_flow_source(generation, decision, to);
 }

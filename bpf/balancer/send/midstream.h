@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Packets of full NAT in midstream, both ways, sent on by the link or the next hop that is known. Each is a function by
- * itself: inlined, it would not fit the stack of the fast path. Other packets it leaves unchanged to the slow path,
- * which also notes the reasons. Include after one of the ctx_*.h headers. */
+/* Packets of full NAT in midstream, in both directions, sent on the ingress link or by a mirrored route. Each is a
+ * function by itself: inlined, it would not fit the stack of the fast path. Other packets it leaves unchanged to the
+ * slow path, which also records the reasons. Include after one of the ctx_*.h headers. */
 #pragma once
 
 #include "forward.h"
-#include "returns.h"
-#include "../choose/fastpath.h"
+#include "revnat.h"
+#include "../select/fastpath.h"
 #include "../count.h"
 
 /* midstream_at packs where in the frame the IP header of a plain packet is, in bytes, and its
@@ -30,13 +30,13 @@ static __always_inline bool parse_midstream(ctx_t *ctx, __u32 network, bool ipv6
 	       parse_plain4(packet, header, data_end) == OUTCOME_NONE;
 }
 
-/* sends_midstream says whether the fast path has found that a packet of full NAT goes on, to a
- * backend on the link that it came in on. */
+/* sends_midstream says whether a packet is in midstream of a full-NAT flow, to a backend on the link that it came in
+ * on. */
 static __always_inline bool sends_midstream(const struct decision *decision,
 					    const struct flow *flow)
 {
 	return flow && decision->mode == MODE_FULLNAT && has_mode(MODE_FULLNAT) &&
-	       !leaves(decision->backend->interface);
+	       !is_other_interface(decision->backend->interface);
 }
 
 /* send_from_pool_as is inlined for each family. */
@@ -48,16 +48,16 @@ static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct f
 	struct packet packet = {};
 	struct translation to;
 
-	if (!parse_midstream(ctx, network, ipv6, &packet) || !may_travel(ctx, &packet) ||
+	if (!parse_midstream(ctx, network, ipv6, &packet) || !ttl_remains(ctx, &packet) ||
 	    too_big(ctx, &packet, &decision, 0))
 		return OUTCOME_NONE;
-	unchanged(&packet, &to);
-	if (!take_pool_end(current_generation(), backend, &flow->source, &to))
+	identity_translation(&packet, &to);
+	if (!set_pool_source(current_generation(), backend, &flow->source, &to))
 		return OUTCOME_NONE;
-	aim(&decision, &to);
+	set_destination(&decision, &to);
 	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
 		return OUTCOME_DROPPED_MALFORMED;
-	if (readdress(ctx, &packet, backend, 0))
+	if (rewrite_macs(ctx, &packet, backend, 0))
 		return OUTCOME_DROPPED_NO_ROOM;
 	count_backend(&packet, &decision, ctx_packets(ctx));
 	return OUTCOME_FORWARDED;
@@ -89,16 +89,16 @@ static __always_inline enum outcome return_from_pool_as(ctx_t *ctx, __u32 networ
 
 	if (!parse_midstream(ctx, network, ipv6, &packet) || !is_pool(generation, &packet))
 		return OUTCOME_NONE;
-	unchanged(&packet, &to);
+	identity_translation(&packet, &to);
 	place = find_return(&packet, hash_return(&packet), 0);
 	if (!place || !return_fullnat(generation, place, &decision, &to) ||
-	    !may_travel(ctx, &packet) ||
-	    !follow_mirror(ctx, &packet, &to, clock_of(generation), &route))
+	    !ttl_remains(ctx, &packet) ||
+	    !lookup_mirror(ctx, &packet, &to, clock_of(generation), &route))
 		return OUTCOME_NONE;
 	note_fullnat(generation, place, &packet);
 	if (translate_as(ctx, &packet, &to, ipv6) != OUTCOME_NONE)
 		return OUTCOME_DROPPED_MALFORMED;
-	outcome = leave_by(ctx, &packet, &decision, WAY_FOUND, &route);
+	outcome = send_by_route(ctx, &packet, &decision, ROUTE_FOUND, &route);
 	*egress = decision.egress;
 	if (outcome == OUTCOME_RETURNED)
 		count_returned(&packet, &decision, ctx_packets(ctx));

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The routes that replies take, which the control plane mirrors from the kernel. A look-up here
- * answers as the kernel would, or says that the kernel is to be asked. */
+/* The routes of replies, which the control plane mirrors from the kernel. A lookup here has the same result as
+ * bpf_fib_lookup, or none, where that is needed. */
 #pragma once
 
 #include "../hash.h"
@@ -15,12 +15,11 @@ static __always_inline struct mirror *reply_routes_of(void)
 	return bpf_map_lookup_elem(&reply_routes, &zero);
 }
 
-/* is_followed says whether the control plane has followed the kernel's routes of late: its clock,
- * struct head, has moved within MIRROR_LEASE jiffies. A CPU learns that only from two readings of
- * the clock that are no further apart; so after a while without replies, the kernel is asked until
- * the clock moves once more. Otherwise the routes of a control plane that was killed long ago would
- * count when the first reply comes. */
-static __always_inline bool is_followed(struct mirror *routes, __u32 now)
+/* has_lease says whether the control plane still updates the mirror: its clock, struct head, has moved within
+ * MIRROR_LEASE jiffies. That takes two readings of the clock that are no further apart; so after a while without
+ * replies, bpf_fib_lookup is used until the clock moves once more. Otherwise the routes of a control plane that was
+ * killed long ago would be used for the first reply. */
+static __always_inline bool has_lease(struct mirror *routes, __u32 now)
 {
 	__u64 lease = routes->lease;
 	__u32 ticks = (__u32)bpf_jiffies64() << 1;
@@ -32,8 +31,8 @@ static __always_inline bool is_followed(struct mirror *routes, __u32 now)
 	return false;
 }
 
-/* hop_number6 returns the number of the next hop to an IPv6 network of 64 bits, given that of its
- * first 16 bits: 0 where the kernel is to be asked. */
+/* hop_number6 returns the number of the next hop to an IPv6 network of 64 bits, given that of its first 16 bits: 0
+ * where bpf_fib_lookup is needed. */
 static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, __u32 number)
 {
 	struct mirror_net *net;
@@ -46,9 +45,9 @@ static __always_inline __u32 hop_number6(struct mirror *routes, __u64 network, _
 	return net->key == network ? net->hop : number & (MIRROR_HOPS - 1);
 }
 
-/* mirrored_hop returns the next hop to a destination, which is given by its mirrored_key(), or NULL where the kernel is
- * to be asked: also once in each tick of the clock for each next hop, so that its use is noted (note_reply_hop()). It
- * is a call, for inlined it would leave too little of the stack. */
+/* mirrored_hop returns the next hop to a destination, which is given by its mirrored_key(), or NULL where
+ * bpf_fib_lookup is needed: also once in each tick of the clock for each next hop, so that its use is recorded
+ * (note_reply_hop()). It is not inlined, for it would leave too little of the stack. */
 static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv6)
 {
 	struct mirror *routes = reply_routes_of();
@@ -57,7 +56,7 @@ static __noinline struct mirror_hop *mirrored_hop(__u64 key, __u32 now, bool ipv
 	struct mirror_hop *hop;
 
 	if (!routes || !(routes->state & (ipv6 ? MIRROR_IPV6 : MIRROR_IPV4)) ||
-	    !is_followed(routes, now))
+	    !has_lease(routes, now))
 		return NULL;
 	at = (ipv6 ? MIRROR_BLOCKS : 0) + group / MIRROR_BLOCK;
 	block = bpf_map_lookup_elem(&reply_blocks, &at);
@@ -82,7 +81,7 @@ static __always_inline __u64 mirrored_key(const __be32 *destination, bool ipv6)
 	return ipv6 ? (__u64)destination[1] << 32 | destination[0] : destination[0];
 }
 
-/* mirrored returns the next hop of a reply, or NULL where the kernel is to be asked. */
+/* mirrored returns the next hop of a reply, or NULL where bpf_fib_lookup is needed. */
 static __always_inline struct mirror_hop *mirrored(ctx_t *ctx, const struct packet *packet,
 						   const struct translation *to, __u32 now,
 						   bool ipv6)

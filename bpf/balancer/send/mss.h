@@ -8,7 +8,7 @@
 #define TCP_OPTION_NOP 1
 #define TCP_OPTION_MSS 2
 #define TCP_OPTION_MSS_LENGTH 4
-/* How many options are looked at: the MSS is the first of nearly every SYN. */
+/* How many options are parsed: the MSS is the first of nearly every SYN. */
 #define MSS_MAX_OPTIONS 8
 /* The most that a TCP header is long, in bytes. */
 #define TCP_MAX_HEADER 60

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which packets from a backend's endpoint (mode nat) are part of a flow of its service, where
- * the service remembers them. A backend may send others from the same port: to a client that
- * reached it by its own address, or to a server that it asks. */
+/* Which packets from a backend's endpoint (mode nat) are part of a flow of its service, where the service tracks them.
+ * A backend may send others from the same port: to a client that connects to its own address, or to a server that it
+ * connects to. */
 #pragma once
 
-#include "../choose/select.h"
-#include "../choose/slot.h"
+#include "../select/lookup.h"
+#include "../select/slot.h"
 
-/* has_flow says whether the entry of a key, in one of the tables, is the backend's. With `notes` the entry's time is
+/* has_flow says whether the entry of a key, in one of the tables, is the backend's. With `refresh` the entry's time is
  * refreshed, unless the flow is half open: the backend's packets do not prolong that. */
 static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool proven,
-				     const struct backend *owner, bool notes)
+				     const struct backend *owner, bool refresh)
 {
 	place_t place = search_place(key, hash, proven);
 	struct flow_bucket *bucket;
@@ -19,7 +19,7 @@ static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool pr
 
 	if (!place)
 		return false;
-	at = within(place);
+	at = index_of(place);
 	bucket = bucket_of(proven, place);
 	if (!bucket)
 		return false;
@@ -28,69 +28,70 @@ static __always_inline bool has_flow(const struct flow *key, __u64 hash, bool pr
 	if (state == FLOW_FREE || flow->backend != owner->index ||
 	    flow->generation != owner->generation)
 		return false;
-	if (notes && state != FLOW_OPENING)
+	if (refresh && state != FLOW_OPENING)
 		note_seen(bucket, at, clock_of(current_generation()));
 	return true;
 }
 
-/* names says whether a slot of a table is a backend's. */
-static __always_inline bool names(void *generation, __u64 block, __u32 slot,
-				  const struct backend *owner)
+/* slot_leads_to says whether a slot of a table has this backend. */
+static __always_inline bool slot_leads_to(void *generation, __u64 block, __u32 slot,
+					  const struct backend *owner)
 {
 	const struct backend *member = member_of(generation, block, slot);
 
 	return member && member->index == owner->index && member->generation == owner->generation;
 }
 
-/* is_named says whether the hash alone leads a client's packets to a backend, or led them there before the last
+/* hash_leads_to says whether the hash alone selects this backend for a client's packets, or did so before the last
  * changes. */
-static __always_inline bool is_named(void *generation, const struct service *service,
-				     const struct flow *client, bool ipv6,
-				     const struct backend *owner)
+static __always_inline bool hash_leads_to(void *generation, const struct service *service,
+					  const struct flow *client, bool ipv6,
+					  const struct backend *owner)
 {
 	__be16 port = service->flags & SERVICE_BY_SOURCE ? 0 : client->port;
 	__u32 hash = hash_client(ipv6 ? (__u64)client->address[1] << 32 | client->address[0] :
 					client->address[0],
 				 (__u64)client->address[3] << 32 | client->address[2], port, ipv6);
 
-	if (service->table_size && names(generation, pair(&service->current),
-					 hash_scale(hash, service->table_size), owner))
+	if (service->table_size && slot_leads_to(generation, read_block(&service->current),
+						 hash_scale(hash, service->table_size), owner))
 		return true;
-	/* As in look_slot_up() and look_before(). */
+	/* As in lookup_slot() and lookup_base(). */
 	service = READ_AFTER(is_weak(), service, (const __u64 *)&service->current);
 	if (!(service->flags & SERVICE_BASE))
 		return false;
 	service = READ_AFTER(is_weak(), service, &service->flags);
-	return names(generation, pair(&service->base), hash_scale(hash, service->base_size), owner);
+	return slot_leads_to(generation, read_block(&service->base), hash_scale(hash, service->base_size), owner);
 }
 
-/* may_be_forgotten says whether a packet may be part of a flow of its endpoint that has no entry, though its service
- * tracks all flows: one from before the service tracked them, one that found no room, or one that was silent for too
- * long. Such flows go by the hash; but not those from before their backend left and came back, or that are being moved,
- * of which nothing is known. A reply of theirs that reached its client untranslated would be answered by a reset. */
-static __always_inline bool may_be_forgotten(void *generation, const struct packet *reply,
-					     const struct endpoint *endpoint,
-					     const struct flow *client,
-					     const struct backend *owner)
+/* may_lack_entry says whether a packet may be part of a flow of its endpoint that has no entry, though its service
+ * tracks all flows: one from before the service tracked them, one for which there was no room, or one that has expired.
+ * Such flows are selected by the hash; but not those from before their backend was removed and added again, or that are
+ * being moved, of which nothing is known. A reply of theirs that reached its client untranslated would be answered by a
+ * reset. */
+static __always_inline bool may_lack_entry(void *generation, const struct packet *reply,
+					   const struct endpoint *endpoint,
+					   const struct flow *client,
+					   const struct backend *owner)
 {
 	struct turn *turn = turn_of(endpoint->service);
 	struct service *service;
 
 	if (!turn)
 		return false;
-	if (turn->came_back || flows_move(generation))
+	if (turn->came_back || flows_are_moving(generation))
 		return true;
 	if (!turn->unremembered)
 		return false;
 	service = find_service_at(generation, reply->ipv6, endpoint->vip, endpoint->port,
 				  reply->protocol);
-	return service && is_named(generation, service, client, reply->ipv6, owner);
+	return service && hash_leads_to(generation, service, client, reply->ipv6, owner);
 }
 
 /* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
- * entries, each is taken for that. `notes`: the packet shows that the flow lives. Scratch: takes ends; tracking.flow is
- * its own. */
-__noinline int is_reply(const struct packet *reply, __u32 notes)
+ * entries, each counts as that. `refresh`: the packet refreshes the flow's expiry. Scratch: takes closes; tracking.flow
+ * is its own. */
+__noinline int is_reply(const struct packet *reply, __u32 refresh)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -112,11 +113,11 @@ __noinline int is_reply(const struct packet *reply, __u32 notes)
 	__builtin_memcpy(key->address, reply->destination, sizeof(key->address));
 	key->port = reply->destination_port;
 	hash = hash_of(key);
-	if (has_flow(key, hash, true, owner, notes) || has_flow(key, hash, false, owner, notes))
+	if (has_flow(key, hash, true, owner, refresh) || has_flow(key, hash, false, owner, refresh))
 		return true;
-	/* Between the first look and the second, another CPU may have moved it: as in find_moved(). */
+	/* Between the first lookup and the second, another CPU may have moved it: as in find_moved(). */
 	order_all(is_weak());
-	return has_flow(key, hash, true, owner, notes) ||
-	       (notes && (reply->tcp_flags & (TCP_FIN | TCP_RST)) && scratch->ends) ||
-	       may_be_forgotten(generation, reply, endpoint, key, owner);
+	return has_flow(key, hash, true, owner, refresh) ||
+	       (refresh && (reply->tcp_flags & (TCP_FIN | TCP_RST)) && scratch->closes) ||
+	       may_lack_entry(generation, reply, endpoint, key, owner);
 }

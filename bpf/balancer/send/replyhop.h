@@ -10,8 +10,8 @@
 #define AF_INET 2
 #define AF_INET6 10
 
-/* hop_of takes the next hop from the kernel's answer, which has a router's address, perhaps of the other family (RFC
- * 8950), in the place of the destination. */
+/* hop_of reads the next hop from the result of bpf_fib_lookup, which has a router's address, perhaps of the other
+ * family (RFC 8950), in place of the destination. */
 static __always_inline void hop_of(const struct bpf_fib_lookup *fib, const struct translation *to,
 				   struct reply_hop *hop)
 {
@@ -35,9 +35,9 @@ static __always_inline void hop_of(const struct bpf_fib_lookup *fib, const struc
 		hop->flags |= HOP_ROUTER;
 }
 
-/* note_reply_hop takes note that a reply goes to a neighbour, which is in the kernel's answer. One whose MAC address
- * the kernel does not know is noted only where it was known before: else a sender of forged addresses could fill the
- * table. Scratch: hop is its own. */
+/* note_reply_hop records that a reply is sent to a neighbour, which is in the result of bpf_fib_lookup. One whose MAC
+ * address the kernel does not know is recorded only where it was known before: else a sender of spoofed addresses could
+ * fill the table. Scratch: hop is its own. */
 __noinline int note_reply_hop(const struct bpf_fib_lookup *fib, const struct translation *to,
 			      __u32 now, bool known)
 {

@@ -5,17 +5,17 @@
 #include "../link.h"
 #include "../scratch.h"
 
-/* unchanged is the translation that leaves a packet as it is. */
-static __always_inline void unchanged(const struct packet *packet, struct translation *to)
+/* identity_translation writes the translation that changes nothing but the TTL. */
+static __always_inline void identity_translation(const struct packet *packet, struct translation *to)
 {
 	__builtin_memcpy(to->source, packet->source, sizeof(to->source));
 	__builtin_memcpy(to->destination, packet->destination, sizeof(to->destination));
 	to->source_port = packet->source_port;
 	to->destination_port = packet->destination_port;
 	to->tos = packet->tos;
-	to->hops = 1;
+	to->ttl_decrement = 1;
 	to->exceptions = 0;
-	to->asked_of = 0;
+	to->verify_backend = 0;
 }
 
 static __always_inline __u64 address_changes(const struct packet *packet,
@@ -37,9 +37,9 @@ static __always_inline void write_ip4(struct iphdr *ip, const struct packet *pac
 		ip->saddr = to->source[0];
 	if (!SAME(packet->destination[0], to->destination[0]))
 		ip->daddr = to->destination[0];
-	if (to->hops) {
+	if (to->ttl_decrement) {
 		ip->ttl--;
-		change += HOP_CHANGE;
+		change += TTL_CHANGE;
 	}
 	ip->check = checksum_fix(ip->check, change);
 }
@@ -51,7 +51,7 @@ static __always_inline void write_ip6(struct ipv6hdr *ip, const struct translati
 	*first = (*first & bpf_htons(0xf00f)) | bpf_htons(to->tos << 4);
 	__builtin_memcpy(&ip->saddr, to->source, sizeof(ip->saddr));
 	__builtin_memcpy(&ip->daddr, to->destination, sizeof(ip->daddr));
-	ip->hop_limit -= to->hops;
+	ip->hop_limit -= to->ttl_decrement;
 }
 
 /* check_offset is where a transport header's checksum is in it; 0 for those that
@@ -115,8 +115,8 @@ static __always_inline enum outcome translate_inline(ctx_t *ctx, const struct pa
 			      translate_as(ctx, packet, to, false);
 }
 
-/* translate is the same where a call does not matter. One costs some 7 ns on
- * processors whose returns must not be predicted. */
+/* translate is the same where the cost of a call does not matter. One costs some 7 ns on processors whose returns must
+ * not be predicted. */
 __noinline int translate(ctx_t *ctx, const struct packet *packet, const struct translation *to)
 {
 	if (!packet || !to)

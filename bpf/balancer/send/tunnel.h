@@ -93,7 +93,7 @@ static __always_inline enum outcome encapsulate_as(ctx_t *ctx, const struct pack
 			return OUTCOME_DROPPED_MALFORMED;
 		tag_word = *(__be32 *)(frame + MACS_LENGTH);
 	}
-	if (leaves(backend->interface)) {
+	if (is_other_interface(backend->interface)) {
 		if (ctx_untag(ctx, tag))
 			return OUTCOME_DROPPED_NO_ROOM;
 		tag = 0;

@@ -103,7 +103,7 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	m.Head().Clock = d.janitor.Now()
 	c.StoreHead(m.Head())
 	m.Head().Standby = d.standby
-	m.Head().Patience = flowtable.Milliseconds(d.options.Orphan)
+	m.Head().OrphanTimeout = flowtable.Milliseconds(d.options.Orphan)
 	m.Constants.TooBigRate = d.options.TooBigRate
 	m.Constants.FlowBuckets = shared.Flows.MaxEntries()
 	m.Constants.NewcomerBuckets = shared.Newcomers.MaxEntries()
@@ -129,7 +129,7 @@ func (d *Datapath) sizesFor(c *generation.Revision) sharedmaps.Sizes {
 		want.Returns = flowtable.ReturnBucketsFor(uint64(d.flowLimit(c)) + uint64(d.options.UnprovenLimit))
 	}
 	if c.NeededModes()&(1<<objects.XDPModeMODE_NAT|1<<objects.XDPModeMODE_FULLNAT) != 0 {
-		want.Ways = uint32(objects.XDPWayTableWAYS)
+		want.Ways = uint32(objects.XDPRouteCacheROUTE_CACHE_ENTRIES)
 	}
 	return want
 }

@@ -51,7 +51,7 @@ func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 }
 
 // TestKnownWays: replies go by the way that the kernel gave for earlier ones, but not for longer than a tick of the
-// clock, nor for more of them than WAY_USES.
+// clock, nor for more of them than ROUTE_CACHE_USES.
 func TestKnownWays(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
@@ -76,7 +76,7 @@ func TestKnownWays(t *testing.T) {
 			r.pass(t, 200*time.Millisecond)
 			expect("in the next tick", tcp, is)
 			teach(t, client, was)
-			for range objects.XDPWayTableWAY_USES {
+			for range objects.XDPRouteCacheROUTE_CACHE_USES {
 				expect("as many as may go by it", tcp, is)
 			}
 			expect("one more", tcp, was)
@@ -116,7 +116,7 @@ func TestQuestionsKnowNoWays(t *testing.T) {
 		if err != nil || got.Outcome != "returned" {
 			t.Fatalf("%+v, %v", got, err)
 		}
-		var all []objects.XDPKnownWay
+		var all []objects.XDPRouteEntry
 		for at := range r.datapath.shared.Ways.MaxEntries() {
 			if err := r.datapath.shared.Ways.Lookup(at, &all); err != nil {
 				t.Fatal(err)

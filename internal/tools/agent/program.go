@@ -69,12 +69,12 @@ func settings(opt Options) tcAgentSettings {
 	for _, mark := range opt.Marks {
 		if mark.VIP.Is4() {
 			address := mark.VIP.As4()
-			s.Marked4[mark.Point] = binary.NativeEndian.Uint32(address[:])
+			s.DscpVip4[mark.Point] = binary.NativeEndian.Uint32(address[:])
 			continue
 		}
 		address := mark.VIP.As16()
-		for i := range s.Marked6[mark.Point].Word {
-			s.Marked6[mark.Point].Word[i] = binary.NativeEndian.Uint32(address[4*i:])
+		for i := range s.DscpVip6[mark.Point].Word {
+			s.DscpVip6[mark.Point].Word[i] = binary.NativeEndian.Uint32(address[4*i:])
 		}
 	}
 	return s

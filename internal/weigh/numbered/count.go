@@ -44,7 +44,7 @@ func (s *Stream) Sent() uint64 { return s.sent.Load() }
 // Twice returns how many datagrams came whose number had come before.
 func (s *Stream) Twice() (uint64, error) {
 	var n uint64
-	if err := s.objects.Twice.Get(&n); err != nil {
+	if err := s.objects.Duplicates.Get(&n); err != nil {
 		return 0, fmt.Errorf("reading which numbered datagrams came twice: %w", err)
 	}
 	return n, nil
@@ -97,7 +97,7 @@ func (s *Stream) gaps(from, to uint64) ([]Gap, error) {
 		return nil, err
 	}
 	var uncut uint64
-	if err := s.objects.Uncut.Get(&uncut); err != nil {
+	if err := s.objects.Unsegmented.Get(&uncut); err != nil {
 		return nil, fmt.Errorf("reading whether numbered datagrams came uncut: %w", err)
 	}
 	if uncut > 0 {

@@ -90,7 +90,7 @@ func New(o Options) (*Stream, error) {
 		return nil, fmt.Errorf("reading the receiver of numbered datagrams: %w", err)
 	}
 	s := &Stream{options: o, mark: rand.Uint64()}
-	for _, m := range []string{numberedMapCame, numberedMapEntered, numberedMapReturned} {
+	for _, m := range []string{numberedMapReceived, numberedMapEntered, numberedMapReturned} {
 		spec.Maps[m].MaxEntries = maxNumbers / wordBits
 	}
 	if err := spec.Variables["mark"].Set(s.mark); err != nil {
@@ -102,7 +102,7 @@ func New(o Options) (*Stream, error) {
 	for _, m := range []struct {
 		memory **ebpf.Memory
 		of     *ebpf.Map
-	}{{&s.came, s.objects.Came}, {&s.entered, s.objects.Entered}, {&s.returned, s.objects.Returned}} {
+	}{{&s.came, s.objects.Received}, {&s.entered, s.objects.Entered}, {&s.returned, s.objects.Returned}} {
 		if *m.memory, err = m.of.Memory(); err != nil {
 			return nil, errors.Join(fmt.Errorf("mapping the numbers that came: %w", err), s.objects.Close())
 		}

@@ -58,7 +58,8 @@ func (t *Tester) where() bpfWireProgress {
 		Reset:    atomic.LoadUint64(&p.Reset),
 		NoAnswer: atomic.LoadUint64(&p.NoAnswer), Checksum: atomic.LoadUint64(&p.Checksum),
 		Behind: atomic.LoadUint64(&p.Behind),
-		Began:  atomic.LoadUint64(&p.Began), Ended: atomic.LoadUint64(&p.Ended), Turn: atomic.LoadUint32(&p.Turn),
+		Began:  atomic.LoadUint64(&p.Began), Ended: atomic.LoadUint64(&p.Ended),
+		FollowId:  atomic.LoadUint32(&p.FollowId),
 		Requested: atomic.LoadUint64(&p.Requested), Finished: atomic.LoadUint64(&p.Finished),
 	}
 }

@@ -57,11 +57,11 @@ func (n totals) fillPackets(s *Step) {
 	s.Strange = Strange{
 		Late:              n.client(bpfWireCountWIRE_COUNT_LATE),
 		Duplicate:         both(bpfWireCountWIRE_COUNT_DUPLICATE),
-		Stranger:          both(bpfWireCountWIRE_COUNT_STRANGER),
+		Stranger:          both(bpfWireCountWIRE_COUNT_UNKNOWN_PEER),
 		Checksum:          both(bpfWireCountWIRE_COUNT_CHECKSUM),
 		Malformed:         both(bpfWireCountWIRE_COUNT_MALFORMED),
 		WrongBackend:      n.server(bpfWireCountWIRE_COUNT_WRONG_BACKEND),
-		Unacknowledgeable: n.server(bpfWireCountWIRE_COUNT_UNACKNOWLEDGEABLE),
+		Unacknowledgeable: n.server(bpfWireCountWIRE_COUNT_INVALID_ACK),
 	}
 	s.FloodSent = n.progress.Flooded
 	s.FloodArrived = n.server(bpfWireCountWIRE_COUNT_FLOOD)

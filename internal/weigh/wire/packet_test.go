@@ -107,7 +107,7 @@ func TestWrongBackend(t *testing.T) {
 		k.expect(k.answer(k.servers[0], odd), "RST", ack, 0, 0)
 	}
 	_, server = k.total()
-	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_UNACKNOWLEDGEABLE: 3})
+	k.counted(server, map[bpfWireCount]uint64{bpfWireCountWIRE_COUNT_INVALID_ACK: 3})
 }
 
 // TestNothingStrangeCounts gives the client port packets that belong to no result.
@@ -140,7 +140,7 @@ func TestNothingStrangeCounts(t *testing.T) {
 	}
 	client, _ := k.total()
 	k.counted(client, map[bpfWireCount]uint64{
-		bpfWireCountWIRE_COUNT_RECEIVED: 10, bpfWireCountWIRE_COUNT_STRANGER: 3, bpfWireCountWIRE_COUNT_LATE: 4,
+		bpfWireCountWIRE_COUNT_RECEIVED: 10, bpfWireCountWIRE_COUNT_UNKNOWN_PEER: 3, bpfWireCountWIRE_COUNT_LATE: 4,
 		bpfWireCountWIRE_COUNT_CHECKSUM: 2, bpfWireCountWIRE_COUNT_MALFORMED: 1,
 		bpfWireCountWIRE_COUNT_ESTABLISHED: 0, bpfWireCountWIRE_COUNT_FAILED_RESET: 0})
 	// The real one still does, once.

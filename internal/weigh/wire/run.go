@@ -37,7 +37,7 @@ func (t *Tester) Run(ctx context.Context, load Load, done func(Step)) ([]Step, e
 		return nil, err
 	}
 	r := &running{Tester: t, ctx: ctx, load: load, done: done}
-	was := atomic.LoadUint32(&t.progress.Turns)
+	was := atomic.LoadUint32(&t.progress.Runs)
 	t.sender.start()
 	if err = t.sender.ready(ctx, t.progress, was); err == nil {
 		err = r.all()
@@ -407,11 +407,11 @@ func (r *running) prove(s *Step, before totals) error {
 	if err := r.follow(bpfWireActionWIRE_REQUEST, before.progress.Opened, n.progress.Opened, 0, rate); err != nil {
 		return err
 	}
-	turn := atomic.LoadUint32(&r.control.Turn)
+	turn := atomic.LoadUint32(&r.control.FollowId)
 	asking := time.Duration(float64(opened.progress.Opened)/rate*float64(time.Second)) + 10*time.Second
 	if _, err := r.poll(asking, false, func() (bool, error) {
 		p := r.where()
-		return p.Turn == turn && p.Followed >= n.progress.Opened, nil
+		return p.FollowId == turn && p.Followed >= n.progress.Opened, nil
 	}); err != nil {
 		return err
 	}
@@ -437,10 +437,10 @@ func (r *running) cleanUp(s *Step, first uint64) error {
 	if err := r.follow(bpfWireActionWIRE_RESET, first, to, 0, rate); err != nil {
 		return err
 	}
-	turn := atomic.LoadUint32(&r.control.Turn)
+	turn := atomic.LoadUint32(&r.control.FollowId)
 	done, err := r.poll(30*time.Second+time.Duration(float64(to-first)/20_000*1e9), false, func() (bool, error) {
 		p := r.where()
-		return p.Turn == turn && p.Followed >= to, nil
+		return p.FollowId == turn && p.Followed >= to, nil
 	})
 	if err == nil && !done {
 		s.LeftOpen = to - r.where().Followed

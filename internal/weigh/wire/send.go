@@ -39,7 +39,7 @@ func (s *sender) start() {
 func (s *sender) ready(ctx context.Context, progress *bpfWireProgress, was uint32) error {
 	ticker := time.NewTicker(time.Millisecond)
 	defer ticker.Stop()
-	for atomic.LoadUint32(&progress.Turns) == was {
+	for atomic.LoadUint32(&progress.Runs) == was {
 		select {
 		case <-ctx.Done():
 			return ErrInterrupted

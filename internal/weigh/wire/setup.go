@@ -35,13 +35,14 @@ const tick = time.Duration(1 << 20)
 // take puts a load into the programs' memory, while nothing is sent.
 func (c *bpfWireControl) take(l Load) error {
 	keep := *c
-	*c = bpfWireControl{Turn: keep.Turn, Stopped: 1, OpenTo: keep.OpenTo, First: keep.First, FloodTo: keep.FloodTo}
+	*c = bpfWireControl{FollowId: keep.FollowId, Stopped: 1, OpenTo: keep.OpenTo, First: keep.First,
+		FloodTo: keep.FloodTo}
 	c.Request, c.Response, c.Frame = uint32(l.Request), uint32(l.Response), uint32(l.Frame)
 	c.Timeout, c.Tries = uint32(max(l.Timeout/tick, 1)), uint32(l.Tries)
 	c.Outstanding = uint32(l.Outstanding)
 	c.RequestAtOnce = flag(l.Kind == Mix || l.Kind == Session && l.Request > 0)
 	c.Keep = flag(l.Kind == Capacity)
-	c.Whole = flag(l.Kind == Session || l.Kind == Mix)
+	c.CountSessions = flag(l.Kind == Session || l.Kind == Mix)
 	for i := range c.Content {
 		c.Content[i] = 'x'
 	}
@@ -142,7 +143,7 @@ func (t *Tester) follow(action bpfWireAction, from, to, lag uint64, rate float64
 	atomic.StoreUint64(&c.Lag, lag)
 	atomic.StoreUint64(&c.FollowStart, start)
 	atomic.StoreUint64(&c.FollowInterval, interval(rate))
-	atomic.AddUint32(&c.Turn, 1)
+	atomic.AddUint32(&c.FollowId, 1)
 	atomic.StoreUint32((*uint32)(&c.Action), uint32(action))
 	return nil
 }

@@ -70,14 +70,14 @@ const (
 	programClient = "wire_client"
 	programServer = "wire_server"
 
-	mapConnections = "wire_connections"
-	mapControl     = "wire_control_word"
-	mapProgress    = "wire_progressed"
-	mapShared      = "wire_shared_word"
-	mapCounts      = "wire_port_counts"
-	mapLatencies   = "wire_latencies"
-	mapDevices     = "wire_devices"
-	mapStrangers   = "wire_strangers"
+	mapConnections  = "wire_connections"
+	mapControl      = "wire_control_word"
+	mapProgress     = "wire_progressed"
+	mapShared       = "wire_shared_word"
+	mapCounts       = "wire_port_counts"
+	mapLatencies    = "wire_latencies"
+	mapDevices      = "wire_devices"
+	mapUnknownPeers = "wire_unknown_peers"
 )
 
 // load loads a program for each port and the sender; all share the maps of the first.
@@ -142,7 +142,7 @@ func (t *Tester) loadOne(spec *ebpf.CollectionSpec, name string, port bpfWirePor
 	t.collections = append(t.collections, c)
 	if len(t.maps) == 0 {
 		for _, shared := range []string{mapConnections, mapControl, mapProgress, mapShared, mapCounts, mapLatencies,
-			mapDevices, mapStrangers} {
+			mapDevices, mapUnknownPeers} {
 			t.maps[shared] = c.Maps[shared]
 		}
 	}

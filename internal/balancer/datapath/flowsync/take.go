@@ -495,8 +495,8 @@ func (t *taking) arrived(in *incoming) {
 }
 
 // reclaim forgets new flows that packets have given the incoming flow's port since canReturn has looked: from now on
-// its entry keeps packets from that (nat_try() of bpf/balancer/flow/poolport.h looks for entries once more when its own
-// is made, as this does). Their clients send the SYN again, and get another port.
+// its entry keeps packets from that (try_port() of bpf/balancer/flow/poolport.h looks for entries once more when its
+// own is made, as this does). Their clients send the SYN again, and get another port.
 func (t *taking) reclaim(in *incoming, hash uint64) {
 	t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
 		t.forgetNew(number, hash, in)

@@ -251,7 +251,7 @@ func (t *Table) Insert(flow objects.XDPFlow, state objects.XDPFlowState, seen ui
 // preferredSlot is preferred_slot_of of bpf/balancer/flow/flowtable.h.
 func preferredSlot(hash uint64) int { return int(hash>>24) % PerBucket }
 
-// elsewhereBit is elsewhere_bit of bpf/balancer/flow/flowtable.h.
+// elsewhereBit is overflow_bit of bpf/balancer/flow/flowtable.h.
 func elsewhereBit(tag uint64) uint64 { return 1 << (32 + tag&31) }
 
 // incOverflow notes in a home bucket that a flow is in its second one.

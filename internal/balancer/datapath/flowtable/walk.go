@@ -58,7 +58,7 @@ type Service struct {
 }
 
 // holdsPort says whether a flow of full NAT in that state keeps its port of the pool whatever
-// comes: it gives it up to a new flow once it is over, or before it is proven (may_go in
+// comes: it gives it up to a new flow once it is over, or before it is proven (is_evictable in
 // bpf/balancer/flow/evict.h). One that only half has ended keeps it.
 func holdsPort(state objects.XDPFlowState) bool {
 	return state-objects.XDPFlowStateFLOW_SEEN <= objects.XDPFlowStateFLOW_BACKEND_FIN-objects.XDPFlowStateFLOW_SEEN &&

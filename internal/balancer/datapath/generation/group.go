@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Services of a group share their clients' affinities (bpf/balancer/choose/group.h). A group has an id, as a
+// Services of a group share their clients' affinities (bpf/balancer/select/group.h). A group has an id, as a
 // service has, which is never another group's; and an affinity names a host by a number that
 // follows from its address, so that no service needs to know of the others.
 
@@ -48,7 +48,7 @@ func (p *Places) GroupTimeouts() map[uint32]uint32 {
 	return timeouts
 }
 
-// hostNumber is the number by which an affinity knows a host: host_number() of bpf/balancer/choose/group.h.
+// hostNumber is the number by which an affinity knows a host: host_number() of bpf/balancer/select/group.h.
 func hostNumber(a netip.Addr) uint64 {
 	w := mapmem.OfAddress(a)
 	if a.Is4() {

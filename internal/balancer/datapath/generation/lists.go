@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lastList is the greatest number of a list of prefixes; 0 is that of none. See way_kind in the program.
+// lastList is the greatest number of a list of prefixes; 0 is that of none. See route_kind in the program.
 const lastList = 1<<24 - 1
 
 // numberLists gives a service's lists their numbers: those that they had in was, or others. A

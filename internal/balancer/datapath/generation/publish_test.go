@@ -99,7 +99,7 @@ type sighting struct {
 	replaced bool
 }
 
-// look reads as look_slot_up() of bpf/balancer/choose/slot.h does. It returns false where there is no such service.
+// look reads as lookup_slot() of bpf/balancer/select/slot.h does. It returns false where there is no such service.
 func (m *Memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	d := m.services[mapmem.Family(key.VIP)]
 	k := mapmem.KeyOf(key.VIP, key.Port, uint8(key.Protocol))

@@ -194,13 +194,13 @@ func forgiveLoad(load mapmem.Storage) {
 }
 
 var schedulerNumbers = map[lb.Scheduler]objects.XDPScheduler{
-	lb.RoundRobin:               objects.XDPSchedulerSCHEDULER_TURN,
-	lb.WeightedRoundRobin:       objects.XDPSchedulerSCHEDULER_TURN,
-	lb.LeastConnections:         objects.XDPSchedulerSCHEDULER_FEWEST,
-	lb.WeightedLeastConnections: objects.XDPSchedulerSCHEDULER_LEAST,
+	lb.RoundRobin:               objects.XDPSchedulerSCHEDULER_ROUND_ROBIN,
+	lb.WeightedRoundRobin:       objects.XDPSchedulerSCHEDULER_ROUND_ROBIN,
+	lb.LeastConnections:         objects.XDPSchedulerSCHEDULER_LEAST_CONN,
+	lb.WeightedLeastConnections: objects.XDPSchedulerSCHEDULER_WEIGHTED_LEAST_CONN,
 	lb.SourceHash:               objects.XDPSchedulerSCHEDULER_HASH,
 	lb.Maglev:                   objects.XDPSchedulerSCHEDULER_HASH,
-	lb.TwoChoices:               objects.XDPSchedulerSCHEDULER_TWO,
+	lb.TwoChoices:               objects.XDPSchedulerSCHEDULER_TWO_CHOICES,
 	lb.Failover:                 objects.XDPSchedulerSCHEDULER_FIRST,
 }
 

@@ -79,7 +79,7 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 	defer m.Map.Close()
 	defer m.Storage.Unmap()
 	head := m.Head()
-	moved, bound := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.Patience)
+	moved, bound := atomic.LoadUint64(&head.Moved), atomic.LoadUint32(&head.OrphanTimeout)
 	if moved != 0 && bound != 0 {
 		when = flowtable.MonotonicZero().Add(time.Duration(moved) + time.Duration(bound)*time.Millisecond)
 	}

@@ -49,7 +49,7 @@ func (r *Rows) Find(index uint32) objects.XDPBackend {
 }
 
 // Lookup returns the words under a key, nil where there is none, as find_service4 and find_service6 of
-// bpf/balancer/choose/select.h find them.
+// bpf/balancer/select/lookup.h find them.
 func (d *Directory) Lookup(key Key) Storage {
 	start := hashOf(key) >> HashShift(d.mask+1)
 	for probe := range serviceProbes {

@@ -49,7 +49,7 @@ func PlanFor(want Sizes, configuration uint64) (lb.MemoryPlan, error) {
 		plan.Returns = uint64(want.Returns) * uint64(returnBucketSize)
 	}
 	if want.Ways > 1 {
-		plan.Ways = uint64(want.Ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPKnownWay{}))) +
+		plan.Ways = uint64(want.Ways)*(8+uint64(cpus)*uint64(unsafe.Sizeof(objects.XDPRouteEntry{}))) +
 			uint64(want.replyHops())*uint64(unsafe.Sizeof(objects.XDPReplyHop{})) +
 			uint64(unsafe.Sizeof(objects.XDPMirror{})) +
 			uint64(want.replyBlocks())*uint64(unsafe.Sizeof(objects.XDPMirrorBlock{}))

@@ -86,7 +86,7 @@ func (m *Move) needed() bool {
 
 // Finish copies the beginnings and ends of flows since Begin: at once, for the new programs do not know them before,
 // and once more when no old program runs any more. Until then the new programs drop packets that may be of such a flow
-// (flows_move() in bpf/balancer/flow/track.h).
+// (flows_are_moving() in bpf/balancer/flow/track.h).
 func (m *Move) Finish() {
 	if !m.Begun {
 		return

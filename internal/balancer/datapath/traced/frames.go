@@ -11,10 +11,10 @@ import (
 // Split returns the frames that follow a record, each with at most snap bytes, or its headers where that is 0. The
 // frame that leaves has no bytes where it equals the one that came.
 func (r *Record) Split(snap int) (came, leaves capture.Frame) {
-	at := int(min(r.CameCaptured, uint32(len(r.Frames))))
-	end := at + int(min(r.LeavesCaptured, uint32(len(r.Frames)-at)))
-	came = capture.Cut(r.Frames[:at], int(r.CameLength), snap)
-	if !bytes.Equal(r.Frames[:at], r.Frames[at:end]) || r.CameLength != r.FrameLength {
+	at := int(min(r.IngressCaptured, uint32(len(r.Frames))))
+	end := at + int(min(r.EgressCaptured, uint32(len(r.Frames)-at)))
+	came = capture.Cut(r.Frames[:at], int(r.IngressLength), snap)
+	if !bytes.Equal(r.Frames[:at], r.Frames[at:end]) || r.IngressLength != r.FrameLength {
 		leaves = capture.Cut(r.Frames[at:end], int(r.FrameLength), snap)
 	}
 	return came, leaves

@@ -93,7 +93,7 @@ func (t *Tracing) Replace(spec *ebpf.CollectionSpec, replacements map[string]*eb
 // Record is a traced program's record of a packet.
 type Record struct {
 	XdpTraceRecord
-	// Frames are the bytes that follow: CameCaptured of the frame as it came, and LeavesCaptured of the frame as it
+	// Frames are the bytes that follow: IngressCaptured of the frame as it came, and EgressCaptured of the frame as it
 	// leaves.
 	Frames []byte
 }

@@ -154,7 +154,7 @@ var reasonNames = []struct {
 	{traced.XdpTraceReasonTRACE_KNOWN_FRAGMENT, trace.KnownFragment},
 	{traced.XdpTraceReasonTRACE_KNOWN_FLOW, trace.KnownFlow},
 	{traced.XdpTraceReasonTRACE_NEW_FLOW, trace.NewFlow},
-	{traced.XdpTraceReasonTRACE_FORMER, trace.PreviousOwner},
+	{traced.XdpTraceReasonTRACE_PREVIOUS, trace.PreviousOwner},
 	{traced.XdpTraceReasonTRACE_HAIRPIN, trace.Hairpin},
 }
 

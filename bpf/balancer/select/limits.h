@@ -6,13 +6,13 @@
 #include "../maps.h"
 #include "../trace.h"
 
-/* over_rate says whether a new connection comes too early, and books it if not (ITU-T
- * I.371, annex A, virtual scheduling). */
-static __always_inline bool over_rate(struct turn *turn)
+/* exceeds_rate says whether a new connection exceeds the rate, and accounts for it if not (ITU-T I.371, annex A,
+ * virtual scheduling). */
+static __always_inline bool exceeds_rate(struct turn *turn)
 {
 	__u64 now = bpf_ktime_get_ns();
 
-	for (int i = 0; i < TRIES; i++) {
+	for (int i = 0; i < CAS_TRIES; i++) {
 		__u64 due = turn->due, from = due > now ? due : now;
 
 		if (due > now + turn->burst)
@@ -25,8 +25,8 @@ static __always_inline bool over_rate(struct turn *turn)
 	return false;
 }
 
-/* refused asks a service's limits: OUTCOME_NONE where a new flow may begin. */
-static __always_inline enum outcome refused(const struct service *service)
+/* check_limits enforces a service's limits: OUTCOME_NONE where a new flow may begin. */
+static __always_inline enum outcome check_limits(const struct service *service)
 {
 	struct turn *turn;
 
@@ -35,7 +35,7 @@ static __always_inline enum outcome refused(const struct service *service)
 	turn = turn_of(service->id);
 	if (!turn)
 		return OUTCOME_NONE;
-	if ((service->flags & SERVICE_RATE) && over_rate(turn))
+	if ((service->flags & SERVICE_RATE) && exceeds_rate(turn))
 		return OUTCOME_DROPPED_RATE_LIMIT;
 	if (turn->cap && turn->active >= turn->cap)
 		return OUTCOME_DROPPED_CONNECTION_LIMIT;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Refuses packets that cannot be sent on: drops them, or answers as a host answers for a port that nothing listens
- * on. */
+/* Rejects packets that cannot be forwarded: drops them, or answers like a host on whose port nothing listens. */
 #pragma once
 
 #include "reset.h"
@@ -22,14 +21,14 @@ SAME_ORDER(RATE_LIMIT);
 SAME_ORDER(CONNECTION_LIMIT);
 _Static_assert(OUTCOME_DROPPED_CONNECTION_LIMIT + 1 == OUTCOME_COUNT, "refusals are the last");
 
-/* is_refusal says whether a packet with this outcome may be answered. */
-static __always_inline bool is_refusal(enum outcome outcome)
+/* is_rejectable says whether a packet with this outcome may be answered by a rejection. */
+static __always_inline bool is_rejectable(enum outcome outcome)
 {
 	return outcome >= OUTCOME_DROPPED_NO_BACKEND && outcome < OUTCOME_COUNT;
 }
 
-/* answer_unreachable tells a packet's sender that nothing serves the port (RFC 1122 section
- * 3.2.2.1, RFC 4443 section 3.1). Scratch: takes packet. */
+/* answer_unreachable answers a packet with "port unreachable" (RFC 1122 section 3.2.2.1, RFC 4443 section 3.1).
+ * Scratch: takes packet. */
 static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *packet)
 {
 	return answer_icmp(ctx,
@@ -38,36 +37,36 @@ static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *
 			   0);
 }
 
-/* answers says whether a packet that cannot be sent on is answered: by the service's setting, or, where a backend sent
- * it to the pool of full NAT, by that of the services of that mode. */
-static __always_inline bool answers(const struct service *service, __u32 refusal)
+/* rejects says whether a packet that cannot be forwarded is answered: by the service's setting, or, where a backend
+ * sent it to the pool of full NAT, by that of the services of that mode. */
+static __always_inline bool rejects(const struct service *service, __u32 outcome)
 {
 	const struct head *head = current_generation();
 
 	if (!service)
 		return head->pool_answers;
 	return (service->flags & SERVICE_ANSWERS) ||
-	       ((service->flags & SERVICE_RESETS) && refusal == OUTCOME_DROPPED_BACKEND_DOWN);
+	       ((service->flags & SERVICE_RESETS) && outcome == OUTCOME_DROPPED_BACKEND_DOWN);
 }
 
-/* refuse answers a packet, if that is wanted and possible, and returns the outcome: `refusal`
- * where it is dropped. Fragments are not answered, for the length of their segment is unknown;
- * ICMP errors must not be (RFC 1122 section 3.2.2). Scratch: takes packet. */
-__noinline int refuse(ctx_t *ctx, const struct service *service, __u32 refusal)
+/* reject answers a packet, if that is configured and possible, and returns the outcome: `outcome` where it is dropped.
+ * Fragments are not answered, for the length of their segment is unknown; ICMP errors must not be (RFC 1122 section
+ * 3.2.2). Scratch: takes packet. */
+__noinline int reject(ctx_t *ctx, const struct service *service, __u32 outcome)
 {
 	struct scratch *scratch = get_scratch();
 	const struct packet *packet;
-	__u32 reason = refusal - OUTCOME_DROPPED_NO_BACKEND;
+	__u32 reason = outcome - OUTCOME_DROPPED_NO_BACKEND;
 
 	if (!scratch)
 		return OUTCOME_DROPPED_NO_BACKEND;
 	packet = &scratch->packet;
 	if (reason >= OUTCOME_COUNT - OUTCOME_DROPPED_NO_BACKEND)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	if (packet->fragment || !has_ports(packet) || !whole(ctx, packet) ||
-	    !answers(service, refusal))
-		return refusal;
+	if (packet->fragment || !has_ports(packet) || !is_complete(ctx, packet) ||
+	    !rejects(service, outcome))
+		return outcome;
 	if (packet->protocol == IPPROTO_TCP)
-		return answer_reset(ctx) ? OUTCOME_RESET_NO_BACKEND + reason : refusal;
-	return answer_unreachable(ctx, packet) ? OUTCOME_UNREACHABLE_NO_BACKEND + reason : refusal;
+		return answer_reset(ctx) ? OUTCOME_RESET_NO_BACKEND + reason : outcome;
+	return answer_unreachable(ctx, packet) ? OUTCOME_UNREACHABLE_NO_BACKEND + reason : outcome;
 }

@@ -6,8 +6,8 @@
 #include "../parse.h"
 #include "../scratch.h"
 
-/* asks_clients says whether it matters to a service who a client is. */
-static __always_inline bool asks_clients(const struct service *service)
+/* checks_clients says whether a service treats clients differently by their address. */
+static __always_inline bool checks_clients(const struct service *service)
 {
 	return loaded.clients && (service->flags & (SERVICE_LISTED | SERVICE_HAIRPIN));
 }
@@ -18,9 +18,9 @@ static __always_inline bool has_lists(const struct service *service)
 	return loaded.clients && (service->flags & SERVICE_LISTED);
 }
 
-/* denies looks a client up, whose address comes by value: a packet that is lent would be kept
- * on its owner's stack. Scratch: prefix_key is its own. */
-__noinline int denies(__u32 list, __u64 first, __u64 second)
+/* list_denies looks a client up in a list. The address is passed by value: a packet passed by reference would be kept
+ * on the caller's stack. Scratch: prefix_key is its own. */
+__noinline int list_denies(__u32 list, __u64 first, __u64 second)
 {
 	struct scratch *scratch = get_scratch();
 	struct prefix_key *key;
@@ -52,7 +52,7 @@ static __always_inline bool is_denied(const struct service *service, const struc
 	if (!has_lists(service))
 		return false;
 	if (!ipv6)
-		return denies(clients_of(service), packet->source[0], 0);
-	return denies(clients_of(service), (__u64)packet->source[1] << 32 | packet->source[0],
-		      (__u64)packet->source[3] << 32 | packet->source[2]);
+		return list_denies(clients_of(service), packet->source[0], 0);
+	return list_denies(clients_of(service), (__u64)packet->source[1] << 32 | packet->source[0],
+			   (__u64)packet->source[3] << 32 | packet->source[2]);
 }

@@ -3,9 +3,9 @@
  * a service without limits. */
 #pragma once
 
-#include "begin.h"
-#include "choose.h"
+#include "newflow.h"
 #include "select.h"
+#include "lookup.h"
 
 /* changes_flow says whether a packet may begin or end a flow. */
 static __always_inline bool changes_flow(const struct packet *packet)
@@ -13,30 +13,30 @@ static __always_inline bool changes_flow(const struct packet *packet)
 	return packet->tcp_flags & (TCP_SYN | TCP_FIN | TCP_RST);
 }
 
-/* decide_on_fast_path chooses on the fast path: by the hash, or because the flow is known
- * and goes on, or because it is new and nothing bounds it. False where that is not enough. */
-static __always_inline bool decide_on_fast_path(ctx_t *ctx, void *generation,
+/* select_on_fast_path selects a backend on the fast path: by the hash, by the entry of a flow in midstream, or for a
+ * new flow of a service without limits. False where the packet needs the slow path. */
+static __always_inline bool select_on_fast_path(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
 					   struct decision *decision, bool ipv6,
 					   const struct flow **flow)
 {
 	const struct service *service = decision->service;
 
-	if (!(service->flags & SERVICE_ASKS)) {
+	if (!(service->flags & SERVICE_NEEDS_LOOKUP)) {
 		if (!service->table_size)
 			return true;
 		/* A change may have come between the flags and the slot. */
-		return choose_by_hash(generation, packet, decision);
+		return select_by_hash(generation, packet, decision);
 	}
 	if (!(service->flags & SERVICE_TRACKED)) {
 		if ((service->flags & SERVICE_RATE) && opens_connection(packet))
 			return false;
-		if (service->table_size && choose_by_hash(generation, packet, decision))
+		if (service->table_size && select_by_hash(generation, packet, decision))
 			return true;
 	}
 	if (!changes_flow(packet)) {
 		decision->opens = false;
-		decision->backend = proven_owner(generation, service, packet, ipv6, flow);
+		decision->backend = proven_backend(generation, service, packet, ipv6, flow);
 		if (decision->backend)
 			return true;
 	}

@@ -23,13 +23,13 @@ static __always_inline __u64 host_number(const struct backend *backend)
 /* hosts_of says where a service's hosts are: see host_at(). */
 static __always_inline __u64 hosts_of(const struct service *service)
 {
-	__u64 end = (__u64)table_of(pair(&service->current)) + service->table_size;
+	__u64 end = (__u64)table_of(read_block(&service->current)) + service->table_size;
 
 	return (end + LINE_SLOTS - 1) / LINE_SLOTS * (LINE_SLOTS / HOST_SLOTS);
 }
 
-/* group_of brings the id of a service's group, with FLOW_KEY_GROUP; 0 where no backend of
- * the service takes flows: then it has no table either. */
+/* group_of returns the id of a service's group, with FLOW_KEY_GROUP; 0 where no backend of the service accepts flows:
+ * then it has no table either. */
 static __always_inline __u32 group_of(void *generation, const struct service *service)
 {
 	struct host *head;
@@ -40,8 +40,7 @@ static __always_inline __u32 group_of(void *generation, const struct service *se
 	return head ? head->index | FLOW_KEY_GROUP : 0;
 }
 
-/* backend_of_host brings the index of the backend that a host is to a service; PICK_NONE
- * where it is none of its. */
+/* backend_of_host returns the index of a service's backend on a host; PICK_NONE where it has none there. */
 __noinline __u64 backend_of_host(const struct service *service, __u64 number)
 {
 	void *generation = current_generation();

@@ -11,7 +11,7 @@
 #define QUOTE4 548
 #define QUOTE6 1232
 /* The most bytes that a checksum covers: of IPv6, the addresses and all that follows the header. */
-#define MOST_SUMMED (32 + ICMP_HEADER + QUOTE6)
+#define MAX_SUMMED (32 + ICMP_HEADER + QUOTE6)
 #define SECOND 1000000000ULL
 
 /* Types and codes of ICMP errors (RFC 792, RFC 4443), the length of their headers, and the offset of the checksum;
@@ -29,8 +29,8 @@
 #define ICMPV6_TIME_EXCEED 3
 #define ICMPV6_PARAMPROB 4
 
-/* allowed counts an answer, if there may be one more in this second. */
-static __always_inline bool allowed(void)
+/* consume_allowance counts an answer, if there may be one more in this second. */
+static __always_inline bool consume_allowance(void)
 {
 	__u64 now = bpf_ktime_get_coarse_ns();
 	struct allowance *allowance;
@@ -62,7 +62,7 @@ static __always_inline bool is_host6(const __be32 *address)
 	return address[0] || address[1] || address[2] || bpf_ntohl(address[3]) > 1;
 }
 
-static __always_inline bool answerable(const struct packet *packet)
+static __always_inline bool may_be_answered(const struct packet *packet)
 {
 	if (packet->later || packet->protocol == IPPROTO_ICMP ||
 	    packet->protocol == IPPROTO_ICMPV6)
@@ -82,7 +82,7 @@ __noinline __u64 sum_frame(ctx_t *ctx, __u32 offset, __u32 length)
 	__be32 words[SUMMED_AT_ONCE / 4];
 	__u64 sum = 0;
 
-	for (__u32 i = 0; i < MOST_SUMMED / SUMMED_AT_ONCE; i++) {
+	for (__u32 i = 0; i < MAX_SUMMED / SUMMED_AT_ONCE; i++) {
 		if (length < SUMMED_AT_ONCE || ctx_load(ctx, offset, words, sizeof(words)))
 			break;
 		sum = (__u32)bpf_csum_diff(NULL, 0, words, sizeof(words), sum);
@@ -155,7 +155,7 @@ static __always_inline void write_answer6(ctx_t *ctx, void *header, __u32 offset
 	*(__u16 *)(icmp + ICMP_CHECK) = ~checksum_fold(sum);
 }
 
-/* link_header keeps the link header that the answer's frame gets. */
+/* link_header is the link header of the answer's frame. */
 struct link_header {
 	__u8 macs[MACS_LENGTH];
 	__be32 tag;
@@ -227,7 +227,7 @@ __noinline int answer_icmp(ctx_t *ctx, __u32 kind, __u32 rest)
 	struct error error = { .kind = kind, .rest = rest };
 	struct scratch *scratch = get_scratch();
 
-	if (!scratch || !answerable(&scratch->packet) || !allowed())
+	if (!scratch || !may_be_answered(&scratch->packet) || !consume_allowance())
 		return false;
 	return scratch->packet.ipv6 ? answer_as(ctx, &scratch->packet, &error, true) :
 				      answer_as(ctx, &scratch->packet, &error, false);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Which service a packet is for, and which backend takes it. */
+/* Lookup of a packet's service, of a reply's endpoint, and of the slot's backend. */
 #pragma once
 
-#include "choice.h"
+#include "selection.h"
 #include "schedule.h"
 #include "../maps.h"
 #include "../trace.h"
@@ -84,8 +84,7 @@ static __always_inline struct service *find_service_at(void *generation, bool ip
 	}
 }
 
-/* find_service looks the destination up. With port 0 and PROTOCOL_ANY it tells
- * whether the address is a VIP at all. */
+/* find_service looks a packet's destination up. With port 0 and PROTOCOL_ANY it finds the wildcard entry of a VIP. */
 static __always_inline struct service *find_service(void *generation, const struct packet *packet,
 						    __be16 port, __u8 protocol)
 {
@@ -102,8 +101,8 @@ static __noinline struct service *search_service(void *generation, const struct 
 /* No slot has this number. */
 #define NO_ENDPOINT 0xffffffff
 
-/* kind_of returns the kind of a packet's destination address, whatever the port: enum service_kind. The functions that
- * are not static here and elsewhere are verified by themselves, once; a static one would be followed again from each
+/* kind_of returns the kind of a packet's destination address, whatever the port: enum service_kind. Functions that are
+ * not static, here and elsewhere, are verified by themselves, once; a static one would be verified again for each
  * call. */
 __noinline int kind_of(const struct packet *packet)
 {
@@ -173,8 +172,8 @@ static __always_inline __u32 search_endpoint(void *generation, const struct pack
 	}
 }
 
-/* find_endpoint is the same off the fast path. With port 0 and PROTOCOL_ANY it tells whether the address is a backend's
- * at all. */
+/* find_endpoint is the same off the fast path. With port 0 and PROTOCOL_ANY it finds the wildcard entry of a backend's
+ * address. */
 __noinline __u32 find_endpoint(const struct packet *packet, __u32 port, __u32 protocol)
 {
 	void *generation = current_generation();
@@ -193,7 +192,7 @@ static __always_inline struct endpoint *endpoint_at(void *generation,
 			      &endpoint4_at(generation, at)->endpoint;
 }
 
-/* endpoint_of brings the endpoint itself, or NULL. */
+/* endpoint_of returns the endpoint itself, or NULL. */
 static __always_inline struct endpoint *endpoint_of(void *generation,
 						    const struct packet *packet, __be16 port,
 						    __u8 protocol)
@@ -203,22 +202,22 @@ static __always_inline struct endpoint *endpoint_of(void *generation,
 	return endpoint_at(generation, packet, find_endpoint(packet, port, protocol));
 }
 
-/* service_hash places a packet in its service's table. */
+/* service_hash is the hash by which a packet has a slot of its service's table. */
 static __always_inline __u32 service_hash(const struct service *service,
 					  const struct packet *packet)
 {
-	return hash_ends(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
+	return hash_source(packet, service->flags & SERVICE_BY_SOURCE ? 0 : packet->source_port);
 }
 
 /* The flags of services for whose packets the hash alone does not select the backend. */
-#define SERVICE_ASKS (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
+#define SERVICE_NEEDS_LOOKUP (SERVICE_TRACKED | SERVICE_MOVED | SERVICE_RATE)
 
-/* choose_by_hash is for services without flow entries: false where the slot has changed hands. */
-static __always_inline bool choose_by_hash(void *generation, const struct packet *packet,
+/* select_by_hash selects a backend for services without flow entries: false for a moved slot. */
+static __always_inline bool select_by_hash(void *generation, const struct packet *packet,
 					   struct decision *decision)
 {
 	const struct service *service = decision->service;
-	__u64 block = pair(&service->current);
+	__u64 block = read_block(&service->current);
 	__u32 slot = hash_scale(service_hash(service, packet), service->table_size);
 	__u16 *found = slot_at(generation, (__u64)table_of(block) + slot);
 

@@ -1,35 +1,35 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Recognises the replies of backends that come back through us, and translates them. */
+/* Reverse NAT: recognises the replies of backends that come back through us, and translates them. */
 #pragma once
 
 #include "translate.h"
-#include "../choose/select.h"
+#include "../select/lookup.h"
 #include "../flow/returntable.h"
 #include "../flow/track.h"
 
-/* from_vip translates a reply's source to the VIP and port that its client has sent to. */
-static __always_inline void from_vip(const struct endpoint *endpoint, struct translation *to)
+/* translate_from_vip translates a reply's source to the VIP and port that its client has sent to. */
+static __always_inline void translate_from_vip(const struct endpoint *endpoint, struct translation *to)
 {
 	__builtin_memcpy(to->source, endpoint->vip, sizeof(to->source));
 	to->source_port = endpoint->port;
 	to->exceptions = endpoint->exceptions;
-	to->asked_of = endpoint->service == NO_SERVICE ? 0 : endpoint->backend + 1;
+	to->verify_backend = endpoint->service == NO_SERVICE ? 0 : endpoint->backend + 1;
 }
 
-/* return_nat: the source was looked up among the backends' endpoints, and is translated to the VIP. */
+/* return_nat translates the source of a reply in mode nat to the VIP, by its endpoint. */
 static __always_inline bool return_nat(void *generation, struct endpoint *endpoint,
 				       struct decision *decision, struct translation *to)
 {
 	if (!endpoint)
 		return false;
-	from_vip(endpoint, to);
+	translate_from_vip(endpoint, to);
 	decision->mss = endpoint->mss;
 	decision->mode = MODE_NAT;
 	decision->backend = backend_at(generation, endpoint->backend);
 	return decision->backend;
 }
 
-/* return_fullnat: the 5-tuple was looked up among the flows'; `place` is the flow's. The translation is left in *to. */
+/* return_fullnat writes the translation of a full-NAT flow's reply into *to; `place` is the flow's. */
 static __always_inline bool return_fullnat(void *generation, __u32 place,
 					   struct decision *decision, struct translation *to)
 {
@@ -51,11 +51,11 @@ static __always_inline bool return_fullnat(void *generation, __u32 place,
 	return decision->backend;
 }
 
-/* note_fullnat updates a flow by a reply: it lives, or has ended. */
+/* note_fullnat updates a flow by a reply: its expiry, or its end. */
 static __always_inline void note_fullnat(void *generation, __u32 place, const struct packet *packet)
 {
 	struct flow_bucket *bucket = flows_at(place);
-	__u32 at = within(place & ~RETURN_PROVEN);
+	__u32 at = index_of(place & ~RETURN_PROVEN);
 
 	if (!bucket || dry_run())
 		return;
@@ -67,7 +67,7 @@ static __always_inline void note_fullnat(void *generation, __u32 place, const st
 	note_end(bucket, at, packet);
 }
 
-/* has_pool_port says whether a port is one that full NAT gives out. */
+/* has_pool_port says whether a packet's destination port is one of full NAT's pool. */
 static __always_inline bool has_pool_port(const struct packet *packet)
 {
 	__u16 port = bpf_ntohs(packet->destination_port);
@@ -86,7 +86,7 @@ static __always_inline bool is_pool(void *generation, const struct packet *packe
 	return found && found->kind == KIND_POOL;
 }
 
-/* has_hairpin_port says whether a port is one that hairpins send from. */
+/* has_hairpin_port says whether a packet's destination port is one of the hairpins'. */
 static __always_inline bool has_hairpin_port(const struct packet *packet)
 {
 	__u16 port = bpf_ntohs(packet->destination_port);
@@ -104,8 +104,8 @@ static __always_inline bool is_to_us(void *generation, const struct endpoint *en
 	return backend && same_address(backend->local, packet->destination);
 }
 
-/* answers_host says whether a packet from a backend's endpoint is for a program of this host, whose socket is connected
- * to the backend itself: the packet has no flow entry to look up, and no way on. */
+/* answers_host says whether a packet from a backend's endpoint is for an application of this host, whose socket is
+ * connected to the backend itself: the packet has no flow entry to look up, and is not forwarded. */
 static __always_inline bool answers_host(void *generation, const struct endpoint *endpoint,
 					 const struct packet *packet)
 {
@@ -120,12 +120,12 @@ static __always_inline bool is_from_hairpin(void *generation, const struct endpo
 	return endpoint && has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
-/* return_hairpin: the 5-tuple is a hairpin flow's. Where it is none's, the packet is left to this host, for the address
- * is its own. */
+/* return_hairpin translates a reply of a hairpin flow. Where no flow has the 5-tuple, the packet is passed to this
+ * host, for the address is its own. */
 static __always_inline bool return_hairpin(void *generation, const struct packet *packet,
 					   const struct endpoint *endpoint,
 					   struct decision *decision, struct translation *to,
-					   bool whole)
+					   bool complete)
 {
 	__u32 at;
 
@@ -135,15 +135,15 @@ static __always_inline bool return_hairpin(void *generation, const struct packet
 	if (!at || !return_fullnat(generation, at, decision, to))
 		return false;
 	trace_because(TRACE_HAIRPIN);
-	if (whole)
+	if (complete)
 		note_fullnat(generation, at, packet);
 	return true;
 }
 
-/* select_return says whose reply a packet is: OUTCOME_NONE, and *decision and *to. */
+/* select_return finds the backend and the translation of a reply: OUTCOME_NONE, and *decision and *to. */
 static __always_inline enum outcome select_return(void *generation, const struct packet *packet,
 						  struct decision *decision,
-						  struct translation *to, bool whole)
+						  struct translation *to, bool complete)
 {
 	struct endpoint *endpoint;
 	__u32 at;
@@ -151,10 +151,10 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	if (is_pool(generation, packet)) {
 		at = find_return(packet, hash_return(packet), 0);
 		if (!at || !return_fullnat(generation, at, decision, to))
-			return flows_move(generation) ? OUTCOME_DROPPED_FLOWS_MOVING :
+			return flows_are_moving(generation) ? OUTCOME_DROPPED_FLOWS_MOVING :
 							OUTCOME_DROPPED_NO_FLOW;
-		/* A packet that is dropped because it is cut short must not end a flow. */
-		if (whole)
+		/* A truncated packet, which is dropped, must not end a flow. */
+		if (complete)
 			note_fullnat(generation, at, packet);
 		return OUTCOME_NONE;
 	}
@@ -166,14 +166,14 @@ static __always_inline enum outcome select_return(void *generation, const struct
 		trace_because(TRACE_FROM_BACKEND);
 		return OUTCOME_PASSED_NOT_FORWARDED;
 	}
-	if (return_hairpin(generation, packet, endpoint, decision, to, whole) ||
+	if (return_hairpin(generation, packet, endpoint, decision, to, complete) ||
 	    return_nat(generation, endpoint, decision, to))
 		return OUTCOME_NONE;
 	return OUTCOME_PASSED_NO_SERVICE;
 }
 
 /* is_ours says whether a packet's destination is a VIP or the pool's, or its source a backend's: such a packet is not
- * passed where the rest of it cannot be read. */
+ * passed to the kernel where the rest of it cannot be parsed. */
 static __always_inline bool is_ours(void *generation, const struct packet *packet)
 {
 	return kind_of(packet) != KIND_NONE ||

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The ends of a socket, as its program names and sees them. To the rest of the balancer they are
- * those of a packet that the socket is about to send. */
+/* The local and peer address of a socket, as the application sees them, as a struct packet: the rest of the balancer
+ * handles them as those of a packet that the socket is about to send. */
 #pragma once
 
 #include "maps.h"
-#include "../choose/select.h"
+#include "../select/lookup.h"
 #include "../parse.h"
 
 /* An IPv6 socket names an IPv4 address so (RFC 4291 section 2.5.5.2). */
@@ -19,9 +19,9 @@ static __always_inline bool is_ours(struct bpf_sock_addr *ctx)
 	return bpf_get_netns_cookie(ctx) == local.netns;
 }
 
-/* read_end reads the far end that a system call names, or is about to tell, into the packet's
- * destination. `ipv6` is the family of the socket; the packet has that of the address. */
-static __always_inline void read_end(struct bpf_sock_addr *ctx, bool ipv6, struct packet *packet)
+/* read_peer_address reads the peer address that a system call has as its argument, or is about to return, into the
+ * packet's destination. `ipv6` is the family of the socket; the packet has that of the address. */
+static __always_inline void read_peer_address(struct bpf_sock_addr *ctx, bool ipv6, struct packet *packet)
 {
 	__builtin_memset(packet, 0, sizeof(*packet));
 	packet->protocol = ctx->protocol;
@@ -41,9 +41,9 @@ static __always_inline void read_end(struct bpf_sock_addr *ctx, bool ipv6, struc
 	packet->destination[3] = ctx->user_ip6[3];
 }
 
-/* write_end puts another far end in its place, of the same family. */
-static __always_inline void write_end(struct bpf_sock_addr *ctx, bool ipv6, bool address6,
-				      const __be32 *address, __be16 port)
+/* write_peer_address puts another far end in its place, of the same family. */
+static __always_inline void write_peer_address(struct bpf_sock_addr *ctx, bool ipv6, bool address6,
+					       const __be32 *address, __be16 port)
 {
 	ctx->user_port = port;
 	if (!ipv6) {
@@ -58,10 +58,10 @@ static __always_inline void write_end(struct bpf_sock_addr *ctx, bool ipv6, bool
 	}
 }
 
-/* read_own reads the socket's bound address and port into the packet's source. Of a socket that is not bound yet, the
- * address is the VIP, from which the kernel would send to its own address, and the port is any. False where it is bound
- * to a VIP, which its program has a reason for. */
-static __always_inline bool read_own(struct bpf_sock_addr *ctx, struct packet *packet)
+/* read_local_address reads the socket's bound address and port into the packet's source. Of a socket that is not bound
+ * yet, the address is the VIP, from which the kernel would send to its own address, and the port is any. False where it
+ * is bound to a VIP, which its program has a reason for. */
+static __always_inline bool read_local_address(struct bpf_sock_addr *ctx, struct packet *packet)
 {
 	struct bpf_sock *sk = ctx->sk;
 	struct packet own = {};

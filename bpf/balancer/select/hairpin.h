@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Clients whose backends would answer them directly, since they are on one link, or are one and the same host: they are
- * served by full NAT, so that replies come back through us. */
+/* Hairpin NAT: clients to which backends would reply directly, since they are on one link, or the same host, are served
+ * by full NAT, so that replies come back through us. */
 #pragma once
 
 #include "clients.h"
-#include "select.h"
+#include "lookup.h"
 
 static __always_inline bool is_near4(const struct packet *packet)
 {
@@ -44,19 +44,18 @@ static __always_inline bool is_near(const struct service *service, const struct 
 	return ipv6 ? is_near6(packet) : is_near4(packet);
 }
 
-/* asks_more says whether a service needs to know more of a packet's client than the fast path finds out. */
-static __always_inline bool asks_more(const struct service *service, const struct packet *packet,
-				      bool ipv6)
+/* needs_client_check says whether a packet's client needs a check that the fast path does not make. */
+static __always_inline bool needs_client_check(const struct service *service, const struct packet *packet,
+					       bool ipv6)
 {
-	return asks_clients(service) &&
+	return checks_clients(service) &&
 	       ((service->flags & SERVICE_LISTED) || is_near(service, packet, ipv6));
 }
 
-/* serving is the service that serves a packet's client: the one that was found, or its hairpin.
- * While a configuration changes, a hairpin may not be there yet. The packet is in memory of its
- * own, and not on the stack. */
-static __always_inline struct service *serving(void *generation, struct service *service,
-					       const struct packet *packet, __u8 protocol)
+/* service_for_client is the service that serves a packet's client: the one that was found, or its hairpin. While a
+ * configuration changes, a hairpin may not be there yet. The packet is in memory of its own, and not on the stack. */
+static __always_inline struct service *service_for_client(void *generation, struct service *service,
+							  const struct packet *packet, __u8 protocol)
 {
 	struct service *hairpin;
 

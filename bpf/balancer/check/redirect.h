@@ -12,7 +12,7 @@
 /* may_answer says whether a packet may answer a check, by its outcome: it is for no service, and was not changed. */
 static __always_inline bool may_answer(enum outcome outcome)
 {
-	return outcome == OUTCOME_PASSED_NO_SERVICE || is_left_alone(outcome);
+	return outcome == OUTCOME_PASSED_NO_SERVICE || is_non_reply(outcome);
 }
 
 /* find_answer looks up the check that waits for a packet with these addresses and ports. */
@@ -34,9 +34,9 @@ static __always_inline struct check_answer *find_answer(const __be32 *source,
 	return bpf_map_lookup_elem(&check_answers, &key);
 }
 
-/* turn_error likewise finds the check whose packet an ICMP error quotes, and translates the quote into the packet that
- * the check has sent. Scratch: takes packet; leaves quoted, quote and to. */
-static __noinline struct check_answer *turn_error(ctx_t *ctx, struct scratch *scratch)
+/* redirect_error finds the check whose packet an ICMP error quotes, and translates the quote into the packet that the
+ * check has sent. Scratch: takes packet; leaves quoted, quote and to. */
+static __noinline struct check_answer *redirect_error(ctx_t *ctx, struct scratch *scratch)
 {
 	struct packet *packet = &scratch->packet, *quoted = &scratch->quoted;
 	struct check_answer *answer;
@@ -47,7 +47,7 @@ static __noinline struct check_answer *turn_error(ctx_t *ctx, struct scratch *sc
 			     quoted->source_port, quoted->protocol);
 	if (!answer || !same_address(packet->destination, quoted->source))
 		return NULL;
-	unchanged(quoted, &scratch->quote);
+	identity_translation(quoted, &scratch->quote);
 	__builtin_memcpy(scratch->quote.source, answer->destination, sizeof(answer->destination));
 	__builtin_memcpy(scratch->quote.destination, answer->source, sizeof(answer->source));
 	/* A router between us and the backend speaks for itself. */
@@ -56,14 +56,14 @@ static __noinline struct check_answer *turn_error(ctx_t *ctx, struct scratch *sc
 	return rewrite_quote(ctx, packet, quoted, &scratch->quote) ? answer : NULL;
 }
 
-/* turn_reply finds the check that a packet with ports, or an echo reply, is for. Scratch: takes
+/* redirect_reply finds the check that a packet with ports, or an echo reply, is for. Scratch: takes
  * packet and to; leaves to. */
-static __noinline struct check_answer *turn_reply(ctx_t *ctx, struct scratch *scratch)
+static __noinline struct check_answer *redirect_reply(ctx_t *ctx, struct scratch *scratch)
 {
 	struct packet *packet = &scratch->packet;
 	struct check_answer *answer;
 
-	if (!has_ports(packet) && !take_id(ctx, packet, ECHO_REPLY4, ECHO_REPLY6))
+	if (!has_ports(packet) && !echo_id_as_ports(ctx, packet, ECHO_REPLY4, ECHO_REPLY6))
 		return NULL;
 	answer = find_answer(packet->source, packet->destination, packet->source_port,
 			     packet->destination_port, packet->protocol);
@@ -72,9 +72,9 @@ static __noinline struct check_answer *turn_reply(ctx_t *ctx, struct scratch *sc
 	return answer;
 }
 
-/* turn_answer translates an answer to a check so that its socket takes it, and returns the interface that leads there,
- * or 0 where the packet answers none. Scratch: leaves packet and to. */
-__noinline int turn_answer(ctx_t *ctx)
+/* redirect_answer translates an answer to a check so that its socket takes it, and returns the interface that leads
+ * there, or 0 where the packet answers none. Scratch: leaves packet and to. */
+__noinline int redirect_answer(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
 	struct check_answer *answer;
@@ -89,14 +89,14 @@ __noinline int turn_answer(ctx_t *ctx)
 	if (read_packet(ctx, network_at(tag), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE ||
 	    packet->fragment)
 		return 0;
-	unchanged(packet, &scratch->to);
-	scratch->to.hops = 0;
-	answer = is_error(ctx, packet) ? turn_error(ctx, scratch) : turn_reply(ctx, scratch);
+	identity_translation(packet, &scratch->to);
+	scratch->to.ttl_decrement = 0;
+	answer = is_error(ctx, packet) ? redirect_error(ctx, scratch) : redirect_reply(ctx, scratch);
 	if (!answer)
 		return 0;
 	__builtin_memcpy(scratch->to.destination, answer->destination, sizeof(answer->destination));
 	if (translate(ctx, packet, &scratch->to) != OUTCOME_NONE ||
-	    readdress(ctx, packet, answer->macs, answer->interface))
+	    rewrite_macs(ctx, packet, answer->macs, answer->interface))
 		return 0;
 	return answer->interface;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Persistence: a client's flows go to one backend for a while, or, of a group of services, to
- * one host. */
+/* Persistence (session affinity): a client's flows go to one backend for a while, or, of a group of services, to one
+ * host. */
 #pragma once
 
 #include "group.h"
@@ -8,8 +8,8 @@
 #include "../flow/prove.h"
 #include "../scratch.h"
 
-/* masked keeps the first bits of an address. */
-static __always_inline void masked(__be32 *address, __u32 bits)
+/* mask_address clears all but the first bits of an address. */
+static __always_inline void mask_address(__be32 *address, __u32 bits)
 {
 #pragma unroll
 	for (int word = 0; word < 4; word++) {
@@ -23,26 +23,26 @@ static __always_inline void masked(__be32 *address, __u32 bits)
 	}
 }
 
-/* client_of writes the key of the affinity of a packet's client; false where it has none. */
-static __always_inline bool client_of(void *generation, struct flow *flow, const struct flow *of,
-				      const struct service *service)
+/* affinity_key_of writes the key of the affinity of a packet's client; false where it has none. */
+static __always_inline bool affinity_key_of(void *generation, struct flow *flow, const struct flow *of,
+					    const struct service *service)
 {
-	__u32 whose = service->id;
+	__u32 id = service->id;
 
 	__builtin_memset(flow, 0, sizeof(*flow));
 	if (service->flags & SERVICE_GROUPED)
-		whose = group_of(generation, service);
-	if ((service->flags & SERVICE_GROUPED) && !whose)
+		id = group_of(generation, service);
+	if ((service->flags & SERVICE_GROUPED) && !id)
 		return false;
 	__builtin_memcpy(flow->address, of->address, sizeof(flow->address));
-	masked(flow->address, service->prefix);
-	flow->service = whose | FLOW_KEY_AFFINITY;
+	mask_address(flow->address, service->prefix);
+	flow->service = id | FLOW_KEY_AFFINITY;
 	return true;
 }
 
-/* attached_to is the backend of a service that an affinity leads to, or NULL. */
-static __always_inline struct backend *attached_to(void *generation, const struct service *service,
-						   const struct flow *affinity)
+/* affinity_backend is the backend of a service by an affinity, or NULL. */
+static __always_inline struct backend *affinity_backend(void *generation, const struct service *service,
+							const struct flow *affinity)
 {
 	__u64 index;
 
@@ -52,8 +52,8 @@ static __always_inline struct backend *attached_to(void *generation, const struc
 	return index < PICK_NONE ? backend_at(generation, index) : NULL;
 }
 
-/* takes_new says whether a backend takes new flows. */
-static __always_inline bool takes_new(const struct backend *owner)
+/* accepts_new_flows says whether a backend accepts new flows. */
+static __always_inline bool accepts_new_flows(const struct backend *owner)
 {
 	struct backend_load *load;
 
@@ -63,9 +63,9 @@ static __always_inline bool takes_new(const struct backend *owner)
 	return !load || !is_full(load);
 }
 
-/* find_affinity says where a client's flows go: the backend's index, or PICK_NONE where
- * that is not known, or may take no new flow. Scratch: takes tracking.flow; leaves the
- * affinity's key in tracking.client, and tracking.client_hash. */
+/* find_affinity looks up a client's affinity: the backend's index, or PICK_NONE where there is none, or that backend
+ * accepts no new flow. Scratch: takes tracking.flow; leaves the affinity's key in tracking.client, and
+ * tracking.client_hash. */
 __noinline __u64 find_affinity(const struct service *service)
 {
 	void *generation = current_generation();
@@ -77,18 +77,18 @@ __noinline __u64 find_affinity(const struct service *service)
 	if (!service || !scratch)
 		return PICK_NONE;
 	tracking = &scratch->tracking;
-	if (!client_of(generation, &tracking->client, &tracking->flow, service))
+	if (!affinity_key_of(generation, &tracking->client, &tracking->flow, service))
 		return PICK_NONE;
 	tracking->client_hash = hash_of(&tracking->client);
 	if (!find_flow(&tracking->client, tracking->client_hash, &found))
 		return PICK_NONE;
-	owner = attached_to(generation, service, &found.bucket->flows[found.at]);
-	return owner && takes_new(owner) ? owner->index : PICK_NONE;
+	owner = affinity_backend(generation, service, &found.bucket->flows[found.at]);
+	return owner && accepts_new_flows(owner) ? owner->index : PICK_NONE;
 }
 
-/* aim_affinity writes into tracking.client where tracking.flow went; false where there is
- * nothing to keep. */
-static __always_inline bool aim_affinity(void *generation, struct tracking *tracking)
+/* set_affinity_backend writes the backend of tracking.flow into tracking.client; false where there is no affinity to
+ * store. */
+static __always_inline bool set_affinity_backend(void *generation, struct tracking *tracking)
 {
 	struct flow *client = &tracking->client;
 	struct backend *owner;
@@ -109,9 +109,9 @@ static __always_inline bool aim_affinity(void *generation, struct tracking *trac
 	return true;
 }
 
-/* keep_affinity stores the backend of a flow as its client's affinity. Scratch: takes tracking.flow, and what
+/* store_affinity stores the backend of a flow as its client's affinity. Scratch: takes tracking.flow, and what
  * find_affinity() leaves. */
-__noinline int keep_affinity(void)
+__noinline int store_affinity(void)
 {
 	void *generation = current_generation();
 	struct scratch *scratch = get_scratch();
@@ -122,7 +122,7 @@ __noinline int keep_affinity(void)
 	if (!scratch || dry_run())
 		return 0;
 	tracking = &scratch->tracking;
-	if (!aim_affinity(generation, tracking))
+	if (!set_affinity_backend(generation, tracking))
 		return 0;
 	if (find_flow(&tracking->client, tracking->client_hash, &found)) {
 		flow = &found.bucket->flows[found.at];
@@ -137,9 +137,9 @@ __noinline int keep_affinity(void)
 			   clock_of(generation));
 }
 
-/* prove_client: a flow has proven itself, and with it its client's affinity. Scratch: takes tracking.flow; leaves what
- * find_affinity() does. */
-__noinline int prove_client(const struct service *service)
+/* prove_affinity moves the affinity of a client whose flow is now proven to the proven ones. Scratch: takes
+ * tracking.flow; leaves what find_affinity() does. */
+__noinline int prove_affinity(const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
 	struct tracking *tracking;
@@ -149,15 +149,15 @@ __noinline int prove_client(const struct service *service)
 	if (!service || !scratch)
 		return 0;
 	tracking = &scratch->tracking;
-	if (!client_of(current_generation(), &tracking->client, &tracking->flow, service))
+	if (!affinity_key_of(current_generation(), &tracking->client, &tracking->flow, service))
 		return 0;
 	tracking->client_hash = hash_of(&tracking->client);
 	place = search_place(&tracking->client, tracking->client_hash, false);
 	if (!place)
 		return 0;
 	bucket = bucket_of(false, place);
-	if (bucket && state_of(bucket, within(place)) == FLOW_AFFINITY_NEW &&
+	if (bucket && state_of(bucket, index_of(place)) == FLOW_AFFINITY_NEW &&
 	    copy_proven(place, &tracking->moving, tracking->client_hash, FLOW_AFFINITY))
-		leave_unproven(place, tracking->client_hash, FLOW_AFFINITY);
+		remove_unproven(place, tracking->client_hash, FLOW_AFFINITY);
 	return 0;
 }

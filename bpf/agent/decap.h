@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Takes the outer headers of IPIP and GUE off. */
+/* Decapsulates IPIP and GUE. */
 #pragma once
 
 #include <linux/udp.h>
@@ -19,14 +19,14 @@
 #define AGENT_ECN_ECT0 2
 #define AGENT_ECN_CE 3
 
-/* agent_tunnel returns the mode whose tunnel a packet may have come through. */
+/* agent_tunnel returns the mode whose tunnel a packet may belong to. */
 static __always_inline enum agent_mode agent_tunnel(ctx_t *ctx, const struct agent_ip *outer)
 {
 	struct udphdr udp;
 
 	if (outer->protocol == IPPROTO_IPIP || outer->protocol == IPPROTO_IPV6)
-		return agent_undoes(AGENT_MODE_IPIP) ? AGENT_MODE_IPIP : AGENT_MODE_PLAIN;
-	if (outer->protocol != IPPROTO_UDP || outer->later || !agent_undoes(AGENT_MODE_GUE))
+		return agent_has_mode(AGENT_MODE_IPIP) ? AGENT_MODE_IPIP : AGENT_MODE_PLAIN;
+	if (outer->protocol != IPPROTO_UDP || outer->later || !agent_has_mode(AGENT_MODE_GUE))
 		return AGENT_MODE_PLAIN;
 	if (outer->length < outer->header + sizeof(udp) ||
 	    bpf_skb_load_bytes(ctx, ETH_HLEN + outer->header, &udp, sizeof(udp)))
@@ -66,16 +66,15 @@ static __always_inline long agent_set_ds(ctx_t *ctx, bool ipv6, __be16 head, __u
 	       bpf_skb_store_bytes(ctx, ETH_HLEN, &changed, sizeof(changed), 0);
 }
 
-/* agent_take_off removes everything between the Ethernet header and the inner
- * packet at `at`.
+/* agent_remove_outer removes everything between the Ethernet header and the inner packet at `at`.
  *
- * Where the families differ, the kernel must be told the packet's new family, or it would give it to the other
- * protocol. bpf_skb_adjust_room can say so only since Linux 6.3, and before that it also refuses an inner IPv4 packet
- * shorter than an IPv6 header. A redirect to the interface's own ingress makes the kernel look again, but then every
- * packet runs through the programs here twice, and two tunnels would be taken off where one is allowed.
- * bpf_skb_change_proto, made for NAT64, changes the kernel's mind in every kernel since 4.8: it also makes the first
- * header shorter or longer by the difference of the families, which is then removed with the rest. */
-static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, bool to6)
+ * Where the families differ, skb->protocol has to change to the inner packet's, or the kernel would deliver it to the
+ * other protocol. bpf_skb_adjust_room has flags for that only since Linux 6.3, and before that it also refuses an inner
+ * IPv4 packet shorter than an IPv6 header. A redirect to the interface's own ingress makes the kernel parse the packet
+ * again, but then every packet runs through the programs here twice, and two tunnels would be decapsulated where one is
+ * allowed. bpf_skb_change_proto, made for NAT64, changes it in every kernel since 4.8: it also makes the first header
+ * shorter or longer by the difference of the families, which is then removed with the rest. */
+static __always_inline long agent_remove_outer(ctx_t *ctx, __u32 at, bool from6, bool to6)
 {
 	__s32 length = at - ETH_HLEN;
 	__be16 type = to6 ? bpf_htons(ETH_P_IPV6) : bpf_htons(ETH_P_IP);
@@ -93,10 +92,10 @@ static __always_inline long agent_take_off(ctx_t *ctx, __u32 at, bool from6, boo
 	return bpf_skb_store_bytes(ctx, offsetof(struct ethhdr, h_proto), &type, sizeof(type), 0);
 }
 
-/* agent_unwrap_ip takes the outer headers off an inner packet of one family at `at`, if it is for a VIP. `room` is the
+/* agent_decap_ip removes the outer headers of an inner packet of one family at `at`, if it is for a VIP. `room` is the
  * length of the inner packet according to the outer headers. */
-static __always_inline enum agent_outcome agent_unwrap_ip(ctx_t *ctx, const struct agent_ip *outer,
-							  __u32 at, __u32 room, bool from6, bool to6)
+static __always_inline enum agent_outcome agent_decap_ip(ctx_t *ctx, const struct agent_ip *outer,
+							 __u32 at, __u32 room, bool from6, bool to6)
 {
 	__u32 least = to6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
 	struct agent_ip inner;
@@ -106,7 +105,7 @@ static __always_inline enum agent_outcome agent_unwrap_ip(ctx_t *ctx, const stru
 		return AGENT_PASSED_MALFORMED;
 	if (!(agent_roles(&inner.destination) & AGENT_ROLE_VIP))
 		return AGENT_PASSED_NOT_VIP;
-	if (!agent_whole(&inner, least, room))
+	if (!agent_is_complete(&inner, least, room))
 		return AGENT_DROPPED_MALFORMED;
 	/* Datagrams of GUE, merged into one with a single outer header: behind
 	 * the first inner packet there is another. */
@@ -115,7 +114,7 @@ static __always_inline enum agent_outcome agent_unwrap_ip(ctx_t *ctx, const stru
 	ecn = agent_ecn(outer->ds, inner.ds);
 	if (ecn < 0)
 		return AGENT_DROPPED_CONGESTED;
-	if (agent_take_off(ctx, at, from6, to6))
+	if (agent_remove_outer(ctx, at, from6, to6))
 		return AGENT_DROPPED_NO_ROOM;
 	if (ecn != (inner.ds & AGENT_ECN) &&
 	    agent_set_ds(ctx, to6, inner.head, (inner.ds & ~AGENT_ECN) | ecn))
@@ -123,9 +122,9 @@ static __always_inline enum agent_outcome agent_unwrap_ip(ctx_t *ctx, const stru
 	return AGENT_ACCEPTED;
 }
 
-/* agent_unwrap takes a packet that came through a tunnel to its end. */
-static __always_inline enum agent_outcome agent_unwrap(ctx_t *ctx, const struct agent_ip *outer,
-						       enum agent_mode mode, bool from6)
+/* agent_decap decapsulates a packet of a tunnel, and returns the outcome. */
+static __always_inline enum agent_outcome agent_decap(ctx_t *ctx, const struct agent_ip *outer,
+						      enum agent_mode mode, bool from6)
 {
 	__u32 at = ETH_HLEN + outer->header, room = outer->length - outer->header;
 	struct udphdr udp;
@@ -139,11 +138,10 @@ static __always_inline enum agent_outcome agent_unwrap(ctx_t *ctx, const struct 
 		return AGENT_PASSED_FRAGMENT;
 	if (mode == AGENT_MODE_IPIP) {
 		if (outer->protocol == IPPROTO_IPV6)
-			return agent_unwrap_ip(ctx, outer, at, room, from6, true);
-		return agent_unwrap_ip(ctx, outer, at, room, from6, false);
+			return agent_decap_ip(ctx, outer, at, room, from6, true);
+		return agent_decap_ip(ctx, outer, at, room, from6, false);
 	}
-	/* A UDP checksum is not looked at: the inner packet has its own, and
-	 * those that send GUE leave it 0 (RFC 6935). */
+	/* The UDP checksum is not verified: the inner packet has its own, and senders of GUE leave it 0 (RFC 6935). */
 	if (bpf_skb_load_bytes(ctx, at, &udp, sizeof(udp)))
 		return AGENT_PASSED_MALFORMED;
 	length = agent_length(ctx, at, 0, udp.len);
@@ -156,6 +154,6 @@ static __always_inline enum agent_outcome agent_unwrap(ctx_t *ctx, const struct 
 	if ((first & AGENT_GUE_VARIANT) != AGENT_GUE_VARIANT_1)
 		return AGENT_PASSED_OTHER_GUE;
 	if (first >> 4 == 6)
-		return agent_unwrap_ip(ctx, outer, at, room, from6, true);
-	return agent_unwrap_ip(ctx, outer, at, room, from6, false);
+		return agent_decap_ip(ctx, outer, at, room, from6, true);
+	return agent_decap_ip(ctx, outer, at, room, from6, false);
 }
