@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command lexicon refuses words in the names that Go code declares, where the field has another word for the thing, and
-// comments that say “what” where a noun belongs. CONTRIBUTING.md has the list and the rule. Packages that still use a
-// word, or have such comments, are in two files, which may only shrink.
+// Command lexicon refuses words in the names that Go code declares and C code has, where the field has another word for
+// the thing, and comments that say “what” where a noun belongs. CONTRIBUTING.md has the list and the rule. Packages
+// that still use a word, or have such comments, are in two files, which may only shrink.
 package main
 
 import (
@@ -12,6 +12,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"maps"
 	"os"
 	"path"
 	"path/filepath"
@@ -60,9 +61,13 @@ func exitOn(err error) {
 // use is a word in a folder.
 type use struct{ word, folder string }
 
-// check returns the refused words in the names that Go files declare, and the excuses that nothing needs.
+// name is a name in a file, and where it stands.
+type name struct{ text, at string }
+
+// check returns the refused words in the names that Go files declare and C files have, and the excuses that nothing
+// needs.
 func check(contributing, allowed string, files []string) (problems []string, err error) {
-	better, err := readWords(contributing)
+	words, err := readWords(contributing)
 	if err != nil {
 		return nil, err
 	}
@@ -72,17 +77,17 @@ func check(contributing, allowed string, files []string) (problems []string, err
 	}
 	needed := map[use]bool{}
 	for _, file := range files {
+		read, better := goNames, words.everywhere
 		if !strings.HasSuffix(file, ".go") {
-			continue
+			read, better = cNames, words.inC
 		}
-		set := token.NewFileSet()
-		tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+		names, err := read(file)
 		if err != nil {
 			return nil, err
 		}
-		for _, id := range declared(tree) {
+		for _, n := range names {
 			for word, instead := range better {
-				if !has(id.Name, word) {
+				if !has(n.text, word) {
 					continue
 				}
 				if at := covering(excused, use{word, path.Dir(filepath.ToSlash(file))}); at != (use{}) {
@@ -90,7 +95,7 @@ func check(contributing, allowed string, files []string) (problems []string, err
 					continue
 				}
 				problems = append(problems, fmt.Sprintf("%s: %s: the field says %s (CONTRIBUTING.md, words in names)",
-					set.Position(id.Pos()), id.Name, instead))
+					n.at, n.text, instead))
 			}
 		}
 	}
@@ -117,13 +122,29 @@ func covering(excused []use, u use) use {
 // row is a line of the table of words: | `refused`, `refused` | what the field says |
 var row = regexp.MustCompile("^\\| ((?:`[A-Za-z]+`(?:, )?)+) \\| (.+) \\|$")
 
-// readWords reads the table below the heading “Words in names”: what to say instead of each word.
-func readWords(file string) (map[string]string, error) {
+// words are the refused words, with the field's word for each: everywhere, and in C, which has some of its own besides.
+type words struct{ everywhere, inC map[string]string }
+
+// readWords reads the tables below the headings “Words in names” and “Words in names of C”.
+func readWords(file string) (*words, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
 		return nil, err
 	}
-	_, table, found := strings.Cut(string(data), "\n### Words in names\n")
+	all := &words{}
+	if all.everywhere = readTable(string(data), "\n### Words in names\n"); len(all.everywhere) == 0 {
+		return nil, fmt.Errorf("%s has no table of words in names", file)
+	}
+	if all.inC = readTable(string(data), "\n#### Words in names of C\n"); len(all.inC) == 0 {
+		return nil, fmt.Errorf("%s has no table of words in names of C", file)
+	}
+	maps.Copy(all.inC, all.everywhere)
+	return all, nil
+}
+
+// readTable reads the rows below a heading, as far as the next one.
+func readTable(page, heading string) map[string]string {
+	_, table, _ := strings.Cut(page, heading)
 	table, _, _ = strings.Cut(table, "\n#")
 	better := map[string]string{}
 	for line := range strings.Lines(table) {
@@ -133,10 +154,7 @@ func readWords(file string) (map[string]string, error) {
 			}
 		}
 	}
-	if !found || len(better) == 0 {
-		return nil, fmt.Errorf("%s has no table of words in names", file)
-	}
-	return better, nil
+	return better
 }
 
 // readAllowed reads lines of a word and a folder; # begins a comment.
@@ -158,6 +176,45 @@ func readAllowed(file string) (all []use, err error) {
 		all = append(all, use{fields[0], fields[1]})
 	}
 	return all, lines.Err()
+}
+
+// goNames returns the names that a Go file declares.
+func goNames(file string) (all []name, err error) {
+	set := token.NewFileSet()
+	tree, err := parser.ParseFile(set, file, nil, parser.SkipObjectResolution)
+	if err != nil {
+		return nil, err
+	}
+	for _, id := range declared(tree) {
+		all = append(all, name{id.Name, set.Position(id.Pos()).String()})
+	}
+	return all, nil
+}
+
+// cSkipped matches the parts of a C file that have no names of ours: comments, strings, characters and includes.
+var cSkipped = regexp.MustCompile(`(?ms)/\*.*?\*/|//[^\n]*|"(?:[^"\\\n]|\\.)*"|'(?:[^'\\\n]|\\.)*'|^#include[^\n]*`)
+
+var cName = regexp.MustCompile(`\b[A-Za-z_][A-Za-z0-9_]*\b`)
+
+// cNames returns the names in a C file, each once, where it stands first: those of the kernel, too, which say nothing
+// that is refused.
+func cNames(file string) (all []name, err error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	// Lines stay where they are.
+	text := cSkipped.ReplaceAllStringFunc(string(data), func(part string) string {
+		return " " + strings.Repeat("\n", strings.Count(part, "\n"))
+	})
+	seen := map[string]bool{}
+	for _, at := range cName.FindAllStringIndex(text, -1) {
+		if id := text[at[0]:at[1]]; !seen[id] {
+			seen[id] = true
+			all = append(all, name{id, fmt.Sprintf("%s:%d", file, 1+strings.Count(text[:at[0]], "\n"))})
+		}
+	}
+	return all, nil
 }
 
 // declared returns the names that a file declares.
@@ -190,9 +247,10 @@ func declared(tree *ast.File) (all []*ast.Ident) {
 // part is a word of a name in camel case.
 var part = regexp.MustCompile(`[A-Z]+(?:[a-z]+|\b|[0-9_])|[A-Z]?[a-z]+|[A-Z]+|[0-9]+`)
 
-// has says whether a name has a word, which may be of several parts, as in keepHouse.
+// has says whether a name, in camel case or with underscores, has a word, which may be of several parts (keepHouse).
 func has(name, word string) bool {
 	split := func(text string) string {
+		text = strings.ReplaceAll(text, "_", " ")
 		return " " + strings.ToLower(strings.Join(part.FindAllString(text, -1), " ")) + " "
 	}
 	return strings.Contains(split(name), split(word))
