@@ -22,7 +22,7 @@
 #include "parse.h"
 
 /* select_on_slow_path selects a packet's backend before all other steps: called from further down, it would not fit the
- * stack. Scratch: takes packet; leaves tracking.source. */
+ * stack. Scratch: reads packet; writes tracking.source. */
 __noinline __u64 select_on_slow_path(ctx_t *ctx, const struct service *service)
 {
 	struct scratch *scratch = get_scratch();
@@ -62,7 +62,7 @@ static __always_inline enum outcome forward_request(ctx_t *ctx, void *generation
 }
 
 /* note_answer_of counts the reply in the scratch memory for its backend's passive health, if it answers a SYN. Scratch:
- * takes packet. */
+ * reads packet. */
 __noinline int note_answer_of(ctx_t *ctx, __u32 backend)
 {
 	struct scratch *scratch = get_scratch();
@@ -90,7 +90,7 @@ static __always_inline enum outcome forward_reply(ctx_t *ctx, void *generation,
 		outcome = send_back_inline(ctx, packet, decision, to, true);
 	else
 		outcome = OUTCOME_DROPPED_MALFORMED;
-	trace_because(reply_trace_reason(outcome));
+	trace_add_reason(reply_trace_reason(outcome));
 	if (outcome == OUTCOME_RETURNED)
 		count_returned(packet, decision, ctx_packets(ctx));
 	/* The kernel may still have to resolve the next hop of a new client. */
@@ -101,7 +101,7 @@ static __always_inline enum outcome forward_reply(ctx_t *ctx, void *generation,
 }
 
 /* balance_service handles packets whose service changes more than the frame's MAC addresses, and first fragments.
- * Scratch: takes packet and tracking.source. */
+ * Scratch: reads packet and tracking.source. */
 __noinline int balance_service(ctx_t *ctx, struct service *service, __u64 selection, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -128,7 +128,7 @@ static __noinline int store_passed_fragment(void *generation, const struct packe
 	return 0;
 }
 
-/* note_close updates the flow of a backend's FIN or RST in the scratch memory. Scratch: takes packet, leaves closes. */
+/* note_close updates the flow of a backend's FIN or RST in the scratch memory. Scratch: reads packet, writes closes. */
 __noinline int note_close(ctx_t *ctx)
 {
 	void *generation = current_generation();
@@ -148,8 +148,7 @@ __noinline int note_close(ctx_t *ctx)
 	return 0;
 }
 
-/* balance_reply handles packets with ports whose destination is no service. Scratch: takes
- * packet. */
+/* balance_reply handles packets with ports whose destination is no service. Scratch: reads packet. */
 __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -170,8 +169,7 @@ __noinline int balance_reply(ctx_t *ctx, __u32 *egress)
 	return outcome;
 }
 
-/* balance_other handles later fragments, ICMP, and packets that cannot be parsed. Scratch:
- * takes packet. */
+/* balance_other handles later fragments, ICMP, and packets that cannot be parsed. Scratch: reads packet. */
 __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 {
 	void *generation = current_generation();
@@ -207,7 +205,7 @@ __noinline int balance_other(ctx_t *ctx, __u32 *egress)
 }
 
 /* leave_fast_path saves the parsed packet for the slow path, and by full NAT the source of its flow, if that is known.
- * Scratch: leaves packet, and tracking.source. */
+ * Scratch: writes packet, and tracking.source. */
 static __always_inline enum outcome leave_fast_path(const struct packet *packet,
 						   const struct flow *flow)
 {
@@ -232,8 +230,8 @@ static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet 
 	if (sends_midstream(decision, flow))
 		return send_from_pool(ctx, flow, decision->backend, midstream_at(network, ipv6));
 #else
-	/* The packet was lent to a function, which to the compiler may have changed this, so
-	 * that the verifier would no longer know that the header can be read. */
+	/* The packet was passed to a function by reference, which to the compiler may have changed this, so that the
+	 * verifier would no longer know that the header can be read. */
 	packet->network = network;
 	/* The notes leave too little of the stack for another IPv6. */
 	if (ipv6 && decision->mode != MODE_L2DSR)
@@ -247,7 +245,7 @@ static __always_inline enum outcome send_on_fast_path(ctx_t *ctx, struct packet 
 /* balance_ip handles a plain packet of one family on the fast path: its outcome, or OUTCOME_NONE where it leaves the
  * fast path. Inlined for each family, so that neither pays for the other, and written for the common packet: complete,
  * of TCP or UDP, and for a service that rewrites at most its addresses. Of another, *service is then known. Scratch:
- * leaves what leave_fast_path() does. */
+ * writes what leave_fast_path() does. */
 static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, bool ipv6,
 					       __u32 network, struct service **service,
 					       __u32 *egress)
@@ -305,7 +303,7 @@ static __always_inline enum outcome balance_ip(ctx_t *ctx, void *generation, boo
 			       egress);
 }
 
-/* balance_not_plain dispatches a packet that is not plain. Scratch: leaves packet. */
+/* balance_not_plain dispatches a packet that is not plain. Scratch: writes packet. */
 static __always_inline enum outcome balance_not_plain(ctx_t *ctx, void *generation, __u32 network,
 						      bool ipv6, struct service **service)
 {
@@ -323,7 +321,7 @@ static __always_inline enum outcome balance_not_plain(ctx_t *ctx, void *generati
 	return OUTCOME_NONE;
 }
 
-/* balance_on_slow_path handles a packet that has left the fast path before a backend was selected. Scratch: takes
+/* balance_on_slow_path handles a packet that has left the fast path before a backend was selected. Scratch: reads
  * packet. */
 static __always_inline enum outcome balance_on_slow_path(ctx_t *ctx, struct service *service,
 						     __u32 *egress)

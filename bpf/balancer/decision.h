@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* The decision about a packet, which the steps of its path fill in. */
+/* The decision about a packet, which the steps of its path complete. */
 #pragma once
 
 #include "trace.h"

@@ -17,7 +17,7 @@ static __always_inline bool fails_open(void *generation)
 
 /* fail_open passes a packet for a VIP to the kernel, as if no program were attached: the kernel refuses the connection
  * at once, and the client can retry elsewhere. Backends' replies are still translated to the VIP, without which clients
- * would see the backends' addresses: OUTCOME_NONE. Scratch: leaves packet. */
+ * would see the backends' addresses: OUTCOME_NONE. Scratch: writes packet. */
 __noinline int fail_open(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

@@ -62,7 +62,7 @@ static __always_inline bool restore_decision(void *generation, const struct frag
 	return true;
 }
 
-/* forward_fragment forwards a later fragment as the first one. Scratch: takes to. */
+/* forward_fragment forwards a later fragment as the first one. Scratch: reads to. */
 static __always_inline enum outcome forward_fragment(ctx_t *ctx, void *generation,
 						     const struct packet *packet,
 						     struct decision *decision,
@@ -82,12 +82,12 @@ static __always_inline enum outcome forward_fragment(ctx_t *ctx, void *generatio
 		return OUTCOME_PASSED_NO_SERVICE;
 	if (!restore_decision(generation, entry, decision, to))
 		return OUTCOME_DROPPED_FRAGMENT;
-	trace_because(TRACE_KNOWN_FRAGMENT);
+	trace_add_reason(TRACE_KNOWN_FRAGMENT);
 	trace_backend(decision->backend->index, decision->backend->generation);
 	if (entry->outcome == OUTCOME_RETURNED) {
 		if (!has_returns())
 			return OUTCOME_DROPPED_FRAGMENT;
-		trace_because(TRACE_REPLY);
+		trace_add_reason(TRACE_REPLY);
 		return send_back(ctx, packet, decision, to);
 	}
 	if (!decision->backend->up)

@@ -5,8 +5,8 @@
 #include "types.h"
 #include "../lib/headers.h"
 
-/* Extension headers before the transport header that are walked. Real
- * packets have none or one; the bound keeps a chain from costing more. */
+/* Extension headers before the transport header that are parsed. Real packets have none or one; the bound limits the
+ * cost of a chain. */
 #define IPV6_MAX_EXTENSIONS 4
 /* Mask that bounds offsets in a parsed frame for the verifier: four extension headers are at most 8192 bytes. */
 #define OFFSET_MASK 0x3fff

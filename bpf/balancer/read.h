@@ -6,7 +6,7 @@
 #include "scratch.h"
 #include "trace.h"
 
-/* read_packet reads a packet that is not plain. Scratch: leaves packet. */
+/* read_packet parses a packet that is not plain. Scratch: writes packet. */
 __noinline int read_packet(ctx_t *ctx, __u32 network, __u32 ipv6)
 {
 	void *data_end = ctx_data_end(ctx), *header = ctx_data(ctx) + (network & 0xff);

@@ -59,7 +59,7 @@ static __always_inline __be32 sequence_of(ctx_t *ctx, const struct packet *packe
 	return tcp->seq;
 }
 
-/* has_ports says whether a packet bears ports. */
+/* has_ports says whether a packet has ports. */
 static __always_inline bool has_ports(const struct packet *packet)
 {
 	return !packet->later && !packet->unwalked &&

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
 /* Memory for one packet at a time, for values that would not fit the stack of 512 bytes for all functions of a call
- * chain. A function that takes values from it, or leaves some there for others, says so in the last line of its
- * comment. */
+ * chain. A function that reads values there, or writes some for others, says so in the last line of its comment. */
 #pragma once
 
 #include "maps.h"
 #include "parse.h"
 
-/* translation has the addresses and ports that a packet leaves with, and its TOS and TTL. Network byte order; an IPv4
+/* translation has the addresses and ports that a packet is sent with, and its TOS and TTL. Network byte order; an IPv4
  * address is in the first word. */
 struct translation {
 	__be32 source[4];
@@ -77,7 +76,7 @@ struct scratch {
 	struct packet packet;
 	/* Of a packet that is too big: the path MTU, in bytes. */
 	__u32 mtu;
-	/* The addresses and ports that the packet leaves with. */
+	/* The addresses and ports that the packet is sent with. */
 	struct translation to;
 	/* Of an ICMP error: the packet that it quotes, that packet with source and destination exchanged, the translation
 	 * of packets of its flow, and that of the quote. */

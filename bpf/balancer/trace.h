@@ -41,7 +41,7 @@ static __always_inline void trace_read(ctx_t *ctx, const struct packet *packet) 
 static __always_inline void trace_service(const struct service *service) {}
 static __always_inline void trace_slot(__u32 slot) {}
 static __always_inline void trace_backend(__u32 index, __u32 generation) {}
-static __always_inline void trace_because(enum trace_reason reason) {}
+static __always_inline void trace_add_reason(enum trace_reason reason) {}
 static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
 
 #else
@@ -280,8 +280,8 @@ static __noinline void trace_backend(__u32 index, __u32 generation)
 	notes->record.backend_generation = generation;
 }
 
-/* trace_because notes a reason; those noted before stay. */
-static __noinline void trace_because(enum trace_reason reason)
+/* trace_add_reason notes a reason; those noted before stay. */
+static __noinline void trace_add_reason(enum trace_reason reason)
 {
 	struct trace_notes *notes;
 

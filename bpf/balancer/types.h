@@ -169,8 +169,8 @@ enum service_flag {
 	/* Mode nat. Near clients, to which backends would reply directly, are served by another service, the hairpin: with
 	 * the same backends, by full NAT, under the same key with PROTOCOL_HAIRPIN. */
 	SERVICE_HAIRPIN = 2048,
-	/* The service is one. Its flows have the address of ours that their backend knows us by
-	 * (backend.local), with the number POOL_LOCAL, and ports of their own. */
+	/* The service is one. Its flows have our address towards their backend (backend.local), with the number POOL_LOCAL,
+	 * and ports of their own. */
 	SERVICE_IS_HAIRPIN = 4096,
 };
 

@@ -171,8 +171,8 @@ static __always_inline void reverse_tuple(const struct packet *quoted, struct pa
 	client->destination_port = quoted->source_port;
 }
 
-/* quoted_backend finds the backend that sent the quoted packet, and the translation of its flow. Scratch: takes quoted;
- * leaves its opposite and flow. */
+/* quoted_backend finds the backend that sent the quoted packet, and the translation of its flow. Scratch: reads quoted;
+ * writes its opposite and flow. */
 static __noinline enum outcome quoted_backend(void *generation, struct scratch *scratch,
 					      struct decision *decision)
 {
@@ -194,7 +194,7 @@ static __noinline enum outcome quoted_backend(void *generation, struct scratch *
 }
 
 /* quote_to_backend translates the quote of an error for a backend into the packet that the backend has sent, against
- * the direction of the flow. Scratch: takes quoted and flow; leaves quote. */
+ * the direction of the flow. Scratch: reads quoted and flow; writes quote. */
 static __always_inline void quote_to_backend(struct scratch *scratch,
 					     const struct decision *decision)
 {
@@ -207,8 +207,8 @@ static __always_inline void quote_to_backend(struct scratch *scratch,
 	quote->destination_port = scratch->flow.source_port;
 }
 
-/* error_to_backend handles an error whose quoted packet came from a VIP. Scratch: takes quoted, and to as the identity
- * (identity_translation()); leaves what quoted_backend() does. */
+/* error_to_backend handles an error whose quoted packet came from a VIP. Scratch: reads quoted, and to as the identity
+ * (identity_translation()); writes what quoted_backend() does. */
 static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generation,
 						const struct packet *packet,
 						struct scratch *scratch,
@@ -221,7 +221,7 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 		return outcome;
 	if (!decision->backend)
 		return OUTCOME_DROPPED_NO_BACKEND;
-	trace_because(TRACE_QUOTED);
+	trace_add_reason(TRACE_QUOTED);
 	trace_backend(decision->backend->index, decision->backend->generation);
 	if (ctx_length(ctx) < packet->network + packet->length)
 		return OUTCOME_DROPPED_MALFORMED;
@@ -244,7 +244,7 @@ static __always_inline enum outcome error_to_backend(ctx_t *ctx, void *generatio
 }
 
 /* error_to_client handles an error whose quoted packet was sent by a client to the VIP and forwarded to a backend.
- * Scratch: takes quoted, quote, to, and in mode nat opposite; route is its own. */
+ * Scratch: reads quoted, quote, to, and in mode nat opposite; route is its own. */
 static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *packet,
 					       struct scratch *scratch,
 					       struct decision *decision)
@@ -278,7 +278,7 @@ static __noinline enum outcome error_to_client(ctx_t *ctx, const struct packet *
 }
 
 /* quoted_fullnat handles a quoted packet whose source is a flow's address and port of the pool. The error is translated
- * like a reply to that packet. Scratch: takes quoted; leaves opposite, flow, and the new addresses and ports in to and
+ * like a reply to that packet. Scratch: reads quoted; writes opposite, flow, and the new addresses and ports in to and
  * quote. */
 static __always_inline bool quoted_fullnat(void *generation, struct scratch *scratch,
 					   struct decision *decision)
@@ -302,7 +302,7 @@ static __always_inline bool quoted_fullnat(void *generation, struct scratch *scr
 	return true;
 }
 
-/* quoted_nat handles a quoted packet to a backend's endpoint. Scratch: takes quoted; leaves opposite, and the new
+/* quoted_nat handles a quoted packet to a backend's endpoint. Scratch: reads quoted; writes opposite, and the new
  * addresses and ports in to and quote. */
 static __always_inline bool quoted_nat(void *generation, const struct packet *packet,
 				       struct scratch *scratch, struct decision *decision)
@@ -342,7 +342,7 @@ static __always_inline bool is_unreachable(ctx_t *ctx, const struct packet *pack
 			      icmp[0] == ICMP_DEST_UNREACH && icmp[1] != ICMP_FRAG_NEEDED;
 }
 
-/* relay_error forwards an ICMP error to the sender of the packet that it quotes. Scratch: leaves quoted, and the
+/* relay_error forwards an ICMP error to the sender of the packet that it quotes. Scratch: writes quoted, and the
  * translations of the packet and of its quote in to and quote. */
 static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 					   const struct packet *packet,
@@ -372,11 +372,11 @@ static __noinline enum outcome relay_error(ctx_t *ctx, void *generation,
 		   !quoted_nat(generation, packet, scratch, decision)) {
 		return OUTCOME_PASSED_NO_SERVICE;
 	}
-	trace_because(TRACE_QUOTED);
+	trace_add_reason(TRACE_QUOTED);
 	trace_backend(decision->backend->index, decision->backend->generation);
 	unreachable = is_unreachable(ctx, packet, &scratch->quoted);
 	outcome = error_to_client(ctx, packet, scratch, decision);
-	trace_because(reply_trace_reason(outcome));
+	trace_add_reason(reply_trace_reason(outcome));
 	if (unreachable && (outcome == OUTCOME_RETURNED || outcome == OUTCOME_PASSED_TO_ROUTE))
 		count_unreachable(&decision->backend->index);
 	return outcome;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* Answering a packet that cannot be sent on with an ICMP error (RFC 792) or an ICMPv6 error
- * (RFC 4443). */
+/* ICMP errors (RFC 792) and ICMPv6 errors (RFC 4443) in answer to packets that cannot be forwarded. */
 #pragma once
 
 #include "../link.h"
@@ -218,10 +217,9 @@ static __always_inline bool answer_as(ctx_t *ctx, const struct packet *packet,
 	return true;
 }
 
-/* answer_icmp makes a packet an ICMP error to its sender, from the address that it was for, out
- * of the interface that it came in on. False where it must not be answered, where there have
- * been enough answers in this second, or where there is no room; the packet is then to be
- * dropped. `kind` and `rest`: see struct error. Scratch: takes packet. */
+/* answer_icmp makes a packet an ICMP error to its sender, from the address that it was for, out of the interface that
+ * it came in on. False where it must not be answered, where there have been enough answers in this second, or where
+ * there is no room; the packet is then to be dropped. `kind` and `rest`: see struct error. Scratch: reads packet. */
 __noinline int answer_icmp(ctx_t *ctx, __u32 kind, __u32 rest)
 {
 	struct error error = { .kind = kind, .rest = rest };

@@ -28,7 +28,7 @@ static __always_inline bool is_rejectable(enum outcome outcome)
 }
 
 /* answer_unreachable answers a packet with "port unreachable" (RFC 1122 section 3.2.2.1, RFC 4443 section 3.1).
- * Scratch: takes packet. */
+ * Scratch: reads packet. */
 static __always_inline bool answer_unreachable(ctx_t *ctx, const struct packet *packet)
 {
 	return answer_icmp(ctx,
@@ -51,7 +51,7 @@ static __always_inline bool rejects(const struct service *service, __u32 outcome
 
 /* reject answers a packet, if that is configured and possible, and returns the outcome: `outcome` where it is dropped.
  * Fragments are not answered, for the length of their segment is unknown; ICMP errors must not be (RFC 1122 section
- * 3.2.2). Scratch: takes packet. */
+ * 3.2.2). Scratch: reads packet. */
 __noinline int reject(ctx_t *ctx, const struct service *service, __u32 outcome)
 {
 	struct scratch *scratch = get_scratch();

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR BSD-2-Clause */
-/* A TCP reset in answer to a packet of no connection, as a host sends it (RFC 9293 section
- * 3.10.7.1). It is never longer than the packet that it answers: forging senders gains
- * nothing by it. */
+/* A TCP reset in answer to a packet of no connection, as a host sends it (RFC 9293 section 3.10.7.1). It is never
+ * longer than the packet that it answers: senders with spoofed addresses get no amplification. */
 #pragma once
 
 #include "../link.h"
@@ -144,9 +143,8 @@ static __always_inline bool reset_as(ctx_t *ctx, const struct packet *packet, bo
 			   false);
 }
 
-/* answer_reset makes a packet a reset to its sender, from the address that it was for, out of
- * the interface that it came in on; false where that cannot be done. A reset is not answered.
- * Scratch: takes packet. */
+/* answer_reset makes a packet a reset to its sender, from the address that it was for, out of the interface that it
+ * came in on; false where that cannot be done. A reset is not answered. Scratch: reads packet. */
 __noinline int answer_reset(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

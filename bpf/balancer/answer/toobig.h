@@ -5,7 +5,7 @@
 
 #include "icmperror.h"
 
-/* answer_too_big answers a packet with the error that has the path MTU. Scratch: takes packet and mtu. */
+/* answer_too_big answers a packet with the error that has the path MTU. Scratch: reads packet and mtu. */
 static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();
@@ -21,7 +21,7 @@ static __always_inline enum outcome answer_too_big(ctx_t *ctx)
 	return answer_icmp(ctx, kind, rest) ? OUTCOME_ANSWERED_TOO_BIG : OUTCOME_DROPPED_TOO_BIG;
 }
 
-/* too_big_for requests that answer, which is made as the last step. Scratch: leaves mtu. */
+/* too_big_for requests that answer, which is made as the last step. Scratch: writes mtu. */
 static __always_inline enum outcome too_big_for(__u32 mtu)
 {
 	struct scratch *scratch = get_scratch();

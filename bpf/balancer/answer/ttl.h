@@ -40,8 +40,8 @@ static __always_inline void decrement_ttl(ctx_t *ctx, const struct packet *packe
 }
 
 /* time_exceeded_from requests the ICMP error "time exceeded" (RFC 792, RFC 4443 section 3.3), sent from an address of
- * ours: answer_icmp() answers from the packet's destination, and a reply's destination is its client. Scratch: takes
- * packet; leaves the address as its destination. */
+ * ours: answer_icmp() answers from the packet's destination, and a reply's destination is its client. Scratch: reads
+ * packet; writes the address as its destination. */
 static __always_inline enum outcome time_exceeded_from(const __be32 *address)
 {
 	struct scratch *scratch = get_scratch();
@@ -53,7 +53,7 @@ static __always_inline enum outcome time_exceeded_from(const __be32 *address)
 	return OUTCOME_TIME_EXCEEDED;
 }
 
-/* answer_time_exceeded makes that answer, as the last step. Scratch: takes packet. */
+/* answer_time_exceeded makes that answer, as the last step. Scratch: reads packet. */
 static __always_inline enum outcome answer_time_exceeded(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

@@ -35,7 +35,7 @@ static __always_inline struct check_answer *find_answer(const __be32 *source,
 }
 
 /* redirect_error finds the check whose packet an ICMP error quotes, and translates the quote into the packet that the
- * check has sent. Scratch: takes packet; leaves quoted, quote and to. */
+ * check has sent. Scratch: reads packet; writes quoted, quote and to. */
 static __noinline struct check_answer *redirect_error(ctx_t *ctx, struct scratch *scratch)
 {
 	struct packet *packet = &scratch->packet, *quoted = &scratch->quoted;
@@ -50,14 +50,14 @@ static __noinline struct check_answer *redirect_error(ctx_t *ctx, struct scratch
 	identity_translation(quoted, &scratch->quote);
 	__builtin_memcpy(scratch->quote.source, answer->destination, sizeof(answer->destination));
 	__builtin_memcpy(scratch->quote.destination, answer->source, sizeof(answer->source));
-	/* A router between us and the backend speaks for itself. */
+	/* An error of a router between us and the backend keeps its source. */
 	if (same_address(packet->source, quoted->destination))
 		__builtin_memcpy(scratch->to.source, answer->source, sizeof(answer->source));
 	return rewrite_quote(ctx, packet, quoted, &scratch->quote) ? answer : NULL;
 }
 
-/* redirect_reply finds the check that a packet with ports, or an echo reply, is for. Scratch: takes
- * packet and to; leaves to. */
+/* redirect_reply finds the check that a packet with ports, or an echo reply, is for. Scratch: reads packet and to;
+ * writes to. */
 static __noinline struct check_answer *redirect_reply(ctx_t *ctx, struct scratch *scratch)
 {
 	struct packet *packet = &scratch->packet;
@@ -73,7 +73,7 @@ static __noinline struct check_answer *redirect_reply(ctx_t *ctx, struct scratch
 }
 
 /* redirect_answer translates an answer to a check so that its socket takes it, and returns the interface that leads
- * there, or 0 where the packet answers none. Scratch: leaves packet and to. */
+ * there, or 0 where the packet answers none. Scratch: writes packet and to. */
 __noinline int redirect_answer(ctx_t *ctx)
 {
 	struct scratch *scratch = get_scratch();

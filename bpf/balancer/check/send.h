@@ -15,8 +15,7 @@ struct {
 	__type(value, struct check_target);
 } check_targets SEC(".maps");
 
-/* read_check reads a frame of a check: the target that it is for, or NULL. Scratch: leaves
- * packet. */
+/* read_check reads a frame of a check: the target that it is for, or NULL. Scratch: writes packet. */
 static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_answer *answer)
 {
 	struct scratch *scratch = get_scratch();
@@ -31,7 +30,7 @@ static __always_inline struct check_target *read_check(ctx_t *ctx, struct check_
 		return NULL;
 	mark = *(__u32 *)(frame + CHECK_MARK_AT);
 	type = *(__be16 *)(frame + offsetof(struct ethhdr, h_proto));
-	/* An answer goes back to where the frame came from. */
+	/* The answer is sent to the source of the frame. */
 	__builtin_memcpy(answer->macs, frame + ETH_ALEN, ETH_ALEN);
 	answer->interface = ctx_interface(ctx);
 	if (read_packet(ctx, sizeof(struct ethhdr), type == bpf_htons(ETH_P_IPV6)) != OUTCOME_NONE ||
@@ -48,7 +47,7 @@ static __always_inline bool uses_nat(const struct check_target *target)
 	return target->mode == MODE_NAT || target->mode == MODE_FULLNAT;
 }
 
-/* expect_answer notes how the answer to a packet is to be translated, unless that is noted already. */
+/* expect_answer stores the translation of the answer to a packet, unless that is stored already. */
 static __always_inline long expect_answer(const struct packet *packet,
 					  const struct check_target *target,
 					  struct check_answer *answer)
@@ -73,7 +72,7 @@ static __always_inline long expect_answer(const struct packet *packet,
 	return bpf_map_update_elem(&check_answers, &key, answer, BPF_ANY);
 }
 
-/* set_host_source makes this host the source of a packet. Scratch: takes packet; leaves to. */
+/* set_host_source makes this host the source of a packet. Scratch: reads packet; writes to. */
 static __always_inline enum outcome set_host_source(ctx_t *ctx, struct scratch *scratch,
 						    const struct check_target *target)
 {
@@ -89,7 +88,7 @@ static __always_inline enum outcome set_host_source(ctx_t *ctx, struct scratch *
 }
 
 /* send_check sends a packet to its backend by the functions that send those of services, and returns the kernel's
- * verdict. It probes the port that the socket is connected to, in the modes with NAT too. Scratch: leaves packet and
+ * verdict. It probes the port that the socket is connected to, in the modes with NAT too. Scratch: writes packet and
  * to. */
 static __always_inline int send_check(ctx_t *ctx)
 {

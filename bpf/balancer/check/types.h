@@ -3,7 +3,7 @@
  * service, each to reach one backend. A veth pair joins that namespace to the balancer's: jeoul_mark writes into a
  * frame that leaves the sockets' end which backend it is for, and jeoul_check sends it on from the other end as the
  * service's packets are sent. The translation of its answer is noted there, and applied where packets arrive that are
- * for no service (turn.h). */
+ * for no service (redirect.h). */
 #pragma once
 
 #include "../types.h"

@@ -409,7 +409,7 @@ static __always_inline bool inc_overflow(struct flow_bucket *home, __u64 hash)
 	return false;
 }
 
-/* dec_overflow takes the count back. With the last flow, the bits of all are cleared. */
+/* dec_overflow decrements the count. With the last flow, the bits of all are cleared. */
 static __always_inline void dec_overflow(struct flow_bucket *home)
 {
 	for (int i = 0; i < CAS_TRIES; i++) {
@@ -478,7 +478,7 @@ static __always_inline bool remove_as(bool proven, place_t place, __u64 hash)
 	return true;
 }
 
-/* remove_flow frees the place of a flow; false where another was faster. */
+/* remove_flow frees the place of a flow; false where another CPU has freed it. */
 __noinline int remove_flow(__u32 place, __u64 hash, __u32 proven)
 {
 	return proven ? remove_as(true, place, hash) : remove_as(false, place, hash);

@@ -106,7 +106,7 @@ static __always_inline void note_victim(struct scratch *scratch, __u32 holder)
 }
 
 /* try_port allocates the candidate port if it is free: OUTCOME_NONE if so, OUTCOME_DROPPED_NO_PORT if not. Scratch:
- * takes the candidate in tracking.flow, tracking.flow_hash and tracking.place; leaves victim. */
+ * reads the candidate in tracking.flow, tracking.flow_hash and tracking.place; writes victim. */
 __noinline int try_port(__u32 protocol)
 {
 	void *generation = current_generation();
@@ -146,7 +146,7 @@ __noinline int try_port(__u32 protocol)
 	return OUTCOME_DROPPED_NO_PORT;
 }
 
-/* take_over_port evicts the victim, and gives the new flow its address and port. Scratch: takes victim; as
+/* take_over_port evicts the victim, and gives the new flow its address and port. Scratch: reads victim; as
  * try_port(). */
 static __always_inline int take_over_port(struct scratch *scratch, __u32 protocol)
 {
@@ -171,7 +171,7 @@ static __always_inline bool tried_enough(const struct scratch *scratch, __u32 tr
 }
 
 /* allocate_port allocates an address and port that no other flow to the same backend has, for the new flow in struct
- * tracking. Scratch: takes what create_entry() leaves; leaves them in tracking.flow.source. */
+ * tracking. Scratch: reads what create_entry() writes; writes them in tracking.flow.source. */
 __noinline int allocate_port(__u32 hairpin, __u32 ipv6, __u32 protocol, __u32 hash)
 {
 	void *generation = current_generation();
@@ -216,8 +216,7 @@ static __always_inline bool keep_one_entry(struct tracking *tracking, __u32 stat
 	return false;
 }
 
-/* lacks_address says whether no address of ours is known that the backend of a hairpin's new flow
- * could answer. */
+/* lacks_address says whether there is no address of ours towards the backend of a hairpin's new flow. */
 static __always_inline bool lacks_address(void *generation, const struct service *service,
 					  const struct flow *flow)
 {
@@ -230,7 +229,7 @@ static __always_inline bool lacks_address(void *generation, const struct service
 }
 
 /* begin_fullnat completes the entry of a new flow: it returns the outcome of a failure where there is no port for it.
- * Scratch: takes packet, and what create_entry() leaves; leaves tracking.source. */
+ * Scratch: reads packet, and what create_entry() writes; writes tracking.source. */
 __noinline int begin_fullnat(const struct service *service, __u32 hash)
 {
 	struct scratch *scratch = get_scratch();
@@ -254,7 +253,7 @@ __noinline int begin_fullnat(const struct service *service, __u32 hash)
 	return outcome;
 }
 
-/* move_fullnat updates the return table when a flow moves to the proven ones, to this place. Scratch: takes it in
+/* move_fullnat updates the return table when a flow moves to the proven ones, to this place. Scratch: reads it in
  * tracking.moving. */
 __noinline int move_fullnat(__u32 from, __u32 to, __u32 protocol)
 {

@@ -11,8 +11,8 @@ static __always_inline bool is_unproven(__u32 state)
 	return (state >= FLOW_OPENING && state <= FLOW_FIRST) || state == FLOW_AFFINITY_NEW;
 }
 
-/* copy_proven makes an entry of the unproven one of the proven too, if there is room, and
- * returns its place there. Of several CPUs, the one that changes its state does. */
+/* copy_proven copies an unproven entry to the proven ones, if there is room, and returns its place there. Of several
+ * CPUs, the one that changes its state does. */
 static __always_inline place_t copy_proven(__u32 place, struct flow *copy, __u64 hash, __u32 state)
 {
 	struct flow_bucket *bucket = bucket_of(false, place);
@@ -61,8 +61,8 @@ static __always_inline void end_copy(const struct service *service, __u32 from, 
 	}
 }
 
-/* prove_flow moves a flow that is now proven. Scratch: takes tracking.place and tracking.flow_hash; leaves the flow in
- * tracking.moving. */
+/* prove_flow moves a flow that is now proven to the proven ones. Scratch: reads tracking.place and tracking.flow_hash;
+ * writes the flow in tracking.moving. */
 __noinline int prove_flow(const struct service *service, __u32 nat, __u32 protocol)
 {
 	__u32 state = protocol == IPPROTO_UDP ? FLOW_UDP : FLOW_ESTABLISHED;

@@ -108,8 +108,8 @@ __noinline __u32 find_return(const struct packet *reply, __u64 hash, __u32 excep
 	return reply ? find_return_inline(generation, reply, hash, except) : 0;
 }
 
-/* is_stale says whether an entry leads to a flow that is not its own any more. The entry of a flow that moves gets the
- * new place before the old one is free: so the place is read again. */
+/* is_stale says whether the flow at an entry's place is another than the entry's by now. The entry of a flow that moves
+ * gets the new place before the old one is free: so the place is read again. */
 static __always_inline bool is_stale(const struct return_bucket *bucket, __u32 at)
 {
 	__u32 place = *(volatile __u32 *)&bucket->places[at];

@@ -338,8 +338,8 @@ static __always_inline void discard_entry(__u32 place, __u64 hash)
 		remove_flow(place, hash, false);
 }
 
-/* create_entry creates the entry of a new flow, among the unproven. Scratch: takes the key in tracking.flow, and
- * tracking.flow_hash; leaves tracking.place, and the backend in tracking.flow. */
+/* create_entry creates the entry of a new flow, among the unproven. Scratch: reads the key in tracking.flow, and
+ * tracking.flow_hash; writes tracking.place, and the backend in tracking.flow. */
 __noinline int create_entry(__u32 index, __u32 state)
 {
 	void *generation = current_generation();

@@ -41,7 +41,7 @@ static __always_inline void read_peer_address(struct bpf_sock_addr *ctx, bool ip
 	packet->destination[3] = ctx->user_ip6[3];
 }
 
-/* write_peer_address puts another far end in its place, of the same family. */
+/* write_peer_address replaces the peer address by another of the same family. */
 static __always_inline void write_peer_address(struct bpf_sock_addr *ctx, bool ipv6, bool address6,
 					       const __be32 *address, __be16 port)
 {
@@ -60,7 +60,7 @@ static __always_inline void write_peer_address(struct bpf_sock_addr *ctx, bool i
 
 /* read_local_address reads the socket's bound address and port into the packet's source. Of a socket that is not bound
  * yet, the address is the VIP, from which the kernel would send to its own address, and the port is any. False where it
- * is bound to a VIP, which its program has a reason for. */
+ * is bound to a VIP, which the application has done on purpose. */
 static __always_inline bool read_local_address(struct bpf_sock_addr *ctx, struct packet *packet)
 {
 	struct bpf_sock *sk = ctx->sk;

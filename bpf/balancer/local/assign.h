@@ -14,8 +14,8 @@
 
 #define ECONNREFUSED 111
 
-/* deny_call has the system call fail: as if nothing listened there, or, where the kernel does not let a program say so,
- * with EPERM. */
+/* deny_call makes the system call fail: as if nothing listened there, or, where the kernel does not let a program say
+ * so, with EPERM. */
 static __always_inline int deny_call(enum local_event reason)
 {
 	count_event(reason);
@@ -39,8 +39,8 @@ static __always_inline enum local_event event_of(enum outcome outcome)
 	}
 }
 
-/* store_client_affinity makes the affinity of a client, for its next flow. A program on this host has no need to prove
- * that it is there. Scratch: takes tracking.flow, and what find_affinity() leaves. */
+/* store_client_affinity stores the affinity of a client, for its next flow. A client on this host needs no proof: its
+ * address is not spoofed. Scratch: reads tracking.flow, and what find_affinity() writes. */
 static __always_inline void store_client_affinity(void *generation, const struct service *service,
 						  struct tracking *tracking, __u64 selection)
 {
@@ -90,7 +90,7 @@ static __always_inline __u64 select_backend(void *generation, const struct servi
 	return selection == SELECTION_NONE ? fail_with(OUTCOME_DROPPED_NO_BACKEND) : selection;
 }
 
-/* write_peer writes which backend a socket got for a packet's destination, but for its state. */
+/* write_peer writes a socket's backend for a packet's destination, but for its state. */
 static __always_inline void write_peer(struct local_peer *peer, const struct service *service,
 				       const struct backend *backend, const struct packet *packet,
 				       __u32 now)
@@ -155,7 +155,8 @@ static __always_inline bool store_peer(struct bpf_sock_addr *ctx, void *generati
 	return true;
 }
 
-/* assign_backend gives a socket a backend for the packet's destination, which is of a service. */
+/* assign_backend selects a backend for a socket and the packet's destination, which is of a service, and rewrites the
+ * socket's peer address. */
 static __always_inline int assign_backend(struct bpf_sock_addr *ctx, bool ipv6, void *generation,
 					  struct local_socket *socket, const struct service *service,
 					  const struct packet *packet, enum peer_state state)
@@ -168,7 +169,7 @@ static __always_inline int assign_backend(struct bpf_sock_addr *ctx, bool ipv6, 
 	if (selection & SELECTION_FAILED)
 		return deny_call(event_of(failed_outcome(selection)));
 	backend = backend_at(generation, (__u32)selection);
-	/* A socket does not change its family; control sees to it that it need not. */
+	/* A socket does not change its family; the control plane ensures that it need not. */
 	if (!backend || !backend->ipv6 != !packet->ipv6)
 		return deny_call(LOCAL_REFUSED_NO_BACKEND);
 	if (!store_peer(ctx, generation, socket, service, backend, packet, state)) {
@@ -230,7 +231,7 @@ static __always_inline bool send_to_current(struct bpf_sock_addr *ctx, bool ipv6
 
 	if (!peer)
 		return false;
-	if (!takes_packets(generation, &copy)) {
+	if (!is_backend_up(generation, &copy)) {
 		retire(peer, copy.state);
 		count_event(LOCAL_MOVED);
 		return false;
@@ -241,7 +242,7 @@ static __always_inline bool send_to_current(struct bpf_sock_addr *ctx, bool ipv6
 	return true;
 }
 
-/* on_sendmsg is a socket that is about to send a datagram to a destination that its program names. */
+/* on_sendmsg handles a socket that is about to send a datagram to an explicit destination. */
 static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool ipv6)
 {
 	void *generation = current_generation();
@@ -261,7 +262,7 @@ static __always_inline int on_sendmsg(struct bpf_sock_addr *ctx, bool ipv6)
 	return assign_backend(ctx, ipv6, generation, socket, service, &packet, PEER_SENT);
 }
 
-/* show_vip shows a program the VIP where it would see the backend that its socket got for it. */
+/* show_vip returns the VIP to an application, by recvmsg(2) and getpeername(2), in place of the backend's address. */
 static __always_inline int show_vip(struct bpf_sock_addr *ctx, bool ipv6, bool connected)
 {
 	struct local_socket *socket;

@@ -182,8 +182,8 @@ static __always_inline bool find_vip(struct local_socket *socket, struct packet 
 	return false;
 }
 
-/* takes_packets says whether a peer's backend still exists and is up. */
-static __always_inline bool takes_packets(void *generation, const struct local_peer *peer)
+/* is_backend_up says whether a peer's backend still exists and is up. */
+static __always_inline bool is_backend_up(void *generation, const struct local_peer *peer)
 {
 	struct backend *backend = backend_at(generation, peer->backend);
 

@@ -51,8 +51,8 @@ enum peer_state {
 	PEER_CHANGE = 0x100,
 };
 
-/* local_peer is a backend that a socket got. Addresses and ports are in network byte order; an
- * IPv4 address is in the first word. */
+/* local_peer is a backend of a socket. Addresses and ports are in network byte order; an IPv4 address is in the first
+ * word. */
 struct local_peer {
 	__be32 vip[4];
 	__be32 address[4];
@@ -74,7 +74,7 @@ struct local_peer {
 	__u32 state;
 };
 
-/* local_socket has the backends that a socket got, by its cookie. */
+/* local_socket has the backends of a socket, by its cookie. */
 struct local_socket {
 	struct local_peer peers[LOCAL_PEERS];
 };

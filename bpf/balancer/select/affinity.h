@@ -64,7 +64,7 @@ static __always_inline bool accepts_new_flows(const struct backend *owner)
 }
 
 /* find_affinity looks up a client's affinity: the backend's index, or PICK_NONE where there is none, or that backend
- * accepts no new flow. Scratch: takes tracking.flow; leaves the affinity's key in tracking.client, and
+ * accepts no new flow. Scratch: reads tracking.flow; writes the affinity's key in tracking.client, and
  * tracking.client_hash. */
 __noinline __u64 find_affinity(const struct service *service)
 {
@@ -109,8 +109,8 @@ static __always_inline bool set_affinity_backend(void *generation, struct tracki
 	return true;
 }
 
-/* store_affinity stores the backend of a flow as its client's affinity. Scratch: takes tracking.flow, and what
- * find_affinity() leaves. */
+/* store_affinity stores the backend of a flow as its client's affinity. Scratch: reads tracking.flow, and what
+ * find_affinity() writes. */
 __noinline int store_affinity(void)
 {
 	void *generation = current_generation();
@@ -137,8 +137,8 @@ __noinline int store_affinity(void)
 			   clock_of(generation));
 }
 
-/* prove_affinity moves the affinity of a client whose flow is now proven to the proven ones. Scratch: takes
- * tracking.flow; leaves what find_affinity() does. */
+/* prove_affinity moves the affinity of a client whose flow is now proven to the proven ones. Scratch: reads
+ * tracking.flow; writes what find_affinity() does. */
 __noinline int prove_affinity(const struct service *service)
 {
 	struct scratch *scratch = get_scratch();

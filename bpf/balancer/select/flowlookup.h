@@ -26,7 +26,7 @@ static __always_inline bool accepts_reopened(const struct service *service, cons
 /* reopen_flow reopens the entry of a full-NAT flow that has ended, with its backend and its port of the pool;
  * SELECTION_NONE where that is not possible. The backend holds the connection in TIME-WAIT: it accepts a SYN of the
  * same client as a new connection (RFC 6191), and would treat that of another client, which got the port meanwhile, as
- * an old duplicate. Scratch: takes what lookup_flow() leaves; leaves tracking.source. */
+ * an old duplicate. Scratch: reads what lookup_flow() writes; writes tracking.source. */
 __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 proven)
 {
 	void *generation = current_generation();
@@ -47,7 +47,7 @@ __noinline __u64 reopen_flow(const struct service *service, __u32 place, __u32 p
 	outcome = check_limits(service);
 	if (outcome != OUTCOME_NONE)
 		return fail_with(outcome);
-	trace_because(TRACE_KNOWN_FLOW);
+	trace_add_reason(TRACE_KNOWN_FLOW);
 	tracking->source = bucket->flows[at].source;
 	if (dry_run())
 		return owner->index | SELECTION_OPENS;
@@ -183,8 +183,8 @@ static __always_inline void note_backend_down(void *generation, const struct ser
 /* lookup_flow selects a packet's backend by its flow's entry; SELECTION_NONE where there is none, or the flow has
  * ended, or its backend was removed, or cannot accept the connection that the packet may open: tracking.reused is then
  * the flow that stays meanwhile. With SELECTION_OPENS, the caller has to store the client's affinity, and with
- * SELECTION_PROVEN to prove the flow: from here that would not fit the stack. Scratch: takes tracking.sequence, and
- * tracking.reused as 0; leaves that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with
+ * SELECTION_PROVEN to prove the flow: from here that would not fit the stack. Scratch: reads tracking.sequence, and
+ * tracking.reused as 0; writes that, the key in tracking.flow, tracking.flow_hash, tracking.source, and with
  * SELECTION_PROVEN tracking.place. */
 __noinline __u64 lookup_flow(const struct service *service, const struct packet *packet)
 {
@@ -228,7 +228,7 @@ __noinline __u64 lookup_flow(const struct service *service, const struct packet 
 		note_backend_down(generation, service, packet, &found, tracking->flow_hash);
 		return fail_with(OUTCOME_DROPPED_BACKEND_DOWN);
 	}
-	trace_because(TRACE_KNOWN_FLOW);
+	trace_add_reason(TRACE_KNOWN_FLOW);
 	tracking->source = found.bucket->flows[found.at].source;
 	note_syn(service, packet, tracking, &found.bucket->flows[found.at]);
 	if (!note_packet(generation, service, packet, &found, tracking->flow_hash))
@@ -240,7 +240,7 @@ __noinline __u64 lookup_flow(const struct service *service, const struct packet 
 }
 
 /* selection_at is the selection by the entry at a place, which it does not update; SELECTION_NONE where its backend was
- * removed. Scratch: leaves tracking.source. */
+ * removed. Scratch: writes tracking.source. */
 __noinline __u64 selection_at(__u32 place, __u32 proven)
 {
 	void *generation = current_generation();

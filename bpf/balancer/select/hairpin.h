@@ -35,7 +35,7 @@ static __always_inline bool is_near6(const struct packet *packet)
 	return false;
 }
 
-/* is_near says whether a service's packet is from a near client, whom its hairpin serves. */
+/* is_near says whether a service's packet is from a near client, which its hairpin serves. */
 static __always_inline bool is_near(const struct service *service, const struct packet *packet,
 				    bool ipv6)
 {
@@ -65,6 +65,6 @@ static __always_inline struct service *service_for_client(void *generation, stru
 				 protocol | PROTOCOL_HAIRPIN);
 	if (!hairpin)
 		return service;
-	trace_because(TRACE_HAIRPIN);
+	trace_add_reason(TRACE_HAIRPIN);
 	return hairpin;
 }

@@ -66,7 +66,7 @@ static __always_inline __u64 begin_flow(const struct service *service,
 		count_flow(service->id, selection, 1);
 	if (service->flags & SERVICE_PERSISTENT)
 		store_affinity();
-	trace_because(TRACE_NEW_FLOW);
+	trace_add_reason(TRACE_NEW_FLOW);
 	return selection | SELECTION_OPENS;
 }
 
@@ -162,8 +162,8 @@ static __always_inline void prove(const struct service *service, const struct pa
 	prove_flow(service, is_fullnat(service), packet->protocol);
 }
 
-/* lookup_or_select selects a packet's backend: by its flow's entry, or else as for a new flow. Scratch: takes packet
- * and tracking.sequence; leaves tracking.source. */
+/* lookup_or_select selects a packet's backend: by its flow's entry, or else as for a new flow. Scratch: reads packet
+ * and tracking.sequence; writes tracking.source. */
 static __always_inline __u64 lookup_or_select(const struct service *service,
 					      struct scratch *scratch, __u32 hash)
 {
@@ -188,7 +188,7 @@ static __always_inline __u64 lookup_or_select(const struct service *service,
 			 select_moved_slot(service, &scratch->packet, &scratch->tracking);
 }
 
-/* peek_backend finds the backend of a packet that is only quoted, and changes no entry. Scratch: leaves what
+/* peek_backend finds the backend of a packet that is only quoted, and changes no entry. Scratch: writes what
  * lookup_slot() does, the key in tracking.flow, and tracking.source. */
 __noinline __u64 peek_backend(const struct service *service, const struct packet *packet,
 			      __u32 hash)
@@ -219,7 +219,7 @@ __noinline __u64 peek_backend(const struct service *service, const struct packet
 	return selection == SELECTION_NONE ? select_slot_backend(&scratch->tracking, packet) : selection;
 }
 
-/* lookup_proven looks up the proven flow of a packet of the fast path at every place. Scratch: leaves tracking.flow. */
+/* lookup_proven looks up the proven flow of a packet of the fast path at every place. Scratch: writes tracking.flow. */
 static __always_inline place_t lookup_proven(const struct service *service,
 					     const struct packet *packet, __u64 hash)
 {
@@ -262,7 +262,7 @@ static __always_inline struct backend *proven_backend(void *generation,
 	if (!owner || !owner->up)
 		return NULL;
 	note_seen(bucket, at, clock_of(generation));
-	trace_because(TRACE_KNOWN_FLOW);
+	trace_add_reason(TRACE_KNOWN_FLOW);
 	*flow = &bucket->flows[at];
 	return owner;
 }

@@ -33,7 +33,7 @@ static __always_inline void lookup_base(void *generation, const struct service *
 		tracking->orphaned = true;
 }
 
-/* lookup_slot looks a packet's slot up. Scratch: leaves tracking.current, previous, orphaned and moved. */
+/* lookup_slot looks a packet's slot up. Scratch: writes tracking.current, previous, orphaned and moved. */
 __noinline int lookup_slot(const struct service *service, __u32 hash)
 {
 	void *generation = current_generation();
@@ -77,7 +77,7 @@ static __always_inline __u64 select_slot_backend(const struct tracking *tracking
 		return fail_with(OUTCOME_DROPPED_NO_BACKEND);
 	if (tracking->previous == NO_BACKEND)
 		return selection_of(tracking->current, opens);
-	trace_because(TRACE_PREVIOUS);
+	trace_add_reason(TRACE_PREVIOUS);
 	return selection_of(tracking->previous, opens);
 }
 

@@ -18,7 +18,7 @@ static __always_inline bool set_pool_source(void *generation, struct backend *ba
 	return true;
 }
 
-/* set_flow_source sets a packet's source to its flow's address and port of the pool. Scratch: takes tracking.source. */
+/* set_flow_source sets a packet's source to its flow's address and port of the pool. Scratch: reads tracking.source. */
 static __always_inline enum outcome set_flow_source(void *generation, const struct decision *decision,
 						    struct translation *to)
 {
@@ -33,7 +33,7 @@ static __always_inline enum outcome set_flow_source(void *generation, const stru
 }
 
 /* apply_selection writes a packet's selection into the decision, and in mode fullnat the packet's new source into *to;
- * or it returns the outcome of a failed selection. Scratch: takes tracking.source. */
+ * or it returns the outcome of a failed selection. Scratch: reads tracking.source. */
 static __always_inline enum outcome apply_selection(void *generation, __u64 selection,
 						    struct decision *decision,
 						    struct translation *to)

@@ -89,7 +89,7 @@ static __always_inline bool may_lack_entry(void *generation, const struct packet
 }
 
 /* is_reply says whether a packet from an endpoint is part of a flow of the endpoint's service; of one without flow
- * entries, each counts as that. `refresh`: the packet refreshes the flow's expiry. Scratch: takes closes; tracking.flow
+ * entries, each counts as that. `refresh`: the packet refreshes the flow's expiry. Scratch: reads closes; tracking.flow
  * is its own. */
 __noinline int is_reply(const struct packet *reply, __u32 refresh)
 {

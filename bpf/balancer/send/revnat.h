@@ -94,8 +94,8 @@ static __always_inline bool has_hairpin_port(const struct packet *packet)
 	return port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port;
 }
 
-/* is_to_us says whether a packet from a backend's endpoint is to the address that the backend
- * knows us by, which is this host's own. */
+/* is_to_us says whether a packet from a backend's endpoint is to our address towards that backend, which is this host's
+ * own. */
 static __always_inline bool is_to_us(void *generation, const struct endpoint *endpoint,
 				     const struct packet *packet)
 {
@@ -112,8 +112,8 @@ static __always_inline bool answers_host(void *generation, const struct endpoint
 	return loaded.local && !has_hairpin_port(packet) && is_to_us(generation, endpoint, packet);
 }
 
-/* is_from_hairpin says whether a packet from a backend's endpoint may be a reply to a flow of a
- * hairpin: to the address that the backend knows us by, and a port that hairpins send from. */
+/* is_from_hairpin says whether a packet from a backend's endpoint may be a reply to a flow of a hairpin: to our address
+ * towards that backend, and a port of the hairpins. */
 static __always_inline bool is_from_hairpin(void *generation, const struct endpoint *endpoint,
 					    const struct packet *packet)
 {
@@ -134,7 +134,7 @@ static __always_inline bool return_hairpin(void *generation, const struct packet
 	at = find_return(packet, hash_return(packet), 0);
 	if (!at || !return_fullnat(generation, at, decision, to))
 		return false;
-	trace_because(TRACE_HAIRPIN);
+	trace_add_reason(TRACE_HAIRPIN);
 	if (complete)
 		note_fullnat(generation, at, packet);
 	return true;
@@ -163,7 +163,7 @@ static __always_inline enum outcome select_return(void *generation, const struct
 	at = search_endpoint(generation, packet, packet->source_port, packet->protocol);
 	endpoint = endpoint_at(generation, packet, at);
 	if (endpoint && answers_host(generation, endpoint, packet)) {
-		trace_because(TRACE_FROM_BACKEND);
+		trace_add_reason(TRACE_FROM_BACKEND);
 		return OUTCOME_PASSED_NOT_FORWARDED;
 	}
 	if (return_hairpin(generation, packet, endpoint, decision, to, complete) ||

@@ -181,7 +181,7 @@ static __always_inline bool lookup_mirror(ctx_t *ctx, const struct packet *packe
 }
 
 /* lookup_route calls bpf_fib_lookup, and stores the result in `entry` if that is not NULL. With `verify` it first calls
- * is_reply(), where the endpoint's flows are tracked. Scratch: takes what is_reply() and note_reply_hop() do; fib is
+ * is_reply(), where the endpoint's flows are tracked. Scratch: reads what is_reply() and note_reply_hop() do; fib is
  * its own. */
 static __always_inline enum route_result lookup_route(ctx_t *ctx, const struct packet *packet,
 						      const struct translation *to, struct route_entry *entry,
