@@ -106,11 +106,11 @@ func (c *command) run(ctx context.Context) error {
 	if err := config.CheckFragmentName(c.Owner); err != nil {
 		return fmt.Errorf("--owner: %w", err)
 	}
-	reach, err := c.reach()
+	reach, err := c.restConfig()
 	if err != nil {
 		return err
 	}
-	client, err := kubernetes.NewForConfig(compact(reach))
+	client, err := kubernetes.NewForConfig(useProtobuf(reach))
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (c *command) run(ctx context.Context) error {
 	if err := c.followGateways(&options, gateways); err != nil {
 		return err
 	}
-	known, err := kinds()
+	known, err := eventScheme()
 	if err != nil {
 		return err
 	}
@@ -151,8 +151,8 @@ const (
 	burst            = 200
 )
 
-// kinds returns the kinds of objects that Events are about.
-func kinds() (*runtime.Scheme, error) {
+// eventScheme returns the kinds of objects that Events are about.
+func eventScheme() (*runtime.Scheme, error) {
 	known := runtime.NewScheme()
 	return known, errors.Join(scheme.AddToScheme(known), gatewayscheme.AddToScheme(known))
 }
@@ -175,8 +175,8 @@ func (c *command) followGateways(options *controller.Options, gateways versioned
 	return options.Watcher.FollowGateways(options.Client, gateways, c.Certificates != "")
 }
 
-// reach says how the API server is reached. That it answers is not asked: it may do so later.
-func (c *command) reach() (*rest.Config, error) {
+// restConfig returns the configuration by which clients reach the API server, without asking whether it answers.
+func (c *command) restConfig() (*rest.Config, error) {
 	var reach *rest.Config
 	var err error
 	if c.Kubeconfig != "" {
@@ -191,9 +191,9 @@ func (c *command) reach() (*rest.Config, error) {
 	return reach, nil
 }
 
-// compact has objects of Kubernetes' own kinds come as protobuf, as its own controllers do; those of the Gateway API
-// have no other form than JSON.
-func compact(reach *rest.Config) *rest.Config {
+// useProtobuf returns a configuration that reads objects of Kubernetes' own kinds as protobuf, as its own controllers
+// do; those of the Gateway API have no other form than JSON.
+func useProtobuf(reach *rest.Config) *rest.Config {
 	reach = rest.CopyConfig(reach)
 	reach.ContentType = runtime.ContentTypeProtobuf
 	reach.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
@@ -221,8 +221,10 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 		Generation: func(ctx context.Context, source string) (uint64, error) {
 			return generation(ctx, balancer, source)
 		},
-		Report:   balancer.Report,
-		Rights:   func(ctx context.Context) ([]rights.Right, error) { return rights.Missing(ctx, client, c.needed()) },
+		Report: balancer.Report,
+		Rights: func(ctx context.Context) ([]rights.Right, error) {
+			return rights.Missing(ctx, client, c.neededRights())
+		},
 		Backends: func(ctx context.Context) ([]ops.ServiceBackend, error) { return balancer.Backends(ctx) },
 		Lease:    status.Lease{Namespace: c.LeaseNamespace, Identity: identity, Name: c.leaseName()}}
 	if c.Pools != "" {
@@ -236,8 +238,8 @@ func (c *command) options(client kubernetes.Interface, log *slog.Logger) (contro
 	return options, nil
 }
 
-// needed says which rights the account needs.
-func (c *command) needed() rights.Needed {
+// neededRights returns the rights that the account needs.
+func (c *command) neededRights() rights.Needed {
 	namespace, _, _ := strings.Cut(c.PoolsMap, "/")
 	return rights.Needed{LeaseNamespace: c.LeaseNamespace, Lease: c.leaseName(), PoolsNamespace: namespace,
 		Gateways: c.Gateways, Certificates: c.Certificates != ""}

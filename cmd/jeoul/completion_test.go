@@ -55,7 +55,7 @@ func TestLiveBackends(t *testing.T) {
 // TestRepeatedArguments: each of several names is completed, by whatever name the command is called.
 func TestRepeatedArguments(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	_, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
+	_, stop := cmdtest.ServeFake(t, socket, cmdtest.Checked())
 	defer stop()
 	for line, want := range map[string]string{
 		"jeoul get services --socket " + socket + " w":                 "web\nweb6\n",

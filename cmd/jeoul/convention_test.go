@@ -198,8 +198,8 @@ func TestConventionConnection(t *testing.T) {
 	}
 }
 
-// mostHelp is how long a command's line of help may be, so that a list of commands is read at a glance.
-const mostHelp = 90
+// maxHelp is how long a command's line of help may be, so that a list of commands is read at a glance.
+const maxHelp = 90
 
 // TestConventionHelp: each command belongs to a task, is explained in one line, and fits into a list.
 func TestConventionHelp(t *testing.T) {
@@ -209,19 +209,19 @@ func TestConventionHelp(t *testing.T) {
 		}) {
 			t.Error("belongs to no task")
 		}
-		if !regexp.MustCompile(`^[A-Z].*\.$`).MatchString(node.Help) || len(node.Help) > mostHelp {
-			t.Errorf("help is a sentence of at most %d letters: %q", mostHelp, node.Help)
+		if !regexp.MustCompile(`^[A-Z].*\.$`).MatchString(node.Help) || len(node.Help) > maxHelp {
+			t.Errorf("help is a sentence of at most %d letters: %q", maxHelp, node.Help)
 		}
-		_, stdout, _ := typed(t, append(strings.Fields(cli.Name(node)), "--help")...)
+		_, stdout, _ := runCommandLine(t, append(strings.Fields(cli.Name(node)), "--help")...)
 		if count := strings.Count(stdout, "--token-file"); count != 0 {
 			t.Errorf("help has the flags of the connection:\n%s", stdout)
 		}
-		_, helped, _ := typed(t, append([]string{"help"}, strings.Fields(cli.Name(node))...)...)
+		_, helped, _ := runCommandLine(t, append([]string{"help"}, strings.Fields(cli.Name(node))...)...)
 		if helped != stdout {
 			t.Errorf("`help` before the command shows something else:\n%s", helped)
 		}
 	})
-	_, stdout, _ := typed(t, "--help")
+	_, stdout, _ := runCommandLine(t, "--help")
 	if lines := strings.Count(stdout, "\n"); lines > 70 || strings.Count(stdout, "--token-file") != 1 {
 		t.Errorf("help of the program has %d lines, or not the flags of the connection once:\n%s", lines, stdout)
 	}
@@ -238,8 +238,8 @@ func TestConventionHelp(t *testing.T) {
 	}
 }
 
-// typed runs a command line that shows help.
-func typed(t *testing.T, words ...string) (code int, stdout, stderr string) {
+// runCommandLine runs a command line that shows help.
+func runCommandLine(t *testing.T, words ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	var out, errs bytes.Buffer
 	code = execute(t.Context(), words, &out, &errs)
@@ -260,7 +260,7 @@ func unset(node *kong.Node) {
 func expectRefused(t *testing.T, parser *kong.Kong, words []string, want ...string) {
 	t.Helper()
 	unset(parser.Model.Node)
-	words = modernised(parser, words, io.Discard)
+	words = replaceDeprecated(parser, words, io.Discard)
 	_, err := parser.Parse(words)
 	if err == nil {
 		t.Errorf("%q is taken", words)
@@ -306,11 +306,11 @@ func TestConventionErrors(t *testing.T) {
 					fmt.Sprintf("did you mean --%s?", flag.Name))
 			}
 			if choices := cli.Choices(flag.Value); len(choices) > 0 {
-				expectRefused(t, parser, append(append(words, enough(node, flag)...), "--"+flag.Name+"=xyzzy"),
+				expectRefused(t, parser, append(append(words, requiredWords(node, flag)...), "--"+flag.Name+"=xyzzy"),
 					fmt.Sprintf(`--%s: "xyzzy" is not possible; use one of %s`, flag.Name, strings.Join(choices, ", ")))
 			}
 			if flag.Required && len(flag.Xor) == 0 {
-				expectRefused(t, parser, append(words, enough(node, flag)...), "--"+flag.Name+"=",
+				expectRefused(t, parser, append(words, requiredWords(node, flag)...), "--"+flag.Name+"=",
 					"is missing: "+flag.Help)
 			}
 		}
@@ -323,8 +323,8 @@ func TestConventionErrors(t *testing.T) {
 	})
 }
 
-// enough are the arguments and flags that a command needs, but for one flag.
-func enough(node *kong.Node, without *kong.Flag) (words []string) {
+// requiredWords are the arguments and flags that a command needs, but for one flag.
+func requiredWords(node *kong.Node, without *kong.Flag) (words []string) {
 	for _, value := range node.Positional {
 		if !value.Required {
 			continue
@@ -386,7 +386,7 @@ func TestDeprecatedSpellings(t *testing.T) {
 			t.Errorf("%s is said to be old: %q", now, notices)
 		}
 	}
-	_, _, stderr := typed(t, "events", "--help")
+	_, _, stderr := runCommandLine(t, "events", "--help")
 	if !strings.Contains(stderr, "warning: `jeoul events` is deprecated") ||
 		!strings.Contains(stderr, "use `jeoul get events`") {
 		t.Errorf("of events: %s", stderr)

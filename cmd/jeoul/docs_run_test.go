@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testdocs"
 )
 
-// trial says how a command on a page is tried: by a test that runs it, in one of these files, or why by none.
-type trial struct {
+// commandTest says how a command on a page is tried: by a test that runs it, in one of these files, or why by none.
+type commandTest struct {
 	test   string // a file of the tree, below cmd/jeoul, or from the root, as scripts/…
 	reason string
 }
@@ -31,8 +31,8 @@ const (
 	machines = "needs other machines, or a network card"
 )
 
-// trials has each command that a page shows: this program's by its commands, other programs by name.
-var trials = map[string]trial{
+// commandTests has each command that a page shows: this program's by its commands, other programs by name.
+var commandTests = map[string]commandTest{
 	"jeoul advise":             {test: "testdata/script/advise.txtar"},
 	"jeoul agent":              {test: "testdata/root/agent.txtar"},
 	"jeoul apply":              {test: "testdata/root/overtcp.txtar"},
@@ -138,12 +138,12 @@ func TestDocsCommandsAreTried(t *testing.T) {
 	met := map[string]bool{}
 	for _, command := range shownCommands(t) {
 		name := verb(parser.Model.Node, command.words)
-		if _, known := trials[name]; !known {
+		if _, known := commandTests[name]; !known {
 			t.Errorf("%s: no test that runs %q is in the table, nor why there is none", command.at, name)
 		}
 		met[name] = true
 	}
-	for name, by := range trials {
+	for name, by := range commandTests {
 		if !met[name] {
 			t.Errorf("no page shows %q any more", name)
 		}

@@ -44,10 +44,10 @@ func (c *doctorCmd) Validate() error {
 // exitFound is the status where something is wrong.
 const exitFound = 3
 
-// foundError says how much is wrong.
-type foundError int
+// findingsError says how much is wrong.
+type findingsError int
 
-func (n foundError) Error() string {
+func (n findingsError) Error() string {
 	if n == 1 {
 		return "one finding"
 	}
@@ -55,7 +55,7 @@ func (n foundError) Error() string {
 }
 
 // ExitCode tells a script that something was found from a failure to look.
-func (foundError) ExitCode() int { return exitFound }
+func (findingsError) ExitCode() int { return exitFound }
 
 // Run diagnoses the host and prints the findings.
 func (c *doctorCmd) Run(ctx context.Context) error {
@@ -81,7 +81,7 @@ func (c *doctorCmd) Run(ctx context.Context) error {
 		writeDiagnosis(os.Stdout, report, c.Verbose)
 	}
 	if err == nil && len(report.Findings) > 0 {
-		return foundError(len(report.Findings))
+		return findingsError(len(report.Findings))
 	}
 	return err
 }

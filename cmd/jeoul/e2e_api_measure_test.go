@@ -35,19 +35,19 @@ import (
 )
 
 const (
-	// idleAtOnce are connections that are opened to the API and ask nothing, readersAtOnce those that ask for events
-	// and read none of them, and goneClients those that go away in the middle of a body.
-	idleAtOnce, readersAtOnce, goneClients = 10_000, 1_000, 300
+	// idleClients are connections that are opened to the API and ask nothing, slowClients those that ask for events
+	// and read none of them, and abandonedClients those that go away in the middle of a body.
+	idleClients, slowClients, abandonedClients = 10_000, 1_000, 300
 	// hugeBody is the size of a body in bytes that is beyond every bound.
 	hugeBody = 100 << 20
-	// underTraffic is for how long new connections are counted in each part.
-	underTraffic = 5 * time.Second
-	// mostMemory bounds the daemon's resident memory, in bytes, whatever its clients do.
-	mostMemory = 256 << 20
+	// measureFor is for how long new connections are counted in each part.
+	measureFor = 5 * time.Second
+	// maxMemory bounds the daemon's resident memory, in bytes, whatever its clients do.
+	maxMemory = 256 << 20
 )
 
-// besieged is a balancer whose API clients abuse, while others open connections to its VIP.
-type besieged struct {
+// apiUnderAttack is a balancer whose API clients abuse, while others open connections to its VIP.
+type apiUnderAttack struct {
 	*balancer
 	client *lab.Host
 	vip    netip.AddrPort
@@ -68,27 +68,27 @@ func TestBoundsMeasured(t *testing.T) {
 	fmt.Fprintf(file,
 		"# New connections to a VIP (fullnat, TC, 4 at a time, each greeted and reset) for %v of each part or as long as that takes, the daemon's\n"+
 			"# memory at its end, and how long GET /v1/status takes then (median of 20). Load before: %s",
-		underTraffic, load)
-	b := besiege(t, file)
+		measureFor, load)
+	b := newAPIUnderAttack(t, file)
 	b.part(t, "quiet", func() string { return "nothing" })
-	b.part(t, fmt.Sprintf("%d idle connections to the socket", idleAtOnce), func() string {
+	b.part(t, fmt.Sprintf("%d idle connections to the socket", idleClients), func() string {
 		return b.idle(t, b.dialSocket)
 	})
-	b.part(t, fmt.Sprintf("%d idle connections over TLS", idleAtOnce), func() string { return b.idle(t, b.dialTLS) })
-	b.part(t, fmt.Sprintf("%d readers of events that read nothing, and 200 operations", readersAtOnce), func() string {
+	b.part(t, fmt.Sprintf("%d idle connections over TLS", idleClients), func() string { return b.idle(t, b.dialTLS) })
+	b.part(t, fmt.Sprintf("%d readers of events that read nothing, and 200 operations", slowClients), func() string {
 		return b.slowReaders(t)
 	})
 	b.part(t, "three bodies of 100 MiB", func() string { return b.hugeBodies(t) })
-	b.part(t, fmt.Sprintf("%d clients that go away amid a body", goneClients), func() string { return b.goAway(t) })
+	b.part(t, fmt.Sprintf("%d clients that go away amid a body", abandonedClients), func() string { return b.abandonBodies(t) })
 	b.part(t, "quiet again", func() string { return "nothing" })
 }
 
-// besiege starts the balancer, and the clients of its VIP.
-func besiege(t *testing.T, file *os.File) *besieged {
+// newAPIUnderAttack starts the balancer, and the clients of its VIP.
+func newAPIUnderAttack(t *testing.T, file *os.File) *apiUnderAttack {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
 	authority := testcert.NewAuthority(t)
-	b := &besieged{balancer: newBalancer(t, l.Balancer), client: l.Clients[0],
+	b := &apiUnderAttack{balancer: newBalancer(t, l.Balancer), client: l.Clients[0],
 		vip: netip.MustParseAddrPort("198.18.0.105:80"), file: file}
 	certificate, key := filepath.Join(l.Balancer.Dir, "lb.crt"), filepath.Join(l.Balancer.Dir, "lb.key")
 	authority.Write(t, pkix.Name{CommonName: "lb"}, time.Hour, certificate, key)
@@ -97,7 +97,7 @@ func besiege(t *testing.T, file *os.File) *besieged {
 		t.Fatalf("no authority: %v", err)
 	}
 	b.trust = &tls.Config{RootCAs: roots, ServerName: "127.0.0.1"}
-	greet(t, l.Servers[0], 8080, false)
+	startGreeter(t, l.Servers[0], 8080, false)
 	b.configure(t, lb.HookTC, entry{
 		"api": entry{"listen": "127.0.0.1:9540", "certificate": certificate, "key": key, "client_ca": authority.File,
 			"clients": []entry{{"subject": "OU=operators", "role": "operate"}}},
@@ -142,7 +142,7 @@ func (b *balancer) startBuilt(t *testing.T) {
 }
 
 // ask opens one connection to the VIP after the other.
-func (b *besieged) ask(ctx context.Context) {
+func (b *apiUnderAttack) ask(ctx context.Context) {
 	for ctx.Err() == nil {
 		began := time.Now()
 		err := short(b.vip, "client resets") // no port is in TIME-WAIT then
@@ -158,13 +158,13 @@ func (b *besieged) ask(ctx context.Context) {
 }
 
 // part counts connections while clients of the API do something, and logs the result of that.
-func (b *besieged) part(t *testing.T, name string, do func() string) {
+func (b *apiUnderAttack) part(t *testing.T, name string, do func() string) {
 	t.Helper()
 	answered, failed, began := b.answered.Load(), b.failed.Load(), time.Now()
 	b.longest.Store(0)
 	came := do()
-	testenv.Eventually(t, e2e.WaitLimit+underTraffic, "connections are counted for "+underTraffic.String(), func() bool {
-		return time.Since(began) > underTraffic
+	testenv.Eventually(t, e2e.WaitLimit+measureFor, "connections are counted for "+measureFor.String(), func() bool {
+		return time.Since(began) > measureFor
 	})
 	seconds := time.Since(began).Seconds()
 	answered, failed = b.answered.Load()-answered, b.failed.Load()-failed
@@ -184,13 +184,13 @@ func (b *besieged) part(t *testing.T, name string, do func() string) {
 	if failed > 0 || answered == 0 {
 		t.Errorf("%s: of new connections to the VIP %d failed, %d were answered", name, failed, answered)
 	}
-	if memory > mostMemory {
+	if memory > maxMemory {
 		t.Errorf("%s: the daemon has %d MiB in memory", name, memory>>20)
 	}
 }
 
 // memory is the daemon's resident memory, in bytes.
-func (b *besieged) memory(t *testing.T) int {
+func (b *apiUnderAttack) memory(t *testing.T) int {
 	t.Helper()
 	process, err := procfs.NewProc(b.daemon.PID())
 	if err != nil {
@@ -203,12 +203,12 @@ func (b *besieged) memory(t *testing.T) int {
 	return stat.ResidentMemory()
 }
 
-func (b *besieged) dialSocket() (net.Conn, error) {
+func (b *apiUnderAttack) dialSocket() (net.Conn, error) {
 	return (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("unix", b.socket)
 }
 
 // dialTLS connects from the balancer's own host, and shakes hands.
-func (b *besieged) dialTLS() (conn net.Conn, err error) {
+func (b *apiUnderAttack) dialTLS() (conn net.Conn, err error) {
 	err = b.host.Do(func() error {
 		conn, err = (&net.Dialer{Timeout: e2e.WaitLimit}).Dial("tcp", "127.0.0.1:9540")
 		return err
@@ -227,7 +227,7 @@ func (b *besieged) dialTLS() (conn net.Conn, err error) {
 }
 
 // idle opens connections, keeps them all, and asks nothing by them.
-func (b *besieged) idle(t *testing.T, dial func() (net.Conn, error)) string {
+func (b *apiUnderAttack) idle(t *testing.T, dial func() (net.Conn, error)) string {
 	t.Helper()
 	var open []net.Conn
 	defer func() {
@@ -236,7 +236,7 @@ func (b *besieged) idle(t *testing.T, dial func() (net.Conn, error)) string {
 		}
 	}()
 	refused, last := 0, error(nil)
-	for range idleAtOnce {
+	for range idleClients {
 		conn, err := dial()
 		if err != nil {
 			refused, last = refused+1, err
@@ -253,10 +253,10 @@ func (b *besieged) idle(t *testing.T, dial func() (net.Conn, error)) string {
 }
 
 // slowReaders ask for events and read no more than the first line of the answer, while there are many.
-func (b *besieged) slowReaders(t *testing.T) string {
+func (b *apiUnderAttack) slowReaders(t *testing.T) string {
 	t.Helper()
 	answers := map[string]int{}
-	for range readersAtOnce {
+	for range slowClients {
 		conn, err := b.dialSocket()
 		if err != nil {
 			t.Fatal(err)
@@ -285,7 +285,7 @@ func (b *besieged) slowReaders(t *testing.T) string {
 }
 
 // send asks the API to put a body in force.
-func (b *besieged) send(t *testing.T, conn net.Conn, size int, body io.Reader) (answer string) {
+func (b *apiUnderAttack) send(t *testing.T, conn net.Conn, size int, body io.Reader) (answer string) {
 	t.Helper()
 	_ = conn.SetDeadline(time.Now().Add(e2e.WaitLimit))
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodPut, "http://jeoul/v1/config/sources/other",
@@ -309,7 +309,7 @@ func (b *besieged) send(t *testing.T, conn net.Conn, size int, body io.Reader) (
 	return response.Status
 }
 
-func (b *besieged) hugeBodies(t *testing.T) string {
+func (b *apiUnderAttack) hugeBodies(t *testing.T) string {
 	t.Helper()
 	var answers []string
 	for range 3 {
@@ -322,10 +322,10 @@ func (b *besieged) hugeBodies(t *testing.T) string {
 	return strings.Join(answers, ", ")
 }
 
-// goAway sends the beginning of bodies.
-func (b *besieged) goAway(t *testing.T) string {
+// abandonBodies sends the beginning of bodies.
+func (b *apiUnderAttack) abandonBodies(t *testing.T) string {
 	t.Helper()
-	for range goneClients {
+	for range abandonedClients {
 		conn, err := b.dialSocket()
 		if err != nil {
 			t.Fatal(err)

@@ -135,8 +135,8 @@ func allUp(status *ops.Status) bool {
 	return len(status.Services) > 0
 }
 
-// hangUp asks the daemon to read its file again.
-func (b *balancer) hangUp(t *testing.T) {
+// sendSIGHUP asks the daemon to read its file again.
+func (b *balancer) sendSIGHUP(t *testing.T) {
 	t.Helper()
 	if err := b.daemon.Signal(syscall.SIGHUP); err != nil {
 		t.Fatal(err)

@@ -227,7 +227,7 @@ func TestLocalSpeakerAnnouncesPool(t *testing.T) {
 	b.ask = birdOn(t, l.Clients[0], l.Balancer.IPv4)
 	localBIRD(t, l)
 	const own, other = "198.18.0.98", "198.18.0.99"
-	member := &memberOn{balancer: b.balancer}
+	member := &memberBalancer{balancer: b.balancer}
 	among := member.among(t, l, freshKey(t, l.Balancer))
 	b.configure(t, lb.HookTC, entry{"bgp": entry{"speaker": "local"}, "members": among,
 		"fullnat": entry{"addresses": []entry{{"address": own, "member": l.Balancer.IPv4.String()},

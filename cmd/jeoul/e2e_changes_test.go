@@ -24,14 +24,14 @@ func TestLeaksAroundChanges(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		s := newStage(t, hook, 1, bulk)
-		t.Run("backend taken away", func(t *testing.T) { s.takeAway(t) })
-		t.Run("balancer started again", func(t *testing.T) { s.startAgain(t) })
+		t.Run("backend taken away", func(t *testing.T) { s.removeBackends(t) })
+		t.Run("balancer started again", func(t *testing.T) { s.restartBalancer(t) })
 	})
 }
 
-// takeAway takes a backend away by a reload in the middle of transfers from all of
+// removeBackends takes a backend away by a reload in the middle of transfers from all of
 // them: it goes on sending to clients that it has not heard of.
-func (s *stage) takeAway(t *testing.T) {
+func (s *stage) removeBackends(t *testing.T) {
 	w := s.watch(t, s.Clients[0])
 	defer w.stop(t)
 	s.whileFetching(t, w, func() {
@@ -39,14 +39,14 @@ func (s *stage) takeAway(t *testing.T) {
 		for _, servers := range [][]*lab.Host{all[:2], all} {
 			s.Servers = servers
 			s.configure(t, s.hook, s.configuration())
-			s.hangUp(t)
+			s.sendSIGHUP(t)
 			s.eventually(t, fmt.Sprintf("%d backends are up", len(servers)), func(status *ops.Status) bool {
 				return allUp(status) && !slices.ContainsFunc(status.Services, func(service ops.Service) bool {
 					return len(service.Backends) != len(servers)
 				})
 			})
 			if len(servers) < len(all) {
-				s.awaitAgain(t, w, func() error { return nil })
+				s.awaitRetransmissions(t, w, func() error { return nil })
 			} else {
 				w.awaitMore(t)
 			}
@@ -54,9 +54,9 @@ func (s *stage) takeAway(t *testing.T) {
 	})
 }
 
-// startAgain has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped for
-// good the next does not know the flows, nor that packets that backends still send belong to any.)
-func (s *stage) startAgain(t *testing.T) {
+// restartBalancer has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped
+// for good the next does not know the flows, nor that packets that backends still send belong to any.)
+func (s *stage) restartBalancer(t *testing.T) {
 	w := s.watch(t, s.Clients[0])
 	defer w.stop(t)
 	s.whileFetching(t, w, func() {
@@ -70,11 +70,11 @@ func (s *stage) startAgain(t *testing.T) {
 func (w *watcher) awaitMore(t *testing.T) {
 	t.Helper()
 	before := w.Packets()
-	testenv.Eventually(t, e2e.WaitLimit, "transfers go on", func() bool { return w.Packets() >= before+moreLooked })
+	testenv.Eventually(t, e2e.WaitLimit, "transfers go on", func() bool { return w.Packets() >= before+packetsAfterChange })
 }
 
-// moreLooked is how many packets are looked at after a change, beyond those on their way.
-const moreLooked = 5000
+// packetsAfterChange is how many packets are looked at after a change, beyond those on their way.
+const packetsAfterChange = 5000
 
 // whileFetching does something while the client gets files, slowly, from every backend that translates, and no faster
 // than the watcher looks. Their end does not matter.

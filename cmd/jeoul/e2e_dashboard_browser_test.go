@@ -28,8 +28,8 @@ import (
 // dashboardTarget is the target that runs the tests with a browser.
 const dashboardTarget = "test-dashboard"
 
-// showing opens the dashboard and waits until it is live.
-func showing(t *testing.T, url string) *testbrowser.Tab {
+// openDashboard opens the dashboard and waits until it is live.
+func openDashboard(t *testing.T, url string) *testbrowser.Tab {
 	t.Helper()
 	tab := testbrowser.Open(t, url)
 	tab.Until("the page is live", linkLive)
@@ -52,12 +52,12 @@ func row(backend string) string {
 // TestDashboardInBrowser looks at a live laboratory as a person does.
 func TestDashboardInBrowser(t *testing.T) {
 	testenv.Target(t, dashboardTarget)
-	s := newWatched(t, entry{})
+	s := newDashboardLab(t, entry{})
 	ctx, end := context.WithCancel(t.Context())
 	t.Cleanup(end)
 	web := s.ask(t, ctx, "web", 40)
-	tab := showing(t, s.url)
-	t.Run("a killed backend turns down", func(t *testing.T) { s.killedTurnsDown(t, tab) })
+	tab := openDashboard(t, s.url)
+	t.Run("a killed backend turns down", func(t *testing.T) { s.expectDownAfterKill(t, tab) })
 	t.Run("a drain by click takes effect", func(t *testing.T) { s.drainByClick(t, tab, web) })
 	t.Run("the page survives a restart", func(t *testing.T) {
 		kill(t, s.daemon)
@@ -74,11 +74,11 @@ func TestDashboardInBrowser(t *testing.T) {
 		tab.Until("the page shows the next process",
 			fmt.Sprintf(`document.querySelector("main").textContent.includes("%d")`, pid))
 	})
-	t.Run("the page survives an upgrade", func(t *testing.T) { s.upgradedBelow(t, tab) })
-	t.Run("all is done by keys", func(t *testing.T) { s.byKeys(t, tab) })
-	t.Run("focus stays where rows move", func(t *testing.T) { focusStays(t, tab) })
-	t.Run("markup stays text", func(t *testing.T) { markupStaysText(t, tab) })
-	t.Run("axe-core finds no error", func(t *testing.T) { accessible(t, tab) })
+	t.Run("the page survives an upgrade", func(t *testing.T) { s.expectUpgradeNotice(t, tab) })
+	t.Run("all is done by keys", func(t *testing.T) { s.operateByKeys(t, tab) })
+	t.Run("focus stays where rows move", func(t *testing.T) { expectFocusKept(t, tab) })
+	t.Run("markup stays text", func(t *testing.T) { expectMarkupEscaped(t, tab) })
+	t.Run("axe-core finds no error", func(t *testing.T) { checkAccessibility(t, tab) })
 	if dir := os.Getenv("JEOUL_TEST_PICTURES"); dir != "" {
 		s.pictures(t, ctx, tab, dir)
 	}
@@ -89,9 +89,9 @@ func TestDashboardInBrowser(t *testing.T) {
 // killsShown is how often a backend is killed, for the times that the page takes to be more than one.
 const killsShown = 10
 
-// killedTurnsDown ends a backend's server again and again and waits until the page says that it is down. It logs how
-// long that took.
-func (s *watched) killedTurnsDown(t *testing.T, tab *testbrowser.Tab) {
+// expectDownAfterKill ends a backend's server again and again and waits until the page says that it is down. It logs
+// how long that took.
+func (s *dashboardLab) expectDownAfterKill(t *testing.T, tab *testbrowser.Tab) {
 	up := row("web/web02") + `.querySelector(".pill").textContent.includes("up")`
 	for range killsShown {
 		tab.Until("web02 is up", up)
@@ -120,8 +120,8 @@ const watchForDown = `window.shownAt = 0; new MutationObserver((_, observer) => 
 	requestAnimationFrame(() => { window.shownAt = Date.now(); });
 }).observe(document.querySelector("main"), { subtree: true, childList: true, characterData: true }); 0`
 
-// upgradedBelow has a daemon of another build take over: the page goes on, and offers to become that build's.
-func (s *watched) upgradedBelow(t *testing.T, tab *testbrowser.Tab) {
+// expectUpgradeNotice has a daemon of another build take over: the page goes on, and offers to become that build's.
+func (s *dashboardLab) expectUpgradeNotice(t *testing.T, tab *testbrowser.Tab) {
 	leave(t, s.daemon)
 	s.startBuilt(t)
 	tab.Until("the page is live, and says that another build runs",
@@ -130,8 +130,8 @@ func (s *watched) upgradedBelow(t *testing.T, tab *testbrowser.Tab) {
 	tab.Until("the page is the other build's", linkLive+` && !document.querySelector('#link [data-act="reload"]')`)
 }
 
-// byKeys changes views, filters, and disables and enables a backend without a pointer.
-func (s *watched) byKeys(t *testing.T, tab *testbrowser.Tab) {
+// operateByKeys changes views, filters, and disables and enables a backend without a pointer.
+func (s *dashboardLab) operateByKeys(t *testing.T, tab *testbrowser.Tab) {
 	s.eventually(t, "web01 takes new connections", func(status *ops.Status) bool {
 		return stateNow(status, "web/web01") == "up"
 	})
@@ -168,7 +168,7 @@ func (s *watched) byKeys(t *testing.T, tab *testbrowser.Tab) {
 }
 
 // chooseByKeys opens the dialog of the backend whose button has the focus and does one of its changes, by keys.
-func (s *watched) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state string) {
+func (s *dashboardLab) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state string) {
 	t.Helper()
 	tab.Until("the button has the focus", `document.activeElement.dataset.act === "change"`)
 	tab.Key("\r")
@@ -199,8 +199,8 @@ func (s *watched) chooseByKeys(t *testing.T, tab *testbrowser.Tab, verb, state s
 	})
 }
 
-// focusStays: a row that is drawn elsewhere, as others have more connections now, keeps the focus that is in it.
-func focusStays(t *testing.T, tab *testbrowser.Tab) {
+// expectFocusKept: a row that is drawn elsewhere, as others have more connections now, keeps the focus that is in it.
+func expectFocusKept(t *testing.T, tab *testbrowser.Tab) {
 	tab.Until("the rows are there", row("web/web04"))
 	tab.Eval(row("web/web04") + `.querySelector("button").focus()`)
 	for _, column := range []string{"weight", "name"} {
@@ -216,7 +216,7 @@ func focusStays(t *testing.T, tab *testbrowser.Tab) {
 }
 
 // drainByClick drains web03 as a person does, and waits until clients get none of its answers any more.
-func (s *watched) drainByClick(t *testing.T, tab *testbrowser.Tab, web *answers) {
+func (s *dashboardLab) drainByClick(t *testing.T, tab *testbrowser.Tab, web *responseCounts) {
 	tab.Click(`[data-key="b web/web03"] [data-act="change"]`)
 	tab.Click(`dialog input[value="drain"]`)
 	tab.Until("it is said what will be",
@@ -225,16 +225,16 @@ func (s *watched) drainByClick(t *testing.T, tab *testbrowser.Tab, web *answers)
 	tab.Until("it is done", `document.querySelector("dialog").textContent.includes("Done")`)
 	tab.Click(`dialog [data-act="dismiss"]`)
 	tab.Until("web03 is draining", row("web/web03")+`.textContent.includes("draining")`)
-	web.more(t, 5) // what was on its way
+	web.awaitMore(t, 5) // what was on its way
 	before, _ := web.of(s.Servers[2].Name)
-	web.more(t, 60)
+	web.awaitMore(t, 60)
 	if after, _ := web.of(s.Servers[2].Name); after != before {
 		t.Errorf("the drained backend got %d new connections", after-before)
 	}
 }
 
-// markupStaysText has names and texts with markup come from the balancer.
-func markupStaysText(t *testing.T, tab *testbrowser.Tab) {
+// expectMarkupEscaped has names and texts with markup come from the balancer.
+func expectMarkupEscaped(t *testing.T, tab *testbrowser.Tab) {
 	const markup = `<img id="made" src="x" onerror="document.title = 'run'"><b>bold</b>`
 	tab.Eval(`location.hash = "#/events"`)
 	tab.Eval(fmt.Sprintf(`import("/dashboard/model.js").then(({ model }) => model.tell({ id: "x-1", at: new Date().toISOString(), level: "info",
@@ -247,8 +247,8 @@ func markupStaysText(t *testing.T, tab *testbrowser.Tab) {
 	}
 }
 
-// accessible looks at every view by axe-core, in light and in dark, in a wide and in a narrow window.
-func accessible(t *testing.T, tab *testbrowser.Tab) {
+// checkAccessibility looks at every view by axe-core, in light and in dark, in a wide and in a narrow window.
+func checkAccessibility(t *testing.T, tab *testbrowser.Tab) {
 	script, err := os.ReadFile(filepath.Join("..", "..", "internal", "test", "testbrowser", "axe", "axe.min.js"))
 	if err != nil {
 		t.Fatal(err)
@@ -263,7 +263,7 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 			"events"} {
 			tab.Eval(fmt.Sprintf("location.hash = %q", "#/"+view))
 			tab.Until("the view is there", `document.querySelector("main").children.length > 0`)
-			noFindings(t, tab, fmt.Sprintf("%s, %+v", view, window))
+			expectAccessible(t, tab, fmt.Sprintf("%s, %+v", view, window))
 			if wide := tab.Eval(`document.documentElement.scrollWidth - innerWidth`); string(wide) != "0" &&
 				!strings.HasPrefix(string(wide), "-") {
 				t.Errorf("%s, %+v: the page is %s pixels wider than the window", view, window, wide)
@@ -274,7 +274,7 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 		for _, verb := range []string{"drain", "disable", "enable", "weight"} {
 			tab.Click(fmt.Sprintf(`dialog input[value=%q]`, verb))
 			tab.Until("it is said what will be", `document.querySelector("dialog .says")`)
-			noFindings(t, tab, fmt.Sprintf("the dialog to %s, %+v", verb, window))
+			expectAccessible(t, tab, fmt.Sprintf("the dialog to %s, %+v", verb, window))
 		}
 		tab.Click(`dialog [data-act="dismiss"]`)
 	}
@@ -282,8 +282,8 @@ func accessible(t *testing.T, tab *testbrowser.Tab) {
 	tab.Eval(`location.hash = "#/services"`)
 }
 
-// noFindings has axe-core check the current view.
-func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
+// expectAccessible has axe-core check the current view.
+func expectAccessible(t *testing.T, tab *testbrowser.Tab, what string) {
 	t.Helper()
 	var found []string
 	text := tab.Eval(
@@ -297,7 +297,7 @@ func noFindings(t *testing.T, tab *testbrowser.Tab, what string) {
 }
 
 // pictures writes the pictures of docs/guides/dashboard.md.
-func (s *watched) pictures(t *testing.T, ctx context.Context, tab *testbrowser.Tab, dir string) {
+func (s *dashboardLab) pictures(t *testing.T, ctx context.Context, tab *testbrowser.Tab, dir string) {
 	s.ask(t, ctx, "shop", 60)
 	s.ask(t, ctx, "mail", 25)
 	s.patients[s.Servers[3].Name].close(t)
@@ -340,7 +340,7 @@ func TestDashboardOverTCP(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := newWatched(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"),
+	s := newDashboardLab(t, entry{"api": entry{"listen": "127.0.0.1:9540", "certificate": path("crt"), "key": path("key"),
 		"tokens": path("tokens")}})
 	way := s.relay(t, "127.0.0.1:9540")
 	tab := testbrowser.Open(t, "https://"+way.address+"/")
@@ -362,15 +362,15 @@ func TestDashboardOverTCP(t *testing.T) {
 		t.Errorf("web01 is %s", state)
 	}
 	tab.Click(`dialog [data-act="dismiss"]`)
-	t.Run("the page survives sleep", func(t *testing.T) { s.sleepsThrough(t, tab, way) })
+	t.Run("the page survives sleep", func(t *testing.T) { s.expectCatchUp(t, tab, way) })
 	if faults := tab.Faults(); len(faults) > 0 {
 		t.Errorf("the page has done wrong: %q", faults)
 	}
 	stop(t, s.daemon)
 }
 
-// sleepsThrough has the page miss things in each way in which browsers and their machines rest, and catch up with them.
-func (s *watched) sleepsThrough(t *testing.T, tab *testbrowser.Tab, way *relay) {
+// expectCatchUp has the page miss things in each way in which browsers and their machines rest, and catch up with them.
+func (s *dashboardLab) expectCatchUp(t *testing.T, tab *testbrowser.Tab, way *relay) {
 	// As of an hour that passes while the test does not.
 	tab.Eval(`window.passed = { wall: 0, running: 0 };
 		((wall, running) => { Date.now = () => wall() + passed.wall; performance.now = () => running() + passed.running; })(Date.now, performance.now.bind(performance)); 0`)
@@ -427,7 +427,7 @@ func (r *relay) cut() {
 	r.whole = make(chan struct{})
 }
 
-func (s *watched) relay(t *testing.T, to string) *relay {
+func (s *dashboardLab) relay(t *testing.T, to string) *relay {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -452,15 +452,15 @@ func (s *watched) relay(t *testing.T, to string) *relay {
 			r.mu.Lock()
 			whole := r.whole
 			r.mu.Unlock()
-			go carry(t, far, near, whole)
-			go carry(t, near, far, whole)
+			go copyUntil(t, far, near, whole)
+			go copyUntil(t, near, far, whole)
 		}
 	}()
 	return r
 }
 
-// carry copies from a connection to another until that ends, and nothing more once whole is closed.
-func carry(t *testing.T, to, from net.Conn, whole <-chan struct{}) {
+// copyUntil copies from a connection to another until that ends, and nothing more once whole is closed.
+func copyUntil(t *testing.T, to, from net.Conn, whole <-chan struct{}) {
 	defer to.Close()
 	for part := make([]byte, 64<<10); ; {
 		n, err := from.Read(part)

@@ -25,11 +25,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// watched is a laboratory whose balancer is looked at through its dashboard.
-type watched struct {
+// dashboardLab is a laboratory whose balancer is looked at through its dashboard.
+type dashboardLab struct {
 	*lab.Lab
 	*balancer
-	patients map[string]*patient
+	patients map[string]*faultyServer
 	// url is the link that `jeoul dashboard` has printed.
 	url string
 }
@@ -37,11 +37,11 @@ type watched struct {
 // watchedPorts are the ports of the services web, shop and mail.
 var watchedPorts = map[string]uint16{"web": 8080, "shop": 8081, "mail": 8025}
 
-// newWatched builds the laboratory and starts everything.
-func newWatched(t *testing.T, more entry) *watched {
+// newDashboardLab builds the laboratory and starts everything.
+func newDashboardLab(t *testing.T, more entry) *dashboardLab {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 4})
-	s := &watched{Lab: l, balancer: newBalancer(t, l.Balancer), patients: map[string]*patient{}}
+	s := &dashboardLab{Lab: l, balancer: newBalancer(t, l.Balancer), patients: map[string]*faultyServer{}}
 	for _, server := range l.Servers {
 		var a *agent.Agent
 		err := server.Do(func() (err error) {
@@ -56,7 +56,7 @@ func newWatched(t *testing.T, more entry) *watched {
 		for _, port := range watchedPorts {
 			ports = append(ports, port)
 		}
-		s.patients[server.Name] = admit(t, server, ports...)
+		s.patients[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	configuration := entry{"services": s.services()}
 	for key, value := range more {
@@ -69,7 +69,7 @@ func newWatched(t *testing.T, more entry) *watched {
 }
 
 // services are three of different kinds, all on the same four servers.
-func (s *watched) services() (services []entry) {
+func (s *dashboardLab) services() (services []entry) {
 	for _, service := range []entry{
 		{"name": "web", "scheduler": "maglev", "check": entry{"type": "http", "via": "address", "path": "/healthz",
 			"interval": "300ms", "timeout": "200ms"}},
@@ -112,7 +112,7 @@ func startDashboard(t *testing.T, flags cmdkit.DaemonFlags) string {
 }
 
 // ask makes connections to a service until the context ends, so many a second, and counts who has answered.
-func (s *watched) ask(t *testing.T, ctx context.Context, service string, perSecond int) *answers {
+func (s *dashboardLab) ask(t *testing.T, ctx context.Context, service string, perSecond int) *responseCounts {
 	t.Helper()
 	to := fmt.Sprintf("http://%s/", netip.AddrPortFrom(s.VIP4, watchedPorts[service]))
 	dial := func(ctx context.Context, network, address string) (connection net.Conn, err error) {
@@ -124,7 +124,7 @@ func (s *watched) ask(t *testing.T, ctx context.Context, service string, perSeco
 	}
 	client := &http.Client{Transport: &http.Transport{DialContext: dial, DisableKeepAlives: true},
 		Timeout: e2e.WaitLimit}
-	a := &answers{by: map[string]int{}}
+	a := &responseCounts{by: map[string]int{}}
 	var running sync.WaitGroup
 	running.Go(func() {
 		tick := time.NewTicker(time.Second / time.Duration(perSecond))
@@ -145,20 +145,20 @@ func (s *watched) ask(t *testing.T, ctx context.Context, service string, perSeco
 	return a
 }
 
-// answers counts who has answered.
-type answers struct {
+// responseCounts counts who has answered.
+type responseCounts struct {
 	mu sync.Mutex
 	by map[string]int
 }
 
-func (a *answers) note(server string) {
+func (a *responseCounts) note(server string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.by[server]++
 }
 
 // of returns how often a server has answered, and how often all have.
-func (a *answers) of(server string) (its, all int) {
+func (a *responseCounts) of(server string) (its, all int) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	for _, n := range a.by {
@@ -167,8 +167,8 @@ func (a *answers) of(server string) (its, all int) {
 	return a.by[server], all
 }
 
-// more waits for so many more answers.
-func (a *answers) more(t *testing.T, n int) {
+// awaitMore waits for so many more answers.
+func (a *responseCounts) awaitMore(t *testing.T, n int) {
 	t.Helper()
 	_, before := a.of("")
 	testenv.Eventually(t, e2e.WaitLimit, "clients are answered", func() bool {

@@ -16,7 +16,7 @@ import (
 // TestDashboardIsServed: the link that `jeoul dashboard` prints leads to the page, and its token to the balancer's
 // status.
 func TestDashboardIsServed(t *testing.T) {
-	s := newWatched(t, entry{})
+	s := newDashboardLab(t, entry{})
 	at, token, _ := strings.Cut(s.url, "/#token=")
 	for path, want := range map[string]int{"/": http.StatusOK, "/dashboard/main.js": http.StatusOK,
 		"/v1/status": http.StatusUnauthorized} {

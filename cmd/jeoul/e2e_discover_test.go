@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// discovered is a balancer with a service whose backends a file lists, and one whose backends BIND names.
-type discovered struct {
+// discoveryStage is a balancer with a service whose backends a file lists, and one whose backends BIND names.
+type discoveryStage struct {
 	*lab.Lab
 	*balancer
 	named *e2e.DNS
@@ -31,7 +31,7 @@ type discovered struct {
 }
 
 // put lists the first n servers in the file, or names them in the zone.
-func (d *discovered) put(t *testing.T, n int) {
+func (d *discoveryStage) put(t *testing.T, n int) {
 	t.Helper()
 	var list strings.Builder
 	list.WriteString("backends:\n")
@@ -41,7 +41,7 @@ func (d *discovered) put(t *testing.T, n int) {
 	d.write(t, d.list, list.String())
 }
 
-func (d *discovered) name(t *testing.T, n int) {
+func (d *discoveryStage) name(t *testing.T, n int) {
 	t.Helper()
 	d.serial++
 	zone := strings.Replace(d.records, "hostmaster 1 ", fmt.Sprintf("hostmaster %d ", d.serial), 1)
@@ -54,7 +54,7 @@ func (d *discovered) name(t *testing.T, n int) {
 	}
 }
 
-func (d *discovered) write(t *testing.T, path, text string) {
+func (d *discoveryStage) write(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o644); err != nil {
 		t.Fatal(err)
@@ -64,8 +64,8 @@ func (d *discovered) write(t *testing.T, path, text string) {
 	}
 }
 
-// have waits until both services have the first n servers.
-func (d *discovered) have(t *testing.T, n int) {
+// expectBackends waits until both services have the first n servers.
+func (d *discoveryStage) expectBackends(t *testing.T, n int) {
 	t.Helper()
 	d.eventually(t, fmt.Sprintf("%d backends of each service are up", n), func(status *ops.Status) bool {
 		up := 0
@@ -83,10 +83,10 @@ func (d *discovered) have(t *testing.T, n int) {
 	})
 }
 
-func newDiscovered(t *testing.T) *discovered {
+func newDiscoveryStage(t *testing.T) *discoveryStage {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	d := &discovered{Lab: l, balancer: newBalancer(t, l.Balancer), serial: 1}
+	d := &discoveryStage{Lab: l, balancer: newBalancer(t, l.Balancer), serial: 1}
 	d.list = filepath.Join(l.Balancer.Dir, "web.backends.yaml")
 	d.named, d.zone = e2e.StartDNS(t, l.Clients[0], 5353), filepath.Join(l.Clients[0].Dir, "dns", "zone")
 	text, err := os.ReadFile(d.zone)
@@ -95,7 +95,7 @@ func newDiscovered(t *testing.T) *discovered {
 	}
 	d.records = string(text)
 	for _, server := range l.Servers {
-		namer{server}.serveTCP(t, 8080)
+		nameServer{server}.serveTCP(t, 8080)
 		if err := server.RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {
 			t.Fatal(err)
 		}
@@ -119,11 +119,11 @@ func newDiscovered(t *testing.T) *discovered {
 // still there. JEOUL_TEST_CHANGES is how often the list is written.
 func TestDiscoveredBackends(t *testing.T) {
 	t.Parallel()
-	d := newDiscovered(t)
+	d := newDiscoveryStage(t)
 	d.put(t, 3)
 	d.name(t, 3)
 	d.start(t)
-	d.have(t, 3)
+	d.expectBackends(t, 3)
 	flows := map[string]map[string]net.Conn{}
 	for name, port := range map[string]uint16{"listed": 80, "named": 81} {
 		flows[name] = flowsTo(t, d.Lab, "tcp", netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), port))
@@ -149,7 +149,7 @@ func TestDiscoveredBackends(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		d.put(t, n)
 		d.name(t, n)
-		d.have(t, n)
+		d.expectBackends(t, n)
 		stay()
 	}
 	if err := os.Remove(d.list); err != nil {
@@ -164,11 +164,11 @@ func TestDiscoveredBackends(t *testing.T) {
 		}
 		return true
 	})
-	d.have(t, 3)
+	d.expectBackends(t, 3)
 	stay()
 	kill(t, d.daemon)
 	d.start(t)
-	d.have(t, 3)
+	d.expectBackends(t, 3)
 	stay()
 	t.Logf("%d changes of the list", changes)
 }

@@ -56,8 +56,8 @@ func (d *stateDisk) do(t *testing.T, what func() error) {
 
 func (d *stateDisk) filler(n int) string { return filepath.Join(d.dir, "filler-"+strconv.Itoa(n)) }
 
-// troubles are the faults of the state directory, one after the other.
-func (d *stateDisk) troubles() []func() error {
+// faults are the faults of the state directory, one after the other.
+func (d *stateDisk) faults() []func() error {
 	return []func() error{
 		func() error { return unix.Mount("", d.dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, "") },
 		// No room: write as much as goes in, and then each page that is left.
@@ -83,8 +83,8 @@ func (d *stateDisk) troubles() []func() error {
 	}
 }
 
-// well repairs the state directory.
-func (d *stateDisk) well() error {
+// repair repairs the state directory.
+func (d *stateDisk) repair() error {
 	if err := unix.Mount("", d.dir, "", unix.MS_REMOUNT, "size=256k,nr_inodes=64"); err != nil {
 		return err
 	}
@@ -106,9 +106,9 @@ func TestUnwritableState(t *testing.T) {
 		if testenv.InTarget(diskTarget) {
 			faults = diskFaults
 		}
-		u := newUnwritable(t, hook)
+		u := newDiskStage(t, hook)
 		for n := range faults {
-			u.suffer(t, n)
+			u.injectFault(t, n)
 		}
 		stop(t, u.daemon)
 		if n := u.pinned(t); n != 0 {
@@ -124,8 +124,8 @@ func TestUnwritableState(t *testing.T) {
 	})
 }
 
-// unwritable is a balancer on such a disk, before a backend that is drained and one that fails.
-type unwritable struct {
+// diskStage is a balancer on such a disk, before a backend that is drained and one that fails.
+type diskStage struct {
 	*segment
 	disk            *stateDisk
 	drained, fading *lab.Host
@@ -134,9 +134,9 @@ type unwritable struct {
 	held  connections
 }
 
-func newUnwritable(t *testing.T, hook lb.Hook) *unwritable {
+func newDiskStage(t *testing.T, hook lb.Hook) *diskStage {
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	u := &unwritable{segment: &segment{l, newBalancer(t, l.Balancer)}, drained: l.Servers[1], fading: l.Servers[2]}
+	u := &diskStage{segment: &segment{l, newBalancer(t, l.Balancer)}, drained: l.Servers[1], fading: l.Servers[2]}
 	u.disk = newStateDisk(t, u.host)
 	var backends []entry
 	for _, server := range l.Servers {
@@ -177,7 +177,7 @@ func answerChecks(t *testing.T, server *lab.Host) (probe net.Listener) {
 }
 
 // serves says whether the checks of the backend that fails have noticed.
-func (u *unwritable) serves(healthy bool) func(*ops.Status) bool {
+func (u *diskStage) serves(healthy bool) func(*ops.Status) bool {
 	want := map[bool]lb.Health{true: lb.Healthy, false: lb.Failing}[healthy]
 	return func(status *ops.Status) bool {
 		return slices.ContainsFunc(status.Services[0].Backends, func(b ops.Backend) bool {
@@ -186,39 +186,39 @@ func (u *unwritable) serves(healthy bool) func(*ops.Status) bool {
 	}
 }
 
-// suffer has the n-th trouble begin and end.
-func (u *unwritable) suffer(t *testing.T, n int) {
+// injectFault has the n-th trouble begin and end.
+func (u *diskStage) injectFault(t *testing.T, n int) {
 	t.Helper()
-	when, troubles := fmt.Sprintf("fault %d", n), u.disk.troubles()
+	when, troubles := fmt.Sprintf("fault %d", n), u.disk.faults()
 	u.disk.do(t, troubles[n%len(troubles)])
 	u.probe.Close()
 	u.within(t, time.Minute, when+": the backend that fails is out", u.serves(false))
 	u.operate(t, ops.Order{Verb: ops.Drain, Service: "web", Backend: u.drained.Name, By: "the test"})
-	u.held.goOn(t, when)
+	u.held.expectAlive(t, when)
 	// Without room or inodes, the reserve may be enough for all of it.
 	if readOnly := n%len(troubles) == 0; readOnly {
-		u.says(t, when)
+		u.expectUnwritten(t, when)
 	}
 	kill(t, u.daemon)
-	u.held.goOn(t, when+", without a process")
+	u.held.expectAlive(t, when+", without a process")
 	u.daemon = jeoul(t, u.host, &u.log, u.arguments()...)
 	u.within(t, time.Minute, when+": another process knows the backend that fails", u.serves(false))
-	u.held.goOn(t, when+", with another process")
+	u.held.expectAlive(t, when+", with another process")
 	if in := u.status(t).Operations.InForce; len(in) != 1 || in[0].Target.Backend != u.drained.Name {
 		t.Errorf("%s: after a kill, operations in force: %v", when, in)
 	}
-	u.disk.do(t, u.disk.well)
+	u.disk.do(t, u.disk.repair)
 	u.probe = answerChecks(t, u.fading)
 	u.operate(t, ops.Order{Verb: ops.Enable, Service: "web", Backend: u.drained.Name, By: "the test"})
 	u.within(t, time.Minute, when+" is over: all is written, and the backend serves", func(status *ops.Status) bool {
 		return len(status.Unwritten) == 0 && u.serves(true)(status)
 	})
-	u.held.goOn(t, when+" is over")
+	u.held.expectAlive(t, when+" is over")
 }
 
-// says fails the test unless the status names the files that cannot be written, and says that the kernel keeps the
-// state.
-func (u *unwritable) says(t *testing.T, when string) {
+// expectUnwritten fails the test unless the status names the files that cannot be written, and says that the kernel
+// keeps the state.
+func (u *diskStage) expectUnwritten(t *testing.T, when string) {
 	t.Helper()
 	status := u.status(t)
 	told := strings.Contains(strings.Join(status.Problems, "\n"), "cannot be written to")

@@ -147,7 +147,7 @@ func TestFaultsAtEachWrite(t *testing.T) {
 	if testenv.InTarget(diskTarget) {
 		connections, rounds = someConnections, someRounds
 	}
-	f := newFaulted(t, connections)
+	f := newFaultyPair(t, connections)
 	healthy := 0
 	for n := range rounds {
 		name, fails := faultOf(n)
@@ -171,8 +171,8 @@ func TestFaultsAtEachWrite(t *testing.T) {
 	}
 }
 
-// faulted is a couple of balancers, of which the first cannot always write.
-type faulted struct {
+// faultyPair is a couple of balancers, of which the first cannot always write.
+type faultyPair struct {
 	*couple
 	faults   *writeFaults
 	injector *testdisk.Injector
@@ -182,9 +182,9 @@ type faulted struct {
 	decisions, lost int
 }
 
-func newFaulted(t *testing.T, connections int) *faulted {
+func newFaultyPair(t *testing.T, connections int) *faultyPair {
 	t.Helper()
-	f := &faulted{faults: newWriteFaults()}
+	f := &faultyPair{faults: newWriteFaults()}
 	f.injector = f.faults.inject(t)
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 	first := newBalancer(t, l.Balancer)
@@ -204,7 +204,7 @@ func newFaulted(t *testing.T, connections int) *faulted {
 }
 
 // configure has all servers serve, and writes the configuration of both.
-func (f *faulted) configure(t *testing.T) {
+func (f *faultyPair) configure(t *testing.T) {
 	t.Helper()
 	s := &segment{f.lab, f.both[0]}
 	var backends []entry
@@ -240,7 +240,7 @@ func (f *faulted) configure(t *testing.T) {
 }
 
 // start starts one of both balancers, the first with faults.
-func (f *faulted) start(t *testing.T, which int) {
+func (f *faultyPair) start(t *testing.T, which int) {
 	t.Helper()
 	b := f.both[which]
 	if which != 0 {
@@ -258,15 +258,15 @@ func (f *faulted) start(t *testing.T, which int) {
 	}
 }
 
-// decided waits for a decision of the balancer whose files cannot be written.
-func (f *faulted) decided(t *testing.T, what string, ok func(*ops.Status) bool) {
+// await waits for a decision of the balancer whose files cannot be written.
+func (f *faultyPair) await(t *testing.T, what string, ok func(*ops.Status) bool) {
 	t.Helper()
 	f.both[0].within(t, time.Minute, what, ok)
 	f.decisions++
 }
 
-// goOn counts the connections that do not go on with their servers, and opens others.
-func (f *faulted) goOn(t *testing.T, when string) {
+// expectConnectionsAlive counts the connections that do not go on with their servers, and opens others.
+func (f *faultyPair) expectConnectionsAlive(t *testing.T, when string) {
 	t.Helper()
 	lost := 0
 	for connection, server := range f.held {
@@ -283,7 +283,7 @@ func (f *faulted) goOn(t *testing.T, when string) {
 }
 
 // serves says whether the checks of the backend that fails say so.
-func (f *faulted) serves(want lb.Health) func(*ops.Status) bool {
+func (f *faultyPair) serves(want lb.Health) func(*ops.Status) bool {
 	return func(s *ops.Status) bool {
 		return !slices.ContainsFunc(s.Services, func(s ops.Service) bool {
 			return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool {
@@ -294,34 +294,34 @@ func (f *faulted) serves(want lb.Health) func(*ops.Status) bool {
 }
 
 // round has a fault begin and end.
-func (f *faulted) round(t *testing.T, when string, fails func(testdisk.Op) unix.Errno) {
+func (f *faultyPair) round(t *testing.T, when string, fails func(testdisk.Op) unix.Errno) {
 	t.Helper()
 	a, serves := f.both[0], f.serves
 	f.faults.set(fails)
 	f.probe.Close()
-	f.decided(t, when+": the backend that dies is out", serves(lb.Failing))
+	f.await(t, when+": the backend that dies is out", serves(lb.Failing))
 	a.operate(t, ops.Order{Verb: ops.Drain, Service: "web", Backend: f.lab.Servers[1].Name, By: "the test"})
-	f.goOn(t, when+", with a dead backend")
+	f.expectConnectionsAlive(t, when+", with a dead backend")
 	moved := f.moveMAC(t, f.lab.Servers[0])
-	f.decided(t, when+": the new MAC address is taken", func(s *ops.Status) bool {
+	f.await(t, when+": the new MAC address is taken", func(s *ops.Status) bool {
 		return slices.ContainsFunc(s.Services[0].Backends, func(b ops.Backend) bool { return b.MAC == moved })
 	})
-	f.goOn(t, when+", with a new MAC address")
+	f.expectConnectionsAlive(t, when+", with a new MAC address")
 	a.commandBalancer(t, "drain")
 	f.active(t, 1, when+", drained")
 	f.decisions++
-	f.goOn(t, when+", with the other balancer")
+	f.expectConnectionsAlive(t, when+", with the other balancer")
 	a.commandBalancer(t, "undrain")
 	f.active(t, 0, when+", undrained")
 	f.decisions++
-	f.goOn(t, when+", with the VIPs taken back")
+	f.expectConnectionsAlive(t, when+", with the VIPs taken back")
 	kill(t, a.daemon)
 	f.active(t, 1, when+", killed")
 	f.start(t, 0)
-	f.decided(t, when+": another process takes the VIPs, and knows what is out", func(s *ops.Status) bool {
+	f.await(t, when+": another process takes the VIPs, and knows what is out", func(s *ops.Status) bool {
 		return s.VRRP != nil && s.VRRP.State == "active" && serves(lb.Failing)(s) && len(s.Operations.InForce) == 1
 	})
-	f.goOn(t, when+", with another process")
+	f.expectConnectionsAlive(t, when+", with another process")
 	f.faults.set(nil)
 	f.probe = answerChecks(t, f.lab.Servers[2])
 	last := f.probe
@@ -331,11 +331,11 @@ func (f *faulted) round(t *testing.T, when string, fails func(testdisk.Op) unix.
 		return len(s.Unwritten) == 0 && serves(lb.Healthy)(s)
 	})
 	f.both[1].within(t, time.Minute, when+" is over", serves(lb.Healthy))
-	f.goOn(t, when+" is over")
+	f.expectConnectionsAlive(t, when+" is over")
 }
 
 // moveMAC gives a host's interface another MAC address, and returns it.
-func (f *faulted) moveMAC(t *testing.T, host *lab.Host) (moved string) {
+func (f *faultyPair) moveMAC(t *testing.T, host *lab.Host) (moved string) {
 	t.Helper()
 	err := host.Do(func() error {
 		link, err := netlink.LinkByName(host.Interface)
@@ -370,7 +370,7 @@ func TestStandsInForSocket(t *testing.T) {
 	faults.set(func(op testdisk.Op) unix.Errno {
 		return map[testdisk.Op]unix.Errno{testdisk.Bind: unix.EACCES}[op]
 	})
-	f := &faulted{couple: &couple{lab: l, both: [2]*balancer{b}}, injector: injector}
+	f := &faultyPair{couple: &couple{lab: l, both: [2]*balancer{b}}, injector: injector}
 	f.start(t, 0)
 	t.Cleanup(func() { _ = b.daemon.Stop(context.Background()) })
 	testenv.Eventually(t, e2e.WaitLimit, "its status says that there is no socket", func() bool {

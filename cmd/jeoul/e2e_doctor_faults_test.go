@@ -34,8 +34,8 @@ func within(t *testing.T, host *lab.Host, f func() error) {
 	}
 }
 
-// mend undoes a fault at the end of its test.
-func mend(t *testing.T, host *lab.Host, f func() error) {
+// undoAtCleanup undoes a fault at the end of its test.
+func undoAtCleanup(t *testing.T, host *lab.Host, f func() error) {
 	t.Helper()
 	t.Cleanup(func() { within(t, host, f) })
 }
@@ -50,7 +50,7 @@ func set(t *testing.T, host *lab.Host, name, value string) {
 		}
 		return testenv.WriteSysctl(name, value)
 	})
-	mend(t, host, func() error { return testenv.WriteSysctl(name, before) })
+	undoAtCleanup(t, host, func() error { return testenv.WriteSysctl(name, before) })
 }
 
 // runOn runs a program on a host.
@@ -91,7 +91,7 @@ func repeat(t *testing.T, every time.Duration, f func(context.Context)) {
 }
 
 // fullListenQueue has a program that listens and does not accept.
-func fullListenQueue(t *testing.T, w *ward) {
+func fullListenQueue(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	const port = 8099
 	within(t, web, func() error {
@@ -114,23 +114,23 @@ func fullListenQueue(t *testing.T, w *ward) {
 			return err
 		})
 	})
-	w.first(t, web, "listen-queue-full", fmt.Sprintf(":%d", port))
+	w.expectFinding(t, web, "listen-queue-full", fmt.Sprintf(":%d", port))
 }
 
 // fullConntrack fills the table of a backend that has rules with a state.
-func fullConntrack(t *testing.T, w *ward) {
+func fullConntrack(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	runOn(t, web, "table inet ward { chain in { type filter hook input priority 0; ct state invalid drop; }; }",
 		"nft", "-f", "-")
-	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	undoAtCleanup(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	w.fill(t, web)
-	mend(t, web, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
-	w.first(t, web, "conntrack-full", "full")
+	undoAtCleanup(t, web, func() error { return netlink.ConntrackTableFlush(netlink.ConntrackTable) })
+	w.expectFinding(t, web, "conntrack-full", "full")
 }
 
 // fill sends a host one datagram after another, each of a connection of its own, until
 // its table has no room.
-func (w *ward) fill(t *testing.T, web *lab.Host) {
+func (w *doctorLab) fill(t *testing.T, web *lab.Host) {
 	t.Helper()
 	seed := uint64(0)
 	testenv.Eventually(t, e2e.WaitLimit, "the table of connections is full", func() (full bool) {
@@ -145,7 +145,7 @@ func (w *ward) fill(t *testing.T, web *lab.Host) {
 }
 
 // flood sends datagrams from the second client to a backend's port that no process reads.
-func (w *ward) flood(t *testing.T, web *lab.Host, sources string, options flood.Options) {
+func (w *doctorLab) flood(t *testing.T, web *lab.Host, sources string, options flood.Options) {
 	t.Helper()
 	client := w.Clients[1]
 	within(t, client, func() error {
@@ -182,18 +182,18 @@ func tableFull() (bool, error) {
 }
 
 // failingNeighbour takes a backend's link down.
-func failingNeighbour(t *testing.T, w *ward) {
+func failingNeighbour(t *testing.T, w *doctorLab) {
 	web := w.Servers[2]
 	within(t, web, func() error { return linkUp(web.Interface, false) })
-	t.Cleanup(func() { w.complete(t) })
+	t.Cleanup(func() { w.awaitAllUp(t) })
 	within(t, w.Lab.Balancer, func() error { return forget(w.Lab.Balancer, web.IPv4) })
 	w.eventually(t, "the balancer misses the backend", func(s *ops.Status) bool { return !allUp(s) })
-	mend(t, web, func() error { return linkUp(web.Interface, true) })
-	w.first(t, w.Lab.Balancer, "neighbour-failed", web.IPv4.String())
+	undoAtCleanup(t, web, func() error { return linkUp(web.Interface, true) })
+	w.expectFinding(t, w.Lab.Balancer, "neighbour-failed", web.IPv4.String())
 }
 
-// complete waits until all backends take part, at the end of a test too.
-func (w *ward) complete(t *testing.T) {
+// awaitAllUp waits until all backends take part, at the end of a test too.
+func (w *doctorLab) awaitAllUp(t *testing.T) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, "every backend is up", func() bool { return allUp(w.status(t)) })
 }
@@ -224,7 +224,7 @@ func forget(host *lab.Host, address netip.Addr) error {
 
 // reversePathDrop gives a backend a second leg by which it would answer the client, and
 // the strict filter.
-func reversePathDrop(t *testing.T, w *ward) {
+func reversePathDrop(t *testing.T, w *doctorLab) {
 	web, client := w.Servers[0], w.Clients[0]
 	within(t, web, func() error {
 		leg := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "leg"}, PeerName: "leg-peer"}
@@ -241,7 +241,7 @@ func reversePathDrop(t *testing.T, w *ward) {
 		return netlink.RouteAdd(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(client.IPv4),
 			Scope: netlink.SCOPE_LINK})
 	})
-	mend(t, web, func() error {
+	undoAtCleanup(t, web, func() error {
 		link, err := netlink.LinkByName("leg")
 		if err != nil {
 			return err
@@ -249,21 +249,21 @@ func reversePathDrop(t *testing.T, w *ward) {
 		return netlink.LinkDel(link)
 	})
 	set(t, web, "net/ipv4/conf/"+web.Interface+"/rp_filter", "1")
-	w.first(t, web, "rp-filter", client.IPv4.String())
+	w.expectFinding(t, web, "rp-filter", client.IPv4.String())
 }
 
 // filteredPort has a backend drop all that no rule of a chain lets pass, as firewalls are configured.
-func filteredPort(t *testing.T, w *ward) {
+func filteredPort(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	runOn(t, web, "table inet ward { chain allowed { tcp dport 22 accept; }; "+
 		"chain in { type filter hook input priority 0; policy drop; iif lo accept; meta l4proto { icmp, icmpv6 } accept; jump allowed; }; }",
 		"nft", "-f", "-")
-	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
-	w.first(t, web, "filter-drops", netip.AddrPortFrom(w.VIP4, wardPort).String())
+	undoAtCleanup(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	w.expectFinding(t, web, "filter-drops", netip.AddrPortFrom(w.VIP4, doctorPort).String())
 }
 
 // wrongMACAddress configures a neighbour that is not there.
-func wrongMACAddress(t *testing.T, w *ward) {
+func wrongMACAddress(t *testing.T, w *doctorLab) {
 	web, balancer := w.Servers[1], w.Lab.Balancer
 	within(t, balancer, func() error {
 		link, err := netlink.LinkByName(balancer.Interface)
@@ -274,24 +274,24 @@ func wrongMACAddress(t *testing.T, w *ward) {
 			State: netlink.NUD_PERMANENT,
 			IP:    web.IPv4.AsSlice(), HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0xde, 0xad}})
 	})
-	t.Cleanup(func() { w.complete(t) })
-	mend(t, balancer, func() error { return forget(balancer, web.IPv4) })
-	w.first(t, balancer, "wrong-mac", web.IPv4.String())
+	t.Cleanup(func() { w.awaitAllUp(t) })
+	undoAtCleanup(t, balancer, func() error { return forget(balancer, web.IPv4) })
+	w.expectFinding(t, balancer, "wrong-mac", web.IPv4.String())
 }
 
 // missingVIP stops a backend's agent, which takes the VIP with it; it is looked for from
 // the balancer and on the backend.
-func missingVIP(t *testing.T, w *ward) {
+func missingVIP(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	stop(t, w.agents[web.Name])
 	t.Cleanup(func() { w.startAgent(t, web) })
-	w.first(t, w.Lab.Balancer, "vip-missing", web.Name)
-	w.first(t, web, "vip-missing", w.VIP4.String())
+	w.expectFinding(t, w.Lab.Balancer, "vip-missing", web.Name)
+	w.expectFinding(t, web, "vip-missing", w.VIP4.String())
 }
 
 // answeredARP has a backend with the VIP on its loopback, as the agent puts it, without
 // the silence that goes with it.
-func answeredARP(t *testing.T, w *ward) {
+func answeredARP(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	stop(t, w.agents[web.Name])
 	t.Cleanup(func() { w.startAgent(t, web) })
@@ -305,11 +305,11 @@ func answeredARP(t *testing.T, w *ward) {
 	within(t, web, func() error { return vip(netlink.AddrAdd) })
 	for _, client := range w.Clients {
 		// They may have learnt the wrong one.
-		mend(t, client, func() error { return forget(client, w.VIP4) })
+		undoAtCleanup(t, client, func() error { return forget(client, w.VIP4) })
 	}
-	mend(t, web, func() error { return vip(netlink.AddrDel) })
-	w.first(t, w.Lab.Balancer, "vip-answered", web.MAC.String())
-	w.first(t, w.Clients[1], "vip-answered", "2 hosts", "--vip", w.VIP4.String())
+	undoAtCleanup(t, web, func() error { return vip(netlink.AddrDel) })
+	w.expectFinding(t, w.Lab.Balancer, "vip-answered", web.MAC.String())
+	w.expectFinding(t, w.Clients[1], "vip-answered", "2 hosts", "--vip", w.VIP4.String())
 }
 
 // tinyBacklog gives a core more packets than it takes: net.core.netdev_max_backlog is
@@ -317,7 +317,7 @@ func answeredARP(t *testing.T, w *ward) {
 // which has thousands of rules to go through for each, several times over: the flood
 // comes through the rings of two veth pairs. If the steered core comes to empty those,
 // no more arrives than it takes; each flood is short, since the next one may have better luck.
-func tinyBacklog(t *testing.T, w *ward) {
+func tinyBacklog(t *testing.T, w *doctorLab) {
 	web := w.Servers[0]
 	if runtime.NumCPU() < 2 {
 		t.Skip("packets cannot be steered to another core: there is one only")
@@ -325,23 +325,23 @@ func tinyBacklog(t *testing.T, w *ward) {
 	rules := strings.Repeat(fmt.Sprintf("udp dport %d udp sport 1 drop;", discardPort), 3000)
 	runOn(t, web, "table inet ward { chain slow { "+rules+" }; chain in { type filter hook prerouting priority -300; "+
 		strings.Repeat("jump slow;", 32)+fmt.Sprintf("udp dport %d drop; }; }", discardPort), "nft", "-f", "-")
-	mend(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	undoAtCleanup(t, web, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	steering := "/sys/class/net/" + web.Interface + "/queues/rx-0/rps_cpus"
 	within(t, web, func() error { return os.WriteFile(steering, []byte("2"), 0) })
-	mend(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
+	undoAtCleanup(t, web, func() error { return os.WriteFile(steering, []byte("0"), 0) })
 	// Beside others that want the processors, the flood may be no more than the core takes for as long
 	// as the doctor looks: then there is nothing to find.
 	for until := time.Now().Add(4 * e2e.WaitLimit); ; {
 		r := w.examineInFlood(t, web)
 		if found(r, "softnet-backlog") || time.Now().After(until) {
-			judge(t, web, r, "softnet-backlog", "backlog")
+			checkFinding(t, web, r, "softnet-backlog", "backlog")
 			return
 		}
 	}
 }
 
 // examineInFlood runs the doctor on a backend while floods come, one after the other.
-func (w *ward) examineInFlood(t *testing.T, web *lab.Host) *doctor.Report {
+func (w *doctorLab) examineInFlood(t *testing.T, web *lab.Host) *doctor.Report {
 	t.Helper()
 	ended := make(chan *doctor.Report)
 	go func() { ended <- w.examine(t, web) }()
@@ -361,10 +361,10 @@ func found(r *doctor.Report, kind string) bool {
 }
 
 // exhaustedPorts leaves a client few ports, and holds connections open.
-func exhaustedPorts(t *testing.T, w *ward) {
+func exhaustedPorts(t *testing.T, w *doctorLab) {
 	client := w.Clients[1]
 	set(t, client, "net/ipv4/ip_local_port_range", "40000 40063")
-	to := netip.AddrPortFrom(w.VIP4, wardPort)
+	to := netip.AddrPortFrom(w.VIP4, doctorPort)
 	for {
 		var connection net.Conn
 		err := client.Do(func() (err error) {
@@ -379,15 +379,15 @@ func exhaustedPorts(t *testing.T, w *ward) {
 		}
 		t.Cleanup(func() { connection.Close() })
 	}
-	w.first(t, client, "ports-exhausted", to.String())
+	w.expectFinding(t, client, "ports-exhausted", to.String())
 }
 
 // narrowBackend makes a backend's interface take less than the segment does.
-func narrowBackend(t *testing.T, w *ward) {
+func narrowBackend(t *testing.T, w *doctorLab) {
 	web := w.Servers[1]
 	within(t, web, func() error { return setMTU(web.Interface, 1400) })
-	mend(t, web, func() error { return setMTU(web.Interface, 1500) })
-	w.first(t, w.Lab.Balancer, "mtu-black-hole", web.IPv4.String())
+	undoAtCleanup(t, web, func() error { return setMTU(web.Interface, 1500) })
+	w.expectFinding(t, w.Lab.Balancer, "mtu-black-hole", web.IPv4.String())
 }
 
 func setMTU(name string, mtu int) error {
@@ -399,13 +399,13 @@ func setMTU(name string, mtu int) error {
 }
 
 // narrowClient puts a client behind a narrow link whose router may not say so.
-func narrowClient(t *testing.T, w *ward) {
+func narrowClient(t *testing.T, w *doctorLab) {
 	web, gateway := w.Servers[0], w.Clients[1]
 	far := e2e.NewFar(t, gateway, 1)
 	within(t, web, func() error { return e2e.LeadToFar(gateway, 0) })
 	runOn(t, gateway,
 		"table inet ward { chain out { type filter hook output priority 0; icmp type destination-unreachable drop; }; }", "nft", "-f", "-")
-	mend(t, gateway, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
+	undoAtCleanup(t, gateway, func() error { return exec.Command("nft", "delete", "table", "inet", "ward").Run() })
 	// Or they would go on hanging for minutes.
 	t.Cleanup(func() {
 		if err := web.DestroySockets(); err != nil {
@@ -413,7 +413,7 @@ func narrowClient(t *testing.T, w *ward) {
 		}
 	})
 	// The web server's own address: replies from the VIP would do as well.
-	to := netip.AddrPortFrom(web.IPv4, wardPort).String()
+	to := netip.AddrPortFrom(web.IPv4, doctorPort).String()
 	repeat(t, 100*time.Millisecond, func(ctx context.Context) {
 		_ = far.Do(func() error {
 			connection, err := (&net.Dialer{}).DialContext(ctx, "tcp", to)
@@ -425,14 +425,14 @@ func narrowClient(t *testing.T, w *ward) {
 			return err
 		})
 	})
-	w.first(t, web, "mtu-black-hole", far.Addresses[0].String(), "--for", "3s")
+	w.expectFinding(t, web, "mtu-black-hole", far.Addresses[0].String(), "--for", "3s")
 }
 
 // slowBackend makes one take ten times as long, and more, as a busy machine makes the
 // others slow as well.
-func slowBackend(t *testing.T, w *ward) {
+func slowBackend(t *testing.T, w *doctorLab) {
 	web := w.Servers[1]
-	w.delays[web.Name].Store(int64(20 * wardDelay))
-	t.Cleanup(func() { w.delays[web.Name].Store(int64(wardDelay)) })
-	w.first(t, w.Lab.Balancer, "backend-slow", web.Name, "--for", "3s")
+	w.delays[web.Name].Store(int64(20 * doctorDelay))
+	t.Cleanup(func() { w.delays[web.Name].Store(int64(doctorDelay)) })
+	w.expectFinding(t, w.Lab.Balancer, "backend-slow", web.Name, "--for", "3s")
 }

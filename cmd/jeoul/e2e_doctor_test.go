@@ -28,13 +28,13 @@ import (
 
 // The ward's service, and how long its backends take to answer.
 const (
-	wardPort  = 80
-	wardDelay = 10 * time.Millisecond
+	doctorPort  = 80
+	doctorDelay = 10 * time.Millisecond
 )
 
-// ward is a laboratory for the doctor: a balancer with one service, backends with web
+// doctorLab is a laboratory for the doctor: a balancer with one service, backends with web
 // servers that can be slow, and a client that asks all the time.
-type ward struct {
+type doctorLab struct {
 	*lab.Lab
 	*balancer
 	agents map[string]*lab.Process
@@ -42,10 +42,10 @@ type ward struct {
 	answer atomic.Int64 // requests that were answered
 }
 
-func newWard(t *testing.T) *ward {
+func newDoctorLab(t *testing.T) *doctorLab {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
-	w := &ward{Lab: l, balancer: newBalancer(t, l.Balancer), agents: map[string]*lab.Process{},
+	w := &doctorLab{Lab: l, balancer: newBalancer(t, l.Balancer), agents: map[string]*lab.Process{},
 		delays: map[string]*atomic.Int64{}}
 	var backends []entry
 	for _, server := range l.Servers {
@@ -53,18 +53,18 @@ func newWard(t *testing.T) *ward {
 		w.serve(t, server)
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String()})
 	}
-	w.configure(t, lb.HookXDP, entry{"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": wardPort,
+	w.configure(t, lb.HookXDP, entry{"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": doctorPort,
 		"protocol": "tcp", "scheduler": "rr", "backends": backends}}})
 	w.start(t)
 	for range 3 {
 		w.keepAsking(t, l.Clients[0])
 	}
-	w.served(t)
+	w.awaitServed(t)
 	return w
 }
 
 // startAgent gives a backend the VIP.
-func (w *ward) startAgent(t *testing.T, server *lab.Host) {
+func (w *doctorLab) startAgent(t *testing.T, server *lab.Host) {
 	t.Helper()
 	log := &cmdtest.SyncBuffer{}
 	process := jeoul(t, server, log, "agent", "--vip", w.VIP4.String(), "--state-dir",
@@ -76,14 +76,14 @@ func (w *ward) startAgent(t *testing.T, server *lab.Host) {
 }
 
 // serve answers requests with 5 KiB, after a while.
-func (w *ward) serve(t *testing.T, server *lab.Host) {
+func (w *doctorLab) serve(t *testing.T, server *lab.Host) {
 	t.Helper()
 	delay := &atomic.Int64{}
-	delay.Store(int64(wardDelay))
+	delay.Store(int64(doctorDelay))
 	w.delays[server.Name] = delay
 	var listener net.Listener
 	if err := server.Do(func() (err error) {
-		listener, err = net.Listen("tcp4", fmt.Sprintf(":%d", wardPort))
+		listener, err = net.Listen("tcp4", fmt.Sprintf(":%d", doctorPort))
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -102,7 +102,7 @@ func (w *ward) serve(t *testing.T, server *lab.Host) {
 
 // keepAsking sends requests from a client for as long as the test runs, each by a
 // connection of its own.
-func (w *ward) keepAsking(t *testing.T, client *lab.Host) {
+func (w *doctorLab) keepAsking(t *testing.T, client *lab.Host) {
 	t.Helper()
 	dial := func(ctx context.Context, network, to string) (connection net.Conn, err error) {
 		err = client.Do(func() (err error) {
@@ -135,9 +135,9 @@ func (w *ward) keepAsking(t *testing.T, client *lab.Host) {
 	})
 }
 
-func (w *ward) ask(ctx context.Context, web *http.Client) error {
+func (w *doctorLab) ask(ctx context.Context, web *http.Client) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+
-		netip.AddrPortFrom(w.VIP4, wardPort).String()+"/", nil)
+		netip.AddrPortFrom(w.VIP4, doctorPort).String()+"/", nil)
 	if err != nil {
 		return err
 	}
@@ -150,15 +150,15 @@ func (w *ward) ask(ctx context.Context, web *http.Client) error {
 	return err
 }
 
-// served waits until requests are answered, many in a row: whatever was wrong is over.
-func (w *ward) served(t *testing.T) {
+// awaitServed waits until requests are answered, many in a row: whatever was wrong is over.
+func (w *doctorLab) awaitServed(t *testing.T) {
 	t.Helper()
 	before := w.answer.Load()
 	testenv.Eventually(t, e2e.WaitLimit, "requests are answered", func() bool { return w.answer.Load() >= before+30 })
 }
 
 // examine runs the doctor on a host.
-func (w *ward) examine(t *testing.T, host *lab.Host, arguments ...string) *doctor.Report {
+func (w *doctorLab) examine(t *testing.T, host *lab.Host, arguments ...string) *doctor.Report {
 	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
@@ -214,14 +214,14 @@ func diagnosis(host *lab.Host, r *doctor.Report) string {
 	return b.String()
 }
 
-// first runs the doctor on a host, whose first finding must be of a kind and name
+// expectFinding runs the doctor on a host, whose first finding must be of a kind and name
 // something.
-func (w *ward) first(t *testing.T, host *lab.Host, kind, names string, arguments ...string) {
+func (w *doctorLab) expectFinding(t *testing.T, host *lab.Host, kind, names string, arguments ...string) {
 	t.Helper()
-	judge(t, host, w.examine(t, host, arguments...), kind, names)
+	checkFinding(t, host, w.examine(t, host, arguments...), kind, names)
 }
 
-func judge(t *testing.T, host *lab.Host, r *doctor.Report, kind, names string) {
+func checkFinding(t *testing.T, host *lab.Host, r *doctor.Report, kind, names string) {
 	t.Helper()
 	switch {
 	case !found(r, kind):
@@ -233,8 +233,8 @@ func judge(t *testing.T, host *lab.Host, r *doctor.Report, kind, names string) {
 	}
 }
 
-// healthy runs the doctor on hosts at once; nothing must be found.
-func (w *ward) healthy(t *testing.T, hosts ...*lab.Host) {
+// expectNoFindings runs the doctor on hosts at once; nothing must be found.
+func (w *doctorLab) expectNoFindings(t *testing.T, hosts ...*lab.Host) {
 	t.Helper()
 	reports := make(chan error)
 	for _, host := range hosts {
@@ -257,9 +257,9 @@ func (w *ward) healthy(t *testing.T, hosts ...*lab.Host) {
 // `make test-matrix` all), and looks from the host where a user would.
 func TestDoctorNamesFaults(t *testing.T) {
 	testenv.Also(t, matrixTarget)
-	w := newWard(t)
+	w := newDoctorLab(t)
 	all := []*lab.Host{w.Lab.Balancer, w.Servers[0], w.Clients[0]}
-	t.Run("healthy", func(t *testing.T) { w.healthy(t, all...) })
+	t.Run("healthy", func(t *testing.T) { w.expectNoFindings(t, all...) })
 	if t.Failed() {
 		return
 	}
@@ -268,18 +268,18 @@ func TestDoctorNamesFaults(t *testing.T) {
 			continue
 		}
 		t.Run(f.name, func(t *testing.T) {
-			t.Cleanup(func() { w.served(t) })
+			t.Cleanup(func() { w.awaitServed(t) })
 			f.make(t, w)
 		})
 	}
-	t.Run("healthy again", func(t *testing.T) { w.healthy(t, all...) })
+	t.Run("healthy again", func(t *testing.T) { w.expectNoFindings(t, all...) })
 }
 
 // faults are made on purpose; each is mended by the cleanup of its test.
 var faults = []struct {
 	name  string
 	quick bool // made in `make test`
-	make  func(t *testing.T, w *ward)
+	make  func(t *testing.T, w *doctorLab)
 }{
 	{"full listen queue", true, fullListenQueue},
 	{"conntrack table full", false, fullConntrack},

@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// deadAmong are servers of a laboratory, of which the last refuses all connections from the start.
-type deadAmong struct {
+// serversWithOneDead are servers of a laboratory, of which the last refuses all connections from the start.
+type serversWithOneDead struct {
 	lab  *lab.Lab
 	dead *e2e.Arrivals
 	open map[net.Conn]string
@@ -35,7 +35,7 @@ type deadAmong struct {
 
 // skipIfStalled skips the test if a balancer took the VIPs without verdicts: the machine kept its health checks waiting
 // for longer than a balancer waits for them.
-func (d *deadAmong) skipIfStalled(t *testing.T) {
+func (d *serversWithOneDead) skipIfStalled(t *testing.T) {
 	t.Helper()
 	for _, b := range d.balancers {
 		if strings.Contains(b.log.String(), "the VIPs are taken without a verdict") {
@@ -45,8 +45,8 @@ func (d *deadAmong) skipIfStalled(t *testing.T) {
 	}
 }
 
-// newDeadAmong starts all servers but the last.
-func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
+// newServersWithOneDead starts all servers but the last.
+func newServersWithOneDead(t *testing.T, l *lab.Lab, client *lab.Host) *serversWithOneDead {
 	t.Helper()
 	last := len(l.Servers) - 1
 	for _, server := range l.Servers[:last] {
@@ -67,12 +67,12 @@ func newDeadAmong(t *testing.T, l *lab.Lab, client *lab.Host) *deadAmong {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &deadAmong{lab: l, dead: e2e.NoteArrivals(t, dead, client.IPv4), open: map[net.Conn]string{}}
+	return &serversWithOneDead{lab: l, dead: e2e.NoteArrivals(t, dead, client.IPv4), open: map[net.Conn]string{}}
 }
 
 // services are a service whose scheduler computes the backend and one that takes turns, whose checks find a dead
 // backend within some seconds.
-func (d *deadAmong) services() (all []lb.Service) {
+func (d *serversWithOneDead) services() (all []lb.Service) {
 	check := lb.Check{Type: lb.CheckTCP, Interval: 500 * time.Millisecond, Fast: 500 * time.Millisecond,
 		Timeout: 500 * time.Millisecond, Fall: 2, Rise: 1}
 	for _, one := range []struct {
@@ -81,7 +81,7 @@ func (d *deadAmong) services() (all []lb.Service) {
 	}{{hashPort, lb.Maglev}, {turnPort, lb.RoundRobin}} {
 		s := lb.Service{Name: string(one.scheduler), VIP: d.lab.VIP4, Port: one.port, Protocol: lb.TCP, Mode: lb.L2DSR,
 			Scheduler: one.scheduler,
-			Checks:    lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP), List: []lb.Check{check}}}
+			Checks:    lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.DefaultOnDown(lb.TCP), List: []lb.Check{check}}}
 		for _, server := range d.lab.Servers {
 			s.Backends = append(s.Backends, lb.Backend{Name: server.Name, Address: server.IPv4, Port: one.port,
 				Weight: 1})
@@ -92,7 +92,7 @@ func (d *deadAmong) services() (all []lb.Service) {
 }
 
 // run starts a balancer with the services, and with the configuration that makes it one of several.
-func (d *deadAmong) run(t *testing.T, host *lab.Host, beside func(*config.Config)) *balancer {
+func (d *serversWithOneDead) run(t *testing.T, host *lab.Host, beside func(*config.Config)) *balancer {
 	t.Helper()
 	b, file := newBalancer(t, host), config.New()
 	file.Interfaces, file.Hook, file.Socket, file.Services = []string{host.Interface}, lb.HookTC, b.socket, d.services()
@@ -111,7 +111,7 @@ func (d *deadAmong) run(t *testing.T, host *lab.Host, beside func(*config.Config
 }
 
 // begin opens some connections to each service, which go on.
-func (d *deadAmong) begin(t *testing.T, client *lab.Host, n int, ports ...uint16) {
+func (d *serversWithOneDead) begin(t *testing.T, client *lab.Host, n int, ports ...uint16) {
 	t.Helper()
 	for _, port := range ports {
 		for range n {
@@ -126,8 +126,8 @@ func (d *deadAmong) begin(t *testing.T, client *lab.Host, n int, ports ...uint16
 	}
 }
 
-// goOn asks by each connection, and looks whether any has come to the dead backend.
-func (d *deadAmong) goOn(t *testing.T, when string) {
+// expectConnectionsAlive asks by each connection, and looks whether any has come to the dead backend.
+func (d *serversWithOneDead) expectConnectionsAlive(t *testing.T, when string) {
 	t.Helper()
 	for connection, server := range d.open {
 		if got, _, err := ask(connection); err != nil || got != server {
@@ -143,8 +143,8 @@ func (d *deadAmong) goOn(t *testing.T, when string) {
 	}
 }
 
-// deadIsKnown says whether the last backend of each service has failed.
-func deadIsKnown(status *ops.Status) bool {
+// deadFailed says whether the last backend of each service has failed.
+func deadFailed(status *ops.Status) bool {
 	return !slices.ContainsFunc(status.Services, func(s ops.Service) bool {
 		return s.Backends[len(s.Backends)-1].State != lb.Unhealthy
 	})
@@ -176,7 +176,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	testenv.Program(t, "bird")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 4, Balancers: 3})
 	client := l.Clients[0]
-	d := newDeadAmong(t, l, client)
+	d := newServersWithOneDead(t, l, client)
 	routeTo(t, l)
 	running := map[*lab.Host]*balancer{}
 	begin := func(host *lab.Host) {
@@ -188,7 +188,7 @@ func TestFirstTableBesideOthers(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, host := range ways {
-			if !deadIsKnown(running[host].status(t)) {
+			if !deadFailed(running[host].status(t)) {
 				d.skipIfStalled(t)
 				t.Fatalf("the router sends to %s, which takes the dead backend for one that serves", host.Name)
 			}
@@ -197,21 +197,21 @@ func TestFirstTableBesideOthers(t *testing.T) {
 	}
 	begin(l.Balancers[0])
 	testenv.Eventually(t, e2e.WaitLimit, "the router sends to the first balancer", func() bool { return sendsTo(1) })
-	d.goOn(t, "by the first balancer")
+	d.expectConnectionsAlive(t, "by the first balancer")
 	d.begin(t, client, 60, hashPort, turnPort)
 	for _, host := range l.Balancers[1:] {
 		begin(host)
 	}
 	testenv.Eventually(t, e2e.WaitLimit, "the router sends to all balancers", func() bool {
 		all := sendsTo(len(l.Balancers))
-		d.goOn(t, "while others start")
+		d.expectConnectionsAlive(t, "while others start")
 		// Those that take turns are known elsewhere half a second later only.
 		d.begin(t, client, 1, hashPort)
 		return all
 	})
-	d.goOn(t, "with all balancers")
+	d.expectConnectionsAlive(t, "with all balancers")
 	d.begin(t, client, 40, hashPort, turnPort)
-	d.goOn(t, "at last")
+	d.expectConnectionsAlive(t, "at last")
 }
 
 // TestFirstTableByAddress: of two members that announce no routes, one starts while connections are held through the
@@ -221,7 +221,7 @@ func TestFirstTableByAddress(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 4})
 	client := l.Clients[1]
-	d, key := newDeadAmong(t, l, client), freshKey(t, l.Balancer)
+	d, key := newServersWithOneDead(t, l, client), freshKey(t, l.Balancer)
 	begin := func(host *lab.Host) {
 		d.run(t, host, func(file *config.Config) {
 			file.Members = lb.MembersConfig{Listen: netip.AddrPortFrom(host.IPv4, lb.DefaultMembersPort),
@@ -238,10 +238,10 @@ func TestFirstTableByAddress(t *testing.T) {
 		sendBy(t, client, l.VIP4, host)
 	}
 	begin(l.Balancer)
-	d.goOn(t, "by the first balancer")
+	d.expectConnectionsAlive(t, "by the first balancer")
 	d.begin(t, client, 40, hashPort, turnPort)
 	begin(l.Clients[0])
-	d.goOn(t, "by the second")
+	d.expectConnectionsAlive(t, "by the second")
 	d.begin(t, client, 40, hashPort, turnPort)
-	d.goOn(t, "at last")
+	d.expectConnectionsAlive(t, "at last")
 }

@@ -68,9 +68,9 @@ func newContainerHost(t *testing.T, hook lb.Hook) *containerHost {
 	h.addBridge(t, own)
 	// The laboratory leaves none beside.
 	testenv.In(t, own, func() error { return testenv.WriteSysctl("net/ipv4/ip_local_port_range", "32768 60999") })
-	h.lay(t, own, "outside", "up", outsideNets, outsideNets, 2)
+	h.addLink(t, own, "outside", "up", outsideNets, outsideNets, 2)
 	for name, number := range containers {
-		h.lay(t, own, name, "c-"+name, nil, bridgeNets, number)
+		h.addLink(t, own, name, "c-"+name, nil, bridgeNets, number)
 		testenv.In(t, own, func() error {
 			port, err := netlink.LinkByName("c-" + name)
 			if err != nil {
@@ -111,8 +111,8 @@ func (h *containerHost) addBridge(t *testing.T, own *namespace.Namespace) {
 	})
 }
 
-// lay joins the balancer's host to another, whose default routes lead back.
-func (h *containerHost) lay(t *testing.T, own *namespace.Namespace, name, device string, ours, nets []netip.Prefix,
+// addLink joins the balancer's host to another, whose default routes lead back.
+func (h *containerHost) addLink(t *testing.T, own *namespace.Namespace, name, device string, ours, nets []netip.Prefix,
 	number byte) {
 	t.Helper()
 	ns := testenv.Namespace(t)
@@ -238,8 +238,8 @@ func answerConnections(listener net.Listener, name string) {
 
 func hostOf(a net.Addr) string { return netip.MustParseAddrPort(a.String()).Addr().String() }
 
-// use writes the configuration, with keys that it has besides.
-func (h *containerHost) use(t *testing.T, mode lb.Mode, keys entry) {
+// useMode writes the configuration, with keys that it has besides.
+func (h *containerHost) useMode(t *testing.T, mode lb.Mode, keys entry) {
 	t.Helper()
 	var services []entry
 	for _, cell := range hairpinCells() {
@@ -316,7 +316,7 @@ func TestHairpin(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		h := newContainerHost(t, hook)
-		h.use(t, lb.NAT, nil)
+		h.useMode(t, lb.NAT, nil)
 		h.start(t)
 		for _, cell := range hairpinCells() {
 			for _, from := range []string{"outside", "web01", "web02", "other"} {
@@ -350,7 +350,7 @@ func TestHairpinOutlivesARestart(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
-	h.use(t, lb.NAT, nil)
+	h.useMode(t, lb.NAT, nil)
 	h.start(t)
 	var open []net.Conn
 	cells := hairpinCells()
@@ -383,7 +383,7 @@ func TestContainersUseFullNAT(t *testing.T) {
 	t.Parallel()
 	h := newContainerHost(t, lb.HookTC)
 	pool := []string{"10.78.1.99", "2001:db8:78:1::99"}
-	h.use(t, lb.FullNAT, entry{"fullnat": entry{"addresses": pool, "ports": "20000-29999"}})
+	h.useMode(t, lb.FullNAT, entry{"fullnat": entry{"addresses": pool, "ports": "20000-29999"}})
 	h.start(t)
 	for _, cell := range hairpinCells() {
 		sees := pool[0]
@@ -410,7 +410,7 @@ func TestHairpinWithoutPortsIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	h.answers = true
-	h.use(t, lb.NAT, nil)
+	h.useMode(t, lb.NAT, nil)
 	h.start(t)
 	for _, cell := range hairpinCells() {
 		if got, err := h.ask(t, "web01", cell); !errors.Is(err, syscall.ECONNREFUSED) {

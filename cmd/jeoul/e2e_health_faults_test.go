@@ -46,7 +46,7 @@ type checkFault struct {
 const none = ""
 
 // checkFaults are the faults of a backend with this server, asked by checks with this timeout.
-func (s *stage) checkFaults(t *testing.T, p *patient, timeout time.Duration) []checkFault {
+func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration) []checkFault {
 	silent, unopened := "does not answer within "+timeout.String(), timeout.String()
 	var replacement process
 	replaceServer := func() {
@@ -65,15 +65,15 @@ func (s *stage) checkFaults(t *testing.T, p *patient, timeout time.Duration) []c
 		{"answers 503", nil, func() { p.answer(t, http.StatusServiceUnavailable) }, func() {
 			p.answer(t, http.StatusOK)
 		}, none, "503"},
-		{"slow", nil, func() { p.linger(10 * timeout) }, func() { p.linger(0) }, none, silent},
-		{"accept queue full", nil, func() { p.acceptNone(t, true) }, func() { p.acceptNone(t, false) },
+		{"slow", nil, func() { p.delayAnswers(10 * timeout) }, func() { p.delayAnswers(0) }, none, silent},
+		{"accept queue full", nil, func() { p.fillAcceptQueues(t, true) }, func() { p.fillAcceptQueues(t, false) },
 			unopened, unopened},
-		{"cable out", nil, func() { s.cut(t, p.host, true) }, func() { s.cut(t, p.host, false) }, unopened, unopened},
+		{"cable out", nil, func() { s.setCable(t, p.host, true) }, func() { s.setCable(t, p.host, false) }, unopened, unopened},
 	}
 }
 
-// unwilling are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
-func (s *stage) unwilling(t *testing.T, ill *lab.Host, timeout time.Duration) []checkFault {
+// checkFaultsByVIP are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
+func (s *stage) checkFaultsByVIP(t *testing.T, ill *lab.Host, timeout time.Duration) []checkFault {
 	return []checkFault{
 		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) },
 			timeout.String(), timeout.String()},
@@ -112,7 +112,7 @@ func (s *stage) holdVIPs(t *testing.T, host *lab.Host, on bool) {
 type process []*lab.Process
 
 // replaceServer has processes listen on the server's ports in its place, and returns when they do.
-func (p *patient) replaceServer(t *testing.T) process {
+func (p *faultyServer) replaceServer(t *testing.T) process {
 	t.Helper()
 	p.close(t)
 	var all process
@@ -177,12 +177,12 @@ func TestMeasureFaults(t *testing.T) {
 		every := func(lb.Mode) bool { return true }
 		patients := s.startChecked(t, hook, every, check, webPort, webPort+portShift[lb.NAT],
 			webPort+portShift[lb.FullNAT])
-		s.turnedTo(t, s.Servers[1], lb.Healthy, every)
+		s.awaitVerdicts(t, s.Servers[1], lb.Healthy, every)
 		ill := s.Servers[1]
 		for _, fault := range s.checkFaults(t, patients[ill.Name], faultTimeout) {
 			s.measureFault(t, file, ill, fault, every)
 		}
-		for _, fault := range s.unwilling(t, ill, faultTimeout) {
+		for _, fault := range s.checkFaultsByVIP(t, ill, faultTimeout) {
 			s.measureFault(t, file, ill, fault, keepsVIP)
 		}
 		var plain *lab.Process
@@ -199,7 +199,7 @@ func keepsVIP(mode lb.Mode) bool { return !mode.Translates() }
 // with one check, before servers on these ports of each backend, which it returns by their names. Backends have
 // an agent.
 func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bool, check entry,
-	ports ...uint16) map[string]*patient {
+	ports ...uint16) map[string]*faultyServer {
 	t.Helper()
 	var services []entry
 	for _, p := range paths() {
@@ -212,10 +212,10 @@ func (s *stage) startChecked(t *testing.T, hook lb.Hook, wanted func(lb.Mode) bo
 	configuration := s.configuration()
 	configuration["services"] = services
 	s.configure(t, hook, configuration)
-	patients := map[string]*patient{}
+	patients := map[string]*faultyServer{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		patients[server.Name] = admit(t, server, ports...)
+		patients[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	s.start(t)
 	return patients
@@ -229,10 +229,10 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 		}
 		began := time.Now()
 		fault.hurt()
-		found := s.turnedTo(t, ill, lb.Failing, finds)
+		found := s.awaitVerdicts(t, ill, lb.Failing, finds)
 		healing := time.Now()
 		fault.heal()
-		back := s.turnedTo(t, ill, lb.Healthy, finds)
+		back := s.awaitVerdicts(t, ill, lb.Healthy, finds)
 		fmt.Fprintf(file, "%s, %s:", s.hook, fault.name)
 		for _, p := range paths() {
 			if !finds(p.mode) {
@@ -249,23 +249,24 @@ func (s *stage) measureFault(t *testing.T, file io.Writer, ill *lab.Host, fault 
 	})
 }
 
-// turned is when, and with which reason, the checks of a service changed to their verdict on a backend.
-type turned struct {
+// verdictChange is when, and with which reason, the checks of a service changed to their verdict on a backend.
+type verdictChange struct {
 	since  time.Time
 	reason string
 }
 
-// turnedTo waits until the checks of these modes say this of a backend, and those of others that it is
+// awaitVerdicts waits until the checks of these modes say this of a backend, and those of others that it is
 // healthy. It returns since when, by services' names.
-func (s *stage) turnedTo(t *testing.T, host *lab.Host, state lb.Health, of func(lb.Mode) bool) map[string]turned {
+func (s *stage) awaitVerdicts(t *testing.T, host *lab.Host, state lb.Health,
+	of func(lb.Mode) bool) map[string]verdictChange {
 	t.Helper()
-	all := map[string]turned{}
+	all := map[string]verdictChange{}
 	s.eventually(t, fmt.Sprintf("%s is %s", host.Name, state), func(status *ops.Status) bool {
 		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
 			if b.Name != host.Name || !of(service.Mode) {
 				return b.Health.State == lb.Healthy
 			}
-			all[service.Name] = turned{b.Health.Since, b.Health.Reason}
+			all[service.Name] = verdictChange{b.Health.Since, b.Health.Reason}
 			return b.Health.State == state
 		})
 	})

@@ -89,10 +89,10 @@ func lastFlows(t *testing.T, hook lb.Hook, mode lb.Mode) (samples []float64) {
 	configuration := s.configuration()
 	configuration["services"] = []entry{service}
 	s.configure(t, hook, configuration)
-	patients := map[string]*patient{}
+	patients := map[string]*faultyServer{}
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		patients[server.Name] = admit(t, server, otherWebPort+portShift[mode])
+		patients[server.Name] = startFaultyServer(t, server, otherWebPort+portShift[mode])
 	}
 	s.start(t)
 	ill := s.Servers[1]

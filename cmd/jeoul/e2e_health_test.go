@@ -26,9 +26,9 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// patient is a web server that can fall ill: its port closed, without an answer, with one that comes
+// faultyServer is a web server that can fall ill: its port closed, without an answer, with one that comes
 // late or with status 503, or with a full accept queue.
-type patient struct {
+type faultyServer struct {
 	host  *lab.Host
 	ports []uint16
 
@@ -43,9 +43,9 @@ type patient struct {
 	full []int
 }
 
-// admit starts a server on ports of all addresses of a host.
-func admit(t *testing.T, host *lab.Host, ports ...uint16) *patient {
-	p := &patient{host: host, ports: ports, status: http.StatusOK}
+// startFaultyServer starts a server on ports of all addresses of a host.
+func startFaultyServer(t *testing.T, host *lab.Host, ports ...uint16) *faultyServer {
+	p := &faultyServer{host: host, ports: ports, status: http.StatusOK}
 	p.open(t)
 	t.Cleanup(func() {
 		p.answer(t, http.StatusOK)
@@ -54,7 +54,7 @@ func admit(t *testing.T, host *lab.Host, ports ...uint16) *patient {
 	return p
 }
 
-func (p *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (p *faultyServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	status, held, late := p.status, p.held, p.late
 	p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *patient) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // open lets the server listen.
-func (p *patient) open(t *testing.T) {
+func (p *faultyServer) open(t *testing.T) {
 	t.Helper()
 	p.server = &http.Server{Handler: p}
 	for _, port := range p.ports {
@@ -102,7 +102,7 @@ func (p *patient) open(t *testing.T) {
 }
 
 // close closes its ports, as the kernel does for a server that is killed.
-func (p *patient) close(t *testing.T) {
+func (p *faultyServer) close(t *testing.T) {
 	t.Helper()
 	if err := p.server.Close(); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		t.Error(err)
@@ -110,7 +110,7 @@ func (p *patient) close(t *testing.T) {
 }
 
 // answer has it answer with a status; with 0, requests wait in vain.
-func (p *patient) answer(t *testing.T, status int) {
+func (p *faultyServer) answer(t *testing.T, status int) {
 	t.Helper()
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -123,16 +123,16 @@ func (p *patient) answer(t *testing.T, status int) {
 	}
 }
 
-// linger delays its answers; 0: none.
-func (p *patient) linger(late time.Duration) {
+// delayAnswers delays its answers; 0: none.
+func (p *faultyServer) delayAnswers(late time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.late = late
 }
 
-// acceptNone has its ports listen with accept queues that are full, so that the kernel drops SYNs,
+// fillAcceptQueues has its ports listen with accept queues that are full, so that the kernel drops SYNs,
 // or has it serve again.
-func (p *patient) acceptNone(t *testing.T, on bool) {
+func (p *faultyServer) fillAcceptQueues(t *testing.T, on bool) {
 	t.Helper()
 	for _, socket := range p.full {
 		unix.Close(socket)
@@ -152,7 +152,7 @@ func (p *patient) acceptNone(t *testing.T, on bool) {
 
 // fill listens on a port without room for a connection (one fits all the same), and opens more
 // than fit. It runs inside of the host.
-func (p *patient) fill(port int) error {
+func (p *faultyServer) fill(port int) error {
 	listener, err := unix.Socket(unix.AF_INET6, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return err
@@ -174,8 +174,8 @@ func (p *patient) fill(port int) error {
 	return err
 }
 
-// cut takes a host's cable out at the switch, or puts it in.
-func (s *stage) cut(t *testing.T, host *lab.Host, out bool) {
+// setCable takes a host's cable out at the switch, or puts it in.
+func (s *stage) setCable(t *testing.T, host *lab.Host, out bool) {
 	t.Helper()
 	err := s.Switch.Do(func() error {
 		port, err := netlink.LinkByName(host.Port)
@@ -237,9 +237,9 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 	for _, shift := range portShift {
 		ports = append(ports, webPort+shift, otherWebPort+shift)
 	}
-	patients := map[string]*patient{}
+	patients := map[string]*faultyServer{}
 	for _, server := range s.Servers {
-		patients[server.Name] = admit(t, server, ports...)
+		patients[server.Name] = startFaultyServer(t, server, ports...)
 	}
 	configuration := s.configuration()
 	configuration["services"] = services
@@ -275,7 +275,7 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 					continue
 				}
 				for _, p := range translating {
-					s.spares(t, netip.AddrPortFrom(p.vip, port), ill)
+					s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), ill)
 				}
 			}
 			test.heal()
@@ -295,12 +295,12 @@ func checkByAddress(t *testing.T, hook lb.Hook) {
 				return (b.Health.State == lb.Failing) == (b.Name == ill.Name)
 			})
 		})
-		s.goOn(t, ill, translating)
+		s.takeOver(t, ill, translating)
 	})
 }
 
-// goOn has another process go on with the work: a backend that failed gets no new flow from its start on.
-func (s *stage) goOn(t *testing.T, ill *lab.Host, translating []path) {
+// takeOver has another process go on with the work: a backend that failed gets no new flow from its start on.
+func (s *stage) takeOver(t *testing.T, ill *lab.Host, translating []path) {
 	leave(t, s.daemon)
 	s.daemon = jeoul(t, s.host, &s.log, "run", "-c", s.config, "--state-dir", filepath.Join(s.host.Dir, "state"))
 	// The first status that the new process shows: before any check of it can have failed three times.
@@ -316,7 +316,7 @@ func (s *stage) goOn(t *testing.T, ill *lab.Host, translating []path) {
 	}
 	for _, p := range translating {
 		for port := range checksOf {
-			s.spares(t, netip.AddrPortFrom(p.vip, port), ill)
+			s.expectNoNewFlows(t, netip.AddrPortFrom(p.vip, port), ill)
 		}
 	}
 }
@@ -333,8 +333,8 @@ func everyBackend(status *ops.Status, holds func(ops.Service, ops.Backend) bool)
 	return true
 }
 
-// spares makes new connections to a service: all are answered, and none by this host.
-func (s *stage) spares(t *testing.T, to netip.AddrPort, host *lab.Host) {
+// expectNoNewFlows makes new connections to a service: all are answered, and none by this host.
+func (s *stage) expectNoNewFlows(t *testing.T, to netip.AddrPort, host *lab.Host) {
 	t.Helper()
 	browser := e2e.NewBrowser(s.Clients[0])
 	for range 12 {
@@ -347,7 +347,7 @@ func (s *stage) spares(t *testing.T, to netip.AddrPort, host *lab.Host) {
 }
 
 // askNow asks a backend by the command's way, while it serves and while it does not.
-func (s *stage) askNow(t *testing.T, patient *patient) {
+func (s *stage) askNow(t *testing.T, patient *faultyServer) {
 	client := api.NewClient(s.socket)
 	for _, test := range []struct {
 		status int

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// troubled is a stage whose balancer has trouble of its own, while its backends are well.
-type troubled struct {
+// faultyBalancerStage is a stage whose balancer has trouble of its own, while its backends are well.
+type faultyBalancerStage struct {
 	*stage
 	// byVIP and byAddress are the services, by the path that their checks take.
 	byVIP, byAddress []path
@@ -31,7 +31,7 @@ type troubled struct {
 func TestTroubleOfTheChecker(t *testing.T) {
 	testenv.Also(t, matrixTarget)
 	t.Parallel()
-	s := &troubled{stage: buildStage(t, lb.HookTC, 1)}
+	s := &faultyBalancerStage{stage: buildStage(t, lb.HookTC, 1)}
 	var services []entry
 	for _, p := range paths() {
 		switch p.mode {
@@ -51,21 +51,21 @@ func TestTroubleOfTheChecker(t *testing.T) {
 	s.configure(t, lb.HookTC, configuration)
 	for _, server := range s.Servers {
 		s.startAgent(t, server)
-		admit(t, server, otherWebPort+portShift[lb.L2DSR], otherWebPort+portShift[lb.NAT])
+		startFaultyServer(t, server, otherWebPort+portShift[lb.L2DSR], otherWebPort+portShift[lb.NAT])
 	}
 	s.start(t)
-	s.areWell(t)
+	s.awaitAllHealthy(t)
 	t.Run("suspended", s.suspend)
 	t.Run("own cable out", s.isolate)
 	if testenv.InTarget(matrixTarget) {
-		t.Run("no file descriptors", s.exhaust)
-		t.Run("firewall", s.fence)
+		t.Run("no file descriptors", s.exhaustDescriptors)
+		t.Run("firewall", s.blockChecks)
 		t.Run("all backends' cables out", s.partition)
 	}
 }
 
-// areWell waits until each backend is healthy and gets new flows, and clients are answered by all.
-func (s *troubled) areWell(t *testing.T) {
+// awaitAllHealthy waits until each backend is healthy and gets new flows, and clients are answered by all.
+func (s *faultyBalancerStage) awaitAllHealthy(t *testing.T) {
 	t.Helper()
 	s.eventually(t, "every backend is found healthy and is up", func(status *ops.Status) bool {
 		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
@@ -77,7 +77,7 @@ func (s *troubled) areWell(t *testing.T) {
 
 // answerAll asks services until each backend has had a turn (rr). One may come a little later than its check has
 // passed: a link that was down has its MAC address found anew.
-func (s *troubled) answerAll(t *testing.T, services []path) {
+func (s *faultyBalancerStage) answerAll(t *testing.T, services []path) {
 	t.Helper()
 	browser := e2e.NewBrowser(s.Clients[0])
 	for _, p := range services {
@@ -95,18 +95,18 @@ func (s *troubled) answerAll(t *testing.T, services []path) {
 }
 
 // logged returns the daemon's log from an offset in bytes.
-func (s *troubled) logged(since int) string { return s.log.String()[since:] }
+func (s *faultyBalancerStage) logged(since int) string { return s.log.String()[since:] }
 
-// accuses fails the test where the daemon has logged since then that a backend is unhealthy.
-func (s *troubled) accuses(t *testing.T, since int) {
+// expectNoneUnhealthy fails the test where the daemon has logged since then that a backend is unhealthy.
+func (s *faultyBalancerStage) expectNoneUnhealthy(t *testing.T, since int) {
 	t.Helper()
 	if log := s.logged(since); strings.Contains(log, "is unhealthy") {
 		t.Errorf("a backend that serves was found to fail:\n%s", log)
 	}
 }
 
-// askedAgain waits until each check has passed some times after this moment.
-func (s *troubled) askedAgain(t *testing.T) {
+// awaitMoreChecks waits until each check has passed some times after this moment.
+func (s *faultyBalancerStage) awaitMoreChecks(t *testing.T) {
 	t.Helper()
 	from := time.Now()
 	s.eventually(t, "every backend has been asked again, and answered", func(status *ops.Status) bool {
@@ -125,7 +125,7 @@ func passes(t *testing.T, lasts time.Duration) {
 
 // suspend stops the daemon for longer than it takes to find a backend ill, and for less, so that
 // answers wait for it.
-func (s *troubled) suspend(t *testing.T) {
+func (s *faultyBalancerStage) suspend(t *testing.T) {
 	since := len(s.log.String())
 	for _, lasts := range []time.Duration{600, 600, 600, 2500} {
 		if err := s.daemon.Signal(syscall.SIGSTOP); err != nil {
@@ -136,13 +136,13 @@ func (s *troubled) suspend(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	s.askedAgain(t)
-	s.accuses(t, since)
-	s.areWell(t)
+	s.awaitMoreChecks(t)
+	s.expectNoneUnhealthy(t, since)
+	s.awaitAllHealthy(t)
 }
 
-// exhaust leaves the daemon no file descriptor more than it has.
-func (s *troubled) exhaust(t *testing.T) {
+// exhaustDescriptors leaves the daemon no file descriptor more than it has.
+func (s *faultyBalancerStage) exhaustDescriptors(t *testing.T) {
 	since := len(s.log.String())
 	pid := s.daemon.PID()
 	var before unix.Rlimit
@@ -163,17 +163,17 @@ func (s *troubled) exhaust(t *testing.T) {
 	})
 	passes(t, 3*time.Second)
 	limit(before)
-	s.askedAgain(t)
-	s.accuses(t, since)
+	s.awaitMoreChecks(t)
+	s.expectNoneUnhealthy(t, since)
 	if log := s.logged(since); strings.Count(log, "too many open files") > 3 {
 		t.Errorf("the log is long:\n%s", log)
 	}
-	s.areWell(t)
+	s.awaitAllHealthy(t)
 }
 
-// fence has a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets go on, and
-// so do checks by the VIP, which take the same path.
-func (s *troubled) fence(t *testing.T) {
+// blockChecks has a firewall of the balancer's host drop the host's own packets to the backends. Clients' packets go
+// on, and so do checks by the VIP, which take the same path.
+func (s *faultyBalancerStage) blockChecks(t *testing.T) {
 	since := len(s.log.String())
 	rules := "table inet fence { chain out { type filter hook output priority 0; " +
 		"tcp dport " + strconv.Itoa(int(otherWebPort+portShift[lb.NAT])) + " drop; }; }"
@@ -189,26 +189,26 @@ func (s *troubled) fence(t *testing.T) {
 		})
 	s.answerAll(t, append(s.byVIP, s.byAddress...))
 	runOn(t, s.Balancer, "", "nft", "delete", "table", "inet", "fence")
-	s.areWell(t)
-	s.isShort(t, since)
+	s.awaitAllHealthy(t)
+	s.expectFewLines(t, since)
 }
 
 // isolate takes the balancer's own cable out for longer than it takes to find a backend ill: no backend is accused, for
 // the interface names the fault.
-func (s *troubled) isolate(t *testing.T) {
+func (s *faultyBalancerStage) isolate(t *testing.T) {
 	since := len(s.log.String())
-	s.cut(t, s.Balancer, true)
+	s.setCable(t, s.Balancer, true)
 	s.eventually(t, "the balancer says that its interface is down", func(status *ops.Status) bool {
 		return strings.Contains(strings.Join(status.Problems, " "), "is down")
 	})
 	passes(t, 3*time.Second)
-	s.cut(t, s.Balancer, false)
+	s.setCable(t, s.Balancer, false)
 	// Until then the backends are as they were, and the next test would have the line in its log.
 	testenv.Eventually(t, e2e.WaitLimit, "the log says that the interface is up", func() bool {
 		return strings.Contains(s.logged(since), " is up")
 	})
-	s.areWell(t)
-	s.accuses(t, since)
+	s.awaitAllHealthy(t)
+	s.expectNoneUnhealthy(t, since)
 	// A line for each reason: that this host was busy, or that no neighbour answered yet, are others.
 	if log := s.logged(since); strings.Count(log, `why="interface `) > 1 {
 		t.Errorf("the log is long:\n%s", log)
@@ -216,10 +216,10 @@ func (s *troubled) isolate(t *testing.T) {
 }
 
 // partition takes the cables of all backends out until each fails its checks, and puts them in.
-func (s *troubled) partition(t *testing.T) {
+func (s *faultyBalancerStage) partition(t *testing.T) {
 	since := len(s.log.String())
 	for _, server := range s.Servers {
-		s.cut(t, server, true)
+		s.setCable(t, server, true)
 	}
 	s.eventually(t, "no check passes, and new flows go to all backends that have a path",
 		func(status *ops.Status) bool {
@@ -229,15 +229,15 @@ func (s *troubled) partition(t *testing.T) {
 			})
 		})
 	for _, server := range s.Servers {
-		s.cut(t, server, false)
+		s.setCable(t, server, false)
 	}
-	s.areWell(t)
-	s.isShort(t, since)
+	s.awaitAllHealthy(t)
+	s.expectFewLines(t, since)
 }
 
-// isShort fails the test where the log has more lines than, for the beginning and for the end, one for each service and
-// each backend by its checks, and one by its neighbour.
-func (s *troubled) isShort(t *testing.T, since int) {
+// expectFewLines fails the test where the log has more lines than, for the beginning and for the end, one for each
+// service and each backend by its checks, and one by its neighbour.
+func (s *faultyBalancerStage) expectFewLines(t *testing.T, since int) {
 	t.Helper()
 	services := len(s.byVIP) + len(s.byAddress)
 	log := s.logged(since)

@@ -46,7 +46,7 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 	}
 	everyOne("every backend is found healthy", lb.Healthy, "")
 	for _, test := range append(s.checkFaults(t, patient, 400*time.Millisecond),
-		s.unwilling(t, ill, 400*time.Millisecond)...) {
+		s.checkFaultsByVIP(t, ill, 400*time.Millisecond)...) {
 		if !test.runs() {
 			continue
 		}
@@ -94,14 +94,14 @@ func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
 
 // hangAll has all backends hang at once: new flows go to all of them, and the log has a line for
 // each host and one for each service.
-func (s *stage) hangAll(t *testing.T, patients map[string]*patient) {
+func (s *stage) hangAll(t *testing.T, patients map[string]*faultyServer) {
 	before := strings.Count(s.log.String(), "\n")
-	every := func(h func(*patient)) {
+	every := func(h func(*faultyServer)) {
 		for _, p := range patients {
 			h(p)
 		}
 	}
-	every(func(p *patient) { p.answer(t, 0) })
+	every(func(p *faultyServer) { p.answer(t, 0) })
 	s.eventually(t, "new flows go to all backends, of which each fails", func(status *ops.Status) bool {
 		for _, service := range status.Services {
 			if service.Serving != ops.ServingAll {
@@ -112,7 +112,7 @@ func (s *stage) hangAll(t *testing.T, patients map[string]*patient) {
 			return b.Health.State == lb.Failing && b.State == lb.Up
 		})
 	})
-	every(func(p *patient) { p.answer(t, http.StatusOK) })
+	every(func(p *faultyServer) { p.answer(t, http.StatusOK) })
 	s.eventually(t, "every backend is found healthy", func(status *ops.Status) bool {
 		return everyBackend(status, func(_ ops.Service, b ops.Backend) bool { return b.Health.State == lb.Healthy })
 	})

@@ -36,7 +36,7 @@ type sameCase struct {
 	dialect, name, text string
 	ports, hosts, paths []string
 	pools               map[string]string // the pool of each server
-	differs             []named
+	differs             []explainedDifference
 	parts               map[string]string // the files that the configuration includes
 	up                  int               // how many servers keepalived finds to serve
 	upAre               []string          // they are these, as a table of IPVS has them; empty: any
@@ -44,8 +44,8 @@ type sameCase struct {
 	sticky              bool              // a client stays with a server, or does not, by the original's decision
 }
 
-// named is a difference: of requests that match, which a remark that matches speaks of.
-type named struct{ requests, remark *regexp.Regexp }
+// explainedDifference is a difference: of requests that match, which a remark that matches speaks of.
+type explainedDifference struct{ requests, remark *regexp.Regexp }
 
 // TestImportsServeTheSame has the program of a dialect serve requests by a configuration, and then Jeoul by the
 // importer's translation of it. Each difference must be named by a remark: by one that the case expects, or by one that
@@ -173,7 +173,7 @@ func (c *sameCase) head(t *testing.T, l *lab.Lab, line string) {
 		c.sticky = true
 	case "differs":
 		requests, remark, _ := strings.Cut(strings.TrimSpace(line[len("differs"):]), "::")
-		c.differs = append(c.differs, named{regexp.MustCompile(strings.TrimSpace(requests)),
+		c.differs = append(c.differs, explainedDifference{regexp.MustCompile(strings.TrimSpace(requests)),
 			regexp.MustCompile(strings.TrimSpace(remark))})
 	default:
 		t.Fatalf("%s: %q", c.name, line)

@@ -28,23 +28,23 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/wire"
 )
 
-// crossing is a balancer with cables to several networks: each has a client, and the last one
+// multiLinkBalancer is a balancer with cables to several networks: each has a client, and the last one
 // has the backends. Its configuration says by which packets are taken.
-type crossing struct {
+type multiLinkBalancer struct {
 	*balancer
 	hook  lb.Hook
 	cable map[string]*namespace.Namespace
 	hosts map[string]net.Listener // the backends, by their names
 }
 
-// crossingVIP is in the network of no cable: clients have a route.
-var crossingVIP = netip.MustParseAddr("10.77.99.100")
+// multiLinkVIP is in the network of no cable: clients have a route.
+var multiLinkVIP = netip.MustParseAddr("10.77.99.100")
 
-func newCrossing(t *testing.T, hook lb.Hook) *crossing {
+func newMultiLinkBalancer(t *testing.T, hook lb.Hook) *multiLinkBalancer {
 	t.Helper()
 	// Of the laboratory it has the means to run a program on a host.
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 1})
-	x := &crossing{balancer: newBalancer(t, l.Balancer), hook: hook, cable: map[string]*namespace.Namespace{},
+	x := &multiLinkBalancer{balancer: newBalancer(t, l.Balancer), hook: hook, cable: map[string]*namespace.Namespace{},
 		hosts: map[string]net.Listener{}}
 	var own *namespace.Namespace
 	if err := l.Balancer.Do(func() (err error) { own, err = namespace.Current(); return err }); err != nil {
@@ -52,7 +52,7 @@ func newCrossing(t *testing.T, hook lb.Hook) *crossing {
 	}
 	t.Cleanup(func() { own.Close() })
 	for i, name := range []string{"one", "two", "back"} {
-		x.lay(t, own, i+1, name)
+		x.addLink(t, own, i+1, name)
 	}
 	for i, name := range []string{"web01", "web02", "web03"} {
 		x.serve(t, name, netip.AddrFrom4([4]byte{10, 77, 3, byte(11 + i)}))
@@ -60,8 +60,8 @@ func newCrossing(t *testing.T, hook lb.Hook) *crossing {
 	return x
 }
 
-// lay joins the balancer to a network with a host.
-func (x *crossing) lay(t *testing.T, own *namespace.Namespace, i int, name string) {
+// addLink joins the balancer to a network with a host.
+func (x *multiLinkBalancer) addLink(t *testing.T, own *namespace.Namespace, i int, name string) {
 	t.Helper()
 	ns := testenv.Namespace(t)
 	prefix := func(host int) netip.Prefix {
@@ -94,7 +94,7 @@ func (x *crossing) lay(t *testing.T, own *namespace.Namespace, i int, name strin
 }
 
 // serve runs a backend that answers each line with its name.
-func (x *crossing) serve(t *testing.T, name string, at netip.Addr) {
+func (x *multiLinkBalancer) serve(t *testing.T, name string, at netip.Addr) {
 	t.Helper()
 	testenv.In(t, x.cable["back"], func() (err error) {
 		x.hosts[name], err = net.Listen("tcp4", netip.AddrPortFrom(at, webPort).String())
@@ -120,23 +120,23 @@ func (x *crossing) serve(t *testing.T, name string, at netip.Addr) {
 }
 
 // interfaces writes the configuration for these.
-func (x *crossing) interfaces(t *testing.T, names ...string) {
+func (x *multiLinkBalancer) interfaces(t *testing.T, names ...string) {
 	t.Helper()
 	var backends []entry
 	for i, name := range []string{"web01", "web02", "web03"} {
 		backends = append(backends, entry{"name": name, "address": fmt.Sprintf("10.77.3.%d", 11+i)})
 	}
 	text := yamlOf(t, entry{"interfaces": names, "hook": string(x.hook), "socket": x.socket, "services": []entry{{
-		"name": "web", "vip": crossingVIP.String(), "port": webPort, "mode": "nat", "scheduler": "rr",
+		"name": "web", "vip": multiLinkVIP.String(), "port": webPort, "mode": "nat", "scheduler": "rr",
 		"backends": backends}}})
 	if err := os.WriteFile(x.config, text, 0o644); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// taken says whether packets are taken on these interfaces, the first of which has the VIP,
+// expectTakenOn says whether packets are taken on these interfaces, the first of which has the VIP,
 // and no other has.
-func (x *crossing) taken(t *testing.T, names ...string) {
+func (x *multiLinkBalancer) expectTakenOn(t *testing.T, names ...string) {
 	t.Helper()
 	// A program is verified for each interface, which takes seconds on a busy machine.
 	x.within(t, 3*e2e.WaitLimit, "packets are taken on "+strings.Join(names, ", "), func(status *ops.Status) bool {
@@ -150,19 +150,19 @@ func (x *crossing) taken(t *testing.T, names ...string) {
 	})
 	// It is taken off the old one when the new one serves.
 	testenv.Eventually(t, e2e.WaitLimit, "the VIP is on "+names[0]+" only", func() bool {
-		have, err := x.carriers()
+		have, err := x.vipInterfaces()
 		return err == nil && slices.Equal(have, names[:1])
 	})
 }
 
-// carriers names the interfaces that have the VIP.
-func (x *crossing) carriers() (names []string, err error) {
+// vipInterfaces names the interfaces that have the VIP.
+func (x *multiLinkBalancer) vipInterfaces() (names []string, err error) {
 	err = x.host.Do(func() error {
 		links, err := netlink.LinkList()
 		for _, link := range links {
 			addrs, failed := netlink.AddrList(link, netlink.FAMILY_V4)
 			err = errors.Join(err, failed)
-			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(crossingVIP.AsSlice()) }) {
+			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(multiLinkVIP.AsSlice()) }) {
 				names = append(names, link.Attrs().Name)
 			}
 		}
@@ -179,12 +179,12 @@ type line struct {
 }
 
 // open makes connections from the network of a cable.
-func (x *crossing) open(t *testing.T, cable string) (lines []*line) {
+func (x *multiLinkBalancer) open(t *testing.T, cable string) (lines []*line) {
 	t.Helper()
 	for range 10 {
 		l := &line{}
 		testenv.In(t, x.cable[cable], func() (err error) {
-			l.Conn, err = net.DialTimeout("tcp4", netip.AddrPortFrom(crossingVIP, webPort).String(), e2e.WaitLimit)
+			l.Conn, err = net.DialTimeout("tcp4", netip.AddrPortFrom(multiLinkVIP, webPort).String(), e2e.WaitLimit)
 			return err
 		})
 		t.Cleanup(func() { l.Close() })
@@ -208,8 +208,8 @@ func (l *line) ask() (string, error) {
 	return l.answers.ReadString('\n')
 }
 
-// alive asks on each connection: all go on with their backends.
-func alive(t *testing.T, when string, all ...[]*line) {
+// expectAlive asks on each connection: all go on with their backends.
+func expectAlive(t *testing.T, when string, all ...[]*line) {
 	t.Helper()
 	broken, n := 0, 0
 	for _, l := range slices.Concat(all...) {
@@ -254,59 +254,59 @@ func TestInterfacesChangeByReload(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
-		x := newCrossing(t, hook)
+		x := newMultiLinkBalancer(t, hook)
 		before := e2e.ReadSettings(t, x.host)
 		state := filepath.Join(x.host.Dir, "state")
 		x.interfaces(t, "one", "back")
 		x.start(t)
-		x.taken(t, "one", "back")
+		x.expectTakenOn(t, "one", "back")
 		one := x.open(t, "one")
 		stop1 := one[0].busy()
 
 		x.interfaces(t, "one", "back", "two")
-		x.hangUp(t)
-		x.taken(t, "one", "back", "two")
+		x.sendSIGHUP(t)
+		x.expectTakenOn(t, "one", "back", "two")
 		two := x.open(t, "two")
 		stop2 := two[0].busy()
-		alive(t, "with another interface", one[1:], two[1:])
+		expectAlive(t, "with another interface", one[1:], two[1:])
 
 		x.interfaces(t, "two", "one", "back")
-		x.hangUp(t)
-		x.taken(t, "two", "one", "back")
-		alive(t, "with another first interface", one[1:], two[1:])
+		x.sendSIGHUP(t)
+		x.expectTakenOn(t, "two", "one", "back")
+		expectAlive(t, "with another first interface", one[1:], two[1:])
 		if err := errors.Join(stop1(), stop2()); err != nil {
 			t.Errorf("a connection that was busy meanwhile: %v", err)
 		}
 
 		kill(t, x.daemon)
 		x.start(t)
-		x.taken(t, "two", "one", "back")
-		alive(t, "by another process", one, two)
+		x.expectTakenOn(t, "two", "one", "back")
+		expectAlive(t, "by another process", one, two)
 
 		stop2 = two[0].busy()
 		x.interfaces(t, "two", "back")
-		x.hangUp(t)
-		x.taken(t, "two", "back")
-		alive(t, "without the interface that was the first", two[1:])
+		x.sendSIGHUP(t)
+		x.expectTakenOn(t, "two", "back")
+		expectAlive(t, "without the interface that was the first", two[1:])
 
 		x.interfaces(t, "none0", "back")
-		x.hangUp(t)
+		x.sendSIGHUP(t)
 		x.eventually(t, "the reload is refused", func(status *ops.Status) bool {
 			return slices.ContainsFunc(status.Problems, func(p string) bool {
 				return strings.Contains(p, `interface "none0"`)
 			})
 		})
-		alive(t, "after a refusal", two[1:])
+		expectAlive(t, "after a refusal", two[1:])
 
 		// A change that no reload takes is made by a start: it goes on from where the process before was.
 		leave(t, x.daemon)
 		x.interfaces(t, "one", "back", "two")
 		x.start(t)
-		x.taken(t, "one", "back", "two")
+		x.expectTakenOn(t, "one", "back", "two")
 		if err := stop2(); err != nil {
 			t.Errorf("a connection that was busy meanwhile: %v", err)
 		}
-		alive(t, "by a start with other interfaces", two, x.open(t, "one"))
+		expectAlive(t, "by a start with other interfaces", two, x.open(t, "one"))
 		stop(t, x.daemon)
 		for _, line := range e2e.ReadSettings(t, x.host).Difference(before) {
 			t.Errorf("after a stop: %s", line)

@@ -39,13 +39,13 @@ func TestKilledAtEachStep(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	const some = 40
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
-		for _, l := range lives {
+		for _, l := range killedRuns {
 			t.Run(string(hook)+", "+l.name, func(t *testing.T) {
-				m := newMortal(t, hook, l)
+				m := newKilledBalancer(t, hook, l)
 				steps := len(m.kill(t, -1, goesOn))
 				for range some {
 					n := random.IntN(steps)
-					next := nexts[random.IntN(len(nexts))]
+					next := nextRuns[random.IntN(len(nextRuns))]
 					if done := m.kill(t, n, next); t.Failed() {
 						t.Fatalf("killed after these of some %d steps, and then %s:\n%s", steps, next.name,
 							strings.Join(done, "\n"))
@@ -56,8 +56,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// life is a run of the program that is killed.
-type life struct {
+// killedRun is a run of the program that is killed.
+type killedRun struct {
 	name string
 	// command is its first argument.
 	command string
@@ -67,32 +67,32 @@ type life struct {
 	ends syscall.Signal
 }
 
-var lives = []life{
+var killedRuns = []killedRun{
 	{"a start, a reload and a stop", "run", false, syscall.SIGTERM},
 	{"a restart", "run", true, syscall.SIGUSR2},
 	{"a detach", "detach", true, 0},
 }
 
-// next is the run of the program after a kill.
-type next struct {
+// nextRun is the run of the program after a kill.
+type nextRun struct {
 	name string
-	does func(*mortal, *testing.T)
+	does func(*killedBalancer, *testing.T)
 }
 
-var goesOn = next{"the next start and its stop", (*mortal).startAndStop}
+var goesOn = nextRun{"the next start and its stop", (*killedBalancer).startAndStop}
 
-var nexts = []next{goesOn,
-	{"jeoul detach", (*mortal).detach},
-	{"a start after a reboot", func(m *mortal, t *testing.T) { m.reboot(t); m.startAndStop(t) }},
-	{"jeoul detach after a reboot", func(m *mortal, t *testing.T) { m.reboot(t); m.detach(t) }},
+var nextRuns = []nextRun{goesOn,
+	{"jeoul detach", (*killedBalancer).detach},
+	{"a start after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.startAndStop(t) }},
+	{"jeoul detach after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.detach(t) }},
 }
 
 // startTimeout is how long a start may take.
 const startTimeout = time.Minute
 
-// mortal is a balancer that is killed again and again.
-type mortal struct {
-	life
+// killedBalancer is a balancer that is killed again and again.
+type killedBalancer struct {
+	killedRun
 	*balancer
 	hook   lb.Hook
 	state  string
@@ -100,10 +100,10 @@ type mortal struct {
 	one    []entry // its services
 }
 
-func newMortal(t *testing.T, hook lb.Hook, l life) *mortal {
+func newKilledBalancer(t *testing.T, hook lb.Hook, l killedRun) *killedBalancer {
 	t.Helper()
 	s := newLab(t, lab.Spec{Clients: 1, Servers: 1})
-	m := &mortal{life: l, balancer: newBalancer(t, s.Balancer), hook: hook,
+	m := &killedBalancer{killedRun: l, balancer: newBalancer(t, s.Balancer), hook: hook,
 		state: filepath.Join(s.Balancer.Dir, "state"), before: e2e.ReadSettings(t, s.Balancer)}
 	server := s.Servers[0]
 	for _, service := range []struct{ name, vip, mode, backend string }{
@@ -120,7 +120,7 @@ func newMortal(t *testing.T, hook lb.Hook, l life) *mortal {
 }
 
 // configured has the services of the configuration, or only the last one.
-func (m *mortal) configured(t *testing.T, all bool) {
+func (m *killedBalancer) configured(t *testing.T, all bool) {
 	t.Helper()
 	services := m.one
 	if !all {
@@ -130,7 +130,7 @@ func (m *mortal) configured(t *testing.T, all bool) {
 }
 
 // kill kills a process before its step of a number, or lets it come to its end, and has the next run find the remains.
-func (m *mortal) kill(t *testing.T, n int, next next) (steps []string) {
+func (m *killedBalancer) kill(t *testing.T, n int, next nextRun) (steps []string) {
 	t.Helper()
 	m.configured(t, true)
 	if m.left {
@@ -142,7 +142,7 @@ func (m *mortal) kill(t *testing.T, n int, next next) (steps []string) {
 	ended := make(chan struct{})
 	go func() {
 		defer close(driven)
-		m.drive(t, command, ended)
+		m.changeConfiguration(t, command, ended)
 	}()
 	steps, killed, err := victim.End(n)
 	close(ended)
@@ -151,12 +151,12 @@ func (m *mortal) kill(t *testing.T, n int, next next) (steps []string) {
 		t.Fatalf("the process: killed: %v, %v", killed, err)
 	}
 	next.does(m, t)
-	m.nothingIsLeft(t)
+	m.expectNothingLeft(t)
 	return steps
 }
 
 // victim starts the process that is to be killed.
-func (m *mortal) victim(t *testing.T) (victim *testkill.Victim, command *exec.Cmd) {
+func (m *killedBalancer) victim(t *testing.T) (victim *testkill.Victim, command *exec.Cmd) {
 	t.Helper()
 	executable, err := os.Executable()
 	if err != nil {
@@ -175,8 +175,8 @@ func (m *mortal) victim(t *testing.T) (victim *testkill.Victim, command *exec.Cm
 	return victim, command
 }
 
-// drive has a daemon change its configuration, once it is up, and then ends it.
-func (m *mortal) drive(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
+// changeConfiguration has a daemon change its configuration, once it is up, and then ends it.
+func (m *killedBalancer) changeConfiguration(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
 	if m.ends == 0 {
 		return
 	}
@@ -208,19 +208,19 @@ func (m *mortal) drive(t *testing.T, command *exec.Cmd, ended <-chan struct{}) {
 }
 
 // up starts the daemon. To load a program takes long where other tests do the same.
-func (m *mortal) up(t *testing.T) {
+func (m *killedBalancer) up(t *testing.T) {
 	t.Helper()
 	m.daemon = jeoul(t, m.host, &m.log, "run", "-c", m.config, "--state-dir", m.state)
 	m.within(t, startTimeout, "every backend is up", allUp)
 }
 
-func (m *mortal) startAndStop(t *testing.T) {
+func (m *killedBalancer) startAndStop(t *testing.T) {
 	t.Helper()
 	m.up(t)
 	stop(t, m.daemon)
 }
 
-func (m *mortal) detach(t *testing.T) {
+func (m *killedBalancer) detach(t *testing.T) {
 	t.Helper()
 	process := jeoul(t, m.host, &m.log, "detach", "-c", m.config, "--state-dir", m.state)
 	if err := process.Wait(); err != nil {
@@ -231,7 +231,7 @@ func (m *mortal) detach(t *testing.T) {
 var bootID = regexp.MustCompile(`"boot": "[^"]*"`)
 
 // reboot leaves the host as a reboot does where the state directory is on a disk: all is gone but its files.
-func (m *mortal) reboot(t *testing.T) {
+func (m *killedBalancer) reboot(t *testing.T) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(m.state, "*"))
 	if err != nil {
@@ -256,7 +256,7 @@ func (m *mortal) reboot(t *testing.T) {
 	}
 }
 
-func (m *mortal) nothingIsLeft(t *testing.T) {
+func (m *killedBalancer) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	for _, line := range e2e.ReadSettings(t, m.host).Difference(m.before) {
 		t.Errorf("there is left: %s", line)

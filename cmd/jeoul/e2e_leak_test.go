@@ -61,7 +61,7 @@ func (s *stage) watch(t *testing.T, client *lab.Host) *watcher {
 	for _, p := range paths() {
 		w.vips[p.vip] = true
 	}
-	w.Capture = e2e.StartCapture(t, client, client.Interface, w.look)
+	w.Capture = e2e.StartCapture(t, client, client.Interface, w.checkPacket)
 	return w
 }
 
@@ -85,14 +85,14 @@ func (w *watcher) retransmitted() int {
 	return w.again
 }
 
-// look looks at one packet.
-func (w *watcher) look(packet gopacket.Packet) {
+// checkPacket looks at one packet.
+func (w *watcher) checkPacket(packet gopacket.Packet) {
 	link, ok := packet.LinkLayer().(*layers.Ethernet)
 	if !ok || !slices.Equal(link.DstMAC, w.client.MAC) || packet.NetworkLayer() == nil {
 		return // the switch floods what it does not know, and ARP is the segment's own
 	}
 	source, destination := ends(packet.NetworkLayer())
-	err := w.judge(packet, source, destination)
+	err := w.leakOf(packet, source, destination)
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.from[source]++
@@ -155,9 +155,9 @@ func ends(layer gopacket.NetworkLayer) (source, destination netip.Addr) {
 	return source, destination
 }
 
-// judge returns an error for a packet that must not come to the client.
-func (w *watcher) judge(packet gopacket.Packet, source, destination netip.Addr) error {
-	if neighbourly(packet) {
+// leakOf returns an error for a packet that must not come to the client.
+func (w *watcher) leakOf(packet gopacket.Packet, source, destination netip.Addr) error {
+	if isNeighbourDiscovery(packet) {
 		return nil
 	}
 	if !w.vips[source] {
@@ -173,14 +173,14 @@ func (w *watcher) judge(packet gopacket.Packet, source, destination netip.Addr) 
 		w.mu.Lock()
 		w.errors++
 		w.mu.Unlock()
-		return w.judgeQuoted(quoted)
+		return w.leakInQuote(quoted)
 	}
 	return nil // a later fragment, or an echo reply: the address is all it has
 }
 
-// neighbourly says whether a packet is neighbour discovery, which is between hosts
+// isNeighbourDiscovery says whether a packet is neighbour discovery, which is between hosts
 // of the segment.
-func neighbourly(packet gopacket.Packet) bool {
+func isNeighbourDiscovery(packet gopacket.Packet) bool {
 	message, ok := packet.Layer(layers.LayerTypeICMPv6).(*layers.ICMPv6)
 	if !ok {
 		return false
@@ -215,8 +215,8 @@ func quoted(packet gopacket.Packet) gopacket.Packet {
 	return nil
 }
 
-// judgeQuoted returns an error for an ICMP error that does not quote a packet of the client's to a VIP.
-func (w *watcher) judgeQuoted(packet gopacket.Packet) error {
+// leakInQuote returns an error for an ICMP error that does not quote a packet of the client's to a VIP.
+func (w *watcher) leakInQuote(packet gopacket.Packet) error {
 	if packet.NetworkLayer() == nil {
 		return errors.New("an ICMP error that quotes no packet")
 	}
@@ -253,8 +253,8 @@ func TestNothingLeaks(t *testing.T) {
 				s.makeBulk(t, p)
 				s.abort(t, p)
 				s.forgetClient(t, p)
-				s.closeUnheard(t, w, p)
-				s.abortUnheard(t, w, p)
+				s.closeUnacknowledged(t, w, p)
+				s.abortUnacknowledged(t, w, p)
 				s.ask(t, p, netip.AddrPortFrom(p.vip, dnsPort), s.Clients[0], e2e.Large, padding)
 			})
 		}
@@ -401,9 +401,9 @@ func (s *stage) forgetClient(t *testing.T, p path) {
 	}
 }
 
-// deafen blackholes the client's route to a VIP: none of its packets arrives any more, while it still hears everything.
-// It returns a function that undoes it.
-func (s *stage) deafen(t *testing.T, p path) (undo func()) {
+// blackholeVIP blackholes the client's route to a VIP: none of its packets arrives any more, while it still hears
+// everything. It returns a function that undoes it.
+func (s *stage) blackholeVIP(t *testing.T, p path) (undo func()) {
 	t.Helper()
 	route := &netlink.Route{Dst: hostNet(p.vip), Type: unix.RTN_BLACKHOLE}
 	if err := s.Clients[0].Do(func() error { return netlink.RouteAdd(route) }); err != nil {
@@ -422,17 +422,17 @@ const retransmissions = 2
 // slowly is where a web server sends files slowly.
 const slowly = "/slow"
 
-// closeUnheard has a server close a connection that rests, and its FIN is not
+// closeUnacknowledged has a server close a connection that rests, and its FIN is not
 // acknowledged: it sends that again and again, while the client has closed too.
-func (s *stage) closeUnheard(t *testing.T, w *watcher, p path) {
+func (s *stage) closeUnacknowledged(t *testing.T, w *watcher, p path) {
 	t.Helper()
 	connection := s.connect(t, p, 0)
 	server, err := whoOn(connection)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.deafen(t, p)()
-	s.awaitAgain(t, w, func() error {
+	defer s.blackholeVIP(t, p)()
+	s.awaitRetransmissions(t, w, func() error {
 		// A server that reads its configuration again closes idle connections.
 		if err := s.webs[server].Process.Signal(syscall.SIGHUP); err != nil {
 			return err
@@ -444,13 +444,13 @@ func (s *stage) closeUnheard(t *testing.T, w *watcher, p path) {
 	})
 }
 
-// abortUnheard has a client die in the middle of a transfer while nothing from it
+// abortUnacknowledged has a client die in the middle of a transfer while nothing from it
 // arrives: the server sends to a client that knows nothing of the connection.
-func (s *stage) abortUnheard(t *testing.T, w *watcher, p path) {
+func (s *stage) abortUnacknowledged(t *testing.T, w *watcher, p path) {
 	t.Helper()
 	connection := s.fetch(t, p, fmt.Sprintf("%s/%d", slowly, bulk), 0)
-	undo := s.deafen(t, p)
-	s.awaitAgain(t, w, connection.Close)
+	undo := s.blackholeVIP(t, p)
+	s.awaitRetransmissions(t, w, connection.Close)
 	// Now the client's resets arrive, and those of the server's that are late.
 	undo()
 	if _, err := e2e.NewBrowser(s.Clients[0]).Who(bounded(t), netip.AddrPortFrom(p.vip, webPort)); err != nil {
@@ -458,8 +458,8 @@ func (s *stage) abortUnheard(t *testing.T, w *watcher, p path) {
 	}
 }
 
-// awaitAgain does something, and waits until the client has got segments again.
-func (s *stage) awaitAgain(t *testing.T, w *watcher, do func() error) {
+// awaitRetransmissions does something, and waits until the client has got segments again.
+func (s *stage) awaitRetransmissions(t *testing.T, w *watcher, do func() error) {
 	t.Helper()
 	before := w.retransmitted()
 	if err := do(); err != nil {

@@ -34,9 +34,9 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 	}
 	for i, b := range []*balancer{p.here, p.there} {
 		b.configure(t, lb.HookTC,
-			entry{"services": []entry{{"name": "web", "vip": vips[i].String(), "port": wardPort, "protocol": "tcp",
+			entry{"services": []entry{{"name": "web", "vip": vips[i].String(), "port": doctorPort, "protocol": "tcp",
 				"mode": string(mode), "scheduler": "maglev",
-				"backends": []entry{{"name": "other", "address": backends[i].String(), "port": wardPort}}}}})
+				"backends": []entry{{"name": "other", "address": backends[i].String(), "port": doctorPort}}}}})
 		b.daemon = jeoul(t, b.host, &b.log, "run", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
 	}
 	for _, b := range []*balancer{p.here, p.there} {
@@ -45,11 +45,11 @@ func newLoop(t *testing.T, mode lb.Mode) *loop {
 	return p
 }
 
-// knock sends a SYN, and another one each second until the time is over.
-func (p *loop) knock(ctx context.Context, limit time.Duration) {
+// sendSYNs sends a SYN, and another one each second until the time is over.
+func (p *loop) sendSYNs(ctx context.Context, limit time.Duration) {
 	_ = p.Clients[0].Do(func() error {
 		connection, err := (&net.Dialer{Timeout: limit}).DialContext(ctx, "tcp",
-			netip.AddrPortFrom(p.VIP4, wardPort).String())
+			netip.AddrPortFrom(p.VIP4, doctorPort).String())
 		if err == nil {
 			connection.Close()
 		}
@@ -74,7 +74,7 @@ func (p *loop) counted(t *testing.T, names ...string) (packets uint64) {
 func TestLoopEnds(t *testing.T) {
 	t.Parallel()
 	p := newLoop(t, lb.NAT)
-	p.knock(t.Context(), 200*time.Millisecond)
+	p.sendSYNs(t.Context(), 200*time.Millisecond)
 	p.here.eventually(t, "a SYN has ended", func(*ops.Status) bool {
 		return p.counted(t, "answered_time_exceeded", "dropped_time_exceeded") > 0
 	})
@@ -89,11 +89,11 @@ func TestLoopEnds(t *testing.T) {
 func TestLoopIsFound(t *testing.T) {
 	t.Parallel()
 	p := newLoop(t, lb.L2DSR)
-	repeat(t, 300*time.Millisecond, func(ctx context.Context) { p.knock(ctx, 200*time.Millisecond) })
+	repeat(t, 300*time.Millisecond, func(ctx context.Context) { p.sendSYNs(ctx, 200*time.Millisecond) })
 	p.here.eventually(t, "packets go round", func(*ops.Status) bool { return p.counted(t, "forwarded") > 1000 })
-	w := &ward{Lab: p.Lab, balancer: p.here}
+	w := &doctorLab{Lab: p.Lab, balancer: p.here}
 	report := w.examine(t, p.here.host)
 	// Before anything else, for it takes the machine's time.
 	stop(t, p.there.daemon)
-	judge(t, p.here.host, report, "forwarding-loop", "web/other")
+	checkFinding(t, p.here.host, report, "forwarding-loop", "web/other")
 }

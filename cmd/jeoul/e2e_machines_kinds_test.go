@@ -47,13 +47,13 @@ func TestMachinesRunEveryKind(t *testing.T) {
 	for _, program := range []string{"named", "dnsperf"} {
 		testenv.Program(t, program)
 	}
-	s := newStation(t, 2, 2)
+	s := newSSHLab(t, 2, 2)
 	suite, inventory := s.write(t, kindsSuite), s.ssh.Inventory(t, s.lab, "")
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
 	if output, err := s.bench(t.Context(), t, suite, "--inventory", inventory, "--to", far); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}
-	s.nothingLeft(t)
+	s.expectNothingLeft(t)
 	if output, err := s.bench(t.Context(), t, suite, "--to", near); err != nil {
 		t.Fatalf("%v\n%s", err, output)
 	}

@@ -57,14 +57,14 @@ quick:
     - {kind: iperf3, concurrency: [2], duration: 1s}
 `
 
-// station is a lab whose hosts are reached by SSH, and a host outside of the weighed part, which runs the bench.
-type station struct {
+// sshLab is a lab whose hosts are reached by SSH, and a host outside of the weighed part, which runs the bench.
+type sshLab struct {
 	lab *lab.Lab
 	ssh *e2e.SSH
 	dir string
 }
 
-func newStation(t *testing.T, clients, servers int) *station {
+func newSSHLab(t *testing.T, clients, servers int) *sshLab {
 	t.Helper()
 	testenv.Root(t)
 	for _, program := range []string{"nginx", "haproxy", "ab", "wrk", "iperf3", "iptables-nft", "nft"} {
@@ -79,13 +79,13 @@ func newStation(t *testing.T, clients, servers int) *station {
 			t.Error(err)
 		}
 	})
-	s := &station{lab: l, ssh: e2e.NewSSH(t), dir: t.TempDir()}
+	s := &sshLab{lab: l, ssh: e2e.NewSSH(t), dir: t.TempDir()}
 	s.ssh.Start(t, append(append([]*lab.Host{l.Balancer}, l.Clients...), l.Servers...)...)
 	return s
 }
 
 // bench runs `jeoul bench run` at the station, and returns its output.
-func (s *station) bench(ctx context.Context, t *testing.T, args ...string) (string, error) {
+func (s *sshLab) bench(ctx context.Context, t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
@@ -102,10 +102,10 @@ func (s *station) bench(ctx context.Context, t *testing.T, args ...string) (stri
 }
 
 // suite writes the suite of machines, and returns its path.
-func (s *station) suite(t *testing.T) string { return s.write(t, machinesSuite) }
+func (s *sshLab) suite(t *testing.T) string { return s.write(t, machinesSuite) }
 
 // write writes a suite, and returns its path.
-func (s *station) write(t *testing.T, suite string) string {
+func (s *sshLab) write(t *testing.T, suite string) string {
 	t.Helper()
 	path := filepath.Join(s.dir, "suite.yaml")
 	if err := os.WriteFile(path, []byte(suite), 0o600); err != nil {
@@ -147,8 +147,8 @@ func points(t *testing.T, dir string) map[string]bool {
 	return all
 }
 
-// nothingLeft checks that the machines are as they were.
-func (s *station) nothingLeft(t *testing.T) {
+// expectNothingLeft checks that the machines are as they were.
+func (s *sshLab) expectNothingLeft(t *testing.T) {
 	t.Helper()
 	if left, _ := filepath.Glob("/var/tmp/jeoul-worker-*"); len(left) > 0 {
 		t.Errorf("left: %v", left)
@@ -176,7 +176,7 @@ func (s *station) nothingLeft(t *testing.T) {
 
 func TestMachinesGiveTheSameTable(t *testing.T) {
 	testenv.Target(t, "test-machines")
-	s := newStation(t, 2, 2)
+	s := newSSHLab(t, 2, 2)
 	suite, inventory := s.suite(t), s.ssh.Inventory(t, s.lab, "")
 	far, near := filepath.Join(s.dir, "far"), filepath.Join(s.dir, "near")
 	keys := watchKeys(t)
@@ -184,7 +184,7 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 		if output, err := s.bench(t.Context(), t, suite, form, "--inventory", inventory, "--to", far+form); err != nil {
 			t.Fatalf("%v\n%s", err, output)
 		}
-		s.nothingLeft(t)
+		s.expectNothingLeft(t)
 	}
 	for path, mode := range keys() {
 		if mode != 0o600 {
@@ -204,9 +204,9 @@ func TestMachinesGiveTheSameTable(t *testing.T) {
 	}
 }
 
-// refused runs a suite with an inventory, and checks that it is refused with all
+// expectRefused runs a suite with an inventory, and checks that it is refused with all
 // the words.
-func (s *station) refused(t *testing.T, inventory string, words ...string) {
+func (s *sshLab) expectRefused(t *testing.T, inventory string, words ...string) {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "out")
 	output, err := s.bench(t.Context(), t, s.write(t, programsSuite), "--inventory", inventory, "--to", out)
@@ -218,7 +218,7 @@ func (s *station) refused(t *testing.T, inventory string, words ...string) {
 			t.Errorf("it does not say %q: %s", want, output)
 		}
 	}
-	s.nothingLeft(t)
+	s.expectNothingLeft(t)
 }
 
 // rewrite changes an inventory.
@@ -236,19 +236,19 @@ func rewrite(t *testing.T, path, old, with string) string {
 
 func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 	testenv.Target(t, "test-machines")
-	s := newStation(t, 1, 2)
+	s := newSSHLab(t, 1, 2)
 	inventory := func() string { return s.ssh.Inventory(t, s.lab, "") }
 	// Line 2 is the client, 4 the balancer, 6 and 7 are the servers.
-	s.refused(t, rewrite(t, inventory(), s.ssh.Key(), s.ssh.WrongKey()),
+	s.expectRefused(t, rewrite(t, inventory(), s.ssh.Key(), s.ssh.WrongKey()),
 		"hosts.ini:2: client01: SSH does not get there", "Permission denied (publickey); give the right ansible_user",
 		"hosts.ini:7: web02")
-	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
+	s.expectRefused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
 		"web02 ansible_host=198.18.2.2 ansible_port=2222"),
 		"hosts.ini:7: web02: SSH does not get there", "Connection refused; does sshd run there")
-	s.refused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
+	s.expectRefused(t, rewrite(t, inventory(), "web02 ansible_host=198.18.2.2",
 		"web02 ansible_host=198.18.2.2 jeoul_interface=lan0"),
 		"hosts.ini:7: web02: the machine cannot be used: no interface lan0")
-	s.refused(t, rewrite(t, inventory(), "jeoul_vip=198.18.0.100", "jeoul_vip=192.0.2.1"),
+	s.expectRefused(t, rewrite(t, inventory(), "jeoul_vip=198.18.0.100", "jeoul_vip=192.0.2.1"),
 		"jeoul_vip: 192.0.2.1 is not of the machines' segment 198.18.0.0/16")
 	for host, lacks := range map[*lab.Host][]string{s.lab.Clients[0]: {"dnsperf"},
 		s.lab.Servers[1]: {"iperf3", "named"}} {
@@ -258,13 +258,13 @@ func TestMachinesThatCannotBeHadAreNamed(t *testing.T) {
 			}
 		}
 	}
-	s.refused(t, inventory(), "hosts.ini:2: client01: dnsperf is not installed there",
+	s.expectRefused(t, inventory(), "hosts.ini:2: client01: dnsperf is not installed there",
 		"hosts.ini:7: web02: iperf3 is not installed there",
 		"hosts.ini:7: web02: named is not installed there", "prepare the machines: ansible-playbook")
 }
 
 // ssh runs a command in a host's own mounts, as a session there would.
-func ssh(s *station, host *lab.Host, command string) (string, error) {
+func ssh(s *sshLab, host *lab.Host, command string) (string, error) {
 	var output bytes.Buffer
 	p, err := host.Start(context.Background(), lab.Command{Path: "/bin/sh", Args: []string{"-c", command},
 		Stdout: &output, Stderr: &output})
@@ -278,7 +278,7 @@ func ssh(s *station, host *lab.Host, command string) (string, error) {
 func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 	testenv.Target(t, "test-machines")
 	t.Parallel()
-	s := newStation(t, 1, 2)
+	s := newSSHLab(t, 1, 2)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -304,7 +304,7 @@ func TestMachinesAreLeftCleanWhenTheBenchIsKilled(t *testing.T) {
 		left, _ := filepath.Glob("/var/tmp/jeoul-worker-*")
 		return len(left) == 0
 	})
-	s.nothingLeft(t)
+	s.expectNothingLeft(t)
 }
 
 func TestAnsiblePlaybookIsRight(t *testing.T) {

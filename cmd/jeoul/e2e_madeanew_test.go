@@ -17,7 +17,7 @@ import (
 )
 
 // unplug deletes one of the balancer's interfaces, and waits until it says so.
-func (x *crossing) unplug(t *testing.T, name string) {
+func (x *multiLinkBalancer) unplug(t *testing.T, name string) {
 	t.Helper()
 	within(t, x.host, func() error {
 		link, err := netlink.LinkByName(name)
@@ -34,7 +34,7 @@ func (x *crossing) unplug(t *testing.T, name string) {
 }
 
 // has waits until the balancer does not miss an interface any more.
-func (x *crossing) has(t *testing.T, name string) {
+func (x *multiLinkBalancer) has(t *testing.T, name string) {
 	t.Helper()
 	x.within(t, 3*e2e.WaitLimit, name+" is in use again", func(status *ops.Status) bool {
 		up := slices.ContainsFunc(status.Interfaces, func(nic ops.Interface) bool { return nic.Name == name && nic.Up })
@@ -45,16 +45,16 @@ func (x *crossing) has(t *testing.T, name string) {
 }
 
 // plug makes it anew, with a network behind it as before, and waits until packets are taken there.
-func (x *crossing) plug(t *testing.T, i int, name string, all ...string) {
+func (x *multiLinkBalancer) plug(t *testing.T, i int, name string, all ...string) {
 	t.Helper()
 	var own *namespace.Namespace
 	if err := x.host.Do(func() (err error) { own, err = namespace.Current(); return err }); err != nil {
 		t.Fatal(err)
 	}
 	defer own.Close()
-	x.lay(t, own, i, name)
+	x.addLink(t, own, i, name)
 	x.has(t, name)
-	x.taken(t, all...)
+	x.expectTakenOn(t, all...)
 }
 
 // TestInterfaceIsMadeAnewUnderTheBalancer deletes the interface that carries the VIP, and makes it anew: traffic by the
@@ -62,16 +62,16 @@ func (x *crossing) plug(t *testing.T, i int, name string, all ...string) {
 func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
-		x := newCrossing(t, hook)
+		x := newMultiLinkBalancer(t, hook)
 		before := e2e.ReadSettings(t, x.host)
 		x.interfaces(t, "one", "two", "back")
 		x.start(t)
-		x.taken(t, "one", "two", "back")
+		x.expectTakenOn(t, "one", "two", "back")
 		two := x.open(t, "two")
 		x.unplug(t, "one")
-		alive(t, "without the interface that carries the VIP", two, x.open(t, "two"))
+		expectAlive(t, "without the interface that carries the VIP", two, x.open(t, "two"))
 		x.plug(t, 1, "one", "one", "two", "back")
-		alive(t, "with that made anew", two, x.open(t, "one"))
+		expectAlive(t, "with that made anew", two, x.open(t, "one"))
 
 		stop(t, x.daemon)
 		for _, line := range e2e.ReadSettings(t, x.host).Difference(before) {
@@ -87,24 +87,24 @@ func TestInterfaceIsMadeAnewUnderTheBalancer(t *testing.T) {
 func TestOnlyInterfaceIsMadeAnew(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
-		x := newCrossing(t, hook)
+		x := newMultiLinkBalancer(t, hook)
 		text := yamlOf(t, entry{"interface": "one", "hook": string(hook), "socket": x.socket,
-			"services": []entry{{"name": "web", "vip": crossingVIP.String(), "port": webPort, "scheduler": "rr",
+			"services": []entry{{"name": "web", "vip": multiLinkVIP.String(), "port": webPort, "scheduler": "rr",
 				"mode": "l2dsr", "backends": []entry{{"name": "web01", "address": "10.77.1.2"}}}}})
 		if err := os.WriteFile(x.config, text, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		x.start(t)
 		x.unplug(t, "one")
-		x.hangUp(t)
+		x.sendSIGHUP(t)
 		var own *namespace.Namespace
 		if err := x.host.Do(func() (err error) { own, err = namespace.Current(); return err }); err != nil {
 			t.Fatal(err)
 		}
 		defer own.Close()
-		x.lay(t, own, 1, "one")
+		x.addLink(t, own, 1, "one")
 		x.has(t, "one")
-		x.taken(t, "one")
+		x.expectTakenOn(t, "one")
 		stop(t, x.daemon)
 	})
 }

@@ -18,33 +18,33 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// leaving is how one of two members leaves its packets to the other on purpose.
-type leaving struct {
+// departure is how one of two members leaves its packets to the other on purpose.
+type departure struct {
 	// beside is the part of its configuration for that, by its number.
 	beside func(number int) entry
-	leave  func(t *testing.T, one *memberOn)
-	back   func(t *testing.T, one *memberOn)
+	leave  func(t *testing.T, one *memberBalancer)
+	back   func(t *testing.T, one *memberBalancer)
 	// moves: it has clients send to the other by itself, as VRRP does; else the test does, in a router's place.
 	moves bool
 }
 
-var leavings = map[string]leaving{
+var departures = map[string]departure{
 	"stop": {
 		beside: func(int) entry { return nil },
-		leave:  func(t *testing.T, one *memberOn) { stop(t, one.daemon) },
-		back:   func(t *testing.T, one *memberOn) { one.start(t) },
+		leave:  func(t *testing.T, one *memberBalancer) { stop(t, one.daemon) },
+		back:   func(t *testing.T, one *memberBalancer) { one.start(t) },
 	},
 	"BGP drain": {
 		beside: func(int) entry { return entry{"bgp": entry{"speaker": "local"}} },
-		leave:  func(t *testing.T, one *memberOn) { one.commandBalancer(t, "drain") },
-		back:   func(t *testing.T, one *memberOn) { one.commandBalancer(t, "undrain") },
+		leave:  func(t *testing.T, one *memberBalancer) { one.commandBalancer(t, "drain") },
+		back:   func(t *testing.T, one *memberBalancer) { one.commandBalancer(t, "undrain") },
 	},
 	"VRRP drain": {
 		beside: func(number int) entry {
 			return entry{"vrrp": entry{"id": 51, "priority": 200 - number, "interval": "100ms"}}
 		},
-		leave: func(t *testing.T, one *memberOn) { one.commandBalancer(t, "drain") },
-		back:  func(t *testing.T, one *memberOn) { one.commandBalancer(t, "undrain") },
+		leave: func(t *testing.T, one *memberBalancer) { one.commandBalancer(t, "drain") },
+		back:  func(t *testing.T, one *memberBalancer) { one.commandBalancer(t, "undrain") },
 		moves: true,
 	},
 }
@@ -53,30 +53,31 @@ var leavings = map[string]leaving{
 // stopped, or drained, go on through another member.
 func TestLastConnectionsOutliveTheirBalancer(t *testing.T) {
 	testenv.Also(t, matrixTarget)
-	for _, name := range testenv.Some(t, matrixTarget, 1, slices.Sorted(maps.Keys(leavings))) {
-		t.Run(name, func(t *testing.T) { t.Parallel(); outliveLeaving(t, leavings[name]) })
+	for _, name := range testenv.Some(t, matrixTarget, 1, slices.Sorted(maps.Keys(departures))) {
+		t.Run(name, func(t *testing.T) { t.Parallel(); outliveDeparture(t, departures[name]) })
 	}
 }
 
-func outliveLeaving(t *testing.T, how leaving) {
+func outliveDeparture(t *testing.T, how departure) {
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 	key := freshKey(t, l.Balancer)
-	one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+	one, other := &memberBalancer{balancer: newBalancer(t, l.Balancer)}, &memberBalancer{balancer: newBalancer(t,
+		l.Clients[0])}
 	for _, server := range l.Servers {
 		(&segment{l, one.balancer}).serve(t, server)
 	}
-	for i, m := range []*memberOn{one, other} {
+	for i, m := range []*memberBalancer{one, other} {
 		m.configureAmong(t, l, lb.HookTC, m.among(t, l, key), how.beside(i))
 		m.start(t)
 		t.Cleanup(func() { stop(t, m.daemon) })
 	}
 	client := l.Clients[1]
-	var drained *memberOn
-	by := func(m *memberOn) {
+	var drained *memberBalancer
+	by := func(m *memberBalancer) {
 		t.Helper()
 		if how.moves {
 			// Both are active for a moment where one takes the VIP back: the other yields when it hears of it.
-			for _, each := range []*memberOn{one, other} {
+			for _, each := range []*memberBalancer{one, other} {
 				state := map[bool]string{true: "active", false: "backup"}[each == m]
 				if each == drained {
 					state = "initialize"
@@ -101,7 +102,7 @@ func outliveLeaving(t *testing.T, how leaving) {
 	}
 	for range 2 {
 		one.eventually(t, "it tells the other of flows", func(status *ops.Status) bool {
-			_, both := handed(status, other.host.Name)
+			_, both := handedFlows(status, other.host.Name)
 			return both && allUp(status)
 		})
 		by(one)

@@ -23,7 +23,7 @@ const partedTable = "parted"
 func TestMembersParted(t *testing.T) {
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
-	for _, m := range []*memberOn{one, other, third} {
+	for _, m := range []*memberBalancer{one, other, third} {
 		m.configureTurns(t, l, lb.HookTC, key)
 		m.start(t)
 		t.Cleanup(func() { stop(t, m.daemon) })
@@ -33,13 +33,13 @@ func TestMembersParted(t *testing.T) {
 	reachesThird := func(flows int) {
 		t.Helper()
 		third.eventually(t, "the third has the flows, of whichever tells of them first", func(status *ops.Status) bool {
-			of, both := handed(status, one.host.Name)
-			ofOther, bothOther := handed(status, other.host.Name)
+			of, both := handedFlows(status, one.host.Name)
+			ofOther, bothOther := handedFlows(status, other.host.Name)
 			return both && bothOther && of+ofOther >= uint64(flows)
 		})
 	}
 	reachesThird(len(on))
-	pairs := [][2]*memberOn{{one, other}, {other, one}}
+	pairs := [][2]*memberBalancer{{one, other}, {other, one}}
 	for _, pair := range pairs {
 		runOn(t, pair[0].host,
 			fmt.Sprintf("table ip %s { chain in { type filter hook input priority -10; ip saddr %s drop; }; }",
@@ -64,7 +64,7 @@ func TestMembersParted(t *testing.T) {
 	begun = time.Now()
 	other.within(t, 2*e2e.WaitLimit, "the second has the connections that began meanwhile",
 		func(status *ops.Status) bool {
-			flows, both := handed(status, one.host.Name)
+			flows, both := handedFlows(status, one.host.Name)
 			return both && flows >= uint64(len(more))
 		})
 	t.Logf("mended after %v", time.Since(begun))

@@ -23,14 +23,14 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// memberOn is a balancer on a host that knows others.
-type memberOn struct {
+// memberBalancer is a balancer on a host that knows others.
+type memberBalancer struct {
 	*balancer
 	key string
 }
 
 // configureMember gives it backends, by weights, and a key.
-func (m *memberOn) configureMember(t *testing.T, l *lab.Lab, key string, weights ...int) {
+func (m *memberBalancer) configureMember(t *testing.T, l *lab.Lab, key string, weights ...int) {
 	t.Helper()
 	var backends []entry
 	for i, server := range l.Servers {
@@ -51,9 +51,9 @@ func freshKey(t *testing.T, host *lab.Host) string {
 	return out.String()
 }
 
-// sees says whether a status has a member in a state, and how many services of it differ for longer than a change
+// hasMember says whether a status has a member in a state, and how many services of it differ for longer than a change
 // takes.
-func sees(status *ops.Status, name string, state ops.MemberState, differ int) bool {
+func hasMember(status *ops.Status, name string, state ops.MemberState, differ int) bool {
 	return status.Members != nil && slices.ContainsFunc(status.Members.Members, func(m ops.Member) bool {
 		lasting := slices.DeleteFunc(slices.Clone(m.Differs), func(d ops.Difference) bool { return !d.Lasting })
 		return m.Name == name && m.State == state && len(lasting) == differ && (m.Ready || state != ops.MemberAlive)
@@ -66,12 +66,12 @@ func TestMembers(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
 	key := freshKey(t, l.Balancer)
-	one, other, keyless := &memberOn{balancer: newBalancer(t, l.Balancer)},
-		&memberOn{balancer: newBalancer(t, l.Clients[0])}, &memberOn{balancer: newBalancer(t, l.Clients[1])}
+	one, other, keyless := &memberBalancer{balancer: newBalancer(t, l.Balancer)},
+		&memberBalancer{balancer: newBalancer(t, l.Clients[0])}, &memberBalancer{balancer: newBalancer(t, l.Clients[1])}
 	one.configureMember(t, l, key, 1, 1)
 	other.configureMember(t, l, key, 1, 1)
 	keyless.configureMember(t, l, freshKey(t, l.Balancer), 1, 1)
-	for _, m := range []*memberOn{one, other, keyless} {
+	for _, m := range []*memberBalancer{one, other, keyless} {
 		m.start(t)
 		t.Cleanup(func() { stop(t, m.daemon) })
 	}
@@ -79,7 +79,7 @@ func TestMembers(t *testing.T) {
 	digest := ""
 	one.eventually(t, "the first has heard the second", func(status *ops.Status) bool {
 		digest = status.Services[0].TableDigest
-		return sees(status, name, ops.MemberAlive, 0)
+		return hasMember(status, name, ops.MemberAlive, 0)
 	})
 	other.eventually(t, "the second's digest is the first's", func(status *ops.Status) bool {
 		return digest != "" && status.Services[0].TableDigest == digest
@@ -91,9 +91,9 @@ func TestMembers(t *testing.T) {
 	})
 
 	other.configureMember(t, l, key, 1, 3)
-	other.hangUp(t)
+	other.sendSIGHUP(t)
 	one.eventually(t, "the first warns of the second", func(status *ops.Status) bool {
-		return sees(status, name, ops.MemberAlive, 1) &&
+		return hasMember(status, name, ops.MemberAlive, 1) &&
 			slices.ContainsFunc(status.Problems, func(p string) bool {
 				return strings.HasPrefix(p, "member "+name+" sends new flows of service web to other backends: "+
 					l.Servers[1].IPv4.String()+":80 has weight 1 here and 3")
@@ -105,13 +105,13 @@ func TestMembers(t *testing.T) {
 		t.Errorf("jeoul get members: %v\n%s", err, out.String())
 	}
 	other.configureMember(t, l, key, 1, 1)
-	other.hangUp(t)
-	one.eventually(t, "it is over", func(status *ops.Status) bool { return sees(status, name, ops.MemberAlive, 0) })
+	other.sendSIGHUP(t)
+	one.eventually(t, "it is over", func(status *ops.Status) bool { return hasMember(status, name, ops.MemberAlive, 0) })
 
 	kill(t, other.daemon)
 	other.start(t)
 	one.eventually(t, "the second is back as another process", func(status *ops.Status) bool {
-		return sees(status, name, ops.MemberAlive, 0)
+		return hasMember(status, name, ops.MemberAlive, 0)
 	})
 	if refused := strings.Count(one.log.String(), "refused what "+keyless.host.IPv4.String()+" sends"); refused != 1 {
 		t.Errorf("the first says %d times that it refuses the third", refused)
@@ -123,11 +123,11 @@ func TestMembers(t *testing.T) {
 
 // threeMembers returns balancers on the laboratory's own host and its first two clients, that are to be members by a
 // key, with servers that answer; the third client is one of theirs.
-func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memberOn) {
+func threeMembers(t *testing.T) (l *lab.Lab, key string, one, other, third *memberBalancer) {
 	t.Helper()
 	l = newLab(t, lab.Spec{Clients: 3, Servers: 2})
 	key = freshKey(t, l.Balancer)
-	on := func(host *lab.Host) *memberOn { return &memberOn{balancer: newBalancer(t, host)} }
+	on := func(host *lab.Host) *memberBalancer { return &memberBalancer{balancer: newBalancer(t, host)} }
 	one, other, third = on(l.Balancer), on(l.Clients[0]), on(l.Clients[1])
 	for _, server := range l.Servers {
 		(&segment{l, one.balancer}).serve(t, server)
@@ -142,7 +142,7 @@ func TestMembersChange(t *testing.T) {
 	testenv.Target(t, matrixTarget)
 	t.Parallel()
 	l, key, one, other, third := threeMembers(t)
-	among := func(m *memberOn, change entry, peers ...*memberOn) {
+	among := func(m *memberBalancer, change entry, peers ...*memberBalancer) {
 		section := m.among(t, l, key)
 		list := []string{}
 		for _, p := range peers {
@@ -152,7 +152,7 @@ func TestMembersChange(t *testing.T) {
 		maps.Copy(section, change)
 		m.configureAmong(t, l, lb.HookTC, section, nil)
 	}
-	for _, m := range []*memberOn{one, other} {
+	for _, m := range []*memberBalancer{one, other} {
 		among(m, nil, one, other)
 		m.start(t)
 		t.Cleanup(func() { stop(t, m.daemon) })
@@ -172,15 +172,15 @@ func TestMembersChange(t *testing.T) {
 	among(third, nil, one, other, third)
 	third.start(t)
 	t.Cleanup(func() { stop(t, third.daemon) })
-	for _, m := range []*memberOn{one, other} {
+	for _, m := range []*memberBalancer{one, other} {
 		among(m, nil, one, other, third)
 		if _, err := api.NewClient(m.socket).Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
 	third.eventually(t, "the third has the flows, of whichever tells of them first", func(status *ops.Status) bool {
-		of, _ := handed(status, one.host.Name)
-		ofOther, _ := handed(status, other.host.Name)
+		of, _ := handedFlows(status, one.host.Name)
+		ofOther, _ := handedFlows(status, other.host.Name)
 		return of+ofOther >= uint64(len(on))
 	})
 	sendBy(t, client, l.VIP4, third.host)
@@ -195,13 +195,13 @@ func TestMembersChange(t *testing.T) {
 	goOn("through the third")
 
 	sendBy(t, client, l.VIP4, one.host)
-	for _, m := range []*memberOn{one, other} {
+	for _, m := range []*memberBalancer{one, other} {
 		among(m, nil, one, other)
 		if _, err := api.NewClient(m.socket).Reload(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for _, m := range []*memberOn{one, other} {
+	for _, m := range []*memberBalancer{one, other} {
 		members, err := api.NewClient(m.socket).Members(t.Context())
 		if err != nil || len(members.Members) != 1 || members.Members[0].State != ops.MemberAlive ||
 			!members.Members[0].Flows.Telling {
@@ -212,7 +212,7 @@ func TestMembersChange(t *testing.T) {
 		}
 	}
 	third.eventually(t, "the third is told of no flows", func(status *ops.Status) bool {
-		_, both := handed(status, one.host.Name)
+		_, both := handedFlows(status, one.host.Name)
 		return !both
 	})
 	goOn("without the third")
@@ -227,16 +227,16 @@ func TestMembersRotateKeys(t *testing.T) {
 	l := newLab(t, lab.Spec{Clients: 4, Servers: 2})
 	old, fresh := freshKey(t, l.Balancer), freshKey(t, l.Balancer)
 	hosts := []*lab.Host{l.Balancer, l.Clients[0], l.Clients[1], l.Clients[2]}
-	var all []*memberOn
+	var all []*memberBalancer
 	for _, host := range hosts {
-		all = append(all, &memberOn{balancer: newBalancer(t, host)})
+		all = append(all, &memberBalancer{balancer: newBalancer(t, host)})
 	}
 	outdated, client := all[3], l.Clients[3]
 	all = all[:3]
 	for _, server := range l.Servers {
 		(&segment{l, all[0].balancer}).serve(t, server)
 	}
-	among := func(m *memberOn, keys string) {
+	among := func(m *memberBalancer, keys string) {
 		section, peers := m.among(t, l, keys), []string{}
 		for _, host := range hosts {
 			peers = append(peers, host.IPv4.String())
@@ -255,7 +255,7 @@ func TestMembersRotateKeys(t *testing.T) {
 		for _, m := range all {
 			m.eventually(t, "each knows each other, and their keys", func(status *ops.Status) bool {
 				for _, other := range all {
-					if _, both := handed(status, other.host.Name); other != m && !both {
+					if _, both := handedFlows(status, other.host.Name); other != m && !both {
 						return false
 					}
 				}
@@ -333,8 +333,8 @@ func TestMembersRotateKeys(t *testing.T) {
 	}
 }
 
-// handed is how many flows a balancer has of a member, and whether each tells the other.
-func handed(status *ops.Status, name string) (flows uint64, both bool) {
+// handedFlows is how many flows a balancer has of a member, and whether each tells the other.
+func handedFlows(status *ops.Status, name string) (flows uint64, both bool) {
 	if status.Members == nil {
 		return 0, false
 	}
@@ -353,18 +353,19 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		key := freshKey(t, l.Balancer)
-		one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
+		one, other := &memberBalancer{balancer: newBalancer(t, l.Balancer)}, &memberBalancer{balancer: newBalancer(t,
+			l.Clients[0])}
 		for _, server := range l.Servers {
 			(&segment{l, one.balancer}).serve(t, server)
 		}
-		for _, m := range []*memberOn{one, other} {
+		for _, m := range []*memberBalancer{one, other} {
 			m.configureTurns(t, l, hook, key)
 			m.start(t)
 			t.Cleanup(func() { stop(t, m.daemon) })
 		}
 		client := l.Clients[1]
 		on := openThrough(t, client, l, one, other)
-		goOn := func(through *memberOn) {
+		goOn := func(through *memberBalancer) {
 			sendBy(t, client, l.VIP4, through.host)
 			for connection, server := range on {
 				if got, _, err := ask(connection); err != nil || got != server {
@@ -381,7 +382,7 @@ func TestConnectionsOutliveABalancer(t *testing.T) {
 			t.Fatal(err, out.String())
 		}
 		one.start(t)
-		one.knows(t, len(on))
+		one.awaitFlows(t, len(on))
 		goOn(one)
 	})
 }
@@ -395,18 +396,19 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
 		l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 		key := freshKey(t, l.Balancer)
-		one, other := &memberOn{balancer: newBalancer(t, l.Balancer)}, &memberOn{balancer: newBalancer(t, l.Clients[0])}
-		pools := map[*memberOn]netip.Addr{one: netip.MustParseAddr("198.18.0.98"),
+		one, other := &memberBalancer{balancer: newBalancer(t, l.Balancer)}, &memberBalancer{balancer: newBalancer(t,
+			l.Clients[0])}
+		pools := map[*memberBalancer]netip.Addr{one: netip.MustParseAddr("198.18.0.98"),
 			other: netip.MustParseAddr("198.18.0.99")}
 		var backends, pool []entry
 		for _, server := range l.Servers {
 			(&segment{l, one.balancer}).serve(t, server)
 			backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": turnPort})
 		}
-		for _, m := range []*memberOn{one, other} {
+		for _, m := range []*memberBalancer{one, other} {
 			pool = append(pool, entry{"address": pools[m].String(), "member": m.host.IPv4.String()})
 		}
-		for _, m := range []*memberOn{one, other} {
+		for _, m := range []*memberBalancer{one, other} {
 			m.configure(t, hook, entry{"members": m.among(t, l, key), "fullnat": entry{"addresses": pool},
 				"services": []entry{{"name": "web", "vip": l.VIP4.String(), "port": turnPort, "mode": "fullnat",
 					"scheduler": "rr", "backends": backends}}})
@@ -415,7 +417,7 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 		}
 		client := l.Clients[1]
 		// leads has the client's packets come to one balancer, and the replies to the first one's address to another.
-		leads := func(packets, replies *memberOn) {
+		leads := func(packets, replies *memberBalancer) {
 			sendBy(t, client, l.VIP4, packets.host)
 			for _, server := range l.Servers {
 				sendBy(t, server, pools[one], replies.host)
@@ -423,7 +425,7 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 		}
 		leads(one, one)
 		on := openThrough(t, client, l, one, other)
-		goesOn := func(when string, packets, replies *memberOn) {
+		goesOn := func(when string, packets, replies *memberBalancer) {
 			leads(packets, replies)
 			for connection, server := range on {
 				if got, _, err := ask(connection); err != nil || got != server {
@@ -439,7 +441,7 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 		}
 		goesOn("without the first", other, other)
 		one.start(t)
-		one.knows(t, len(on))
+		one.awaitFlows(t, len(on))
 		goesOn("with the first back", one, one)
 		goesOn("with replies at the second", one, other)
 	})
@@ -447,17 +449,17 @@ func TestFullNATOutlivesABalancer(t *testing.T) {
 
 // openThrough opens connections by a balancer, once it tells another of flows, and waits until the other knows them.
 // Each has the server that answers it.
-func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberOn) map[net.Conn]string {
+func openThrough(t *testing.T, client *lab.Host, l *lab.Lab, one, other *memberBalancer) map[net.Conn]string {
 	t.Helper()
-	for _, pair := range [][2]*memberOn{{one, other}, {other, one}} {
+	for _, pair := range [][2]*memberBalancer{{one, other}, {other, one}} {
 		pair[0].eventually(t, "each tells the other of flows", func(status *ops.Status) bool {
-			_, both := handed(status, pair[1].host.Name)
+			_, both := handedFlows(status, pair[1].host.Name)
 			return both && allUp(status)
 		})
 	}
 	sendBy(t, client, l.VIP4, one.host)
 	on := openSome(t, client, l)
-	other.knows(t, len(on))
+	other.awaitFlows(t, len(on))
 	return on
 }
 
@@ -476,9 +478,9 @@ func openSome(t *testing.T, client *lab.Host, l *lab.Lab) map[net.Conn]string {
 	return on
 }
 
-// knows waits until it has taken so many flows of other balancers. With more than two, a flow may come first from one
-// that has taken it itself.
-func (m *memberOn) knows(t *testing.T, n int) {
+// awaitFlows waits until it has taken so many flows of other balancers. With more than two, a flow may come first from
+// one that has taken it itself.
+func (m *memberBalancer) awaitFlows(t *testing.T, n int) {
 	t.Helper()
 	m.eventually(t, m.host.Name+" has the flows of the others", func(status *ops.Status) bool {
 		return takenFlows(status) >= uint64(n)
@@ -499,13 +501,13 @@ func takenFlows(status *ops.Status) (flows uint64) {
 }
 
 // configureTurns gives it a service that takes turns, and a key.
-func (m *memberOn) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
+func (m *memberBalancer) configureTurns(t *testing.T, l *lab.Lab, hook lb.Hook, key string) {
 	t.Helper()
 	m.configureAmong(t, l, hook, m.among(t, l, key), nil)
 }
 
 // configureAmong gives it a service that takes turns, its members' configuration, and the rest of its file.
-func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members, beside entry) {
+func (m *memberBalancer) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, members, beside entry) {
 	t.Helper()
 	var backends []entry
 	for _, server := range l.Servers {
@@ -519,7 +521,7 @@ func (m *memberOn) configureAmong(t *testing.T, l *lab.Lab, hook lb.Hook, member
 }
 
 // among writes the key, and says who the members are.
-func (m *memberOn) among(t *testing.T, l *lab.Lab, key string) entry {
+func (m *memberBalancer) among(t *testing.T, l *lab.Lab, key string) entry {
 	t.Helper()
 	m.key = filepath.Join(m.host.Dir, "members.key")
 	if err := os.WriteFile(m.key, []byte(key), 0o600); err != nil {

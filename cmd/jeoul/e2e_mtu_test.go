@@ -31,15 +31,15 @@ func TestPathMTU(t *testing.T) {
 		s := newStage(t, hook, 2, bigFile)
 		near, gateway := s.Clients[0], s.Clients[1]
 		far := e2e.NewFar(t, gateway, len(lb.PacketModes))
-		s.leadToFar(t, gateway)
+		s.routeToFar(t, gateway)
 		each := oneOfEach()
 		for _, i := range testenv.Some(t, matrixTarget, 3, indices(each)) {
 			// From an address of the family that no server knows the way to yet.
 			p, from := each[i], far.Addresses[i]
 			t.Run("far client/"+p.String(), func(t *testing.T) {
-				told := toldTooBig(t, gateway)
+				told := tooBigSent(t, gateway)
 				s.moveBig(t, p, far, from)
-				if now := toldTooBig(t, gateway); now == told {
+				if now := tooBigSent(t, gateway); now == told {
 					t.Error("no server had to be told that the way is narrow: this has shown nothing")
 				}
 			})
@@ -59,8 +59,8 @@ func TestPathMTU(t *testing.T) {
 	})
 }
 
-// leadToFar tells the hosts of the segment where the far client is.
-func (s *stage) leadToFar(t *testing.T, gateway *lab.Host) {
+// routeToFar tells the hosts of the segment where the far client is.
+func (s *stage) routeToFar(t *testing.T, gateway *lab.Host) {
 	t.Helper()
 	for _, host := range append([]*lab.Host{s.Balancer}, s.Servers...) {
 		if err := host.Do(func() error { return e2e.LeadToFar(gateway, 0) }); err != nil {
@@ -69,9 +69,9 @@ func (s *stage) leadToFar(t *testing.T, gateway *lab.Host) {
 	}
 }
 
-// toldTooBig returns how many errors a host has sent that say a packet is too big.
+// tooBigSent returns how many errors a host has sent that say a packet is too big.
 // In IPv4 these are counted with others that say a host is unreachable.
-func toldTooBig(t *testing.T, host *lab.Host) uint64 {
+func tooBigSent(t *testing.T, host *lab.Host) uint64 {
 	t.Helper()
 	four, err := host.NetStat("IcmpOutDestUnreachs")
 	if err != nil {

@@ -52,7 +52,7 @@ func newNamesStage(t *testing.T) *namesStage {
 		addresses: map[string]string{}}
 	n.bind, n.zone = e2e.StartDNS(t, l.Clients[0], 5353), filepath.Join(l.Clients[0].Dir, "dns", "zone")
 	for _, server := range l.Servers {
-		namer{server}.serveTCP(t, 8080)
+		nameServer{server}.serveTCP(t, 8080)
 		door := listenOn(t, server, checkedPort)
 		t.Cleanup(func() { door.Close() })
 		n.doors[server.Name] = door
@@ -106,7 +106,7 @@ func (n *namesStage) put(t *testing.T, names ...string) {
 		t.Fatal(err)
 	}
 	if n.daemon != nil {
-		n.hangUp(t)
+		n.sendSIGHUP(t)
 	}
 }
 
@@ -157,9 +157,9 @@ func (n *namesStage) newFlows(t *testing.T, service string) map[string]int {
 	return met
 }
 
-// told waits for an event of a change of the configuration or of the discovered backends, which a reload takes up as
-// well.
-func (n *namesStage) told(t *testing.T, service, backend, says string) {
+// awaitEvent waits for an event of a change of the configuration or of the discovered backends, which a reload takes up
+// as well.
+func (n *namesStage) awaitEvent(t *testing.T, service, backend, says string) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("an event says of %s/%s: %s", service, backend, says), func() bool {
 		met := false
@@ -226,9 +226,9 @@ func TestNamesExchangeAddresses(t *testing.T) {
 			if is := after[service][name]; is.State != state {
 				t.Errorf("%s: %s, at its new address, is %s, want %s", service, name, is.State, state)
 			}
-			n.told(t, service, name, "has another address")
+			n.awaitEvent(t, service, name, "has another address")
 		}
-		n.told(t, service, "alpha", "it stays drained")
+		n.awaitEvent(t, service, "alpha", "it stays drained")
 		// The name that the drained one's address has now does not have its count.
 		was, alpha, gamma := before[service]["alpha"].Packets, after[service]["alpha"].Packets,
 			after[service]["gamma"].Packets

@@ -23,10 +23,10 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// narrowWay is the MTU of the router's path between balancer and backend, in bytes; uploaded is the size of a client's
+// narrowMTU is the MTU of the router's path between balancer and backend, in bytes; uploaded is the size of a client's
 // upload through it.
 const (
-	narrowWay = 1300
+	narrowMTU = 1300
 	uploaded  = 1 << 20
 )
 
@@ -36,8 +36,8 @@ func TestNarrowRouter(t *testing.T) {
 	t.Parallel()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 2})
 	backend, router := l.Servers[0], l.Servers[1]
-	within(t, router, func() error { return routeNarrowly(router, backend) })
-	within(t, l.Balancer, func() error { return leadOver(l.Balancer, router, backend) })
+	within(t, router, func() error { return addNarrowRouter(router, backend) })
+	within(t, l.Balancer, func() error { return routeOver(l.Balancer, router, backend) })
 	within(t, l.Clients[0], func() error { return sendSingly(l.Clients[0]) })
 	log := &cmdtest.SyncBuffer{}
 	jeoul(t, backend, log, "agent", "--vip", l.VIP4.String(), "--mode", "ipip", "--mode", "gue", "--state-dir",
@@ -68,15 +68,15 @@ func TestNarrowRouter(t *testing.T) {
 				t.Error(err)
 			}
 			b.eventually(t, "the way is known to be narrow", func(s *ops.Status) bool {
-				return s.Services[i].Backends[0].MTU == narrowWay
+				return s.Services[i].Backends[0].MTU == narrowMTU
 			})
 		})
 	}
 }
 
-// routeNarrowly makes a host a router to another that forwards no packet larger than narrowWay.
+// addNarrowRouter makes a host a router to another that forwards no packet larger than narrowMTU.
 // It runs inside the router.
-func routeNarrowly(router, to *lab.Host) error {
+func addNarrowRouter(router, to *lab.Host) error {
 	link, err := netlink.LinkByName(router.Interface)
 	if err != nil {
 		return err
@@ -92,7 +92,7 @@ func routeNarrowly(router, to *lab.Host) error {
 		// Without the lock it would bound only the router's own packets. The MTU of the interface for IPv6 would do
 		// too, but the kernel sets it anew when the link is up.
 		errs = append(errs,
-			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowWay,
+			netlink.RouteReplace(&netlink.Route{LinkIndex: link.Attrs().Index, Dst: hostNet(addr), MTU: narrowMTU,
 				MTULock: true,
 				Scope:   netlink.SCOPE_LINK}))
 	}
@@ -110,8 +110,8 @@ func sendSingly(host *lab.Host) error {
 	return netlink.LinkSetGSOMaxSegs(link, 1)
 }
 
-// leadOver leads a host's packets to another over a router. It runs inside the host.
-func leadOver(host, router, to *lab.Host) error {
+// routeOver leads a host's packets to another over a router. It runs inside the host.
+func routeOver(host, router, to *lab.Host) error {
 	link, err := netlink.LinkByName(host.Interface)
 	if err != nil {
 		return err

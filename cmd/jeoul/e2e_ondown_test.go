@@ -16,11 +16,11 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// namer answers each line or datagram with its host's name.
-type namer struct{ host *lab.Host }
+// nameServer answers each line or datagram with its host's name.
+type nameServer struct{ host *lab.Host }
 
 // serveTCP and serveUDP answer on a port of the host's own IPv4 address until the test ends.
-func (n namer) serveTCP(t *testing.T, port uint16) {
+func (n nameServer) serveTCP(t *testing.T, port uint16) {
 	l := listenOn(t, n.host, port)
 	t.Cleanup(func() { l.Close() })
 	go func() {
@@ -41,7 +41,7 @@ func (n namer) serveTCP(t *testing.T, port uint16) {
 	}()
 }
 
-func (n namer) serveUDP(t *testing.T, port uint16) {
+func (n nameServer) serveUDP(t *testing.T, port uint16) {
 	var c net.PacketConn
 	within(t, n.host, func() (err error) {
 		c, err = net.ListenPacket("udp", netip.AddrPortFrom(n.host.IPv4, port).String())
@@ -129,15 +129,15 @@ func (s *onDownStage) add(t *testing.T, mode lb.Mode, does lb.OnDown) entry {
 	port := uint16(80 + len(s.services))
 	service := onDownService{string(mode) + "-" + string(does), "tcp", does,
 		netip.AddrPortFrom(netip.MustParseAddr("198.18.0.105"), port)}
-	serve := namer.serveTCP
+	serve := nameServer.serveTCP
 	if does == lb.MoveFlows {
-		service.network, serve = "udp", namer.serveUDP
+		service.network, serve = "udp", nameServer.serveUDP
 	}
 	s.services = append(s.services, service)
 	var backends []entry
 	for _, server := range s.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8000 + port})
-		serve(namer{server}, t, 8000+port)
+		serve(nameServer{server}, t, 8000+port)
 	}
 	return entry{"name": service.name, "vip": service.at.Addr().String(), "port": port, "protocol": service.network,
 		"mode": string(mode), "scheduler": "rr",

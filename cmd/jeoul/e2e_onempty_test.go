@@ -51,7 +51,7 @@ func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 	var doors []net.Listener
 	for _, server := range l.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": 8000})
-		namer{server}.serveTCP(t, 8000)
+		nameServer{server}.serveTCP(t, 8000)
 		if err := server.RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {
 			t.Fatal(err)
 		}

@@ -55,33 +55,33 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 	for _, shift := range portShift {
 		web, dns = append(web, webPort+shift, otherWebPort+shift), append(dns, dnsPort+shift)
 	}
-	var patients []*patient
+	var patients []*faultyServer
 	var echoes []*echoServer
 	for _, server := range s.Servers {
-		patients = append(patients, admit(t, server, web...))
+		patients = append(patients, startFaultyServer(t, server, web...))
 		echoes = append(echoes, listenForEchoes(t, server, dns))
 	}
 	s.start(t)
-	s.askOften(t, asked)
+	s.askContinuously(t, asked)
 	is := func(b ops.Backend, at int) bool { return b.Name == s.Servers[at].Name }
 
 	patients[1].close(t)
 	echoes[1].close(t)
-	s.onceEverywhere(t, "the one that refuses is ejected, and no other", func(service ops.Service, b ops.Backend) bool {
+	s.awaitOnceAllBackends(t, "the one that refuses is ejected, and no other", func(service ops.Service, b ops.Backend) bool {
 		if b.State == lb.Ejected && !is(b, 1) {
 			t.Fatalf("%s/%s is ejected: %+v", service.Name, b.Name, b.Ejection)
 		}
 		return (b.State == lb.Ejected) == is(b, 1)
 	})
-	s.sparesEjected(t, asked)
-	s.onceEverywhere(t, "it is ejected again, for longer", func(_ ops.Service, b ops.Backend) bool {
+	s.expectNoFlowsToEjected(t, asked)
+	s.awaitOnceAllBackends(t, "it is ejected again, for longer", func(_ ops.Service, b ops.Backend) bool {
 		return !is(b, 1) || b.Ejection != nil && b.Ejection.Times >= 2 &&
 			b.Ejection.Until.Sub(b.Ejection.Since).Round(time.Millisecond) == min(outlierPause<<(b.Ejection.Times-1),
 				outlierLongest)
 	})
 	patients[1].open(t)
 	echoes[1].open(t)
-	s.everywhere(t, "it serves when it is cured", up)
+	s.awaitAllBackends(t, "it serves when it is cured", up)
 
 	ward := func(rule string) {
 		runOn(t, s.Servers[2], "table inet ward { chain in { type filter hook input priority 0; "+rule+" }; }",
@@ -91,20 +91,20 @@ func ejectOutliers(t *testing.T, hook lb.Hook) {
 		return exec.CommandContext(context.WithoutCancel(t.Context()), "nft", "delete", "table", "inet", "ward").Run()
 	}
 	ward("tcp flags syn / syn,ack drop; meta l4proto udp drop;")
-	s.onceEverywhere(t, "the one that drops is ejected by TCP", func(service ops.Service, b ops.Backend) bool {
+	s.awaitOnceAllBackends(t, "the one that drops is ejected by TCP", func(service ops.Service, b ops.Backend) bool {
 		if b.State == lb.Ejected && (!is(b, 2) || service.Protocol == lb.UDP) {
 			t.Fatalf("%s/%s is ejected: %+v", service.Name, b.Name, b.Ejection)
 		}
 		return (b.State == lb.Ejected) == (is(b, 2) && service.Protocol == lb.TCP)
 	})
 	within(t, s.Servers[2], lift)
-	s.everywhere(t, "it serves when nothing is dropped", up)
+	s.awaitAllBackends(t, "it serves when nothing is dropped", up)
 
 	for i, patient := range patients[:2] {
 		patient.close(t)
 		echoes[i].close(t)
 	}
-	s.onceEverywhere(t, "both that refuse are ejected", func(_ ops.Service, b ops.Backend) bool {
+	s.awaitOnceAllBackends(t, "both that refuse are ejected", func(_ ops.Service, b ops.Backend) bool {
 		return is(b, 2) || b.State == lb.Ejected
 	})
 	patients[2].close(t)
@@ -135,8 +135,8 @@ type serving struct {
 
 func up(_ ops.Service, b ops.Backend) bool { return b.State == lb.Up }
 
-// everywhere waits until something holds for every backend of every service.
-func (s *stage) everywhere(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
+// awaitAllBackends waits until something holds for every backend of every service.
+func (s *stage) awaitAllBackends(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
 	t.Helper()
 	s.within(t, time.Minute, what, func(status *ops.Status) bool {
 		all := true
@@ -147,8 +147,8 @@ func (s *stage) everywhere(t *testing.T, what string, holds func(ops.Service, op
 	})
 }
 
-// onceEverywhere waits until something has held, of each service at some time, for all of its backends.
-func (s *stage) onceEverywhere(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
+// awaitOnceAllBackends waits until something has held, of each service at some time, for all of its backends.
+func (s *stage) awaitOnceAllBackends(t *testing.T, what string, holds func(ops.Service, ops.Backend) bool) {
 	t.Helper()
 	held := map[string]bool{}
 	s.within(t, time.Minute, what, func(status *ops.Status) bool {
@@ -172,8 +172,8 @@ func holdsOfAll(s ops.Service, holds func(ops.Service, ops.Backend) bool) bool {
 	return all
 }
 
-// sparesEjected looks for new flows that went to a backend while it was ejected.
-func (s *stage) sparesEjected(t *testing.T, asked []serving) {
+// expectNoFlowsToEjected looks for new flows that went to a backend while it was ejected.
+func (s *stage) expectNoFlowsToEjected(t *testing.T, asked []serving) {
 	t.Helper()
 	before := s.status(t)
 	for range 10 {
@@ -199,8 +199,8 @@ func (s *stage) sparesEjected(t *testing.T, asked []serving) {
 	t.Logf("of %d backends that were ejected all the while", seen)
 }
 
-// askOften has a client ask for each of these, over and over until the test ends.
-func (s *stage) askOften(t *testing.T, asked []serving) {
+// askContinuously has a client ask for each of these, over and over until the test ends.
+func (s *stage) askContinuously(t *testing.T, asked []serving) {
 	t.Helper()
 	for _, a := range asked {
 		repeat(t, 50*time.Millisecond, func(ctx context.Context) { s.try(ctx, a) })

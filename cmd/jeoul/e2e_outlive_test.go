@@ -106,8 +106,8 @@ func openConnections(t *testing.T, client *lab.Host, to netip.AddrPort, n int) c
 	return all
 }
 
-// goOn fails the test unless the same servers answer on all of them.
-func (c connections) goOn(t *testing.T, when string) {
+// expectAlive fails the test unless the same servers answer on all of them.
+func (c connections) expectAlive(t *testing.T, when string) {
 	t.Helper()
 	for connection, server := range c {
 		if got, _, err := ask(connection); err != nil || got != server {
@@ -162,7 +162,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		on := openConnections(t, s.Clients[0], to, 9)
 		kill(t, s.daemon)
 		dies.Close()
-		on.goOn(t, "without a process")
+		on.expectAlive(t, "without a process")
 		passes(t, interval+time.Second)
 		s.daemon = jeoul(t, s.host, &s.log, s.arguments()...)
 		t.Cleanup(func() { stop(t, s.daemon) })
@@ -182,7 +182,7 @@ func TestBackendDiesWithoutAProcess(t *testing.T) {
 		if counts := s.askMany(t, "tcp", to, 6); counts[dead.Name] > 0 {
 			t.Errorf("new connections went to %v", counts)
 		}
-		on.goOn(t, "with another process")
+		on.expectAlive(t, "with another process")
 	})
 }
 
@@ -362,9 +362,9 @@ func (b *balancer) operate(t *testing.T, order ops.Order) {
 	}
 }
 
-// living are connections on which requests are made again and again, by the server that they
+// livingConnections are connections on which requests are made again and again, by the server that they
 // are with.
-type living []struct {
+type livingConnections []struct {
 	net.Conn
 	path   path
 	server string
@@ -375,7 +375,7 @@ type living []struct {
 const someEach, manyEach = 4, 21
 
 // openEverywhere opens connections on each path, by hash and by turns: so many to each service.
-func (s *stage) openEverywhere(t *testing.T, each int) (all living) {
+func (s *stage) openEverywhere(t *testing.T, each int) (all livingConnections) {
 	t.Helper()
 	for _, p := range paths() {
 		for _, port := range []uint16{webPort, otherWebPort} {
@@ -385,7 +385,7 @@ func (s *stage) openEverywhere(t *testing.T, each int) (all living) {
 				if err != nil {
 					t.Fatalf("%s, port %d: %v", p, port, err)
 				}
-				all = append(all, living{{connection, p, server}}...)
+				all = append(all, livingConnections{{connection, p, server}}...)
 			}
 		}
 	}
@@ -393,7 +393,7 @@ func (s *stage) openEverywhere(t *testing.T, each int) (all living) {
 }
 
 // ask makes a request on each connection.
-func (l living) ask(t *testing.T, when string) {
+func (l livingConnections) ask(t *testing.T, when string) {
 	t.Helper()
 	broken := map[string]int{}
 	for _, connection := range l {

@@ -45,7 +45,7 @@ func TestFullNATShortConnections(t *testing.T) {
 						"backends": []entry{{"name": "server", "address": l.Servers[0].IPv4.String(), "port": 8080}}}},
 					"fullnat": entry{"addresses": []string{"198.18.0.99"},
 						"ports": fmt.Sprintf("%d-%d", firstPoolPort, firstPoolPort+shortPorts-1)}})
-				greet(t, l.Servers[0], 8080, how == "server closes first")
+				startGreeter(t, l.Servers[0], 8080, how == "server closes first")
 				b.start(t)
 				shortOnes(t, l.Clients[0], vip, how)
 				outcomes := b.outcomes(t)
@@ -106,9 +106,9 @@ func short(to netip.AddrPort, how string) error {
 	return err
 }
 
-// greet starts a program on a host that sends a byte to each client, and then closes the
+// startGreeter starts a program on a host that sends a byte to each client, and then closes the
 // connection, or has its client do that.
-func greet(t *testing.T, host *lab.Host, port uint16, closes bool) {
+func startGreeter(t *testing.T, host *lab.Host, port uint16, closes bool) {
 	t.Helper()
 	l := listenOn(t, host, port)
 	var group errgroup.Group

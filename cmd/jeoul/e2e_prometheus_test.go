@@ -74,7 +74,7 @@ func TestPrometheusCounts(t *testing.T) {
 	}
 	for _, expression := range dashboard.Expressions("5s") {
 		if expression.Needs == "" && !expression.Mark {
-			p.knows(t, expression.Text)
+			p.awaitSeries(t, expression.Text)
 		}
 	}
 	sum := uint64(0)
@@ -95,7 +95,7 @@ func (b *balancer) refuseReload(t *testing.T) {
 	if err := os.WriteFile(b.config, []byte("hook: sideways\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	b.hangUp(t)
+	b.sendSIGHUP(t)
 }
 
 // exchange sends one packet from a socket of its own, and waits for the answer.
@@ -199,8 +199,8 @@ func (p *prometheus) eventually(t *testing.T, query string, want float64) {
 	})
 }
 
-// knows waits until an expression has an answer.
-func (p *prometheus) knows(t *testing.T, query string) {
+// awaitSeries waits until an expression has an answer.
+func (p *prometheus) awaitSeries(t *testing.T, query string) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, "Prometheus has data for "+query, func() bool {
 		values, err := p.present(t, query)

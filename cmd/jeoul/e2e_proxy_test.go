@@ -35,8 +35,8 @@ const (
 	proxyPort, proxyTLSPort, besidePort = 80, 443, 8081
 )
 
-// proxied is a balancer with services of mode proxy, and web servers behind them.
-type proxied struct {
+// proxyStage is a balancer with services of mode proxy, and web servers behind them.
+type proxyStage struct {
 	*lab.Lab
 	*balancer
 	hook   lb.Hook
@@ -45,12 +45,12 @@ type proxied struct {
 	ca     *testcert.Authority
 }
 
-// newProxied builds the laboratory, and starts everything.
-func newProxied(t *testing.T, hook lb.Hook) *proxied {
+// newProxyStage builds the laboratory, and starts everything.
+func newProxyStage(t *testing.T, hook lb.Hook) *proxyStage {
 	t.Helper()
 	testenv.Program(t, "haproxy")
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	p := &proxied{Lab: l, balancer: newBalancer(t, l.Balancer), hook: hook, webs: map[string]*e2e.Web{}}
+	p := &proxyStage{Lab: l, balancer: newBalancer(t, l.Balancer), hook: hook, webs: map[string]*e2e.Web{}}
 	files := e2e.MakeFiles(t, l.Dir, kilo)
 	for _, server := range l.Servers {
 		p.webs[server.Name] = e2e.StartWeb(t, server, files, webPort)
@@ -68,10 +68,10 @@ func newProxied(t *testing.T, hook lb.Hook) *proxied {
 	return p
 }
 
-func (p *proxied) pem() string { return filepath.Join(p.Balancer.Dir, "www.pem") }
+func (p *proxyStage) pem() string { return filepath.Join(p.Balancer.Dir, "www.pem") }
 
 // certify writes a certificate of that name.
-func (p *proxied) certify(t *testing.T, name string) {
+func (p *proxyStage) certify(t *testing.T, name string) {
 	t.Helper()
 	dir := t.TempDir()
 	certificate, key := filepath.Join(dir, "crt"), filepath.Join(dir, "key")
@@ -90,7 +90,7 @@ func (p *proxied) certify(t *testing.T, name string) {
 }
 
 // reconfigure writes the configuration, in which a server has the requests for one host.
-func (p *proxied) reconfigure(t *testing.T, routed *lab.Host) {
+func (p *proxyStage) reconfigure(t *testing.T, routed *lab.Host) {
 	t.Helper()
 	var backends []entry
 	for _, server := range p.Servers {
@@ -117,7 +117,7 @@ func (p *proxied) reconfigure(t *testing.T, routed *lab.Host) {
 }
 
 // ask makes a request, and returns the server's name and the response, whose body was read.
-func (p *proxied) ask(scheme, host string, port int) (server string, response *http.Response, err error) {
+func (p *proxyStage) ask(scheme, host string, port int) (server string, response *http.Response, err error) {
 	request, err := http.NewRequestWithContext(context.Background(), http.MethodGet,
 		fmt.Sprintf("%s://%s:%d/who", scheme, p.VIP4, port), nil)
 	if err != nil {
@@ -139,7 +139,7 @@ func (p *proxied) ask(scheme, host string, port int) (server string, response *h
 }
 
 // askMany asks so often, and counts who answers.
-func (p *proxied) askMany(t *testing.T, n int, scheme, host string, port int) map[string]int {
+func (p *proxyStage) askMany(t *testing.T, n int, scheme, host string, port int) map[string]int {
 	t.Helper()
 	from := map[string]int{}
 	for range n {
@@ -152,8 +152,8 @@ func (p *proxied) askMany(t *testing.T, n int, scheme, host string, port int) ma
 	return from
 }
 
-// crowd asks without pause until it is stopped, and counts failures.
-type crowd struct {
+// requestLoad asks without pause until it is stopped, and counts failures.
+type requestLoad struct {
 	stop   chan struct{}
 	done   sync.WaitGroup
 	mu     sync.Mutex
@@ -162,8 +162,8 @@ type crowd struct {
 	from   map[string]int
 }
 
-func (p *proxied) crowd(t *testing.T) *crowd {
-	c := &crowd{stop: make(chan struct{}), from: map[string]int{}}
+func (p *proxyStage) startLoad(t *testing.T) *requestLoad {
+	c := &requestLoad{stop: make(chan struct{}), from: map[string]int{}}
 	for range 2 {
 		c.done.Go(func() {
 			for {
@@ -187,7 +187,7 @@ func (p *proxied) crowd(t *testing.T) *crowd {
 }
 
 // await waits until so many more requests have ended, and says who has answered them.
-func (c *crowd) await(t *testing.T, n int) map[string]int {
+func (c *requestLoad) await(t *testing.T, n int) map[string]int {
 	t.Helper()
 	c.mu.Lock()
 	from := c.asked + n
@@ -204,7 +204,7 @@ func (c *crowd) await(t *testing.T, n int) map[string]int {
 }
 
 // end stops it; none of its requests may have failed.
-func (c *crowd) end(t *testing.T) {
+func (c *requestLoad) end(t *testing.T) {
 	t.Helper()
 	select {
 	case <-c.stop:
@@ -219,7 +219,7 @@ func (c *crowd) end(t *testing.T) {
 	t.Logf("%d requests", c.asked)
 }
 
-func (p *proxied) operate(t *testing.T, order ops.Order) {
+func (p *proxyStage) operate(t *testing.T, order ops.Order) {
 	t.Helper()
 	if order.By = "the test"; order.Verb != ops.Undo {
 		order.Service = "web"
@@ -234,7 +234,7 @@ func (p *proxied) operate(t *testing.T, order ops.Order) {
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
-		p := newProxied(t, hook)
+		p := newProxyStage(t, hook)
 		first, second := p.Servers[0].Name, p.Servers[1].Name
 		for _, asked := range []struct {
 			scheme string
@@ -257,7 +257,7 @@ func TestProxy(t *testing.T) {
 				s.Services[0].Proxy.Responses.Successful >= 18
 		})
 		p.certify(t, "second")
-		p.changes(t, second)
+		p.testChanges(t, second)
 		testenv.Eventually(t, e2e.WaitLimit, "clients are shown the new certificate", func() bool {
 			_, response, err := p.ask("https", "", proxyTLSPort)
 			return err == nil && response.TLS.PeerCertificates[0].Subject.CommonName == "second"
@@ -266,8 +266,8 @@ func TestProxy(t *testing.T) {
 		if reloads := p.status(t).Proxy.Reloads; reloads > 1 {
 			t.Errorf("HAProxy was reloaded %d times", reloads)
 		}
-		p.dies(t, second)
-		p.restarts(t)
+		p.testServerDeath(t, second)
+		p.testRestart(t)
 		master := p.status(t).Proxy.PID
 		stop(t, p.daemon)
 		if processRuns(master) {
@@ -276,7 +276,7 @@ func TestProxy(t *testing.T) {
 		if left, _ := filepath.Glob(filepath.Join(p.host.Dir, "state", "*.proxy")); len(left) > 0 {
 			t.Errorf("the stop has left %v", left)
 		}
-		p.detaches(t)
+		p.testDetach(t)
 	})
 }
 
@@ -287,8 +287,8 @@ func processRuns(pid int) bool {
 	return err == nil && !strings.HasPrefix(after, "Z")
 }
 
-// detaches kills a daemon that has no service of the data plane's: its remains are removed by `jeoul detach`.
-func (p *proxied) detaches(t *testing.T) {
+// testDetach kills a daemon that has no service of the data plane's: its remains are removed by `jeoul detach`.
+func (p *proxyStage) testDetach(t *testing.T) {
 	p.configure(t, p.hook,
 		entry{"services": []entry{{"name": "web", "vip": p.VIP6.String(), "port": proxyPort,
 			"mode":     string(lb.ModeProxy),
@@ -312,9 +312,9 @@ func (p *proxied) detaches(t *testing.T) {
 	}
 }
 
-// changes makes operators' changes, under requests of which none may fail.
-func (p *proxied) changes(t *testing.T, second string) {
-	c := p.crowd(t)
+// testChanges makes operators' changes, under requests of which none may fail.
+func (p *proxyStage) testChanges(t *testing.T, second string) {
+	c := p.startLoad(t)
 	c.await(t, 20)
 	p.operate(t, ops.Order{Verb: ops.Drain, Backend: second})
 	c.await(t, 2) // those that were under way
@@ -331,7 +331,7 @@ func (p *proxied) changes(t *testing.T, second string) {
 	// By its log: the generation grows with every observation of backends, too.
 	reloaded := func() int { return strings.Count(p.log.String(), "reloaded "+p.config) }
 	before := reloaded()
-	p.hangUp(t)
+	p.sendSIGHUP(t)
 	testenv.Eventually(t, e2e.WaitLimit, "the reload is in force", func() bool { return reloaded() > before })
 	if from := p.askMany(t, 4, "http", "one.example.com", proxyPort); from[p.Servers[2].Name] != 4 {
 		t.Errorf("the changed route leads to %v", from)
@@ -341,8 +341,8 @@ func (p *proxied) changes(t *testing.T, second string) {
 	c.end(t)
 }
 
-// dies ends a server: once that is found, no request goes there, nor fails.
-func (p *proxied) dies(t *testing.T, name string) {
+// testServerDeath ends a server: once that is found, no request goes there, nor fails.
+func (p *proxyStage) testServerDeath(t *testing.T, name string) {
 	web := p.webs[name]
 	if err := web.Process.Signal(syscall.SIGTERM); err != nil { // not by a kill, which its worker would outlive
 		t.Fatal(err)
@@ -358,11 +358,11 @@ func (p *proxied) dies(t *testing.T, name string) {
 	}
 }
 
-// restarts kills the daemon: HAProxy serves on, and the next daemon goes on with it. A HAProxy that is killed is
+// testRestart kills the daemon: HAProxy serves on, and the next daemon goes on with it. A HAProxy that is killed is
 // started again.
-func (p *proxied) restarts(t *testing.T) {
+func (p *proxyStage) testRestart(t *testing.T) {
 	before := p.status(t).Proxy
-	c := p.crowd(t)
+	c := p.startLoad(t)
 	kill(t, p.daemon)
 	c.await(t, 10)
 	p.daemon = jeoul(t, p.host, &p.log, p.arguments()...)

@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// impatience is how long a client waits to whom the answer does not matter.
-const impatience = 100 * time.Millisecond
+// shortTimeout is how long a client waits to whom the answer does not matter.
+const shortTimeout = 100 * time.Millisecond
 
 // TestNothingRemains stops, kills and starts again the balancer and an agent while clients ask: a stop leaves nothing
 // on the host, the remains of a kill are taken back by the next start, and everything works again after each.
@@ -34,10 +34,10 @@ func TestNothingRemains(t *testing.T) {
 		s.start(t)
 		s.askAll(t)
 		for _, end := range []func(*testing.T, *lab.Process){stop, kill} {
-			rest := s.openResting(t)
+			rest := s.openIdle(t)
 			s.whileAsking(t, func() { end(t, s.daemon) })
 			s.start(t)
-			rest.goOn(t)
+			rest.expectAlive(t)
 			s.askAll(t)
 		}
 		s.whileAsking(t, func() { kill(t, s.agents[s.Servers[0].Name]) })
@@ -55,17 +55,17 @@ func TestNothingRemains(t *testing.T) {
 	})
 }
 
-// resting are connections on which nothing is sent for a while, by the server that
+// idleConnections are connections on which nothing is sent for a while, by the server that
 // they are with.
-type resting []struct {
+type idleConnections []struct {
 	net.Conn
 	path   path
 	server string
 }
 
-// openResting opens some on each path that keeps nothing of a flow: another
+// openIdle opens some on each path that keeps nothing of a flow: another
 // balancer sends it to the same backend.
-func (s *stage) openResting(t *testing.T) (all resting) {
+func (s *stage) openIdle(t *testing.T) (all idleConnections) {
 	t.Helper()
 	for _, p := range paths() {
 		for range 5 {
@@ -77,14 +77,14 @@ func (s *stage) openResting(t *testing.T) (all resting) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			all = append(all, resting{{connection, p, server}}...)
+			all = append(all, idleConnections{{connection, p, server}}...)
 		}
 	}
 	return all
 }
 
-// goOn asks on each connection again.
-func (r resting) goOn(t *testing.T) {
+// expectAlive asks on each connection again.
+func (r idleConnections) expectAlive(t *testing.T) {
 	t.Helper()
 	for _, connection := range r {
 		if server, err := whoOn(connection); err != nil || server != connection.server {
@@ -129,7 +129,7 @@ func (s *stage) whileAsking(t *testing.T, do func()) {
 	go func() {
 		defer close(asked)
 		browser := e2e.NewBrowser(s.Clients[0])
-		browser.Timeout = impatience
+		browser.Timeout = shortTimeout
 		for i := 0; ; i++ {
 			select {
 			case <-stop:

@@ -58,7 +58,7 @@ func TestInterfaceIsRenamed(t *testing.T) {
 		before := e2e.ReadSettings(t, l.Balancer)
 		service := entry{"name": "web", "vip": "198.18.0.105", "port": 80, "mode": "nat", "scheduler": "rr",
 			"backends": []entry{{"name": "web01", "address": l.Servers[0].IPv4.String(), "port": 8000}}}
-		namer{l.Servers[0]}.serveTCP(t, 8000)
+		nameServer{l.Servers[0]}.serveTCP(t, 8000)
 		if err := l.Servers[0].RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {
 			t.Fatal(err)
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
 
-// replyWay is a way by which a client asks a server again and again, and answers come back.
-type replyWay struct {
+// replyPath is a way by which a client asks a server again and again, and answers come back.
+type replyPath struct {
 	name string
 	to   netip.AddrPort
 
@@ -36,7 +36,7 @@ type replyWay struct {
 }
 
 // ask sends a datagram every 20 ms until the test ends, and notes when answers come.
-func (w *replyWay) ask(t *testing.T, client *lab.Host) {
+func (w *replyPath) ask(t *testing.T, client *lab.Host) {
 	t.Helper()
 	var c net.Conn
 	within(t, client, func() (err error) { c, err = net.Dial("udp", w.to.String()); return err })
@@ -67,7 +67,7 @@ func (w *replyWay) ask(t *testing.T, client *lab.Host) {
 	}()
 }
 
-func (w *replyWay) note(at time.Time) {
+func (w *replyPath) note(at time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.first.IsZero() && at.After(w.since) {
@@ -76,14 +76,14 @@ func (w *replyWay) note(at time.Time) {
 }
 
 // watch has the first answer after a time noted.
-func (w *replyWay) watch(since time.Time) {
+func (w *replyPath) watch(since time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.since, w.first = since, time.Time{}
 }
 
 // answered waits for the first answer after the time that is watched from.
-func (w *replyWay) answered(t *testing.T, when string) (first time.Time) {
+func (w *replyPath) answered(t *testing.T, when string) (first time.Time) {
 	t.Helper()
 	testenv.Eventually(t, 2*time.Minute, when+", an answer comes by "+w.name, func() bool {
 		w.mu.Lock()
@@ -132,9 +132,9 @@ func remember(t *testing.T, host *lab.Host, others ...*lab.Host) {
 	})
 }
 
-// newReplyWays has a client ask a server by each mode that sends replies, and another one by a kernel that forwards,
+// newReplyPaths has a client ask a server by each mode that sends replies, and another one by a kernel that forwards,
 // for both families.
-func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()) {
+func newReplyPaths(t *testing.T) (client *lab.Host, ways []*replyPath, know func()) {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 2})
 	client, forwarder, served, routed := l.Clients[0], l.Clients[1], l.Servers[0], l.Servers[1]
@@ -152,7 +152,7 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 				"protocol": "udp",
 				"mode":     mode,
 				"backends": []entry{{"name": served.Name, "address": address.String(), "port": 8001 + i}}})
-			ways = append(ways, &replyWay{name: name, to: at})
+			ways = append(ways, &replyPath{name: name, to: at})
 		}
 		echoBoth(t, served, uint16(8001+i))
 	}
@@ -177,7 +177,7 @@ func newReplyWays(t *testing.T) (client *lab.Host, ways []*replyWay, know func()
 		if err := client.RouteThrough(forwarder, netip.PrefixFrom(address, address.BitLen()), true); err != nil {
 			t.Fatal(err)
 		}
-		ways = append(ways, &replyWay{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i),
+		ways = append(ways, &replyPath{name: fmt.Sprintf("the kernel, IPv%d", 4+2*i),
 			to: netip.AddrPortFrom(address, 8003)})
 	}
 	for _, host := range []*lab.Host{client, routed} {
@@ -208,7 +208,7 @@ func TestMeasureReplyHops(t *testing.T) {
 	if err != nil {
 		t.Skip("JEOUL_TEST_REPLYHOPS does not say how often")
 	}
-	client, ways, know := newReplyWays(t)
+	client, ways, know := newReplyPaths(t)
 	know()
 	for _, w := range ways {
 		w.ask(t, client)

@@ -24,7 +24,7 @@ import (
 func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 	t.Parallel()
 	forAHook(t, func(t *testing.T, hook lb.Hook) {
-		x := newCrossing(t, hook)
+		x := newMultiLinkBalancer(t, hook)
 		router, behind := netip.MustParseAddr("10.77.1.2"), netip.MustParseAddr("10.78.0.2")
 		within(t, x.host, func() error {
 			if err := testenv.WriteSysctl("net/ipv4/neigh/one/retrans_time_ms", "50"); err != nil {
@@ -56,7 +56,7 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 		})
 		x.interfaces(t, "one", "back")
 		x.start(t)
-		x.taken(t, "one", "back")
+		x.expectTakenOn(t, "one", "back")
 		lines := x.open(t, "one")
 		if from := lines[0].LocalAddr().String(); !strings.HasPrefix(from, behind.String()) {
 			t.Fatalf("the client is %s", from)
@@ -93,7 +93,7 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 			})
 			return knows
 		})
-		alive(t, "with a router of another MAC address", lines)
+		expectAlive(t, "with a router of another MAC address", lines)
 
 		silence := func(level string) {
 			in(func(netlink.Link) error { return testenv.WriteSysctl("net/ipv4/conf/all/arp_ignore", level) })
@@ -108,7 +108,7 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 		x.eventually(t, "the silent router is named", names)
 		silence("0")
 		x.eventually(t, "the router answers again", func(status *ops.Status) bool { return !names(status) })
-		alive(t, "with a router that was silent", lines[1:])
+		expectAlive(t, "with a router that was silent", lines[1:])
 		if err := stop(); err != nil {
 			t.Errorf("a connection that was busy meanwhile: %v", err)
 		}

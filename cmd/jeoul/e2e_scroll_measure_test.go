@@ -68,7 +68,7 @@ func TestScrollingMeasured(t *testing.T) {
 		"# make bench-watch: %d services of %d backends, all open in headless Chromium (software rendering). Load before: %s"+
 			"GET /v1/status: %.2f MB in %v\n", scrolledServices, scrolledBackends, load, float64(len(text))/1e6,
 		took.Round(time.Millisecond))
-	tab := showing(t, startDashboard(t, cmdkit.DaemonFlags{Socket: b.socket}))
+	tab := openDashboard(t, startDashboard(t, cmdkit.DaemonFlags{Socket: b.socket}))
 	tab.Click(`[data-act="open-all"]`)
 	tab.Until("all backends are there",
 		fmt.Sprintf(`document.querySelector(".grid").getAttribute("aria-rowcount") > %d`,

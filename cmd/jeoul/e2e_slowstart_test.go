@@ -24,7 +24,7 @@ func TestSlowStart(t *testing.T) {
 	doors := map[string]net.Listener{}
 	for _, server := range l.Servers {
 		backends = append(backends, entry{"name": server.Name, "address": server.IPv4.String(), "port": port})
-		namer{server}.serveTCP(t, port)
+		nameServer{server}.serveTCP(t, port)
 		if err := server.RouteThrough(l.Balancer, netip.PrefixFrom(l.Clients[0].IPv4, 32), true); err != nil {
 			t.Fatal(err)
 		}

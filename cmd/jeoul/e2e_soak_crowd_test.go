@@ -22,14 +22,14 @@ import (
 )
 
 const (
-	// crowdAsks is how often each connection asks, on average, and crowdPatience how long it waits for an answer: a SYN
-	// or a segment that was lost several times is sent again until then.
-	crowdAsks    = time.Second
-	crowdTimeout = 45 * time.Second
+	// clientRequests is how often each connection asks, on average, and crowdPatience how long it waits for an answer:
+	// a SYN or a segment that was lost several times is sent again until then.
+	clientRequests = time.Second
+	clientTimeout  = 45 * time.Second
 	// shortLife is the longest life of connections that come and go.
 	shortLife = 20 * time.Second
-	// crowdPause is how long one waits after an end, and before another beginning.
-	crowdPause = 500 * time.Millisecond
+	// clientPause is how long one waits after an end, and before another beginning.
+	clientPause = 500 * time.Millisecond
 )
 
 // door is a backend's listeners, which can close with all that came in by them.
@@ -127,7 +127,7 @@ func (c *soakClients) begin(ctx context.Context, long, short int) {
 						life = time.Duration(rand.Int64N(int64(shortLife)))
 					}
 					c.live(ctx, c.clients[i%len(c.clients)], service, life)
-					pause(ctx, crowdPause/2+time.Duration(rand.Int64N(int64(crowdPause))))
+					pause(ctx, clientPause/2+time.Duration(rand.Int64N(int64(clientPause))))
 				}
 			})
 		}
@@ -166,7 +166,7 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 	proven := time.Now()
 	answered := proven
 	for life == 0 || time.Since(began) < life {
-		pause(ctx, crowdAsks*7/10+time.Duration(rand.Int64N(int64(crowdAsks*6/10))))
+		pause(ctx, clientRequests*7/10+time.Duration(rand.Int64N(int64(clientRequests*6/10))))
 		if ctx.Err() != nil {
 			return
 		}
@@ -192,7 +192,7 @@ func (c *soakClients) live(ctx context.Context, client *lab.Host, service soakSe
 // open connects and asks once.
 func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakService) (connection net.Conn,
 	reader *bufio.Reader, server string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, crowdTimeout)
+	ctx, cancel := context.WithTimeout(ctx, clientTimeout)
 	defer cancel()
 	err = client.Do(func() (err error) {
 		connection, err = (&net.Dialer{KeepAlive: -1}).DialContext(ctx, "tcp",
@@ -211,7 +211,7 @@ func (c *soakClients) open(ctx context.Context, client *lab.Host, service soakSe
 
 // askOn asks who serves.
 func askOn(connection net.Conn, reader *bufio.Reader) (string, error) {
-	if err := connection.SetDeadline(time.Now().Add(crowdTimeout)); err != nil {
+	if err := connection.SetDeadline(time.Now().Add(clientTimeout)); err != nil {
 		return "", err
 	}
 	if _, err := fmt.Fprintln(connection, "who"); err != nil {
@@ -249,7 +249,7 @@ func TestSoakNotesProof(t *testing.T) {
 		connection.(*net.TCPConn).SetLinger(0)
 		connection.Close()
 	}()
-	ctx, cancel := context.WithTimeout(t.Context(), crowdTimeout)
+	ctx, cancel := context.WithTimeout(t.Context(), clientTimeout)
 	defer cancel()
 	broken := make(chan soak.Connection, 1)
 	crowd := soakClients{clients: l.Clients, vip: l.Servers[0].IPv4, backends: map[string]int{"web01": 0},

@@ -28,15 +28,15 @@ func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 		group.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
 			defer cancel()
-			e.Balancers[n] = b.testify(ctx, c)
+			e.Balancers[n] = b.flowReport(ctx, c)
 		})
 	}
 	group.Wait()
 	return e
 }
 
-// testify asks one balancer.
-func (b *soaked) testify(ctx context.Context, c soak.Connection) soak.Testimony {
+// flowReport asks one balancer.
+func (b *soakBalancer) flowReport(ctx context.Context, c soak.Connection) soak.Testimony {
 	t := soak.Testimony{Balancer: b.host.Name}
 	client := api.NewClient(b.socket)
 	list, err := client.Flows(ctx,

@@ -37,8 +37,8 @@ const (
 	atOnce = 2
 )
 
-// soaked is a balancer of a soak.
-type soaked struct {
+// soakBalancer is a balancer of a soak.
+type soakBalancer struct {
 	number         int
 	host           *lab.Host
 	config, socket string
@@ -56,7 +56,7 @@ type soaked struct {
 }
 
 // begin starts the daemon, and waits until it answers.
-func (b *soaked) begin(ctx context.Context) error {
+func (b *soakBalancer) begin(ctx context.Context) error {
 	executable, err := os.Executable()
 	if err != nil {
 		return err
@@ -91,7 +91,7 @@ func (b *soaked) begin(ctx context.Context) error {
 }
 
 // end sends the daemon a signal (0: it has got one), and waits until it has ended.
-func (b *soaked) end(ctx context.Context, signal syscall.Signal) error {
+func (b *soakBalancer) end(ctx context.Context, signal syscall.Signal) error {
 	b.awaited.Store(true)
 	if signal != 0 {
 		if err := b.daemon.Signal(signal); err != nil {
@@ -112,23 +112,23 @@ func (b *soaked) end(ctx context.Context, signal syscall.Signal) error {
 }
 
 // signalSpeaker signals the process that speaks BGP.
-func (b *soaked) signalSpeaker(signal syscall.Signal) error {
+func (b *soakBalancer) signalSpeaker(signal syscall.Signal) error {
 	return unix.Kill(int(b.speaker.Load()), signal)
 }
 
 // killAll kills the daemon, which would start another speaker, and the speaker.
-func (b *soaked) killAll(ctx context.Context) error {
+func (b *soakBalancer) killAll(ctx context.Context) error {
 	b.awaited.Store(true)
 	return errors.Join(b.daemon.Signal(syscall.SIGKILL), b.signalSpeaker(syscall.SIGKILL), b.end(ctx, 0))
 }
 
 // detach removes the remains of a killed daemon.
-func (b *soaked) detach(ctx context.Context) error {
+func (b *soakBalancer) detach(ctx context.Context) error {
 	return b.run(ctx, os.Args[0], "detach", "-c", b.config, "--state-dir", filepath.Join(b.host.Dir, "state"))
 }
 
 // run runs a program on the host.
-func (b *soaked) run(ctx context.Context, path string, arguments ...string) error {
+func (b *soakBalancer) run(ctx context.Context, path string, arguments ...string) error {
 	var out cmdtest.SyncBuffer
 	process, err := b.host.Start(ctx,
 		lab.Command{Path: path, Args: arguments, Env: append(os.Environ(), actAsJeoul+"=1"), Stdout: &out,
@@ -142,8 +142,8 @@ func (b *soaked) run(ctx context.Context, path string, arguments ...string) erro
 	return nil
 }
 
-// part has a balancer get nothing from another, or everything again.
-func (b *soaked) part(ctx context.Context, other *soaked, on bool) error {
+// partitionFrom has a balancer get nothing from another, or everything again.
+func (b *soakBalancer) partitionFrom(ctx context.Context, other *soakBalancer, on bool) error {
 	const table = "soak"
 	if !on {
 		return b.run(ctx, "nft", "delete", "table", "ip", table)
@@ -153,8 +153,8 @@ func (b *soaked) part(ctx context.Context, other *soaked, on bool) error {
 			other.host.IPv4))
 }
 
-// carryOut makes a fault, whose balancers or backend are locked already, and waits until all is whole again.
-func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
+// runFault makes a fault, whose balancers or backend are locked already, and waits until all is whole again.
+func (s *soakRun) runFault(ctx context.Context, fault soak.Fault) {
 	happened := &soak.Happened{Fault: fault, Span: soak.Span{From: time.Now()}}
 	s.watch.note(happened)
 	s.logf("%s", fault)
@@ -171,7 +171,7 @@ func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
 	}
 	s.watch.change(func() { happened.Mended = time.Now() })
 	if err == nil {
-		err = s.becomesWhole(context.WithoutCancel(ctx), fault)
+		err = s.awaitRecovery(context.WithoutCancel(ctx), fault)
 	}
 	if err != nil {
 		s.failf("%s: %v", fault, err)
@@ -185,8 +185,8 @@ func (s *soakRun) carryOut(ctx context.Context, fault soak.Fault) {
 	}
 }
 
-// becomesWhole waits for the balancers or the backend of a fault.
-func (s *soakRun) becomesWhole(ctx context.Context, fault soak.Fault) error {
+// awaitRecovery waits for the balancers or the backend of a fault.
+func (s *soakRun) awaitRecovery(ctx context.Context, fault soak.Fault) error {
 	if fault.Kind == soak.Stranger {
 		return nil
 	}
@@ -247,7 +247,7 @@ func (s *soakRun) make(ctx context.Context, h *soak.Happened) (undoFault, error)
 	case soak.Reweigh:
 		return s.want(ctx, func(bool) { s.wanted.weights[h.Backend] = h.Weight })
 	}
-	return nothingToUndo, s.intrude(h.Balancers[0])
+	return nothingToUndo, s.sendGarbage(h.Balancers[0])
 }
 
 func nothingToUndo(context.Context) error { return nil }
@@ -272,7 +272,7 @@ func (s *soakRun) want(ctx context.Context, set func(on bool)) (undoFault, error
 
 // applyWanted brings a balancer to the desired state: by its file, and by API. A balancer with a fault misses a change,
 // and gets it when the fault is over.
-func (s *soakRun) applyWanted(ctx context.Context, b *soaked) error {
+func (s *soakRun) applyWanted(ctx context.Context, b *soakBalancer) error {
 	b.admin.Lock()
 	defer b.admin.Unlock()
 	if err := s.write(b); err != nil {
@@ -309,7 +309,7 @@ func (s *soakRun) applyWanted(ctx context.Context, b *soaked) error {
 }
 
 // start is begin, and applies the desired state of meanwhile.
-func (s *soakRun) start(b *soaked) undoFault {
+func (s *soakRun) start(b *soakBalancer) undoFault {
 	return func(ctx context.Context) error {
 		if err := b.begin(ctx); err != nil {
 			return err
@@ -318,7 +318,7 @@ func (s *soakRun) start(b *soaked) undoFault {
 	}
 }
 
-func (s *soakRun) makeOfBalancer(ctx context.Context, b *soaked, h *soak.Happened) (undoFault, error) {
+func (s *soakRun) makeOfBalancer(ctx context.Context, b *soakBalancer, h *soak.Happened) (undoFault, error) {
 	goOn := func(signal func(syscall.Signal) error) undoFault {
 		return func(ctx context.Context) error {
 			if err := signal(syscall.SIGCONT); err != nil {
@@ -352,9 +352,9 @@ func (s *soakRun) makeOfBalancer(ctx context.Context, b *soaked, h *soak.Happene
 	case soak.Part:
 		other := s.balancers[h.Balancers[1]]
 		return func(ctx context.Context) error {
-				return errors.Join(b.part(ctx, other, false), other.part(ctx, b, false))
+				return errors.Join(b.partitionFrom(ctx, other, false), other.partitionFrom(ctx, b, false))
 			},
-			errors.Join(b.part(ctx, other, true), other.part(ctx, b, true))
+			errors.Join(b.partitionFrom(ctx, other, true), other.partitionFrom(ctx, b, true))
 	}
 	drain := func(ctx context.Context, on bool) error {
 		_, err := api.NewClient(b.socket).Drain(ctx, on)
@@ -364,7 +364,7 @@ func (s *soakRun) makeOfBalancer(ctx context.Context, b *soaked, h *soak.Happene
 }
 
 // lose takes the data plane away once the router has noticed that its balancer is gone, as it is with a machine.
-func (s *soakRun) lose(ctx context.Context, b *soaked, h *soak.Happened) error {
+func (s *soakRun) lose(ctx context.Context, b *soakBalancer, h *soak.Happened) error {
 	err := s.watch.until(ctx, soakBound, func() string {
 		if slices.Contains(s.watch.ways, b.number) {
 			return "the router still sends to " + b.host.Name
@@ -392,9 +392,9 @@ func (s *soakRun) setLink(host *lab.Host, up bool) error {
 	})
 }
 
-// intrude sends garbage to a balancer's ports for members, from a host that is none and from one that is: there, it
+// sendGarbage sends garbage to a balancer's ports for members, from a host that is none and from one that is: there, it
 // comes as from a member with another key.
-func (s *soakRun) intrude(n int) error {
+func (s *soakRun) sendGarbage(n int) error {
 	at := s.balancers[n].host
 	for _, from := range []*lab.Host{s.lab.Clients[0], s.balancers[(n+1)%len(s.balancers)].host} {
 		err := from.Do(func() error {

@@ -38,13 +38,13 @@ const (
 )
 
 const (
-	soakBackends  = 6
-	usualCrowd    = 40
-	shortPerLong  = 4 // for so many that live long, one comes and goes
-	firstMinutes  = 2 * time.Minute
-	reportEvery   = 30 * time.Second
-	explainAfter  = 3 * time.Second
-	soakFlowLimit = 20000
+	soakBackends   = 6
+	defaultClients = 40
+	shortPerLong   = 4 // for so many that live long, one comes and goes
+	firstMinutes   = 2 * time.Minute
+	reportEvery    = 30 * time.Second
+	explainAfter   = 3 * time.Second
+	soakFlowLimit  = 20000
 )
 
 // soakTimeouts are short, so that flows are told of again and forgotten many times in an hour.
@@ -71,7 +71,7 @@ type soakRun struct {
 	lab       *lab.Lab
 	services  []soakService
 	kinds     []soak.Kind // nil: all
-	balancers []*soaked
+	balancers []*soakBalancer
 	doors     []*door
 	backends  map[string]int
 	watch     *watch
@@ -109,7 +109,7 @@ func TestSoak(t *testing.T) {
 	s.calm(t, ctx)
 	crowd, endCrowd := context.WithCancel(ctx)
 	defer endCrowd()
-	long := numberOf(t, soakCrowd, usualCrowd)
+	long := numberOf(t, soakCrowd, defaultClients)
 	crowding.Go(func() { s.crowd.begin(crowd, int(long), int(long)/shortPerLong); s.crowd.group.Wait() })
 	s.makeFaults(ctx, numberOf(t, soakSeed, uint64(time.Now().UnixNano())), length)
 	s.logf("no more faults")
@@ -201,7 +201,7 @@ func (s *soakRun) addBalancer(t *testing.T, n int, h *lab.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &soaked{number: n, host: h, config: filepath.Join(h.Dir, "jeoul.yaml"),
+	b := &soakBalancer{number: n, host: h, config: filepath.Join(h.Dir, "jeoul.yaml"),
 		socket: filepath.Join(h.Dir, "jeoul.sock"), log: log, failf: s.failf}
 	s.balancers = append(s.balancers, b)
 	if err := s.write(b); err != nil {
@@ -248,7 +248,7 @@ func (s *soakRun) serve(t *testing.T, server *lab.Host) {
 }
 
 // write writes a balancer's configuration, from the desired state.
-func (s *soakRun) write(b *soaked) error {
+func (s *soakRun) write(b *soakBalancer) error {
 	file := config.New()
 	file.Interfaces, file.Hook, file.Socket = []string{b.host.Interface}, lb.HookTC, b.socket
 	file.Flows = config.Flows{Limit: soakFlowLimit, Unproven: soakFlowLimit / 4, Timeouts: soakTimeouts}
@@ -259,7 +259,7 @@ func (s *soakRun) write(b *soaked) error {
 	for _, of := range s.services {
 		service := lb.Service{Name: of.name, VIP: s.lab.VIP4, Port: of.port, Protocol: lb.TCP, Mode: of.mode,
 			Scheduler: of.scheduler,
-			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(lb.TCP),
+			Checks: lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.DefaultOnDown(lb.TCP),
 				List: []lb.Check{{Type: lb.CheckTCP,
 					Interval: 2 * time.Second, Fast: 2 * time.Second, Timeout: 2 * time.Second, Fall: 2, Rise: 1}}}}
 		for n, d := range s.doors {
@@ -330,7 +330,7 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 		s.mu.Unlock()
 		group.Go(func() {
 			defer free()
-			s.carryOut(ctx, fault)
+			s.runFault(ctx, fault)
 		})
 		if !measured && time.Since(began) > min(firstMinutes, length/2) {
 			group.Wait()

@@ -30,7 +30,7 @@ const (
 // watch follows the balancers and their router all the time.
 type watch struct {
 	lab       *lab.Lab
-	balancers []*soaked
+	balancers []*soakBalancer
 
 	mu       sync.Mutex
 	timeline soak.Timeline
@@ -231,7 +231,7 @@ func (w *watch) different(services []soakService) string {
 }
 
 // measure reads a daemon's use of descriptors, memory and pins.
-func (b *soaked) measure() (soak.Held, error) {
+func (b *soakBalancer) measure() (soak.Held, error) {
 	pid := b.daemon.PID()
 	held := soak.Held{Balancer: b.host.Name, PID: pid, At: time.Now()}
 	fds, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
@@ -267,7 +267,7 @@ func (b *soaked) measure() (soak.Held, error) {
 }
 
 // pins counts the pins on the balancer.
-func (b *soaked) pins() (n int, err error) {
+func (b *soakBalancer) pins() (n int, err error) {
 	err = b.host.Do(func() error {
 		return filepath.WalkDir("/sys/fs/bpf", func(path string, _ os.DirEntry, err error) error {
 			if strings.HasPrefix(path, "/sys/fs/bpf/jeoul") {

@@ -316,7 +316,7 @@ func TestHookChangesUnderConnections(t *testing.T) {
 	go s.askUntil(t, stop, asked, netip.AddrPortFrom(s.VIP4, turnPort))
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC, lb.HookXDP, lb.HookTC} {
 		s.configureTurns(t, hook, s.Servers)
-		s.hangUp(t)
+		s.sendSIGHUP(t)
 		s.eventually(t, "packets are taken in "+string(hook), func(status *ops.Status) bool {
 			return status.Hook.Name == hook && allUp(status)
 		})
@@ -361,7 +361,7 @@ func (s *segment) askUntil(t *testing.T, stop <-chan struct{}, asked chan<- int,
 // turnPort have that many backends.
 func (s *segment) reload(t *testing.T, backends int) {
 	t.Helper()
-	s.hangUp(t)
+	s.sendSIGHUP(t)
 	s.eventually(t, fmt.Sprintf("%d backends are up", backends), func(status *ops.Status) bool {
 		for _, service := range status.Services {
 			up := 0

@@ -180,7 +180,7 @@ func (p *sharedPair) role(t *testing.T, what, state string) {
 func (p *sharedPair) reprioritize(t *testing.T, priority int) {
 	t.Helper()
 	p.prefer(t, priority)
-	p.hangUp(t)
+	p.sendSIGHUP(t)
 }
 
 // TestSharedWithKeepalived: the VIPs of both families are with the balancer or with keepalived: by priority, over

@@ -45,7 +45,7 @@ func (c exportCmd) Run(context.Context) error {
 	if err != nil {
 		return err
 	}
-	return put(result.Text, result.Left)
+	return printConverted(result.Text, result.Left)
 }
 
 // read returns the configuration, of one that is too large the beginning.

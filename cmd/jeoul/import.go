@@ -68,11 +68,11 @@ func (c importCmd) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return put(result.Text, result.Left)
+	return printConverted(result.Text, result.Left)
 }
 
-// put prints a configuration in another language, and says by the error how much was left out of it.
-func put(text []byte, left int) error {
+// printConverted prints a configuration in another language, and says by the error how much was left out of it.
+func printConverted(text []byte, left int) error {
 	if _, err := os.Stdout.Write(text); err != nil {
 		return err
 	}

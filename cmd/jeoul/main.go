@@ -137,7 +137,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if len(args) == 0 {
 		args = []string{"--help"}
 	}
-	args = modernised(parser, args, stderr)
+	args = replaceDeprecated(parser, args, stderr)
 	command, err := parser.Parse(args)
 	switch {
 	case exited:
@@ -176,12 +176,12 @@ func newParserOf(ctx context.Context, grammar any, stdout, stderr io.Writer, opt
 		kong.Description("Jeoul is a load balancer for Linux that also weighs load balancers."),
 		kong.Writers(stdout, stderr),
 		kong.Vars{"tuneState": tune.StateDir, "socket": config.DefaultSocket, "storeDir": sources.DefaultDir,
-			"backendStates": enumeration(lb.BackendStates), "eventKinds": enumeration(events.Kinds),
-			"memberStates": enumeration(ops.MemberStates),
-			"topViews":     enumeration(top.Views), "topInterval": top.DefaultInterval.String(),
-			"flowStates": enumeration(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","),
+			"backendStates": enumTag(lb.BackendStates), "eventKinds": enumTag(events.Kinds),
+			"memberStates": enumTag(ops.MemberStates),
+			"topViews":     enumTag(top.Views), "topInterval": top.DefaultInterval.String(),
+			"flowStates": enumTag(lb.FlowStates), "dialects": strings.Join(importer.Dialects(), ","),
 			"exports": strings.Join(exporter.Dialects(), ","),
-			"modes":   enumeration(lb.PacketModes), "schedulers": enumeration(lb.Schedulers),
+			"modes":   enumTag(lb.PacketModes), "schedulers": enumTag(lb.Schedulers),
 			"tuneModes": strings.Join(tune.Modes(), ","), "besideNs": strconv.Itoa(sizing.UsualBesideNs),
 			"rememberedFlows": strconv.Itoa(lb.DefaultFlowLimit), "flowLimit": strconv.Itoa(ops.DefaultFlows),
 			"mostFlows": strconv.Itoa(ops.MaxFlows)},
@@ -192,8 +192,8 @@ func newParserOf(ctx context.Context, grammar any, stdout, stderr io.Writer, opt
 	)...)
 }
 
-// enumeration writes words as kong reads an enumeration.
-func enumeration[T ~string](words []T) string {
+// enumTag writes words as kong reads an enumeration.
+func enumTag[T ~string](words []T) string {
 	list := make([]string, len(words))
 	for i, word := range words {
 		list[i] = string(word)
@@ -201,8 +201,8 @@ func enumeration[T ~string](words []T) string {
 	return strings.Join(list, ",")
 }
 
-// modernised returns a command line in the spelling that the parser knows, and says which of it is deprecated.
-func modernised(parser *kong.Kong, args []string, stderr io.Writer) []string {
+// replaceDeprecated returns a command line in the spelling that the parser knows, and says which of it is deprecated.
+func replaceDeprecated(parser *kong.Kong, args []string, stderr io.Writer) []string {
 	args = cli.Help(parser.Model, args)
 	if name, old := deprecatedCommands[args[0]]; old {
 		fmt.Fprintf(stderr, "jeoul: warning: `jeoul %s` is deprecated, and works until %s: use `jeoul %s`\n", args[0],
@@ -246,7 +246,7 @@ func parseOne(ctx context.Context, args []string, stdout, stderr io.Writer) *kon
 		return nil
 	}
 	var warnings bytes.Buffer
-	command, err := parser.Parse(modernised(parser, args, &warnings))
+	command, err := parser.Parse(replaceDeprecated(parser, args, &warnings))
 	if err != nil || exited {
 		return nil
 	}

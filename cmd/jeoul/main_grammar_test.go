@@ -35,7 +35,7 @@ func TestOneCommandIsParsedAsAmongAll(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		all, err := parser.Parse(modernised(parser, shown.words[1:], io.Discard))
+		all, err := parser.Parse(replaceDeprecated(parser, shown.words[1:], io.Discard))
 		if err != nil {
 			t.Errorf("%s: among all commands: %v", line, err)
 			continue

@@ -49,7 +49,7 @@ func (c *runCmd) Run(ctx context.Context) error {
 		describe(cfg)
 		return nil
 	}
-	happened := events.NewLog(events.Kept, time.Now())
+	happened := events.NewLog(events.DefaultCapacity, time.Now())
 	version, _ := cmdkit.Build()
 	return daemon.Run(ctx, cfg, daemon.Options{Path: c.Config, StateDir: c.StateDir, StoreDir: c.StoreDir,
 		Version: version, Speaker: &bgp.Installed{},

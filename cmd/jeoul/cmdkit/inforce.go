@@ -17,7 +17,8 @@ func WriteInForce(w io.Writer, overlays []ops.Overlay, now time.Time) {
 	t := NewTable(w, "backend", "operation", "by", "since", "deadline", "left")
 	for _, o := range overlays {
 		if d := o.Drain; d != nil {
-			t.AppendRow(table.Row{o.Target, d.Word(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d, now),
+			t.AppendRow(table.Row{o.Target, d.StateName(), d.By, d.At.Local().Format(time.DateTime), deadlineText(d,
+				now),
 				absentOr(&o, leftText(d, o.Left))})
 		}
 		if f := o.Forced; f != nil {
@@ -53,7 +54,7 @@ func deadlineText(d *ops.Drained, now time.Time) string {
 }
 
 // leftText counts the flows of a drained backend, now or at its deadline.
-func leftText(d *ops.Drained, left ops.Left) string {
+func leftText(d *ops.Drained, left ops.RemainingFlows) string {
 	switch {
 	case !d.On:
 		return "-"
@@ -66,7 +67,7 @@ func leftText(d *ops.Drained, left ops.Left) string {
 }
 
 // FlowsText counts the flows left, as far as they are known.
-func FlowsText(left ops.Left) string {
+func FlowsText(left ops.RemainingFlows) string {
 	if left.Tracked {
 		// The flows are counted now and then only.
 		return fmt.Sprintf("%s active, %s remembered", Count(uint64(left.Active)),

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// applied has the flags that name a file, and the source that it becomes.
-type applied struct {
+// sourceFlags are the flags that name a file and the source of configuration that it becomes.
+type sourceFlags struct {
 	cmdkit.DaemonFlags
 	File   string `name:"file" short:"f" required:"" type:"existingfile" placeholder:"FILE" help:"Services in YAML, as in a configuration."`
 	Source string `name:"owner" default:"api" placeholder:"SOURCE" help:"The source of configuration that these services become, all of it (${default})."`
@@ -19,7 +19,7 @@ type applied struct {
 
 // ApplyCmd configures a running balancer.
 type ApplyCmd struct {
-	applied
+	sourceFlags
 	DryRun bool `name:"dry-run" help:"Change nothing: check the file, and print what would be different."`
 }
 

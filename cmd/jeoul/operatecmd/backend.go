@@ -167,14 +167,14 @@ func (c *listCmd) Run(ctx context.Context) error {
 	return nil
 }
 
-// mostNamed is how many backends are named on a line.
-const mostNamed = 5
+// maxNamed is how many backends are named on a line.
+const maxNamed = 5
 
 // namesOf lists an operation's backends.
 func namesOf(targets []ops.Target) string {
 	var names []string
 	for i, t := range targets {
-		if i == mostNamed {
+		if i == maxNamed {
 			return fmt.Sprintf("%s and %d more", strings.Join(names, ", "), len(targets)-i)
 		}
 		names = append(names, t.String())
@@ -214,7 +214,7 @@ func writeOperation(w io.Writer, o *ops.Operation) {
 		fmt.Fprintf(w, "%s: taken back: %s\n", names, operationText(o.Undone))
 	}
 	for i, note := range o.Notes {
-		if i == mostNamed {
+		if i == maxNamed {
 			fmt.Fprintf(w, "  and %d more\n", len(o.Notes)-i)
 			break
 		}

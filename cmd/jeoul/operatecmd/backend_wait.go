@@ -17,8 +17,8 @@ import (
 
 // How a drain is waited for.
 const (
-	// askEvery is how often the daemon is asked for the flows left.
-	askEvery = time.Second
+	// pollEvery is how often the daemon is asked for the flows left.
+	pollEvery = time.Second
 	// quietTracked and quietUntracked are for how long a backend must get no packet
 	// before nothing is left on it. Where flows are not tracked it takes longer: one
 	// is remembered from its next packet on, and counted some seconds later.
@@ -40,11 +40,11 @@ func (leftError) ExitCode() int   { return ExitLeft }
 
 // drainWait follows one backend.
 type drainWait struct {
-	target  ops.Target
-	overlay *ops.Overlay // as it was when it was looked at last
-	looked  time.Time
-	rate    float64   // packets a second since then
-	quiet   time.Time // no packet since
+	target    ops.Target
+	overlay   *ops.Overlay // as it was when it was looked at last
+	updatedAt time.Time
+	rate      float64   // packets a second since then
+	quiet     time.Time // no packet since
 	// deadline is that of the drain by this process's clock, or a little earlier; zero: none.
 	deadline time.Time
 }
@@ -55,11 +55,11 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 	drain *ops.Operation, began time.Time, person bool) error {
 	waits := make([]*drainWait, len(drain.Targets))
 	for i, t := range drain.Targets {
-		waits[i] = &drainWait{target: t, quiet: began, looked: began}
+		waits[i] = &drainWait{target: t, quiet: began, updatedAt: began}
 	}
 	report := reporter{w: w, person: person}
 	defer report.close()
-	for ticks := time.NewTicker(askEvery); ; {
+	for ticks := time.NewTicker(pollEvery); ; {
 		operations, err := ask(ctx)
 		if err != nil && ctx.Err() == nil {
 			return err
@@ -71,14 +71,14 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 		}
 		now, over := time.Now(), true
 		for _, wait := range waits {
-			if err := wait.look(operations, now); err != nil {
+			if err := wait.update(operations, now); err != nil {
 				return err
 			}
-			over = over && wait.over(now)
+			over = over && wait.isDone(now)
 		}
 		if over {
 			report.close()
-			return conclude(w, waits, now.Sub(began))
+			return reportEnd(w, waits, now.Sub(began))
 		}
 		report.show(leftLine(waits, untilFrom(drain.At, drain.Deadline, began), now), now)
 		select {
@@ -88,8 +88,8 @@ func awaitDrain(ctx context.Context, w io.Writer, ask func(context.Context) (*op
 	}
 }
 
-// look takes up the backend's drain from the operations in force.
-func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
+// update reads the backend's drain from the operations in force.
+func (d *drainWait) update(operations *ops.Operations, now time.Time) error {
 	var found *ops.Overlay
 	for i, o := range operations.InForce {
 		if o.Service == d.target.Service && o.Backend == d.target.Backend && o.Drain != nil && o.Drain.On {
@@ -109,16 +109,16 @@ func (d *drainWait) look(operations *ops.Operations, now time.Time) error {
 			d.target, netip.AddrPortFrom(found.Address, found.Port), d.address(), d.target)
 	}
 	if d.overlay == nil || !found.Drain.At.Equal(d.overlay.Drain.At) {
-		d.deadline = untilFrom(found.Drain.At, found.Drain.Deadline, d.looked)
+		d.deadline = untilFrom(found.Drain.At, found.Drain.Deadline, d.updatedAt)
 	}
 	if d.overlay != nil && !found.Drain.Out {
 		packets := found.Left.Packets - min(found.Left.Packets, d.overlay.Left.Packets)
-		d.rate = float64(packets) / now.Sub(d.looked).Seconds()
+		d.rate = float64(packets) / now.Sub(d.updatedAt).Seconds()
 		if packets > 0 {
 			d.quiet = now
 		}
 	}
-	d.overlay, d.looked = found, now
+	d.overlay, d.updatedAt = found, now
 	return nil
 }
 
@@ -136,8 +136,8 @@ func untilFrom(at, deadline, began time.Time) time.Time {
 	return began.Add(deadline.Sub(at))
 }
 
-// over says whether there is nothing to wait for any more.
-func (d *drainWait) over(now time.Time) bool {
+// isDone says whether the wait is over.
+func (d *drainWait) isDone(now time.Time) bool {
 	left := d.overlay.Left
 	switch quiet := now.Sub(d.quiet); {
 	case d.overlay.Drain.Out:
@@ -155,7 +155,7 @@ func (d *drainWait) over(now time.Time) bool {
 
 // leftLine is the number of flows left on all of them, in a line.
 func leftLine(waits []*drainWait, deadline, now time.Time) string {
-	var all ops.Left
+	var all ops.RemainingFlows
 	var rate float64
 	for _, d := range waits {
 		left := d.overlay.Left
@@ -173,8 +173,8 @@ func leftLine(waits []*drainWait, deadline, now time.Time) string {
 	return line
 }
 
-// conclude reports the end of the drain.
-func conclude(w io.Writer, waits []*drainWait, after time.Duration) error {
+// reportEnd prints how the drain ended.
+func reportEnd(w io.Writer, waits []*drainWait, after time.Duration) error {
 	var left []string
 	for _, d := range waits {
 		drain := d.overlay.Drain
@@ -206,7 +206,7 @@ func outWhen(d *ops.Drained) string {
 }
 
 // silentText says that silent connections of a service that tracks no flows cannot be counted.
-func silentText(left ops.Left) string {
+func silentText(left ops.RemainingFlows) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
 	}
@@ -217,10 +217,10 @@ func silentText(left ops.Left) string {
 
 // reporter prints the flows left: a person sees one line change, a file gets one now and then.
 type reporter struct {
-	w      io.Writer
-	person bool
-	open   bool
-	told   time.Time
+	w          io.Writer
+	person     bool
+	open       bool
+	lastReport time.Time
 }
 
 func (r *reporter) show(line string, now time.Time) {
@@ -228,9 +228,9 @@ func (r *reporter) show(line string, now time.Time) {
 	case r.person:
 		fmt.Fprintf(r.w, "\r\x1b[K%s", line)
 		r.open = true
-	case r.told.IsZero() || now.Sub(r.told) >= reportEvery:
+	case r.lastReport.IsZero() || now.Sub(r.lastReport) >= reportEvery:
 		fmt.Fprintln(r.w, line)
-		r.told = now
+		r.lastReport = now
 	}
 }
 

@@ -15,11 +15,11 @@ import (
 )
 
 // DiffCmd shows the changes that applying a file would make.
-type DiffCmd struct{ applied }
+type DiffCmd struct{ sourceFlags }
 
 // Run prints the differences; it changes nothing.
 func (c *DiffCmd) Run(ctx context.Context) error {
-	return (&ApplyCmd{c.applied, true}).Run(ctx)
+	return (&ApplyCmd{c.sourceFlags, true}).Run(ctx)
 }
 
 // writeDifference prints a unified diff, in colours for a person at a terminal.

@@ -35,7 +35,7 @@ type describeServiceCmd struct {
 
 // Run describes a service.
 func (c *describeServiceCmd) Run(ctx context.Context) error {
-	d, err := askAbout(ctx, c.DaemonFlags, c.Name, "")
+	d, err := fetchDescription(ctx, c.DaemonFlags, c.Name, "")
 	if err == nil {
 		d.writeService(os.Stdout, time.Now())
 	}
@@ -49,15 +49,15 @@ type describeBackendCmd struct {
 
 // Run describes a backend.
 func (c *describeBackendCmd) Run(ctx context.Context) error {
-	d, err := askAbout(ctx, c.DaemonFlags, c.Target.Service, c.Target.Backend)
+	d, err := fetchDescription(ctx, c.DaemonFlags, c.Target.Service, c.Target.Backend)
 	if err == nil {
 		d.writeBackend(os.Stdout, time.Now())
 	}
 	return err
 }
 
-// mostEvents is how many of the latest events a description has.
-const mostEvents = 10
+// maxEvents is how many of the latest events a description has.
+const maxEvents = 10
 
 // description is the API's view of a service, or of a backend of it.
 type description struct {
@@ -72,8 +72,8 @@ type description struct {
 	earlier int
 }
 
-// askAbout asks for all about a service, or about one of its backends.
-func askAbout(ctx context.Context, flags cmdkit.DaemonFlags, service, backend string) (*description, error) {
+// fetchDescription asks for all about a service, or about one of its backends.
+func fetchDescription(ctx context.Context, flags cmdkit.DaemonFlags, service, backend string) (*description, error) {
 	client, err := flags.NewClient()
 	if err != nil {
 		return nil, err
@@ -100,11 +100,11 @@ func askAbout(ctx context.Context, flags cmdkit.DaemonFlags, service, backend st
 			d.operations = append(d.operations, o)
 		}
 	}
-	return d, errors.Join(d.askConfiguration(ctx, client), d.askEvents(ctx, client))
+	return d, errors.Join(d.fetchConfiguration(ctx, client), d.fetchEvents(ctx, client))
 }
 
-// askConfiguration reads the part of the configuration. A change may have taken it away since the status was read.
-func (d *description) askConfiguration(ctx context.Context, client *api.Client) error {
+// fetchConfiguration reads the part of the configuration. A change may have taken it away since the status was read.
+func (d *description) fetchConfiguration(ctx context.Context, client *api.Client) error {
 	part, err := client.Configuration(ctx, d.service.Name, d.backend.Name)
 	var problem *api.Problem
 	if errors.As(err, &problem) && problem.Status == http.StatusNotFound {
@@ -120,8 +120,8 @@ func (d *description) askConfiguration(ctx context.Context, client *api.Client) 
 	return err
 }
 
-// askEvents reads the latest events about the service or the backend.
-func (d *description) askEvents(ctx context.Context, client *api.Client) error {
+// fetchEvents reads the latest events about the service or the backend.
+func (d *description) fetchEvents(ctx context.Context, client *api.Client) error {
 	err := client.Events(ctx, "", false, func(event *events.Event, _ *events.Lost) error {
 		if event != nil && event.Service == d.service.Name &&
 			(d.backend.Name == "" || event.Backend == d.backend.Name) {
@@ -129,7 +129,7 @@ func (d *description) askEvents(ctx context.Context, client *api.Client) error {
 		}
 		return nil
 	})
-	d.earlier = max(len(d.events)-mostEvents, 0)
+	d.earlier = max(len(d.events)-maxEvents, 0)
 	d.events = d.events[d.earlier:]
 	return err
 }
@@ -201,7 +201,7 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	if b.Backup {
 		f.add("Backup", "takes new flows only while no other backend does")
 	}
-	f.add("Way", wayText(s, b))
+	f.add("Way", pathText(s, b))
 	if e := b.Ejection; e != nil {
 		f.add("Ejected", fmt.Sprintf("%s until %s, %d times of late: %s", cmdkit.TimeText(e.Since), cmdkit.TimeText(e.Until),
 			e.Times, e.Reason))
@@ -339,8 +339,8 @@ func weightText(b ops.Backend) string {
 	return fmt.Sprintf("%d (configured: %d)", b.Weight, *b.ConfiguredWeight)
 }
 
-// wayText says by which way packets get to the backend.
-func wayText(s ops.Service, b ops.Backend) string {
+// pathText describes the path of packets to the backend.
+func pathText(s ops.Service, b ops.Backend) string {
 	if s.Mode.Proxied() {
 		return "the proxy's own connections, by the kernel's routing"
 	}

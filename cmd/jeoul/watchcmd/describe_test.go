@@ -32,19 +32,19 @@ func TestDescribe(t *testing.T) {
 	status.Operations.InForce = []ops.Overlay{{Target: cmdtest.BackendOf("web", "web03", 13),
 		Weight: &ops.Weighted{Value: 0, Configured: 5, By: "kim", At: at}},
 		{Target: cmdtest.BackendOf("web6", "web01", 13), Weight: &ops.Weighted{By: "other", At: at}}}
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), status)
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), status)
 	defer stop()
 	about := func(backend string) any {
 		return events.About{Kind: events.KindHealth, Service: "web", Backend: backend}.Attr()
 	}
-	for i := range mostEvents + 2 {
+	for i := range maxEvents + 2 {
 		s.Log.Info(fmt.Sprintf("event %d of web03", i), about("web03"))
 	}
 	s.Log.Warn("the only one of web01", about("web01"))
 
 	var out bytes.Buffer
 	for _, backend := range []string{"", "web03"} {
-		d, err := askAbout(t.Context(), s.Flags, "web", backend)
+		d, err := fetchDescription(t.Context(), s.Flags, "web", backend)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -58,8 +58,8 @@ func TestDescribe(t *testing.T) {
 	when := regexp.MustCompile(`(?m)^  \d{4}-\d\d-\d\d \d\d:\d\d:\d\d  (info|warning)`)
 	cmdtest.WantGolden(t, "describe", when.ReplaceAll(out.Bytes(), []byte("  TIME  $1")))
 
-	_, err := askAbout(t.Context(), s.Flags, "shop", "")
+	_, err := fetchDescription(t.Context(), s.Flags, "shop", "")
 	cmdtest.WantError(t, err, "there is no service shop; `jeoul get services` lists")
-	_, err = askAbout(t.Context(), s.Flags, "web", "web9")
+	_, err = fetchDescription(t.Context(), s.Flags, "web", "web9")
 	cmdtest.WantError(t, err, "web has no backend web9; `jeoul get backends web` lists")
 }

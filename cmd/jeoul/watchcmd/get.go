@@ -129,9 +129,9 @@ type kind[T any] struct {
 	name    func(T) string
 	matches func(one T, argument string) bool
 	columns []getColumn[T]
-	// settled is a thing without the fields that change all the time, such as counters: watching prints it again when
+	// stable is a thing without the fields that change all the time, such as counters: watching prints it again when
 	// the rest changes.
-	settled func(T) T
+	stable func(T) T
 	// absent: a name that fits none is no mistake.
 	absent bool
 }
@@ -142,8 +142,8 @@ type getColumn[T any] struct {
 	value func(T) any
 	// right aligns it, and wide leaves it out of a table that is not wide.
 	right, wide bool
-	// fate has the word "removed" of a thing that is not there any more.
-	fate bool
+	// showsRemoval has the word "removed" of a thing that is not there any more.
+	showsRemoval bool
 }
 
 // query says which things of a kind are meant.
@@ -153,36 +153,36 @@ type query[T any] struct {
 	fits func(T) bool
 }
 
-// means says whether a thing of a kind is meant.
-func (q query[T]) means(k kind[T], one T) bool {
+// matches says whether the query selects a thing of a kind.
+func (q query[T]) matches(k kind[T], one T) bool {
 	return q.fits(one) && (len(q.names) == 0 || slices.ContainsFunc(q.names, func(name string) bool {
 		return k.matches(one, name)
 	}))
 }
 
-// choose returns the things that a query means. The error names those that are not there; then the others are
+// selectItems returns the things that a query selects. The error names those that are not there; then the others are
 // returned, too.
-func choose[T any](ctx context.Context, client *api.Client, k kind[T], q query[T]) ([]T, error) {
+func selectItems[T any](ctx context.Context, client *api.Client, k kind[T], q query[T]) ([]T, error) {
 	all, err := k.list(client, ctx, servicesIn(q.names)...)
 	if err != nil {
 		return nil, err
 	}
 	found := []T{}
 	for _, one := range all {
-		if q.means(k, one) {
+		if q.matches(k, one) {
 			found = append(found, one)
 		}
 	}
 	for _, name := range q.names {
 		if !k.absent && !slices.ContainsFunc(all, func(one T) bool { return k.matches(one, name) }) {
-			err = errors.Join(err, noSuch(k, name, all))
+			err = errors.Join(err, notFoundError(k, name, all))
 		}
 	}
 	return found, err
 }
 
-// noSuch says that nothing of a kind has a name, and which name is nearest to it.
-func noSuch[T any](k kind[T], name string, all []T) error {
+// notFoundError returns the error for a name that nothing of a kind has; it names the nearest one.
+func notFoundError[T any](k kind[T], name string, all []T) error {
 	var names []string
 	for _, one := range all {
 		names = append(names, k.name(one))
@@ -214,10 +214,11 @@ func show[T any](ctx context.Context, to io.Writer, flags getFlags, k kind[T], q
 	}
 	out := &getWriter[T]{to: to, kind: k, format: flags.Output}
 	if flags.Watch {
-		w := &follower[T]{client: client, query: q, out: out, says: os.Stderr, retry: watchRetry, again: watchAgain}
+		w := &follower[T]{client: client, query: q, out: out, says: os.Stderr, retry: watchRetry,
+			retryLimit: watchRetryLimit}
 		return w.watch(ctx)
 	}
-	found, missing := choose(ctx, client, k, q)
+	found, missing := selectItems(ctx, client, k, q)
 	if missing != nil && len(found) == 0 {
 		return missing
 	}

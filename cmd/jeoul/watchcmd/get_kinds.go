@@ -20,7 +20,7 @@ import (
 var serviceKind = kind[ops.Service]{
 	noun: "service", list: (*api.Client).Services,
 	name:    func(s ops.Service) string { return s.Name },
-	settled: settledService,
+	stable:  stableService,
 	matches: func(s ops.Service, argument string) bool { return argument == s.Name || argument == s.VIP.String() },
 	columns: []getColumn[ops.Service]{
 		{name: "name", value: func(s ops.Service) any { return s.Name }},
@@ -32,7 +32,7 @@ var serviceKind = kind[ops.Service]{
 		{name: "up", right: true, value: func(s ops.Service) any {
 			return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends))
 		}},
-		{name: "serving", fate: true, value: servingText},
+		{name: "serving", showsRemoval: true, value: servingText},
 		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
 		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(uint64(s.Active)) }},
 		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(s.Flows) }},
@@ -45,8 +45,8 @@ var serviceKind = kind[ops.Service]{
 
 var backendKind = kind[ops.ServiceBackend]{
 	noun: "backend", list: (*api.Client).Backends, name: nameOf,
-	settled: func(b ops.ServiceBackend) ops.ServiceBackend {
-		b.Backend = settledBackend(b.Backend)
+	stable: func(b ops.ServiceBackend) ops.ServiceBackend {
+		b.Backend = stableBackend(b.Backend)
 		return b
 	},
 	matches: func(b ops.ServiceBackend, argument string) bool {
@@ -58,7 +58,7 @@ var backendKind = kind[ops.ServiceBackend]{
 		{name: "name", value: func(b ops.ServiceBackend) any { return nameOf(b) }},
 		{name: "address", value: func(b ops.ServiceBackend) any { return netip.AddrPortFrom(b.Address, b.Port) }},
 		{name: "weight", right: true, value: func(b ops.ServiceBackend) any { return b.Weight }},
-		{name: "state", fate: true, value: func(b ops.ServiceBackend) any { return b.State }},
+		{name: "state", showsRemoval: true, value: func(b ops.ServiceBackend) any { return b.State }},
 		{name: "health", value: func(b ops.ServiceBackend) any { return healthText(b.Backend) }},
 		{name: "from", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(string(b.Origin)) }},
 		{name: "neighbour", wide: true, value: func(b ops.ServiceBackend) any { return cmdkit.OrDash(b.Neighbour) }},
@@ -76,8 +76,8 @@ var backendKind = kind[ops.ServiceBackend]{
 var checkKind = kind[ops.BackendCheck]{
 	noun: "check", list: (*api.Client).Checks,
 	name: func(c ops.BackendCheck) string { return fmt.Sprintf("%s/%s/%d", c.Service, c.Backend, c.Index) },
-	settled: func(c ops.BackendCheck) ops.BackendCheck {
-		c.CheckResult = settledResult(c.CheckResult)
+	stable: func(c ops.BackendCheck) ops.BackendCheck {
+		c.CheckResult = stableResult(c.CheckResult)
 		return c
 	},
 	matches: func(c ops.BackendCheck, argument string) bool {
@@ -87,7 +87,7 @@ var checkKind = kind[ops.BackendCheck]{
 	columns: []getColumn[ops.BackendCheck]{
 		{name: "backend", value: func(c ops.BackendCheck) any { return c.Service + "/" + c.Backend }},
 		{name: "check", value: func(c ops.BackendCheck) any { return c.Check.Check }},
-		{name: "state", fate: true, value: func(c ops.BackendCheck) any { return c.State }},
+		{name: "state", showsRemoval: true, value: func(c ops.BackendCheck) any { return c.State }},
 		{name: "passed", right: true, value: func(c ops.BackendCheck) any { return c.Passed }},
 		{name: "failed", right: true, value: func(c ops.BackendCheck) any { return c.Failed }},
 		{name: "last", value: func(c ops.BackendCheck) any { return cmdkit.TimeText(c.Last) }},
@@ -107,13 +107,13 @@ var sourceKind = kind[api.Source]{
 		return client.Sources(ctx)
 	},
 	name:    func(s api.Source) string { return s.Name },
-	settled: func(s api.Source) api.Source { return s },
+	stable:  func(s api.Source) api.Source { return s },
 	matches: func(s api.Source, argument string) bool { return argument == s.Name },
 	columns: []getColumn[api.Source]{
 		{name: "name", value: func(s api.Source) any { return s.Name }},
 		{name: "services", right: true, value: func(s api.Source) any { return s.Services }},
 		{name: "generation", right: true, value: func(s api.Source) any { return s.Generation }},
-		{name: "by", fate: true, value: func(s api.Source) any { return cmdkit.OrDash(s.By) }},
+		{name: "by", showsRemoval: true, value: func(s api.Source) any { return cmdkit.OrDash(s.By) }},
 		{name: "changed", value: func(s api.Source) any { return cmdkit.TimeText(s.At) }},
 		{name: "backends", right: true, wide: true, value: func(s api.Source) any { return s.Backends }},
 		{name: "as of", value: func(s api.Source) any { return cmdkit.TimeText(s.AsOf) }},
@@ -140,8 +140,8 @@ var eventKind = kind[events.Event]{
 	},
 }
 
-// settledService leaves out the fields that change with each packet and each check.
-func settledService(s ops.Service) ops.Service {
+// stableService leaves out the fields that change with each packet and each check.
+func stableService(s ops.Service) ops.Service {
 	s.Active, s.Flows, s.Proxy = 0, 0, nil
 	s.Discovered = slices.Clone(s.Discovered)
 	for i := range s.Discovered {
@@ -150,13 +150,13 @@ func settledService(s ops.Service) ops.Service {
 	was := s.Backends
 	s.Backends = make([]ops.Backend, len(was))
 	for i, b := range was {
-		s.Backends[i] = settledBackend(b)
+		s.Backends[i] = stableBackend(b)
 	}
 	return s
 }
 
-// settledBackend leaves out counters, and the states that a neighbour entry goes through by itself.
-func settledBackend(b ops.Backend) ops.Backend {
+// stableBackend leaves out counters, and the states that a neighbour entry goes through by itself.
+func stableBackend(b ops.Backend) ops.Backend {
 	b.Neighbour, b.Ports, b.Proxied = "", nil, nil
 	b.Packets, b.Bytes, b.ReturnedPackets, b.ReturnedBytes, b.Connections, b.Active, b.Flows = 0, 0, 0, 0, 0, 0, 0
 	b.Answered, b.Refused, b.Unreachable = 0, 0, 0
@@ -164,15 +164,15 @@ func settledBackend(b ops.Backend) ops.Backend {
 		health := *b.Health
 		health.Checks = make([]ops.CheckResult, len(b.Health.Checks))
 		for i, result := range b.Health.Checks {
-			health.Checks[i] = settledResult(result)
+			health.Checks[i] = stableResult(result)
 		}
 		b.Health = &health
 	}
 	return b
 }
 
-// settledResult leaves out the fields that change with each check.
-func settledResult(r ops.CheckResult) ops.CheckResult {
+// stableResult leaves out the fields that change with each check.
+func stableResult(r ops.CheckResult) ops.CheckResult {
 	return ops.CheckResult{State: r.State, Reason: r.Reason}
 }
 

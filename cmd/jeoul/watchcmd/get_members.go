@@ -35,12 +35,12 @@ var memberKind = kind[ops.Member]{
 		return all.Members, err
 	},
 	name:    func(m ops.Member) string { return cmp.Or(m.Name, m.Address) },
-	settled: settledMember,
-	matches: ops.Member.Is,
+	stable:  stableMember,
+	matches: ops.Member.Matches,
 	columns: []getColumn[ops.Member]{
 		{name: "name", value: func(m ops.Member) any { return cmdkit.OrDash(m.Name) }},
 		{name: "address", value: func(m ops.Member) any { return m.Address }},
-		{name: "state", fate: true, value: func(m ops.Member) any { return m.State }},
+		{name: "state", showsRemoval: true, value: func(m ops.Member) any { return m.State }},
 		{name: "since", value: func(m ops.Member) any { return cmdkit.TimeText(m.Since) }},
 		{name: "version", value: func(m ops.Member) any { return cmdkit.OrDash(m.Version) }},
 		{name: "differs", value: func(m ops.Member) any { return cmdkit.OrDash(differsText(m)) }},
@@ -62,8 +62,8 @@ var memberKind = kind[ops.Member]{
 	},
 }
 
-// settledMember leaves out the fields that change with each flow.
-func settledMember(m ops.Member) ops.Member {
+// stableMember leaves out the fields that change with each flow.
+func stableMember(m ops.Member) ops.Member {
 	if f := m.Flows; f != nil {
 		m.Flows = &ops.MemberFlows{Telling: f.Telling, Reason: f.Reason, Heard: f.Heard, Whole: f.Whole}
 	}

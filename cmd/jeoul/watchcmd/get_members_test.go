@@ -31,7 +31,7 @@ func acquainted() *ops.Status {
 
 // TestGetMembers: the table of the members, all or some.
 func TestGetMembers(t *testing.T) {
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), acquainted())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), acquainted())
 	defer stop()
 	var all strings.Builder
 	for _, format := range []string{"text", "wide", "name", "json"} {
@@ -49,7 +49,7 @@ func TestGetMembers(t *testing.T) {
 
 // TestGetNoMembers: a balancer without any has an empty list.
 func TestGetNoMembers(t *testing.T) {
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
 	if text, err := got(t, s, "json", memberKind); err != nil || text != "[]\n" {
 		t.Errorf("%q, %v", text, err)
@@ -61,11 +61,11 @@ func TestSettledMember(t *testing.T) {
 	was := acquainted().Members.Members[0]
 	is := was
 	is.Flows = &ops.MemberFlows{Telling: true, Told: 70, Bytes: 7000, Heard: true, Whole: true, Taken: 50}
-	if !reflect.DeepEqual(settledMember(was), settledMember(is)) {
+	if !reflect.DeepEqual(stableMember(was), stableMember(is)) {
 		t.Error("counters alone are a change")
 	}
 	is.Flows = &ops.MemberFlows{Reason: "connection refused"}
-	if reflect.DeepEqual(settledMember(was), settledMember(is)) {
+	if reflect.DeepEqual(stableMember(was), stableMember(is)) {
 		t.Error("a member that is told no more is no change")
 	}
 }

@@ -17,7 +17,7 @@ import (
 )
 
 // got returns the output of a query.
-func got[T any](t *testing.T, s *cmdtest.Shown, format string, k kind[T], names ...string) (string, error) {
+func got[T any](t *testing.T, s *cmdtest.FakeBalancer, format string, k kind[T], names ...string) (string, error) {
 	t.Helper()
 	var out bytes.Buffer
 	err := show(t.Context(), &out, getFlags{DaemonFlags: s.Flags, getOutput: getOutput{format}}, k,
@@ -27,7 +27,7 @@ func got[T any](t *testing.T, s *cmdtest.Shown, format string, k kind[T], names 
 
 // TestGetTables: the table of each kind.
 func TestGetTables(t *testing.T) {
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
 	s.Log.Info("web/web03 fails its health checks", events.About{Kind: events.KindHealth, Service: "web",
 		Backend: "web03"}.Attr())
@@ -55,7 +55,7 @@ func TestGetTables(t *testing.T) {
 
 // TestGetForPrograms: JSON and YAML are the API's answers; one that is named is not in a list.
 func TestGetForPrograms(t *testing.T) {
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
 	client, err := s.Flags.NewClient()
 	if err != nil {
@@ -106,7 +106,7 @@ func TestGetForPrograms(t *testing.T) {
 
 // TestGetMissing: the things that are there are printed, and the error names those that are not.
 func TestGetMissing(t *testing.T) {
-	s, stop := cmdtest.ServeShown(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
+	s, stop := cmdtest.ServeFake(t, filepath.Join(t.TempDir(), "jeoul.sock"), cmdtest.Checked())
 	defer stop()
 	text, err := got(t, s, "name", backendKind, "web/web01", "web/web9", "shop")
 	if text != "web/web01\n" {

@@ -21,9 +21,9 @@ const (
 	// watchGap is the least time from one reading to the next: events come in bursts, and a reading takes
 	// the daemon some work.
 	watchGap = 250 * time.Millisecond
-	// watchRetry is the time from one attempt to reach a daemon that has gone to the next, and watchAgain
+	// watchRetry is the time from one attempt to reach a daemon that has gone to the next, and watchRetryLimit
 	// bounds how long it may take to come back: a restart takes seconds.
-	watchRetry, watchAgain = time.Second, 30 * time.Second
+	watchRetry, watchRetryLimit = time.Second, 30 * time.Second
 )
 
 // follower prints things of a kind as they change.
@@ -35,14 +35,14 @@ type follower[T any] struct {
 	says io.Writer
 	// before are the things that were printed, by name, as they were then.
 	before map[string]T
-	// retry and again are watchRetry and watchAgain, but in tests.
-	retry, again time.Duration
+	// retry and retryLimit are watchRetry and watchRetryLimit, but in tests.
+	retry, retryLimit time.Duration
 }
 
 // watch prints all things and then the changes, until the context ends (no error) or the daemon has gone and does not
 // come back.
 func (w *follower[T]) watch(ctx context.Context) error {
-	found, err := choose(ctx, w.client, w.out.kind, w.query)
+	found, err := selectItems(ctx, w.client, w.out.kind, w.query)
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func (w *follower[T]) watch(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		fmt.Fprintf(w.says, "jeoul: %v; waiting up to %s for it to come back\n", err, w.again)
-		if err := w.reach(ctx); err != nil || ctx.Err() != nil {
+		fmt.Fprintf(w.says, "jeoul: %v; waiting up to %s for it to come back\n", err, w.retryLimit)
+		if err := w.reconnect(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
 		fmt.Fprintf(w.says, "jeoul: the daemon on %s answers again\n", w.client.At())
@@ -68,7 +68,7 @@ func (w *follower[T]) watch(ctx context.Context) error {
 func (w *follower[T]) begin(found []T) error {
 	w.before = map[string]T{}
 	for _, one := range found {
-		w.before[w.out.kind.name(one)] = w.out.kind.settled(one)
+		w.before[w.out.kind.name(one)] = w.out.kind.stable(one)
 	}
 	return w.out.begin(found)
 }
@@ -105,15 +105,15 @@ func (w *follower[T]) follow(ctx context.Context) error {
 	}
 }
 
-// reach waits until the daemon answers again.
-func (w *follower[T]) reach(ctx context.Context) error {
-	bound := time.After(w.again)
+// reconnect retries until the daemon answers again.
+func (w *follower[T]) reconnect(ctx context.Context) error {
+	bound := time.After(w.retryLimit)
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-bound:
-			return fmt.Errorf("the daemon on %s has gone, and has not come back within %s", w.client.At(), w.again)
+			return fmt.Errorf("the daemon on %s has gone, and has not come back within %s", w.client.At(), w.retryLimit)
 		case <-time.After(w.retry):
 		}
 		err := w.read(ctx)
@@ -125,14 +125,14 @@ func (w *follower[T]) reach(ctx context.Context) error {
 
 // read prints the changes since the last reading.
 func (w *follower[T]) read(ctx context.Context) error {
-	found, err := choose(ctx, w.client, w.out.kind, w.query)
+	found, err := selectItems(ctx, w.client, w.out.kind, w.query)
 	if err != nil {
 		return err
 	}
 	gone := w.before
 	w.before = make(map[string]T, len(found))
 	for _, one := range found {
-		name, now := w.out.kind.name(one), w.out.kind.settled(one)
+		name, now := w.out.kind.name(one), w.out.kind.stable(one)
 		was, known := gone[name]
 		delete(gone, name)
 		w.before[name] = now
@@ -190,7 +190,7 @@ func (w *getWriter[T]) change(one T, gone bool) error {
 	columns := w.shown()
 	cells := cellsOf(columns, one)
 	for i := range columns {
-		if gone && columns[i].fate {
+		if gone && columns[i].showsRemoval {
 			cells[i] = "removed"
 		}
 	}
@@ -214,7 +214,7 @@ func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.
 				return writeEvent(says, nil, lost)
 			}
 			last = event.ID
-			if !q.means(out.kind, *event) {
+			if !q.matches(out.kind, *event) {
 				return nil
 			}
 			return out.change(*event, false)
@@ -222,11 +222,11 @@ func watchEvents(ctx context.Context, client *api.Client, out *getWriter[events.
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case last == started || !failed.IsZero() && time.Since(failed) > watchAgain:
+		case last == started || !failed.IsZero() && time.Since(failed) > watchRetryLimit:
 			return err
 		case failed.IsZero():
 			failed = time.Now()
-			fmt.Fprintf(says, "jeoul: %v; waiting up to %s for it to come back\n", err, watchAgain)
+			fmt.Fprintf(says, "jeoul: %v; waiting up to %s for it to come back\n", err, watchRetryLimit)
 		}
 		select {
 		case <-ctx.Done():

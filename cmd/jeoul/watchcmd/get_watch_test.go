@@ -25,7 +25,8 @@ type watching struct {
 	cancel    context.CancelFunc
 }
 
-func watchBackends(t *testing.T, s *cmdtest.Shown, format string, again time.Duration, names ...string) *watching {
+func watchBackends(t *testing.T, s *cmdtest.FakeBalancer, format string, again time.Duration,
+	names ...string) *watching {
 	t.Helper()
 	client, err := s.Flags.NewClient()
 	if err != nil {
@@ -38,7 +39,7 @@ func watchBackends(t *testing.T, s *cmdtest.Shown, format string, again time.Dur
 	w := &follower[ops.ServiceBackend]{client: client,
 		query: query[ops.ServiceBackend]{names, func(ops.ServiceBackend) bool { return true }},
 		out:   &getWriter[ops.ServiceBackend]{to: &g.out, kind: backendKind, format: format}, says: &g.says,
-		retry: time.Millisecond, again: again}
+		retry: time.Millisecond, retryLimit: again}
 	go func() { g.done <- w.watch(ctx) }()
 	return g
 }
@@ -67,7 +68,7 @@ func (g *watching) ended(t *testing.T) error {
 // back is watched again, one that does not ends it.
 func TestWatch(t *testing.T) {
 	socket := filepath.Join(t.TempDir(), "jeoul.sock")
-	s, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
+	s, stop := cmdtest.ServeFake(t, socket, cmdtest.Checked())
 	defer stop()
 	g := watchBackends(t, s, "text", e2e.WaitLimit, "web")
 	one := watchBackends(t, s, "json", 100*time.Millisecond, "web/web01")
@@ -95,7 +96,7 @@ func TestWatch(t *testing.T) {
 	testenv.Eventually(t, e2e.WaitLimit, "it says so", func() bool {
 		return strings.Contains(g.says.String(), "to come back")
 	})
-	again, stop := cmdtest.ServeShown(t, socket, cmdtest.Checked())
+	again, stop := cmdtest.ServeFake(t, socket, cmdtest.Checked())
 	defer stop()
 	g.wants(t, 2, `web/web01 .* up`)
 	testenv.Eventually(t, e2e.WaitLimit, "it says so", func() bool {

@@ -74,7 +74,7 @@ func (w *getWriter[T]) table(found []T) error {
 	}
 	w.widths = make([]int, len(columns))
 	for _, row := range rows {
-		w.fit(row)
+		w.growWidths(row)
 	}
 	for _, row := range rows {
 		if err := w.row(columns, row); err != nil {
@@ -91,8 +91,8 @@ func cellsOf[T any](columns []getColumn[T], one T) (cells []string) {
 	return cells
 }
 
-// fit widens the columns to a row.
-func (w *getWriter[T]) fit(row []string) {
+// growWidths widens the columns to a row.
+func (w *getWriter[T]) growWidths(row []string) {
 	for i, cell := range row {
 		w.widths[i] = max(w.widths[i], text.StringWidthWithoutEscSequences(cell))
 	}
@@ -101,7 +101,7 @@ func (w *getWriter[T]) fit(row []string) {
 // row prints a row; the last cell of text is not padded.
 func (w *getWriter[T]) row(columns []getColumn[T], cells []string) error {
 	var line strings.Builder
-	w.fit(cells) // one that came later may be wider
+	w.growWidths(cells) // one that came later may be wider
 	for i, cell := range cells {
 		align := text.AlignLeft
 		if columns[i].right {

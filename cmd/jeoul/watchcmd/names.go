@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/cmdkit"
 )
 
-// completionBound is how long a running balancer may take to name its backends: a person waits
+// completionTimeout is how long a running balancer may take to name its backends: a person waits
 // with a finger on the key.
-const completionBound = 500 * time.Millisecond
+const completionTimeout = 500 * time.Millisecond
 
 // These complete the names of backends, services and sources, by those of the running balancer.
 var (
@@ -27,7 +27,7 @@ var (
 // liveNames lists the things of a kind that the running balancer has; none where no daemon answers.
 func liveNames[T any](k kind[T]) complete.PredictFunc {
 	return func(line complete.Args) (names []string) {
-		ctx, cancel := context.WithTimeout(context.Background(), completionBound)
+		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 		defer cancel()
 		client, err := daemonOf(line.All).NewClient()
 		if err != nil {

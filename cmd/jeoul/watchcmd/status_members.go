@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// handedText counts the flows that are handed over.
-func handedText(f *ops.MemberFlows) string {
+// handoverText counts the flows that are handed over.
+func handoverText(f *ops.MemberFlows) string {
 	switch {
 	case f == nil:
 		return ""
@@ -34,7 +34,7 @@ func writeMembers(w io.Writer, all *ops.Members) {
 	for _, m := range all.Members {
 		fmt.Fprintf(w, "  %s %s: %s since %s", cmdkit.OrDash(m.Name), m.Address, m.State,
 			m.Since.Local().Format(time.DateTime))
-		for _, part := range []string{m.Reason, differing(m), handedText(m.Flows)} {
+		for _, part := range []string{m.Reason, differing(m), handoverText(m.Flows)} {
 			if part != "" {
 				fmt.Fprintf(w, ", %s", part)
 			}

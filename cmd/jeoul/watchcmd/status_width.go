@@ -18,8 +18,8 @@ import (
 // statusWidth is how wide a table of backends may be, in columns of a terminal, unless all of it is asked for.
 const statusWidth = 120
 
-// dispensable are the columns that a table of backends that is too wide does without, the first first.
-var dispensable = []string{
+// droppable are the columns that a table of backends drops when it is too wide, in that order.
+var droppable = []string{
 	"mtu", "mac", "bytes returned", "answered", "interface", "flows", "neighbour", "from", "via", "ports", "returned",
 }
 
@@ -28,7 +28,7 @@ var dispensable = []string{
 func writeBackends(w io.Writer, backends []ops.Backend, columns []column, wide bool) {
 	var left []string
 	if !wide {
-		columns, left = fit(backends, columns)
+		columns, left = fitColumns(backends, columns)
 	}
 	var head []any
 	var right []string
@@ -53,8 +53,8 @@ func writeBackends(w io.Writer, backends []ops.Backend, columns []column, wide b
 	}
 }
 
-// fit returns the columns that are shown, and the names of those that are left out for want of room.
-func fit(backends []ops.Backend, columns []column) (shown []column, left []string) {
+// fitColumns returns the columns that are shown, and the names of those that are left out for want of room.
+func fitColumns(backends []ops.Backend, columns []column) (shown []column, left []string) {
 	const padding = 2 // between columns
 	shown = slices.Clone(columns)
 	widths, total := map[string]int{}, -padding
@@ -66,7 +66,7 @@ func fit(backends []ops.Backend, columns []column) (shown []column, left []strin
 		widths[c.name] = width
 		total += width + padding
 	}
-	for _, name := range dispensable {
+	for _, name := range droppable {
 		width, there := widths[name]
 		if !there || total <= statusWidth {
 			continue

@@ -58,7 +58,7 @@ func (c *TopCmd) Run(ctx context.Context) error {
 		return err
 	}
 	options := top.Options{
-		Balancer: described{client, c.DaemonFlags},
+		Balancer: topClient{client, c.DaemonFlags},
 		At:       client.At(),
 		View:     top.View(c.View),
 		Sort:     c.Sort,
@@ -81,14 +81,14 @@ func (c *TopCmd) Run(ctx context.Context) error {
 	return top.Run(ctx, options, os.Stdin, os.Stdout, os.Environ())
 }
 
-// described is a balancer whose services and backends are described as `jeoul describe` does.
-type described struct {
+// topClient is a balancer whose services and backends are described as `jeoul describe` does.
+type topClient struct {
 	*api.Client
 	flags cmdkit.DaemonFlags
 }
 
 // Operate changes the balancer. A refusal is in the daemon's own words: the screen says which daemon it is.
-func (d described) Operate(ctx context.Context, order ops.Order) (*ops.Operation, error) {
+func (d topClient) Operate(ctx context.Context, order ops.Order) (*ops.Operation, error) {
 	done, err := d.Client.Operate(ctx, order)
 	var refusal *api.Problem
 	if errors.As(err, &refusal) {
@@ -98,8 +98,8 @@ func (d described) Operate(ctx context.Context, order ops.Order) (*ops.Operation
 }
 
 // Describe returns all about a service, or about one of its backends.
-func (d described) Describe(ctx context.Context, service, backend string) (string, error) {
-	found, err := askAbout(ctx, d.flags, service, backend)
+func (d topClient) Describe(ctx context.Context, service, backend string) (string, error) {
+	found, err := fetchDescription(ctx, d.flags, service, backend)
 	if err != nil {
 		return "", err
 	}

@@ -137,16 +137,24 @@ func (c *TraceCmd) question() (trace.Question, error) {
 	return question, nil
 }
 
-// errEnough ends a trace that has told of as many packets as were asked for.
-var errEnough = errors.New("enough packets")
+// errCountReached ends a trace that has printed as many packets as were asked for.
+var errCountReached = errors.New("enough packets")
+
+// requestAndClient returns a request that read makes of a command's flags, and a client of the daemon that is to answer
+// it.
+func requestAndClient[R any](flags cmdkit.DaemonFlags, read func() (R, error)) (
+	request R, client *api.Client, err error,
+) {
+	if request, err = read(); err != nil {
+		return request, nil, err
+	}
+	client, err = flags.NewClient()
+	return request, client, err
+}
 
 // follow prints real packets as they come.
 func (c *TraceCmd) follow(ctx context.Context) error {
-	request, err := c.request()
-	if err != nil {
-		return err
-	}
-	client, err := c.NewClient()
+	request, client, err := requestAndClient(c.DaemonFlags, c.request)
 	if err != nil {
 		return err
 	}
@@ -159,12 +167,12 @@ func (c *TraceCmd) follow(ctx context.Context) error {
 			told++
 		}
 		if c.Count > 0 && told >= c.Count {
-			return errEnough
+			return errCountReached
 		}
 		return nil
 	})
 	switch {
-	case errors.Is(err, errEnough):
+	case errors.Is(err, errCountReached):
 		return nil
 	case err == nil && ctx.Err() == nil && c.For == 0:
 		return fmt.Errorf("the daemon on %s ended the trace: it stops", client.At())
@@ -353,11 +361,7 @@ func (c *CaptureCmd) Validate() error {
 
 // Run has the daemon capture packets, and writes them.
 func (c *CaptureCmd) Run(ctx context.Context) error {
-	request, err := c.request()
-	if err != nil {
-		return err
-	}
-	client, err := c.NewClient()
+	request, client, err := requestAndClient(c.DaemonFlags, c.request)
 	if err != nil {
 		return err
 	}

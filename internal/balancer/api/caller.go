@@ -113,7 +113,7 @@ func bearer(r *http.Request) string {
 func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		who, role := callerOf(ctx.Context()), roleFor(ctx)
-		if who.client.Role.May(role) {
+		if who.client.Role.Includes(role) {
 			next(ctx)
 			return
 		}

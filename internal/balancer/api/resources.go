@@ -62,7 +62,7 @@ func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) [
 	e.method = http.MethodGet
 	add(a, e, func(_ context.Context, in *OfServices) (*answer[[]T], error) {
 		status, err := b.Status()
-		return &answer[[]T]{of(status.Of(in.Services))}, err
+		return &answer[[]T]{of(status.ServicesNamed(in.Services))}, err
 	})
 }
 

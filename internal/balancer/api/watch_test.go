@@ -32,7 +32,7 @@ func twoServices() (ops.Status, error) {
 
 // TestWatch: a watcher gets the status with the backends that it asks for and totals of all, and events as they happen.
 func TestWatch(t *testing.T) {
-	log := events.NewLog(events.Kept, time.Now())
+	log := events.NewLog(events.DefaultCapacity, time.Now())
 	say := slog.New(log.Handler(slog.DiscardHandler))
 	say.Info("first")
 	path, stop := serveAll(t, Balancer{Status: twoServices, Events: log})
@@ -103,7 +103,7 @@ func TestWatchSaysWhatFails(t *testing.T) {
 	path, stop := serveAll(t, Balancer{Status: func() (ops.Status, error) {
 		return ops.Status{}, errors.New("no counters")
 	},
-		Events: events.NewLog(events.Kept, time.Now())})
+		Events: events.NewLog(events.DefaultCapacity, time.Now())})
 	defer stop()
 	next := watch(t, path, "")
 	for range 2 {

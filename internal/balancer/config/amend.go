@@ -57,15 +57,15 @@ func (c *Config) Amend(source Source) (*Config, Amendment, error) {
 	if root := part.Document(source.Data, amendmentKind); root != nil {
 		keytable.Read(amendmentKeys, part, root, "", &read)
 	}
-	a := amending{before: c, name: source.Name, read: read, put: map[string]int{}, gone: map[string]bool{}}
+	a := amender{before: c, name: source.Name, read: read, put: map[string]int{}, gone: map[string]bool{}}
 	a.first, a.last = c.placeOf(source.Name)
-	a.see(part)
+	a.indexNames(part)
 	p := a.check(part)
 	if err := p.Problems.Err(); err != nil {
 		p.Problems.SortByLine()
 		return nil, Amendment{}, err
 	}
-	made, difference := a.made(p)
+	made, difference := a.result(p)
 	return made, difference, nil
 }
 
@@ -91,8 +91,8 @@ func (c *Config) findFragment(name string) (n int, there bool) {
 	})
 }
 
-// amending is a configuration that becomes another by a text.
-type amending struct {
+// amender applies a text of changes to a fragment of a configuration.
+type amender struct {
 	before *Config
 	name   string
 	// The fragment's services are those from first up to last.
@@ -103,8 +103,8 @@ type amending struct {
 	gone map[string]bool
 }
 
-// see notes the names in the text.
-func (a *amending) see(f *yamlfile.File) {
+// indexNames records the names in the text.
+func (a *amender) indexNames(f *yamlfile.File) {
 	for k, s := range a.read.services {
 		claim(a.put, s.Name, k)
 	}
@@ -130,7 +130,7 @@ func (a *amending) see(f *yamlfile.File) {
 
 // check checks the services of the text behind all others, as a fragment of their own. In the places of those that they
 // replace, and of those that are taken away, is nothing.
-func (a *amending) check(part *yamlfile.File) *parser {
+func (a *amender) check(part *yamlfile.File) *parser {
 	c := a.before
 	p := &parser{File: c.file.Alone(), cfg: &Config{}, old: len(c.Services), oldVIPs: map[netip.Addr]bool{}}
 	*p.cfg = *c
@@ -161,8 +161,8 @@ func (a *amending) check(part *yamlfile.File) *parser {
 	return p
 }
 
-// made returns the configuration with the services of the text in their places.
-func (a *amending) made(p *parser) (*Config, Amendment) {
+// result returns the configuration with the services of the text in their places.
+func (a *amender) result(p *parser) (*Config, Amendment) {
 	c, difference := *p.cfg, Amendment{Put: p.cfg.Services[p.old:]}
 	for i := a.first; i < a.last; i++ {
 		if name := a.before.Services[i].Name; a.gone[name] {
@@ -171,23 +171,23 @@ func (a *amending) made(p *parser) (*Config, Amendment) {
 	}
 	list := a.merge(difference.Put)
 	c.Services = slices.Concat(a.before.Services[:a.first], list, a.before.Services[a.last:])
-	a.lay(&c, len(list))
+	a.placeFragments(&c, len(list))
 	c.Warnings = a.warnings(p, list)
 	return &c, difference
 }
 
 // merge returns the services of the fragment with those of the text in their places.
-func (a *amending) merge(fresh []lb.Service) []lb.Service {
+func (a *amender) merge(fresh []lb.Service) []lb.Service {
 	put := make(map[string]lb.Service, len(fresh))
 	for name, k := range a.put {
 		put[name] = fresh[k]
 	}
-	return Placed(a.before.Services[a.first:a.last], func(s *lb.Service) string { return s.Name }, put, a.gone)
+	return ReplaceByName(a.before.Services[a.first:a.last], func(s *lb.Service) string { return s.Name }, put, a.gone)
 }
 
-// Placed returns a list in which the elements of put take the places of those of the same names, new ones stand before
-// the first whose name comes after their own, and those that are gone are left out.
-func Placed[T any](before []T, nameOf func(*T) string, put map[string]T, gone map[string]bool) []T {
+// ReplaceByName returns a list in which the elements of put take the places of those of the same names, new ones stand
+// before the first whose name comes after their own, and those that are gone are left out.
+func ReplaceByName[T any](before []T, nameOf func(*T) string, put map[string]T, gone map[string]bool) []T {
 	added := maps.Clone(put)
 	for i := range before {
 		delete(added, nameOf(&before[i]))
@@ -210,8 +210,8 @@ func Placed[T any](before []T, nameOf func(*T) string, put map[string]T, gone ma
 	return list
 }
 
-// lay says where the fragments are; of the one that was amended no line is known.
-func (a *amending) lay(c *Config, count int) {
+// placeFragments records where each fragment's services begin; the amended one has no line numbers.
+func (a *amender) placeFragments(c *Config, count int) {
 	parts := a.before.file.Parts()
 	c.fragments = slices.Clone(a.before.fragments)
 	n, there := a.before.findFragment(a.name)
@@ -230,7 +230,7 @@ func (a *amending) lay(c *Config, count int) {
 }
 
 // warnings returns the warnings about the services that stay, and those found now.
-func (a *amending) warnings(p *parser, list []lb.Service) yamlfile.Problems {
+func (a *amender) warnings(p *parser, list []lb.Service) yamlfile.Problems {
 	if len(a.before.Warnings)+len(p.cfg.Warnings) == 0 {
 		return nil
 	}
@@ -285,7 +285,7 @@ func (p *parser) checkOld(fresh map[netip.Addr]int) {
 // WriteService returns the text of a service as WriteFragment has it among those of its owner, without FragmentHead
 // before it.
 func WriteService(c *Config, s lb.Service) ([]byte, error) {
-	only := Config{Services: []lb.Service{shortened(c, s)}}
+	only := Config{Services: []lb.Service{withoutDefaults(c, s)}}
 	text, err := encode(keytable.Write(fragmentKeys, &only))
 	if err != nil {
 		return nil, fmt.Errorf("write the service %s: %w", s.Name, err)

@@ -80,7 +80,7 @@ func TestAmend(t *testing.T) {
 			continue
 		}
 		taken++
-		if next, difference, err = cfg.Amend(Source{"api", written(t, next, difference)}); err != nil {
+		if next, difference, err = cfg.Amend(Source{"api", amendmentText(t, next, difference)}); err != nil {
 			t.Fatal(err)
 		}
 		for _, name := range difference.Removed {
@@ -97,8 +97,8 @@ func TestAmend(t *testing.T) {
 	}
 }
 
-// written is the text of a difference, as it is stored.
-func written(t *testing.T, c *Config, difference Amendment) []byte {
+// amendmentText is the text of a difference, as it is stored.
+func amendmentText(t *testing.T, c *Config, difference Amendment) []byte {
 	t.Helper()
 	var texts [][]byte
 	for _, s := range difference.Put {

@@ -22,14 +22,14 @@ const (
 	maxPeers       = 64
 	maxCommunities = 32
 	maxPrepend     = 16
-	maxHops        = 255
+	maxMultihop    = 255
 	maxPassword    = 80 // TCP_MD5SIG_MAXKEYLEN in <linux/tcp.h>
-	longestHold    = 65535 * time.Second
-	// Below quickestBFD, a process that is scheduled late is taken for a dead one.
-	quickestBFD, slowestBFD = 10 * time.Millisecond, 10 * time.Second
-	leastMissing            = 1
-	mostMissing             = 50
-	longestDrain            = time.Hour
+	maxHoldTime    = 65535 * time.Second
+	// Below minBFDInterval, a process that is scheduled late is taken for a dead one.
+	minBFDInterval, maxBFDInterval = 10 * time.Millisecond, 10 * time.Second
+	minBFDMultiplier               = 1
+	maxBFDMultiplier               = 50
+	maxDrainPause                  = time.Hour
 	// Tables of routes that are the kernel's own (<linux/rtnetlink.h>).
 	unspecifiedTable, defaultTable, localTable = 0, 253, 255
 )
@@ -200,7 +200,7 @@ var bgpKeys = keytable.Table[lb.BGP]{
 		What: "How long `jeoul balancer drain` announces the VIPs as the last choice (`GRACEFUL_SHUTDOWN`) before it withdraws them.",
 		Value: keytable.Field(func(b *lb.BGP) *time.Duration {
 			return &b.DrainPause
-		}, keytable.Duration(0, longestDrain), lb.DefaultDrainPause)},
+		}, keytable.Duration(0, maxDrainPause), lb.DefaultDrainPause)},
 	{Name: "peers", Required: true, Unless: "speaker", Beside: true, What: "The routers that are told of the VIPs.",
 		Refused: "Two with the same address, and interface.",
 		Value: keytable.Mappings(func(b *lb.BGP) *[]lb.BGPPeer { return &b.Peers }, peerKeys,
@@ -232,13 +232,14 @@ var peerKeys = keytable.Table[lb.BGPPeer]{
 		What:  "Takes only packets that no router has forwarded, or no more than `multihop` allows (RFC 5082, GTSM). The router must have it too.",
 		Value: keytable.Field(func(p *lb.BGPPeer) *bool { return &p.TTLSecurity }, keytable.Bool, false)},
 	{Name: "multihop", What: "How many hops away a router of another AS may be.",
-		Value: keytable.Optional(func(p *lb.BGPPeer) *uint8 { return &p.Multihop }, keytable.Number[uint8](1, maxHops),
+		Value: keytable.Optional(func(p *lb.BGPPeer) *uint8 { return &p.Multihop }, keytable.Number[uint8](1,
+			maxMultihop),
 			"it is a neighbour")},
 	{Name: "hold_time",
 		What: "After how long a silence the session ends, in whole seconds; the smaller one of both sides holds. A third of it is how often each side is heard.",
 		Value: keytable.Field(func(p *lb.BGPPeer) *time.Duration {
 			return &p.HoldTime
-		}, keytable.Duration(lb.MinHoldTime, longestHold), lb.DefaultHoldTime)},
+		}, keytable.Duration(lb.MinHoldTime, maxHoldTime), lb.DefaultHoldTime)},
 	{Name: "bfd",
 		What:    "Has BFD (RFC 5880, one hop) find within a fraction of a second that the router is not reached: [how](../guides/bgp.md#bfd). The router must have it too.",
 		Refused: "`multihop` above 1.",
@@ -291,11 +292,11 @@ var bfdKeys = keytable.Table[lb.BFD]{
 		What: "How often packets are sent, and how often the router is to send some; the slower one of both sides holds.",
 		Value: keytable.Field(func(b *lb.BFD) *time.Duration {
 			return &b.Interval
-		}, keytable.Duration(quickestBFD, slowestBFD), lb.DefaultBFDInterval)},
+		}, keytable.Duration(minBFDInterval, maxBFDInterval), lb.DefaultBFDInterval)},
 	{Name: "multiplier", What: "How many packets may be missing before the other side is lost.",
 		Value: keytable.Field(func(b *lb.BFD) *uint8 {
 			return &b.Multiplier
-		}, keytable.Number[uint8](leastMissing, mostMissing), uint8(lb.DefaultBFDMultiplier))},
+		}, keytable.Number[uint8](minBFDMultiplier, maxBFDMultiplier), uint8(lb.DefaultBFDMultiplier))},
 }
 
 // PeerField returns the path of a field of peer i (from 0).

@@ -20,8 +20,8 @@ var errNoAuthorities = errors.New("there is no certificate in it; write the auth
 // out of date, with which a proxy serves clients that do not mind. It reads the files by read: this package reads none.
 func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now time.Time) (problems,
 	warnings yamlfile.Problems) {
-	known := map[string]judgement{}
-	look := func(field, path string, judge func([]byte, time.Time) judgement) {
+	known := map[string]fileResult{}
+	look := func(field, path string, judge func([]byte, time.Time) fileResult) {
 		is, done := known[path]
 		if !done {
 			if data, err := read(path); err != nil {
@@ -43,39 +43,39 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 			continue
 		}
 		for k, path := range s.Proxy.Certificates {
-			look(yamlfile.Element(proxyField(i, "certificates"), k), path, judgeCertificate)
+			look(yamlfile.Element(proxyField(i, "certificates"), k), path, checkCertificate)
 		}
 		if path := s.Proxy.BackendCA; path != "" {
-			look(proxyField(i, "backend_ca"), path, judgeAuthorities)
+			look(proxyField(i, "backend_ca"), path, checkAuthorities)
 		}
 	}
 	return problems, warnings
 }
 
-// judgement is the error in a file's content, or a warning about it.
-type judgement struct {
+// fileResult is the error or the warning about a file's content.
+type fileResult struct {
 	err     error
 	warning string
 }
 
-// judgeCertificate checks the content of a file that is to have a certificate, its chain and its key.
-func judgeCertificate(data []byte, now time.Time) judgement {
+// checkCertificate checks the content of a file that is to have a certificate, its chain and its key.
+func checkCertificate(data []byte, now time.Time) fileResult {
 	pair, err := tls.X509KeyPair(data, data)
 	if err != nil {
-		return judgement{err: fmt.Errorf(
+		return fileResult{err: fmt.Errorf(
 			"%w; a file has a certificate, those between it and its authority, and its private key, all as PEM", err)}
 	}
 	leaf := pair.Leaf
 	switch {
 	case now.After(leaf.NotAfter):
-		return judgement{warning: fmt.Sprintf("the certificate of %s has expired at %s; renew it", nameOf(leaf),
+		return fileResult{warning: fmt.Sprintf("the certificate of %s has expired at %s; renew it", nameOf(leaf),
 			leaf.NotAfter.Format(time.DateTime))}
 	case now.Before(leaf.NotBefore):
-		return judgement{warning: fmt.Sprintf(
+		return fileResult{warning: fmt.Sprintf(
 			"the certificate of %s is not valid before %s; is this host's clock right?", nameOf(leaf),
 			leaf.NotBefore.Format(time.DateTime))}
 	}
-	return judgement{}
+	return fileResult{}
 }
 
 // nameOf is the name by which a person knows a certificate.
@@ -86,9 +86,9 @@ func nameOf(leaf *x509.Certificate) string {
 	return leaf.Subject.CommonName
 }
 
-func judgeAuthorities(data []byte, _ time.Time) judgement {
+func checkAuthorities(data []byte, _ time.Time) fileResult {
 	if !x509.NewCertPool().AppendCertsFromPEM(data) {
-		return judgement{err: errNoAuthorities}
+		return fileResult{err: errNoAuthorities}
 	}
-	return judgement{}
+	return fileResult{}
 }

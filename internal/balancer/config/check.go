@@ -70,7 +70,7 @@ func (p *parser) fillPorts() {
 	for i := p.old; i < len(p.cfg.Services); i++ {
 		s := &p.cfg.Services[i]
 		for j := range s.Backends {
-			if s.Backends[j].Port == 0 && !p.isBad(i, j, "port") {
+			if s.Backends[j].Port == 0 && !p.hasProblem(i, j, "port") {
 				s.Backends[j].Port = s.Port
 			}
 		}
@@ -134,7 +134,7 @@ func (p *parser) checkLocal() {
 			continue
 		}
 		for j, b := range s.Backends {
-			if b.Address.IsValid() && b.Address.Is4() != s.VIP.Is4() && !p.isBad(i, j, "address") {
+			if b.Address.IsValid() && b.Address.Is4() != s.VIP.Is4() && !p.hasProblem(i, j, "address") {
 				p.Fail(BackendField(i, j, "address"),
 					"%s is of another family than the VIP %s, and a socket that a client on this host (local) has opened to the one cannot reach the other; use an address of the VIP's family, or remove local",
 					b.Address, s.VIP)

@@ -112,10 +112,10 @@ func (p *parser) checkChecks(i int) {
 	}
 	switch field := ServiceField(i, "panic"); {
 	case !p.Written(field):
-		if s.Judged() {
-			s.Checks.Panic = lb.UsualPanic(s.OnEmpty)
+		if s.IsMonitored() {
+			s.Checks.Panic = lb.DefaultPanicFor(s.OnEmpty)
 		}
-	case !s.Judged() && !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "outliers")):
+	case !s.IsMonitored() && !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "outliers")):
 		p.Fail(field,
 			"says what to do when backends are not healthy, and no check says whether they are; add check, or remove the line")
 	}
@@ -138,8 +138,8 @@ func (p *parser) checkOnDown(i int) {
 	switch {
 	case p.Bad(field) || p.Bad(ServiceField(i, "protocol")):
 	case !p.Written(field):
-		if s.Judged() {
-			s.Checks.OnDown = lb.UsualOnDown(s.Protocol)
+		if s.IsMonitored() {
+			s.Checks.OnDown = lb.DefaultOnDown(s.Protocol)
 		}
 	case !s.Checks.On() && (s.Protocol == lb.TCP || !s.Outliers.On()):
 		if !p.Bad(ServiceField(i, "checks")) && !p.Bad(ServiceField(i, "check")) {
@@ -157,8 +157,8 @@ func (p *parser) checkOnDown(i int) {
 // The shortest slow start has steps as short as changes that come together can be, and the longest
 // is that of an interval of checks.
 const (
-	shortestSlowStart = time.Second
-	longestSlowStart  = time.Hour
+	minSlowStart = time.Second
+	maxSlowStart = time.Hour
 )
 
 // checkSlowStart refuses it where shares have no meaning.
@@ -183,9 +183,9 @@ func (p *parser) checkCheck(i, k int) {
 	}
 	p.checkOwnKeys(*c, field)
 	withTLS := c.Type == lb.CheckTLS || p.Written(yamlfile.Join(field, "tls"))
-	keepOwn(c, withTLS)
+	dropOtherParts(c, withTLS)
 	p.checkTimes(c, field)
-	p.checkWay(s, *c, field)
+	p.checkVia(s, *c, field)
 	p.checkContent(*c, field)
 }
 
@@ -208,9 +208,9 @@ func typesText(types []lb.CheckType) string {
 	return strings.Join(words, ", ") + " do"
 }
 
-// keepOwn drops the parts that a check of this type does not have, and gives it those that it
+// dropOtherParts drops the parts that a check of this type does not have, and gives it those that it
 // has.
-func keepOwn(c *lb.Check, withTLS bool) {
+func dropOtherParts(c *lb.Check, withTLS bool) {
 	all := *c
 	c.HTTP, c.TLS, c.DNS, c.UDP, c.GRPC, c.Exec = nil, nil, nil, nil, nil, nil
 	switch c.Type {
@@ -230,8 +230,8 @@ func keepOwn(c *lb.Check, withTLS bool) {
 	}
 }
 
-// usualTimeout is the timeout of a check for which the file does not say.
-func usualTimeout(c lb.Check) time.Duration {
+// defaultTimeout is the timeout of a check that has none in the file.
+func defaultTimeout(c lb.Check) time.Duration {
 	timeout := min(lb.DefaultCheckTimeout, c.Interval)
 	if c.Fast > 0 {
 		timeout = min(timeout, c.Fast)
@@ -246,7 +246,7 @@ func (p *parser) checkTimes(c *lb.Check, field string) {
 		return
 	}
 	if !p.Written(at("timeout")) {
-		c.Timeout = usualTimeout(*c)
+		c.Timeout = defaultTimeout(*c)
 	}
 	switch {
 	case c.Fast > c.Interval:
@@ -261,8 +261,8 @@ func (p *parser) checkTimes(c *lb.Check, field string) {
 	}
 }
 
-// checkWay looks at where a check goes.
-func (p *parser) checkWay(s lb.Service, c lb.Check, field string) {
+// checkVia refuses checks by the VIP or by the address that cannot work in the service's mode.
+func (p *parser) checkVia(s lb.Service, c lb.Check, field string) {
 	at := func(name string) string { return yamlfile.Join(field, name) }
 	via := c.ViaIn(s.Mode)
 	if via == lb.ViaVIP && !s.Mode.KeepsPort() {

@@ -22,13 +22,13 @@ import (
 // Bounds of checks.
 const (
 	maxChecks        = 8
-	shortestInterval = 100 * time.Millisecond
-	longestInterval  = time.Hour
-	shortestTimeout  = 10 * time.Millisecond
-	longestTimeout   = time.Minute
-	longestExpiry    = 365 * 24 * time.Hour
-	mostJitter       = 50
-	mostInRow        = 100
+	minCheckInterval = 100 * time.Millisecond
+	maxCheckInterval = time.Hour
+	minCheckTimeout  = 10 * time.Millisecond
+	maxCheckTimeout  = time.Minute
+	maxExpiry        = 365 * 24 * time.Hour
+	maxJitter        = 50
+	maxRiseFall      = 100
 	maxHeaders       = 32
 	maxStatus        = 16
 	maxArguments     = 64
@@ -165,8 +165,8 @@ var expression = keytable.Scalar[string]{
 	Schema: map[string]any{"type": []string{"string", "number", "boolean"}, "minLength": 1, "maxLength": maxPattern},
 }
 
-// notOurs are the header fields that the checker sets by itself.
-var notOurs = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer",
+// reservedHeaders are the header fields that the checker sets by itself.
+var reservedHeaders = []string{"Host", "Connection", "Content-Length", "Transfer-Encoding", "Upgrade", "Te", "Trailer",
 	"Keep-Alive", "Proxy-Connection"}
 
 var fieldName = regexp.MustCompile("^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")
@@ -182,7 +182,7 @@ var httpHeader = keytable.Scalar[lb.Header]{
 			return lb.Header{}, yamlfile.Quote(text) + " is not a header field; write one such as \"X-Check: jeoul\""
 		case textproto.CanonicalMIMEHeaderKey(name) == "Host":
 			return lb.Header{}, "the request's host is written under host"
-		case slices.Contains(notOurs, textproto.CanonicalMIMEHeaderKey(name)):
+		case slices.Contains(reservedHeaders, textproto.CanonicalMIMEHeaderKey(name)):
 			return lb.Header{}, name + " is set by the check itself; remove it"
 		}
 		return lb.Header{Name: name, Value: value}, ""
@@ -255,30 +255,31 @@ var checkKeys = keytable.Table[lb.Check]{
 	{Name: "interval", What: "The time from the start of a check to the start of the next.",
 		Value: keytable.Field(func(c *lb.Check) *time.Duration {
 			return &c.Interval
-		}, keytable.Duration(shortestInterval, longestInterval), lb.DefaultCheckInterval)},
+		}, keytable.Duration(minCheckInterval, maxCheckInterval), lb.DefaultCheckInterval)},
 	{Name: "fast", What: "The interval while the answers change, until there is a verdict.",
 		Refused: "More than `interval`.",
 		Value: keytable.Optional(func(c *lb.Check) *time.Duration {
 			return &c.Fast
-		}, keytable.Duration(shortestInterval, longestInterval), "`interval`")},
+		}, keytable.Duration(minCheckInterval, maxCheckInterval), "`interval`")},
 	{Name: "timeout", What: "Bounds a check as a whole, from its first packet to the last that it needs.",
 		Refused: "More than `interval`, and more than `fast`.",
 		Value: keytable.Computed(func(c *lb.Check) (time.Duration, bool) {
-			return c.Timeout, c.Timeout != usualTimeout(*c)
+			return c.Timeout, c.Timeout != defaultTimeout(*c)
 		},
-			func(c *lb.Check, d time.Duration) { c.Timeout = d }, keytable.Duration(shortestTimeout, longestTimeout), 0,
+			func(c *lb.Check, d time.Duration) { c.Timeout = d }, keytable.Duration(minCheckTimeout, maxCheckTimeout),
+			0,
 			fmt.Sprintf("`%s`, or the interval where that is less", lb.DefaultCheckTimeout))},
 	{Name: "delay", What: "How long a backend that is new in the configuration is not asked.",
 		Value: keytable.Optional(func(c *lb.Check) *time.Duration {
 			return &c.Delay
-		}, keytable.Duration(0, longestInterval), "`0s`")},
+		}, keytable.Duration(0, maxCheckInterval), "`0s`")},
 	{Name: "jitter", What: "By how much of the interval the start of a check varies.",
-		Value: keytable.Optional(func(c *lb.Check) *uint8 { return &c.Jitter }, percent(mostJitter), "`0%`")},
+		Value: keytable.Optional(func(c *lb.Check) *uint8 { return &c.Jitter }, percent(maxJitter), "`0%`")},
 	{Name: "rise", What: "How many checks in a row must pass before a failing backend is healthy.",
-		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Rise }, keytable.Number[uint16](1, mostInRow),
+		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Rise }, keytable.Number[uint16](1, maxRiseFall),
 			lb.DefaultCheckRise)},
 	{Name: "fall", What: "How many checks in a row must fail before a backend takes no new flow.",
-		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Fall }, keytable.Number[uint16](1, mostInRow),
+		Value: keytable.Field(func(c *lb.Check) *uint16 { return &c.Fall }, keytable.Number[uint16](1, maxRiseFall),
 			lb.DefaultCheckFall)},
 	{Name: "method", What: "`http`: the request's method.",
 		Value: keytable.Field(func(c *lb.Check) *string { return &httpOf(c).Method }, httpMethod,
@@ -354,5 +355,5 @@ var checkTLSKeys = keytable.Table[lb.TLSCheck]{
 	{Name: "expiry", What: "Warns when the certificate expires within this time.",
 		Value: keytable.Optional(func(t *lb.TLSCheck) *time.Duration {
 			return &t.Expiry
-		}, keytable.Duration(time.Hour, longestExpiry), "never")},
+		}, keytable.Duration(time.Hour, maxExpiry), "never")},
 }

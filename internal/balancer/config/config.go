@@ -87,8 +87,8 @@ const DefaultMetricsBackends = 5000
 // backends that die meanwhile are lost; after it, all are.
 const DefaultOrphan = time.Hour
 
-// shortestOrphan is longer than a busy machine holds a daemon up.
-const shortestOrphan = 5 * time.Second
+// minOrphan is longer than a busy machine holds a daemon up.
+const minOrphan = 5 * time.Second
 
 // Survive says whether the data plane outlives the daemon's process.
 type Survive string
@@ -153,8 +153,8 @@ type Flows struct {
 // that are not remembered are sent where they went before.
 type Transition struct{ TCP, UDP time.Duration }
 
-// usualUnproven is how many unproven flows are remembered where the file does not say.
-func (f *Flows) usualUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
+// defaultUnproven is the limit of unproven flows where the file has none.
+func (f *Flows) defaultUnproven() uint32 { return min(lb.DefaultUnprovenLimit, f.limit()) }
 
 // limit is how many proven flows services that remember each can have.
 func (f *Flows) limit() uint32 { return cmp.Or(f.Limit, lb.DefaultFlowLimit) }
@@ -250,9 +250,9 @@ type parser struct {
 	oldVIPs map[netip.Addr]bool
 }
 
-// isBad says whether a problem was reported for a field of a backend. There may be a
+// hasProblem says whether a problem was reported for a field of a backend. There may be a
 // hundred thousand: its path is made only where there are problems.
-func (p *parser) isBad(i, j int, name string) bool {
+func (p *parser) hasProblem(i, j int, name string) bool {
 	return p.AnyBad() && p.Bad(BackendField(i, j, name))
 }
 

@@ -448,7 +448,7 @@ func FuzzParse(f *testing.F) {
 			}) {
 				t.Fatalf("no source address for %+v in %+v", s, cfg.FullNAT)
 			}
-			holds(t, s)
+			expectProperties(t, s)
 			for _, b := range s.Backends {
 				if b.Port == 0 || s.Mode.KeepsPort() && b.Port != s.Port || !s.Mode.CrossesFamilies() &&
 					b.Address.Is4() != s.VIP.Is4() || b.Name == "" {
@@ -460,8 +460,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// holds fails where a service has a property that Parse promises to refuse.
-func holds(t *testing.T, s lb.Service) {
+// expectProperties fails where a service has a property that Parse promises to refuse.
+func expectProperties(t *testing.T, s lb.Service) {
 	t.Helper()
 	takers := 0
 	for _, b := range s.Backends {

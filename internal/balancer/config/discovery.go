@@ -14,8 +14,8 @@ import (
 )
 
 const (
-	// longestStale is a vacation's length: a person has noticed by then.
-	longestStale = 30 * 24 * time.Hour
+	// maxStale is the length of a vacation: a person has noticed by then.
+	maxStale = 30 * 24 * time.Hour
 	// maxNameServers is far more than the C library asks (MAXNS, 3).
 	maxNameServers = 8
 	maxDomainName  = 254
@@ -59,7 +59,7 @@ var nameServer = keytable.Scalar[netip.AddrPort]{
 // checkDiscovery refuses a discovery that can find nothing, and a port beside those of SRV records.
 func (p *parser) checkDiscovery(i int) {
 	d, field := p.cfg.Services[i].Discovery, ServiceField(i, "discover")
-	if !p.Written(field) || d.On() || p.anyBadBelow(field) {
+	if !p.Written(field) || d.On() || p.hasProblemBelow(field) {
 		if at := field + ".dns.port"; d.DNS.Type == "SRV" && d.DNS.Port != 0 {
 			p.Fail(at, "SRV records say the port of each backend; remove the line")
 		}
@@ -68,8 +68,8 @@ func (p *parser) checkDiscovery(i int) {
 	p.Fail(field, "names no place to look in; add file, dns or docker")
 }
 
-// anyBadBelow says whether a problem was reported for a mapping, or a key of one of its mappings.
-func (p *parser) anyBadBelow(field string) bool {
+// hasProblemBelow says whether a problem was reported for a mapping, or a key of one of its mappings.
+func (p *parser) hasProblemBelow(field string) bool {
 	for _, origin := range []string{"", ".file", ".file.path", ".dns", ".dns.name", ".docker", ".docker.socket"} {
 		if p.Bad(field + origin) {
 			return true
@@ -78,13 +78,13 @@ func (p *parser) anyBadBelow(field string) bool {
 	return false
 }
 
-// Refused is a backend that was found and cannot be one of its service.
-type Refused struct {
+// RefusedBackend is a discovered backend that its service cannot have.
+type RefusedBackend struct {
 	Service string
 	Origin  lb.Origin
 	Backend string
-	// Why says it of the backend, as in "is the VIP of web".
-	Why string
+	// Reason is the predicate of a sentence about the backend, as in "is the VIP of web".
+	Reason string
 }
 
 // WithDiscovered returns the configuration with the backends that were found for its services behind their own, in the
@@ -92,39 +92,39 @@ type Refused struct {
 // because of discovered backends. unfit, which may be nil, returns a further reason for which a backend cannot be one
 // of its service; "" if there is none.
 func (c *Config) WithDiscovered(found []lb.Discovered, unsupported func(lb.Service, lb.Backend) string) (
-	*Config, []Refused,
+	*Config, []RefusedBackend,
 ) {
 	if !slices.ContainsFunc(c.Services, func(s lb.Service) bool { return s.Discovery.On() }) {
 		return c, nil
 	}
-	g := gathering{vips: map[netip.Addr]string{}, endpoints: map[endpoint]string{}, unsupported: unsupported}
+	g := discoveryMerge{vips: map[netip.Addr]string{}, endpoints: map[endpoint]string{}, unsupported: unsupported}
 	g.cfg = *c
 	g.cfg.Services = slices.Clone(c.Services)
-	g.see(c)
+	g.index(c)
 	sets := map[string][]lb.Discovered{}
 	for _, set := range found {
 		sets[set.Service] = append(sets[set.Service], set)
 	}
 	for i := range g.cfg.Services {
 		if s := &g.cfg.Services[i]; s.Discovery.On() {
-			g.gather(s, sets[s.Name])
+			g.addSets(s, sets[s.Name])
 		}
 	}
 	return &g.cfg, g.refused
 }
 
-// gathering is a configuration that gets backends which were found.
-type gathering struct {
+// discoveryMerge adds discovered backends to a configuration.
+type discoveryMerge struct {
 	cfg         Config
-	refused     []Refused
+	refused     []RefusedBackend
 	unsupported func(lb.Service, lb.Backend) string
 	// vips are the VIPs with the names of their services, and endpoints the backends to which mode nat translates.
 	vips      map[netip.Addr]string
 	endpoints map[endpoint]string
 }
 
-// see notes the VIPs and endpoints of the configuration.
-func (g *gathering) see(c *Config) {
+// index records the VIPs and endpoints of the configuration.
+func (g *discoveryMerge) index(c *Config) {
 	for _, s := range c.Services {
 		claim(g.vips, s.VIP, s.Name)
 		for _, b := range s.Backends {
@@ -148,9 +148,9 @@ func placeOf(s *lb.Service, b lb.Backend) netip.AddrPort {
 	return netip.AddrPortFrom(b.Address, 0)
 }
 
-// gather puts sets behind a service's own backends. Sets that are overdue come last, and only where
+// addSets appends discovered sets to a service's own backends. Sets that are overdue come last, and only where
 // the service has none without them.
-func (g *gathering) gather(s *lb.Service, sets []lb.Discovered) {
+func (g *discoveryMerge) addSets(s *lb.Service, sets []lb.Discovered) {
 	names, places := map[string]lb.Backend{}, map[netip.AddrPort]lb.Backend{}
 	for _, b := range s.Backends {
 		names[b.Name], places[placeOf(s, b)] = b, b
@@ -163,15 +163,15 @@ func (g *gathering) gather(s *lb.Service, sets []lb.Discovered) {
 		for _, origin := range s.Discovery.Origins() {
 			for _, set := range sets {
 				if set.Origin == origin && set.Overdue == overdue {
-					g.take(s, set, names, places)
+					g.addSet(s, set, names, places)
 				}
 			}
 		}
 	}
 }
 
-// take puts a set behind the backends of a service.
-func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.Backend,
+// addSet appends a discovered set to the backends of a service.
+func (g *discoveryMerge) addSet(s *lb.Service, set lb.Discovered, names map[string]lb.Backend,
 	places map[netip.AddrPort]lb.Backend) {
 	for _, b := range set.Backends {
 		b.Origin = set.Origin
@@ -183,14 +183,14 @@ func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.B
 		why := ""
 		switch {
 		case again:
-			why = fmt.Sprintf("has the address of %s%s, which keeps it", placed.Name, byText(placed))
+			why = fmt.Sprintf("has the address of %s%s, which keeps it", placed.Name, originText(placed))
 		case twice:
-			why = fmt.Sprintf("has the name of another backend, %s%s, which keeps it", named.Address, byText(named))
+			why = fmt.Sprintf("has the name of another backend, %s%s, which keeps it", named.Address, originText(named))
 		default:
-			why = g.why(s, b)
+			why = g.refusalReason(s, b)
 		}
 		if why != "" {
-			g.refused = append(g.refused, Refused{s.Name, set.Origin, b.Name, why})
+			g.refused = append(g.refused, RefusedBackend{s.Name, set.Origin, b.Name, why})
 			continue
 		}
 		names[b.Name], places[placeOf(s, b)] = b, b
@@ -201,17 +201,17 @@ func (g *gathering) take(s *lb.Service, set lb.Discovered, names map[string]lb.B
 	}
 }
 
-// byText says where a backend is from.
-func byText(b lb.Backend) string {
+// originText names the origin of a backend.
+func originText(b lb.Backend) string {
 	if b.Origin == "" {
 		return " of the configuration"
 	}
 	return fmt.Sprintf(" (%s)", b.Origin)
 }
 
-// why returns the reason for which a backend cannot be one of a service, whatever other backends it has; "" if there is
-// none.
-func (g *gathering) why(s *lb.Service, b lb.Backend) string {
+// refusalReason returns why a service cannot have a backend, whatever its other backends are; ""
+// if there is none.
+func (g *discoveryMerge) refusalReason(s *lb.Service, b lb.Backend) string {
 	vip, isVIP := g.vips[b.Address]
 	of, claimed := g.endpoints[endpointOf(*s, b)]
 	switch {

@@ -87,7 +87,7 @@ func TestWithDiscovered(t *testing.T) {
 	}
 	var why []string
 	for _, r := range refused {
-		why = append(why, r.Service+" "+string(r.Origin)+" "+r.Backend+" "+r.Why)
+		why = append(why, r.Service+" "+string(r.Origin)+" "+r.Backend+" "+r.Reason)
 	}
 	wantWhy := []string{
 		"web file f2 has the address of own of the configuration, which keeps it",

@@ -26,9 +26,9 @@ var fullNATKeys = keytable.Table[FullNAT]{
 		What: "The ports that flows get on each address. A backend has at most as many connections as there are ports times addresses.",
 		Value: keytable.Computed(func(f *FullNAT) (portRange, bool) {
 			r := portRange{f.FirstPort, f.LastPort}
-			return r, r != usualPorts
-		}, func(f *FullNAT, r portRange) { f.FirstPort, f.LastPort = r.first, r.last }, ports, usualPorts,
-			"`"+ports.Show(usualPorts)+"`")},
+			return r, r != defaultPorts
+		}, func(f *FullNAT, r portRange) { f.FirstPort, f.LastPort = r.first, r.last }, ports, defaultPorts,
+			"`"+ports.Show(defaultPorts)+"`")},
 	{Name: "flows", Gone: "flows are bounded by flows.limit now, those of all services together: write it there"},
 }
 

@@ -79,7 +79,7 @@ var rootKeys = keytable.Table[Config]{
 		What: "How long a data plane that has outlived its process forwards while no other goes on with it. After that, packets for the VIPs are left to the kernel, until there is one.",
 		Value: keytable.Field(func(c *Config) *time.Duration {
 			return &c.Orphan
-		}, keytable.OrNever(keytable.Duration(shortestOrphan, longestOpen)), DefaultOrphan)},
+		}, keytable.OrNever(keytable.Duration(minOrphan, maxEstablishedTimeout)), DefaultOrphan)},
 	{Name: "table_size",
 		What: "Slots of the hash table of each service that does not have its own `table_size`.",
 		Value: keytable.Optional(func(c *Config) *uint32 { return &c.TableSize }, tableSize,
@@ -189,7 +189,7 @@ var flowKeys = keytable.Table[Flows]{
 			fmt.Sprintf("`%d` where a service remembers every flow, less elsewhere", lb.DefaultFlowLimit))},
 	{Name: "unproven",
 		What: "Other flows that are remembered at a time, in a table of their own.",
-		Value: keytable.Computed(func(f *Flows) (uint32, bool) { return f.Unproven, f.Unproven != f.usualUnproven() },
+		Value: keytable.Computed(func(f *Flows) (uint32, bool) { return f.Unproven, f.Unproven != f.defaultUnproven() },
 			func(f *Flows, n uint32) { f.Unproven = n }, keytable.Number[uint32](minFlowLimit, maxFlowLimit), 0,
 			fmt.Sprintf("`%d`, or `limit` where that is less", lb.DefaultUnprovenLimit))},
 	{Name: "timeouts",
@@ -201,38 +201,38 @@ var timeoutKeys = keytable.Table[lb.Timeouts]{
 	{Name: "opening", What: "TCP: the client's SYN was seen, and nothing after it.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.Opening
-		}, keytable.Duration(shortest, longestOpening), lb.DefaultTimeouts.Opening)},
+		}, keytable.Duration(minFlowTimeout, maxOpeningTimeout), lb.DefaultTimeouts.Opening)},
 	{Name: "first", What: "UDP: one packet was seen.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.First
-		}, keytable.Duration(shortest, longestOpening), lb.DefaultTimeouts.First)},
+		}, keytable.Duration(minFlowTimeout, maxOpeningTimeout), lb.DefaultTimeouts.First)},
 	{Name: "established", What: "TCP: neither end has closed.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.Established
-		}, keytable.Duration(shortest, longestOpen), lb.DefaultTimeouts.Established)},
+		}, keytable.Duration(minFlowTimeout, maxEstablishedTimeout), lb.DefaultTimeouts.Established)},
 	{Name: "udp", What: "UDP: more than one packet was seen.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.UDP
-		}, keytable.Duration(shortest, longestUDP), lb.DefaultTimeouts.UDP)},
+		}, keytable.Duration(minFlowTimeout, maxUDPTimeout), lb.DefaultTimeouts.UDP)},
 	{Name: "fin", What: "TCP: one end has closed.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.Fin
-		}, keytable.Duration(shortest, longestClosing), lb.DefaultTimeouts.Fin)},
+		}, keytable.Duration(minFlowTimeout, maxClosingTimeout), lb.DefaultTimeouts.Fin)},
 	{Name: "closed", What: "TCP: both ends have closed, or one has reset the connection.",
 		Value: keytable.Field(func(t *lb.Timeouts) *time.Duration {
 			return &t.Closed
-		}, keytable.Duration(shortest, longestClosing), lb.DefaultTimeouts.Closed)},
+		}, keytable.Duration(minFlowTimeout, maxClosingTimeout), lb.DefaultTimeouts.Closed)},
 }
 
 var transitionKeys = keytable.Table[Transition]{
 	{Name: "tcp", What: "For TCP services.",
 		Value: keytable.Field(func(t *Transition) *time.Duration {
 			return &t.TCP
-		}, keytable.Duration(shortest, longestWindow), lb.DefaultTCPWindow)},
+		}, keytable.Duration(minFlowTimeout, maxWindow), lb.DefaultTCPWindow)},
 	{Name: "udp", What: "For UDP services.",
 		Value: keytable.Field(func(t *Transition) *time.Duration {
 			return &t.UDP
-		}, keytable.Duration(shortest, longestWindow), lb.DefaultUDPWindow)},
+		}, keytable.Duration(minFlowTimeout, maxWindow), lb.DefaultUDPWindow)},
 }
 
 var serviceKeys = keytable.Table[lb.Service]{
@@ -252,7 +252,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Value: keytable.Field(func(s *lb.Service) *lb.Mode { return &s.Mode }, keytable.Word(lb.Modes...), lb.L2DSR)},
 	{Name: "dscp", What: "The DSCP value that stands for the VIP in mode `dscp`. All services of a VIP have the same.",
 		Refused: "Another mode than `dscp`, and a value that stands for another VIP.",
-		Value: keytable.Optional(func(s *lb.Service) *uint8 { return &s.DSCP }, keytable.Number[uint8](1, lastDSCP),
+		Value: keytable.Optional(func(s *lb.Service) *uint8 { return &s.DSCP }, keytable.Number[uint8](1, maxDSCP),
 			"the first value that is free")},
 	{Name: "mss", What: "The most that the MSS option of a SYN may say, in bytes; larger ones are lowered.",
 		Refused: "Another protocol than `tcp`, and the mode `proxy`.",
@@ -281,11 +281,11 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "scheduler", What: "The rule by which a new flow gets its backend: [schedulers](../guides/schedulers.md).",
 		Refused: "`maglev` in the mode `proxy`.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.Scheduler, bool) {
-			return s.Scheduler, s.Scheduler != usualScheduler("")
+			return s.Scheduler, s.Scheduler != defaultScheduler("")
 		},
 			func(s *lb.Service, to lb.Scheduler) { s.Scheduler = to }, keytable.Word(lb.Schedulers...),
-			usualScheduler(""),
-			fmt.Sprintf("`%s`; `%s` in the mode `proxy`", usualScheduler(""), usualScheduler(lb.ModeProxy)))},
+			defaultScheduler(""),
+			fmt.Sprintf("`%s`; `%s` in the mode `proxy`", defaultScheduler(""), defaultScheduler(lb.ModeProxy)))},
 	{Name: "hash",
 		What:    "What `maglev` hashes: the client's address and port (`flow`), or its address alone (`source`).",
 		Refused: "Another scheduler than `maglev`.",
@@ -316,17 +316,17 @@ var serviceKeys = keytable.Table[lb.Service]{
 	{Name: "panic", What: "Below which share of healthy backends all are used, failing ones too; `0%`: never.",
 		Refused: "No check and no `outliers`; more than 0% beside `on_empty: withdraw`.",
 		Value: keytable.Computed(func(s *lb.Service) (uint8, bool) {
-			return s.Checks.Panic, s.Judged() && s.Checks.Panic != lb.UsualPanic(s.OnEmpty)
+			return s.Checks.Panic, s.IsMonitored() && s.Checks.Panic != lb.DefaultPanicFor(s.OnEmpty)
 		},
 			func(s *lb.Service, n uint8) { s.Checks.Panic = n }, percent(100), 0,
 			fmt.Sprintf("`%d%%`: with up to 100 backends, when none is healthy; `%d%%` beside `on_empty: withdraw`",
-				lb.DefaultPanic, lb.UsualPanic(lb.WithdrawVIP)))},
+				lb.DefaultPanic, lb.DefaultPanicFor(lb.WithdrawVIP)))},
 	{Name: "on_down",
 		What:    "What becomes of the flows of a backend whose checks fail: it goes on with them (`keep`), they end (`reset`), or other backends get them (`move`): [flows of a failing backend](../guides/health.md#flows-of-a-failing-backend).",
 		Refused: "No check, or for `udp` no `outliers` either; `move` where the protocol is `tcp`, for another backend does not know the connection, and `reset` where it is `udp`, which has none.",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnDown, bool) {
 			does := cmp.Or(s.Checks.OnDown, lb.KeepFlows)
-			return does, s.Judged() && does != lb.UsualOnDown(s.Protocol)
+			return does, s.IsMonitored() && does != lb.DefaultOnDown(s.Protocol)
 		},
 			func(s *lb.Service, d lb.OnDown) {
 				s.Checks.OnDown = d
@@ -342,7 +342,7 @@ var serviceKeys = keytable.Table[lb.Service]{
 		Refused: "The schedulers `rr`, `lc` and `fo`, which heed no weights.",
 		Value: keytable.Optional(func(s *lb.Service) *time.Duration {
 			return &s.SlowStart
-		}, keytable.Duration(shortestSlowStart, longestSlowStart), "the whole share at once")},
+		}, keytable.Duration(minSlowStart, maxSlowStart), "the whole share at once")},
 	{Name: "on_empty",
 		What: "The policy for the VIP while no backend serves: it stays, and packets are refused (`keep`), or it is taken off the interface (`withdraw`), where all services of the VIP say so: [when no backend serves](../guides/health.md#when-no-backend-serves).",
 		Value: keytable.Computed(func(s *lb.Service) (lb.OnEmpty, bool) {
@@ -387,7 +387,7 @@ var persistenceKeys = keytable.Table[lb.Persistence]{
 	{Name: "timeout", Required: true, What: "How long a client is remembered after its last flow began.",
 		Value: keytable.Optional(func(p *lb.Persistence) *time.Duration {
 			return &p.Timeout
-		}, keytable.Duration(shortest, longestPersistence), "")},
+		}, keytable.Duration(minFlowTimeout, maxPersistence), "")},
 	{Name: "prefix", What: "Leading bits of the address that tell clients apart.",
 		Refused: "More bits than an address of the VIP's family has.",
 		Value: keytable.Optional(func(p *lb.Persistence) *uint8 { return &p.Prefix }, keytable.Number[uint8](1, 128),
@@ -405,30 +405,31 @@ var outlierKeys = keytable.Table[lb.Outliers]{
 		Value: keytable.Optional(func(o *lb.Outliers) *uint8 { return &o.Failures }, share(1, 100), "")},
 	{Name: "connections",
 		What: "How many new connections a backend must have got in an interval, of UDP how many datagrams, to be judged by it.",
-		Value: unlessUsual(func(o *lb.Outliers) *uint32 {
+		Value: optionalOutlier(func(o *lb.Outliers) *uint32 {
 			return &o.Connections
 		}, keytable.Number[uint32](1, maxConnections), lb.DefaultOutlierConnections)},
 	{Name: "interval", What: "Over how long the share is taken.",
-		Value: unlessUsual(func(o *lb.Outliers) *time.Duration {
+		Value: optionalOutlier(func(o *lb.Outliers) *time.Duration {
 			return &o.Interval
-		}, keytable.Duration(shortest, longestOutlierInterval), lb.DefaultOutlierInterval)},
+		}, keytable.Duration(minFlowTimeout, maxOutlierInterval), lb.DefaultOutlierInterval)},
 	{Name: "pause",
 		What: "How long a backend is ejected. It doubles each time, and halves with each interval that the backend has served well since.",
-		Value: unlessUsual(func(o *lb.Outliers) *time.Duration {
+		Value: optionalOutlier(func(o *lb.Outliers) *time.Duration {
 			return &o.Pause
-		}, keytable.Duration(shortest, longestOutlierPause), lb.DefaultOutlierPause)},
+		}, keytable.Duration(minFlowTimeout, maxOutlierPause), lb.DefaultOutlierPause)},
 	{Name: "longest_pause", What: "The pause does not grow beyond this.",
 		Refused: "Less than `pause`.",
 		Value: keytable.Computed(func(o *lb.Outliers) (time.Duration, bool) {
-			return o.LongestPause, o.LongestPause != usualLongestPause(*o)
+			return o.LongestPause, o.LongestPause != defaultLongestPause(*o)
 		},
 			func(o *lb.Outliers, d time.Duration) {
 				o.LongestPause = d
-			}, keytable.Duration(shortest, longestOutlierPause), 0,
+			}, keytable.Duration(minFlowTimeout, maxOutlierPause), 0,
 			fmt.Sprintf("`%s`, or `pause` where that is more", keytable.ShowDuration(lb.DefaultOutlierLongestPause)))},
 	{Name: "ejected",
-		What:  "Which share of a service's backends may be ejected at a time. One may be in any case, and the last that serves never.",
-		Value: unlessUsual(func(o *lb.Outliers) *uint8 { return &o.Ejected }, share(1, 100), lb.DefaultOutlierEjected)},
+		What: "Which share of a service's backends may be ejected at a time. One may be in any case, and the last that serves never.",
+		Value: optionalOutlier(func(o *lb.Outliers) *uint8 { return &o.Ejected }, share(1, 100),
+			lb.DefaultOutlierEjected)},
 }
 
 var limitKeys = keytable.Table[lb.Limits]{
@@ -437,7 +438,7 @@ var limitKeys = keytable.Table[lb.Limits]{
 			"no bound")},
 	{Name: "burst", What: "New flows that may come at once beyond those that `rate` has due.",
 		Refused: "No `rate` beside it.",
-		Value: keytable.Computed(func(l *lb.Limits) (uint32, bool) { return l.Burst, l.Burst != usualBurst(l.Rate) },
+		Value: keytable.Computed(func(l *lb.Limits) (uint32, bool) { return l.Burst, l.Burst != defaultBurst(l.Rate) },
 			func(l *lb.Limits, n uint32) { l.Burst = n }, keytable.Number[uint32](0, maxRate), 0, "a tenth of `rate`")},
 	{Name: "connections", What: "Flows that have not ended, half-open ones included.",
 		Value: keytable.Optional(func(l *lb.Limits) *uint32 {
@@ -465,7 +466,7 @@ var proxyKeys = keytable.Table[lb.Proxy]{
 				TooMany: "that a service can have", Absent: "without TLS"})},
 	{Name: "http2", What: "Whether HTTP/2 is offered to clients over TLS.",
 		Refused: "No `certificates` beside it.",
-		Value:   onUnless(func(p *lb.Proxy) *bool { return &p.NoHTTP2 })},
+		Value:   enabledUnless(func(p *lb.Proxy) *bool { return &p.NoHTTP2 })},
 	{Name: "routes",
 		What:    "Sends requests to some of the backends, by host and path. They are tried in order; a request that none fits goes to all backends of the service.",
 		Refused: "A route, or a host and path of one, that those before it leave no request for.",
@@ -474,7 +475,7 @@ var proxyKeys = keytable.Table[lb.Proxy]{
 				TooMany: "that a service can have", Absent: "none"})},
 	{Name: "forwarded_for",
 		What:  "Whether requests are given `X-Forwarded-For` with the client's address and `X-Forwarded-Proto`; without, what clients sent of them is passed on.",
-		Value: onUnless(func(p *lb.Proxy) *bool { return &p.NoForwardedFor })},
+		Value: enabledUnless(func(p *lb.Proxy) *bool { return &p.NoForwardedFor })},
 	{Name: "send_proxy",
 		What: "The version of the PROXY protocol header that connections to backends begin with, which has the client's address.",
 		Value: keytable.Optional(func(p *lb.Proxy) *uint8 { return &p.SendProxy }, keytable.Number[uint8](1, 2),
@@ -575,7 +576,7 @@ var engineKeys = keytable.Table[lb.ProxyEngine]{
 	{Name: "hard_stop", What: "How long a process that a reload has replaced keeps its connections.",
 		Value: keytable.Optional(func(e *lb.ProxyEngine) *time.Duration {
 			return &e.HardStop
-		}, keytable.Duration(time.Second, longestProxied),
+		}, keytable.Duration(time.Second, maxProxyTimeout),
 			fmt.Sprintf("`%s`", keytable.ShowDuration(lb.DefaultHardStop)))},
 	{Name: "user", What: "The account that the engine runs as.",
 		Value: keytable.Optional(func(e *lb.ProxyEngine) *string { return &e.User }, accountName,
@@ -608,7 +609,7 @@ var discoveryKeys = keytable.Table[lb.Discovery]{
 var fileOriginKeys = append(keytable.Table[lb.FileOrigin]{
 	{Name: "path", Required: true, What: "The file: [its form](../guides/discovery.md#a-file).",
 		Value: keytable.Optional(func(f *lb.FileOrigin) *string { return &f.Path }, absolutePath, "")},
-}, keepingKeys(func(f *lb.FileOrigin) *lb.Keeping { return &f.Keeping })...)
+}, keepingKeys(func(f *lb.FileOrigin) *lb.OriginLimits { return &f.OriginLimits })...)
 
 var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
 	{Name: "name", Required: true,
@@ -626,7 +627,7 @@ var dnsOriginKeys = append(keytable.Table[lb.DNSOrigin]{
 		Value: keytable.Items(func(d *lb.DNSOrigin) *[]netip.AddrPort { return &d.Servers }, nameServer, "server",
 			keytable.Length{Max: maxNameServers, Empty: "name a server, or remove the line",
 				TooMany: "that there can be", Absent: "those of `/etc/resolv.conf`"})},
-}, keepingKeys(func(d *lb.DNSOrigin) *lb.Keeping { return &d.Keeping })...)
+}, keepingKeys(func(d *lb.DNSOrigin) *lb.OriginLimits { return &d.OriginLimits })...)
 
 var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 	{Name: "socket", Required: true,
@@ -635,19 +636,19 @@ var dockerOriginKeys = append(keytable.Table[lb.DockerOrigin]{
 	{Name: "network", What: "The network of the containers whose addresses are taken.",
 		Value: keytable.Optional(func(d *lb.DockerOrigin) *string { return &d.Network }, label,
 			"the only one of each container")},
-}, keepingKeys(func(d *lb.DockerOrigin) *lb.Keeping { return &d.Keeping })...)
+}, keepingKeys(func(d *lb.DockerOrigin) *lb.OriginLimits { return &d.OriginLimits })...)
 
 // keepingKeys are the keys that bound the sets that are taken of an origin.
-func keepingKeys[T any](at func(*T) *lb.Keeping) keytable.Table[T] {
+func keepingKeys[T any](at func(*T) *lb.OriginLimits) keytable.Table[T] {
 	return keytable.Table[T]{
 		{Name: "stale",
 			What: "How long the last set is used after the origin has failed, or says that there is no backend. A set that ends so goes on where the service had no backend otherwise, unless it is the origin that says so.",
 			Value: unlessEmpty(func(t *T) *time.Duration {
 				return &at(t).Stale
-			}, keytable.Duration(shortest, longestStale), lb.DefaultStale)},
+			}, keytable.Duration(minFlowTimeout, maxStale), lb.DefaultStale)},
 		{Name: "most", What: "How many backends are taken.",
-			Value: unlessEmpty(func(t *T) *uint32 { return &at(t).Most }, keytable.Number[uint32](1, MaxBackends),
-				lb.DefaultMostFound)},
+			Value: unlessEmpty(func(t *T) *uint32 { return &at(t).Max }, keytable.Number[uint32](1, MaxBackends),
+				lb.DefaultMaxFound)},
 	}
 }
 

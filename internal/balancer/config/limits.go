@@ -10,7 +10,7 @@ import (
 
 // Bounds of persistence and limits.
 const (
-	longestPersistence = 24 * time.Hour
+	maxPersistence = 24 * time.Hour
 	// maxRate leaves 100 ns between two connections, which are counted in whole ones.
 	maxRate = 10_000_000
 	// maxConnections is as many connections as can be remembered.
@@ -40,7 +40,7 @@ func (p *parser) checkLimits(i int) {
 func (p *parser) checkThresholds(i, j int) {
 	b := p.cfg.Services[i].Backends[j]
 	switch {
-	case b.Lower == 0 && b.Upper == 0, p.isBad(i, j, "upper"):
+	case b.Lower == 0 && b.Upper == 0, p.hasProblem(i, j, "upper"):
 	case b.Upper == 0:
 		p.Fail(BackendField(i, j, "lower"),
 			"says when a full backend takes new flows again, and without upper it is never full; add upper or remove the line")
@@ -62,8 +62,8 @@ func (p *parser) checkRoom(field string, flows uint32) {
 	}
 }
 
-// usualBurst is the burst, in flows, of a rate for which the file does not say.
-func usualBurst(rate uint32) uint32 { return (rate + burstTime - 1) / burstTime }
+// defaultBurst is the burst, in flows, of a rate that has none in the file.
+func defaultBurst(rate uint32) uint32 { return (rate + burstTime - 1) / burstTime }
 
 // checkRate refuses a burst without a rate, and sets the default burst.
 func (p *parser) checkRate(i int) {
@@ -74,7 +74,7 @@ func (p *parser) checkRate(i int) {
 	case written && limits.Rate == 0:
 		p.Fail(field, "there is no rate for it to go beyond; add rate or remove the line")
 	case !written && limits.Rate > 0:
-		limits.Burst = usualBurst(limits.Rate)
+		limits.Burst = defaultBurst(limits.Rate)
 	}
 }
 

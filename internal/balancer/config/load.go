@@ -27,7 +27,7 @@ const MaxBytes = 32 << 20
 func New() *Config {
 	c := &Config{file: yamlfile.NewFile("")}
 	keytable.Reset(rootKeys, c)
-	c.Flows.Unproven = c.Flows.usualUnproven()
+	c.Flows.Unproven = c.Flows.defaultUnproven()
 	return c
 }
 
@@ -151,7 +151,7 @@ func WriteFragment(c *Config, owner string) ([]byte, error) {
 	var services []lb.Service
 	for i, s := range c.Services {
 		if c.Owner(i) == owner {
-			services = append(services, shortened(c, s))
+			services = append(services, withoutDefaults(c, s))
 		}
 	}
 	if len(services) == 0 {

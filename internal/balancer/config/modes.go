@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// lastDSCP is the greatest of the 63 values that can stand for a VIP: six bits (RFC 2474 section 3), and packets have 0
+// maxDSCP is the greatest of the 63 values that can stand for a VIP: six bits (RFC 2474 section 3), and packets have 0
 // anyway.
-const lastDSCP = 63
+const maxDSCP = 63
 
 // codePoints are the values that stand for VIPs.
 type codePoints struct {
@@ -40,7 +40,7 @@ func (p *parser) assignDSCP() {
 	}
 	for i := range p.cfg.Services {
 		if s := &p.cfg.Services[i]; s.Mode.Marks() && s.VIP.IsValid() && s.DSCP == 0 {
-			p.giveDSCP(s, ServiceField(i, "vip"), points)
+			p.pickDSCP(s, ServiceField(i, "vip"), points)
 		}
 	}
 }
@@ -60,25 +60,25 @@ func (p *parser) claimDSCP(s lb.Service, field string, points codePoints) {
 	}
 }
 
-// marked are the code points that ordinary packets bear, such as those of SSH,
+// standardDSCP are the code points that ordinary packets bear, such as those of SSH,
 // telephony and routers (RFC 4594): a backend would take such packets to its own
 // address for the VIP's. They are given last.
-var marked = []uint8{8, 10, 16, 18, 24, 26, 32, 34, 40, 44, 46, 48, 56}
+var standardDSCP = []uint8{8, 10, 16, 18, 24, 26, 32, 34, 40, 44, 46, 48, 56}
 
 // codePointOrder lists the values in the order in which they are given.
 func codePointOrder() []uint8 {
 	var order []uint8
-	for value := uint8(1); value <= lastDSCP; value++ {
-		if !slices.Contains(marked, value) {
+	for value := uint8(1); value <= maxDSCP; value++ {
+		if !slices.Contains(standardDSCP, value) {
 			order = append(order, value)
 		}
 	}
-	return append(order, marked...)
+	return append(order, standardDSCP...)
 }
 
-// giveDSCP gives a service that names no value its VIP's, or the first that is
+// pickDSCP assigns a service without a DSCP value that of its VIP, or the first that is
 // free.
-func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
+func (p *parser) pickDSCP(s *lb.Service, field string, points codePoints) {
 	own, has := points.of[s.VIP]
 	if has {
 		s.DSCP = own
@@ -92,7 +92,7 @@ func (p *parser) giveDSCP(s *lb.Service, field string, points codePoints) {
 	}
 	points.of[s.VIP] = 0
 	p.Fail(field, "no DSCP value is left for %s: all %d stand for other VIPs; use another mode for it, such as %s",
-		s.VIP, lastDSCP, lb.GUE)
+		s.VIP, maxDSCP, lb.GUE)
 }
 
 // checkMSS refuses an MSS that would have no effect.
@@ -178,7 +178,7 @@ func (p *parser) checkEndpoints() {
 			}
 			e := endpoint{netip.AddrPortFrom(b.Address, b.Port), s.Protocol}
 			// Twice in one service is another mistake, reported before.
-			if first, again := claim(seen, e, place{i, j}); again && first.service != i && !p.isBad(i, j, "address") {
+			if first, again := claim(seen, e, place{i, j}); again && first.service != i && !p.hasProblem(i, j, "address") {
 				p.Fail(BackendField(i, j, "address"),
 					"%s %s is already %s, and with %s its replies could not be told apart; use %s for one of the services, or another port",
 					s.Protocol, e.address, p.Place(BackendField(first.service, first.backend, "address")), s.Mode,

@@ -14,19 +14,19 @@ import (
 // The bounds of times. Samples of a backend's counters are a tenth of an interval apart, so that a long one costs no
 // more than a short one; a longer one than this would find nothing in time.
 const (
-	longestOutlierInterval = 10 * time.Minute
-	longestOutlierPause    = 24 * time.Hour
+	maxOutlierInterval = 10 * time.Minute
+	maxOutlierPause    = 24 * time.Hour
 )
 
-// unlessUsual is a key of an optional part of a service: the default of the key, where the part is there, is set when
-// all is read.
-func unlessUsual[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V],
+// optionalOutlier is a key of an optional part of a service: the default of the key, where the part is there, is set
+// when all is read.
+func optionalOutlier[V comparable](at func(*lb.Outliers) *V, scalar keytable.Scalar[V],
 	usual V) keytable.Value[lb.Outliers] {
 	return keytable.Computed(func(o *lb.Outliers) (V, bool) { return *at(o), *at(o) != usual },
 		func(o *lb.Outliers, value V) { *at(o) = value }, scalar, *new(V), fmt.Sprintf("`%s`", scalar.Show(usual)))
 }
 
-func usualLongestPause(o lb.Outliers) time.Duration {
+func defaultLongestPause(o lb.Outliers) time.Duration {
 	return max(lb.DefaultOutlierLongestPause, o.Pause)
 }
 
@@ -42,18 +42,18 @@ func (p *parser) checkOutliers(i int) {
 		p.Fail(field,
 			"in the mode %s the backends' answers do not come back through the balancer, which would judge by them; write a check, or use mode %s", s.Mode, lb.OutlierModes())
 	}
-	setUsual(&o.Connections, lb.DefaultOutlierConnections)
-	setUsual(&o.Interval, lb.DefaultOutlierInterval)
-	setUsual(&o.Pause, lb.DefaultOutlierPause)
-	setUsual(&o.LongestPause, usualLongestPause(*o))
-	setUsual(&o.Ejected, lb.DefaultOutlierEjected)
+	setDefault(&o.Connections, lb.DefaultOutlierConnections)
+	setDefault(&o.Interval, lb.DefaultOutlierInterval)
+	setDefault(&o.Pause, lb.DefaultOutlierPause)
+	setDefault(&o.LongestPause, defaultLongestPause(*o))
+	setDefault(&o.Ejected, lb.DefaultOutlierEjected)
 	if at := yamlfile.Join(field, "longest_pause"); o.LongestPause < o.Pause && !p.Bad(at) {
 		p.Fail(at, "%s is less than pause, %s, with which the pauses begin; raise it, or remove the line",
 			keytable.ShowDuration(o.LongestPause), keytable.ShowDuration(o.Pause))
 	}
 }
 
-func setUsual[V comparable](value *V, usual V) {
+func setDefault[V comparable](value *V, usual V) {
 	if *value == *new(V) {
 		*value = usual
 	}

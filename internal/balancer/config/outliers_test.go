@@ -42,7 +42,7 @@ func TestOutliers(t *testing.T) {
 		if diff := cmp.Diff(want, s.Outliers); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", line, diff)
 		}
-		if s.Outliers.On() && (s.Checks.Panic != lb.DefaultPanic || s.Checks.OnDown != lb.UsualOnDown(s.Protocol)) {
+		if s.Outliers.On() && (s.Checks.Panic != lb.DefaultPanic || s.Checks.OnDown != lb.DefaultOnDown(s.Protocol)) {
 			t.Errorf("%s: panic %d%%, on_down %s", line, s.Checks.Panic, s.Checks.OnDown)
 		}
 		checkRoundTrip(t, cfg)

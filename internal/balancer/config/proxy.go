@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// usualScheduler is the scheduler of a service that names none. The proxy has no Maglev.
-func usualScheduler(m lb.Mode) lb.Scheduler {
+// defaultScheduler is the scheduler of a service that names none. The proxy has no Maglev.
+func defaultScheduler(m lb.Mode) lb.Scheduler {
 	if m.Proxied() {
 		return lb.WeightedRoundRobin
 	}
@@ -40,14 +40,14 @@ func (p *parser) checkProxy(i int) {
 		p.Fail(field, "the mode %s ends connections, and %s has none; write another mode, such as %s", s.Mode,
 			s.Protocol, lb.NAT)
 	}
-	p.refuseForeign(i)
+	p.refusePacketKeys(i)
 	p.checkProxyTLS(i)
 	p.checkProxyHTTP(i)
 	p.checkRoutes(i)
 }
 
-// foreignToProxy are the keys of a service that act on packets, and why a proxy has none.
-var foreignToProxy = []struct{ name, why string }{
+// packetKeys are the keys of a service that act on packets, and why a proxy has none.
+var packetKeys = []struct{ name, why string }{
 	{"mss", "the proxy's connections are the kernel's, which sets it by the route"},
 	{"hash", "its schedulers go by none that can be chosen"},
 	{"table_size", "the proxy has no hash table"},
@@ -56,16 +56,16 @@ var foreignToProxy = []struct{ name, why string }{
 	{"limits.refuse", "what is beyond a limit of the proxy waits in the kernel's queue"},
 }
 
-// refuseForeign refuses keys that mean nothing to a proxy.
-func (p *parser) refuseForeign(i int) {
+// refusePacketKeys refuses keys that mean nothing to a proxy.
+func (p *parser) refusePacketKeys(i int) {
 	s := &p.cfg.Services[i]
-	for _, key := range foreignToProxy {
+	for _, key := range packetKeys {
 		if field := ServiceField(i, key.name); p.Written(field) && !p.Bad(field) {
 			p.Fail(field, "the mode %s has none: %s; remove the line", s.Mode, key.why)
 		}
 	}
 	for j, b := range s.Backends {
-		if b.Lower != 0 && !p.isBad(i, j, "lower") {
+		if b.Lower != 0 && !p.hasProblem(i, j, "lower") {
 			p.Fail(BackendField(i, j, "lower"),
 				"the mode %s has none: a full backend takes connections again as soon as it has fewer than upper; remove it", s.Mode)
 		}
@@ -73,10 +73,10 @@ func (p *parser) refuseForeign(i int) {
 	field := ServiceField(i, "scheduler")
 	switch {
 	case !p.Written(field):
-		s.Scheduler = usualScheduler(s.Mode)
+		s.Scheduler = defaultScheduler(s.Mode)
 	case s.Scheduler == lb.Maglev && !p.Bad(field):
 		p.Fail(field, "the mode %s has no %s; remove the line for %s, or write %s, which sends a client to one backend",
-			s.Mode, s.Scheduler, usualScheduler(s.Mode), lb.SourceHash)
+			s.Mode, s.Scheduler, defaultScheduler(s.Mode), lb.SourceHash)
 	}
 }
 

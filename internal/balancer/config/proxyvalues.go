@@ -27,8 +27,8 @@ const (
 	maxRetries    = 100
 	// maxSnippet bounds lines in the engine's own language, in bytes.
 	maxSnippet      = 64 << 10
-	shortestProxied = time.Millisecond
-	longestProxied  = 24 * time.Hour
+	minProxyTimeout = time.Millisecond
+	maxProxyTimeout = 24 * time.Hour
 )
 
 // cookieName is a scalar with the name of a cookie (RFC 6265 section 4.1.1).
@@ -154,11 +154,11 @@ var optionalRetries = keytable.Computed(
 
 // proxyTimeout is an optional time of a proxied connection.
 func proxyTimeout(at func(*lb.ProxyTimeouts) *time.Duration, fallback string) keytable.Value[lb.ProxyTimeouts] {
-	return keytable.Optional(at, keytable.Duration(shortestProxied, longestProxied), fallback)
+	return keytable.Optional(at, keytable.Duration(minProxyTimeout, maxProxyTimeout), fallback)
 }
 
-// onUnless is a switch that is on where none is written, kept as its opposite.
-func onUnless[T any](off func(*T) *bool) keytable.Value[T] {
+// enabledUnless is the value of a switch that is on by default and stored as its opposite.
+func enabledUnless[T any](off func(*T) *bool) keytable.Value[T] {
 	return keytable.Computed(func(t *T) (bool, bool) { return !*off(t), *off(t) },
 		func(t *T, on bool) { *off(t) = !on }, keytable.Bool, true, "`true`")
 }

@@ -70,7 +70,7 @@ func (p *parser) checkTakers(i int) {
 	drained, idle := 0, 0
 	for j, b := range p.cfg.Services[i].Backends {
 		switch {
-		case b.TakesFlows() || p.isBad(i, j, "weight") || p.isBad(i, j, "drain"):
+		case b.TakesFlows() || p.hasProblem(i, j, "weight") || p.hasProblem(i, j, "drain"):
 			return
 		case b.Draining:
 			drained++

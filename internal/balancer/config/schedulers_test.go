@@ -13,8 +13,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// equal is a service of n backends of the same weight, with further fields on line 6.
-func equal(n int, more string) string {
+// equalWeights is a service of n backends of the same weight, with further fields on line 6.
+func equalWeights(n int, more string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b,
 		"interface: eth0\nservices:\n  - name: web\n    vip: 192.0.2.100\n    port: 80\n    %s\n    mode: gue\n    backends:\n", more)
@@ -44,13 +44,13 @@ func TestSchedulerProblems(t *testing.T) {
 		"table size of the service": {"table_size: 65537\n" + backends("table_size: 2", "weight: 1", "weight: 1",
 			"drain: true"), []string{
 			"f:4: services[0].table_size: 2 slots cannot hold the 3 backends of services[0]; use 1021"}},
-		"table size of the file": {"table_size: 1021\n" + equal(1022, "scheduler: rr"), []string{
+		"table size of the file": {"table_size: 1021\n" + equalWeights(1022, "scheduler: rr"), []string{
 			"f:1: table_size: 1021 slots cannot hold the 1022 backends of services[0]; use 1048573"}},
 		"weights": {backends("scheduler: wrr", "weight: -1", "weight: 65536", "weight: heavy"), []string{
 			`f:3: services[0].backends[0].weight: "-1" is not a whole number from 0 to 65535`,
 			`f:3: services[0].backends[1].weight: "65536" is not a whole number from 0 to 65535`,
 			`f:3: services[0].backends[2].weight: "heavy" is not a whole number from 0 to 65535`}},
-		"backends": {equal(MaxBackends+1, "scheduler: rr"), []string{
+		"backends": {equalWeights(MaxBackends+1, "scheduler: rr"), []string{
 			"f:8: services[0].backends: 32768 are more than the 32767 that a service can have; split them between two services"}},
 	}
 	for name, test := range tests {
@@ -82,8 +82,8 @@ func TestSchedulerWarnings(t *testing.T) {
 		"small table": {backends("table_size: 199", "weight: 1", "weight: 1"),
 			[]string{smallTable("table_size", 199, 2, 211)}},
 		"table with rr": {backends("table_size: 199, scheduler: rr", "weight: 1", "weight: 1"), nil},
-		"as many as the largest table is good for": {equal(10485, "scheduler: sh"), nil},
-		"more": {equal(10486, "scheduler: sh"), []string{
+		"as many as the largest table is good for": {equalWeights(10485, "scheduler: sh"), nil},
+		"more": {equalWeights(10486, "scheduler: sh"), []string{
 			strings.Replace(smallTable("backends", 1048573, 10486, 1048601), "f:3", "f:8", 1)}},
 		"too light for the table": {backends("scheduler: random2", "weight: 1", "weight: 1000"), []string{
 			"f:3: services[0].backends[0].weight: 1 of 1001 comes to 1 of 1021 slots, so rounding decides the share; use weights that are closer to each other, or table_size: 10037"}},

@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// tabled is a file of services of two backends each, the i-th with the i-th of these
+// serviceFile is a file of services of two backends each, the i-th with the i-th of these
 // fields.
-func tabled(top string, fields ...string) string {
+func serviceFile(top string, fields ...string) string {
 	var b strings.Builder
 	b.WriteString(top + "interface: eth0\nservices:\n")
 	for i, field := range fields {
@@ -33,14 +33,14 @@ func TestTablesTogether(t *testing.T) {
 	const large = "table_size: 16777213"
 	most := append(repeated(7, large), "table_size: 16776989") // 256 bytes are left for the backends' rows
 	tests := map[string]struct{ file, want string }{
-		"as many as there can be": {tabled("", repeated(7, large)...), ""},
-		"of the services": {tabled("", append(repeated(1, "table_size: 1021"), repeated(8, large)...)...),
+		"as many as there can be": {serviceFile("", repeated(7, large)...), ""},
+		"of the services": {serviceFile("", append(repeated(1, "table_size: 1021"), repeated(8, large)...)...),
 			"f:4: services[1].table_size: the tables of all services take 268438602 bytes together, and can take 268435456; table_size: 14913013 for each of the 9 would fit"},
-		"with the rows of backends": {tabled("", append(most, "table_size: 1021")...),
+		"with the rows of backends": {serviceFile("", append(most, "table_size: 1021")...),
 			"f:3: services[0].table_size: the tables of all services take 268438154 bytes together, and can take 268435456; table_size: 14913013 for each of the 9 would fit"},
-		"of the file": {tabled("table_size: 1048573\n", repeated(129, "mode: gue")...),
+		"of the file": {serviceFile("table_size: 1048573\n", repeated(129, "mode: gue")...),
 			"f:1: table_size: the tables of all services take 270548346 bytes together, and can take 268435456; table_size: 1040381 for each of the 129 would fit"},
-		"failover has none": {tabled("table_size: 1048573\n",
+		"failover has none": {serviceFile("table_size: 1048573\n",
 			append(repeated(127, "mode: gue"), repeated(100, "scheduler: fo")...)...), ""},
 	}
 	for name, test := range tests {

@@ -192,15 +192,15 @@ var tableSize = keytable.Scalar[uint32]{
 // same backend has, so the ports, times the addresses, are the most connections
 // that a backend can have at a time.
 const (
-	lowestPort = 1024 // those below are for services
-	fewPorts   = 64   // fewer are hardly meant
+	minPoolPort  = 1024 // those below are for services
+	fewPoolPorts = 64   // fewer are hardly meant
 )
 
 // portRange is the ports of full NAT, both included.
 type portRange struct{ first, last uint16 }
 
-// usualPorts are the default ports of full NAT.
-var usualPorts = portRange{DefaultFirstPort, DefaultLastPort}
+// defaultPorts are the default ports of full NAT.
+var defaultPorts = portRange{DefaultFirstPort, DefaultLastPort}
 
 // ports is a range of ports, as FIRST-LAST.
 var ports = keytable.Scalar[portRange]{
@@ -214,17 +214,17 @@ var ports = keytable.Scalar[portRange]{
 				DefaultFirstPort, DefaultLastPort)
 		case first > last:
 			return portRange{}, fmt.Sprintf("%s begins after it ends; write %d-%d", quoted, last, first)
-		case first < lowestPort:
+		case first < minPoolPort:
 			return portRange{}, fmt.Sprintf("%s has ports below %d, which are for services; write one such as %d-%d",
-				quoted, lowestPort, DefaultFirstPort, DefaultLastPort)
-		case last-first+1 < fewPorts:
+				quoted, minPoolPort, DefaultFirstPort, DefaultLastPort)
+		case last-first+1 < fewPoolPorts:
 			return portRange{},
 				fmt.Sprintf("%s is %d ports, and a backend has at most that many connections from each address; use at least %d",
-					quoted, last-first+1, fewPorts)
+					quoted, last-first+1, fewPoolPorts)
 		}
 		return portRange{uint16(first), uint16(last)}, ""
 	},
 	Show:   func(r portRange) string { return fmt.Sprintf("%d-%d", r.first, r.last) },
-	Kind:   fmt.Sprintf("FIRST-LAST, at least %d ports from %d to 65535", fewPorts, lowestPort),
+	Kind:   fmt.Sprintf("FIRST-LAST, at least %d ports from %d to 65535", fewPoolPorts, minPoolPort),
 	Schema: map[string]any{"type": "string", "pattern": `^\s*[0-9]+\s*-\s*[0-9]+\s*$`},
 }

@@ -12,13 +12,13 @@ import (
 
 // The bounds of the fields of VRRP (RFC 9568 section 5.2).
 const (
-	maxVRID         = 255
-	maxVRRPPriority = 254 // 255 is an owner's, and balancers own no VIP
-	maxVRRPWeight   = 253
-	vrrpTick        = 10 * time.Millisecond
-	longestAdvert   = 4095 * vrrpTick
-	longestPreempt  = time.Hour
-	longestAnnounce = 24 * time.Hour
+	maxVRID             = 255
+	maxVRRPPriority     = 254 // 255 is an owner's, and balancers own no VIP
+	maxVRRPWeight       = 253
+	vrrpTick            = 10 * time.Millisecond
+	maxAdvertInterval   = 4095 * vrrpTick
+	maxPreemptDelay     = time.Hour
+	maxAnnounceInterval = 24 * time.Hour
 	// maxVIPs4 and maxVIPs6 are how many VIPs a packet has room for.
 	maxVIPs4, maxVIPs6 = 255, 90
 )
@@ -39,19 +39,19 @@ var vrrpKeys = keytable.Table[lb.VRRP]{
 		What: "How often the balancer that holds the VIPs is heard, in whole hundredths of a second. After a silence of three and up to one more, another one takes over.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration {
 			return &v.Interval
-		}, keytable.Duration(vrrpTick, longestAdvert), lb.DefaultVRRPInterval)},
+		}, keytable.Duration(vrrpTick, maxAdvertInterval), lb.DefaultVRRPInterval)},
 	{Name: "preempt", What: "Whether this balancer takes the VIPs from one of a lower priority.",
 		Value: keytable.Field(func(v *lb.VRRP) *bool { return &v.Preempt }, keytable.Bool, true)},
 	{Name: "preempt_delay",
 		What:    "How long one of a lower priority keeps the VIPs after this balancer has heard it first.",
 		Refused: "`preempt: false` beside it.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.PreemptDelay },
-			keytable.Duration(0, longestPreempt), 0)},
+			keytable.Duration(0, maxPreemptDelay), 0)},
 	{Name: "announce_interval",
 		What: "How often the balancer that holds the VIPs announces them to the neighbours (ARP, " +
 			"neighbour discovery) with no other reason to do so. `0s`: never.",
 		Value: keytable.Field(func(v *lb.VRRP) *time.Duration { return &v.AnnounceInterval },
-			keytable.Duration(0, longestAnnounce), lb.DefaultVRRPAnnounceInterval)},
+			keytable.Duration(0, maxAnnounceInterval), lb.DefaultVRRPAnnounceInterval)},
 	{Name: "weight", What: "How much the priority falls, down to 1, for each service without a backend that serves.",
 		Value: keytable.Field(func(v *lb.VRRP) *uint8 { return &v.Weight }, keytable.Number[uint8](0, maxVRRPWeight),
 			0)},

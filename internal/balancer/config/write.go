@@ -35,21 +35,21 @@ func withoutDerived(c *Config) *Config {
 		short.BGP.Table = 0
 	}
 	for i := range short.Services {
-		short.Services[i] = shortened(c, short.Services[i])
+		short.Services[i] = withoutDefaults(c, short.Services[i])
 	}
 	return &short
 }
 
-// shortened returns a service without the values that Parse derives from others.
-func shortened(c *Config, s lb.Service) lb.Service {
+// withoutDefaults returns a service without the values that Parse derives from others.
+func withoutDefaults(c *Config, s lb.Service) lb.Service {
 	s.Backends, s.Checks.List = slices.Clone(s.Backends), slices.Clone(s.Checks.List)
 	for j := range s.Backends {
 		if s.Backends[j].Port == s.Port {
 			s.Backends[j].Port = 0
 		}
 	}
-	if s.Mode.Proxied() && s.Scheduler == usualScheduler(s.Mode) {
-		s.Scheduler = usualScheduler("")
+	if s.Mode.Proxied() && s.Scheduler == defaultScheduler(s.Mode) {
+		s.Scheduler = defaultScheduler("")
 	}
 	if s.TableSize == c.TableSize {
 		s.TableSize = 0

@@ -120,8 +120,9 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	checked.Checks, _ = view.ChecksStatus(s)
 	o, e := v.OverlayOf(s, b), v.Known[v.At[at.I][at.J]]
 	checked.State = view.Condition(s, v.Applied(at.I)[at.J], o, e).State
-	results, err := c.opt.Checks.Ask(ctx, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: s.Asked(),
-		Any: s.Checks.Any},
+	results, err := c.opt.Checks.Ask(ctx, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode,
+		Checks: s.ResolvedChecks(),
+		Any:    s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
 	for _, r := range results {
 		checked.Results = append(checked.Results, ops.ResultOf(r))

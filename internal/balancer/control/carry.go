@@ -73,7 +73,7 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backen
 		r.note(name, "the configuration has changed the weight of %s to %d, and counts; the operation on it ends",
 			name, at.Backend.Weight)
 	}
-	if o.Forced != nil && !at.Service.Judged() {
+	if o.Forced != nil && !at.Service.IsMonitored() {
 		o.Forced = nil // nothing is left that it could outrank
 	}
 	if o.Absent != nil && !o.Empty() {
@@ -215,14 +215,14 @@ func (r *operator) expire() error {
 }
 
 // takenOut returns a drain whose deadline has passed.
-func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
+func takenOut(d *ops.Drained, left *ops.RemainingFlows) *ops.Drained {
 	out := *d
 	out.Out, out.AtDeadline = true, left
 	return &out
 }
 
 // endText says how many flows end with a backend that is taken out.
-func endText(left *ops.Left) string {
+func endText(left *ops.RemainingFlows) string {
 	switch {
 	case left == nil:
 		return "the flows that it still had end"

@@ -283,7 +283,7 @@ func membersFields(before, after lb.MembersConfig) []reloadField {
 // checkChecks finds the checks that cannot be made on this host.
 func (m *hostChecks) checkChecks(l *view.Layout) (problems yamlfile.Problems) {
 	for i, s := range l.Config.Services {
-		for k, check := range s.Asked() {
+		for k, check := range s.ResolvedChecks() {
 			if why := m.opt.Checks.Unsupported(check); why != "" {
 				problems = append(problems, l.Config.At(l.Config.CheckField(i, k), "%s", why))
 			}

@@ -160,7 +160,7 @@ func (c *Controller) addSources() {
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.poolWatch.ports = plane
-		l.On(plane.Counted(), c.poolWatch.watchPool)
+		l.On(plane.FlowsCounted(), c.poolWatch.watchPool)
 	}
 }
 
@@ -458,7 +458,7 @@ func (noChecks) Unsupported(lb.Check) string {
 	return "this program makes no health checks; remove the check"
 }
 
-func (noChecks) Watch([]lb.Checking) {}
+func (noChecks) Watch([]lb.CheckTarget) {}
 
 func (noChecks) Offline(string) {}
 
@@ -470,6 +470,6 @@ func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict { return nil }
 
 func (noChecks) Verdict(lb.BackendKey) (lb.Verdict, bool) { return lb.Verdict{}, false }
 
-func (noChecks) Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error) {
+func (noChecks) Ask(context.Context, lb.CheckTarget, func(lb.CheckStep)) ([]lb.CheckResult, error) {
 	return nil, nil
 }

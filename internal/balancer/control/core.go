@@ -251,7 +251,7 @@ type reload struct {
 	// wanting is the configuration as it was handed in, and refused the backends discovered for it that cannot be.
 	// discovered: only discovered backends have changed.
 	wanting    *config.Config
-	refused    []config.Refused
+	refused    []config.RefusedBackend
 	discovered bool
 	announce   bool          // the VIPs, though they may be those of before
 	links      []iface.State // of its interfaces

@@ -150,13 +150,13 @@ func (n *counting) logLosses() {
 }
 
 // leftOf returns the flows that the backends still have, as far as they are known.
-func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
+func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.RemainingFlows {
 	counters, err := n.counters(n.view)
 	if err != nil {
 		n.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
 		return nil
 	}
-	left := map[view.BackendName]*ops.Left{}
+	left := map[view.BackendName]*ops.RemainingFlows{}
 	for name, at := range n.view.Locate(slices.Values(names)) {
 		left[name] = leftOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
 	}
@@ -164,9 +164,9 @@ func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Le
 }
 
 // leftOf returns the flows that a backend still has.
-func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
+func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.RemainingFlows {
 	count := counters.Backends[key]
-	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	left := &ops.RemainingFlows{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
 	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
 		left.Until = t.Until
 	}

@@ -46,7 +46,7 @@ type discovering struct {
 	wanted *config.Config
 	// sets are those that were read last, and refused those of their backends that cannot be.
 	sets    []lb.Discovered
-	refused []config.Refused
+	refused []config.RefusedBackend
 	// told has the text logged last of each origin, and of each refused backend.
 	told map[string]string
 	// next is when the next change may be, and wait until one that failed is tried again.
@@ -167,7 +167,7 @@ func (d *discovering) logOrigins() {
 		}
 	}
 	for _, r := range d.refused {
-		key := fmt.Sprintf("service %s: %s: %s %s", r.Service, r.Origin, r.Backend, r.Why)
+		key := fmt.Sprintf("service %s: %s: %s %s", r.Service, r.Origin, r.Backend, r.Reason)
 		note(key, r.Service, key+": it is left out")
 	}
 	lines := loglines.To(d.opt.Log.Warn)
@@ -266,7 +266,7 @@ func someText(word string, names []string) string {
 }
 
 // discoveredStatus returns the status of the origins of service i; sets and refused are those of the loop.
-func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []config.Refused,
+func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []config.RefusedBackend,
 	now time.Time) (all []ops.Discovered) {
 	s := v.Config.Services[i]
 	for _, origin := range s.Discovery.Origins() {
@@ -289,7 +289,7 @@ func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []confi
 		}
 		for _, r := range refused {
 			if r.Service == s.Name && r.Origin == origin {
-				shown.Refused = append(shown.Refused, r.Backend+" "+r.Why)
+				shown.Refused = append(shown.Refused, r.Backend+" "+r.Reason)
 			}
 		}
 		if n := len(shown.Refused); n > mostRefused {

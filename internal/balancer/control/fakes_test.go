@@ -234,7 +234,7 @@ func (w *world) BackendCounts(services map[lb.ServiceKey]bool) (map[lb.BackendKe
 	return counts, w.countErr
 }
 
-func (w *world) Counted() <-chan struct{} { return w.counted }
+func (w *world) FlowsCounted() <-chan struct{} { return w.counted }
 
 func (w *world) PortsHeld(keys []lb.BackendKey) (held []uint32) {
 	w.mu.Lock()

@@ -24,7 +24,7 @@ import (
 // checks are health checks whose verdicts a test gives.
 type checks struct {
 	mu          sync.Mutex
-	wanted      map[lb.BackendKey]lb.Checking
+	wanted      map[lb.BackendKey]lb.CheckTarget
 	verdicts    map[lb.BackendKey]lb.Verdict
 	changed     map[lb.BackendKey]bool
 	changes     chan struct{}
@@ -39,10 +39,10 @@ func newChecks() *checks {
 
 func (c *checks) Unsupported(lb.Check) string { return c.unsupported }
 
-func (c *checks) Watch(wanted []lb.Checking) {
+func (c *checks) Watch(wanted []lb.CheckTarget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = map[lb.BackendKey]lb.Checking{}
+	c.wanted = map[lb.BackendKey]lb.CheckTarget{}
 	for _, w := range wanted {
 		c.wanted[w.Backend] = w
 		if _, known := c.verdicts[w.Backend]; !known {
@@ -84,7 +84,7 @@ func (c *checks) Verdict(key lb.BackendKey) (lb.Verdict, bool) {
 	return v, ok
 }
 
-func (c *checks) Ask(_ context.Context, wanted lb.Checking, report func(lb.CheckStep)) ([]lb.CheckResult, error) {
+func (c *checks) Ask(_ context.Context, wanted lb.CheckTarget, report func(lb.CheckStep)) ([]lb.CheckResult, error) {
 	report(lb.CheckStep{Name: "connect", Took: time.Millisecond, Text: "refused", Failed: true})
 	return []lb.CheckResult{{State: lb.Failing, Answer: "connection refused", Failed: 1}}, nil
 }

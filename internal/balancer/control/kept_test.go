@@ -17,7 +17,7 @@ type keeper struct {
 	err  error
 }
 
-func (k *keeper) KeepAgain() (note string, err error) {
+func (k *keeper) Repin() (note string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	note, k.note = k.note, ""

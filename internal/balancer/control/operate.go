@@ -141,7 +141,7 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if overlays == nil {
 		overlays = map[view.BackendName]view.Overlay{}
 	}
-	var left map[view.BackendName]*ops.Left
+	var left map[view.BackendName]*ops.RemainingFlows
 	if order.Verb == ops.Disable {
 		left = r.counting.leftOf(r.view.NamesOf(targets))
 	}
@@ -335,7 +335,7 @@ func (o operation) enabled(s lb.Service, b lb.Backend, before view.Overlay) (vie
 	after, now := before, before.Over(b)
 	held := now.Draining || before.Out()
 	switch {
-	case o.force && !s.Judged():
+	case o.force && !s.IsMonitored():
 		return after,
 			fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
 	case o.force && before.Forced != nil && !held:

@@ -41,8 +41,8 @@ type planner interface{ Memory() lb.MemoryPlan }
 
 // portCounter is a DataPlane that counts how much of full NAT's pool is in use.
 type portCounter interface {
-	// Counted has something to receive after each new count.
-	Counted() <-chan struct{}
+	// FlowsCounted has something to receive after each new count.
+	FlowsCounted() <-chan struct{}
 	PortsHeld([]lb.BackendKey) []uint32
 }
 
@@ -154,7 +154,7 @@ type Checks interface {
 	// Unsupported returns the reason for which a check cannot be made on this host, and the remedy; "" if it can.
 	Unsupported(lb.Check) string
 	// Watch replaces the checks. A check that stays keeps its verdict.
-	Watch([]lb.Checking)
+	Watch([]lb.CheckTarget)
 	// Offline says why this host reaches no backend, or with "" that it does. Until then no check that
 	// fails is evidence.
 	Offline(why string)
@@ -168,7 +168,7 @@ type Checks interface {
 	Verdict(lb.BackendKey) (lb.Verdict, bool)
 	// Ask checks a backend now, without consequence for its verdict, and reports every step.
 	// The error is the context's.
-	Ask(context.Context, lb.Checking, func(lb.CheckStep)) ([]lb.CheckResult, error)
+	Ask(context.Context, lb.CheckTarget, func(lb.CheckStep)) ([]lb.CheckResult, error)
 }
 
 // Discovered backends enter as the configuration does, by a reload that the loop itself asks for. Such a change waits

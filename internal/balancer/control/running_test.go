@@ -36,7 +36,8 @@ func (w *world) controller(file string) *Controller {
 			}
 			return cmp.Or(path, "/cgroup"), nil
 		},
-		Log: slog.New(events.NewLog(events.Kept, time.Now()).Handler(slog.NewTextHandler(w, nil))), Version: "v0",
+		Log:     slog.New(events.NewLog(events.DefaultCapacity, time.Now()).Handler(slog.NewTextHandler(w, nil))),
+		Version: "v0",
 	}, parse(w.t, file))
 }
 

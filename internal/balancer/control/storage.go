@@ -70,8 +70,8 @@ func (s *storage) noteUnsaved(saving string, err error) error {
 
 // keeping is a DataPlane that outlives its process by pins, which others may remove meanwhile.
 type keeping interface {
-	// KeepAgain looks for missing pins, makes those anew that it can, and returns a line about the result.
-	KeepAgain() (note string, err error)
+	// Repin looks for missing pins, makes those anew that it can, and returns a line about the result.
+	Repin() (note string, err error)
 }
 
 // keepEvery is how often that is looked at: for so long the process may die and its data plane with it.
@@ -88,7 +88,7 @@ func (s *storage) keepAgain() {
 	if !is {
 		return
 	}
-	note, err := k.KeepAgain()
+	note, err := k.Repin()
 	if note != "" {
 		s.opt.Log.Warn(note)
 	}

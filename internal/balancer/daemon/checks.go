@@ -19,8 +19,8 @@ import (
 // How often verdicts are saved for the process that follows: soon after one has changed, and now
 // and then, for those that are old are not taken over.
 const (
-	saveChanges = 5 * time.Second
-	saveAnyhow  = 10 * time.Minute
+	saveChangesEvery = 5 * time.Second
+	saveEvery        = 10 * time.Minute
 )
 
 // healthChecks are the health checks of a balancer: control's Checks.
@@ -29,7 +29,7 @@ type healthChecks struct {
 	checker *checker.Checker
 	log     *slog.Logger
 	// file keeps the verdicts; nil: they end with the process.
-	file *noted
+	file *stateFile
 	// unsaved: verdicts have changed since they were saved.
 	unsaved atomic.Bool
 }
@@ -41,7 +41,7 @@ func (r *resources) checks(log *slog.Logger) *healthChecks {
 	if r.store == nil {
 		return c
 	}
-	file := r.instance.noted(kindHealth)
+	file := r.instance.stateFile(kindHealth)
 	c.file = &file
 	saved, err := c.file.Load()
 	if err == nil && len(saved) > 0 {
@@ -82,7 +82,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 	if c.file == nil {
 		return
 	}
-	tick := time.NewTicker(saveChanges)
+	tick := time.NewTicker(saveChangesEvery)
 	defer tick.Stop()
 	c.save() // with the previous process' unconfirmed verdicts, should this one end soon
 	saved := time.Now()
@@ -93,7 +93,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if c.unsaved.Swap(false) || time.Since(saved) > saveAnyhow {
+		if c.unsaved.Swap(false) || time.Since(saved) > saveEvery {
 			c.save()
 			saved = time.Now()
 		}

@@ -99,7 +99,7 @@ func Run(ctx context.Context, cfg *config.Config, opt Options) (err error) {
 	if err := b.listeners.open(ctx, b.cfg, b.Log); err != nil {
 		return err
 	}
-	running, leaving := untilLeaving(ctx)
+	running, leaving := withUpgradeSignal(ctx)
 	defer func() {
 		b.service.Stopping()
 		leave := leaving()
@@ -118,7 +118,7 @@ func (b *balancer) start(ctx context.Context) error {
 		return explainRights(err)
 	}
 	if err := b.assemble(ctx); err != nil {
-		return b.resources.goesOn(err)
+		return b.resources.addForwarding(err)
 	}
 	err = b.controller.Start()
 	if errors.Is(err, datapath.ErrBusy) {
@@ -128,14 +128,14 @@ func (b *balancer) start(ctx context.Context) error {
 		err = b.cfg.At(b.cfg.Local.Field(), "%v", err)
 	}
 	if err != nil {
-		return explainRights(b.resources.goesOn(err))
+		return explainRights(b.resources.addForwarding(err))
 	}
 	parts := b.parts()
 	b.sources.Use(reloadAll(b.controller.Reload, parts), b.controller.Replace)
-	b.status = dated(b.withFeeds(showAll(b.controller.Status, parts)), clock.Read)
+	b.status = withTimestamps(b.withFeeds(showAll(b.controller.Status, parts)), clock.Read)
 	b.metrics = metrics.New(b.status, int(b.cfg.Metrics.Backends))
 	b.resources.started = true
-	if err := b.resources.instance.forgetAliases(b.cfg.Interfaces[0]); err != nil {
+	if err := b.resources.instance.removeAliases(b.cfg.Interfaces[0]); err != nil {
 		b.Log.Warn(err.Error())
 	}
 	if b.resources.warning != "" {
@@ -170,7 +170,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 	}
 	b.checks = r.checks(b.Log)
 	// The discovered backends outlive the data plane: an origin may be away when the next process starts.
-	b.discovery = discover.New(discover.Options{Memory: r.instance.noted(kindDiscovered), Log: b.Log})
+	b.discovery = discover.New(discover.Options{Memory: r.instance.stateFile(kindDiscovered), Log: b.Log})
 	left, err := r.changes.Held(b.cfg.Interfaces[0])
 	if err != nil {
 		return err
@@ -191,8 +191,8 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 		DataPlane: r.datapath, Paths: r.paths, Host: r.changes, Links: r.links, Checks: b.checks,
 		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.takesOver,
 		Memory: r.memory(kindOperations), Ejections: r.memory(kindEjections),
-		Routes: r.routers, Drained: r.instance.noted(kindDrained), Election: b.election,
-		Joined: b.member.awaited(), RequestEarly: b.member.requestEarly,
+		Routes: r.routers, Drained: r.instance.stateFile(kindDrained), Election: b.election,
+		Joined: b.member.ready(), RequestEarly: b.member.requestEarly,
 		Identity: identity{r.instance}, Cgroup: local.Cgroup, Proxy: r.proxy, Files: r.instance.files,
 		ReplyHops: b.confirmer,
 	}, b.cfg)
@@ -212,7 +212,7 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	serving, end := context.WithCancelCause(context.WithoutCancel(ctx))
 	group.Go(func() error {
 		defer func() { end(context.Cause(ctx)) }()
-		return handOn(ctx, b.election, b.resources.routers, b.member, b.resources.store != nil)
+		return runElection(ctx, b.election, b.resources.routers, b.member, b.resources.store != nil)
 	})
 	group.Go(func() error { return b.controller.Run(serving) })
 	group.Go(func() error { b.confirmer.Run(ctx); return nil })
@@ -220,13 +220,13 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	group.Go(func() error { return b.member.run(serving, b.controller.Drained) })
 	group.Go(func() error { return b.checks.run(ctx) })
 	group.Go(func() error { b.discovery.Run(ctx); return nil })
-	if scrapes := b.listeners.scrapes; scrapes != nil {
+	if scrapes := b.listeners.metrics; scrapes != nil {
 		b.Log.Info(fmt.Sprintf("answering scrapes at http://%s%s", scrapes.Addr(), metrics.Path))
 		group.Go(func() error { return b.metrics.Serve(ctx, scrapes) })
 	}
-	answers := b.answers(ctx, reloads)
+	answers := b.apiBalancer(ctx, reloads)
 	group.Go(func() error {
-		return serveSocket(ctx, b.listeners.socket, b.listeners.noSocket, b.cfg.Socket, answers,
+		return serveSocket(ctx, b.listeners.socket, b.listeners.socketErr, b.cfg.Socket, answers,
 			b.resources.instance.files, b.Log)
 	})
 	if tcp := b.listeners.tcp; tcp != nil {
@@ -238,15 +238,15 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 	return group.Wait()
 }
 
-// answers is the balancer as the API asks it; reloads end with the context.
-func (b *balancer) answers(ctx context.Context, reloads *reloader) api.Balancer {
+// apiBalancer returns the balancer as the API sees it; reloads end with the context.
+func (b *balancer) apiBalancer(ctx context.Context, reloads *reloader) api.Balancer {
 	c, plane := b.controller, b.resources.datapath
 	return api.Balancer{
 		Status: b.status, Operate: c.Operate, Drain: b.drain, Operations: c.Operations, Flows: c.Flows, Check: c.Check,
 		Reload:  func(by string) (ops.Reloaded, error) { return reloads.reload(ctx, by) },
 		Explain: plane.Explain, Trace: loggedTrace(plane, b.Log), Capture: loggedCapture(plane, b.status, b.Log),
-		Metrics: b.metrics.Handler(), Events: b.Events, Sources: b.sources, Configured: b.configured,
-		Denied: (&denials{shown: b.metrics, log: b.Log}).note, Version: b.Version,
+		Metrics: b.metrics.Handler(), Events: b.Events, Sources: b.sources, Configured: b.logChange,
+		Denied: (&denials{metrics: b.metrics, log: b.Log}).note, Version: b.Version,
 	}
 }
 
@@ -259,8 +259,8 @@ func (b *balancer) drain(ctx context.Context, drain bool, by string) (ops.Sharin
 	return b.controller.Drain(ctx, drain, by)
 }
 
-// configured logs that a source other than the file has changed.
-func (b *balancer) configured(change sources.Change, by string) {
+// logChange logs a change of a source other than the file.
+func (b *balancer) logChange(change sources.Change, by string) {
 	b.memory.Changed()
 	b.Log.Info("configured", "source", change.Source, "generation", change.Generation, "by", by,
 		events.About{Kind: events.KindConfiguration, By: by}.Attr())
@@ -287,10 +287,10 @@ func (b *balancer) openSources(cfg *config.Config) (*sources.Sources, error) {
 	return sources.Open(b.Path, dir)
 }
 
-// untilLeaving returns a context that ends with the other or by the signal by which another process is to go on
+// withUpgradeSignal returns a context that ends with the other or by the signal by which another process is to go on
 // (SIGUSR2), and a function that says, once it has ended or is no more needed, whether that signal has come. Of two
 // signals it counts: a service manager sends its own besides.
-func untilLeaving(ctx context.Context) (running context.Context, leaving func() bool) {
+func withUpgradeSignal(ctx context.Context) (running context.Context, leaving func() bool) {
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGUSR2)
 	running, cancel := context.WithCancelCause(ctx)

@@ -17,29 +17,29 @@ const denialsEvery = 10 * time.Second
 
 // denials counts requests of clients that the API over TCP does not let in, and logs some of them.
 type denials struct {
-	shown *metrics.Metrics
-	log   *slog.Logger
+	metrics *metrics.Metrics
+	log     *slog.Logger
 
 	mu sync.Mutex
 	// logged is when the last line was written, and more are those since that have none.
-	logged time.Time
-	more   int
+	logged     time.Time
+	suppressed int
 }
 
 // note takes one: from where it came, and why it was refused.
 func (d *denials) note(from string, why error) {
-	d.shown.Denied(why)
+	d.metrics.Denied(why)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	if !d.logged.IsZero() && now.Sub(d.logged) < denialsEvery {
-		d.more++
+		d.suppressed++
 		return
 	}
 	text := fmt.Sprintf("refused a request to the API over TCP from %s: %v", from, why)
-	if d.more > 0 {
-		text += fmt.Sprintf(" (and %d others since %s)", d.more, d.logged.Local().Format(time.TimeOnly))
+	if d.suppressed > 0 {
+		text += fmt.Sprintf(" (and %d others since %s)", d.suppressed, d.logged.Local().Format(time.TimeOnly))
 	}
 	d.log.Warn(text)
-	d.logged, d.more = now, 0
+	d.logged, d.suppressed = now, 0
 }

@@ -23,7 +23,7 @@ func TestDenials(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
 		shown := metrics.New(func() (ops.Status, error) { return ops.Status{}, nil }, 0)
-		d := &denials{shown: shown, log: slog.New(slog.NewTextHandler(&log, nil))}
+		d := &denials{metrics: shown, log: slog.New(slog.NewTextHandler(&log, nil))}
 		for range 500 {
 			d.note("192.0.2.1", fmt.Errorf("%w: send a token", access.ErrUnknown))
 		}

@@ -30,7 +30,7 @@ func Detach(out io.Writer, links []string, stateDir string) error {
 
 // DetachAll does as Detach for each process of this network namespace.
 func DetachAll(out io.Writer, stateDir string) error {
-	all, err := leftBehind(stateDir)
+	all, err := findLeftovers(stateDir)
 	if err == nil && len(all) == 0 {
 		fmt.Fprintln(out, "no data plane was left")
 	}
@@ -41,9 +41,9 @@ func DetachAll(out io.Writer, stateDir string) error {
 	return err
 }
 
-// leftBehind lists the instances of this network namespace that have something pinned, or
+// findLeftovers lists the instances of this network namespace that have something pinned, or
 // changes of the network noted.
-func leftBehind(stateDir string) (all []instance, err error) {
+func findLeftovers(stateDir string) (all []instance, err error) {
 	ns, err := namespace.Current()
 	if err != nil {
 		return nil, err
@@ -93,9 +93,9 @@ func (i instance) detach(out io.Writer, links []string) error {
 	if store != nil {
 		done = "detached: " + store.Dir()
 	}
-	err = errors.Join(err, keeper.Detach(i.keep(store), links), pins.Tidy(i.stateDir))
+	err = errors.Join(err, keeper.Detach(i.keeperLocation(store), links), pins.RemoveEmptyRoots(i.stateDir))
 	// Last: until then they lead the next start, or `jeoul detach`, to the rest.
-	if err = errors.Join(err, i.forgetFiles(), i.forgetAliases("")); err == nil {
+	if err = errors.Join(err, i.removeFiles(), i.removeAliases("")); err == nil {
 		fmt.Fprintln(out, done)
 	}
 	return err
@@ -110,7 +110,7 @@ func Kept(stateDir string) (lines []string) {
 	}
 	defer ns.Close()
 	here := fmt.Sprintf("-%d", ns.Inode())
-	for _, name := range withFiles(stateDir, here) {
+	for _, name := range instancesWithFiles(stateDir, here) {
 		store, err := pins.Find(stateDir, name)
 		if errors.Is(err, pins.ErrNothing) {
 			link := strings.TrimPrefix(strings.TrimSuffix(name, here), journalPrefix)
@@ -122,14 +122,14 @@ func Kept(stateDir string) (lines []string) {
 			continue // it has a process
 		}
 		at := instance{stateDir: stateDir, name: name}
-		lines = append(lines, describeKept(at.keep(store)))
+		lines = append(lines, describeKept(at.keeperLocation(store)))
 		store.Close()
 	}
 	return lines
 }
 
-// withFiles lists the instances whose names end so and that have something pinned or a snapshot.
-func withFiles(stateDir, end string) []string {
+// instancesWithFiles lists the instances whose names end so and that have something pinned or a snapshot.
+func instancesWithFiles(stateDir, end string) []string {
 	names := pins.Instances(stateDir)
 	files, _ := filepath.Glob(filepath.Join(stateDir, journalPrefix+"*"+end+"."+kindSnapshot+".*"))
 	for _, path := range files {
@@ -140,7 +140,7 @@ func withFiles(stateDir, end string) []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return !strings.HasSuffix(name, end) })
 }
 
-func describeKept(keep *keeper.Keep) string {
+func describeKept(keep *keeper.Location) string {
 	k, err := keeper.Read(keep)
 	if err != nil {
 		return fmt.Sprintf("a data plane without a process is kept in %s: %v", k.Dir, err)

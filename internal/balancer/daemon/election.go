@@ -42,14 +42,14 @@ func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {
 		Preempt: v.Preempt, PreemptDelay: v.PreemptDelay, AnnounceInterval: v.AnnounceInterval}
 }
 
-// announceBound is for how long packets are served after another balancer was heard that has taken the VIPs over: it
+// announceTimeout is for how long packets are served after another balancer was heard that has taken the VIPs over: it
 // announces them to the neighbours only then, which takes a busy one a while.
-const announceBound = time.Second
+const announceTimeout = time.Second
 
-// handOn takes part in the election until ctx ends, and returns when no more packets need to be served here. Members
-// are sent the last flows before packets go to them, and those that have begun until they did; outlives says that the
-// data plane can go on without a process.
-func handOn(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
+// runElection participates in the election until ctx ends, and returns when no more packets need to be served here.
+// Members are sent the last flows before packets go to them, and those that have begun until they did; outlives says
+// that the data plane can go on without a process.
+func runElection(ctx context.Context, shared election, routers routers, member *member, outlives bool) error {
 	elected, end := context.WithCancel(context.WithoutCancel(ctx))
 	context.AfterFunc(ctx, func() {
 		member.flush(elected)
@@ -61,7 +61,7 @@ func handOn(ctx context.Context, shared election, routers routers, member *membe
 	}
 	err := routers.stop()
 	if succeeded {
-		<-time.After(announceBound)
+		<-time.After(announceTimeout)
 	}
 	member.flush(context.WithoutCancel(ctx))
 	return err

@@ -21,13 +21,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// flowGroup are the members, where they take flows.
-type flowGroup struct {
+// handoverPeers are the members at the addresses where they take flows.
+type handoverPeers struct {
 	*members.Membership
 	port uint16
 }
 
-func (g flowGroup) Peers() (peers []lb.Peer) {
+func (g handoverPeers) Peers() (peers []lb.Peer) {
 	for _, p := range g.Membership.Peers() {
 		peers = append(peers, lb.Peer{Name: p.Name, Address: netip.AddrPortFrom(p.Address.Addr(), g.port)})
 	}
@@ -43,8 +43,8 @@ func flowKeys(of members.Keys) ([][]byte, error) {
 	return keys, nil
 }
 
-// handOver has members send each other flows; nil where they are not to.
-func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath,
+// startHandover starts the handover of flows between members, unless the configuration switches it off.
+func (m *member) startHandover(ctx context.Context, cfg *config.Config, name string, plane *datapath.Datapath,
 	log *slog.Logger) error {
 	if !cfg.Members.HandOver {
 		return nil
@@ -60,7 +60,7 @@ func (m *member) handOver(ctx context.Context, cfg *config.Config, name string, 
 			"choose another one for all members (flows_port)", err)
 	}
 	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
-		Group: flowGroup{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.LogRefusal})
+		Group: handoverPeers{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.LogRefusal})
 	if err != nil {
 		listener.Close()
 		return err
@@ -86,20 +86,20 @@ func listenBeforeAddress(ctx context.Context, at netip.AddrPort) (net.Listener, 
 	return free.Listen(ctx, "tcp", at.String())
 }
 
-// flushBound is for how long a stop, a drain or a withdrawal waits until other members know the flows that this one
+// flushTimeout is for how long a stop, a drain or a withdrawal waits until other members know the flows that this one
 // remembers.
-const flushBound = time.Second
+const flushTimeout = time.Second
 
 // flush has members know all flows that are proven here, as far as they are reached: packets are about to go to them.
 func (m *member) flush(ctx context.Context) {
 	if m == nil || m.exchange == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, flushBound)
+	ctx, cancel := context.WithTimeout(ctx, flushTimeout)
 	defer cancel()
 	if err := m.exchange.Flush(ctx); err != nil {
 		m.log.Warn(fmt.Sprintf("the last connections may break: other members have not taken all flows within %s",
-			flushBound))
+			flushTimeout))
 	}
 }
 
@@ -119,8 +119,8 @@ func (m *member) notifyJoined(ctx context.Context) {
 	}
 }
 
-// showFlows adds the state of the handover to members of a status.
-func (m *member) showFlows(all []ops.Member) {
+// addFlows adds the state of the handover to members of a status.
+func (m *member) addFlows(all []ops.Member) {
 	if m.exchange == nil {
 		return
 	}

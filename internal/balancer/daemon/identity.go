@@ -61,15 +61,15 @@ func (a alias) write(journal string) error {
 	return nil
 }
 
-// forgetAliases removes the files of all interfaces that stand for the instance, but one.
-func (i instance) forgetAliases(but string) (err error) {
+// removeAliases removes the files of all interfaces that stand for the instance, but one.
+func (i instance) removeAliases(but string) (err error) {
 	paths, _ := filepath.Glob(filepath.Join(i.stateDir, fmt.Sprintf("*-%d%s*", i.inode, aliasSuffix)))
 	for _, path := range paths {
 		journal, failed := (alias{path, i.cookie}).read()
 		// A process may have been killed while it wrote one.
 		unwritten := failed != nil && strings.HasSuffix(path, aliasUnwritten)
 		if unwritten || failed == nil && journal == i.journal && (but == "" || path != i.alias(but).path) {
-			err = errors.Join(err, forgetFile(path))
+			err = errors.Join(err, removeFile(path))
 		}
 	}
 	return err
@@ -116,7 +116,7 @@ func (n identity) Release(link string) error {
 	if journalName(link) == n.instance.journal {
 		return nil // its files have that name
 	}
-	return forgetFile(n.instance.alias(link).path)
+	return removeFile(n.instance.alias(link).path)
 }
 
 // recheck says, once the instance's locks are held, that another balancer has taken its

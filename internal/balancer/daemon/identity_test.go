@@ -55,13 +55,13 @@ func TestIdentity(t *testing.T) {
 		gone := own
 		gone.cookie++
 		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Release("eth1"),
-			own.forgetAliases("eth2")); err != nil {
+			own.removeAliases("eth2")); err != nil {
 			return err
 		}
 		is("eth1", "run-eth1")
 		is("eth2", "run-eth0")
 		is("eth4", "run-eth4") // it was of a namespace that is gone
-		if err := errors.Join(own.forgetAliases(""), os.Remove(own.alias("eth4").path)); err != nil {
+		if err := errors.Join(own.removeAliases(""), os.Remove(own.alias("eth4").path)); err != nil {
 			return err
 		}
 		left, err := os.ReadDir(dir)

@@ -71,9 +71,9 @@ const kindSnapshot, kindOperations, kindHealth, kindEjections = "snapshot", "ope
 // discovered before while the origins are away.
 const kindDiscovered = "discovered"
 
-// forgetFiles removes those files, also unfinished ones of a process that was killed while it wrote one, and those of
+// removeFiles removes those files, also unfinished ones of a process that was killed while it wrote one, and those of
 // another boot.
-func (i instance) forgetFiles() error {
+func (i instance) removeFiles() error {
 	entries, err := os.ReadDir(i.stateDir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -82,19 +82,19 @@ func (i instance) forgetFiles() error {
 		kind, ours := strings.CutPrefix(e.Name(), i.name+".")
 		kind, _, _ = strings.Cut(kind, ".")
 		if ours && slices.Contains([]string{kindSnapshot, kindOperations, kindHealth, kindEjections}, kind) {
-			err = errors.Join(err, forgetFile(filepath.Join(i.stateDir, e.Name())))
+			err = errors.Join(err, removeFile(filepath.Join(i.stateDir, e.Name())))
 		}
 	}
 	return err
 }
 
-// keep says where the data plane is kept in a store.
-func (i instance) keep(store *pins.Store) *keeper.Keep {
-	return &keeper.Keep{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie, Files: i.files}
+// keeperLocation says where the data plane is kept in a store.
+func (i instance) keeperLocation(store *pins.Store) *keeper.Location {
+	return &keeper.Location{Store: store, Snapshot: i.file(kindSnapshot), Cookie: i.cookie, Files: i.files}
 }
 
-// forgetFile removes a file, if it is there.
-func forgetFile(path string) error {
+// removeFile removes a file, if it is there.
+func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}

@@ -18,11 +18,11 @@ import (
 
 // listeners are where a balancer is asked.
 type listeners struct {
-	// socket is the unix socket of the API; nil where it could not be made yet, because of noSocket.
-	socket   net.Listener
-	noSocket error
-	// scrapes is where Prometheus asks, and tcp answers the API over TCP; nil where the configuration has none.
-	scrapes net.Listener
+	// socket is the unix socket of the API; nil where it could not be made yet, because of socketErr.
+	socket    net.Listener
+	socketErr error
+	// metrics is where Prometheus asks, and tcp answers the API over TCP; nil where the configuration has none.
+	metrics net.Listener
 	tcp     *tcpServer
 }
 
@@ -33,10 +33,10 @@ func (l *listeners) open(ctx context.Context, cfg *config.Config, log *slog.Logg
 	if err != nil && !durable.Unwritable(err) {
 		return err
 	}
-	if l.noSocket = err; err == nil {
+	if l.socketErr = err; err == nil {
 		l.socket = socket
 	}
-	if l.scrapes, err = listenForScrapes(ctx, cfg); err != nil {
+	if l.metrics, err = listenForMetrics(ctx, cfg); err != nil {
 		return err
 	}
 	l.tcp, err = listenOverTCP(ctx, cfg, log)
@@ -47,17 +47,17 @@ func (l *listeners) close() {
 	if l.socket != nil {
 		l.socket.Close()
 	}
-	if l.scrapes != nil {
-		l.scrapes.Close()
+	if l.metrics != nil {
+		l.metrics.Close()
 	}
 	if l.tcp != nil {
 		l.tcp.listener.Close()
 	}
 }
 
-// listenForScrapes opens the address that Prometheus asks at; nil where the configuration has
+// listenForMetrics opens the address that Prometheus asks at; nil where the configuration has
 // none.
-func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, error) {
+func listenForMetrics(ctx context.Context, cfg *config.Config) (net.Listener, error) {
 	if !cfg.Metrics.Listen.IsValid() {
 		return nil, nil
 	}
@@ -68,8 +68,8 @@ func listenForScrapes(ctx context.Context, cfg *config.Config) (net.Listener, er
 	return listener, nil
 }
 
-// socketAgain is how often a socket is made again that could not be.
-const socketAgain = 2 * time.Second
+// socketRetryEvery is the interval at which a socket that could not be made is tried again.
+const socketRetryEvery = 2 * time.Second
 
 // serveSocket serves the API at the unix socket. Where that could not be made, for its directory cannot be written to,
 // another stands in for it, and it is made later.
@@ -81,14 +81,14 @@ func serveSocket(ctx context.Context, listener net.Listener, unheard error, path
 	defer stands.Wait()
 	defer end()
 	if listener == nil {
-		stands.Go(func() { standIn(standing, path, b, log) })
+		stands.Go(func() { retrySocket(standing, path, b, log) })
 	}
 	for listener == nil {
 		files.Note(what, path, unheard, false)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(socketAgain):
+		case <-time.After(socketRetryEvery):
 		}
 		if listener, unheard = api.Listen(ctx, path); unheard != nil {
 			listener = nil
@@ -99,8 +99,8 @@ func serveSocket(ctx context.Context, listener net.Listener, unheard error, path
 	return api.Serve(ctx, listener, b)
 }
 
-// standIn serves the API in the place of its unix socket until the context ends.
-func standIn(ctx context.Context, path string, b api.Balancer, log *slog.Logger) {
+// retrySocket makes the unix socket once that is possible, and serves the API on it until the context ends.
+func retrySocket(ctx context.Context, path string, b api.Balancer, log *slog.Logger) {
 	listener, err := standin.Listen(ctx, path)
 	if err == nil {
 		err = api.Serve(ctx, listener, b)

@@ -31,8 +31,8 @@ type member struct {
 	log      *slog.Logger
 }
 
-// awaited returns a channel that has a value when this balancer may take VIPs; nil where there is nothing to wait for.
-func (m *member) awaited() <-chan struct{} {
+// ready returns a channel that receives a value when this balancer may take VIPs; nil where it may at once.
+func (m *member) ready() <-chan struct{} {
 	if m == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func newMember(ctx context.Context, cfg *config.Config, configured func() *confi
 	}
 	m.Membership = members.New(members.Options{MembersConfig: settings, Keys: keys, Version: version, Log: log,
 		Local: local})
-	return m, m.handOver(ctx, cfg, settings.Name, plane, log)
+	return m, m.startHandover(ctx, cfg, settings.Name, plane, log)
 }
 
 // run is a member until the context ends; drained says whether the balancer is taken out of every anycast.
@@ -129,7 +129,7 @@ func (m *member) Prepare(cfg *config.Config) (commit func(), err error) {
 // Show adds the members to a status.
 func (m *member) Show(to *ops.Status) {
 	all := m.Status()
-	m.showFlows(all.Members)
+	m.addFlows(all.Members)
 	to.Members = &all
 	to.Problems = append(to.Problems, members.Problems(all)...)
 }

@@ -17,19 +17,19 @@ type steps []string
 
 func (s *steps) add(step string) { *s = append(*s, step) }
 
-// recorded is a part that notes when it is prepared and committed.
-type recorded struct {
+// recordingPart is a part that notes when it is prepared and committed.
+type recordingPart struct {
 	name    string
 	refuses error
 	done    *steps
 }
 
-func (r recorded) Prepare(*config.Config) (func(), error) {
+func (r recordingPart) Prepare(*config.Config) (func(), error) {
 	r.done.add("prepare " + r.name)
 	return func() { r.done.add("commit " + r.name) }, r.refuses
 }
 
-func (r recorded) Show(to *ops.Status) { to.Problems = append(to.Problems, "problem of "+r.name) }
+func (r recordingPart) Show(to *ops.Status) { to.Problems = append(to.Problems, "problem of "+r.name) }
 
 // TestReloadAll: parts are prepared in their order before the configuration is applied, and committed in that order
 // after; if the file cannot be read, or a part or the controller refuses, nothing after that happens and no part is
@@ -62,7 +62,7 @@ func TestReloadAll(t *testing.T) {
 				}
 				return c.apply
 			}
-			reload := reloadAll(apply, []part{recorded{"first", c.first, &done}, recorded{"second", c.second, &done}})
+			reload := reloadAll(apply, []part{recordingPart{"first", c.first, &done}, recordingPart{"second", c.second, &done}})
 			err := reload(t.Context(), func() (*config.Config, error) {
 				done.add("load")
 				return asked, c.load
@@ -86,7 +86,7 @@ func TestShowAll(t *testing.T) {
 	failed := errors.New("no status")
 	var fails error
 	status := showAll(func() (ops.Status, error) { return ops.Status{Problems: shared}, fails },
-		[]part{recorded{name: "first"}, recorded{name: "second"}})
+		[]part{recordingPart{name: "first"}, recordingPart{name: "second"}})
 	s, err := status()
 	if want := []string{"problem of the controller", "problem of first", "problem of second"}; err != nil ||
 		!slices.Equal(s.Problems, want) {

@@ -20,8 +20,8 @@ import (
 // kindProxy is the directory of the proxy engine's files, which are gone when it has stopped.
 const kindProxy = "proxy"
 
-// proxyStopBound is how long the end of the proxy may take.
-const proxyStopBound = 30 * time.Second
+// proxyStopTimeout is how long the end of the proxy may take.
+const proxyStopTimeout = 30 * time.Second
 
 // engine returns the proxy engine of an instance. It runs nothing until there is a service for it.
 func (i instance) engine(log *slog.Logger) (proxy.Engine, error) {
@@ -30,7 +30,7 @@ func (i instance) engine(log *slog.Logger) (proxy.Engine, error) {
 
 // stopProxy ends a proxy.
 func stopProxy(engine proxy.Engine) error {
-	ctx, cancel := context.WithTimeout(context.Background(), proxyStopBound)
+	ctx, cancel := context.WithTimeout(context.Background(), proxyStopTimeout)
 	defer cancel()
 	return engine.Stop(ctx)
 }

@@ -23,7 +23,7 @@ import (
 // reloader reads the daemon's configuration file again, for a signal and for the API alike.
 type reloader struct {
 	sources *sources.Sources
-	shown   *metrics.Metrics
+	metrics *metrics.Metrics
 	service *systemd.Manager
 	memory  *resident.Keeper
 	files   *durable.Files
@@ -42,7 +42,7 @@ func (r *reloader) reload(ctx context.Context, by string) (ops.Reloaded, error) 
 	if errors.Is(err, control.ErrStopped) {
 		return ops.Reloaded{}, ops.ErrStopping
 	}
-	r.shown.Reloaded(err)
+	r.metrics.Reloaded(err)
 	if err == nil {
 		r.log.Info("reloaded "+path, about)
 		return ops.Reloaded{File: path, Warnings: r.notDurable()}, nil

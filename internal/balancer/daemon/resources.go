@@ -40,8 +40,8 @@ type resources struct {
 	routers routers
 }
 
-// goesOn adds to the error of a start that the data plane of the previous process goes on.
-func (r *resources) goesOn(err error) error {
+// addForwarding adds to the error of a start that the data plane of the previous process still forwards.
+func (r *resources) addForwarding(err error) error {
 	if !r.takesOver {
 		return err
 	}
@@ -53,7 +53,7 @@ func (r *resources) memory(kind string) control.Memory {
 	if r.store == nil {
 		return nil
 	}
-	return r.instance.noted(kind)
+	return r.instance.stateFile(kind)
 }
 
 // open opens the resources; those that are open after an error are for close.
@@ -92,22 +92,25 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 
 // openDataPlane opens the data plane, that of the previous process where there is one.
 func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err error) {
-	var keep *keeper.Keep
+	var keep *keeper.Location
 	var kept durable.Options
 	if r.store != nil {
 		kept.Spare = r.store
 	}
 	r.instance.files = durable.New(kept)
 	if r.store != nil {
-		keep = r.instance.keep(r.store)
+		keep = r.instance.keeperLocation(r.store)
 	}
 	r.datapath, err = datapath.Open(datapath.Options{
 		Keep: keep, Orphan: cfg.Orphan,
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
-		SwitchOff:  func(link, feature, why string) error { return r.changes.SwitchOff(link, feature, why) },
-		SwitchBack: func(link, feature, why string) error { return r.changes.SwitchBack(link, feature, why) },
-		Clsact:     func(link string, attach func(ours bool) error) error { return r.changes.GiveClsact(link, attach) },
-		FlowLimit:  cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: cfg.Flows.Timeouts,
+		DisableFeature: func(link, feature, why string) error { return r.changes.SwitchOff(link, feature, why) },
+		RestoreFeature: func(link, feature, why string) error { return r.changes.SwitchBack(link, feature, why) },
+		WithClsact: func(link string, attach func(ours bool) error) error {
+			return r.changes.GiveClsact(link,
+				attach)
+		},
+		FlowLimit: cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: cfg.Flows.Timeouts,
 	})
 	if errors.Is(err, datapath.ErrNoInterface) || errors.Is(err, datapath.ErrUnsupported) {
 		return cfg.At(cfg.InterfaceField(), "%v", err)
@@ -184,7 +187,7 @@ func (r *resources) takeBack() error {
 		return errors.Join(append(errs, r.store.Abandon())...)
 	}
 	if r.changes != nil {
-		errs = append(errs, r.instance.forgetFiles(), r.instance.forgetAliases(""))
+		errs = append(errs, r.instance.removeFiles(), r.instance.removeAliases(""))
 	}
 	return errors.Join(errs...)
 }

@@ -43,12 +43,12 @@ func newRouters(i instance, opt routersOptions) routers {
 	return routers{keeper, opt.flush}
 }
 
-// askBound is how long a speaker may take to list the VIPs that it announces.
-const askBound = 2 * time.Second
+// listTimeout is how long a speaker may take to list the VIPs that it announces.
+const listTimeout = 2 * time.Second
 
 // Found are the VIPs that the previous process has announced.
 func (r routers) Found() []netip.Addr {
-	ctx, cancel := context.WithTimeout(context.Background(), askBound)
+	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	return r.keeper.AnnouncedVIPs(ctx)
 }

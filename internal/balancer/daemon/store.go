@@ -21,7 +21,7 @@ func (i instance) open(cfg *config.Config) (store *pins.Store, warning string, e
 		return nil, "", err
 	}
 	if cfg.Survive == config.SurviveNever {
-		return nil, "", i.refuseLeft()
+		return nil, "", i.refuseLeftover()
 	}
 	store, err = pins.Open(i.stateDir, i.name)
 	if errors.Is(err, pins.ErrBusy) {
@@ -54,9 +54,9 @@ func (i instance) sweep() {
 			continue // it has a process
 		}
 		other := instance{stateDir: i.stateDir, name: name}
-		if swept, _ := keeper.Sweep(other.keep(store)); swept {
-			_ = other.forgetFiles()
-			_ = forgetFile(other.file(kindDiscovered))
+		if swept, _ := keeper.Sweep(other.keeperLocation(store)); swept {
+			_ = other.removeFiles()
+			_ = removeFile(other.file(kindDiscovered))
 		} else {
 			store.Close()
 		}
@@ -76,7 +76,7 @@ func (i instance) renamed(link string) error {
 		}
 		other := instance{stateDir: i.stateDir, name: name, cookie: i.cookie}
 		// An unreadable one is not of this network namespace, or of no use to anyone.
-		if index, previous, err := keeper.FirstInterface(other.keep(nil)); err == nil && index == nic.Index &&
+		if index, previous, err := keeper.FirstInterface(other.keeperLocation(nil)); err == nil && index == nic.Index &&
 			previous != link {
 			return fmt.Errorf(
 				"%s had the name %s when the balancer was started whose data plane is attached to it: rename it back, or stop that one, or take it away with `jeoul detach --interface %s`, with which its connections end", link, previous, previous)
@@ -85,8 +85,8 @@ func (i instance) renamed(link string) error {
 	return nil
 }
 
-// refuseLeft says that there is a data plane that outlived its process, where none is to.
-func (i instance) refuseLeft() error {
+// refuseLeftover returns an error where a data plane outlived its process although the configuration has it end.
+func (i instance) refuseLeftover() error {
 	store, err := pins.Find(i.stateDir, i.name)
 	if errors.Is(err, pins.ErrNothing) {
 		return nil

@@ -14,7 +14,7 @@ import (
 // errors of its own; its other packets are not.
 func TestWhatBackendsAnswer(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
 				p := modePacket(vip, port, false)

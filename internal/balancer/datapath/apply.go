@@ -35,7 +35,7 @@ func (d *Datapath) Apply(state lb.State) error {
 		return err
 	}
 	if err := d.change(state, ports); err != nil {
-		return errors.Join(err, d.giveUp(ports))
+		return errors.Join(err, d.removeLeftovers(ports))
 	}
 	d.sockets.EndStranded()
 	d.options.Interfaces = names
@@ -48,7 +48,7 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	if err != nil {
 		return err
 	}
-	if d.fits(c, ports) {
+	if d.canUpdateInPlace(c, ports) {
 		if err := d.shared.Prefixes.Add(c); err != nil {
 			return err
 		}
@@ -59,24 +59,24 @@ func (d *Datapath) change(state lb.State, ports []attach.Port) error {
 	return d.replace(c, ports)
 }
 
-// giveUp removes the programs that a killed balancer left, where the first change has failed: no process takes its
-// place.
-func (d *Datapath) giveUp(ports []attach.Port) error {
+// removeLeftovers removes the programs that a killed balancer left, where the first change has failed: no process takes
+// its place.
+func (d *Datapath) removeLeftovers(ports []attach.Port) error {
 	if d.current != nil || d.detached {
 		return nil
 	}
 	return attach.RemoveFilters(ports)
 }
 
-// fits says whether the loaded program can serve the state after a change.
-func (d *Datapath) fits(c *generation.Revision, ports []attach.Port) bool {
+// canUpdateInPlace says whether the loaded programs and maps can serve the state after a change.
+func (d *Datapath) canUpdateInPlace(c *generation.Revision, ports []attach.Port) bool {
 	if d.current == nil || d.current.Adopted || d.current.Tracing != d.tracing.Maps() ||
 		d.current.Answers != d.checks.Answers() || d.sockets.Cgroup() != c.State.Local ||
 		!d.detached && d.requestedHook(c.State) != d.hook ||
 		!slices.EqualFunc(ports, d.current.Ports, attach.Port.Same) {
 		return false
 	}
-	return d.current.Memory.Suits(c) && d.sizesFor(c).Within(d.shared)
+	return d.current.Memory.CanHold(c) && d.sizesFor(c).Within(d.shared)
 }
 
 // publish changes the differing services in the memory that packets go by. It returns false, and has changed nothing,
@@ -91,10 +91,10 @@ func (d *Datapath) publish(c *generation.Revision) (bool, error) {
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
 	// Until the janitor knows the new backends, it would take their flows for those of backends that have left.
 	d.janitor.Freeze(true)
-	d.keeper.Show(m)
+	d.keeper.WriteNumber(m)
 	p.Publish()
 	c.StoreHead(m.Head())
-	d.committed(c, d.shared)
+	d.commit(c, d.shared)
 	d.publishPicture()
 	d.keeper.RemoveOld(d.current)
 	return true, nil
@@ -119,14 +119,14 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		return err
 	}
 	d.writeSnapshot(c, ports)
-	d.keeper.Show(memory)
+	d.keeper.WriteNumber(memory)
 	// Packets find the programs before the limits are written.
 	c.NoteUnremembered(next.Turn, d.janitor.Now())
 	flows := sharedmaps.Move{Janitor: d.janitor, From: d.shared, To: next, Previous: d.previous, Memory: memory,
 		Returns: c.ReplyKeys(d.secret)}
 	local, err := localsockets.Begin(d.sockets, d.keeper, c.State.Local, memory, next)
 	if err != nil {
-		d.keeper.GiveUp(d.current)
+		d.keeper.RemoveUnused(d.current)
 		memory.Close()
 		next.CloseUnless(d.shared)
 		return err
@@ -143,34 +143,34 @@ func (d *Datapath) replace(c *generation.Revision, ports []attach.Port) error {
 		err = errors.Join(err, local.Undo())
 		d.sockets = local.Before
 		flows.Cancel()
-		d.keeper.GiveUp(d.current)
+		d.keeper.RemoveUnused(d.current)
 		memory.Close()
 		next.CloseUnless(d.shared)
 		return err
 	}
-	c.SettleIn(homes)
-	d.changeOver(c, ports, made, next, &flows, local)
+	c.SetPlacements(homes)
+	d.activate(c, ports, made, next, &flows, local)
 	return nil
 }
 
-// changeOver goes on with the programs, maps and sockets of a new generation, which packets find already, and ends
+// activate makes the programs, maps and sockets of a new generation, which packets find already, current, and closes
 // those of the one before.
-func (d *Datapath) changeOver(c *generation.Revision, ports []attach.Port, made *loader.Programs,
+func (d *Datapath) activate(c *generation.Revision, ports []attach.Port, made *loader.Programs,
 	next *sharedmaps.Maps, flows *sharedmaps.Move, local *localsockets.Change) {
 	old, last := d.shared, d.current
 	d.shared, d.current = next, made
 	c.PutLimits(d.shared.Turn, d.shared.Load, d.janitor.Now())
 	flows.Finish()
-	d.noteLost(flows.Lost)
+	d.noteLostFlows(flows.Lost)
 	d.previous.Close()
 	d.previous = nil
 	d.sockets = local.Next
-	d.noteSockets(local.Finish(d.shared))
-	d.committed(c, old)
+	d.noteSocketError(local.Finish(d.shared))
+	d.commit(c, old)
 	d.noteMemory(c)
-	d.checks.Use(ports)
+	d.checks.SetPorts(ports)
 	d.publishPicture()
-	d.shown.Await()
+	d.published.WaitForReaders()
 	d.finishAdoption(old)
 	old.CloseUnless(next)
 	local.Release()
@@ -194,7 +194,7 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 		return nil, err
 	}
 	if d.keeper != nil && d.options.Orphan > 0 {
-		made.Watch, err = loader.WatchClock(memory.Map)
+		made.Watchdog, err = loader.StartWatchdog(memory.Map)
 	}
 	if err != nil {
 		made.Close()
@@ -204,19 +204,19 @@ func (d *Datapath) load(kind loader.Kind, ports []attach.Port, memory *generatio
 	return made, nil
 }
 
-// committed takes note of a change that was made. Old are the shared maps before it.
-func (d *Datapath) committed(c *generation.Revision, old *sharedmaps.Maps) {
-	d.ledger.Settle(old, d.shared, c.Places)
+// commit records a change that was made. Old are the shared maps before it.
+func (d *Datapath) commit(c *generation.Revision, old *sharedmaps.Maps) {
+	d.ledger.Commit(old, d.shared, c.Places)
 	d.register.Commit(c)
 	d.shared.Prefixes.Sweep(d.register)
-	d.recordWords = nil
+	d.recordNames = nil
 	d.tracing.Resolve(d.register)
-	d.janitor.Use(d.janitorInput())
+	d.janitor.SetInput(d.janitorInput())
 }
 
 // growShared returns shared maps that are large enough for a change.
 func (d *Datapath) growShared(c *generation.Revision) (*sharedmaps.Maps, error) {
-	want := d.sizesToMake(c)
+	want := d.sizesToAllocate(c)
 	if want.Within(d.shared) {
 		return d.shared, nil
 	}
@@ -238,7 +238,7 @@ func (d *Datapath) unused(r *generation.Record) bool {
 	}
 	for _, p := range r.Places {
 		count, err := sharedmaps.ReadBackend(d.shared.Counts, p.Index)
-		if err != nil || count.Plus(d.ledger.Elsewhere(p.Index)).Minus(d.ledger.Before[p.Index]).Packets != 0 {
+		if err != nil || count.Plus(d.ledger.OtherCount(p.Index)).Minus(d.ledger.Baselines[p.Index]).Packets != 0 {
 			return false
 		}
 	}

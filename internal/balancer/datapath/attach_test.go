@@ -24,9 +24,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// nics returns a namespace with two veths, which have native XDP, and two
+// newNICs returns a namespace with two veths, which have native XDP, and two
 // bridges, which have none.
-func nics(t testing.TB) *namespace.Namespace {
+func newNICs(t testing.TB) *namespace.Namespace {
 	t.Helper()
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
 	for _, number := range []string{"0", "1"} {
@@ -53,12 +53,12 @@ func TestAttach(t *testing.T) {
 		{"auto without native XDP", "bridge0", lb.HookAuto, "tc"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
+			testenv.In(t, newNICs(t), func() error {
 				d, err := Open(Options{Interfaces: []string{test.nic}, Hook: test.hook, TableSize: testTableSize})
 				if err != nil {
 					return err
 				}
-				d.programs = bystander
+				d.programs = passProgram
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err
@@ -72,13 +72,13 @@ func TestAttach(t *testing.T) {
 				}
 				// A change of the modes swaps the program and leaves the link.
 				before := d.Program()
-				if err := d.Apply(swapping(testState(), 1)); err != nil {
+				if err := d.Apply(withSwappedService(testState(), 1)); err != nil {
 					return err
 				}
 				if d.Program() == before {
 					t.Error("nothing was swapped")
 				}
-				if err := runsOn(test.nic, d.Program()); err != nil {
+				if err := expectRunning(test.nic, d.Program()); err != nil {
 					t.Error(err)
 				}
 				if err := d.Close(); err != nil {
@@ -116,12 +116,12 @@ func TestAttachSeveral(t *testing.T) {
 		{"auto without native XDP", []string{"bridge0", "bridge1"}, lb.HookAuto, "tc", "bridge0"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
+			testenv.In(t, newNICs(t), func() error {
 				d, err := Open(Options{Interfaces: test.nics, Hook: test.hook, TableSize: testTableSize})
 				if err != nil {
 					return err
 				}
-				d.programs = bystander
+				d.programs = passProgram
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err
@@ -136,7 +136,7 @@ func TestAttachSeveral(t *testing.T) {
 						t.Errorf("attached as %+v, want %s on %s because of %q", got[i], test.want, nic, test.reason)
 					}
 				}
-				if err := eachAttached(test.nics, true); err != nil {
+				if err := expectAttached(test.nics, true); err != nil {
 					t.Error(err)
 				}
 				if err := d.Apply(testState()); err != nil {
@@ -145,14 +145,14 @@ func TestAttachSeveral(t *testing.T) {
 				if err := d.Close(); err != nil {
 					return err
 				}
-				return eachAttached(test.nics, false)
+				return expectAttached(test.nics, false)
 			})
 		})
 	}
 }
 
-// eachAttached returns an error unless each interface has a program, or none.
-func eachAttached(names []string, want bool) error {
+// expectAttached returns an error unless each interface has a program, or none.
+func expectAttached(names []string, want bool) error {
 	for _, name := range names {
 		if attached, err := attachedTo(name); err != nil || attached != want {
 			return fmt.Errorf("%s: a program is attached: %v, want %v (%v)", name, attached, want, err)
@@ -161,15 +161,15 @@ func eachAttached(names []string, want bool) error {
 	return nil
 }
 
-// bystander is a program that passes everything, with the maps of the real one: attaching works the same with any
+// passProgram is a program that passes everything, with the maps of the real one: attaching works the same with any
 // program, and this one is verified at once.
-func bystander(hook lb.Hook) loader.Kind {
+func passProgram(hook lb.Hook) loader.Kind {
 	kind := loader.KindFor(hook)
 	load := kind.Load
 	kind.Load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.Name].Instructions = short(spec.Programs[kind.Name],
+			spec.Programs[kind.Name].Instructions = shortProgram(spec.Programs[kind.Name],
 				asm.Mov.Imm(asm.R0, int32(actions[hook].pass)), asm.Return())
 		}
 		return spec, err
@@ -177,9 +177,9 @@ func bystander(hook lb.Hook) loader.Kind {
 	return kind
 }
 
-// short returns instructions for a program in the place of its own. They are of the same function, without which they
-// could not be a dispatcher's.
-func short(program *ebpf.ProgramSpec, instructions ...asm.Instruction) asm.Instructions {
+// shortProgram returns instructions for a program in the place of its own. They are of the same function, without which
+// they could not be a dispatcher's.
+func shortProgram(program *ebpf.ProgramSpec, instructions ...asm.Instruction) asm.Instructions {
 	instructions[0].Metadata = program.Instructions[0].Metadata
 	return instructions
 }
@@ -187,8 +187,8 @@ func short(program *ebpf.ProgramSpec, instructions ...asm.Instruction) asm.Instr
 // TestAttachAllOrNone lets the second of two interfaces refuse.
 func TestAttachAllOrNone(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		other, err := occupy("veth1")
+	testenv.In(t, newNICs(t), func() error {
+		other, err := attachForeign("veth1")
 		if err != nil {
 			return err
 		}
@@ -197,12 +197,12 @@ func TestAttachAllOrNone(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		d.programs = bystander
+		d.programs = passProgram
 		defer d.Close()
 		if err := d.Apply(testState()); !errors.Is(err, attach.ErrBusy) || !strings.Contains(err.Error(), "veth1") {
 			t.Errorf("the second interface has another XDP program: %v", err)
 		}
-		return eachAttached([]string{"veth0"}, false)
+		return expectAttached([]string{"veth0"}, false)
 	})
 }
 
@@ -212,12 +212,12 @@ func TestSwapAllOrNone(t *testing.T) {
 	testenv.Root(t)
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
 		t.Run(string(hook), func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
+			testenv.In(t, newNICs(t), func() error {
 				d, err := Open(Options{Interfaces: []string{"veth0", "bridge0"}, Hook: hook, TableSize: testTableSize})
 				if err != nil {
 					return err
 				}
-				d.programs = bystander
+				d.programs = passProgram
 				defer d.Close()
 				if err := d.Apply(testState()); err != nil {
 					return err
@@ -236,14 +236,14 @@ func TestSwapAllOrNone(t *testing.T) {
 				if d.Program() != before {
 					t.Error("the program that was refused on one interface is in use")
 				}
-				return runsOn("veth0", before)
+				return expectRunning("veth0", before)
 			})
 		})
 	}
 }
 
-// runsOn returns an error unless the program is the one on the interface.
-func runsOn(name string, program *ebpf.Program) error {
+// expectRunning returns an error unless the program is the one on the interface.
+func expectRunning(name string, program *ebpf.Program) error {
 	info, err := program.Info()
 	if err != nil {
 		return err
@@ -296,7 +296,7 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 
 func TestAttachRefusals(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
+	testenv.In(t, newNICs(t), func() error {
 		if _, err := Open(Options{Interfaces: []string{"nothere"}, Hook: lb.HookXDP}); !errors.Is(err,
 			attach.ErrNoInterface) {
 			t.Errorf("an interface that is not there: %v", err)
@@ -317,7 +317,7 @@ func TestAttachRefusals(t *testing.T) {
 			attach.ErrUnsupported) {
 			t.Errorf("an interface without Ethernet: %v", err)
 		}
-		other, err := occupy("veth0")
+		other, err := attachForeign("veth0")
 		if err != nil {
 			return err
 		}
@@ -340,8 +340,8 @@ func TestAttachRefusals(t *testing.T) {
 	})
 }
 
-// occupy attaches a program that is not ours.
-func occupy(name string) (link.Link, error) {
+// attachForeign attaches a program that is not ours.
+func attachForeign(name string) (link.Link, error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return nil, err

@@ -19,11 +19,11 @@ import (
 )
 
 const (
-	// captureRing is the size of a capture's ring in bytes: some 6,000 packets without payload, which is more than the
-	// default rate takes in a window of time.
-	captureRing = 4 << 20
-	// liveRing is that of a live trace: about 4,000 packets, or some milliseconds of a busy balancer.
-	liveRing = 1 << 20
+	// captureRingSize is the size of a capture's ring in bytes: some 6,000 packets without payload, which is more than
+	// the default rate takes in a window of time.
+	captureRingSize = 4 << 20
+	// liveTraceRingSize is that of a live trace: about 4,000 packets, or some milliseconds of a busy balancer.
+	liveTraceRingSize = 1 << 20
 )
 
 // Trace calls send for real packets until the context ends, which is no error, or send returns an error, which Trace
@@ -34,7 +34,7 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(tra
 	if err := filter.Check(); err != nil {
 		return err
 	}
-	live, err := d.startCapture(capture.TraceRequest(filter), liveRing)
+	live, err := d.startCapture(capture.TraceRequest(filter), liveTraceRingSize)
 	if errors.Is(err, capture.ErrBusy) {
 		return fmt.Errorf("%w: %v", trace.ErrBusy, err)
 	}
@@ -43,7 +43,7 @@ func (d *Datapath) Trace(ctx context.Context, filter trace.Filter, send func(tra
 	}
 	zero := flowtable.MonotonicZero()
 	var lost uint64
-	return d.follow(ctx, live, func() error { return send(trace.Event{Started: true}) },
+	return d.runCapture(ctx, live, func() error { return send(trace.Event{Started: true}) },
 		func(record *traced.Record) error { return send(trace.Event{Packet: d.describe(record, zero)}) },
 		func(counts traced.XdpCaptureState) error {
 			event := trace.Event{Lost: counts.Lost - lost}
@@ -65,7 +65,7 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 	if err != nil {
 		return err
 	}
-	live, err := d.startCapture(request, captureRing)
+	live, err := d.startCapture(request, captureRingSize)
 	if err != nil {
 		return err
 	}
@@ -74,7 +74,7 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 	defer cancel()
 	zero := flowtable.MonotonicZero()
 	progress := capture.NewProgress(request, send, cancel)
-	err = d.follow(ctx, live, func() error { return send(capture.Event{Started: d.started(live)}) },
+	err = d.runCapture(ctx, live, func() error { return send(capture.Event{Started: d.captureHeader(live)}) },
 		func(record *traced.Record) error {
 			p := &capture.Packet{Packet: *d.describe(record, zero), Count: record.Packets}
 			p.CameFrame, p.LeavesFrame = record.Split(request.Snap)
@@ -92,24 +92,24 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 func (d *Datapath) describe(record *traced.Record, zero time.Time) *trace.Packet {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.words().Packet(&record.XdpTraceRecord)
+	p := d.recordNamesNow().Packet(&record.XdpTraceRecord)
 	p.Time = zero.Add(time.Duration(record.Time))
 	return p
 }
 
-// words returns the names of the current generation for the numbers in records.
-func (d *Datapath) words() *tracing.Words {
-	if d.recordWords == nil {
-		d.recordWords = tracing.NewWords(d.attachments[0].Hook, d.current.Ports, d.register)
+// recordNamesNow returns the names of the current generation for the numbers in records.
+func (d *Datapath) recordNamesNow() *tracing.Names {
+	if d.recordNames == nil {
+		d.recordNames = tracing.NewNames(d.attachments[0].Hook, d.current.Ports, d.register)
 	}
-	return d.recordWords
+	return d.recordNames
 }
 
-// localNote names the packets that no capture has.
-const localNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
+// uncapturedNote names the packets that no capture has.
+const uncapturedNote = "clients on this host are served at their sockets, where there is no packet yet: capture theirs with tcpdump"
 
-// started returns the header of a capture: its request, and the interfaces and programs that it covers.
-func (d *Datapath) started(live *tracing.Capture) *capture.Started {
+// captureHeader returns the header of a capture: its request, and the interfaces and programs that it covers.
+func (d *Datapath) captureHeader(live *tracing.Capture) *capture.Started {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	s := &capture.Started{ID: live.ID(), Request: live.Request}
@@ -118,7 +118,7 @@ func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 		s.Hooks = append(s.Hooks, capture.Point{Interface: p.Name, Hook: at.Hook})
 	}
 	if d.register.State.Local != "" {
-		s.Notes = append(s.Notes, localNote)
+		s.Notes = append(s.Notes, uncapturedNote)
 	}
 	return s
 }
@@ -127,7 +127,7 @@ func (d *Datapath) started(live *tracing.Capture) *capture.Started {
 func (d *Datapath) startCapture(request capture.Request, ring int) (*tracing.Capture, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.ready(); err != nil {
+	if err := d.checkRunning(); err != nil {
 		return nil, err
 	}
 	filter, err := tracing.FilterOf(request)
@@ -185,8 +185,8 @@ func (d *Datapath) stopCapture(live *tracing.Capture) error {
 	return err
 }
 
-// forgetCapture gives the slot of one that was stopped back.
-func (d *Datapath) forgetCapture(live *tracing.Capture) {
+// releaseCapture frees the slot of a capture that was stopped.
+func (d *Datapath) releaseCapture(live *tracing.Capture) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	live.Of.Live = slices.DeleteFunc(live.Of.Live, func(c *tracing.Capture) bool { return c == live })
@@ -196,12 +196,12 @@ func (d *Datapath) forgetCapture(live *tracing.Capture) {
 	}
 }
 
-// follow calls started, then packet for each record and count about once a second and at the end, until the context
+// runCapture calls started, then packet for each record and count about once a second and at the end, until the context
 // ends, which is no error, or one of them returns an error, which it returns.
-func (d *Datapath) follow(ctx context.Context, live *tracing.Capture, started func() error,
+func (d *Datapath) runCapture(ctx context.Context, live *tracing.Capture, started func() error,
 	packet func(*traced.Record) error,
 	count func(traced.XdpCaptureState) error) error {
-	defer d.forgetCapture(live)
+	defer d.releaseCapture(live)
 	stop := sync.OnceValue(func() error { return d.stopCapture(live) })
 	// The plain program comes back first; then the ring is read to its end.
 	release := context.AfterFunc(ctx, func() {
@@ -221,7 +221,7 @@ func (d *Datapath) follow(ctx context.Context, live *tracing.Capture, started fu
 func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	if err := d.ready(); err != nil {
+	if err := d.checkRunning(); err != nil {
 		return nil, err
 	}
 	return tracing.Explain(d.explainInput(), question)
@@ -230,5 +230,5 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 // explainInput returns the programs, maps and configuration that packets go by, for Explain.
 func (d *Datapath) explainInput() tracing.ExplainInput {
 	return tracing.ExplainInput{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
-		Words: d.words(), State: d.register.State}
+		Names: d.recordNamesNow(), State: d.register.State}
 }

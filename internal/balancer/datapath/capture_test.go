@@ -20,8 +20,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testpacket"
 )
 
-// capturing is a capture that runs beside a test.
-type capturing struct {
+// backgroundCapture is a capture that runs beside a test.
+type backgroundCapture struct {
 	name   string
 	events chan capture.Event
 	end    context.CancelFunc
@@ -31,11 +31,12 @@ type capturing struct {
 	last    capture.Event
 }
 
-// startCapturing starts a capture and returns when packets are captured.
-func startCapturing(t *testing.T, r *rig, name string, request capture.Request) *capturing {
+// startBackgroundCapture starts a capture and returns when packets are captured.
+func startBackgroundCapture(t *testing.T, r *rig, name string, request capture.Request) *backgroundCapture {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
-	c := &capturing{name: name, events: make(chan capture.Event, 1<<16), end: cancel, result: make(chan error, 1)}
+	c := &backgroundCapture{name: name, events: make(chan capture.Event, 1<<16), end: cancel, result: make(chan error,
+		1)}
 	go func() {
 		c.result <- r.datapath.Capture(ctx, request, func(e capture.Event) error { c.events <- e; return nil })
 		close(c.events)
@@ -50,14 +51,14 @@ func startCapturing(t *testing.T, r *rig, name string, request capture.Request) 
 }
 
 // finish ends the capture, unless it has ended, and waits for its last event.
-func (c *capturing) finish(t *testing.T) *capturing {
+func (c *backgroundCapture) finish(t *testing.T) *backgroundCapture {
 	t.Helper()
 	c.end()
 	return c.wait(t)
 }
 
 // wait is finish for a capture that ends by itself.
-func (c *capturing) wait(t *testing.T) *capturing {
+func (c *backgroundCapture) wait(t *testing.T) *backgroundCapture {
 	t.Helper()
 	for e := range c.events {
 		c.last = e
@@ -125,12 +126,12 @@ func TestCapture(t *testing.T) {
 		named := func(f capture.Filter) capture.Request {
 			return capture.Request{Filter: f, Snap: capture.MaxSnap, Rate: capture.MaxRate}
 		}
-		all := startCapturing(t, r, "everything", named(capture.Filter{}))
+		all := startBackgroundCapture(t, r, "everything", named(capture.Filter{}))
 		some := map[string]func(*capture.Packet) bool{}
-		var captures []*capturing
+		var captures []*backgroundCapture
 		add := func(name string, f capture.Filter, wants func(*capture.Packet) bool) {
 			some[name] = wants
-			captures = append(captures, startCapturing(t, r, name, named(f)))
+			captures = append(captures, startBackgroundCapture(t, r, name, named(f)))
 		}
 		add("dropped, forwarded", capture.Filter{Outcomes: []string{"dropped", "forwarded"}},
 			func(p *capture.Packet) bool {
@@ -153,7 +154,7 @@ func TestCapture(t *testing.T) {
 		add("headers", capture.Filter{}, func(p *capture.Packet) bool { return true })
 		captures[len(captures)-1].finish(t)
 		captures = captures[:len(captures)-1]
-		headers := startCapturing(t, r, "headers", capture.Request{Rate: capture.MaxRate})
+		headers := startBackgroundCapture(t, r, "headers", capture.Request{Rate: capture.MaxRate})
 		sent := r.sendRandom(t, 600)
 		compareCaptured(t, sent, all.finish(t).packets)
 		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Taken: uint64(len(sent)),
@@ -240,11 +241,11 @@ func TestCaptureBounds(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	frame := web4().build(t)
 	// While it runs, the others need no program of their own.
-	keeper := startCapturing(t, r, "keeper",
+	keeper := startBackgroundCapture(t, r, "keeper",
 		capture.Request{Filter: capture.Filter{Outcomes: []string{"dropped_no_room"}}})
-	packets := startCapturing(t, r, "packets", capture.Request{Packets: 10})
-	size := startCapturing(t, r, "bytes", capture.Request{Bytes: uint64(10 * len(frame))})
-	rate := startCapturing(t, r, "rate", capture.Request{Rate: 1})
+	packets := startBackgroundCapture(t, r, "packets", capture.Request{Packets: 10})
+	size := startBackgroundCapture(t, r, "bytes", capture.Request{Bytes: uint64(10 * len(frame))})
+	rate := startBackgroundCapture(t, r, "rate", capture.Request{Rate: 1})
 	for range 100 {
 		r.run(t, frame)
 	}
@@ -261,7 +262,7 @@ func TestCaptureBounds(t *testing.T) {
 		uint64(len(rate.packets)) != c.Taken {
 		t.Errorf("a capture of a packet a second: %+v, and %d packets", *c, len(rate.packets))
 	}
-	timed := startCapturing(t, r, "time", capture.Request{Seconds: 0.01})
+	timed := startBackgroundCapture(t, r, "time", capture.Request{Seconds: 0.01})
 	if timed.wait(t); timed.last.Ended != capture.EndTime {
 		t.Errorf("a capture of 10 ms ended by %q", timed.last.Ended)
 	}
@@ -272,7 +273,7 @@ func TestCaptureBounds(t *testing.T) {
 // stalledReader has a client that does not read: packets go on, and those that find no room are counted.
 func stalledReader(t *testing.T, r *rig, frame []byte) {
 	t.Helper()
-	const packets = captureRing / 256
+	const packets = captureRingSize / 256
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	started, reads, result := make(chan struct{}), make(chan struct{}), make(chan error, 1)
@@ -353,7 +354,7 @@ func TestCaptureFollowsTheConfiguration(t *testing.T) {
 	service := slices.IndexFunc(state.Services, func(s lb.RoutedService) bool {
 		return s.VIP == vip4 && s.Port == 80 && s.Protocol == lb.TCP
 	})
-	c := startCapturing(t, r, "web", capture.Request{Filter: capture.Filter{Service: state.Services[service].Name}})
+	c := startBackgroundCapture(t, r, "web", capture.Request{Filter: capture.Filter{Service: state.Services[service].Name}})
 	frame := web4().build(t)
 	r.run(t, frame)
 	without := testState()

@@ -49,8 +49,8 @@ func virtualCards(t *testing.T) map[string][]string {
 	return cards
 }
 
-// cabled makes wires, with the first end only, of two cards.
-func cabled(t *testing.T, cards []string) *wires {
+// newCardWires makes wires, with the first end only, of two cards.
+func newCardWires(t *testing.T, cards []string) *wires {
 	t.Helper()
 	w := &wires{balancer: testenv.Namespace(t), outside: testenv.Namespace(t)}
 	for i, ns := range []*namespace.Namespace{w.balancer, w.outside} {
@@ -92,7 +92,7 @@ func cabled(t *testing.T, cards []string) *wires {
 func TestTagsOfCards(t *testing.T) {
 	for driver, cards := range virtualCards(t) {
 		t.Run(driver, func(t *testing.T) {
-			w := cabled(t, cards)
+			w := newCardWires(t, cards)
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1)
 			service.Paths[0] = w.path(0)
 			for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
@@ -155,14 +155,14 @@ func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
 	t.Helper()
 	testenv.In(t, w.balancer, func() error {
 		name := nameOf(t, w.index[0])
-		before := hiding(t, name)
+		before := strippingFeatures(t, name)
 		changes, err := hostnet.Open(t.TempDir(), "test")
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { changes.Close() })
 		d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize,
-			SwitchOff: changes.SwitchOff})
+			DisableFeature: changes.SwitchOff})
 		if err != nil {
 			return err
 		}
@@ -171,7 +171,7 @@ func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
 			return err
 		}
 		a := d.Attachments()[0]
-		t.Logf("%s: attached as %s; of the offloads of tags, %q were on, and %q are", name, a, before, hiding(t, name))
+		t.Logf("%s: attached as %s; of the offloads of tags, %q were on, and %q are", name, a, before, strippingFeatures(t, name))
 		if a.Hook != hook {
 			t.Errorf("attached as %s", a)
 		}

@@ -25,7 +25,7 @@ func (d *Datapath) OpenChecks() (*checkpath.Checks, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := checkpath.Open(d.shown, ports)
+	c, err := checkpath.Open(d.published, ports)
 	if err != nil {
 		return nil, fmt.Errorf("making the way for health checks through the data plane: %w", err)
 	}

@@ -29,8 +29,8 @@ import (
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
 
-// checkStage is a balancer and a backend that serves on every VIP, on one link.
-type checkStage struct {
+// checkRig is a balancer and a backend that serves on every VIP, on one link.
+type checkRig struct {
 	balancer, backend *namespace.Namespace
 	datapath          *Datapath
 	checks            *checkpath.Checks
@@ -57,17 +57,20 @@ func checkVIPs() (all []netip.Addr) {
 	return all
 }
 
-// newCheckStage builds it.
-func newCheckStage(t *testing.T, hook lb.Hook) *checkStage {
+// newCheckRig builds it.
+func newCheckRig(t *testing.T, hook lb.Hook) *checkRig {
 	t.Helper()
-	s := &checkStage{balancer: testenv.Namespace(t), backend: testenv.Namespace(t)}
+	s := &checkRig{balancer: testenv.Namespace(t), backend: testenv.Namespace(t)}
 	end := func(ns *namespace.Namespace, number byte) testenv.End {
 		return testenv.End{Namespace: ns, Name: "eth0", Addresses: []netip.Prefix{
 			netip.PrefixFrom(checkHost(vip4, number), 24), netip.PrefixFrom(checkHost(vip6, number), 64)}}
 	}
 	ours, theirs := testenv.Veth(t, end(s.balancer, 1), end(s.backend, 2))
-	testenv.In(t, s.balancer, func() error { return errors.Join(holdVIPs(), wholeChecksums(), beStrict()) })
-	testenv.In(t, s.backend, wholeChecksums)
+	testenv.In(t, s.balancer, func() error {
+		return errors.Join(addVIPs(), disableChecksumOffload(),
+			enableStrictRPF())
+	})
+	testenv.In(t, s.backend, disableChecksumOffload)
 	s.serve(t)
 	testenv.In(t, s.balancer, func() error {
 		nic, err := net.InterfaceByName("eth0")
@@ -114,8 +117,8 @@ func checkState(index int, ours, theirs net.HardwareAddr) lb.State {
 	return state
 }
 
-// holdVIPs gives the calling thread's host the VIPs, as a balancer has them.
-func holdVIPs() error {
+// addVIPs gives the calling thread's host the VIPs, as a balancer has them.
+func addVIPs() error {
 	nic, err := netlink.LinkByName("eth0")
 	if err != nil {
 		return err
@@ -133,16 +136,16 @@ func holdVIPs() error {
 	return nil
 }
 
-// beStrict makes the calling thread's host forward, as mode nat needs, with strict reverse path filtering.
-func beStrict() error {
+// enableStrictRPF makes the calling thread's host forward, as mode nat needs, with strict reverse path filtering.
+func enableStrictRPF() error {
 	return errors.Join(testenv.WriteSysctl("net/ipv4/ip_forward", "1"),
 		testenv.WriteSysctl("net/ipv6/conf/all/forwarding", "1"),
 		testenv.WriteSysctl("net/ipv4/conf/all/rp_filter", "1"),
 		testenv.WriteSysctl("net/ipv4/conf/eth0/rp_filter", "1"))
 }
 
-// wholeChecksums makes the calling thread's host compute checksums itself, which XDP cannot leave to a device.
-func wholeChecksums() error {
+// disableChecksumOffload makes the calling thread's host compute checksums itself, which XDP cannot leave to a device.
+func disableChecksumOffload() error {
 	handle, err := ethtool.NewEthtool()
 	if err != nil {
 		return err
@@ -152,7 +155,7 @@ func wholeChecksums() error {
 }
 
 // serve starts the backend: an agent for the VIPs, and servers that answer with the address that was asked.
-func (s *checkStage) serve(t *testing.T) {
+func (s *checkRig) serve(t *testing.T) {
 	t.Helper()
 	var vips []netip.Addr
 	var marks []agent.Mark
@@ -183,7 +186,7 @@ func (s *checkStage) serve(t *testing.T) {
 }
 
 // listen serves TCP and UDP on a port.
-func (s *checkStage) listen(t *testing.T, port uint16) error {
+func (s *checkRig) listen(t *testing.T, port uint16) error {
 	listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 	if err != nil {
 		return err
@@ -223,7 +226,7 @@ func (s *checkStage) listen(t *testing.T, port uint16) error {
 }
 
 // ask asks a service's backend, and returns its answer: the address that was asked.
-func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Duration) (answer string, err error) {
+func (s *checkRig) ask(t *testing.T, service *lb.RoutedService, bound time.Duration) (answer string, err error) {
 	t.Helper()
 	port := service.Port
 	if service.Mode.Translates() {
@@ -233,7 +236,7 @@ func (s *checkStage) ask(t *testing.T, service *lb.RoutedService, bound time.Dur
 }
 
 // askPort asks it on another port.
-func (s *checkStage) askPort(t *testing.T, service *lb.RoutedService, port uint16, bound time.Duration) (answer string,
+func (s *checkRig) askPort(t *testing.T, service *lb.RoutedService, port uint16, bound time.Duration) (answer string,
 	err error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
@@ -265,14 +268,14 @@ func (s *checkStage) askPort(t *testing.T, service *lb.RoutedService, port uint1
 }
 
 // ping sends an echo request to it.
-func (s *checkStage) ping(t *testing.T, service *lb.RoutedService, bound time.Duration) error {
+func (s *checkRig) ping(t *testing.T, service *lb.RoutedService, bound time.Duration) error {
 	ctx, cancel := context.WithTimeout(t.Context(), bound)
 	defer cancel()
 	return s.balancer.Do(func() error { return s.checks.Ping(ctx, service.BackendKey(service.Backends[0])) })
 }
 
 // each runs a test for each of the services.
-func (s *checkStage) each(t *testing.T, test func(*testing.T, *lb.RoutedService)) {
+func (s *checkRig) each(t *testing.T, test func(*testing.T, *lb.RoutedService)) {
 	for i := range s.state.Services {
 		service := &s.state.Services[i]
 		t.Run(fmt.Sprintf("%s/%s/%s", service.Mode, service.Protocol, service.VIP), func(t *testing.T) {
@@ -281,8 +284,8 @@ func (s *checkStage) each(t *testing.T, test func(*testing.T, *lb.RoutedService)
 	}
 }
 
-// reach fails unless the backend answers by a service's mode.
-func (s *checkStage) reach(t *testing.T, service *lb.RoutedService) {
+// expectReachable fails unless the backend answers by a service's mode.
+func (s *checkRig) expectReachable(t *testing.T, service *lb.RoutedService) {
 	t.Helper()
 	want := netip.AddrPortFrom(service.VIP, service.Port)
 	if service.Mode.Translates() {
@@ -294,8 +297,8 @@ func (s *checkStage) reach(t *testing.T, service *lb.RoutedService) {
 	}
 }
 
-// uncounted fails if a service's counters include the checks.
-func (s *checkStage) uncounted(t *testing.T) {
+// expectUncounted fails if a service's counters include the checks.
+func (s *checkRig) expectUncounted(t *testing.T) {
 	t.Helper()
 	counters, err := s.datapath.Counters()
 	if err != nil {
@@ -313,9 +316,9 @@ func TestChecksReachBackends(t *testing.T) {
 	testenv.Root(t)
 	for _, hook := range []lb.Hook{lb.HookTC, lb.HookXDP} {
 		t.Run(string(hook), func(t *testing.T) {
-			s := newCheckStage(t, hook)
+			s := newCheckRig(t, hook)
 			s.each(t, func(t *testing.T, service *lb.RoutedService) {
-				s.reach(t, service)
+				s.expectReachable(t, service)
 				err := s.ping(t, service, 20*time.Second)
 				if service.Mode == lb.DSCP && errors.Is(err, health.ErrNoWay) {
 					return
@@ -324,10 +327,10 @@ func TestChecksReachBackends(t *testing.T) {
 					t.Errorf("an echo request is not answered: %v", err)
 				}
 			})
-			s.uncounted(t)
+			s.expectUncounted(t)
 			t.Run("down", func(t *testing.T) {
 				s.failAll(t)
-				s.each(t, s.reach)
+				s.each(t, s.expectReachable)
 			})
 		})
 	}
@@ -337,7 +340,7 @@ func TestChecksReachBackends(t *testing.T) {
 // part of the plan that the data plane shows.
 func TestChecksMemory(t *testing.T) {
 	testenv.Root(t)
-	s := newCheckStage(t, lb.HookTC)
+	s := newCheckRig(t, lb.HookTC)
 	taken := memlock(t, s.checks.Answers()) + memlock(t, s.checks.Targets())
 	plan := s.datapath.Memory()
 	if plan.Checks > taken || taken > plan.Checks+plan.Checks/10+3*8192 {
@@ -347,10 +350,11 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := sharedmaps.FitPlan(s.checks.Plan(), memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
+	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := sharedmaps.FitPlan(s.checks.Plan(), memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}); !errors.Is(err,
+	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Left{Bytes: 80 << 20, Source: "a test",
+		Known: true}); !errors.Is(err,
 		lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)
 	}
@@ -358,7 +362,7 @@ func TestChecksMemory(t *testing.T) {
 
 // failAll makes all backends fail, in services that move or reset flows of such: a backend that is not checked any more
 // would never be found healthy.
-func (s *checkStage) failAll(t *testing.T) {
+func (s *checkRig) failAll(t *testing.T) {
 	t.Helper()
 	state := s.state
 	state.Services = slices.Clone(state.Services)
@@ -379,7 +383,7 @@ func TestChecksSeeFaults(t *testing.T) {
 	testenv.Root(t)
 	for _, hook := range testenv.Some(t, testenv.HooksTarget, 1, []lb.Hook{lb.HookTC, lb.HookXDP}) {
 		t.Run(string(hook), func(t *testing.T) {
-			s := newCheckStage(t, hook)
+			s := newCheckRig(t, hook)
 			t.Run("no server", func(t *testing.T) {
 				s.each(t, func(t *testing.T, service *lb.RoutedService) {
 					if _, err := s.askPort(t, service, 9, 20*time.Second); !errors.Is(err, unix.ECONNREFUSED) {
@@ -391,7 +395,7 @@ func TestChecksSeeFaults(t *testing.T) {
 			t.Run("no VIP", func(t *testing.T) {
 				s.each(t, func(t *testing.T, service *lb.RoutedService) {
 					if service.Mode.Translates() {
-						s.reach(t, service)
+						s.expectReachable(t, service)
 						return
 					}
 					if answer, err := s.ask(t, service, 200*time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
@@ -414,7 +418,7 @@ func TestChecksSeeFaults(t *testing.T) {
 // TestChecksOutliveChanges replaces the programs under the checks; nothing is left at the end.
 func TestChecksOutliveChanges(t *testing.T) {
 	testenv.Root(t)
-	s := newCheckStage(t, lb.HookTC)
+	s := newCheckRig(t, lb.HookTC)
 	all := s.state
 	apply := func(state lb.State) {
 		t.Helper()
@@ -425,11 +429,11 @@ func TestChecksOutliveChanges(t *testing.T) {
 	fewer := all
 	fewer.Services = all.Services[8:12]
 	apply(fewer)
-	s.each(t, s.reach)
+	s.each(t, s.expectReachable)
 	other := all
 	other.Hook = lb.HookXDP
 	apply(other)
-	s.each(t, s.reach)
+	s.each(t, s.expectReachable)
 
 	gone := &all.Services[0]
 	fewer.Hook = lb.HookXDP

@@ -30,10 +30,10 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 	w := newWires(t)
 	interfaces, ends := []string{"in", "out"}, []net.HardwareAddr{w.mac[0]}
 	testenv.In(t, w.balancer, func() error { return checksumOffload("out", false) })
-	if mac := w.unwrap(t); mac != nil {
+	if mac := w.addTunnel(t); mac != nil {
 		interfaces, ends = append(interfaces, tunnelEnd), append(ends, mac)
 	}
-	state, packets := translating(w)
+	state, packets := translatingServices(w)
 	testenv.In(t, w.balancer, func() error {
 		d, err := Open(Options{Interfaces: interfaces, Hook: lb.HookTC, TableSize: testTableSize})
 		if err != nil {
@@ -57,21 +57,21 @@ func TestChecksumsAreRightOnTheWire(t *testing.T) {
 		frame := p.build(t)
 		what := fmt.Sprintf("%v udp=%v port %d, ", p.at, p.udp, p.dport)
 		t.Run(what+"nothing known", func(t *testing.T) { send(virtioHeader{}, frame); expect(t) })
-		t.Run(what+"to be filled in", func(t *testing.T) { send(partial(frame)); expect(t) })
+		t.Run(what+"to be filled in", func(t *testing.T) { send(withPartialChecksum(frame)); expect(t) })
 		t.Run(what+"sum of the whole", func(t *testing.T) {
 			if len(ends) == 1 {
 				t.Skip("this kernel has no VXLAN")
 			}
 			p.to = ends[1]
-			w.wire[0].Send(wrapped(t, w.mac[0], p.build(t))...)
+			w.wire[0].Send(encapsulated(t, w.mac[0], p.build(t))...)
 			expect(t)
 		})
 	}
 }
 
-// translating is a service of each mode that rewrites addresses and ports, with its
+// translatingServices is a service of each mode that rewrites addresses and ports, with its
 // backends behind the second wire, and a packet to each.
-func translating(w *wires) (state lb.State, packets []packetSpec) {
+func translatingServices(w *wires) (state lb.State, packets []packetSpec) {
 	state.Pool = allModes().Pool
 	for _, vip := range []netip.Addr{vip4, vip6} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
@@ -100,9 +100,9 @@ var (
 	tunnelThere = netip.MustParseAddr("192.0.2.2")
 )
 
-// unwrap makes the balancer's end of the tunnel, and returns its MAC address; nil if the
+// addTunnel makes the balancer's end of the tunnel, and returns its MAC address; nil if the
 // kernel has none.
-func (w *wires) unwrap(t *testing.T) (mac net.HardwareAddr) {
+func (w *wires) addTunnel(t *testing.T) (mac net.HardwareAddr) {
 	t.Helper()
 	testenv.In(t, w.balancer, func() error {
 		in, err := netlink.LinkByIndex(w.index[0])
@@ -130,8 +130,8 @@ func (w *wires) unwrap(t *testing.T) (mac net.HardwareAddr) {
 	return mac
 }
 
-// wrapped returns a frame inside of the tunnel, whose own checksum is right.
-func wrapped(t *testing.T, to net.HardwareAddr, frame []byte) []gopacket.SerializableLayer {
+// encapsulated returns a frame inside of the tunnel, whose own checksum is right.
+func encapsulated(t *testing.T, to net.HardwareAddr, frame []byte) []gopacket.SerializableLayer {
 	t.Helper()
 	ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: layers.IPProtocolUDP, SrcIP: tunnelThere.AsSlice(),
 		DstIP: tunnelHere.Addr().AsSlice()}
@@ -174,8 +174,9 @@ type virtioHeader struct {
 	HeaderLength, Segment, Start, Offset uint16
 }
 
-// partial returns a frame with just the pseudo header's sum in its checksum field, and the header that says so.
-func partial(frame []byte) (virtioHeader, []byte) {
+// withPartialChecksum returns a frame with just the pseudo header's sum in its checksum field, and the header that says
+// so.
+func withPartialChecksum(frame []byte) (virtioHeader, []byte) {
 	p := transportOf(frame)
 	frame = slices.Clone(frame)
 	binary.BigEndian.PutUint16(frame[p.at+p.check:], sum(p.pseudo))

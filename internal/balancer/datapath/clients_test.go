@@ -68,7 +68,7 @@ func TestClients(t *testing.T) {
 		}
 		bring := func(allow, deny []string) {
 			t.Helper()
-			r.bring(t, clientsOf(allow, deny))
+			r.applyAll(t, clientsOf(allow, deny))
 		}
 		expect(one, true)
 		expect(two, true)

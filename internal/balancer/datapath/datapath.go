@@ -40,17 +40,17 @@ type Options struct {
 	// TooBigRate is how many packets a second each CPU may answer with "too
 	// big"; 0 means DefaultTooBigRate.
 	TooBigRate uint32
-	// SwitchOff switches a feature of an interface off, by the kernel's name for it, until
-	// the balancer ends or SwitchBack takes that back: those by which a device hides VLAN
+	// DisableFeature switches a feature of an interface off, by the kernel's name for it, until
+	// the balancer ends or RestoreFeature takes that back: those by which a device hides VLAN
 	// tags from XDP. Nil where nothing is to be changed on the host.
-	SwitchOff, SwitchBack func(name, feature, why string) error
-	// Clsact gives an interface the queueing discipline clsact if it has none, and calls attach with whether the
+	DisableFeature, RestoreFeature func(name, feature, why string) error
+	// WithClsact gives an interface the queueing discipline clsact if it has none, and calls attach with whether the
 	// balancer added it; attach attaches a filter whose name says so. Until attach has returned, a note outside of this
 	// process says that clsact is the balancer's. Nil: there is no note.
-	Clsact func(name string, attach func(ours bool) error) error
+	WithClsact func(name string, attach func(ours bool) error) error
 	// Keep makes the data plane outlive its process, and takes over one that has; nil: it ends with the process. Open's
 	// caller closes the store if Open fails.
-	Keep *keeper.Keep
+	Keep *keeper.Location
 	// Orphan is how long a kept data plane forwards without a process; 0 is for ever. After it, packets for the VIPs
 	// are left to the kernel.
 	Orphan time.Duration
@@ -112,32 +112,32 @@ type Datapath struct {
 	method attach.Method
 	// tags are the VLAN tags that devices strip from frames, and the offloads switched off so that XDP sees them.
 	tags attach.Tags
-	// shown is the picture of the data plane in use, for readers.
-	shown *picture.Shown
+	// published is the picture of the data plane in use, for readers.
+	published *picture.Published
 	// standby is not 0 where packets for the VIPs are left to the kernel: another balancer holds them.
 	standby uint16
 	// tracing has the maps that programs are loaded with while packets are traced or captured.
 	tracing *tracing.Loaded
-	// recordWords has the names of the values in trace records; nil until packets are traced.
-	recordWords *tracing.Words
+	// recordNames has the names of the values in trace records; nil until packets are traced.
+	recordNames *tracing.Names
 	// checks sends health checks, if that is open.
 	checks *checkpath.Checks
 	// sockets are the programs at sockets of this host; nil where there are none.
 	sockets *localsockets.Sockets
 	closed  bool
-	// unspecific: the links take programs without an attach type.
-	unspecific bool
+	// noAttachType: the links take programs without an attach type.
+	noAttachType bool
 	// keeper is nil where nothing outlives the process.
 	keeper *keeper.Keeper
 	// leftovers keep programs on the interfaces that a killed process was about to take off.
 	leftovers []attach.Leftover
-	// notBack is the last message about a program that is out of libxdp's dispatcher.
-	notBack string
+	// lastRejoinNote is the last message about a program that is out of libxdp's dispatcher.
+	lastRejoinNote string
 	// notes are messages about the data plane that was taken over, and absent how long it had been without a process.
 	notes  []string
 	absent time.Duration
-	// counted tells that flows of full NAT have been counted anew.
-	counted chan struct{}
+	// flowsCounted signals that flows of full NAT have been counted anew.
+	flowsCounted chan struct{}
 	// stop ends the goroutine that expires flows; expiring says that it runs.
 	stop     chan struct{}
 	expiring bool

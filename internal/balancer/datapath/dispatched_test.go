@@ -39,8 +39,8 @@ func xdpLoader(args ...string) error {
 	return nil
 }
 
-// loadBy has libxdp load one of its own programs onto veth0.
-func loadBy(object, program string, priority int) error {
+// loadWithLibxdp has libxdp load one of its own programs onto veth0.
+func loadWithLibxdp(object, program string, priority int) error {
 	return loadOnto("veth0", object, program, priority)
 }
 
@@ -62,9 +62,9 @@ func chain() (names []string, ids map[string]uint32) {
 	return names, ids
 }
 
-// runsInTurn returns an error unless the dispatcher on veth0 runs these programs in this order, and its pins are the
+// expectOrder returns an error unless the dispatcher on veth0 runs these programs in this order, and its pins are the
 // only ones.
-func runsInTurn(when string, want ...string) error {
+func expectOrder(when string, want ...string) error {
 	names, _ := chain()
 	if !slices.Equal(names, want) {
 		return fmt.Errorf("%s, the dispatcher runs %q, want %q", when, names, want)
@@ -80,16 +80,16 @@ func dispatchers() (dirs []string, err error) {
 	return filepath.Glob("/sys/fs/bpf/xdp/dispatch-*")
 }
 
-// wants says that a text does not say something.
-func wants(text, what string) error {
+// expectText says that a text does not say something.
+func expectText(text, what string) error {
 	if !strings.Contains(text, what) {
 		return fmt.Errorf("it says %q, and not %q", text, what)
 	}
 	return nil
 }
 
-// noDispatchers says that a dispatcher is pinned.
-func noDispatchers() error {
+// expectNoDispatchers says that a dispatcher is pinned.
+func expectNoDispatchers() error {
 	dirs, err := dispatchers()
 	if err == nil && len(dirs) > 0 {
 		return fmt.Errorf("pinned are still %v", dirs)
@@ -115,27 +115,27 @@ const (
 // ours joins, keeps its place when it is exchanged, left and taken over, and leaves.
 func TestDispatcher(t *testing.T) {
 	needLibxdp(t)
-	testenv.In(t, nics(t), func() error {
-		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+	testenv.In(t, newNICs(t), func() error {
+		if err := loadWithLibxdp(libxdpFilter+".o", libxdpFilter, 10); err != nil {
 			return err
 		}
-		k := newKept(t)
-		k.hook, k.programs = lb.HookXDP, bystander
+		k := newRestartRig(t)
+		k.hook, k.programs = lb.HookXDP, passProgram
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err
 		}
-		err = joins(k, &d)
+		err = expectJoin(k, &d)
 		return errors.Join(err, d.Close())
 	})
-	if err := noDispatchers(); err != nil {
+	if err := expectNoDispatchers(); err != nil {
 		t.Error(err)
 	}
 }
 
-func joins(k *kept, d **Datapath) error {
+func expectJoin(k *restartRig, d **Datapath) error {
 	ours := loader.XDP.Name
-	if err := runsInTurn("joined", libxdpFilter, ours); err != nil {
+	if err := expectOrder("joined", libxdpFilter, ours); err != nil {
 		return err
 	}
 	is := (*d).Attachments()[0]
@@ -143,17 +143,17 @@ func joins(k *kept, d **Datapath) error {
 		libxdpFilter+" (10): joined at run priority 20") {
 		return fmt.Errorf("it is attached as %+v", is)
 	}
-	if err := loadBy("xdp-dispatcher.o", libxdpPass, 50); err != nil {
+	if err := loadWithLibxdp("xdp-dispatcher.o", libxdpPass, 50); err != nil {
 		return err
 	}
-	if err := runsInTurn("after another has come", libxdpFilter, ours, libxdpPass); err != nil {
+	if err := expectOrder("after another has come", libxdpFilter, ours, libxdpPass); err != nil {
 		return err
 	}
 	_, before := chain()
-	if err := (*d).Apply(swapping(testState(), 1)); err != nil {
+	if err := (*d).Apply(withSwappedService(testState(), 1)); err != nil {
 		return err
 	}
-	if err := runsInTurn("exchanged", libxdpFilter, ours, libxdpPass); err != nil {
+	if err := expectOrder("exchanged", libxdpFilter, ours, libxdpPass); err != nil {
 		return err
 	}
 	if _, after := chain(); after[ours] == before[ours] || after[libxdpPass] != before[libxdpPass] ||
@@ -175,13 +175,13 @@ func joins(k *kept, d **Datapath) error {
 	if err := again.Apply(testState()); err != nil {
 		return err
 	}
-	if err := runsInTurn("taken over, and one has gone meanwhile", ours, libxdpPass); err != nil {
+	if err := expectOrder("taken over, and one has gone meanwhile", ours, libxdpPass); err != nil {
 		return err
 	}
 	if err := again.Close(); err != nil {
 		return err
 	}
-	if err := runsInTurn("closed", libxdpPass); err != nil {
+	if err := expectOrder("closed", libxdpPass); err != nil {
 		return err
 	}
 	return xdpLoader("unload", "veth0", "--all")
@@ -190,12 +190,12 @@ func joins(k *kept, d **Datapath) error {
 // TestDispatcherOfOurs is left alone with the dispatcher, which goes with it.
 func TestDispatcherOfOurs(t *testing.T) {
 	needLibxdp(t)
-	testenv.In(t, nics(t), func() error {
-		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+	testenv.In(t, newNICs(t), func() error {
+		if err := loadWithLibxdp(libxdpFilter+".o", libxdpFilter, 10); err != nil {
 			return err
 		}
-		k := newKept(t)
-		k.hook, k.programs = lb.HookXDP, bystander
+		k := newRestartRig(t)
+		k.hook, k.programs = lb.HookXDP, passProgram
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err
@@ -205,7 +205,7 @@ func TestDispatcherOfOurs(t *testing.T) {
 		if err := xdpLoader("unload", "veth0", "--id", strconv.Itoa(int(ids[libxdpFilter]))); err != nil {
 			return err
 		}
-		if err := runsInTurn("alone", loader.XDP.Name); err != nil {
+		if err := expectOrder("alone", loader.XDP.Name); err != nil {
 			return err
 		}
 		// A second balancer is refused.
@@ -216,15 +216,15 @@ func TestDispatcherOfOurs(t *testing.T) {
 		// Another takes all off; ours is put back when that is looked at, and by the next change.
 		for when, back := range map[string]func() error{
 			"looked at": func() error {
-				note, err := d.KeepAgain()
-				return errors.Join(err, wants(note, "it is put back"))
+				note, err := d.Repin()
+				return errors.Join(err, expectText(note, "it is put back"))
 			},
-			"changed": func() error { return d.Apply(swapping(testState(), 1)) },
+			"changed": func() error { return d.Apply(withSwappedService(testState(), 1)) },
 		} {
 			if err := xdpLoader("unload", "veth0", "--all"); err != nil {
 				return err
 			}
-			if err := errors.Join(back(), runsInTurn(when, loader.XDP.Name)); err != nil {
+			if err := errors.Join(back(), expectOrder(when, loader.XDP.Name)); err != nil {
 				return err
 			}
 		}
@@ -234,22 +234,22 @@ func TestDispatcherOfOurs(t *testing.T) {
 		if ids, err := programsOn("veth0"); err != nil || len(ids) > 0 {
 			t.Errorf("after Close, veth0 has the programs %v: %v", ids, err)
 		}
-		return noDispatchers()
+		return expectNoDispatchers()
 	})
 }
 
 // TestDispatcherHooks changes the hook on an interface with libxdp's dispatcher, there and back.
 func TestDispatcherHooks(t *testing.T) {
 	needLibxdp(t)
-	testenv.In(t, nics(t), func() error {
-		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err != nil {
+	testenv.In(t, newNICs(t), func() error {
+		if err := loadWithLibxdp(libxdpFilter+".o", libxdpFilter, 10); err != nil {
 			return err
 		}
 		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: testTableSize})
 		if err != nil {
 			return err
 		}
-		d.programs = bystander
+		d.programs = passProgram
 		defer d.Close()
 		for _, step := range []struct {
 			hook lb.Hook
@@ -264,7 +264,7 @@ func TestDispatcherHooks(t *testing.T) {
 			if err := d.Apply(state); err != nil {
 				return err
 			}
-			if err := runsInTurn("with hook: "+string(step.hook), step.want...); err != nil {
+			if err := expectOrder("with hook: "+string(step.hook), step.want...); err != nil {
 				return err
 			}
 		}
@@ -279,40 +279,40 @@ func TestDispatcherPackets(t *testing.T) {
 	needLibxdp(t)
 	ns, outside := testenv.Namespace(t), testenv.Namespace(t)
 	mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"}, testenv.End{Namespace: outside, Name: "peer0"})
-	testenv.In(t, outside, func() error { return takeXDP(t, "peer0") })
+	testenv.In(t, outside, func() error { return attachPassXDP(t, "peer0") })
 	served := newPackets(t, outside, "peer0", mac)
 	testenv.In(t, ns, func() error {
-		if err := loadBy("xdp-dispatcher.o", libxdpPass, 10); err != nil {
+		if err := loadWithLibxdp("xdp-dispatcher.o", libxdpPass, 10); err != nil {
 			return err
 		}
-		k := newKept(t)
+		k := newRestartRig(t)
 		k.hook = lb.HookXDP
 		d, err := k.openWith(killState(3, 1))
 		if errors.Is(err, libxdp.ErrUnsupported) {
 			t.Logf("this kernel and this libxdp: %v", err)
-			return errors.Join(inTCBeside(k, err), xdpLoader("unload", "veth0", "--all"), noDispatchers())
+			return errors.Join(expectInTC(k, err), xdpLoader("unload", "veth0", "--all"), expectNoDispatchers())
 		}
 		if err != nil {
 			return err
 		}
 		defer d.Close()
 		served.begin(t)
-		if err := errors.Join(loadBy("xdp-dispatcher.o", libxdpPass, 50),
-			d.Apply(swapping(killState(3, 1), 1))); err != nil {
+		if err := errors.Join(loadWithLibxdp("xdp-dispatcher.o", libxdpPass, 50),
+			d.Apply(withSwappedService(killState(3, 1), 1))); err != nil {
 			return err
 		}
 		served.end(t, "")
-		if err := runsInTurn("in the end", libxdpPass, loader.XDP.Name, libxdpPass); err != nil {
+		if err := expectOrder("in the end", libxdpPass, loader.XDP.Name, libxdpPass); err != nil {
 			return err
 		}
-		return errors.Join(d.Close(), xdpLoader("unload", "veth0", "--all"), noDispatchers())
+		return errors.Join(d.Close(), xdpLoader("unload", "veth0", "--all"), expectNoDispatchers())
 	})
 }
 
-// inTCBeside has a balancer in TC whose program cannot be in the dispatcher.
-func inTCBeside(k *kept, refused error) error {
-	err := errors.Join(wants(refused.Error(), "those of 1.5.5 and newer do"), wants(refused.Error(), "set hook: tc"),
-		runsInTurn("refused", libxdpPass))
+// expectInTC has a balancer in TC whose program cannot be in the dispatcher.
+func expectInTC(k *restartRig, refused error) error {
+	err := errors.Join(expectText(refused.Error(), "those of 1.5.5 and newer do"), expectText(refused.Error(), "set hook: tc"),
+		expectOrder("refused", libxdpPass))
 	if err != nil {
 		return err
 	}
@@ -326,27 +326,27 @@ func inTCBeside(k *kept, refused error) error {
 		return err
 	}
 	is := d.Attachments()[0]
-	return errors.Join(wants(is.String(), "tc"),
-		wants(is.Reason, "another program has XDP on veth0 (libxdp's dispatcher, id"), d.Close())
+	return errors.Join(expectText(is.String(), "tc"),
+		expectText(is.Reason, "another program has XDP on veth0 (libxdp's dispatcher, id"), d.Close())
 }
 
 // TestLoaderAfterOurs has libxdp's loader come to an interface that ours has without a dispatcher: it is refused.
 func TestLoaderAfterOurs(t *testing.T) {
 	needLibxdp(t)
-	testenv.In(t, nics(t), func() error {
+	testenv.In(t, newNICs(t), func() error {
 		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP, TableSize: testTableSize})
 		if err != nil {
 			return err
 		}
-		d.programs = bystander
+		d.programs = passProgram
 		defer d.Close()
 		if err := d.Apply(testState()); err != nil {
 			return err
 		}
-		if err := loadBy(libxdpFilter+".o", libxdpFilter, 10); err == nil {
+		if err := loadWithLibxdp(libxdpFilter+".o", libxdpFilter, 10); err == nil {
 			t.Error("the loader has put its program beside ours")
 		}
-		return errors.Join(runsOn("veth0", d.Program()), d.Close(), noDispatchers())
+		return errors.Join(expectRunning("veth0", d.Program()), d.Close(), expectNoDispatchers())
 	})
 }
 
@@ -364,9 +364,9 @@ func TestAutoBesideOthers(t *testing.T) {
 		"a dispatcher without it": {attach.NativeDispatched, false, "the program cannot be in libxdp's dispatcher"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
+			testenv.In(t, newNICs(t), func() error {
 				if test.occupy {
-					other, err := occupy("veth0")
+					other, err := attachForeign("veth0")
 					if err != nil {
 						return err
 					}
@@ -379,7 +379,7 @@ func TestAutoBesideOthers(t *testing.T) {
 				defer d.Close()
 				// No function of a dispatcher can be replaced by a program of which nothing tells its type.
 				d.programs = func(hook lb.Hook) loader.Kind {
-					kind := bystander(hook)
+					kind := passProgram(hook)
 					load := kind.Load
 					kind.Load = func() (*ebpf.CollectionSpec, error) {
 						spec, err := load()
@@ -419,9 +419,9 @@ func TestAutoBesideOthers(t *testing.T) {
 // killed meanwhile.
 func TestPassIsKnown(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
-		k.hook, k.programs = lb.HookTC, bystander
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
+		k.hook, k.programs = lb.HookTC, passProgram
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err

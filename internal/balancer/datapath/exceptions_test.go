@@ -64,16 +64,16 @@ func TestExceptions(t *testing.T) {
 			{"198.18.1.7/32", "2001:2::1:7/128"},
 			{"198.18.1.0/29", "198.18.5.0/24", "2001:2::1:0/125", "2001:2::5:0/112"},
 		} {
-			r.bring(t, exceptOf(list...))
+			r.applyAll(t, exceptOf(list...))
 			expect(0, 7, untranslated)
 			expect(0, 8, "returned")
 		}
 		expect(3, 7, untranslated) // unreachable
 		expect(4, 7, "dropped_no_route")
-		r.bring(t, exceptOf("0.0.0.0/0", "::/0"))
+		r.applyAll(t, exceptOf("0.0.0.0/0", "::/0"))
 		expect(0, 8, untranslated)
 		expect(6, 8, untranslated) // no route
-		r.bring(t, exceptOf())
+		r.applyAll(t, exceptOf())
 		expect(0, 7, "returned")
 		expect(0, 8, "returned")
 		if r.datapath.Program() != program {

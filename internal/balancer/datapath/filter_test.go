@@ -26,19 +26,19 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// openAsBeforeTCX opens a datapath that attaches bystanders as on a kernel without TCX.
-func openAsBeforeTCX(nics ...string) (*Datapath, error) {
+// openWithoutTCX opens a datapath that attaches bystanders as on a kernel without TCX.
+func openWithoutTCX(nics ...string) (*Datapath, error) {
 	d, err := Open(Options{Interfaces: nics, Hook: lb.HookTC, TableSize: testTableSize})
 	if err != nil {
 		return nil, err
 	}
 	d.attempts = onlyBy(attach.TCFilter)
-	d.programs = bystander
+	d.programs = passProgram
 	return d, nil
 }
 
-// swapping adds a service to each second state, whose mode needs another program.
-func swapping(state lb.State, i int) lb.State {
+// withSwappedService adds a service to each second state, whose mode needs another program.
+func withSwappedService(state lb.State, i int) lb.State {
 	if i%2 != 0 {
 		dscp := testService(vip6, 90, lb.TCP, lb.Maglev, 1)
 		dscp.Mode, dscp.DSCP = lb.DSCP, 10
@@ -50,31 +50,31 @@ func swapping(state lb.State, i int) lb.State {
 // TestFilter attaches, swaps and detaches, on two interfaces.
 func TestFilter(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		d, err := openAsBeforeTCX("veth0", "bridge0")
+	testenv.In(t, newNICs(t), func() error {
+		d, err := openWithoutTCX("veth0", "bridge0")
 		if err != nil {
 			return err
 		}
 		defer d.Close()
 		for i := range 3 {
 			before := d.Program()
-			if err := d.Apply(swapping(testState(), i)); err != nil {
+			if err := d.Apply(withSwappedService(testState(), i)); err != nil {
 				return err
 			}
 			if d.Program() == before {
 				t.Error("nothing was swapped")
 			}
-			if err := runsOn("veth0", d.Program()); err != nil {
+			if err := expectRunning("veth0", d.Program()); err != nil {
 				t.Error(err)
 			}
-			if err := eachAttached([]string{"bridge0"}, true); err != nil {
+			if err := expectAttached([]string{"bridge0"}, true); err != nil {
 				t.Error(err)
 			}
 		}
 		if err := d.Close(); err != nil {
 			return err
 		}
-		return errors.Join(eachAttached([]string{"veth0", "bridge0"}, false), ingressQdisc("veth0", ""),
+		return errors.Join(expectAttached([]string{"veth0", "bridge0"}, false), ingressQdisc("veth0", ""),
 			ingressQdisc("bridge0", ""))
 	})
 }
@@ -113,7 +113,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 	}
 	var d *Datapath
 	testenv.In(t, ns, func() (err error) {
-		if d, err = openAsBeforeTCX("lb"); err != nil {
+		if d, err = openWithoutTCX("lb"); err != nil {
 			return err
 		}
 		d.programs = loader.KindFor
@@ -126,7 +126,7 @@ func TestFilterSwapsInOneStep(t *testing.T) {
 		swapped <- ns.Do(func() (err error) {
 			for i := 1; i <= 4 && err == nil; i++ {
 				before := d.Program()
-				err = d.Apply(swapping(lb.State{Services: []lb.RoutedService{service}}, i))
+				err = d.Apply(withSwappedService(lb.State{Services: []lb.RoutedService{service}}, i))
 				if err == nil && d.Program() == before {
 					err = errors.New("nothing was swapped")
 				}
@@ -176,8 +176,8 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 		{"another has taken all away", nil, func() error { return delQdisc("veth0") }, "", nil},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				d, err := openAsBeforeTCX("veth0")
+			testenv.In(t, newNICs(t), func() error {
+				d, err := openWithoutTCX("veth0")
 				if err != nil {
 					return err
 				}
@@ -207,13 +207,13 @@ func TestFilterLeavesOthersAlone(t *testing.T) {
 // TestFilterPlaceTaken finds another program's filter in our place.
 func TestFilterPlaceTaken(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
+	testenv.In(t, newNICs(t), func() error {
 		err := errors.Join(addQdisc("veth0", "clsact"), addFilter("veth0", netlink.HANDLE_MIN_INGRESS,
 			attach.FilterPriority, "other"))
 		if err != nil {
 			return err
 		}
-		d, err := openAsBeforeTCX("veth0")
+		d, err := openWithoutTCX("veth0")
 		if err != nil {
 			return err
 		}
@@ -290,11 +290,11 @@ func TestFilterOfAKilledBalancer(t *testing.T) {
 		// Whether the next one attaches.
 		attaches bool
 	}{
-		{"by a filter", func() (*Datapath, error) { return openAsBeforeTCX("veth0") }, true},
+		{"by a filter", func() (*Datapath, error) { return openWithoutTCX("veth0") }, true},
 		{"by XDP", func() (*Datapath, error) {
 			d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: lb.HookXDP, TableSize: testTableSize})
 			if err == nil {
-				d.programs = bystander
+				d.programs = passProgram
 			}
 			return d, err
 		}, true},
@@ -303,7 +303,7 @@ func TestFilterOfAKilledBalancer(t *testing.T) {
 		}, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			ns := nics(t)
+			ns := newNICs(t)
 			killBalancer(t, ns)
 			testenv.In(t, ns, func() error {
 				if names, err := filterNames("veth0"); len(names) != 1 || names[0] != attach.FilterNameOnClsact {
@@ -318,23 +318,23 @@ func TestFilterOfAKilledBalancer(t *testing.T) {
 					return fmt.Errorf("the next balancer: %v", err)
 				}
 				if test.attaches {
-					if err := runsOn("veth0", d.Program()); err != nil {
+					if err := expectRunning("veth0", d.Program()); err != nil {
 						t.Error(err)
 					}
-				} else if err := eachAttached([]string{"veth0"}, false); err != nil {
+				} else if err := expectAttached([]string{"veth0"}, false); err != nil {
 					t.Error(err)
 				}
 				if err := d.Close(); err != nil {
 					return err
 				}
-				return errors.Join(eachAttached([]string{"veth0"}, false), ingressQdisc("veth0", ""))
+				return errors.Join(expectAttached([]string{"veth0"}, false), ingressQdisc("veth0", ""))
 			})
 		})
 	}
 }
 
-// victim is set for the process that is killed.
-const victim = "JEOUL_TEST_FILTER_VICTIM"
+// victimVariable is set for the process that is killed.
+const victimVariable = "JEOUL_TEST_FILTER_VICTIM"
 
 // killBalancer runs a balancer on veth0 in a process of its own, and kills it.
 func killBalancer(t *testing.T, ns *namespace.Namespace) {
@@ -344,7 +344,7 @@ func killBalancer(t *testing.T, ns *namespace.Namespace) {
 		t.Fatal(err)
 	}
 	command := exec.Command(program, "-test.run=^TestFilterVictim$", "-test.timeout=60s")
-	command.Env = append(os.Environ(), victim+"=1")
+	command.Env = append(os.Environ(), victimVariable+"=1")
 	out, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -363,10 +363,10 @@ func killBalancer(t *testing.T, ns *namespace.Namespace) {
 
 // TestFilterVictim is the process that killBalancer kills.
 func TestFilterVictim(t *testing.T) {
-	if os.Getenv(victim) == "" {
+	if os.Getenv(victimVariable) == "" {
 		t.Skip("runs as a process of TestFilterOfAKilledBalancer only")
 	}
-	d, err := openAsBeforeTCX("veth0")
+	d, err := openWithoutTCX("veth0")
 	if err != nil {
 		t.Fatal(err)
 	}

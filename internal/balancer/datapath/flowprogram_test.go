@@ -34,7 +34,7 @@ func (d *Datapath) flowKeyOf(p packetSpec, protocol lb.Protocol) objects.XDPFlow
 // when they are due, and nothing is left then, neither in the tables nor in the counts.
 func TestProgramAndJanitorShareTables(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		enterGround(t)
+		enterTestNet(t)
 		const flows = 1500
 		// Clients with persistence take places too. In tables as full as they are planned
 		// to be, one in 140 secrets leaves one of these flows without a place.
@@ -125,14 +125,14 @@ func TestProgramAndJanitorShareTables(t *testing.T) {
 				t.Fatalf("flow %d of TCP is among the proven: %v", i, found)
 			}
 		}
-		d.janitor.Pass(lb.DefaultTimeouts.Opening - time.Second)
+		d.janitor.Advance(lb.DefaultTimeouts.Opening - time.Second)
 		if n := d.janitor.FlowsOf(); n[0] != flows/3 || n[1] < flows/3 || n[2] != flows/3 {
 			t.Errorf("flows by service: %v", n)
 		}
 		active(uint32(flows - ended))
-		d.janitor.Pass(lb.DefaultTimeouts.Fin)
+		d.janitor.Advance(lb.DefaultTimeouts.Fin)
 		active(uint32(len(specs[lb.TCP]) - ended))
-		d.janitor.Pass(lb.DefaultTimeouts.Established)
+		d.janitor.Advance(lb.DefaultTimeouts.Established)
 		places(newcomers, false)
 		places(proven, false)
 		active(0)
@@ -193,7 +193,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		case <-done:
 			open = false
 		default:
-			d.janitor.Pass(0)
+			d.janitor.Advance(0)
 		}
 	}
 	const proven = threads * flows / 2
@@ -205,7 +205,7 @@ func TestReturnsAreTakenOut(t *testing.T) {
 		passes time.Duration
 		want   int
 	}{{lb.DefaultTimeouts.Opening, proven}, {lb.DefaultTimeouts.Established, 0}} {
-		d.janitor.Pass(stage.passes)
+		d.janitor.Advance(stage.passes)
 		if led, entries := leading(d), entriesOfReturns(d.shared.FullNAT); led != stage.want || entries != stage.want {
 			t.Errorf("after %v replies would find %d flows by %d entries, want %d", stage.passes, led, entries,
 				stage.want)
@@ -283,14 +283,14 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 				}
 			})
 		}
-		d.janitor.Pass(lb.DefaultTimeouts.Opening / 7)
+		d.janitor.Advance(lb.DefaultTimeouts.Opening / 7)
 		group.Wait()
 		expired += d.janitor.Newcomers.Last.Expired
 	}
 	if expired == 0 {
 		t.Error("no flow has expired among the packets")
 	}
-	d.janitor.Pass(lb.DefaultTimeouts.Established)
+	d.janitor.Advance(lb.DefaultTimeouts.Established)
 	for i, table := range []*flowtable.Table{d.shared.Proven, d.shared.Unproven} {
 		if n, wrongs := len(table.Places()), table.Check(); n != 0 || wrongs != "" {
 			t.Errorf("table %d: %d flows are left: %s", i, n, wrongs)
@@ -309,7 +309,7 @@ func TestProgramAmongTheJanitor(t *testing.T) {
 // TestFlowMemory: a flow takes at most 128 bytes of kernel memory, in tables for 1 and for 10 million, by the kernel's
 // own figure for the map. The smaller one is filled, to see that as many find room; that takes long for the larger.
 func TestFlowMemory(t *testing.T) {
-	enterGround(t)
+	enterTestNet(t)
 	spec, err := loader.XDP.Load()
 	if err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ type foreignWriter struct {
 
 func newForeign(tb testing.TB, layout *snapshot.FlowLayout, flows int) *foreignWriter {
 	tb.Helper()
-	reading, err := flowtable.ReadingOf(layout)
+	reading, err := flowtable.NewForeignLayout(layout)
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func (w *foreignWriter) put(flow objects.XDPFlow, state objects.XDPFlowState, se
 
 func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XDPFlowState, seen uint32, pooled bool,
 	tag uint16) {
-	r := w.table.Reading
+	r := w.table.ForeignLayout
 	bucket, at := w.table.Memory.Bytes()[number/r.Places*r.Bucket:][:r.Bucket], number%r.Places
 	theirs, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(flowtable.WordsOf(&flow)[:]).Bytes()
 	for _, c := range r.Copies {
@@ -110,8 +110,8 @@ func (w *foreignWriter) write(number int, flow objects.XDPFlow, state objects.XD
 	binary.NativeEndian.PutUint16(bucket[r.Tags+2*at:], tag)
 }
 
-// become writes the flows of a table, with the mode of each by its key.
-func (w *foreignWriter) become(t *flowtable.Table, pooled func(*objects.XDPFlow) bool) map[string]int {
+// copyFrom writes the flows of a table, with the mode of each by its key.
+func (w *foreignWriter) copyFrom(t *flowtable.Table, pooled func(*objects.XDPFlow) bool) map[string]int {
 	at := map[string]int{}
 	t.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		at[keyText(flow)] = w.put(*flow, state, seen, pooled(flow))
@@ -121,9 +121,9 @@ func (w *foreignWriter) become(t *flowtable.Table, pooled func(*objects.XDPFlow)
 
 func keyText(flow *objects.XDPFlow) string { return fmt.Sprint(flow.Address, flow.Port, flow.Service) }
 
-// asFound gives the datapath of a rig its flows as if another build had left them: in tables of another layout, beside
-// empty ones.
-func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter,
+// asForeignTables gives the datapath of a rig its flows as if another build had left them: in tables of another layout,
+// beside empty ones.
+func asForeignTables(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, unproven *foreignWriter,
 	places map[string]int) {
 	t.Helper()
 	spec, err := loader.XDP.Load()
@@ -138,8 +138,8 @@ func asFound(t *testing.T, d *Datapath, layout *snapshot.FlowLayout) (proven, un
 	}
 	proven, unproven = newForeign(t, layout, len(d.shared.Proven.Buckets)*flowtable.PerBucket),
 		newForeign(t, layout, len(d.shared.Unproven.Buckets)*flowtable.PerBucket)
-	places = proven.become(d.shared.Proven, pooled)
-	unproven.become(d.shared.Unproven, pooled)
+	places = proven.copyFrom(d.shared.Proven, pooled)
+	unproven.copyFrom(d.shared.Unproven, pooled)
 	for _, name := range sharedmaps.FlowMaps {
 		for _, at := range d.shared.Places() {
 			if at.Name != name {
@@ -192,7 +192,7 @@ func TestFlowsOfAnotherLayout(t *testing.T) {
 				}
 			}
 		}
-		asFound(t, r.datapath, anotherLayout(t))
+		asForeignTables(t, r.datapath, anotherLayout(t))
 		r.apply(t, allModes())
 		for _, f := range flows {
 			for _, flags := range []string{"A", "PA"} {
@@ -312,13 +312,13 @@ func TestUnreadableFlows(t *testing.T) {
 		} else {
 			change(layout)
 		}
-		if _, err := flowtable.ReadingOf(layout); err == nil || !strings.Contains(err.Error(), says) {
+		if _, err := flowtable.NewForeignLayout(layout); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want one that says %q", err, says)
 		}
 	}
 	layout := anotherLayout(t)
 	delete(layout.Fields, "flows.syn")
-	if _, err := flowtable.ReadingOf(layout); err != nil {
+	if _, err := flowtable.NewForeignLayout(layout); err != nil {
 		t.Errorf("without a field that has a default: %v", err)
 	}
 }
@@ -330,13 +330,13 @@ func TestKeptFlowsOfAnotherLayout(t *testing.T) {
 	for name, change := range map[string]func(*snapshot.FlowLayout){"readable": nil,
 		"not readable": func(l *snapshot.FlowLayout) { delete(l.Fields, "flows.backend") }} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error { return takeOverOtherFlows(t, change) })
+			testenv.In(t, newNICs(t), func() error { return takeOverOtherFlows(t, change) })
 		})
 	}
 }
 
 func takeOverOtherFlows(t *testing.T, change func(*snapshot.FlowLayout)) error {
-	k := newKept(t)
+	k := newRestartRig(t)
 	k.limit = 1000
 	first, err := k.open()
 	if err != nil {

@@ -22,9 +22,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// movesFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
+// setMovingFlows tells the program of a rig, and its model, that flows are being moved; not any more where the
 // time that it may take is over.
-func (r *rig) movesFlows(until time.Duration) {
+func (r *rig) setMovingFlows(until time.Duration) {
 	r.model.moving = until > flowtable.Monotonic()
 	atomic.StoreUint64(&r.datapath.current.Memory.Head().Moving, uint64(until))
 }
@@ -39,11 +39,11 @@ func TestFlowsMoving(t *testing.T) {
 		ends := r.feedRandom(t, hook, g, func(part int) {
 			switch part % 3 {
 			case 0:
-				r.movesFlows(0)
+				r.setMovingFlows(0)
 			case 1:
-				r.movesFlows(flowtable.Monotonic() + time.Hour)
+				r.setMovingFlows(flowtable.Monotonic() + time.Hour)
 			case 2:
-				r.movesFlows(flowtable.Monotonic() - time.Second)
+				r.setMovingFlows(flowtable.Monotonic() - time.Second)
 			}
 		}, func() bool { return r.model.moving })
 		if ends[true]["dropped_flows_moving"] == 0 || ends[true]["forwarded"] == 0 ||
@@ -72,7 +72,8 @@ func TestFlowsBeginAtTheExchange(t *testing.T) {
 				expectOutcome(t, r, p.build(t), "forwarded")
 				begun = append(begun, p)
 				backends = append(backends,
-					r.model.lookUp(r.model.flowOf(service, asker{client: netip.AddrPortFrom(p.from, p.sport)})).backend)
+					r.model.lookUp(r.model.flowOf(service, clientPacket{client: netip.AddrPortFrom(p.from,
+						p.sport)})).backend)
 			}
 		}
 		if len(begun) < 4 {
@@ -183,7 +184,7 @@ func (r *rig) missLastCopy(t *testing.T, state lb.State, layout *snapshot.FlowLa
 	}
 	// The program that runs goes on with its own tables, and finds nothing in them.
 	own := *d.shared
-	proven, unproven, _ := asFound(t, d, layout)
+	proven, unproven, _ := asForeignTables(t, d, layout)
 	made := *d.shared
 	*d.shared = own
 	made.CloseUnless(d.shared)
@@ -238,11 +239,11 @@ func TestMoveCountsWhatHasNoRoom(t *testing.T) {
 		t.Errorf("of %d flows %d are there, and %d had no room", proven+unproven, there, m.Lost)
 	}
 	d := &Datapath{keeper: &keeper.Keeper{}}
-	d.noteLost(0)
+	d.noteLostFlows(0)
 	if d.keeper.Note != "" {
 		t.Errorf("without a loss it says %q", d.keeper.Note)
 	}
-	if d.noteLost(m.Lost); !strings.Contains(d.keeper.Note, fmt.Sprintf("%d had no room", m.Lost)) {
+	if d.noteLostFlows(m.Lost); !strings.Contains(d.keeper.Note, fmt.Sprintf("%d had no room", m.Lost)) {
 		t.Errorf("it says %q, and %d flows had no room", d.keeper.Note, m.Lost)
 	}
 }

@@ -23,7 +23,7 @@ func TestFragmentsFollowTheFirst(t *testing.T) {
 			}
 			id++
 			t.Run(s.Name+"-"+s.VIP.String(), func(t *testing.T) {
-				enterGround(t)
+				enterTestNet(t)
 				p := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 				p.payload = 300
 				parts := threeParts(p.build(t), id)

@@ -24,11 +24,11 @@ const (
 	// Packets between changes of the configuration.
 	changeEvery = 1000
 	// Between strikes: something happens to the backend of a flow that goes on.
-	strikeEvery = 90
+	disruptEvery = 90
 	// Between steps of time.
-	passEvery = 150
+	advanceEvery = 150
 	// Verdicts and bytes are compared for each packet, counters for so many.
-	settleEvery = 250
+	compareEvery = 250
 	// An epoch that lasts longer ends early: fragments are remembered for 30 s,
 	// and the model has no clock.
 	epochLasts = 20 * time.Second
@@ -70,13 +70,13 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 				return n, problem
 			}
 		}
-		if n%strikeEvery == strikeEvery-1 {
-			if problem := e.strike(t); problem != "" {
+		if n%disruptEvery == disruptEvery-1 {
+			if problem := e.disruptBackend(t); problem != "" {
 				return n, problem
 			}
 		}
-		if n%passEvery == passEvery-1 {
-			if problem := e.pass(t); problem != "" {
+		if n%advanceEvery == advanceEvery-1 {
+			if problem := e.advance(t); problem != "" {
 				return n, problem
 			}
 		}
@@ -87,27 +87,27 @@ func (e *epoch) run(t *testing.T, packets uint64) (n uint64, problem string) {
 		n++
 		e.events = append(e.events, event{frame: frame})
 		v, problem := e.rig.feed(t, frame)
-		if problem == "" && n%settleEvery == 0 {
-			problem = e.rig.settle(t) + e.rig.compareAll(t)
+		if problem == "" && n%compareEvery == 0 {
+			problem = e.rig.compareCounters(t) + e.rig.compareAll(t)
 		}
 		if problem != "" {
-			return n, problem + e.rig.settle(t) + e.rig.compareAll(t) + testpacket.Dump(frame)
+			return n, problem + e.rig.compareCounters(t) + e.rig.compareAll(t) + testpacket.Dump(frame)
 		}
 		e.ends[v.outcome]++
 		if s := e.rig.model.services[v.backend.Service]; s != nil {
 			e.ends[v.outcome+" "+string(s.Mode)]++
 		} else if v.outcome == "returned" {
-			e.ends[ofOneThatLeft]++
+			e.ends[backendGoneOutcome]++
 		}
 		if v.outcome == "forwarded" && n%8 == 0 {
 			e.generator.keep(v.frame)
 		}
 	}
-	return n, e.rig.settle(t) + e.rig.compareAll(t)
+	return n, e.rig.compareCounters(t) + e.rig.compareAll(t)
 }
 
-// pass lets some time pass: from almost none to more than most flows live.
-func (e *epoch) pass(t *testing.T) (problem string) {
+// advance lets some time pass: from almost none to more than most flows live.
+func (e *epoch) advance(t *testing.T) (problem string) {
 	t.Helper()
 	passed := []time.Duration{7 * time.Millisecond, 50 * time.Millisecond, 300 * time.Millisecond,
 		600 * time.Millisecond, 1200 * time.Millisecond,
@@ -119,7 +119,7 @@ func (e *epoch) pass(t *testing.T) (problem string) {
 		passed = 70 * time.Second
 	}
 	e.events = append(e.events, event{passed: passed})
-	e.rig.pass(t, passed)
+	e.rig.advance(t, passed)
 	if passed > time.Minute {
 		// Fragments live by the kernel's clock, for which nothing has passed.
 		e.generator.ids += 100
@@ -135,9 +135,9 @@ func (e *epoch) change(t *testing.T) (problem string) {
 	return e.apply(t, e.generator.change(e.state))
 }
 
-// strike makes one backend drained, full or lost, or lets it come back.
-func (e *epoch) strike(t *testing.T) (problem string) {
-	next, ok := e.generator.strike(e.state)
+// disruptBackend makes one backend drained, full or lost, or lets it come back.
+func (e *epoch) disruptBackend(t *testing.T) (problem string) {
+	next, ok := e.generator.disruptBackend(e.state)
 	if !ok {
 		return ""
 	}
@@ -171,7 +171,7 @@ func TestRandomPackets(t *testing.T) {
 		began := time.Now()
 		done := uint64(0)
 		for epochs := number(t, "JEOUL_FUZZ_EPOCH", 0); !t.Failed() &&
-			(done < packets || done < beyond*packets && len(notReached(t, ends, packets)) > 0); epochs++ {
+			(done < packets || done < reachFactor*packets && len(notReached(t, ends, packets)) > 0); epochs++ {
 			t.Run(fmt.Sprint(epochs), func(t *testing.T) {
 				e := newEpoch(t, hook, seed, epochs)
 				left := packets - done
@@ -198,9 +198,9 @@ func TestRandomPackets(t *testing.T) {
 	})
 }
 
-// beyond is by what factor more packets are made than were asked for where some outcome has not been reached: how often
-// a seed reaches the rare ones depends on the clock as well.
-const beyond = 5
+// reachFactor is by what factor more packets are made than were asked for where some outcome has not been reached: how
+// often a seed reaches the rare ones depends on the clock as well.
+const reachFactor = 5
 
 // unreached are the outcomes that random packets do not reach: some resource has to be used up first, which other tests
 // do.
@@ -217,8 +217,8 @@ var unreached = []string{"dropped_no_port", "dropped_flow_table_full", "dropped_
 	// Of flows that are being moved into other tables.
 	"dropped_flows_moving"}
 
-// metByRandom are the events of the model that random packets must reach.
-var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false",
+// randomEvents are the events of the model that random packets must reach.
+var randomEvents = []string{"proven", "told by a reply", "affinity replaced", "attached: true", "attached: false",
 	"forgotten: reused", "reopened",
 	"SYN: again", "SYN: again, drained", "SYN: late", "SYN: another, to the same", "SYN: anew, drained",
 	"SYN: anew, down", "SYN: contests, drained",
@@ -231,14 +231,14 @@ var metByRandom = []string{"proven", "told by a reply", "affinity replaced", "at
 	"reply: of a backend that came back", "unremembered: by the base", "without a table: by the base", "full",
 	"full: another is looked for"}
 
-// seldom are the outcomes for which more than one thing must come together.
-var seldom = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",
+// rareOutcomes are the outcomes for which more than one thing must come together.
+var rareOutcomes = []string{"reset_rate_limit", "reset_connection_limit", "dropped_rate_limit", "dropped_connection_limit",
 	"unreachable_rate_limit", "unreachable_connection_limit", "reset_no_backend", "unreachable_no_backend",
 	"reset_backend_down", "reset_no_flow", "unreachable_no_flow",
 	"dropped_too_big", "dropped_time_exceeded", "dropped_backend_down", "dropped_no_backend"}
 
-// ofOneThatLeft is the outcome of packets whose backend is no longer configured.
-const ofOneThatLeft = "returned of one that left"
+// backendGoneOutcome is the outcome of packets whose backend is no longer configured.
+const backendGoneOutcome = "returned of one that left"
 
 // notReached returns the outcomes, each with its count, that the generator has not reached as
 // often as that many packets should.
@@ -256,17 +256,17 @@ func notReached(t *testing.T, ends map[string]uint64, packets uint64) []string {
 	}
 	for _, name := range names {
 		switch {
-		case slices.Contains(seldom, name):
+		case slices.Contains(rareOutcomes, name):
 			expect(name, packets/100_000)
 		case !slices.Contains(unreached, name):
 			expect(name, packets/2000)
 		}
 	}
-	for _, what := range metByRandom {
+	for _, what := range randomEvents {
 		expect("met: "+what, packets/500_000)
 	}
 	if packets > 2*changeEvery {
-		expect(ofOneThatLeft, packets/10000)
+		expect(backendGoneOutcome, packets/10000)
 	}
 	for _, mode := range lb.PacketModes {
 		expect("forwarded "+string(mode), packets/200)
@@ -279,7 +279,7 @@ func notReached(t *testing.T, ends map[string]uint64, packets uint64) []string {
 
 // report names the events of an epoch without which it would not fail.
 func report(t *testing.T, hook lb.Hook, events []event, problem string) string {
-	bound := time.Now().Add(shrinkFor)
+	bound := time.Now().Add(shrinkTimeout)
 	needed := shrink(events, func(events []event) bool {
 		// Another failure does not count: the model may miss a packet that was left out, and from which it had learnt
 		// something.
@@ -312,8 +312,8 @@ func kindOf(problem string) string {
 	return kind
 }
 
-// shrinkFor bounds the search for a shorter failure.
-const shrinkFor = 3 * time.Second
+// shrinkTimeout bounds the search for a shorter failure.
+const shrinkTimeout = 3 * time.Second
 
 // replay feeds events to a new program, and compares all counters after each of the last packets. It returns the first
 // failure.
@@ -331,7 +331,7 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 			continue
 		}
 		if e.passed != 0 {
-			if r.pass(t, e.passed); problem == "" {
+			if r.advance(t, e.passed); problem == "" {
 				problem = r.compareAll(t)
 			}
 			if problem != "" {
@@ -343,12 +343,12 @@ func replay(t *testing.T, hook lb.Hook, events []event) (problem string) {
 			return ""
 		}
 		if _, problem = r.feed(t, e.frame); problem != "" {
-			return problem + r.settle(t)
+			return problem + r.compareCounters(t)
 		}
-		if len(events)-i > 2*settleEvery {
+		if len(events)-i > 2*compareEvery {
 			continue
 		}
-		if problem = r.settle(t) + r.compareAll(t); problem != "" {
+		if problem = r.compareCounters(t) + r.compareAll(t); problem != "" {
 			return problem
 		}
 	}
@@ -419,9 +419,9 @@ func FuzzPacket(f *testing.F) {
 	rigs := map[lb.Hook]*rig{}
 	var made time.Time
 	f.Fuzz(func(t *testing.T, frame []byte) {
-		enterGround(t)
+		enterTestNet(t)
 		if time.Since(made) > epochLasts {
-			renew(t, rigs)
+			newRigs(t, rigs)
 			made = time.Now()
 		}
 		for hook, r := range rigs {
@@ -435,8 +435,8 @@ func FuzzPacket(f *testing.F) {
 	}
 }
 
-// renew makes rigs that have met no packet.
-func renew(t *testing.T, rigs map[lb.Hook]*rig) {
+// newRigs makes rigs that have met no packet.
+func newRigs(t *testing.T, rigs map[lb.Hook]*rig) {
 	t.Helper()
 	for hook := range actions {
 		if old := rigs[hook]; old != nil {

@@ -26,7 +26,7 @@ type generator struct {
 	// first are the services before any change: those that have left, too.
 	first []lb.RoutedService
 	// under are conversations that go on, and busy the services of most of them.
-	under []*conversation
+	under []*clientFlow
 	busy  []lb.ServiceKey
 	// struck is the service of the last strike.
 	struck lb.ServiceKey
@@ -45,11 +45,11 @@ func (g *generator) next() []byte {
 	case n < 84:
 		frame = g.icmp()
 	case n < 86:
-		frame = g.stranger().build(g.tb)
+		frame = g.otherDestination().build(g.tb)
 	default:
-		frame = g.part()
+		frame = g.fragment()
 	}
-	return g.spoil(g.dress(frame))
+	return g.corrupt(g.decorate(frame))
 }
 
 // client is one of few: flows are to be met again.
@@ -99,7 +99,7 @@ func (g *generator) tcpOptions() []byte {
 // toService is a client's packet.
 func (g *generator) toService() packetSpec {
 	if g.IntN(3) > 0 {
-		return g.goOn()
+		return g.nextPacket()
 	}
 	s := g.anyService()
 	p := packetSpec{from: g.client(s.VIP.Is6()), at: s.VIP, dport: s.Port, udp: s.Protocol == lb.UDP,
@@ -141,12 +141,12 @@ func (g *generator) reply() packetSpec {
 		id: uint16(g.ids)}
 }
 
-// aTranslation is a flow of full NAT that was met; nil if there is none.
-func (g *generator) aTranslation() *remembered {
+// translatedFlow is a flow of full NAT that was met; nil if there is none.
+func (g *generator) translatedFlow() *remembered {
 	// Go's order of a map is random, but not by our seed.
 	var found []*remembered
 	note := func(s *lb.RoutedService, client netip.AddrPort) {
-		e := g.model.lookUp(g.model.flowOf(s, asker{client: client}))
+		e := g.model.lookUp(g.model.flowOf(s, clientPacket{client: client}))
 		if e != nil && g.model.valid(e) && e.pool.IsValid() {
 			found = append(found, e)
 		}
@@ -178,7 +178,7 @@ func (g *generator) aTranslation() *remembered {
 func (g *generator) replyToPool() packetSpec {
 	p := packetSpec{flags: g.flags(), payload: g.size(), tcpOptions: g.tcpOptions(), tos: byte(g.Uint32()),
 		df: g.IntN(2) == 0, id: uint16(g.ids)}
-	t := g.aTranslation()
+	t := g.translatedFlow()
 	if t == nil || g.IntN(12) == 0 {
 		p.from, p.at, p.sport, p.dport = netip.MustParseAddr("198.18.2.1"), pool4, portFullNAT+natPortOffset,
 			uint16(19990+g.IntN(4020))
@@ -193,8 +193,8 @@ func (g *generator) replyToPool() packetSpec {
 	return p
 }
 
-// stranger is a packet for another destination.
-func (g *generator) stranger() packetSpec {
+// otherDestination is a packet for another destination.
+func (g *generator) otherDestination() packetSpec {
 	p := g.toService()
 	p.at = p.from.Next()
 	if g.IntN(2) == 0 {
@@ -247,8 +247,8 @@ func (g *generator) icmp() []byte {
 	return frame
 }
 
-// part is a part of a datagram.
-func (g *generator) part() []byte {
+// fragment is a part of a datagram.
+func (g *generator) fragment() []byte {
 	p := g.toService()
 	switch g.IntN(4) {
 	case 0:
@@ -294,8 +294,8 @@ func (g *generator) extended(frame []byte) []byte {
 	return extended
 }
 
-// dress gives a frame a tag, extension headers, padding, few hops or no UDP checksum: the flow stays the same.
-func (g *generator) dress(frame []byte) []byte {
+// decorate gives a frame a tag, extension headers, padding, few hops or no UDP checksum: the flow stays the same.
+func (g *generator) decorate(frame []byte) []byte {
 	six := frame[12] == 0x86
 	if g.IntN(16) == 0 && six && len(frame) > 54 {
 		frame = g.extended(frame)
@@ -315,8 +315,8 @@ func (g *generator) dress(frame []byte) []byte {
 	return frame
 }
 
-// spoil changes bits of the headers of some frames, cuts or lengthens them.
-func (g *generator) spoil(frame []byte) []byte {
+// corrupt changes bits of the headers of some frames, cuts or lengthens them.
+func (g *generator) corrupt(frame []byte) []byte {
 	if g.IntN(4) > 0 {
 		return frame
 	}

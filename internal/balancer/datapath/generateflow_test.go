@@ -12,8 +12,8 @@ import (
 
 // Random packets that belong together, and random changes.
 
-// conversation is a client's flow, and how far it has come.
-type conversation struct {
+// clientFlow is a client's flow, and how far it has come.
+type clientFlow struct {
 	service lb.ServiceKey
 	client  netip.AddrPort
 	// sent is how many packets there were since it began.
@@ -23,11 +23,11 @@ type conversation struct {
 }
 
 // The conversations that go on at a time.
-const conversations = 60
+const maxClientFlows = 60
 
-// goOn is the next packet of a conversation, mostly one that was to be expected.
-func (g *generator) goOn() packetSpec {
-	if len(g.under) < conversations || g.IntN(20) == 0 {
+// nextPacket is the next packet of a conversation, mostly one that was to be expected.
+func (g *generator) nextPacket() packetSpec {
+	if len(g.under) < maxClientFlows || g.IntN(20) == 0 {
 		g.begin()
 	}
 	c := g.under[g.IntN(len(g.under))]
@@ -47,11 +47,11 @@ func (g *generator) goOn() packetSpec {
 // begin adds a conversation, in the place of another where there are enough.
 func (g *generator) begin() {
 	s := g.busyService()
-	c := &conversation{service: s.Key(), client: netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(100+g.IntN(400)))}
+	c := &clientFlow{service: s.Key(), client: netip.AddrPortFrom(g.client(s.VIP.Is6()), uint16(100+g.IntN(400)))}
 	if g.IntN(6) == 0 { // a stranger in the middle of a flow
 		c.sent = 1 + g.IntN(4)
 	}
-	if len(g.under) < conversations {
+	if len(g.under) < maxClientFlows {
 		g.under = append(g.under, c)
 	} else {
 		g.under[g.IntN(len(g.under))] = c
@@ -73,7 +73,7 @@ func (g *generator) busyService() *lb.RoutedService {
 }
 
 // flags are those of a conversation's next packet.
-func (c *conversation) flags(g *generator) string {
+func (c *clientFlow) flags(g *generator) string {
 	c.sent++
 	switch {
 	case c.sent == 1:
@@ -100,7 +100,7 @@ func (c *conversation) flags(g *generator) string {
 }
 
 // sequence is the sequence number of a conversation's next packet.
-func (c *conversation) sequence(g *generator, flags string) uint32 {
+func (c *clientFlow) sequence(g *generator, flags string) uint32 {
 	switch n := g.IntN(16); {
 	case n == 0:
 		return g.Uint32()
@@ -124,7 +124,7 @@ func (g *generator) answer() (p packetSpec, ok bool) {
 			continue
 		}
 		b := s.Backends[g.IntN(len(s.Backends))]
-		if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) &&
+		if e := g.model.lookUp(g.model.flowOf(s, clientPacket{client: c.client})); e != nil && g.model.valid(e) &&
 			g.IntN(5) > 0 {
 			_, i := g.model.find(e.backend)
 			b = s.Backends[i]
@@ -177,9 +177,9 @@ func (g *generator) dividedPool(pool lb.Pool) lb.Pool {
 	return pool
 }
 
-// strike returns a configuration in which something has happened to the backend of a conversation, or in which an
-// earlier such event is over.
-func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
+// disruptBackend returns a configuration in which something has happened to the backend of a conversation, or in which
+// an earlier such event is over.
+func (g *generator) disruptBackend(last lb.State) (next lb.State, ok bool) {
 	if len(g.under) == 0 {
 		return last, false
 	}
@@ -193,7 +193,7 @@ func (g *generator) strike(last lb.State) (next lb.State, ok bool) {
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	g.struck = c.service
 	backend := g.IntN(len(s.Backends))
-	if e := g.model.lookUp(g.model.flowOf(s, asker{client: c.client})); e != nil && g.model.valid(e) {
+	if e := g.model.lookUp(g.model.flowOf(s, clientPacket{client: c.client})); e != nil && g.model.valid(e) {
 		_, backend = g.model.find(e.backend)
 	}
 	switch g.IntN(10) {

@@ -44,8 +44,8 @@ func altered(state lb.State, i int, change func(s *lb.RoutedService)) lb.State {
 	return state
 }
 
-// visitor opens flows of one client, each from a port of its own.
-type visitor struct {
+// groupClient opens flows of one client, each from a port of its own.
+type groupClient struct {
 	t     *testing.T
 	r     *rig
 	from  netip.Addr
@@ -53,7 +53,7 @@ type visitor struct {
 }
 
 // host is where the client's next flow to a service goes; proven says that it goes on.
-func (v *visitor) host(service int, proven bool) netip.Addr {
+func (v *groupClient) host(service int, proven bool) netip.Addr {
 	v.t.Helper()
 	s := &v.r.model.state.Services[service]
 	v.sport++
@@ -67,7 +67,7 @@ func (v *visitor) host(service int, proven bool) netip.Addr {
 }
 
 // start is the host of a client that begins with a service. It must not be the one that only the last service has.
-func (v *visitor) start(service int) netip.Addr {
+func (v *groupClient) start(service int) netip.Addr {
 	v.t.Helper()
 	at := v.host(service, true)
 	if at == v.r.model.state.Services[2].Backends[0].Address {
@@ -76,8 +76,8 @@ func (v *visitor) start(service int) netip.Addr {
 	return at
 }
 
-// stays says that the client's flows go to a host by every service.
-func (v *visitor) stays(at netip.Addr, when string) {
+// expectHost says that the client's flows go to a host by every service.
+func (v *groupClient) expectHost(at netip.Addr, when string) {
 	v.t.Helper()
 	for i := range v.r.model.state.Services {
 		if got := v.host(i, true); got != at {
@@ -87,11 +87,11 @@ func (v *visitor) stays(at netip.Addr, when string) {
 }
 
 // eachFamily runs a test in both hooks with the services of a group, for each family.
-func eachFamily(t *testing.T, test func(v *visitor)) {
+func eachFamily(t *testing.T, test func(v *groupClient)) {
 	for _, six := range []bool{false, true} {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			r := newRig(t, hook, sharing(six))
-			test(&visitor{t: t, r: r, from: clientOf(0, six, 17), sport: 1000})
+			test(&groupClient{t: t, r: r, from: clientOf(0, six, 17), sport: 1000})
 			if problem := r.compareAll(t); problem != "" {
 				t.Error(problem)
 			}
@@ -102,15 +102,15 @@ func eachFamily(t *testing.T, test func(v *visitor)) {
 // TestGroup: a client's flows go to one host by all services of a group, whichever it comes
 // to first, and others of its prefix go there too.
 func TestGroup(t *testing.T) {
-	eachFamily(t, func(v *visitor) {
+	eachFamily(t, func(v *groupClient) {
 		clients := map[netip.Addr]bool{}
 		for number := byte(16); number < 240; number += 16 {
 			v.from = clientOf(0, v.from.Is6(), number)
 			at := v.start(int(number/16) % 3)
 			clients[at] = true
-			v.stays(at, "at first")
+			v.expectHost(at, "at first")
 			v.from = v.from.Next()
-			v.stays(at, "as a neighbour")
+			v.expectHost(at, "as a neighbour")
 		}
 		if len(clients) < 3 {
 			v.t.Errorf("all clients are at %v", clients)
@@ -121,25 +121,25 @@ func TestGroup(t *testing.T) {
 // TestGroupRemembers: an affinity lasts for the timeout from the last flow by any of the services; after a first packet
 // alone it lasts for less.
 func TestGroupRemembers(t *testing.T) {
-	eachFamily(t, func(v *visitor) {
+	eachFamily(t, func(v *groupClient) {
 		at := v.host(0, true)
 		for i := range 6 {
-			v.r.pass(v.t, 2*time.Minute)
+			v.r.advance(v.t, 2*time.Minute)
 			if got := v.host(i%3, true); got != at {
 				v.t.Errorf("after %d minutes %v is at %v, was at %v", 2*(i+1), v.from, got, at)
 			}
 		}
-		v.r.pass(v.t, 3*time.Minute+2*time.Second)
+		v.r.advance(v.t, 3*time.Minute+2*time.Second)
 		v.expectEntries(0)
 		v.host(1, false)
 		v.expectEntries(1)
-		v.r.pass(v.t, testTimeouts.Opening+2*time.Second)
+		v.r.advance(v.t, testTimeouts.Opening+2*time.Second)
 		v.expectEntries(0)
 	})
 }
 
 // expectEntries counts the clients' affinities in the program's own tables.
-func (v *visitor) expectEntries(want int) {
+func (v *groupClient) expectEntries(want int) {
 	v.t.Helper()
 	got := 0
 	for table := range 2 {
@@ -159,9 +159,9 @@ func (v *visitor) expectEntries(want int) {
 // TestGroupMoves: a host that takes no new flows by one service is left, by all of them; one
 // that leaves a service is left by that service's clients; one that comes is known.
 func TestGroupMoves(t *testing.T) {
-	eachFamily(t, func(v *visitor) {
+	eachFamily(t, func(v *groupClient) {
 		at, whole := v.start(2), v.r.model.state
-		v.stays(at, "at first")
+		v.expectHost(at, "at first")
 		of := func(s *lb.RoutedService) int {
 			return slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Address == at })
 		}
@@ -170,7 +170,7 @@ func TestGroupMoves(t *testing.T) {
 		if next == at {
 			v.t.Errorf("%v goes to %v, which drains", v.from, next)
 		}
-		v.stays(next, "after the drain")
+		v.expectHost(next, "after the drain")
 		at = next
 		v.r.apply(v.t, altered(whole, 0, func(s *lb.RoutedService) {
 			i := of(s)
@@ -180,38 +180,38 @@ func TestGroupMoves(t *testing.T) {
 			v.t.Errorf("a service that still has the host sends its client to %v, from %v", got, at)
 		}
 		next = v.host(0, true)
-		v.stays(next, "after the host left")
+		v.expectHost(next, "after the host left")
 		v.r.apply(v.t, whole)
-		v.stays(next, "after the host came back")
+		v.expectHost(next, "after the host came back")
 	})
 }
 
 // TestGroupEnds: services leave a group and join it; with the last one it ends, and its affinities with it. A group of
 // the same name is another one then.
 func TestGroupEnds(t *testing.T) {
-	eachFamily(t, func(v *visitor) {
+	eachFamily(t, func(v *groupClient) {
 		at, whole := v.host(0, true), v.r.model.state
-		v.stays(at, "at first")
+		v.expectHost(at, "at first")
 		alone := altered(whole, 1, func(s *lb.RoutedService) { s.Persistence.Group = "" })
 		v.r.apply(v.t, alone)
 		if got := v.host(2, true); got != at {
 			v.t.Errorf("when another service left the group, the client went from %v to %v", at, got)
 		}
 		v.r.apply(v.t, whole)
-		v.stays(at, "when it came back")
+		v.expectHost(at, "when it came back")
 		without := whole
 		for i := range whole.Services {
 			without = altered(without, i, func(s *lb.RoutedService) { s.Persistence.Group = "" })
 		}
 		id := v.r.datapath.register.Places.Groups[whole.Services[0].Persistence.Group].ID
 		v.r.apply(v.t, without)
-		v.r.pass(v.t, time.Second)
+		v.r.advance(v.t, time.Second)
 		v.expectEntries(0)
 		v.r.apply(v.t, whole)
 		if again := v.r.datapath.register.Places.Groups[whole.Services[0].Persistence.Group].ID; again == id {
 			v.t.Errorf("the group has the id of the one before it, %d", id)
 		}
-		v.stays(v.host(0, true), "in the new group")
+		v.expectHost(v.host(0, true), "in the new group")
 	})
 }
 

@@ -32,8 +32,8 @@ func hairpinRig(t *testing.T, hook lb.Hook, state lb.State) *rig {
 	return r
 }
 
-// sends runs a frame through the program, and reads the frame that comes out.
-func (r *rig) sends(t *testing.T, frame []byte, want string) (header, []byte) {
+// expectSent runs a frame through the program, and reads the frame that comes out.
+func (r *rig) expectSent(t *testing.T, frame []byte, want string) (header, []byte) {
 	t.Helper()
 	_, out := r.run(t, frame)
 	outcome := r.movedOutcome(t)
@@ -78,7 +78,7 @@ func eachHairpin(t *testing.T, test func(t *testing.T, r *rig, p packetSpec)) {
 // open sends a near client's first packet, and checks how it gets to a backend.
 func (r *rig) open(t *testing.T, p packetSpec) (sent header, out []byte) {
 	t.Helper()
-	sent, out = r.sends(t, p.build(t), "forwarded")
+	sent, out = r.expectSent(t, p.build(t), "forwarded")
 	if sent.source != localTo(p.at.Is6()) || sent.sport < firstHairpin || sent.sport > lastHairpin {
 		t.Fatalf("%s: a near client's packet is from %s port %d", r.hook, sent.source, sent.sport)
 	}
@@ -93,13 +93,13 @@ func TestHairpinFlows(t *testing.T) {
 		for range 3 {
 			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: sent.sport,
 				udp: p.udp, flags: "SA", payload: 10}
-			back, _ := r.sends(t, reply.build(t), "returned")
+			back, _ := r.expectSent(t, reply.build(t), "returned")
 			if back.source != p.at || back.sport != p.dport || back.destination != p.from || back.dport != p.sport {
 				t.Errorf("the reply is from %s port %d to %s port %d", back.source, back.sport, back.destination,
 					back.dport)
 			}
 			p.flags = "A"
-			if again, _ := r.sends(t, p.build(t), "forwarded"); again.source != sent.source ||
+			if again, _ := r.expectSent(t, p.build(t), "forwarded"); again.source != sent.source ||
 				again.sport != sent.sport || again.destination != sent.destination {
 				t.Errorf("its flow goes on from %s port %d to %s, and was from %s port %d to %s", again.source,
 					again.sport, again.destination, sent.source, sent.sport, sent.destination)
@@ -112,7 +112,7 @@ func TestHairpinFlows(t *testing.T) {
 func TestHairpinIsForNearClients(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		p.from = clientOf(1, p.at.Is6(), 7)
-		if sent, _ := r.sends(t, p.build(t), "forwarded"); sent.source != p.from || sent.sport != p.sport {
+		if sent, _ := r.expectSent(t, p.build(t), "forwarded"); sent.source != p.from || sent.sport != p.sport {
 			t.Errorf("a client that is not near is %s port %d to its backend", sent.source, sent.sport)
 		}
 	})
@@ -125,7 +125,7 @@ func TestHairpinLeavesTheHost(t *testing.T) {
 		for _, port := range []uint16{sent.sport ^ 1, 40000} {
 			reply := packetSpec{from: sent.destination, at: sent.source, sport: sent.dport, dport: port, udp: p.udp,
 				flags: "A", payload: 10}
-			if left, _ := r.sends(t, reply.build(t), notForwarded); left.source != reply.from {
+			if left, _ := r.expectSent(t, reply.build(t), notForwarded); left.source != reply.from {
 				t.Errorf("a packet to the host's own port %d was changed", port)
 			}
 		}
@@ -136,7 +136,7 @@ func TestHairpinLeavesTheHost(t *testing.T) {
 func TestHairpinErrors(t *testing.T) {
 	eachHairpin(t, func(t *testing.T, r *rig, p packetSpec) {
 		_, out := r.open(t, p)
-		back, frame := r.sends(t, icmpError(t, hostOnTheWay(p.at.Is6()), out, 100), "returned")
+		back, frame := r.expectSent(t, icmpError(t, hostOnTheWay(p.at.Is6()), out, 100), "returned")
 		quote := frame[14+back.transport+8:]
 		quoted, ok := readHeader(quote, p.at.Is6())
 		if back.destination != p.from || !ok || quoted.source != p.from || quoted.destination != p.at {
@@ -152,7 +152,7 @@ func TestHairpinFragments(t *testing.T) {
 		p.payload = 300
 		parts := threeParts(p.build(t), 7)
 		for i, part := range parts {
-			if sent, _ := r.sends(t, part, "forwarded"); sent.source != localTo(p.at.Is6()) {
+			if sent, _ := r.expectSent(t, part, "forwarded"); sent.source != localTo(p.at.Is6()) {
 				t.Errorf("part %d is from %s", i, sent.source)
 			}
 		}
@@ -174,15 +174,15 @@ func TestHairpinWithoutAddress(t *testing.T) {
 		r := hairpinRig(t, hook, state)
 		p := modePacket(vip4, portNAT, false)
 		p.from = clientOf(0, false, 7)
-		r.sends(t, p.build(t), "dropped_no_address")
+		r.expectSent(t, p.build(t), "dropped_no_address")
 		p.from = clientOf(1, false, 7)
-		r.sends(t, p.build(t), "forwarded")
-		r.bring(t, answering(state))
+		r.expectSent(t, p.build(t), "forwarded")
+		r.applyAll(t, withAnswers(state))
 		r.want = r.counters(t)
 		for _, udp := range []bool{false, true} {
 			p := modePacket(vip4, portNAT, udp)
 			p.from = clientOf(0, false, 7)
-			r.sends(t, p.build(t), answered("dropped_no_address", udp))
+			r.expectSent(t, p.build(t), answered("dropped_no_address", udp))
 		}
 	})
 }
@@ -196,9 +196,9 @@ func TestHairpinWithoutPorts(t *testing.T) {
 		r := hairpinRig(t, hook, state)
 		p := modePacket(vip4, portNAT, false)
 		p.from = clientOf(0, false, 7)
-		r.sends(t, p.build(t), "dropped_no_port")
+		r.expectSent(t, p.build(t), "dropped_no_port")
 		p.from = clientOf(1, false, 7)
-		r.sends(t, p.build(t), "forwarded")
+		r.expectSent(t, p.build(t), "forwarded")
 	})
 }
 
@@ -218,12 +218,12 @@ func TestHairpinFollowsTheAddress(t *testing.T) {
 				s.Paths[j].Local = localTo(s.Paths[j].Local.Is6()).Next()
 			}
 		}
-		r.bring(t, state)
+		r.applyAll(t, state)
 		r.want = r.counters(t)
 		p.flags = "A"
-		r.sends(t, p.build(t), "dropped_no_flow")
+		r.expectSent(t, p.build(t), "dropped_no_flow")
 		p.flags = "S"
-		if sent, _ := r.sends(t, p.build(t), "forwarded"); sent.source != local4.Next() {
+		if sent, _ := r.expectSent(t, p.build(t), "forwarded"); sent.source != local4.Next() {
 			t.Errorf("a new flow is from %s, and the address is %s", sent.source, local4.Next())
 		}
 	})
@@ -236,9 +236,9 @@ func TestHairpinIsCountedWithItsService(t *testing.T) {
 		p := modePacket(vip4, portNAT, false)
 		for subnet := range 2 {
 			p.from = clientOf(subnet, false, 7)
-			r.sends(t, p.build(t), "forwarded")
+			r.expectSent(t, p.build(t), "forwarded")
 		}
-		r.datapath.janitor.Pass(0)
+		r.datapath.janitor.Advance(0)
 		counters, err := r.datapath.Counters()
 		if err != nil {
 			t.Fatal(err)
@@ -275,10 +275,10 @@ func TestHairpinComesAndGoes(t *testing.T) {
 			state lb.State
 			from  netip.Addr
 		}{{without, p.from}, {with, local4}, {without, p.from}} {
-			r.bring(t, step.state)
+			r.applyAll(t, step.state)
 			r.want = r.counters(t)
 			p.sport++
-			if sent, _ := r.sends(t, p.build(t), "forwarded"); sent.source != step.from {
+			if sent, _ := r.expectSent(t, p.build(t), "forwarded"); sent.source != step.from {
 				t.Errorf("the backend sees %s, want %s", sent.source, step.from)
 			}
 		}

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Errors of TakeBase.
+// Errors of MergeBase.
 var (
 	// ErrNotHere: the service is not configured here, or its table is computed from other inputs.
 	ErrNotHere = errors.New("the service of the base is not configured here so")
@@ -18,11 +18,11 @@ var (
 	ErrOwnBase = errors.New("the service has a base of its own")
 )
 
-// TakeBase gives a service that is in no transition here the base that another balancer has, for as long as that has it
-// and no longer than this balancer's own window; where its present table is the same, packets of the service look for
-// their flow until none is left. It waits for a change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why
+// MergeBase gives a service that is in no transition here the base that another balancer has, for as long as that has
+// it and no longer than this balancer's own window; where its present table is the same, packets of the service look
+// for their flow until none is left. It waits for a change under way. Errors: ErrClosed, ErrNotHere, ErrOwnBase, or why
 // there cannot be such a table; then nothing has changed.
-func (d *Datapath) TakeBase(b lb.Base) error {
+func (d *Datapath) MergeBase(b lb.Base) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
@@ -52,17 +52,17 @@ func (d *Datapath) TakeBase(b lb.Base) error {
 	return nil
 }
 
-// TakeFlows writes flows that another balancer has proven into the table of proven ones: see flowsync.Take. It waits
+// MergeFlows writes flows that another balancer has proven into the table of proven ones: see flowsync.Merge. It waits
 // for
 // a change under way; packets do not wait for it. Errors: ErrClosed; before the first Apply all flows are refused as
 // unknown.
-func (d *Datapath) TakeFlows(flows []lb.Flow) (lb.FlowsTaken, error) {
+func (d *Datapath) MergeFlows(flows []lb.Flow) (lb.MergeResult, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return lb.FlowsTaken{Refused: map[string]int{}}, ErrClosed
+		return lb.MergeResult{Refused: map[string]int{}}, ErrClosed
 	}
-	return flowsync.Take(d.Exchange, d.flowDestination(), flows), nil
+	return flowsync.Merge(d.Exchange, d.flowDestination(), flows), nil
 }
 
 // flowDestination returns the tables and the configuration that other balancers' flows are taken into.

@@ -24,13 +24,13 @@ import (
 
 // The cost of each end of a hand-over by itself: the receiving end is another process.
 
-// tellingEnd is the environment variable with the address of the sending end.
-const tellingEnd = "JEOUL_TEST_TELLING_END"
+// senderVariable is the environment variable with the address of the sending end.
+const senderVariable = "JEOUL_TEST_TELLING_END"
 
 const costPlaces = 1_000_000
 
-// newEnd is a data plane with a service of rr, whose table has room for a million flows.
-func newEnd(tb testing.TB) (*Datapath, lb.RoutedService) {
+// newHandoverPlane is a data plane with a service of rr, whose table has room for a million flows.
+func newHandoverPlane(tb testing.TB) (*Datapath, lb.RoutedService) {
 	tb.Helper()
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 20)
 	d := NewDetached(Options{Hook: lb.HookXDP, FlowLimit: costPlaces, UnprovenLimit: 1000}, balancerMAC)
@@ -54,11 +54,11 @@ func listenForFlows(tb testing.TB) net.Listener {
 // TestHearingEnd is the other process of BenchmarkHandoverEnds: it prints the address at which it listens, and for each
 // line that it reads, its CPU time in nanoseconds and the number of flows that it has taken.
 func TestHearingEnd(t *testing.T) {
-	at := os.Getenv(tellingEnd)
+	at := os.Getenv(senderVariable)
 	if at == "" {
 		t.Skip("BenchmarkHandoverEnds runs it")
 	}
-	d, _ := newEnd(t)
+	d, _ := newHandoverPlane(t)
 	l := listenForFlows(t)
 	hearing := exchangeBeside(t, d, "hearing", l, otherPeers{{Name: "telling", Address: netip.MustParseAddrPort(at)}})
 	fmt.Println(l.Addr())
@@ -72,18 +72,18 @@ func TestHearingEnd(t *testing.T) {
 	}
 }
 
-// hearingEnd is that process.
-type hearingEnd struct {
+// receiverProcess is that process.
+type receiverProcess struct {
 	tb  testing.TB
 	in  io.Writer
 	out *bufio.Reader
 }
 
-// startHearing starts it, and returns where it listens.
-func startHearing(tb testing.TB, telling net.Addr) (*hearingEnd, netip.AddrPort) {
+// startReceiver starts it, and returns where it listens.
+func startReceiver(tb testing.TB, telling net.Addr) (*receiverProcess, netip.AddrPort) {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestHearingEnd$")
-	cmd.Env, cmd.Stderr = append(os.Environ(), tellingEnd+"="+telling.String()), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), senderVariable+"="+telling.String()), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -95,7 +95,7 @@ func startHearing(tb testing.TB, telling net.Addr) (*hearingEnd, netip.AddrPort)
 	if err := cmd.Start(); err != nil {
 		tb.Fatal(err)
 	}
-	h := &hearingEnd{tb, in, bufio.NewReader(out)}
+	h := &receiverProcess{tb, in, bufio.NewReader(out)}
 	tb.Cleanup(func() {
 		in.Close()
 		_, _ = io.Copy(io.Discard, h.out)
@@ -110,8 +110,8 @@ func startHearing(tb testing.TB, telling net.Addr) (*hearingEnd, netip.AddrPort)
 	return h, netip.MustParseAddrPort(at)
 }
 
-// ask returns its CPU time, the number of its flows, and whether it was told all of the other's.
-func (h *hearingEnd) ask() (used time.Duration, taken uint64, whole bool) {
+// stats returns its CPU time, the number of its flows, and whether it was told all of the other's.
+func (h *receiverProcess) stats() (used time.Duration, taken uint64, whole bool) {
 	h.tb.Helper()
 	fmt.Fprintln(h.in)
 	if _, err := fmt.Fscanln(h.out, &used, &taken, &whole); err != nil {
@@ -120,8 +120,9 @@ func (h *hearingEnd) ask() (used time.Duration, taken uint64, whole bool) {
 	return used, taken, whole
 }
 
-// put writes flows into the table of proven ones, as packets would, without a word to the exchange that they are known.
-func put(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
+// putFlows writes flows into the table of proven ones, as packets would, without a word to the exchange that they are
+// known.
+func putFlows(d *Datapath, s *lb.RoutedService, flows []lb.Flow) {
 	id := d.register.ByKey[s.Key()].ID
 	for _, f := range flows {
 		place := d.register.Places.Backends[f.Backend]
@@ -146,17 +147,17 @@ func BenchmarkHandoverEnds(b *testing.B) {
 	const seconds, steps = 5, 50
 	for _, rate := range []int{20_000, 100_000} {
 		b.Run(fmt.Sprintf("%d new flows a second", rate), func(b *testing.B) {
-			from, s := newEnd(b)
+			from, s := newHandoverPlane(b)
 			flows := manyFlows(&s, rate*seconds)
 			l := listenForFlows(b)
-			hearing, at := startHearing(b, l.Addr())
+			hearing, at := startReceiver(b, l.Addr())
 			exchangeBeside(b, from, "telling", l, otherPeers{{Name: "hearing", Address: at}})
-			until(b, func() bool { _, _, whole := hearing.ask(); return whole })
+			until(b, func() bool { _, _, whole := hearing.stats(); return whole })
 			// The work of this thread is apart from that of the others.
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
 			spend := func(work func(step int)) (telling, heard time.Duration) {
-				before, _, _ := hearing.ask()
+				before, _, _ := hearing.stats()
 				all, own := cpu(), ofThread()
 				tick := time.NewTicker(time.Second / steps)
 				defer tick.Stop()
@@ -167,17 +168,21 @@ func BenchmarkHandoverEnds(b *testing.B) {
 				if work(-1); b.Failed() {
 					return 0, 0
 				}
-				after, _, _ := hearing.ask()
+				after, _, _ := hearing.stats()
 				return cpu() - all - (ofThread() - own), after - before
 			}
 			share := func(d time.Duration) float64 { return float64(d) / float64(seconds*time.Second) * 100 }
 			idleTelling, idleHearing := spend(func(int) {})
 			telling, heard := spend(func(step int) {
 				if step < 0 {
-					until(b, func() bool { _, taken, _ := hearing.ask(); return taken >= uint64(rate)*seconds*99/100 })
+					until(b, func() bool {
+						_, taken,
+							_ := hearing.stats()
+						return taken >= uint64(rate)*seconds*99/100
+					})
 					return
 				}
-				put(from, &s, flows[step*rate/steps:(step+1)*rate/steps])
+				putFlows(from, &s, flows[step*rate/steps:(step+1)*rate/steps])
 			})
 			b.ReportMetric(share(telling-idleTelling), "%-telling")
 			b.ReportMetric(share(heard-idleHearing), "%-hearing")

@@ -21,7 +21,7 @@ import (
 // Balancers in one process that hand flows over through their sockets.
 
 // FlowsTaken is as short in tests.
-type FlowsTaken = lb.FlowsTaken
+type FlowsTaken = lb.MergeResult
 
 // otherPeers are the others, which do not change.
 type otherPeers []lb.Peer
@@ -141,15 +141,15 @@ func BenchmarkHandover(b *testing.B) {
 		}
 		return n
 	}
-	full, s := newEnd(b)
-	other, _ := newEnd(b)
+	full, s := newHandoverPlane(b)
+	other, _ := newHandoverPlane(b)
 	flows := manyFlows(&s, million)
 	begun := time.Now()
-	taken, err := full.TakeFlows(flows)
-	if err != nil || taken.Taken < million*99/100 {
+	taken, err := full.MergeFlows(flows)
+	if err != nil || taken.New < million*99/100 {
 		b.Fatalf("%+v, %v", taken, err)
 	}
-	b.Logf("taking %d of a million flows takes %v", taken.Taken, time.Since(begun))
+	b.Logf("taking %d of a million flows takes %v", taken.New, time.Since(begun))
 	b.Run("walk over a million", func(b *testing.B) {
 		walk(full)
 		for b.Loop() {

@@ -48,10 +48,10 @@ func newPeerOfOnePort(t *testing.T, services ...lb.RoutedService) peer {
 	return m
 }
 
-// nextProcess plays the next process, which does not know which flows were sent, after an absence.
-func (m peer) nextProcess(absent time.Duration) {
-	m.janitor.Begin(m.janitor.Now(), absent)
-	flowsync.Forget(m.Exchange)
+// restartProcess plays the next process, which does not know which flows were sent, after an absence.
+func (m peer) restartProcess(absent time.Duration) {
+	m.janitor.Resume(m.janitor.Now(), absent)
+	flowsync.ForgetSent(m.Exchange)
 }
 
 func (m peer) apply(services ...lb.RoutedService) {
@@ -114,7 +114,7 @@ func (m peer) take(flows []lb.Flow, want FlowsTaken) {
 	if want.Refused == nil {
 		want.Refused = map[string]int{}
 	}
-	got, err := m.TakeFlows(flows)
+	got, err := m.MergeFlows(flows)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -142,8 +142,8 @@ func TestFlowGoesOnElsewhere(t *testing.T) {
 	}
 	a.send(3000, "S") // may be forged
 	flows := a.changed()
-	told.take(flows, FlowsTaken{Taken: handedFlows})
-	told.take(flows, FlowsTaken{Followed: handedFlows})
+	told.take(flows, FlowsTaken{New: handedFlows})
+	told.take(flows, FlowsTaken{Known: handedFlows})
 	for port, backend := range at {
 		if got := told.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -164,15 +164,15 @@ func TestFlowGoesOnElsewhere(t *testing.T) {
 	}
 	// A balancer that joins hears of it, also from one that was told.
 	third := newPeer(t, s)
-	third.take(told.snapshot(), FlowsTaken{Taken: handedFlows})
+	third.take(told.snapshot(), FlowsTaken{New: handedFlows})
 	// An end is news, and counts once.
 	told.send(1000, "FA")
 	ended := told.changed()
 	if len(ended) != 1 || ended[0].State != lb.FlowClientFIN {
 		t.Fatalf("after a FIN: %v", ended)
 	}
-	a.take(ended, FlowsTaken{Followed: 1})
-	a.take(ended, FlowsTaken{Followed: 1})
+	a.take(ended, FlowsTaken{Known: 1})
+	a.take(ended, FlowsTaken{Known: 1})
 	if got := a.activeOf(&s); got != handedFlows {
 		t.Errorf("%d flows are active, want %d and the one that may be forged", got, handedFlows-1)
 	}
@@ -183,16 +183,16 @@ func TestFlowThatGoesOnIsToldAgain(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{Taken: 1})
+	b.take(a.changed(), FlowsTaken{New: 1})
 	for range 6 {
-		a.janitor.Pass(time.Hour)
-		b.janitor.Pass(time.Hour)
+		a.janitor.Advance(time.Hour)
+		b.janitor.Advance(time.Hour)
 		a.send(1000, "A")
 		flows := a.changed()
 		if len(flows) != 1 {
 			t.Fatalf("after an hour: %v", flows)
 		}
-		b.take(flows, FlowsTaken{Followed: 1})
+		b.take(flows, FlowsTaken{Known: 1})
 	}
 }
 
@@ -202,15 +202,15 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
 	flows := a.changed()
-	b.take(flows, FlowsTaken{Taken: 1})
+	b.take(flows, FlowsTaken{New: 1})
 	other := flows[0]
 	for _, backend := range s.Backends {
 		if key := s.BackendKey(backend); key != flows[0].Backend {
 			other.Backend = key
 		}
 	}
-	b.janitor.Pass(10 * time.Second)
-	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	b.janitor.Advance(10 * time.Second)
+	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
@@ -225,13 +225,13 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 		strange.Backend = flows[0].Backend
 	}
 	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
-	b.janitor.Pass(flowsync.LateBy - time.Second)
+	b.janitor.Advance(flowsync.MinLateness - time.Second)
 	b.take([]lb.Flow{strange}, known)
-	b.janitor.Pass(time.Minute)
+	b.janitor.Advance(time.Minute)
 	late := strange
 	late.Silent = time.Minute // its balancer has told it when it had waited for so long
 	b.take([]lb.Flow{late}, known)
-	b.take([]lb.Flow{strange}, FlowsTaken{Taken: 1})
+	b.take([]lb.Flow{strange}, FlowsTaken{New: 1})
 }
 
 // TestNextConnectionIsToldBySYN: within the delay that messages may have, sequence numbers say which of two connections
@@ -248,8 +248,8 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 		return flows[len(flows)-1]
 	}
 	first := syn(b, 1000)
-	a.take([]lb.Flow{first}, FlowsTaken{Taken: 1})
-	a.janitor.Pass(10 * time.Second)
+	a.take([]lb.Flow{first}, FlowsTaken{New: 1})
+	a.janitor.Advance(10 * time.Second)
 	a.send(1000, "R")
 	ended := a.changed()[0]
 	next := first
@@ -258,22 +258,22 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 			next.Backend = key
 		}
 	}
-	b.janitor.Pass(time.Second)
+	b.janitor.Advance(time.Second)
 	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 	for _, older := range []uint32{0, 999, 1<<31 + 5000} {
 		next.SYN = older
 		b.take([]lb.Flow{next}, known)
 	}
 	next.SYN = 2000
-	b.take([]lb.Flow{next}, FlowsTaken{Taken: 1})
+	b.take([]lb.Flow{next}, FlowsTaken{New: 1})
 	// Once more, to the same backend, and with the end of the one before after it.
-	b.janitor.Pass(time.Second)
+	b.janitor.Advance(time.Second)
 	again := next
 	again.SYN = 3000
-	b.take([]lb.Flow{again}, FlowsTaken{Followed: 1})
+	b.take([]lb.Flow{again}, FlowsTaken{Known: 1})
 	late := next
 	late.State, late.Silent = lb.FlowClosed, time.Second
-	b.take([]lb.Flow{late, ended}, FlowsTaken{Followed: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	b.take([]lb.Flow{late, ended}, FlowsTaken{Known: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 ||
 		got[0].Backend != next.Backend {
 		t.Errorf("it has %v", got)
@@ -283,7 +283,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 	}
 	// A connection that has ended here does not begin again by a late message.
 	b.run(packetSpec{from: client4, at: vip4, sport: 1000, dport: 80, flags: "R", seq: 3001})
-	b.janitor.Pass(time.Second)
+	b.janitor.Advance(time.Second)
 	b.take([]lb.Flow{again}, known)
 }
 
@@ -307,20 +307,20 @@ func TestSenderThatWasHeldUp(t *testing.T) {
 	mine := b.changed()[0]
 	if mine.Backend == old.Backend {
 		b.send(1000, "R")
-		b.janitor.Pass(2 * time.Minute)
+		b.janitor.Advance(2 * time.Minute)
 		b.send(1000, "S", "A")
 		mine = b.changed()[0]
 	}
 	if mine.Backend == old.Backend {
 		t.Fatal("both have the same backend")
 	}
-	b.janitor.Pass(flowsync.LateBy)
+	b.janitor.Advance(flowsync.MinLateness)
 	told := a.snapshot()
 	if len(told) != 1 || told[0].Silent < 19*time.Second {
 		t.Errorf("before its clock moves it tells of %v", told)
 	}
 	b.take(told, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
-	a.take([]lb.Flow{mine}, FlowsTaken{Taken: 1})
+	a.take([]lb.Flow{mine}, FlowsTaken{New: 1})
 }
 
 // TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend
@@ -342,8 +342,8 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 		t.Fatal("both have the same backend for each: the test shows nothing")
 	}
 	flows := a.changed()
-	b.janitor.Pass(time.Second)
-	b.take(flows, FlowsTaken{Taken: handedFlows})
+	b.janitor.Advance(time.Second)
+	b.take(flows, FlowsTaken{New: handedFlows})
 	for port, backend := range at {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -353,7 +353,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 		t.Errorf("%d flows are active, want %d", got, handedFlows)
 	}
 	// Another connection of the client's: a late message reports the end of the one before it.
-	b.janitor.Pass(10 * time.Second)
+	b.janitor.Advance(10 * time.Second)
 	goesTo := b.send(3000, "S")
 	late := flows[0]
 	late.Client, late.SYN, late.Silent = netip.AddrPortFrom(client4, 3000), 7, 5*time.Second
@@ -397,10 +397,10 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
 	b.take(flows, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 2}})
-	b.janitor.Begin(b.janitor.Now(), 2*time.Minute) // as the next process does
-	b.janitor.Pass(10 * time.Second)
+	b.janitor.Resume(b.janitor.Now(), 2*time.Minute) // as the next process does
+	b.janitor.Advance(10 * time.Second)
 	goesTo := b.send(1001, "A")
-	b.take(flows, FlowsTaken{Taken: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	b.take(flows, FlowsTaken{New: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.send(1001, "A"); got != goesTo {
 		t.Errorf("a flow whose packets come here went to %s, and goes to %s", goesTo, got)
 	}
@@ -416,16 +416,16 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{Taken: 1})
+	b.take(a.changed(), FlowsTaken{New: 1})
 	a.send(1000, "R")
-	a.janitor.Pass(time.Second)
-	b.janitor.Pass(time.Second)
+	a.janitor.Advance(time.Second)
+	b.janitor.Advance(time.Second)
 	goesTo := a.send(1000, "S", "A")
 	if previous := b.backendOf(1000); previous == a.backendOf(1000) {
 		t.Fatalf("both connections go to %v", previous)
 	}
-	a.nextProcess(3 * time.Second)
-	b.janitor.Pass(3 * time.Second)
+	a.restartProcess(3 * time.Second)
+	b.janitor.Advance(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := a.send(1000, "A"); got != goesTo {
 		t.Errorf("its connection went to %s, and goes to %s", goesTo, got)
@@ -454,9 +454,9 @@ func TestFlowsThatAreNotTaken(t *testing.T) {
 		{"a service that computes", flowsync.RefusedComputed, func(f *lb.Flow) {
 			f.Backend = computing.BackendKey(computing.Backends[0])
 		}},
-		{"silent for long", flowsync.RefusedOver, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
-		{"silent for ever", flowsync.RefusedOver, func(f *lb.Flow) { f.Silent = 1 << 62 }},
-		{"it has ended, and was not known", flowsync.RefusedOver, func(f *lb.Flow) { f.State = lb.FlowClosed }},
+		{"silent for long", flowsync.RefusedExpired, func(f *lb.Flow) { f.Silent = 3 * time.Hour }},
+		{"silent for ever", flowsync.RefusedExpired, func(f *lb.Flow) { f.Silent = 1 << 62 }},
+		{"it has ended, and was not known", flowsync.RefusedExpired, func(f *lb.Flow) { f.State = lb.FlowClosed }},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			flow := good
@@ -468,7 +468,7 @@ func TestFlowsThatAreNotTaken(t *testing.T) {
 		t.Errorf("%d flows were taken", n)
 	}
 	m.Close()
-	if _, err := m.TakeFlows([]lb.Flow{good}); !errors.Is(err, ErrClosed) {
+	if _, err := m.MergeFlows([]lb.Flow{good}); !errors.Is(err, ErrClosed) {
 		t.Errorf("closed: %v", err)
 	}
 }
@@ -499,10 +499,10 @@ func TestTransitionElsewhere(t *testing.T) {
 	if err != nil || len(bases) != 1 {
 		t.Fatalf("%v, %v", bases, err)
 	}
-	if err := informed.TakeBase(bases[0]); err != nil {
+	if err := informed.MergeBase(bases[0]); err != nil {
 		t.Fatal(err)
 	}
-	if err := b.TakeBase(bases[0]); !errors.Is(err, ErrOwnBase) {
+	if err := b.MergeBase(bases[0]); !errors.Is(err, ErrOwnBase) {
 		t.Errorf("of one that was there: %v", err)
 	}
 	astray := 0
@@ -532,7 +532,7 @@ func TestTransitionElsewhere(t *testing.T) {
 		since[port] = a.send(port, "S", "A")
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{Taken: len(flows)})
+	b.take(flows, FlowsTaken{New: len(flows)})
 	for port, backend := range since {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d, begun after the change, goes to %s, and went to %s", port, got, backend)
@@ -632,11 +632,11 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 		t.Fatalf("%v, %v", bases, err)
 	}
 	b := newPeer(t, drained(s, 1))
-	if err := b.TakeBase(bases[0]); err != nil {
+	if err := b.MergeBase(bases[0]); err != nil {
 		t.Fatal(err)
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{Taken: len(flows)})
+	b.take(flows, FlowsTaken{New: len(flows)})
 	for port, backend := range at {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -696,7 +696,7 @@ func TestBasesThatAreNotTaken(t *testing.T) {
 			base := bases[0]
 			base.Backends = append([]lb.BaseBackend(nil), base.Backends...)
 			test.change(&base)
-			if err := m.TakeBase(base); err == nil || test.want != nil && !errors.Is(err, test.want) {
+			if err := m.MergeBase(base); err == nil || test.want != nil && !errors.Is(err, test.want) {
 				t.Errorf("%v, want an error, of them %v", err, test.want)
 			}
 			if own, err := m.Bases(); len(own) != 0 || err != nil {
@@ -716,7 +716,7 @@ func TestBaseBeforeTheChange(t *testing.T) {
 	if err != nil || len(bases) != 1 {
 		t.Fatalf("%v, %v", bases, err)
 	}
-	if err := b.TakeBase(bases[0]); err != nil {
+	if err := b.MergeBase(bases[0]); err != nil {
 		t.Fatal(err)
 	}
 	at := map[int]string{}
@@ -724,7 +724,7 @@ func TestBaseBeforeTheChange(t *testing.T) {
 		at[port] = a.send(port, "S", "A")
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{Taken: len(flows)})
+	b.take(flows, FlowsTaken{New: len(flows)})
 	for _, when := range []string{"before", "after"} {
 		for port, backend := range at {
 			if got := b.send(port, "A"); got != backend {
@@ -755,7 +755,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	}
 	a.apply(drained(s, 2))
 	flows := a.changed()
-	b.take(flows, FlowsTaken{Taken: len(flows)})
+	b.take(flows, FlowsTaken{New: len(flows)})
 	overflowed := func() (n int) {
 		for port, backend := range at {
 			if b.send(port, "A") != backend {
@@ -772,7 +772,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 		after[0].Size != before[0].Size {
 		t.Fatalf("%v, %v", after, err)
 	}
-	if err := b.TakeBase(after[0]); err != nil {
+	if err := b.MergeBase(after[0]); err != nil {
 		t.Fatal(err)
 	}
 	if n := overflowed(); n > 0 {
@@ -800,8 +800,8 @@ func TestFlowsOfALaterChange(t *testing.T) {
 			}
 		}
 		retries("at first", false)
-		done, err := b.TakeFlows(flows)
-		if err != nil || done.Missed == 0 || done.Missed+done.Taken != handedFlows {
+		done, err := b.MergeFlows(flows)
+		if err != nil || done.Missed == 0 || done.Missed+done.New != handedFlows {
 			t.Fatalf("%s: %+v, %v", name, done, err)
 		}
 		retries("before the change", false)
@@ -817,7 +817,7 @@ func TestFlowsOfALaterChange(t *testing.T) {
 		retries("after another change", false)
 		b.apply(s)
 		retries("after the change", true)
-		b.take(flows, FlowsTaken{Taken: done.Missed, Followed: done.Taken})
+		b.take(flows, FlowsTaken{New: done.Missed, Known: done.New})
 		b.apply(s, unrelated)
 		retries("after the next", false)
 	}
@@ -833,7 +833,7 @@ func TestFullNATElsewhere(t *testing.T) {
 	if len(flows) != 1 || !flows[0].Source.IsValid() {
 		t.Fatalf("%v", flows)
 	}
-	b.take(flows, FlowsTaken{Taken: 1})
+	b.take(flows, FlowsTaken{New: 1})
 	reply := packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: flows[0].Source.Addr(),
 		dport: flows[0].Source.Port(), flags: "A"}
 	_, out, err := b.Program().Test(reply.build(t))
@@ -861,34 +861,34 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
 	first := a.changed()
-	b.take(first, FlowsTaken{Taken: 1})
+	b.take(first, FlowsTaken{New: 1})
 	a.send(1000, "FA")
-	b.take(a.changed(), FlowsTaken{Followed: 1})
+	b.take(a.changed(), FlowsTaken{Known: 1})
 	a.run(with(answersTo(&s, first[0].Source), func(p *packetSpec) { p.flags = "FA" }))
-	b.take(a.changed(), FlowsTaken{Followed: 1})
-	b.janitor.Pass(time.Second)
+	b.take(a.changed(), FlowsTaken{Known: 1})
+	b.janitor.Advance(time.Second)
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowClosed {
 		t.Errorf("after the ends of both: %v", got)
 	}
-	a.janitor.Pass(time.Second)
+	a.janitor.Advance(time.Second)
 	a.send(1000, "S", "A")
 	again := a.changed()
 	if len(again) != 1 || again[0].Source != first[0].Source {
 		t.Fatalf("its client comes again as %v, and was %v", again, first)
 	}
-	b.take(again, FlowsTaken{Taken: 1})
+	b.take(again, FlowsTaken{New: 1})
 
 	// It ends, and the next one is another client's.
 	other := again[0]
 	other.Client = netip.AddrPortFrom(client4, 1001)
 	a.send(1000, "R")
-	b.take(a.changed(), FlowsTaken{Followed: 1})
-	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	b.take(a.changed(), FlowsTaken{Known: 1})
+	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
 	// So is the one after that, and no end was told.
-	b.janitor.Pass(time.Second)
+	b.janitor.Advance(time.Second)
 	third := other
 	third.Client = netip.AddrPortFrom(client4, 1002)
-	b.take([]lb.Flow{third}, FlowsTaken{Taken: 1})
+	b.take([]lb.Flow{third}, FlowsTaken{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
@@ -897,13 +897,13 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	}
 	// A flow whose packets come here keeps its port.
 	b.send(1002, "A")
-	b.janitor.Pass(time.Second)
+	b.janitor.Advance(time.Second)
 	b.send(1002, "A")
 	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	// Unless the process here ends: while there was none, nobody could tell it of that flow's end.
-	b.nextProcess(time.Minute)
-	b.janitor.Pass(time.Second)
-	b.take([]lb.Flow{other}, FlowsTaken{Taken: 1})
+	b.restartProcess(time.Minute)
+	b.janitor.Advance(time.Second)
+	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("after the process has ended, %d flows are active, want 1", got)
 	}
@@ -917,17 +917,17 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	s.Mode = lb.FullNAT
 	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{Taken: 1})
+	b.take(a.changed(), FlowsTaken{New: 1})
 	a.send(1000, "R")
-	a.janitor.Pass(time.Second)
-	b.janitor.Pass(time.Second)
+	a.janitor.Advance(time.Second)
+	b.janitor.Advance(time.Second)
 	a.send(1001, "S", "A")
 	own := a.snapshot()
 	if len(own) != 1 || own[0].Client.Port() != 1001 {
 		t.Fatalf("the flows are %v, want that of port 1001", own)
 	}
-	a.nextProcess(3 * time.Second)
-	b.janitor.Pass(3 * time.Second)
+	a.restartProcess(3 * time.Second)
+	b.janitor.Advance(3 * time.Second)
 	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	a.send(1002, "S", "A")
 	if got := a.snapshot(); len(got) != 1 || got[0].Client.Port() != 1001 {
@@ -947,8 +947,8 @@ func TestFullNATPortIsGivenMeanwhile(t *testing.T) {
 	b.send(1000, "S", "A")
 	told := b.changed()
 	here := a.flowDestination()
-	here.Meanwhile = func() { a.send(1001, "S") }
-	if taken := flowsync.Take(a.Exchange, here, told); taken.Taken != 1 {
+	here.BeforeWrite = func() { a.send(1001, "S") }
+	if taken := flowsync.Merge(a.Exchange, here, told); taken.New != 1 {
 		t.Fatalf("the flow is not taken: %v", taken)
 	}
 	expect := func(when string) {
@@ -994,10 +994,10 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				if other.SYN = previous.SYN + 1; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				receive(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{Taken: 1})
+				receive(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{New: 1})
 				if before == lb.FlowClosed {
-					receive(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Followed: 1})
-					receive(other, lb.FlowClosed, time.Second, FlowsTaken{Followed: 1})
+					receive(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Known: 1})
+					receive(other, lb.FlowClosed, time.Second, FlowsTaken{Known: 1})
 				} else {
 					receive(other, lb.FlowClosed, 11*time.Second, refused)
 					if got := b.activeOf(&s); got != 1 {
@@ -1012,7 +1012,7 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				if other.SYN++; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				receive(other, lb.FlowEstablished, 0, FlowsTaken{Taken: 1})
+				receive(other, lb.FlowEstablished, 0, FlowsTaken{New: 1})
 			})
 		}
 	}
@@ -1025,7 +1025,7 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 	s.Mode = lb.FullNAT
 	a := newPeer(t, s)
 	a.send(1000, "S", "A")
-	a.nextProcess(10 * time.Second)
+	a.restartProcess(10 * time.Second)
 	ended := a.changed()
 	if len(ended) != 1 {
 		t.Fatalf("the flows are %v, want one", ended)
@@ -1090,7 +1090,7 @@ func TestDividedPool(t *testing.T) {
 			t.Errorf("a reply to %s:%d was answered: from %s to %s", p.at, p.dport, from, to)
 		}
 	}
-	b.take(flows, FlowsTaken{Taken: 32})
+	b.take(flows, FlowsTaken{New: 32})
 	for _, f := range flows {
 		if f.Source.Addr() != first {
 			t.Fatalf("a flow was sent from %s, want %s", f.Source, first)
@@ -1117,7 +1117,7 @@ func TestDividedPool(t *testing.T) {
 	// The first comes back, and is told.
 	again := newPeer(t)
 	again.applyWith(poolOf(first, second), s)
-	again.take(b.snapshot(), FlowsTaken{Taken: 42})
+	again.take(b.snapshot(), FlowsTaken{New: 42})
 	taken := map[netip.AddrPort]bool{}
 	for _, f := range flows {
 		taken[f.Source] = true

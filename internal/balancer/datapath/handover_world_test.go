@@ -61,18 +61,18 @@ type session struct {
 	// missed: a message was lost, and is to be sent again.
 	missed bool
 	queue  []delivery
-	bases  map[lb.ServiceKey]toldBase
+	bases  map[lb.ServiceKey]sentBase
 }
 
-// toldBase is a base that was sent, when, and until when it was valid.
-type toldBase struct {
+// sentBase is a base that was sent, when, and until when it was valid.
+type sentBase struct {
 	lb.Base
 	at, until time.Duration
 }
 
 // isDue says whether a base is to be sent, as internal/balancer/handover does: it differs and the last was not sent
 // just now, or it is valid for longer.
-func (t *toldBase) isDue(b lb.Base, now, pause time.Duration) bool {
+func (t *sentBase) isDue(b lb.Base, now, pause time.Duration) bool {
 	was := t.Base
 	was.Age, was.Left = b.Age, b.Left
 	return now-t.at >= pause && (!reflect.DeepEqual(was, b) || now+b.Left-t.until >= time.Second)
@@ -218,7 +218,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 	}
 	for _, to := range w.members {
 		for from := range w.members {
-			to.sessions[from] = &session{up: true, bases: map[lb.ServiceKey]toldBase{}}
+			to.sessions[from] = &session{up: true, bases: map[lb.ServiceKey]sentBase{}}
 		}
 	}
 	for service := range w.services {
@@ -233,8 +233,8 @@ func newWorld(t *testing.T, seed uint64) *world {
 	return w
 }
 
-// talk says whether one member can send to another one.
-func (w *world) talk(from, to *worldMember) bool {
+// canSend says whether one member can send to another one.
+func (w *world) canSend(from, to *worldMember) bool {
 	return from.alive && to.alive && from.reached && to.reached
 }
 
@@ -245,7 +245,7 @@ func (w *world) sessionsStep() {
 			s := to.sessions[i]
 			switch {
 			case from == to:
-			case !w.talk(from, to):
+			case !w.canSend(from, to):
 				if s.up && !(from.alive && to.alive && from.attached && to.attached && from.reached && to.reached) {
 					s.up, s.whole, s.queue = false, false, nil
 				}
@@ -269,8 +269,8 @@ func (w *world) sendAllOf(from *worldMember, s *session) {
 	w.send(s, delivery{whole: true})
 }
 
-// regain has those that sent refused flows send all again, once a member can take flows that it could not.
-func (w *world) regain(m *worldMember) {
+// retryMissed has those that sent refused flows send all again, once a member can take flows that it could not.
+func (w *world) retryMissed(m *worldMember) {
 	retry, err := m.RetryMissed()
 	if err != nil {
 		w.t.Fatal(err)
@@ -321,7 +321,7 @@ func (w *world) sendChanges(m *worldMember, all bool) {
 			if b.Size == 0 || known && !was.isDue(b, w.now, pause) {
 				continue
 			}
-			s.bases[b.Service] = toldBase{b, w.now, w.now + b.Left}
+			s.bases[b.Service] = sentBase{b, w.now, w.now + b.Left}
 			news = append(news, b)
 		}
 		for key := range s.bases {
@@ -342,10 +342,10 @@ func (w *world) deliver(m *worldMember) {
 			d := s.queue[0]
 			s.queue = s.queue[1:]
 			for _, b := range d.bases {
-				_ = m.TakeBase(b) // a refusal is an answer
+				_ = m.MergeBase(b) // a refusal is an answer
 			}
 			for i := range d.flows {
-				taken, err := m.TakeFlows(d.flows[i : i+1])
+				taken, err := m.MergeFlows(d.flows[i : i+1])
 				if err != nil {
 					w.t.Fatal(err)
 				}
@@ -462,7 +462,7 @@ func (w *world) fail(m *worldMember) {
 func (w *world) revive(m *worldMember) {
 	w.note("%d is back", m.number)
 	m.janitor.Stepping = false
-	m.nextProcess(w.now - m.failed)
+	m.restartProcess(w.now - m.failed)
 	m.alive, m.fresh = true, true
 	m.view = w.truth
 	clear(m.verdicts)
@@ -484,7 +484,7 @@ func (w *world) restart(m *worldMember) {
 // announce routes packets to a member once it was sent all.
 func (w *world) announce(m *worldMember) {
 	for i, s := range m.sessions {
-		if i != m.number && w.talk(w.members[i], m) && !s.whole {
+		if i != m.number && w.canSend(w.members[i], m) && !s.whole {
 			w.after(worldTick, func() { w.announce(m) })
 			return
 		}
@@ -509,7 +509,7 @@ func (w *world) tick() {
 		}
 		w.learn(m)
 		w.deliver(m)
-		w.regain(m)
+		w.retryMissed(m)
 		if w.now%flowtable.StepEvery == 0 && m.janitor.Step(w.now) {
 			m.endTransitions(m.now(), m.janitor.FlowsOf())
 		}

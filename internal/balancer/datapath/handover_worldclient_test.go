@@ -46,8 +46,8 @@ func (w *world) route(c *worldConn) *worldMember {
 	return to[int(c.port)*7919%104729%len(to)]
 }
 
-// pass sends a packet of a port, and says where it went: the backend, or -1, and its source.
-func (w *world) pass(c *worldConn, flags string) (m *worldMember, backend int, source netip.AddrPort) {
+// sendPacket sends a packet of a port, and says where it went: the backend, or -1, and its source.
+func (w *world) sendPacket(c *worldConn, flags string) (m *worldMember, backend int, source netip.AddrPort) {
 	m = w.route(c)
 	if m == nil || !m.attached || !m.reached {
 		return nil, -1, source
@@ -74,8 +74,8 @@ func (w *world) pass(c *worldConn, flags string) (m *worldMember, backend int, s
 	return m, backend, source
 }
 
-// agree says whether all members that are routed know the backends' true state.
-func (w *world) agree() bool {
+// converged says whether all members that are routed know the backends' true state.
+func (w *world) converged() bool {
 	for _, m := range w.members {
 		if m.routed && m.view != w.truth {
 			return false
@@ -121,7 +121,7 @@ func (w *world) act(c *worldConn) {
 
 func (w *world) begin(c *worldConn) {
 	c.seq = uint32(w.now / (4 * time.Microsecond))
-	m, backend, source := w.pass(c, "S")
+	m, backend, source := w.sendPacket(c, "S")
 	c.next = w.now + time.Second
 	if backend < 0 || !w.serves(backend) {
 		return
@@ -138,7 +138,7 @@ func (w *world) begin(c *worldConn) {
 
 // data sends a packet in the middle.
 func (w *world) data(c *worldConn) {
-	m, backend, source := w.pass(c, "A")
+	m, backend, source := w.sendPacket(c, "A")
 	if m == nil {
 		return
 	}
@@ -155,11 +155,11 @@ func (w *world) data(c *worldConn) {
 	if backend == c.backend && source == c.source {
 		return
 	}
-	w.lost(c, m, backend, source)
+	w.checkRerouted(c, m, backend, source)
 }
 
-// lost judges a packet that went elsewhere.
-func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.AddrPort) {
+// checkRerouted judges a packet that went elsewhere.
+func (w *world) checkRerouted(c *worldConn, m *worldMember, backend int, source netip.AddrPort) {
 	s := &w.services[c.service]
 	why := ""
 	switch {
@@ -167,7 +167,7 @@ func (w *world) lost(c *worldConn, m *worldMember, backend int, source netip.Add
 		why = "young"
 	case c.untold:
 		why = "untold"
-	case !w.agree():
+	case !w.converged():
 		why = "verdicts differ"
 		if backend < 0 {
 			return // it is sent again
@@ -196,13 +196,13 @@ func (w *world) end(c *worldConn) {
 	how := w.rand.IntN(4)
 	switch how {
 	case 0: // FIN of both, the client first
-		w.pass(c, "FA")
+		w.sendPacket(c, "FA")
 		w.reply(c, "FA")
 	case 1: // the backend first
 		w.reply(c, "FA")
-		w.pass(c, "FA")
+		w.sendPacket(c, "FA")
 	case 2:
-		w.pass(c, "R")
+		w.sendPacket(c, "R")
 	case 3: // neither end sends anything, or it does not pass here
 	}
 	c.note(w, "end %d", how)

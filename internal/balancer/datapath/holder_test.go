@@ -22,7 +22,7 @@ import (
 func TestHolders(t *testing.T) {
 	testenv.Root(t)
 	byNetlink := func(program string) func(*testing.T) error {
-		return func(t *testing.T) error { return occupyByNetlink(t, program) }
+		return func(t *testing.T) error { return attachForeignByNetlink(t, program) }
 	}
 	for name, test := range map[string]struct {
 		hook   lb.Hook
@@ -30,7 +30,7 @@ func TestHolders(t *testing.T) {
 		says   []string
 	}{
 		"by a link": {lb.HookXDP, func(t *testing.T) error {
-			other, err := occupy("veth0")
+			other, err := attachForeign("veth0")
 			if err == nil {
 				t.Cleanup(func() { other.Close() })
 			}
@@ -40,16 +40,16 @@ func TestHolders(t *testing.T) {
 			[]string{`program "occupant", id`, "ip link set dev veth0 xdp off", "hook: tc"}},
 		"libxdp's dispatcher": {lb.HookXDP, byNetlink(attach.DispatcherName), []string{"libxdp's dispatcher, id",
 			"`xdp-loader unload veth0 --all`", "hook: tc"}},
-		"another balancer in XDP": {lb.HookXDP, occupyByJeoul(lb.HookXDP),
+		"another balancer in XDP": {lb.HookXDP, attachOtherBalancer(lb.HookXDP),
 			[]string{`program "jeoul_xdp", id`, "jeoul detach --interface veth0"}},
-		"another balancer in TC": {lb.HookTC, occupyByJeoul(lb.HookTC),
+		"another balancer in TC": {lb.HookTC, attachOtherBalancer(lb.HookTC),
 			[]string{`program "jeoul_tc", id`, "jeoul detach --interface veth0"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if test.hook == lb.HookTC && ofThisKernel(attach.TCX, attach.TCFilter)[0] != attach.TCX {
 				t.Skip("a filter of Jeoul's takes the place of the one before: TestFilterOfAKilledBalancer")
 			}
-			testenv.In(t, nics(t), func() error {
+			testenv.In(t, newNICs(t), func() error {
 				if err := test.occupy(t); err != nil {
 					return err
 				}
@@ -69,7 +69,7 @@ func refusedFor(t *testing.T, hook lb.Hook, says []string) error {
 	if err != nil {
 		return err
 	}
-	d.programs = bystander
+	d.programs = passProgram
 	defer d.Close()
 	err = d.Apply(testState())
 	if !errors.Is(err, attach.ErrBusy) {
@@ -90,21 +90,21 @@ func refusedFor(t *testing.T, hook lb.Hook, says []string) error {
 	return err
 }
 
-// occupyByJeoul has a balancer of its own on veth0.
-func occupyByJeoul(hook lb.Hook) func(*testing.T) error {
+// attachOtherBalancer has a balancer of its own on veth0.
+func attachOtherBalancer(hook lb.Hook) func(*testing.T) error {
 	return func(t *testing.T) error {
 		d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: hook, TableSize: testTableSize})
 		if err != nil {
 			return err
 		}
 		t.Cleanup(func() { d.Close() })
-		d.programs = bystander
+		d.programs = passProgram
 		return d.Apply(testState())
 	}
 }
 
-// occupyByNetlink attaches a program that is not ours without a link, as `ip` and libxdp do.
-func occupyByNetlink(t *testing.T, name string) error {
+// attachForeignByNetlink attaches a program that is not ours without a link, as `ip` and libxdp do.
+func attachForeignByNetlink(t *testing.T, name string) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: name, Type: ebpf.XDP, License: "GPL",
 		Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, 2), asm.Return()}})
 	if err != nil {

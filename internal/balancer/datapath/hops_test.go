@@ -77,7 +77,7 @@ func sourceOf(frame []byte) netip.Addr {
 // kernel routes the packet, it decrements the hops.
 func TestHopsOfReplies(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
 				for _, udp := range []bool{false, true} {

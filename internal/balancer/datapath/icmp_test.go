@@ -64,7 +64,7 @@ func TestErrorsReachBackends(t *testing.T) {
 // on.
 func TestErrorsAboutForwarded(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			for _, port := range []uint16{portNAT, portFullNAT} {
 				for _, udp := range []bool{false, true} {
@@ -90,7 +90,7 @@ func TestErrorsAboutForwarded(t *testing.T) {
 // TestErrorsToClientsOfEachKind routes errors like returns.
 func TestErrorsToClientsOfEachKind(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			for subnet := range clientSubnets {
 				for _, port := range []uint16{portNAT, portFullNAT} {
@@ -130,7 +130,7 @@ func TestICMP(t *testing.T) {
 		5: unserved, 100: unserved, 128: unserved, 135: unserved} {
 		byKind = append(byKind, packetCase{"IPv6 type " + string('0'+rune(k)), kind6(error6, k), want})
 	}
-	runCases(t, commonRig, append(byKind, []packetCase{
+	runCases(t, sharedRig, append(byKind, []packetCase{
 		{"echo to a VIP", ping.icmp(t, 8, 0, 1, 2, 3, 4), unserved},
 		{"echo to a VIP, IPv6", ping6.icmp(t, 128, 0, 1, 2, 3, 4), unserved},
 		{"echo to the pool", packetSpec{from: client4, at: pool4}.icmp(t, 8, 0, 1, 2, 3, 4), unserved},
@@ -187,7 +187,7 @@ func TestICMP(t *testing.T) {
 // error is not answered with an error.
 func TestErrorTooBigForTheTunnel(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			reply := modePacket(vip, portIPIP, false).answer()
 			reply.payload = 1440
@@ -202,7 +202,7 @@ func TestErrorTooBigForTheTunnel(t *testing.T) {
 // TestErrorChecksumsAreRight recomputes all checksums of an error that came with right ones.
 func TestErrorChecksumsAreRight(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		p := modePacket(vip4, portFullNAT, false)
 		r.check(t, p.build(t))
 		about := icmpError(t, hostOnTheWay(false), p.answer().build(t), 1500)

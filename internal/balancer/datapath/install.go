@@ -37,39 +37,39 @@ func (d *Datapath) install(ports []attach.Port, requested lb.Hook, load loadFunc
 	case requested != d.hook || !slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface):
 		return d.rehook(ports, requested, load)
 	}
-	made, _, err := d.renew(ports, load)
+	made, _, err := d.swapPrograms(ports, load)
 	return made, err
 }
 
-// renew loads a generation and attaches it by the method in use. The lack that it returns with an error says why
-// another method may work.
-func (d *Datapath) renew(ports []attach.Port, load loadFunc) (made *loader.Programs, lack string, err error) {
+// swapPrograms loads a generation and attaches it by the method in use. The reason that it returns with an error says
+// why another method may work.
+func (d *Datapath) swapPrograms(ports []attach.Port, load loadFunc) (made *loader.Programs, reason string, err error) {
 	kind := d.kindOf(d.method)
-	kind.Unspecific = d.unspecific
-	made, lack, err = d.loadAndReach(kind, ports, load)
+	kind.NoAttachType = d.noAttachType
+	made, reason, err = d.loadAndAttach(kind, ports, load)
 	if err == nil || !d.current.Adopted || !errors.Is(err, syscall.EINVAL) {
-		return made, lack, err
+		return made, reason, err
 	}
 	// The links take the program of the other attach type: see loader.Kind.
-	kind.Unspecific = !kind.Unspecific
-	made, lack, err = d.loadAndReach(kind, ports, load)
+	kind.NoAttachType = !kind.NoAttachType
+	made, reason, err = d.loadAndAttach(kind, ports, load)
 	if err == nil {
-		d.unspecific = kind.Unspecific
+		d.noAttachType = kind.NoAttachType
 	}
-	return made, lack, err
+	return made, reason, err
 }
 
-func (d *Datapath) loadAndReach(kind loader.Kind, ports []attach.Port, load loadFunc) (
+func (d *Datapath) loadAndAttach(kind loader.Kind, ports []attach.Port, load loadFunc) (
 	*loader.Programs, string, error,
 ) {
 	made, err := load(kind)
 	if err != nil {
 		return nil, "", err
 	}
-	lack, err := d.reach(ports, made)
+	reason, err := d.changeInterfaces(ports, made)
 	if err != nil {
 		made.Close()
-		return nil, lack, err
+		return nil, reason, err
 	}
 	return made, "", nil
 }
@@ -100,8 +100,8 @@ func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load load
 	for _, a := range d.attempts(requested, ports) {
 		made, err := load(d.kindOf(a.Method))
 		if a.Method.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
-			last = attach.CannotJoin(err, ports)
-			lacks = append(lacks, attach.LackOfXDP(ports))
+			last = attach.JoinError(err, ports)
+			lacks = append(lacks, attach.XDPHolders(ports))
 			continue
 		}
 		if err != nil {
@@ -109,26 +109,26 @@ func (d *Datapath) attachFirst(ports []attach.Port, requested lb.Hook, load load
 		}
 		holds, refused, err := d.attachAll(made.Programs, ports, a.Method)
 		if err == nil {
-			if err = d.tags.Show(ports, a.Method); err == nil {
-				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.Because(lacks))
+			if err = d.tags.DisableStripping(ports, a.Method); err == nil {
+				d.holds, d.attachments = holds, attach.Describe(ports, a.Method, a.FullReason(lacks))
 				d.hook, d.method = requested, a.Method
 				return made, a.Method, nil
 			}
 			made.Close()
-			last = errors.Join(err, attach.CloseAll(holds), d.tags.Hide(nil))
+			last = errors.Join(err, attach.CloseAll(holds), d.tags.RestoreStripping(nil))
 			lacks = append(lacks, err.Error())
 			continue
 		}
 		made.Close()
 		last = attach.Explain(err, refused, a.Method)
 		if requested == lb.HookAuto && a.Method.Hook == lb.HookXDP && attach.HeldByAnother(err, refused) {
-			lacks = append(lacks, attach.LackOfXDP([]attach.Port{refused}))
+			lacks = append(lacks, attach.XDPHolders([]attach.Port{refused}))
 			continue
 		}
 		if !attach.Unsupported(err) {
 			break
 		}
-		lacks = append(lacks, a.Method.Lack(refused))
+		lacks = append(lacks, a.Method.MissingCapability(refused))
 	}
 	return nil, attach.Method{}, last
 }
@@ -164,11 +164,11 @@ func (d *Datapath) attach(program *ebpf.Program, p attach.Port, w attach.Method)
 			return nil, err
 		}
 	}
-	h, err := attach.Attach(program, p, w, d.options.Clsact)
+	h, err := attach.Attach(program, p, w, d.options.WithClsact)
 	if err != nil {
 		return nil, err
 	}
-	return d.keeper.Hold(h, w, p), nil
+	return d.keeper.PinLink(h, w, p), nil
 }
 
 // detach takes the programs off their interfaces.

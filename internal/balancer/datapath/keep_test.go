@@ -29,8 +29,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// kept opens datapaths that outlive each other, on one interface.
-type kept struct {
+// restartRig opens datapaths that outlive each other, on one interface.
+type restartRig struct {
 	dir  string
 	hook lb.Hook
 	ways func(lb.Hook, []attach.Port) []attach.Attempt
@@ -41,7 +41,7 @@ type kept struct {
 	orphan time.Duration
 }
 
-func newKept(t testing.TB) *kept {
+func newRestartRig(t testing.TB) *restartRig {
 	t.Helper()
 	dir := t.TempDir()
 	t.Cleanup(func() {
@@ -50,30 +50,30 @@ func newKept(t testing.TB) *kept {
 			_ = store.Remove()
 		}
 	})
-	return &kept{dir: dir, hook: lb.HookTC}
+	return &restartRig{dir: dir, hook: lb.HookTC}
 }
 
-// newKeptBystander is newKept for a test of files, pins and maps, for which any program will do.
-func newKeptBystander(t testing.TB) *kept {
+// newRestartRigPass is newRestartRig for a test of files, pins and maps, for which any program will do.
+func newRestartRigPass(t testing.TB) *restartRig {
 	t.Helper()
-	k := newKept(t)
-	k.programs = bystander
+	k := newRestartRig(t)
+	k.programs = passProgram
 	return k
 }
 
-func (k *kept) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
+func (k *restartRig) store() (*pins.Store, error) { return pins.Open(k.dir, "test") }
 
-func (k *kept) keep(store *pins.Store) *keeper.Keep {
-	return &keeper.Keep{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
+func (k *restartRig) location(store *pins.Store) *keeper.Location {
+	return &keeper.Location{Store: store, Snapshot: filepath.Join(k.dir, "snapshot"), Cookie: 7}
 }
 
-func (k *kept) open() (*Datapath, error) {
+func (k *restartRig) open() (*Datapath, error) {
 	store, err := k.store()
 	if err != nil {
 		return nil, err
 	}
 	d, err := Open(Options{Interfaces: []string{"veth0"}, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
-		Keep: k.keep(store), Orphan: k.orphan})
+		Keep: k.location(store), Orphan: k.orphan})
 	if err != nil {
 		store.Close()
 		return nil, err
@@ -88,7 +88,7 @@ func (k *kept) open() (*Datapath, error) {
 }
 
 // next ends the process of a datapath, and lets another one adopt the data plane.
-func (k *kept) next(before *Datapath) (*Datapath, error) {
+func (k *restartRig) next(before *Datapath) (*Datapath, error) {
 	if err := before.Leave(); err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (k *kept) next(before *Datapath) (*Datapath, error) {
 }
 
 // openWith opens a datapath and applies a state.
-func (k *kept) openWith(state lb.State) (*Datapath, error) {
+func (k *restartRig) openWith(state lb.State) (*Datapath, error) {
 	d, err := k.open()
 	if err != nil {
 		return nil, err
@@ -108,7 +108,7 @@ func (k *kept) openWith(state lb.State) (*Datapath, error) {
 }
 
 // adopt opens a datapath that must take over another one's data plane.
-func (k *kept) adopt() (*Datapath, error) {
+func (k *restartRig) adopt() (*Datapath, error) {
 	d, err := k.open()
 	if err == nil && !d.Adopted() {
 		return nil, errors.Join(fmt.Errorf("it was not taken over: %q", d.Notes()), d.Close())
@@ -140,8 +140,8 @@ func TestKept(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range testenv.Some(t, testenv.HooksTarget, 2, ofThisKernel(takeover.KeptMethods...)) {
 		t.Run(w.Name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKept(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRig(t)
 				k.hook, k.ways = w.Hook, onlyBy(w)
 				first, err := k.open()
 				if err != nil {
@@ -176,7 +176,7 @@ func TestKept(t *testing.T) {
 				if again.Adopted() {
 					t.Error("it goes on with what the process before has loaded")
 				}
-				if err := runsOn("veth0", again.Program()); err != nil {
+				if err := expectRunning("veth0", again.Program()); err != nil {
 					t.Error(err)
 				}
 				if !maps.Equal(again.register.Places.Backends, backends) {
@@ -197,7 +197,7 @@ func TestKept(t *testing.T) {
 				if err := again.Close(); err != nil {
 					return err
 				}
-				if err := eachAttached([]string{"veth0"}, false); err != nil {
+				if err := expectAttached([]string{"veth0"}, false); err != nil {
 					t.Error(err)
 				}
 				left, err := os.ReadDir(k.dir)
@@ -230,7 +230,7 @@ func TestKeptAfterKill(t *testing.T) {
 			return nil, err
 		}
 		d.writeSnapshot(c, d.current.Ports)
-		d.keeper.Show(memory)
+		d.keeper.WriteNumber(memory)
 		return d.load(d.programs(lb.HookTC), d.current.Ports, memory, d.shared)
 	}
 	for name, dies := range map[string]func(d *Datapath) error{
@@ -253,8 +253,8 @@ func TestKeptAfterKill(t *testing.T) {
 				return errors.New("no room")
 			}
 			d.writeSnapshot(c, d.current.Ports)
-			d.keeper.Show(d.current.Memory)
-			p.ShowRows(p.Rows)
+			d.keeper.WriteNumber(d.current.Memory)
+			p.PublishRows(p.Rows)
 			return nil
 		},
 		"with a generation that is pinned and not attached": func(d *Datapath) error {
@@ -266,7 +266,7 @@ func TestKeptAfterKill(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			_, err = d.reach(d.current.Ports, made)
+			_, err = d.changeInterfaces(d.current.Ports, made)
 			return err
 		},
 		"with pins that are half made": func(d *Datapath) error {
@@ -274,8 +274,8 @@ func TestKeptAfterKill(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKeptBystander(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRigPass(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -297,7 +297,7 @@ func TestKeptAfterKill(t *testing.T) {
 						t.Errorf("%v had the place %v and has %v", key, was, is)
 					}
 				}
-				return runsOn("veth0", again.Program())
+				return expectRunning("veth0", again.Program())
 			})
 		})
 	}
@@ -372,8 +372,8 @@ func TestKeptIsRefused(t *testing.T) {
 		"a foreign memory": {foreign(func(*Datapath) string { return keeper.GenerationPin }), "is no memory"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKeptBystander(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRigPass(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -392,7 +392,7 @@ func TestKeptIsRefused(t *testing.T) {
 				} else if !strings.Contains(err.Error(), test.want) || !strings.Contains(err.Error(), "jeoul detach") {
 					t.Errorf("the error is %q, want %q and what to do", err, test.want)
 				}
-				return runsOn("veth0", program)
+				return expectRunning("veth0", program)
 			})
 		})
 	}
@@ -401,8 +401,8 @@ func TestKeptIsRefused(t *testing.T) {
 // TestKeptByOne keeps a second process away from the first one's data plane.
 func TestKeptByOne(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKeptBystander(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRigPass(t)
 		first, err := k.open()
 		if err != nil {
 			return err
@@ -414,7 +414,7 @@ func TestKeptByOne(t *testing.T) {
 		if _, err := k.open(); !errors.Is(err, pins.ErrBusy) {
 			t.Errorf("a second one: %v", err)
 		}
-		return runsOn("veth0", first.Program())
+		return expectRunning("veth0", first.Program())
 	})
 }
 
@@ -422,8 +422,8 @@ func TestKeptByOne(t *testing.T) {
 // and previous endpoints.
 func TestKeptGrows(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKeptBystander(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRigPass(t)
 		k.limit = 1000
 		first, err := k.open()
 		if err != nil {

@@ -22,7 +22,7 @@ import (
 )
 
 // openOnDisk opens a datapath whose snapshots are written to that file system.
-func (k *kept) openOnDisk(disk *testdisk.FileSystem) (*Datapath, error) {
+func (k *restartRig) openOnDisk(disk *testdisk.FileSystem) (*Datapath, error) {
 	d, err := k.open()
 	if err == nil {
 		d.keeper.Files = durable.New(durable.Options{FileSystem: disk})
@@ -43,8 +43,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 				continue
 			}
 			t.Run(fmt.Sprintf("%s after %d", trouble.Name, after), func(t *testing.T) {
-				testenv.In(t, nics(t), func() error {
-					k, disk := newKeptBystander(t), &testdisk.FileSystem{}
+				testenv.In(t, newNICs(t), func() error {
+					k, disk := newRestartRigPass(t), &testdisk.FileSystem{}
 					first, err := k.openOnDisk(disk)
 					if err == nil {
 						err = first.Apply(testState())
@@ -55,7 +55,7 @@ func TestUnwritableSnapshot(t *testing.T) {
 					flow := rememberFlow(t, first)
 					disk.Fail(&trouble, after)
 					for _, n := range []int{1, 0, 1} {
-						if err := first.Apply(swapping(testState(), n)); err != nil {
+						if err := first.Apply(withSwappedService(testState(), n)); err != nil {
 							return errors.Join(err, first.Close())
 						}
 					}
@@ -70,14 +70,14 @@ func TestUnwritableSnapshot(t *testing.T) {
 						t.Errorf("the next process goes on with snapshot %d of %d: %v, want %v",
 							again.keeper.Number, first.keeper.Number, again.register.Places.Backends, places)
 					}
-					if err := again.Apply(swapping(testState(), 1)); err != nil {
+					if err := again.Apply(withSwappedService(testState(), 1)); err != nil {
 						return err
 					}
 					if _, there := again.shared.Proven.Find(&flow); !there {
 						t.Error("a flow is forgotten")
 					}
 					disk.Fail(nil, 0)
-					if _, err := again.KeepAgain(); err != nil {
+					if _, err := again.Repin(); err != nil {
 						return err
 					}
 					if _, err := os.Stat(again.keeper.File(again.keeper.Number)); err != nil ||
@@ -95,8 +95,8 @@ func TestUnwritableSnapshot(t *testing.T) {
 // the newest snapshot that there is, and gives no index to a backend whose flows could be taken for those of another.
 func TestSnapshotIsNowhere(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k, disk := newKeptBystander(t), &testdisk.FileSystem{}
+	testenv.In(t, newNICs(t), func() error {
+		k, disk := newRestartRigPass(t), &testdisk.FileSystem{}
 		first, err := k.openOnDisk(disk)
 		if err == nil {
 			err = first.Apply(testState())
@@ -109,7 +109,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 		disk.Fail(&testdisk.Troubles[3], 0)
 		// As where the kernel has no memory for it.
 		first.keeper.PinContent = func(string, []byte) error { return unix.ENOMEM }
-		if err := first.Apply(swapping(testState(), 1)); err != nil {
+		if err := first.Apply(withSwappedService(testState(), 1)); err != nil {
 			return errors.Join(err, first.Close())
 		}
 		unknown := maps.Clone(first.register.Places.Backends)
@@ -131,7 +131,7 @@ func TestSnapshotIsNowhere(t *testing.T) {
 		if !slices.ContainsFunc(again.Notes(), func(n string) bool { return n == staleNote }) {
 			t.Errorf("it says %q", again.Notes())
 		}
-		if err := again.Apply(swapping(testState(), 1)); err != nil {
+		if err := again.Apply(withSwappedService(testState(), 1)); err != nil {
 			return err
 		}
 		for key, was := range unknown {
@@ -150,15 +150,15 @@ func TestSnapshotIsNowhere(t *testing.T) {
 // in between takes it.
 func TestReserve(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKeptBystander(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRigPass(t)
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err
 		}
 		defer d.Close()
 		for range 3 {
-			if err := d.Apply(swapping(testState(), 1)); err != nil {
+			if err := d.Apply(withSwappedService(testState(), 1)); err != nil {
 				return err
 			}
 			if d.keeper.Reserved < d.keeper.Size+keeper.ReserveLeast {

@@ -23,21 +23,21 @@ func TestKeptByAnotherLibrary(t *testing.T) {
 	testenv.Root(t)
 	of := func(unspecific bool) func(lb.Hook) loader.Kind {
 		return func(hook lb.Hook) loader.Kind {
-			kind := bystander(hook)
-			kind.Unspecific = unspecific
+			kind := passProgram(hook)
+			kind.NoAttachType = unspecific
 			return kind
 		}
 	}
 	for name, was := range map[string]bool{"without an attach type": true, "with one": false} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKeptBystander(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRigPass(t)
 				k.hook = lb.HookXDP
 				first, err := k.open()
 				if err != nil {
 					return err
 				}
-				first.programs, first.unspecific = of(was), was
+				first.programs, first.noAttachType = of(was), was
 				if err := first.Apply(testState()); err != nil {
 					return err
 				}
@@ -49,18 +49,18 @@ func TestKeptByAnotherLibrary(t *testing.T) {
 					return err
 				}
 				defer again.Close()
-				again.unspecific = !was
+				again.noAttachType = !was
 				// Twice: the next change must not have to find out again.
 				for range 2 {
 					if err := again.Apply(testState()); err != nil {
 						return err
 					}
-					if err := runsOn("veth0", again.Program()); err != nil {
+					if err := expectRunning("veth0", again.Program()); err != nil {
 						t.Error(err)
 					}
 				}
-				if again.unspecific != was {
-					t.Errorf("it loads programs without an attach type: %v, want %v", again.unspecific, was)
+				if again.noAttachType != was {
+					t.Errorf("it loads programs without an attach type: %v, want %v", again.noAttachType, was)
 				}
 				return nil
 			})
@@ -89,8 +89,8 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 			true, "going on with"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKeptBystander(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRigPass(t)
 				first, err := k.openWith(testState())
 				if err != nil {
 					return err
@@ -127,7 +127,7 @@ func TestKeptOnChangedInterfaces(t *testing.T) {
 				if sets, err := again.keeper.Store.Sets(); err != nil || len(sets) != 1 {
 					t.Errorf("sets of pins: %v, %v", sets, err)
 				}
-				return runsOn("veth0", again.Program())
+				return expectRunning("veth0", again.Program())
 			})
 		})
 	}
@@ -138,8 +138,8 @@ func TestSweep(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.GenericXDP, attach.TCX) {
 		t.Run(w.Name, func(t *testing.T) {
-			testenv.In(t, nics(t), func() error {
-				k := newKeptBystander(t)
+			testenv.In(t, newNICs(t), func() error {
+				k := newRestartRigPass(t)
 				k.hook, k.ways = w.Hook, onlyBy(w)
 				d, err := k.openWith(testState())
 				if err != nil {
@@ -153,7 +153,7 @@ func TestSweep(t *testing.T) {
 					if err != nil {
 						return err
 					}
-					if swept, err := keeper.Sweep(k.keep(store)); err != nil || swept != gone {
+					if swept, err := keeper.Sweep(k.location(store)); err != nil || swept != gone {
 						t.Errorf("the interface is gone: %v, and it was removed: %v, %v", gone, swept, err)
 					}
 					store.Close()

@@ -36,7 +36,7 @@ type packets struct {
 	frames [][]byte
 	// backend is the address that a flow's packets were last sent to.
 	backend []string
-	moved   []turnover
+	moved   []backendMove
 	sent    int
 	// again counts frames that were sent again.
 	again  int
@@ -45,8 +45,8 @@ type packets struct {
 	failed string
 }
 
-// turnover is a flow that went from one backend to another.
-type turnover struct {
+// backendMove is a flow that went from one backend to another.
+type backendMove struct {
 	flow     int
 	from, to string
 }
@@ -57,7 +57,7 @@ const packetFlows = 16
 const (
 	sourcePort  = 34
 	udpChecksum = 40
-	companyPort = 1999
+	foreignPort = 1999
 )
 
 func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.HardwareAddr) *packets {
@@ -83,7 +83,7 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 		if p.fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0); err != nil {
 			return err
 		}
-		return errors.Join(leaveOut(p.fd, companyPort),
+		return errors.Join(filterOutPort(p.fd, foreignPort),
 			unix.Bind(p.fd, &unix.SockaddrLinklayer{Protocol: mapmem.NetworkOrder(unix.ETH_P_ALL), Ifindex: nic.Index}))
 	})
 	t.Cleanup(func() {
@@ -93,8 +93,8 @@ func newPackets(t *testing.T, ns *namespace.Namespace, name string, to net.Hardw
 	return p
 }
 
-// leaveOut has a packet socket leave out frames of a source port.
-func leaveOut(fd int, port uint16) error {
+// filterOutPort has a packet socket leave out frames of a source port.
+func filterOutPort(fd int, port uint16) error {
 	return sockfilter.Attach(fd, []bpf.Instruction{
 		bpf.LoadAbsolute{Off: sourcePort, Size: 2},
 		bpf.JumpIf{Cond: bpf.JumpEqual, Val: uint32(port), SkipTrue: 1},
@@ -160,8 +160,8 @@ func (p *packets) halt() {
 	}
 }
 
-// comesBack bounds how long a packet may be under way.
-const comesBack = time.Minute
+// roundTripTimeout bounds how long a packet may be under way.
+const roundTripTimeout = time.Minute
 
 // send sends a packet of a flow, and waits for it.
 func (p *packets) send(flow int) {
@@ -176,7 +176,7 @@ func (p *packets) send(flow int) {
 		return
 	}
 	got := make([]byte, 256)
-	for deadline := time.Now().Add(comesBack); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(roundTripTimeout); time.Now().Before(deadline); {
 		poll := []unix.PollFd{{Fd: int32(p.fd), Events: unix.POLLIN}}
 		if n, err := unix.Poll(poll, 1000); err != nil || n == 0 {
 			continue
@@ -191,7 +191,7 @@ func (p *packets) send(flow int) {
 		}
 		to := net.HardwareAddr(got[:6]).String()
 		if last := p.backend[flow]; last != "" && last != to {
-			p.moved = append(p.moved, turnover{flow, last, to})
+			p.moved = append(p.moved, backendMove{flow, last, to})
 		}
 		p.backend[flow] = to
 		return
@@ -207,7 +207,7 @@ func (p *packets) send(flow int) {
 // frame of a veth (ENOBUFS) while processes attach and detach at its other end, and tells the sender, unlike with a
 // loss on the way. The cause is unknown; no other kernel was seen to do so.
 func writeFrame(fd int, frame []byte) (again int, err error) {
-	for deadline := time.Now().Add(comesBack); ; again++ {
+	for deadline := time.Now().Add(roundTripTimeout); ; again++ {
 		_, err = unix.Write(fd, frame)
 		if !errors.Is(err, unix.ENOBUFS) || time.Now().After(deadline) {
 			return again, err
@@ -216,29 +216,31 @@ func writeFrame(fd int, frame []byte) (again int, err error) {
 	}
 }
 
-// echoer is a program that sends every packet back where it came from, beside the maps of the real one: it is
+// echoProgram is a program that sends every packet back where it came from, beside the maps of the real one: it is
 // verified at once.
-func echoer(hook lb.Hook) loader.Kind {
+func echoProgram(hook lb.Hook) loader.Kind {
 	kind := loader.KindFor(hook)
 	load := kind.Load
 	kind.Load = func() (*ebpf.CollectionSpec, error) {
 		spec, err := load()
 		if err == nil {
-			spec.Programs[kind.Name].Instructions = short(spec.Programs[kind.Name], slices.Clone(echoing[hook])...)
+			spec.Programs[kind.Name].Instructions = shortProgram(spec.Programs[kind.Name],
+				slices.Clone(echoState[hook])...)
 		}
 		return spec, err
 	}
 	return kind
 }
 
-var echoing = map[lb.Hook]asm.Instructions{
+var echoState = map[lb.Hook]asm.Instructions{
 	lb.HookXDP: {asm.Mov.Imm(asm.R0, 3 /* XDP_TX */), asm.Return()},
 	lb.HookTC: {asm.LoadMem(asm.R1, asm.R1, 40 /* __sk_buff.ifindex */, asm.Word), asm.Mov.Imm(asm.R2, 0),
 		asm.FnRedirect.Call(), asm.Return()},
 }
 
-// takeXDP gives a veth a program that passes everything, without which frames that its peer sends in XDP are lost.
-func takeXDP(t *testing.T, name string) error {
+// attachPassXDP gives a veth a program that passes everything, without which frames that its peer sends in XDP are
+// lost.
+func attachPassXDP(t *testing.T, name string) error {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
 		return err

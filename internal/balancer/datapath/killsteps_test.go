@@ -35,15 +35,15 @@ func TestKilledAtEachStep(t *testing.T) {
 	testenv.Root(t)
 	random := seeded(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.NativeDispatched, attach.TCX, attach.TCFilter) {
-		for _, s := range someOf(random, stories(w), 2) {
-			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).all(t, random) })
+		for _, s := range randomStories(random, killStories(w), 2) {
+			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, false).killEachStep(t, random) })
 		}
 		if !w.Dispatched {
 			continue
 		}
-		for _, s := range someOf(random, stories(w), 2) {
+		for _, s := range randomStories(random, killStories(w), 2) {
 			t.Run(w.Name+" beside others, "+s.name, func(t *testing.T) {
-				newWalk(t, w, s, false).besideOthers(t, random)
+				newWalk(t, w, s, false).killBesideOthers(t, random)
 			})
 		}
 	}
@@ -59,9 +59,9 @@ func TestConnectionsGoOnAfterAKill(t *testing.T) {
 		ways = ways[random.IntN(len(ways)):][:1]
 	}
 	for _, w := range ways {
-		balancing := slices.DeleteFunc(stories(w), func(s deadly) bool { return !s.balances })
-		for _, s := range someOf(random, balancing, 1) {
-			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).all(t, random) })
+		balancing := slices.DeleteFunc(killStories(w), func(s killStory) bool { return !s.balances })
+		for _, s := range randomStories(random, balancing, 1) {
+			t.Run(w.Name+", "+s.name, func(t *testing.T) { newWalk(t, w, s, true).killEachStep(t, random) })
 		}
 	}
 }
@@ -74,7 +74,7 @@ func seeded(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-func someOf(random *rand.Rand, all []deadly, some int) []deadly {
+func randomStories(random *rand.Rand, all []killStory, some int) []killStory {
 	if testkill.EveryStep() {
 		return all
 	}
@@ -82,8 +82,8 @@ func someOf(random *rand.Rand, all []deadly, some int) []deadly {
 	return all[:some]
 }
 
-// all takes one of the story's steps, or all of them if the environment says so.
-func (w *walk) all(t *testing.T, random *rand.Rand) {
+// killEachStep takes one of the story's steps, or all of them if the environment says so.
+func (w *killWalk) killEachStep(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	// Once to its end, for the number of steps.
 	steps := w.kill(t, -1)
@@ -121,24 +121,24 @@ func aroundDispatchers(steps []string) (first, end int) {
 	return max(first-before, 0), min(end+1, len(steps))
 }
 
-// besideOthers does so with programs of others in the dispatchers.
-func (w *walk) besideOthers(t *testing.T, random *rand.Rand) {
+// killBesideOthers does so with programs of others in the dispatchers.
+func (w *killWalk) killBesideOthers(t *testing.T, random *rand.Rand) {
 	t.Helper()
 	testenv.In(t, w.ns, func() (err error) {
-		w.company, err = inCompany(t, "veth0", "veth1")
+		w.company, err = attachForeignPrograms(t, "veth0", "veth1")
 		return err
 	})
 	t.Cleanup(func() {
 		testenv.In(t, w.ns, func() error {
-			w.company.leaves(t)
+			w.company.detach(t)
 			return nil
 		})
 	})
-	w.all(t, random)
+	w.killEachStep(t, random)
 }
 
-// deadly is a change during which a process is killed.
-type deadly struct {
+// killStory is a change during which a process is killed.
+type killStory struct {
 	name string
 	// before is the balancer's state, and after the one that it is to reach.
 	before, after lb.State
@@ -154,7 +154,7 @@ type deadly struct {
 	balances bool
 }
 
-func stories(w attach.Method) []deadly {
+func killStories(w attach.Method) []killStory {
 	base := killState(3, 1)
 	drained, without, more, mode, other := killState(3, 1), killState(2, 1), killState(3, 2), killState(3, 1),
 		killState(3, 1)
@@ -168,7 +168,7 @@ func stories(w attach.Method) []deadly {
 	both, one := killState(3, 1), killState(3, 1)
 	one.Interfaces, both.Interfaces = []string{"veth0"}, []string{"veth1", "veth0"}
 	last := base.Services[0].Paths[2].MAC.String()
-	return []deadly{
+	return []killStory{
 		{name: "a start", after: base, starts: true},
 		{name: "a backend comes", before: base, after: killState(4, 1)},
 		{name: "a backend is drained", before: base, after: drained},
@@ -222,25 +222,25 @@ func servedBy(s lb.State) string {
 	return text.String()
 }
 
-// walk kills processes of a story.
-type walk struct {
-	deadly
+// killWalk kills processes of a story.
+type killWalk struct {
+	killStory
 	way attach.Method
 	// balances: with the programs that balance.
 	balances bool
 	dir      string
 	ns       *namespace.Namespace
 	packets  *packets
-	company  *company
+	company  *foreignPrograms
 	// kills counts the killed processes.
 	kills int
 }
 
-func newWalk(t *testing.T, w attach.Method, s deadly, balances bool) *walk {
+func newWalk(t *testing.T, w attach.Method, s killStory, balances bool) *killWalk {
 	t.Helper()
-	k := newKept(t)
+	k := newRestartRig(t)
 	ns, peer := testenv.Namespace(t), testenv.Namespace(t)
-	walk := &walk{deadly: s, way: w, balances: balances, dir: k.dir, ns: ns}
+	walk := &killWalk{killStory: s, way: w, balances: balances, dir: k.dir, ns: ns}
 	var mac []byte
 	for i, name := range []string{"veth0", "veth1"} {
 		at, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: name},
@@ -248,7 +248,7 @@ func newWalk(t *testing.T, w attach.Method, s deadly, balances bool) *walk {
 		if i == 0 {
 			mac = at
 		}
-		testenv.In(t, peer, func() error { return takeXDP(t, fmt.Sprintf("peer%d", i)) })
+		testenv.In(t, peer, func() error { return attachPassXDP(t, fmt.Sprintf("peer%d", i)) })
 	}
 	walk.packets = newPackets(t, peer, "peer0", mac)
 	return walk
@@ -257,7 +257,7 @@ func newWalk(t *testing.T, w attach.Method, s deadly, balances bool) *walk {
 // Bounds of the flows that are remembered, before a story and after one in which they grow.
 const few, many = 1000, 5000
 
-func (w *walk) limit() uint32 {
+func (w *killWalk) limit() uint32 {
 	if w.grows {
 		return many
 	}
@@ -265,8 +265,8 @@ func (w *walk) limit() uint32 {
 }
 
 // open opens the data plane as a process of its own does.
-func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
-	k := &kept{dir: w.dir, hook: w.way.Hook, limit: limit}
+func (w *killWalk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
+	k := &restartRig{dir: w.dir, hook: w.way.Hook, limit: limit}
 	names := []string{"veth0"}
 	if len(w.before.Interfaces) > 0 {
 		names = w.before.Interfaces
@@ -277,16 +277,19 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 	}
 	var changes *hostnet.Changes
 	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
-		Keep:       k.keep(store),
-		SwitchOff:  func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
-		SwitchBack: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
-		Clsact:     func(link string, attach func(ours bool) error) error { return changes.GiveClsact(link, attach) }})
+		Keep:           k.location(store),
+		DisableFeature: func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
+		RestoreFeature: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
+		WithClsact: func(link string, attach func(ours bool) error) error {
+			return changes.GiveClsact(link,
+				attach)
+		}})
 	if err != nil {
 		store.Close()
 		return nil, nil, err
 	}
-	if d.attempts = w.ways; !w.balances {
-		d.programs = echoer
+	if d.attempts = w.attempts; !w.balances {
+		d.programs = echoProgram
 	}
 	openChanges := hostnet.Open
 	if d.Adopted() {
@@ -296,8 +299,8 @@ func (w *walk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 	return d, changes, err
 }
 
-// ways has each hook by one way, that of the walk's hook by the walk's.
-func (w *walk) ways(requested lb.Hook, _ []attach.Port) []attach.Attempt {
+// attempts has each hook by one way, that of the walk's hook by the walk's.
+func (w *killWalk) attempts(requested lb.Hook, _ []attach.Port) []attach.Attempt {
 	take := w.way
 	if requested != w.way.Hook {
 		take = attach.NativeXDP
@@ -309,7 +312,7 @@ func (w *walk) ways(requested lb.Hook, _ []attach.Port) []attach.Attempt {
 }
 
 // kill kills a process before its step of a number, or lets it come to its end, and has the next one go on.
-func (w *walk) kill(t *testing.T, n int) (steps []string) {
+func (w *killWalk) kill(t *testing.T, n int) (steps []string) {
 	t.Helper()
 	if w.adopts {
 		w.prepare(t)
@@ -331,27 +334,27 @@ func (w *walk) kill(t *testing.T, n int) (steps []string) {
 		w.kills++
 	}
 	testenv.In(t, w.ns, func() error {
-		if err := w.company.stays("killed"); err != nil {
+		if err := w.company.expectUnchanged("killed"); err != nil {
 			return err
 		}
 		d, changes, err := w.open(w.limit())
 		if err != nil {
 			return fmt.Errorf("opening it: %w", err)
 		}
-		err = w.goesOn(t, d, killed, n%2 == 0, sending)
+		err = w.checkSuccessor(t, d, killed, n%2 == 0, sending)
 		if err != nil {
 			err = fmt.Errorf("going on: %w", err)
 		}
 		if closed := errors.Join(changes.Close(), d.Close()); closed != nil {
 			err = errors.Join(err, fmt.Errorf("closing: %w", closed))
 		}
-		return errors.Join(err, w.company.end(), w.nothingLeft())
+		return errors.Join(err, w.company.end(), w.expectNothingLeft())
 	})
 	return steps
 }
 
 // prepare sets up the state that the story begins with.
-func (w *walk) prepare(t *testing.T) {
+func (w *killWalk) prepare(t *testing.T) {
 	t.Helper()
 	testenv.In(t, w.ns, func() error {
 		d, changes, err := w.open(few)
@@ -364,8 +367,8 @@ func (w *walk) prepare(t *testing.T) {
 	})
 }
 
-// goesOn checks the state that the next process has found, and lets it make the change.
-func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) error {
+// checkSuccessor checks the state that the next process has found, and lets it make the change.
+func (w *killWalk) checkSuccessor(t *testing.T, d *Datapath, killed, back, sending bool) error {
 	t.Helper()
 	if sending && !d.Adopted() {
 		t.Errorf("it was not taken over: %q", d.Notes())
@@ -394,10 +397,10 @@ func (w *walk) goesOn(t *testing.T, d *Datapath, killed, back, sending bool) err
 	others := slices.DeleteFunc([]string{"veth0", "veth1"}, func(name string) bool {
 		return slices.Contains(names, name)
 	})
-	err := errors.Join(runsCurrent(d, names, w.company.others()...), w.unattached(others...),
-		w.company.stays("gone on"))
+	err := errors.Join(expectCurrent(d, names, w.company.foreignIDs()...), w.expectUnattached(others...),
+		w.company.expectUnchanged("gone on"))
 	if w.company != nil {
-		err = errors.Join(err, pinnedFor("veth0", 1), pinnedFor("veth1", 1))
+		err = errors.Join(err, expectPins("veth0", 1), expectPins("veth1", 1))
 	}
 	if sets, failed := d.keeper.Store.Sets(); failed != nil || len(sets) != 1 {
 		t.Errorf("sets of pins: %v, %v", sets, failed)
@@ -428,9 +431,9 @@ func remember(d *Datapath) error {
 	return nil
 }
 
-// nothingLeft returns an error unless nothing is left once the balancer has stopped.
-func (w *walk) nothingLeft() error {
-	err := w.unattached("veth0", "veth1")
+// expectNothingLeft returns an error unless nothing is left once the balancer has stopped.
+func (w *killWalk) expectNothingLeft() error {
+	err := w.expectUnattached("veth0", "veth1")
 	for _, name := range []string{"veth0", "veth1"} {
 		err = errors.Join(err, ingressQdisc(name, ""))
 	}
@@ -438,8 +441,8 @@ func (w *walk) nothingLeft() error {
 	if w.company != nil {
 		dispatchers = 1
 	}
-	err = errors.Join(err, w.company.stays("in the end"), pinnedFor("veth0", dispatchers),
-		pinnedFor("veth1", dispatchers))
+	err = errors.Join(err, w.company.expectUnchanged("in the end"), expectPins("veth0", dispatchers),
+		expectPins("veth1", dispatchers))
 	left, failed := os.ReadDir(w.dir)
 	if failed != nil || len(left) != 0 {
 		err = errors.Join(err, failed, fmt.Errorf("there is left: %v", left))
@@ -447,11 +450,14 @@ func (w *walk) nothingLeft() error {
 	return err
 }
 
-// unattached returns an error unless interfaces have no programs but those of others.
-func (w *walk) unattached(names ...string) error {
+// expectUnattached returns an error unless interfaces have no programs but those of others.
+func (w *killWalk) expectUnattached(names ...string) error {
 	for _, name := range names {
 		ids, err := programsOn(name)
-		ids = slices.DeleteFunc(ids, func(id ebpf.ProgramID) bool { return slices.Contains(w.company.others(), id) })
+		ids = slices.DeleteFunc(ids, func(id ebpf.ProgramID) bool {
+			return slices.Contains(w.company.foreignIDs(),
+				id)
+		})
 		if err != nil || len(ids) > 0 {
 			return fmt.Errorf("%s has the programs %v: %v", name, ids, err)
 		}
@@ -459,18 +465,18 @@ func (w *walk) unattached(names ...string) error {
 	return nil
 }
 
-// killStory is set for the process that is killed: the name of its story.
-const killStory = "JEOUL_TEST_KILL_STORY"
+// killVariable is set for the process that is killed: the name of its story.
+const killVariable = "JEOUL_TEST_KILL_STORY"
 
 // start starts the process of a story, up to where it begins.
-func (w *walk) start(t *testing.T) *testkill.Victim {
+func (w *killWalk) start(t *testing.T) *testkill.Victim {
 	t.Helper()
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	command := exec.Command(program, "-test.run=^TestKillVictim$", "-test.timeout=10m")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killStory, w.way.Name, w.name, w.balances, w.dir))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s|%t|%s", killVariable, w.way.Name, w.name, w.balances, w.dir))
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	var victim *testkill.Victim
@@ -496,19 +502,19 @@ func TestKillVictim(t *testing.T) {
 	if err := testkill.Report(); err != nil {
 		t.Fatal(err)
 	}
-	told := strings.Split(os.Getenv(killStory), "|")
-	w := &walk{balances: told[2] == "true", dir: told[3]}
+	told := strings.Split(os.Getenv(killVariable), "|")
+	w := &killWalk{balances: told[2] == "true", dir: told[3]}
 	w.way = takeover.KeptMethods[slices.IndexFunc(takeover.KeptMethods,
 		func(w attach.Method) bool { return w.Name == told[0] })]
-	all := stories(w.way)
-	w.deadly = all[slices.IndexFunc(all, func(s deadly) bool { return s.name == told[1] })]
+	all := killStories(w.way)
+	w.killStory = all[slices.IndexFunc(all, func(s killStory) bool { return s.name == told[1] })]
 	if err := w.live(); err != nil {
 		t.Fatal(err)
 	}
 }
 
 // live carries out the story.
-func (w *walk) live() error {
+func (w *killWalk) live() error {
 	if w.starts || w.adopts {
 		if err := testkill.Begin(); err != nil {
 			return err

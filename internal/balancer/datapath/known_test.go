@@ -14,8 +14,8 @@ import (
 // Whether a flow has proven itself, for tables.
 const proven, unproven = true, false
 
-// remembrance is a script of packets from both ends of a flow, and the entry that it leaves.
-type remembrance struct {
+// flowScript is a script of packets from both ends of a flow, and the entry that it leaves.
+type flowScript struct {
 	name, script string
 	state        flowState
 	proven       bool
@@ -23,11 +23,11 @@ type remembrance struct {
 	active uint32
 }
 
-// follow plays conversations, each with a service by rr in the mode of a port.
-func follow(t *testing.T, port uint16, all []remembrance) {
+// playScripts plays conversations, each with a service by rr in the mode of a port.
+func playScripts(t *testing.T, port uint16, all []flowScript) {
 	for _, c := range all {
 		t.Run(c.name, func(t *testing.T) {
-			runStory(t, modeService(vip4, port, lb.TCP, lb.RoundRobin), func(y *story) {
+			runScenario(t, modeService(vip4, port, lb.TCP, lb.RoundRobin), func(y *scenario) {
 				y.play(1000, c.script)
 				y.expectEntry(1000, c.state, c.proven)
 				if got := y.r.model.standings[y.s.Key()].active; got != c.active {
@@ -40,7 +40,7 @@ func follow(t *testing.T, port uint16, all []remembrance) {
 
 // TestStatesOfFlows plays conversations and compares their entries.
 func TestStatesOfFlows(t *testing.T) {
-	follow(t, portNAT, []remembrance{
+	playScripts(t, portNAT, []flowScript{
 		{"a SYN", "S", stateOpening, unproven, 1},
 		{"a SYN that is sent again", "S S S", stateOpening, unproven, 1},
 		{"a handshake", "S <SA A", stateEstablished, proven, 1},
@@ -78,7 +78,7 @@ func TestStatesOfFlows(t *testing.T) {
 // connection, held in TIME-WAIT, beside the SYN itself. The client resets the one and goes on by
 // the other, and its flow with it.
 func TestResetBeforeProof(t *testing.T) {
-	follow(t, portFullNAT, []remembrance{
+	playScripts(t, portFullNAT, []flowScript{
 		{"of what a stray ACK belongs to", "S <A R", stateOpening, unproven, 1},
 		{"and the SYN is answered as well", "S <A R <SA A", stateEstablished, proven, 1},
 		{"and the SYN is sent again", "S <A R S <SA A", stateEstablished, proven, 1},
@@ -91,7 +91,7 @@ func TestResetBeforeProof(t *testing.T) {
 // way. It must not end the newcomer, whose port would be given away. A refusal has the flag ACK, which that RST lacks
 // (RFC 9293 section 3.10.7.1).
 func TestLateEndOfThePoolPort(t *testing.T) {
-	follow(t, portFullNAT, []remembrance{
+	playScripts(t, portFullNAT, []flowScript{
 		{"FIN", "S <FA", stateOpening, unproven, 1},
 		{"RST", "S <R", stateOpening, unproven, 1},
 		{"and the connection opens", "S <FA <R <SA A", stateEstablished, proven, 1},
@@ -101,7 +101,7 @@ func TestLateEndOfThePoolPort(t *testing.T) {
 }
 
 // expectEntry compares the entry of a flow.
-func (y *story) expectEntry(port int, state flowState, proven bool) {
+func (y *scenario) expectEntry(port int, state flowState, proven bool) {
 	y.t.Helper()
 	e := y.entry(port)
 	switch {
@@ -115,7 +115,7 @@ func (y *story) expectEntry(port int, state flowState, proven bool) {
 
 // TestStatesOfDatagrams: the second one proves that there is more than one.
 func TestStatesOfDatagrams(t *testing.T) {
-	runStory(t, modeService(vip6, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
+	runScenario(t, modeService(vip6, portNAT, lb.UDP, lb.RoundRobin), func(y *scenario) {
 		first := y.to(9, "")
 		y.expectEntry(9, stateFirst, false)
 		if again := y.to(9, ""); again != first {
@@ -141,13 +141,13 @@ func TestForgotten(t *testing.T) {
 		{"closed", "S A R", testTimeouts.Closed},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+			runScenario(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *scenario) {
 				y.play(1, test.script)
-				y.pass(test.silence - 2*time.Second)
+				y.advance(test.silence - 2*time.Second)
 				if y.entry(1) == nil {
 					y.t.Fatal("it is forgotten too soon")
 				}
-				y.pass(4 * time.Second)
+				y.advance(4 * time.Second)
 				if problem := y.r.compareAll(y.t); y.entry(1) != nil || problem != "" {
 					y.t.Errorf("it is not forgotten: %s", problem)
 				}
@@ -155,25 +155,25 @@ func TestForgotten(t *testing.T) {
 		})
 	}
 	t.Run("a flow that goes on", func(t *testing.T) {
-		runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+		runScenario(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *scenario) {
 			backend := y.to(1, "S")
 			for range 5 {
 				if got := y.to(1, "A"); got != backend {
 					y.t.Errorf("it goes to backend %d, and began with %d", got, backend)
 				}
-				y.pass(testTimeouts.Established - time.Minute)
+				y.advance(testTimeouts.Established - time.Minute)
 			}
 		})
 	})
 	t.Run("datagrams", func(t *testing.T) {
-		runStory(t, modeService(vip4, portNAT, lb.UDP, lb.RoundRobin), func(y *story) {
+		runScenario(t, modeService(vip4, portNAT, lb.UDP, lb.RoundRobin), func(y *scenario) {
 			y.play(1, "-")
 			y.play(2, "- -")
-			y.pass(testTimeouts.First + time.Second)
+			y.advance(testTimeouts.First + time.Second)
 			if y.entry(1) != nil || y.entry(2) == nil {
 				y.t.Error("want the first to be forgotten, and the second not")
 			}
-			y.pass(testTimeouts.UDP)
+			y.advance(testTimeouts.UDP)
 			if y.entry(2) != nil {
 				y.t.Error("the second is not forgotten")
 			}
@@ -185,7 +185,7 @@ func TestForgotten(t *testing.T) {
 func TestKnownFlowsStay(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.RoundRobin, lb.LeastConnections, lb.TwoChoices} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
+			runScenario(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *scenario) {
 				at := map[int]int{}
 				for port := 1; port <= 40; port++ {
 					at[port] = y.to(port, "S")
@@ -219,15 +219,15 @@ func TestKnownFlowsStay(t *testing.T) {
 // TestBackendOutOfSight: packets of its flows are dropped while its MAC address is unknown, though those that end a
 // flow are noted, and the flows go on after.
 func TestBackendOutOfSight(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *scenario) {
 		backend := y.to(1, "S")
 		y.to(1, "A")
-		y.lose(backend)
+		y.losePath(backend)
 		y.expect(1, "A", backendDown)
 		y.expectEntry(1, stateEstablished, true)
 		y.expect(1, "FA", backendDown)
 		y.expectEntry(1, stateClientFIN, true)
-		y.find(backend)
+		y.restorePath(backend)
 		if got := y.to(1, "A"); got != backend {
 			y.t.Errorf("the flow goes to backend %d, and began with %d", got, backend)
 		}
@@ -236,7 +236,7 @@ func TestBackendOutOfSight(t *testing.T) {
 
 // TestFlowsOfABackendThatLeft begin anew with another, or go by the hash.
 func TestFlowsOfABackendThatLeft(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), func(y *scenario) {
 		y.play(1, "S A")
 		y.play(2, "S A")
 		left := y.entry(1).backend
@@ -271,7 +271,7 @@ func TestFloodOfSYNs(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 			test.with(&s)
-			runStoryWith(t, tiny, s, func(y *story) {
+			runScenarioWith(t, tiny, s, func(y *scenario) {
 				backend := y.to(60000, "S")
 				y.to(60000, "A")
 				for port := 1; port <= 600; port++ {
@@ -294,7 +294,7 @@ func TestFloodOfSYNs(t *testing.T) {
 					y.t.Errorf("the established flow goes to backend %d, and began with %d", got, backend)
 				}
 				y.expectEntry(60000, stateEstablished, true)
-				y.pass(testTimeouts.Opening + time.Second)
+				y.advance(testTimeouts.Opening + time.Second)
 				if v := y.expect(601, "S", "forwarded"); !v.opens || y.entry(601) == nil {
 					y.t.Error("after the flood, a flow is not remembered")
 				}
@@ -309,7 +309,7 @@ func TestProvenFlowsStay(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 50 }
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	s.Limits.Connections = 1 << 20
-	runStoryWith(t, tiny, s, func(y *story) {
+	runScenarioWith(t, tiny, s, func(y *scenario) {
 		at := map[int]int{}
 		for port := 1; port <= 300; port++ {
 			if v := y.send(port, "S"); v.outcome == "forwarded" {
@@ -331,7 +331,7 @@ func TestProvenFlowsStay(t *testing.T) {
 // TestNoRoomForProvenFlows: they stay where they are, and go on.
 func TestNoRoomForProvenFlows(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 10, 1000 }
-	runStoryWith(t, tiny, testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), func(y *story) {
+	runScenarioWith(t, tiny, testService(vip6, 80, lb.TCP, lb.RoundRobin, 3), func(y *scenario) {
 		at := map[int]int{}
 		proven := 0
 		for port := 1; port <= 60; port++ {
@@ -354,7 +354,7 @@ func TestNoRoomForProvenFlows(t *testing.T) {
 
 // TestServicesThatBeginToRemember: and those that end it, while flows go on.
 func TestServicesThatBeginToRemember(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 4), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.RoundRobin, 4), func(y *scenario) {
 		at := map[int]int{}
 		for port := 1; port <= 40; port++ {
 			at[port] = y.to(port, "S")

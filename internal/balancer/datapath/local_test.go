@@ -51,26 +51,26 @@ func TestAnswersOfTheHost(t *testing.T) {
 			for _, udp := range []bool{false, true} {
 				p := modePacket(vip, portNAT, udp)
 				p.from = clientOf(1, vip.Is6(), 7)
-				sent, _ := r.sends(t, p.build(t), "forwarded")
+				sent, _ := r.expectSent(t, p.build(t), "forwarded")
 				near := p
 				near.from = clientOf(0, vip.Is6(), 7)
 				hairpin, _ := r.open(t, near)
 				for _, flags := range []string{"SA", "A", "FA", "R"} {
 					reply := packetSpec{from: sent.destination, at: localTo(vip.Is6()), sport: sent.dport, dport: 40000,
 						udp: udp, flags: flags, payload: 10}
-					if left, _ := r.sends(t, reply.build(t), notForwarded); left.source != reply.from ||
+					if left, _ := r.expectSent(t, reply.build(t), notForwarded); left.source != reply.from ||
 						left.dport != reply.dport {
 						t.Errorf("%s: an answer to this host was changed", hook)
 					}
 				}
 				toHairpin := packetSpec{from: hairpin.destination, at: hairpin.source, sport: hairpin.dport,
 					dport: hairpin.sport, udp: udp, flags: "A", payload: 10}
-				if back, _ := r.sends(t, toHairpin.build(t), "returned"); back.destination != near.from {
+				if back, _ := r.expectSent(t, toHairpin.build(t), "returned"); back.destination != near.from {
 					t.Errorf("%s: a reply to a near client went to %s", hook, back.destination)
 				}
 				toClient := packetSpec{from: sent.destination, at: p.from, sport: sent.dport, dport: p.sport, udp: udp,
 					flags: "A", payload: 10}
-				if back, _ := r.sends(t, toClient.build(t), "returned"); back.source != vip {
+				if back, _ := r.expectSent(t, toClient.build(t), "returned"); back.source != vip {
 					t.Errorf("%s: a reply to a client is from %s", hook, back.source)
 				}
 			}

@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 		}
 		kept = append(kept, spec)
 	}
-	onNew = lent.lend
+	onNew = pool.attachTo
 	code := m.Run()
 	runtime.KeepAlive(kept)
 	os.Exit(code)

@@ -27,9 +27,9 @@ func TestMemlock(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
-		k.hook, k.programs = lb.HookTC, bystander
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
+		k.hook, k.programs = lb.HookTC, passProgram
 		first, err := k.openWith(testState())
 		if err != nil {
 			return err
@@ -39,13 +39,13 @@ func TestMemlock(t *testing.T) {
 			return err
 		}
 		defer again.Close()
-		if err := again.Apply(swapping(testState(), 1)); err != nil {
+		if err := again.Apply(withSwappedService(testState(), 1)); err != nil {
 			return err
 		}
 		var is unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &is); err != nil || is.Cur != 0 {
 			t.Errorf("the limit is %d, and not what it was set to: %v", is.Cur, err)
 		}
-		return runsOn("veth0", again.Program())
+		return expectRunning("veth0", again.Program())
 	})
 }

@@ -41,7 +41,7 @@ func TestMirroredReplies(t *testing.T) {
 		routes.IPv6 = true
 		routes.Routes = append(routes.Routes, lb.ReplyRoute{Hop: routes.Routes[0].Hop,
 			Prefix: netip.MustParsePrefix("2001::/16")})
-		if err := errors.Join(r.datapath.WriteReplyRoutes(routes), r.datapath.HoldReplyRoutes(routes)); err != nil {
+		if err := errors.Join(r.datapath.WriteReplyRoutes(routes), r.datapath.EnableReplyRoutes(routes)); err != nil {
 			t.Fatal(err)
 		}
 		// From here on the model cannot judge: it knows the kernel's routes alone.
@@ -65,7 +65,7 @@ func replyByMirror(t *testing.T, r *rig, frame []byte, asked verdict) {
 	before := returned()
 	for ; sent < 200; sent++ {
 		if sent%4 == 0 { // a CPU learns from two ticks that the clock goes on, and asks the kernel twice in each
-			r.datapath.Beat()
+			r.datapath.Tick()
 		}
 		action, out := r.run(t, frame)
 		if action != r.action(asked) {

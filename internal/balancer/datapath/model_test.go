@@ -27,7 +27,7 @@ type model struct {
 	clock uint32
 	// passed is the same without a wrap, for work that is done each whole second.
 	passed time.Duration
-	insight
+	programInputs
 	// ingress is the index of the interface that packets come in on.
 	ingress int
 	// tags: a VLAN tag is in the frame. Before TC, the kernel moves it into metadata; one in the frame of a test run is
@@ -47,9 +47,9 @@ type model struct {
 	// hosts are the addresses of endpoints.
 	hosts map[netip.Addr]bool
 
-	standings map[lb.ServiceKey]*standing
+	standings map[lb.ServiceKey]*serviceState
 	// numbered are the same by their ids, and those of services that have left.
-	numbered map[uint32]*standing
+	numbered map[uint32]*serviceState
 	// tables are those that were built, by their recipes.
 	tables map[string][]uint16
 	lives  map[lb.BackendKey]*modelLife
@@ -59,7 +59,7 @@ type model struct {
 
 	// returns are the flows of full NAT by the 5-tuple of their replies.
 	returns   map[returnKey]*remembered
-	fragments map[fragmentKey]treatment
+	fragments map[fragmentKey]disposition
 
 	// stale: the next hop that a CPU has stored for replies may be invalid, for their flow is another one now, or gone;
 	// the CPU may use it until the clock moves.
@@ -105,8 +105,8 @@ type fragmentKey struct {
 	id       uint32
 }
 
-// treatment is the decision that all fragments of a datagram share.
-type treatment struct {
+// disposition is the decision that all fragments of a datagram share.
+type disposition struct {
 	// pass: they are the kernel's. Otherwise back: they come from the backend.
 	pass, back bool
 	backend    lb.BackendKey
@@ -135,12 +135,12 @@ type verdict struct {
 	backend lb.BackendKey
 	opens   bool
 	// sign is the packet's evidence of its backend's health: it answers a SYN, or reports the backend unreachable.
-	sign sign
+	sign backendSignal
 	// ipLength is the length of the IP packet in bytes.
 	ipLength uint64
 	// complaint is the fault in the choice that the program made, where it had one.
 	complaint string
-	treatment *treatment
+	treatment *disposition
 }
 
 // seen is the program's treatment of the packet. The model asks it only for values that no rule gives.
@@ -157,9 +157,9 @@ type seen struct {
 	from, until uint64
 }
 
-// insight has the values that the model takes from the program's side, for they follow from no rule: numbers, the
+// programInputs has the values that the model takes from the program's side, for they follow from no rule: numbers, the
 // secret of the tables, and the sequence of wrr.
-type insight struct {
+type programInputs struct {
 	secret       uint64
 	serviceID    func(lb.ServiceKey) uint32
 	groupID      func(name string) uint32
@@ -174,11 +174,11 @@ type insight struct {
 func newModel(mac net.HardwareAddr, options Options) *model {
 	return &model{mac: mac, options: options, ingress: loopback, now: modelEpoch, clock: firstClock,
 		passed:    firstClock * time.Millisecond,
-		standings: map[lb.ServiceKey]*standing{}, numbered: map[uint32]*standing{},
+		standings: map[lb.ServiceKey]*serviceState{}, numbered: map[uint32]*serviceState{},
 		lives: map[lb.BackendKey]*modelLife{}, loads: map[uint32]*modelLoad{},
 		flows: newModelFlows(options.FlowLimit), newcomers: newModelFlows(options.UnprovenLimit),
 		returns: map[returnKey]*remembered{}, tables: map[string][]uint16{},
-		fragments: map[fragmentKey]treatment{}, met: map[string]uint64{}}
+		fragments: map[fragmentKey]disposition{}, met: map[string]uint64{}}
 }
 
 // firstClock is the data plane's time when a test begins: it soon wraps around.
@@ -195,8 +195,8 @@ func (m *model) apply(state lb.State) error {
 	m.services, m.vips = map[lb.ServiceKey]*lb.RoutedService{}, map[netip.Addr]bool{}
 	m.endpoints, m.hosts = map[endpoint]origin{}, map[netip.Addr]bool{}
 	lives, standings := m.lives, m.standings
-	var recounted []*standing
-	m.lives, m.standings = map[lb.BackendKey]*modelLife{}, map[lb.ServiceKey]*standing{}
+	var recounted []*serviceState
+	m.lives, m.standings = map[lb.BackendKey]*modelLife{}, map[lb.ServiceKey]*serviceState{}
 	for i := range state.Services {
 		service := &state.Services[i]
 		m.services[service.Key()], m.vips[service.VIP] = service, true
@@ -264,19 +264,19 @@ func (m *model) keepLife(key lb.BackendKey, lives map[lb.BackendKey]*modelLife) 
 }
 
 // applyService gives a service its table. at is nil where it is new.
-func (m *model) applyService(s *lb.RoutedService, at *standing) error {
+func (m *model) applyService(s *lb.RoutedService, at *serviceState) error {
 	owners, err := m.ownersOf(s)
 	if err != nil {
 		return err
 	}
 	if at == nil {
-		at = &standing{id: m.serviceID(s.Key()), tracked: isTracked(s), bySource: s.BySource()}
+		at = &serviceState{id: m.serviceID(s.Key()), tracked: isTracked(s), bySource: s.BySource()}
 	}
 	m.standings[s.Key()], m.numbered[at.id] = at, at
 	if at.bySource != s.BySource() {
 		at.rehash(owners, m.recipeFor(s))
 	} else {
-		at.change(owners, m.recipeFor(s), m.now, settlesAfter(s))
+		at.change(owners, m.recipeFor(s), m.now, transitionWindow(s))
 	}
 	if at.sequence = takersOf(s); s.Scheduler == lb.WeightedRoundRobin && len(owners) > 0 {
 		at.sequence = m.sequenceOf(s.Key())
@@ -320,7 +320,7 @@ func (m *model) forget() {
 }
 
 // stays says that the backend that a datagram is for or from is still known.
-func (m *model) stays(t *treatment) bool {
+func (m *model) stays(t *disposition) bool {
 	if t.pass || t.backend != (lb.BackendKey{}) {
 		return t.pass || m.lives[t.backend] != nil
 	}
@@ -348,7 +348,7 @@ func (m *model) decide(frame []byte, seen seen) verdict {
 	if m.failOpen != "" && m.vips[p.destination] {
 		return p.untouched(m.failOpen)
 	}
-	v := m.place(&p, seen)
+	v := m.classify(&p, seen)
 	v.ipLength = uint64(p.length)
 	if p.part == firstFragment {
 		m.rememberFragment(&p, &v)
@@ -395,8 +395,8 @@ func (o origin) excepts(destination netip.Addr) bool {
 	return slices.ContainsFunc(o.untranslated, func(p netip.Prefix) bool { return p.Contains(destination) })
 }
 
-// place finds the service, flow or endpoint that the packet belongs to.
-func (m *model) place(p *packet, seen seen) verdict {
+// classify finds the service, flow or endpoint that the packet belongs to.
+func (m *model) classify(p *packet, seen seen) verdict {
 	switch {
 	case p.part == laterFragment:
 		return m.laterFragment(p)
@@ -427,7 +427,7 @@ func (m *model) place(p *packet, seen seen) verdict {
 				return p.untouched(unknown)
 			}
 		}
-		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, treatment{vip: o.at.Addr(), from: from})
+		return m.back(p, o.backend, change{source: o.at, mss: o.mss}, disposition{vip: o.at.Addr(), from: from})
 	}
 	return p.untouched(unserved)
 }
@@ -439,7 +439,7 @@ func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 	if s == nil || s.Mode != lb.NAT || !isTracked(s) || !o.until.IsZero() {
 		return true
 	}
-	name := m.flowOf(s, asker{client: client})
+	name := m.flowOf(s, clientPacket{client: client})
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		if e := table.known[name]; e != nil && m.valid(e) && e.backend == o.backend {
 			if alive && e.state != stateOpening {
@@ -449,7 +449,7 @@ func (m *model) isReply(o origin, client netip.AddrPort, alive bool) bool {
 			return true
 		}
 	}
-	at, hash := m.standings[s.Key()], selectionHash(s, asker{client: client})
+	at, hash := m.standings[s.Key()], selectionHash(s, clientPacket{client: client})
 	switch {
 	case at.cameBack != 0:
 		m.met["reply: of a backend that came back"]++
@@ -485,8 +485,8 @@ func (m *model) find(key lb.BackendKey) (*lb.RoutedService, int) {
 	return s, i
 }
 
-// asker is the part of a packet by which a backend is chosen. ICMP errors ask for the flow that they quote.
-type asker struct {
+// clientPacket is the part of a packet by which a backend is chosen. ICMP errors ask for the flow that they quote.
+type clientPacket struct {
 	client   netip.AddrPort
 	protocol byte
 	flags    byte
@@ -496,10 +496,12 @@ type asker struct {
 	quiet bool
 }
 
-func (a asker) opens() bool { return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN }
+func (a clientPacket) opens() bool {
+	return a.protocol == protoTCP && a.flags&(flagSYN|flagACK) == flagSYN
+}
 
-// goesOn says whether the packet is one in the middle of a TCP connection.
-func (a asker) goesOn() bool { return a.protocol == protoTCP && !a.opens() && !a.quiet }
+// isMidConnection says whether the packet is one in the middle of a TCP connection.
+func (a clientPacket) isMidConnection() bool { return a.protocol == protoTCP && !a.opens() && !a.quiet }
 
 // toBackend sends a client's packet on.
 func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
@@ -509,7 +511,7 @@ func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 	if denies(s, p.source) {
 		return p.untouched(denied)
 	}
-	a := asker{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
+	a := clientPacket{client: netip.AddrPortFrom(p.source, p.sport), protocol: p.protocol, flags: p.flags, seq: p.seq}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen); outcome != "" {
 		v := m.refused(p, answersRefused(s, outcome), outcome)
@@ -517,7 +519,7 @@ func (m *model) toBackend(p *packet, s *lb.RoutedService, seen seen) verdict {
 		return v
 	}
 	backend := s.Backends[c.backend]
-	t := treatmentOf(s, backend, flowHash(a.client))
+	t := dispositionOf(s, backend, flowHash(a.client))
 	change := change{mss: s.MSS}
 	t.pool, change.source = c.pool.Addr(), c.pool
 	switch s.Mode {
@@ -567,13 +569,13 @@ func mtuTo(s *lb.RoutedService, i int) int {
 	return 1500
 }
 
-// treatmentOf is the treatment of a packet that goes to a backend.
-func treatmentOf(s *lb.RoutedService, backend lb.Backend, hash uint32) treatment {
-	return treatment{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
+// dispositionOf is the treatment of a packet that goes to a backend.
+func dispositionOf(s *lb.RoutedService, backend lb.Backend, hash uint32) disposition {
+	return disposition{backend: s.BackendKey(backend), mode: s.Mode, dscp: s.DSCP, hash: hash}
 }
 
 // forward sends a packet to the backend in the mode of its service.
-func (m *model) forward(p *packet, c change, t treatment) verdict {
+func (m *model) forward(p *packet, c change, t disposition) verdict {
 	s, i := m.find(t.backend)
 	backend, path := s.Backends[i], s.Paths[i]
 	most := mtuTo(s, i) - overhead(t.mode, backend.Address)
@@ -618,7 +620,7 @@ func (m *model) translatedBack(p *packet) verdict {
 	}
 	s, _ := m.find(e.backend)
 	return m.back(p, e.backend, change{source: serviceAt(s), destination: e.end(), bothPorts: true, mss: s.MSS},
-		treatment{vip: s.VIP, client: e.client})
+		disposition{vip: s.VIP, client: e.client})
 }
 
 // flowBehind finds the flow of full NAT that a reply belongs to, if its backend is
@@ -631,7 +633,7 @@ func (m *model) flowBehind(key returnKey) *remembered {
 }
 
 // back sends a backend's packet to the client, by the kernel's routes.
-func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) verdict {
+func (m *model) back(p *packet, backend lb.BackendKey, c change, t disposition) verdict {
 	if !p.complete() {
 		return p.untouched(malformed)
 	}
@@ -647,7 +649,7 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	if staysOnLink(source) {
 		hop = noHop
 	}
-	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend, sign: p.signOf(c.quoted)}
+	v := verdict{outcome: "passed_to_route", treatment: &t, backend: backend, sign: p.backendSignal(c.quoted)}
 	switch hop.kind {
 	case 0, unix.RTN_LOCAL:
 		// A reply of full NAT has another destination then.
@@ -681,31 +683,31 @@ func (m *model) back(p *packet, backend lb.BackendKey, c change, t treatment) ve
 	return v
 }
 
-// sign is the evidence in a backend's packet of whether it serves.
-type sign int
+// backendSignal is the evidence in a backend's packet of whether it serves.
+type backendSignal int
 
 const (
-	noSign sign = iota
-	answeredSign
-	refusedSign
-	unreachableSign
+	noSignal backendSignal = iota
+	answeredSignal
+	refusedSignal
+	unreachableSignal
 )
 
-// signOf reads it, of an ICMP error with its quote.
-func (p *packet) signOf(q *quote) sign {
+// backendSignal reads it, of an ICMP error with its quote.
+func (p *packet) backendSignal(q *quote) backendSignal {
 	switch {
 	case q != nil:
 		kind, code := p.frame[p.ip+p.transport], p.frame[p.ip+p.transport+1]
 		if p.source == q.destination && (p.six && kind == 1 || !p.six && kind == 3 && code != 4) {
-			return unreachableSign
+			return unreachableSignal
 		}
 	case !p.ports || p.protocol != protoTCP:
 	case p.flags&flagSYN != 0 && p.flags&flagACK != 0:
-		return answeredSign
+		return answeredSignal
 	case p.flags&flagRST != 0 && p.flags&flagACK != 0 && p.seq == 0:
-		return refusedSign
+		return refusedSignal
 	}
-	return noSign
+	return noSignal
 }
 
 // noHop is the hop where the kernel's own stack decides.
@@ -757,7 +759,7 @@ func (m *model) icmp(p *packet) verdict {
 		}
 		s, _ := m.find(e.backend)
 		return m.back(p, e.backend, change{quoted: &q, quotedSource: e.end(), quotedDestination: serviceAt(s),
-			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, treatment{})
+			source: netip.AddrPortFrom(s.VIP, 0), destination: netip.AddrPortFrom(e.client, 0)}, disposition{})
 	}
 	if o, ok := m.endpoints[endpoint{to, q.protocol}]; ok && p.destination == q.source {
 		switch {
@@ -770,14 +772,15 @@ func (m *model) icmp(p *packet) verdict {
 		if p.source == q.destination {
 			c.source = netip.AddrPortFrom(o.at.Addr(), 0)
 		}
-		return m.back(p, o.backend, c, treatment{})
+		return m.back(p, o.backend, c, disposition{})
 	}
 	return p.untouched(unserved)
 }
 
 // errorToBackend sends an ICMP error on that quotes a backend's packet to a client.
 func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict {
-	a := asker{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK, quiet: true}
+	a := clientPacket{client: netip.AddrPortFrom(q.destination, q.dport), protocol: protoTCP, flags: flagACK,
+		quiet: true}
 	c := choice{}
 	if outcome := m.choose(&c, s, a, seen{}); outcome != "" {
 		return p.untouched(outcome)
@@ -798,7 +801,7 @@ func (m *model) errorToBackend(p *packet, q *quote, s *lb.RoutedService) verdict
 	if c.pool.IsValid() {
 		change.source, change.quotedDestination = netip.AddrPortFrom(c.pool.Addr(), 0), c.pool
 	}
-	return m.forward(p, change, treatmentOf(s, backend, flowHash(a.client)))
+	return m.forward(p, change, dispositionOf(s, backend, flowHash(a.client)))
 }
 
 // laterFragment places a packet without ports by its datagram's first fragment.
@@ -848,6 +851,6 @@ func (m *model) rememberFragment(p *packet, v *verdict) {
 	case v.treatment != nil:
 		m.fragments[p.fragmentKey()] = *v.treatment
 	case slices.Contains([]string{unserved, notForwarded, untranslated, unknown}, v.outcome) && m.ours(p):
-		m.fragments[p.fragmentKey()] = treatment{pass: true}
+		m.fragments[p.fragmentKey()] = disposition{pass: true}
 	}
 }

@@ -56,7 +56,7 @@ func (s flowState) over() bool {
 }
 
 // after is the state that a packet of the client leads to.
-func (s flowState) after(a asker) flowState {
+func (s flowState) after(a clientPacket) flowState {
 	if a.protocol == protoUDP {
 		if s == stateFirst {
 			return stateUDP
@@ -308,8 +308,8 @@ func (m *model) free(e *remembered) {
 	}
 }
 
-// become changes an entry's state.
-func (m *model) become(e *remembered, state flowState) {
+// setState changes an entry's state.
+func (m *model) setState(e *remembered, state flowState) {
 	if state == e.state {
 		return
 	}
@@ -342,7 +342,7 @@ func (m *model) refresh(e *remembered) {
 }
 
 // note keeps the effect of a client's packet on a known flow, which contests another or none.
-func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
+func (m *model) note(s *lb.RoutedService, e, contested *remembered, a clientPacket) {
 	m.refreshBy(e, a.flags)
 	before := e.state
 	if before == stateContested && a.flags&flagRST != 0 {
@@ -354,7 +354,7 @@ func (m *model) note(s *lb.RoutedService, e, contested *remembered, a asker) {
 		m.met["reset before its proof"]++
 		return
 	}
-	m.become(e, before.after(a))
+	m.setState(e, before.after(a))
 	if before == stateOpening && e.state == stateEstablished {
 		m.forgive(e)
 	}
@@ -421,7 +421,7 @@ func (m *model) noteReply(p *packet, backend lb.BackendKey) (ends bool) {
 // noteFlags keeps the state of a flow after a packet of its backend, which may end or refuse it.
 func (m *model) noteFlags(e *remembered, flags byte) {
 	before := e.state
-	m.become(e, before.afterReply(flags))
+	m.setState(e, before.afterReply(flags))
 	if s, i := m.find(e.backend); e.state == stateRefused && before != stateRefused && s != nil {
 		m.met["refused"]++
 		m.penalise(s, i)
@@ -429,7 +429,7 @@ func (m *model) noteFlags(e *remembered, flags byte) {
 }
 
 // flowOf names the flow of a packet.
-func (m *model) flowOf(s *lb.RoutedService, a asker) flowName {
+func (m *model) flowOf(s *lb.RoutedService, a clientPacket) flowName {
 	return flowName{client: a.client.Addr(), port: a.client.Port(), service: m.standings[s.Key()].id}
 }
 
@@ -439,7 +439,7 @@ func (m *model) sharesNow(s *lb.RoutedService) bool {
 }
 
 // affinityOf names the affinity of a packet's client.
-func (m *model) affinityOf(s *lb.RoutedService, a asker) flowName {
+func (m *model) affinityOf(s *lb.RoutedService, a clientPacket) flowName {
 	length := int(s.Persistence.Prefix)
 	if length == 0 {
 		length = a.client.Addr().BitLen()
@@ -462,7 +462,7 @@ func (e *remembered) returnKey() returnKey {
 // takePort takes note of the pool's address and port of a new flow, or returns the fault in them. Where the program had
 // none, which may be, the flow is taken back.
 func (m *model) takePort(c *choice, e *remembered, seen seen) (outcome string) {
-	free, elders := m.triedBy(e)
+	free, elders := m.tryPorts(e)
 	if slices.Contains(m.mayExhaust, seen.dropped) {
 		if free.IsValid() || len(elders) > 0 {
 			c.complaint = fmt.Sprintf("%v is free, or to be taken over from %v", free, elders)
@@ -504,11 +504,11 @@ func ofFamily(all []netip.Addr, other netip.Addr) (some []netip.Addr) {
 	return some
 }
 
-// triedBy returns the port of the pool that a new flow of full NAT gets: the first free one of the 32 that it tries in
+// tryPorts returns the port of the pool that a new flow of full NAT gets: the first free one of the 32 that it tries in
 // turn; and the flows that it may take a port from instead: of those before it stops looking, the one that has been
 // silent for longest. It may stop after four, or after eight if none of them has been silent at all, if the program's
 // last flow found no port, which the model does not know.
-func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembered) {
+func (m *model) tryPorts(e *remembered) (free netip.AddrPort, elders []*remembered) {
 	pool := m.poolOf(e.client)
 	if len(pool) == 0 {
 		return free, nil
@@ -526,7 +526,7 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 		if holder == nil {
 			return tried.pool, elders
 		}
-		if m.mayYield(holder) && (elder == nil || holder.yieldsBefore(elder)) {
+		if m.canReusePort(holder) && (elder == nil || holder.evictBefore(elder)) {
 			elder = holder
 		}
 		hash = hash*0x9e3779b1 + 0x7f4a7c15
@@ -537,23 +537,23 @@ func (m *model) triedBy(e *remembered) (free netip.AddrPort, elders []*remembere
 	return free, elders
 }
 
-// mayGo says whether a flow may be forgotten for another one that needs its place.
-func (m *model) mayGo(e *remembered) bool {
+// canEvict says whether a flow may be forgotten for another one that needs its place.
+func (m *model) canEvict(e *remembered) bool {
 	return e.at == m.newcomers && (e.state == stateOpening || e.state == stateFirst || e.state.closed())
 }
 
-// mayYield says whether a flow may be forgotten for another one that needs its port: those
+// canReusePort says whether a flow may be forgotten for another one that needs its port: those
 // that neither end uses any more may, though they are proven.
-func (m *model) mayYield(e *remembered) bool { return m.mayGo(e) || e.state.closed() }
+func (m *model) canReusePort(e *remembered) bool { return m.canEvict(e) || e.state.closed() }
 
 // closed says that neither end uses the flow any more.
 func (s flowState) closed() bool {
 	return s == stateClosed || s == stateRefused || s == stateTimeWait
 }
 
-// yieldsBefore says that a flow is to give up its port rather than another: if it is over
+// evictBefore says that a flow is to give up its port rather than another: if it is over
 // and the backend holds nothing of it; then if that is in TIME-WAIT; then the longest silent.
-func (e *remembered) yieldsBefore(other *remembered) bool {
+func (e *remembered) evictBefore(other *remembered) bool {
 	cost := func(s flowState) int {
 		switch s {
 		case stateClosed, stateRefused:
@@ -574,7 +574,7 @@ func (e *remembered) yieldsBefore(other *remembered) bool {
 func (m *model) makeRoom(name flowName) bool {
 	var eldest *remembered
 	for _, e := range m.newcomers.buckets[m.newcomers.home(name.hash(m.secret))].places {
-		if e != nil && m.mayGo(e) && (eldest == nil || int32(e.seen-eldest.seen) < 0) {
+		if e != nil && m.canEvict(e) && (eldest == nil || int32(e.seen-eldest.seen) < 0) {
 			eldest = e
 		}
 	}
@@ -586,8 +586,8 @@ func (m *model) makeRoom(name flowName) bool {
 	return true
 }
 
-// attach remembers where a client's next flow goes.
-func (m *model) attach(name flowName, backend lb.BackendKey) {
+// setAffinity remembers where a client's next flow goes.
+func (m *model) setAffinity(name flowName, backend lb.BackendKey) {
 	if e := m.lookUp(name); e != nil {
 		if name.group && e.host == backend.Address || !name.group && e.backend == backend && m.valid(e) {
 			m.refresh(e)
@@ -601,7 +601,7 @@ func (m *model) attach(name flowName, backend lb.BackendKey) {
 
 // recount corrects all counts where services begin to track their flows, or end it. Entries that have no place in the
 // tables any more go first.
-func (m *model) recount(services []*standing) {
+func (m *model) recount(services []*serviceState) {
 	if len(services) == 0 {
 		return
 	}

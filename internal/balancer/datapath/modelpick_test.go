@@ -43,7 +43,7 @@ const (
 var answerable = []string{noBackend, backendDown, noFlow, noPort, noRoomForFlow, overRate, overConnections}
 
 // selectionHash picks the slots of a packet.
-func selectionHash(s *lb.RoutedService, a asker) uint32 {
+func selectionHash(s *lb.RoutedService, a clientPacket) uint32 {
 	if s.BySource() {
 		return flowHash(netip.AddrPortFrom(a.client.Addr(), 0))
 	}
@@ -51,7 +51,7 @@ func selectionHash(s *lb.RoutedService, a asker) uint32 {
 }
 
 // choose picks the backend of a service, or names the outcome if there is none.
-func (m *model) choose(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
+func (m *model) choose(c *choice, s *lb.RoutedService, a clientPacket, seen seen) (outcome string) {
 	c.hash = selectionHash(s, a)
 	if outcome = m.schedule(c, s, a, seen); outcome == "" && !s.Up(c.backend) {
 		return backendDown
@@ -60,13 +60,13 @@ func (m *model) choose(c *choice, s *lb.RoutedService, a asker, seen seen) (outc
 }
 
 // schedule chooses by the flow's entry, or makes a new choice.
-func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
+func (m *model) schedule(c *choice, s *lb.RoutedService, a clientPacket, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if isTracked(s) || at.isMoved(c.hash) {
 		if known, outcome := m.follow(c, s, a, seen); known {
 			return outcome
 		}
-		if m.moving && a.goesOn() {
+		if m.moving && a.isMidConnection() {
 			return flowsMoving
 		}
 	}
@@ -83,13 +83,13 @@ func (m *model) schedule(c *choice, s *lb.RoutedService, a asker, seen seen) (ou
 }
 
 // follow sends a packet where its flow goes, if that is known.
-func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (known bool, outcome string) {
+func (m *model) follow(c *choice, s *lb.RoutedService, a clientPacket, seen seen) (known bool, outcome string) {
 	if a.quiet {
 		return m.followQuietly(c, s, a)
 	}
 	e := m.lookUp(m.flowOf(s, a))
 	if e != nil && e.state == stateContested {
-		e = m.rivalOr(c, e, a)
+		e = m.contenderOr(c, e, a)
 	}
 	if e == nil {
 		return false, ""
@@ -101,11 +101,11 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 	case another:
 		m.free(e)
 		return false, ""
-	case rival:
+	case newContender:
 		c.contested = e
 		return false, ""
 	}
-	if m.moving && a.goesOn() && e.state.over() {
+	if m.moving && a.isMidConnection() && e.state.over() {
 		return true, flowsMoving
 	}
 	_, c.backend = m.find(e.backend)
@@ -116,7 +116,7 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 			m.note(s, e, nil, a)
 		case s.Checks.OnDown == lb.ResetFlows && e.state.live() && e.state != stateContested:
 			m.met["reset for its backend is down"]++
-			m.become(e, stateClosed)
+			m.setState(e, stateClosed)
 		}
 		return true, backendDown
 	}
@@ -132,7 +132,7 @@ func (m *model) follow(c *choice, s *lb.RoutedService, a asker, seen seen) (know
 
 // followQuietly is follow for a packet that is only quoted: of two flows with the same ends, the second counts where
 // the first one's backend cannot be reached.
-func (m *model) followQuietly(c *choice, s *lb.RoutedService, a asker) (known bool, outcome string) {
+func (m *model) followQuietly(c *choice, s *lb.RoutedService, a clientPacket) (known bool, outcome string) {
 	for _, table := range []*modelFlows{m.flows, m.newcomers} {
 		e := table.known[m.flowOf(s, a)]
 		if e == nil {
@@ -151,14 +151,14 @@ func (m *model) followQuietly(c *choice, s *lb.RoutedService, a asker) (known bo
 	return known, outcome
 }
 
-// rivalOr finds the connection that contests a flow, if a packet is its own, or the flow's
+// contenderOr finds the connection that contests a flow, if a packet is its own, or the flow's
 // backend has left: or else the flow, which nothing contests any more where there is none.
-func (m *model) rivalOr(c *choice, e *remembered, a asker) *remembered {
+func (m *model) contenderOr(c *choice, e *remembered, a clientPacket) *remembered {
 	other := m.newcomers.known[e.flowName]
 	switch {
 	case other == nil:
 		m.met["contested: no more"]++
-		m.become(e, stateEstablished)
+		m.setState(e, stateEstablished)
 		return e
 	case !m.valid(e):
 		m.met["contested: of a backend that left"]++
@@ -181,12 +181,12 @@ const (
 	nothing beginning = iota
 	// another flow begins, and the entry is over.
 	another
-	// rival: another may begin, and has to prove itself first.
-	rival
+	// newContender: another may begin, and has to prove itself first.
+	newContender
 )
 
 // isn is the sequence number that is kept of a packet that opens a connection.
-func (a asker) isn(s *lb.RoutedService) uint32 {
+func (a clientPacket) isn(s *lb.RoutedService) uint32 {
 	if !a.opens() || s.Mode == lb.FullNAT {
 		return 0
 	}
@@ -194,7 +194,7 @@ func (a asker) isn(s *lb.RoutedService) uint32 {
 }
 
 // begins tells whether a packet begins another flow, and counts the reasons.
-func (m *model) begins(s *lb.RoutedService, e *remembered, a asker) beginning {
+func (m *model) begins(s *lb.RoutedService, e *remembered, a clientPacket) beginning {
 	if !m.valid(e) {
 		m.met["forgotten: of a backend that left"]++
 		return another
@@ -244,7 +244,7 @@ func (m *model) beginsBeside(s *lb.RoutedService, e *remembered, up, again, take
 		return another
 	case e.at == m.flows:
 		m.met["SYN: contests, "+why]++
-		return rival
+		return newContender
 	case up:
 		m.met["SYN: to the same for want of room"]++
 		return nothing
@@ -263,7 +263,7 @@ func (m *model) staysWith(c *choice, s *lb.RoutedService) (outcome string) {
 }
 
 // reopens says whether a packet begins a flow of full NAT again that has ended.
-func (m *model) reopens(s *lb.RoutedService, e *remembered, a asker) bool {
+func (m *model) reopens(s *lb.RoutedService, e *remembered, a clientPacket) bool {
 	if s.Mode != lb.FullNAT || a.quiet || !a.opens() || !m.valid(e) || !e.state.over() || e.state == stateRefused {
 		return false
 	}
@@ -271,28 +271,28 @@ func (m *model) reopens(s *lb.RoutedService, e *remembered, a asker) bool {
 	if !takesFlows(s, backend) || m.full(s, backend) {
 		return false
 	}
-	other, ok := m.attached(s, a)
+	other, ok := m.affinityBackend(s, a)
 	return !ok || other == backend
 }
 
 // reopen begins it: with its backend and its source in the pool.
-func (m *model) reopen(c *choice, s *lb.RoutedService, e *remembered, a asker, seen seen) (outcome string) {
+func (m *model) reopen(c *choice, s *lb.RoutedService, e *remembered, a clientPacket, seen seen) (outcome string) {
 	if outcome := m.overLimit(c, s, seen); outcome != "" {
 		return outcome
 	}
 	m.met["reopened"]++
 	_, c.backend = m.find(e.backend)
 	c.pool, c.opens = e.pool, true
-	m.become(e, stateOpening)
+	m.setState(e, stateOpening)
 	m.refreshBy(e, flagSYN)
 	if s.Persistence.On() {
-		m.attach(m.affinityOf(s, a), e.backend)
+		m.setAffinity(m.affinityOf(s, a), e.backend)
 	}
 	return ""
 }
 
 // byTable chooses for a service that has entries only of flows that a change moves.
-func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
+func (m *model) byTable(c *choice, s *lb.RoutedService, a clientPacket, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if a.opens() && s.Limits.Rate != 0 && m.overRate(c, s, seen) {
 		return overRate
@@ -308,7 +308,7 @@ func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (out
 		if !m.remember(m.flowOf(s, a), backendKeyOf(s, now), stateOpening, a.isn(s)) {
 			return m.staysWith(c, s)
 		}
-		m.become(c.contested, stateContested)
+		m.setState(c.contested, stateContested)
 	case a.quiet:
 		if apart {
 			c.backend = before
@@ -341,7 +341,7 @@ func (m *model) byTable(c *choice, s *lb.RoutedService, a asker, seen seen) (out
 }
 
 // firstState is that of a flow that a packet begins.
-func (a asker) firstState() flowState {
+func (a clientPacket) firstState() flowState {
 	if a.protocol == protoUDP {
 		return stateFirst
 	}
@@ -349,7 +349,7 @@ func (a asker) firstState() flowState {
 }
 
 // noteGoing notes that a packet goes by the hash that its backend may answer.
-func (m *model) noteGoing(s *lb.RoutedService, a asker) {
+func (m *model) noteGoing(s *lb.RoutedService, a clientPacket) {
 	if !a.quiet && a.flags&flagRST == 0 {
 		m.noteUnremembered(s)
 	}
@@ -357,7 +357,7 @@ func (m *model) noteGoing(s *lb.RoutedService, a asker) {
 
 // unremembered chooses for a packet of a flow that a tracked service does not
 // know and does not get to know.
-func (m *model) unremembered(c *choice, s *lb.RoutedService, a asker) (outcome string) {
+func (m *model) unremembered(c *choice, s *lb.RoutedService, a clientPacket) (outcome string) {
 	if len(m.standings[s.Key()].owners) == 0 {
 		return m.withoutTable(c, s, a)
 	}
@@ -370,7 +370,7 @@ func (m *model) unremembered(c *choice, s *lb.RoutedService, a asker) (outcome s
 }
 
 // withoutTable chooses where no backend takes new flows.
-func (m *model) withoutTable(c *choice, s *lb.RoutedService, a asker) (outcome string) {
+func (m *model) withoutTable(c *choice, s *lb.RoutedService, a clientPacket) (outcome string) {
 	before, usable := m.standings[s.Key()].baseOf(m, c.hash)
 	if !usable || a.opens() {
 		return noBackend
@@ -415,7 +415,7 @@ func (m *model) overLimit(c *choice, s *lb.RoutedService, seen seen) (outcome st
 }
 
 // begin chooses for a new flow of a tracked service, and remembers it.
-func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outcome string) {
+func (m *model) begin(c *choice, s *lb.RoutedService, a clientPacket, seen seen) (outcome string) {
 	at := m.standings[s.Key()]
 	if outcome := m.overLimit(c, s, seen); outcome != "" {
 		return outcome
@@ -431,7 +431,7 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outco
 		return m.withoutTable(c, s, a)
 	}
 	var ok bool
-	if c.backend, ok = m.attached(s, a); !ok {
+	if c.backend, ok = m.affinityBackend(s, a); !ok {
 		if c.backend, ok = m.pick(s, c.hash); !ok {
 			return overConnections
 		}
@@ -455,17 +455,17 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a asker, seen seen) (outco
 		}
 	}
 	if c.contested != nil {
-		m.become(c.contested, stateContested)
+		m.setState(c.contested, stateContested)
 	}
 	c.opens = true
 	if s.Persistence.On() {
-		m.attach(m.affinityOf(s, a), backendKeyOf(s, c.backend))
+		m.setAffinity(m.affinityOf(s, a), backendKeyOf(s, c.backend))
 	}
 	return ""
 }
 
-// attached is the backend that the client's flows go to.
-func (m *model) attached(s *lb.RoutedService, a asker) (backend int, ok bool) {
+// affinityBackend is the backend that the client's flows go to.
+func (m *model) affinityBackend(s *lb.RoutedService, a clientPacket) (backend int, ok bool) {
 	if !s.Persistence.On() {
 		return 0, false
 	}
@@ -563,15 +563,15 @@ func (m *model) least(s *lb.RoutedService, among []int, start, most int) (best i
 		if m.full(s, candidate) {
 			continue
 		}
-		if !ok || m.burden(s, candidate)*m.share(s, best) < m.burden(s, best)*m.share(s, candidate) {
+		if !ok || m.loadOf(s, candidate)*m.share(s, best) < m.loadOf(s, best)*m.share(s, candidate) {
 			best, ok = candidate, true
 		}
 	}
 	return best, ok
 }
 
-// burden is how many flows a backend would have with one more.
-func (m *model) burden(s *lb.RoutedService, backend int) uint64 {
+// loadOf is how many flows a backend would have with one more.
+func (m *model) loadOf(s *lb.RoutedService, backend int) uint64 {
 	load := m.lives[backendKeyOf(s, backend)].load
 	return uint64(load.active) + load.penalty + 1
 }

@@ -32,9 +32,9 @@ func (m *model) forgive(e *remembered) {
 	}
 }
 
-// relieve lets a second pass for all penalties. Those of backends that are not configured
+// decayPenalties lets a second pass for all penalties. Those of backends that are not configured
 // have no service to be level with.
-func (m *model) relieve() {
+func (m *model) decayPenalties() {
 	penalised := false
 	for _, load := range m.loads {
 		penalised = penalised || load.penalty != 0
@@ -46,7 +46,7 @@ func (m *model) relieve() {
 	for _, s := range m.services {
 		for _, i := range takersOf(s) {
 			if load := m.lives[backendKeyOf(s, i)].load; load.penalty != 0 {
-				levels[load] = m.level(s, i)
+				levels[load] = m.penaltyFor(s, i)
 			}
 		}
 	}
@@ -62,21 +62,21 @@ func (m *model) relieve() {
 	}
 }
 
-// level is the penalty with which a backend has no fewer flows for its weight than the idlest
+// penaltyFor is the penalty with which a backend has no fewer flows for its weight than the idlest
 // of those of its service without a penalty.
-func (m *model) level(s *lb.RoutedService, backend int) (penalty uint64) {
+func (m *model) penaltyFor(s *lb.RoutedService, backend int) (penalty uint64) {
 	own := m.lives[backendKeyOf(s, backend)].load
 	best := -1
 	for _, i := range takersOf(s) {
 		if m.lives[backendKeyOf(s, i)].load.penalty == 0 &&
-			(best < 0 || m.burden(s, i)*m.share(s, best) < m.burden(s, best)*m.share(s, i)) {
+			(best < 0 || m.loadOf(s, i)*m.share(s, best) < m.loadOf(s, best)*m.share(s, i)) {
 			best = i
 		}
 	}
 	if best < 0 {
 		return 0
 	}
-	for (uint64(own.active)+penalty+1)*m.share(s, best) < m.burden(s, best)*m.share(s, backend) {
+	for (uint64(own.active)+penalty+1)*m.share(s, best) < m.loadOf(s, best)*m.share(s, backend) {
 		penalty++
 	}
 	return penalty

@@ -14,8 +14,8 @@ import (
 
 // The model's tables, and its state of them while they change.
 
-// standing is the model's state of a service beside its configuration.
-type standing struct {
+// serviceState is the model's state of a service beside its configuration.
+type serviceState struct {
 	// id is the number that the program has for it.
 	id uint32
 	// tracked and bySource are properties of the service as it was last applied, and recipe the description of its
@@ -51,15 +51,15 @@ func (m *model) noteUnremembered(s *lb.RoutedService) {
 	}
 }
 
-// settleUnremembered forgets signs that were noted too long ago.
-func (m *model) settleUnremembered() {
+// endUnrememberedWindows forgets signs that were noted too long ago.
+func (m *model) endUnrememberedWindows() {
 	for i := range m.state.Services {
 		s := &m.state.Services[i]
 		at := m.standings[s.Key()]
-		if int32(m.clock-at.unremembered) >= int32(settlesAfter(s).Milliseconds()) {
+		if int32(m.clock-at.unremembered) >= int32(transitionWindow(s).Milliseconds()) {
 			at.unremembered = 0
 		}
-		if int32(m.clock-at.cameBack) >= int32(settlesAfter(s).Milliseconds()) {
+		if int32(m.clock-at.cameBack) >= int32(transitionWindow(s).Milliseconds()) {
 			at.cameBack = 0
 		}
 	}
@@ -75,7 +75,7 @@ func (m *model) returned(s *lb.RoutedService, before map[endpoint]origin) bool {
 }
 
 // isMoved says that a flow of that hash may be remembered. Without slots, any may.
-func (at *standing) isMoved(hash uint32) bool {
+func (at *serviceState) isMoved(hash uint32) bool {
 	if len(at.owners) == 0 {
 		return slices.Contains(at.moved, true)
 	}
@@ -83,7 +83,7 @@ func (at *standing) isMoved(hash uint32) bool {
 }
 
 // baseOf is the backend that the base has for a hash, if packets can be sent to it.
-func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
+func (at *serviceState) baseOf(m *model, hash uint32) (backend int, usable bool) {
 	if at.base == nil {
 		return 0, false
 	}
@@ -93,7 +93,7 @@ func (at *standing) baseOf(m *model, hash uint32) (backend int, usable bool) {
 
 // change gives the service a table. One with the same owners as the last prolongs a transition that is under way, and
 // begins none.
-func (at *standing) change(owners []lb.BackendKey, recipe string, now time.Time, lasts time.Duration) {
+func (at *serviceState) change(owners []lb.BackendKey, recipe string, now time.Time, lasts time.Duration) {
 	made := at.recipe != recipe
 	at.recipe, at.owners = recipe, owners
 	before := at.last
@@ -113,7 +113,7 @@ func (at *standing) change(owners []lb.BackendKey, recipe string, now time.Time,
 }
 
 // rehash gives a table to a service whose slots do not mean the same flows any more.
-func (at *standing) rehash(owners []lb.BackendKey, recipe string) {
+func (at *serviceState) rehash(owners []lb.BackendKey, recipe string) {
 	at.recipe, at.owners, at.base, at.last = recipe, owners, nil, nil
 	if len(owners) == 0 {
 		return
@@ -154,7 +154,7 @@ func tableName(s *lb.RoutedService, i int) string {
 func isTracked(s *lb.RoutedService) bool { return s.Tracked() || s.Mode == lb.FullNAT }
 
 // mark notes which slots have changed hands since the base.
-func (at *standing) mark() {
+func (at *serviceState) mark() {
 	if len(at.moved) != len(at.owners) {
 		all := slices.Contains(at.moved, true)
 		at.moved = make([]bool, len(at.owners))
@@ -168,23 +168,23 @@ func (at *standing) mark() {
 }
 
 // markAll is for a service that has remembered flows of all slots.
-func (at *standing) markAll() {
+func (at *serviceState) markAll() {
 	for i := range at.moved {
 		at.moved[i] = true
 	}
 }
 
 // The default windows: a change has settled after so long.
-const settledTCP, settledUDP = 15 * time.Minute, 30 * time.Second
+const windowTCP, windowUDP = 15 * time.Minute, 30 * time.Second
 
-func settlesAfter(s *lb.RoutedService) time.Duration {
+func transitionWindow(s *lb.RoutedService) time.Duration {
 	switch {
 	case s.Transition.Window != 0:
 		return s.Transition.Window
 	case s.Protocol == lb.UDP:
-		return settledUDP
+		return windowUDP
 	}
-	return settledTCP
+	return windowTCP
 }
 
 // takes says whether a backend takes new flows.
@@ -279,8 +279,8 @@ func (m *model) tableSize(s *lb.RoutedService) uint32 {
 	return 1048573
 }
 
-// settle forgets the bases of changes that have settled.
-func (m *model) settle() {
+// endTransitions forgets the bases of changes that have settled.
+func (m *model) endTransitions() {
 	for _, at := range m.standings {
 		if at.base != nil && m.now.After(at.until) {
 			at.base = nil

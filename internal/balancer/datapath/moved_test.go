@@ -13,7 +13,7 @@ import (
 
 // TestSteadyServicesRememberNothing: not even where flows are of all kinds.
 func TestSteadyServicesRememberNothing(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *scenario) {
 		for port := 1; port < 50; port++ {
 			y.play(port, "S A PA FA R")
 		}
@@ -22,7 +22,7 @@ func TestSteadyServicesRememberNothing(t *testing.T) {
 }
 
 // expectNothing says that no flow is remembered.
-func (y *story) expectNothing() {
+func (y *scenario) expectNothing() {
 	y.t.Helper()
 	if n := len(y.r.model.flows.known) + len(y.r.model.newcomers.known); n != 0 {
 		y.t.Errorf("%d flows are remembered", n)
@@ -53,7 +53,7 @@ func TestMovedSlots(t *testing.T) {
 		{"a handshake's answer is the middle of a flow", "SA", true, stateSeen, false},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+			runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *scenario) {
 				port := y.portsTo(old, 1)[0]
 				y.drain(old)
 				v := y.play(port, test.script)
@@ -66,7 +66,7 @@ func TestMovedSlots(t *testing.T) {
 		})
 	}
 	t.Run("datagrams go to the old backend, and are remembered", func(t *testing.T) {
-		runStory(t, testService(vip6, 53, lb.UDP, lb.Maglev, 5), func(y *story) {
+		runScenario(t, testService(vip6, 53, lb.UDP, lb.Maglev, 5), func(y *scenario) {
 			port := y.portsTo(old, 1)[0]
 			y.drain(old)
 			if got := y.to(port, ""); got != old {
@@ -78,7 +78,7 @@ func TestMovedSlots(t *testing.T) {
 		})
 	})
 	t.Run("slots that have not moved remember nothing", func(t *testing.T) {
-		runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+		runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *scenario) {
 			ports := y.portsTo(2, 20)
 			y.drain(old)
 			moved := 0
@@ -95,7 +95,7 @@ func TestMovedSlots(t *testing.T) {
 }
 
 // expectUncounted: a service without limits counts no flows.
-func (y *story) expectUncounted() {
+func (y *scenario) expectUncounted() {
 	y.t.Helper()
 	for i := range y.s.Backends {
 		if y.active(i) != 0 {
@@ -107,7 +107,7 @@ func (y *story) expectUncounted() {
 // TestMovedSlotsOfABackendThatLeft: only the new backend can have its flows. One that has a packet meanwhile began
 // there by another balancer, or is reset there.
 func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *scenario) {
 		ports := y.portsTo(1, 20)
 		before := y.s
 		y.change(func(s *lb.RoutedService) { *s = withoutBackend(*s, 1) })
@@ -139,19 +139,19 @@ func TestMovedSlotsOfABackendThatLeft(t *testing.T) {
 // stays where it began, when the slot moves again.
 func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 	for name, away := range map[string]struct {
-		goes, comes func(*story, lb.RoutedService)
+		goes, comes func(*scenario, lb.RoutedService)
 	}{
-		"out of sight": {func(y *story, _ lb.RoutedService) { y.lose(1) }, func(y *story, _ lb.RoutedService) {
-			y.find(1)
+		"out of sight": {func(y *scenario, _ lb.RoutedService) { y.losePath(1) }, func(y *scenario, _ lb.RoutedService) {
+			y.restorePath(1)
 		}},
-		"left": {func(y *story, s lb.RoutedService) {
+		"left": {func(y *scenario, s lb.RoutedService) {
 			y.change(func(now *lb.RoutedService) { *now = withoutBackend(s, 1) })
 		},
-			func(y *story, s lb.RoutedService) { y.change(func(now *lb.RoutedService) { *now = s }) }},
+			func(y *scenario, s lb.RoutedService) { y.change(func(now *lb.RoutedService) { *now = s }) }},
 	} {
 		for _, protocol := range []lb.Protocol{lb.TCP, lb.UDP} {
 			t.Run(name+", "+protocol.String(), func(t *testing.T) {
-				runStory(t, testService(vip4, 80, protocol, lb.Maglev, 5), func(y *story) {
+				runScenario(t, testService(vip4, 80, protocol, lb.Maglev, 5), func(y *scenario) {
 					ports, before, at := y.portsTo(1, 30), y.s, map[int]lb.BackendKey{}
 					away.goes(y, before)
 					for _, port := range ports {
@@ -184,13 +184,13 @@ func TestBeginnersInAnOrphanedSlot(t *testing.T) {
 // TestChangesSettle: after the window the new table is the only one; flows that are
 // remembered stay.
 func TestChangesSettle(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 5), func(y *scenario) {
 		ports := y.portsTo(1, 3)
 		y.drain(1)
 		y.play(ports[0], "A A")
 		y.play(ports[1], "S A")
 		for range 4 {
-			y.pass(4 * time.Minute)
+			y.advance(4 * time.Minute)
 			y.play(ports[0], "A")
 			y.play(ports[1], "A")
 		}
@@ -205,9 +205,9 @@ func TestChangesSettle(t *testing.T) {
 		}
 		y.play(ports[0], "FA")
 		y.play(ports[1], "FA")
-		y.pass(testTimeouts.Fin + time.Second)
-		y.pass(time.Second)
-		y.pass(time.Second)
+		y.advance(testTimeouts.Fin + time.Second)
+		y.advance(time.Second)
+		y.advance(time.Second)
 		y.expectNothing()
 		for _, port := range ports {
 			y.play(port, "S A")
@@ -224,7 +224,7 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 		t.Run(string(scheduler), func(t *testing.T) {
 			service := testService(vip4, 80, lb.TCP, lb.RoundRobin, 4)
 			service.Transition.Window = time.Minute
-			runStory(t, service, func(y *story) {
+			runScenario(t, service, func(y *scenario) {
 				at := map[int]int{}
 				for port := 1; port <= 12; port++ {
 					v := y.play(port, "S A A")
@@ -247,7 +247,7 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 				y.change(func(s *lb.RoutedService) { s.Scheduler = scheduler })
 				stay("while all drain")
 				for range 4 {
-					y.pass(2 * time.Minute)
+					y.advance(2 * time.Minute)
 				}
 				stay("after the window")
 				y.change(func(s *lb.RoutedService) {
@@ -256,7 +256,7 @@ func TestFlowsOfTheSchedulerBefore(t *testing.T) {
 					}
 				})
 				stay("with all back")
-				y.pass(5 * time.Minute)
+				y.advance(5 * time.Minute)
 				stay("after another window")
 			})
 		})
@@ -271,14 +271,14 @@ func TestWindowsAreAsLongAsToldTo(t *testing.T) {
 		s     lb.RoutedService
 		lasts time.Duration
 	}{{told, 40 * time.Second}, {testService(vip4, 53, lb.UDP, lb.Maglev, 5), 30 * time.Second}} {
-		runStory(t, test.s, func(y *story) {
+		runScenario(t, test.s, func(y *scenario) {
 			ports := y.portsTo(1, 2)
 			y.drain(1)
-			y.pass(test.lasts - 2*time.Second)
+			y.advance(test.lasts - 2*time.Second)
 			if got := y.to(ports[0], "A"); got != 1 {
 				y.t.Errorf("%s: within the window to backend %d", y.s.Protocol, got)
 			}
-			y.pass(4 * time.Second)
+			y.advance(4 * time.Second)
 			if got := y.to(ports[1], "A"); got == 1 {
 				y.t.Errorf("%s: after the window to the old backend", y.s.Protocol)
 			}
@@ -293,7 +293,7 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 	for scheduler, flaps := range map[lb.Scheduler]int{lb.Maglev: 100, lb.SourceHash: 10, lb.RoundRobin: 20,
 		lb.LeastConnections: 10} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 5), func(y *story) {
+			runScenario(t, testService(vip4, 80, lb.TCP, scheduler, 5), func(y *scenario) {
 				at := map[int]int{}
 				begin := func(first, last int) {
 					for port := first; port <= last; port++ {
@@ -303,7 +303,7 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 				}
 				begin(1, 15)
 				for i := range flaps {
-					y.lose(i % 2)
+					y.losePath(i % 2)
 					if i%10 == 0 {
 						begin(1000+i, 1002+i)
 					}
@@ -312,13 +312,13 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 							y.t.Fatalf("flap %d: the flow of port %d has left backend %d", i, port, backend)
 						}
 					}
-					y.find(i % 2)
+					y.restorePath(i % 2)
 					for port, backend := range at {
 						if y.to(port, "A") != backend {
 							y.t.Fatalf("after flap %d: the flow of port %d has left backend %d", i, port, backend)
 						}
 					}
-					y.pass(10 * time.Second)
+					y.advance(10 * time.Second)
 				}
 			})
 		})
@@ -328,7 +328,7 @@ func TestFlowsSurviveFlaps(t *testing.T) {
 // TestLastBackendDrains: its flows go on, and new ones have nowhere to go.
 func TestLastBackendDrains(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin, lb.Failover} {
-		runStory(t, testService(vip4, 80, lb.TCP, scheduler, 2), func(y *story) {
+		runScenario(t, testService(vip4, 80, lb.TCP, scheduler, 2), func(y *scenario) {
 			at := map[int]int{}
 			for port := 1; port < 20; port++ {
 				at[port] = y.to(port, "S")
@@ -361,7 +361,7 @@ func TestLastBackendDrains(t *testing.T) {
 // where packets in the middle of an unknown flow go, too.
 func TestNoRoomInATransition(t *testing.T) {
 	tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 5 }
-	runStoryWith(t, tiny, testService(vip4, 80, lb.TCP, lb.Maglev, 3), func(y *story) {
+	runScenarioWith(t, tiny, testService(vip4, 80, lb.TCP, lb.Maglev, 3), func(y *scenario) {
 		ports := y.portsTo(1, 60)
 		y.drain(1)
 		beyond := 0
@@ -385,7 +385,7 @@ func TestNoRoomInATransition(t *testing.T) {
 
 // TestAnotherTableSize moves every slot: flows go on all the same.
 func TestAnotherTableSize(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *scenario) {
 		at := map[int]int{}
 		for port := 1; port < 40; port++ {
 			at[port] = y.to(port, "S")
@@ -402,7 +402,7 @@ func TestAnotherTableSize(t *testing.T) {
 // TestWeightsMoveSlots: a backend that gets more weight gets new flows, and the old
 // ones stay where they are.
 func TestWeightsMoveSlots(t *testing.T) {
-	runStory(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *story) {
+	runScenario(t, testService(vip4, 80, lb.TCP, lb.Maglev, 4), func(y *scenario) {
 		at := map[int]int{}
 		for port := 1; port < 60; port++ {
 			at[port] = y.to(port, "S")
@@ -421,7 +421,7 @@ func TestWeightsMoveSlots(t *testing.T) {
 
 // TestErrorsAndFragmentsNoteNothing: they follow a flow and do not change its entry.
 func TestErrorsAndFragmentsNoteNothing(t *testing.T) {
-	runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+	runScenario(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *scenario) {
 		sent := y.play(1, "S")
 		about := packetSpec{from: y.s.VIP, at: y.from, sport: y.s.Port, dport: 1, flags: "A"}.build(y.t)
 		v := y.r.check(y.t, icmpError(y.t, hostOnTheWay(false), about, 60))

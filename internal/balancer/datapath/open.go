@@ -27,11 +27,12 @@ var onNew = func(*Datapath) {}
 
 // newDatapath returns a data plane without programs, maps or configuration.
 func newDatapath(options Options) *Datapath {
-	d := &Datapath{options: options, programs: loader.KindFor, kernel: loader.ThisKernel, shown: &picture.Shown{},
-		stop: make(chan struct{}), counted: make(chan struct{}, 1), now: time.Now, secret: rand.Uint64(),
+	d := &Datapath{options: options, programs: loader.KindFor, kernel: loader.ThisKernel,
+		published: &picture.Published{},
+		stop:      make(chan struct{}), flowsCounted: make(chan struct{}, 1), now: time.Now, secret: rand.Uint64(),
 		register: generation.NewRegister(), janitor: flowtable.NewJanitor(options.Timeouts)}
-	d.Reader = picture.NewReader(d.shown, d.janitor)
-	d.Exchange = flowsync.New(d.shown, d.janitor, func() time.Time { return d.now() })
+	d.Reader = picture.NewReader(d.published, d.janitor)
+	d.Exchange = flowsync.New(d.published, d.janitor, func() time.Time { return d.now() })
 	return d
 }
 
@@ -49,9 +50,9 @@ func Open(options Options) (*Datapath, error) {
 	d := newDatapath(options)
 	d.findPorts, d.attempts = attach.Ports, attach.Attempts
 	d.keeper, d.absent = keeper.New(options.Keep), LongAbsence
-	d.tags = attach.Tags{SwitchOff: options.SwitchOff, SwitchBack: options.SwitchBack}
+	d.tags = attach.Tags{DisableFeature: options.DisableFeature, RestoreFeature: options.RestoreFeature}
 	onNew(d)
-	d.tryWatch()
+	d.probeWatchdog()
 	if err := d.takeOver(); err != nil {
 		return nil, err
 	}

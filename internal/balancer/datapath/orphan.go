@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
-// tryWatch drops Options.Orphan where the kernel has no timers for eBPF programs (Linux 5.15 brought them), and notes
-// that.
-func (d *Datapath) tryWatch() {
+// probeWatchdog drops Options.Orphan where the kernel has no timers for eBPF programs (Linux 5.15 brought them), and
+// notes that.
+func (d *Datapath) probeWatchdog() {
 	if d.keeper == nil || d.options.Orphan == 0 {
 		return
 	}
@@ -23,7 +23,7 @@ func (d *Datapath) tryWatch() {
 	if err == nil {
 		defer memory.Close()
 		var watch *ebpf.Collection
-		if watch, err = loader.WatchClock(memory); err == nil {
+		if watch, err = loader.StartWatchdog(memory); err == nil {
 			watch.Close()
 		}
 	}

@@ -72,8 +72,8 @@ func TestStandbyOutlivesGenerations(t *testing.T) {
 // another process moves its clock or has taken it over.
 func TestOrphanFailsOpen(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
 		k.orphan = 500 * time.Millisecond
 		first, err := k.open()
 		if err != nil {
@@ -99,7 +99,7 @@ func TestOrphanFailsOpen(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		kept, err := keeper.Read(k.keep(store))
+		kept, err := keeper.Read(k.location(store))
 		store.Close()
 		if now := time.Now(); err != nil || !kept.IsFailOpen || kept.FailOpen.After(now) ||
 			kept.FailOpen.Before(now.Add(-time.Hour)) {
@@ -132,14 +132,14 @@ func TestOrphanFailsOpen(t *testing.T) {
 // TestWatchEnds removes the handles and pins that keep a watch: its timer stops.
 func TestWatchEnds(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
 		k.orphan = time.Minute
 		d, err := k.openWith(testState())
 		if err != nil {
 			return err
 		}
-		watches, err := d.current.Watch.Maps[objects.OrphanMapWatches].Info()
+		watches, err := d.current.Watchdog.Maps[objects.OrphanMapWatches].Info()
 		if err != nil {
 			return err
 		}

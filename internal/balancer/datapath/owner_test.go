@@ -15,24 +15,24 @@ import (
 // Flows whose backend cannot take another one, and clients that use a port again: the table
 // of docs/internals/state.md, row by row.
 
-// plight is an event that befalls the backend of a flow.
-type plight struct {
+// backendFault is an event that befalls the backend of a flow.
+type backendFault struct {
 	name string
 	// strike makes it happen to a backend. Nobody has to undo it.
-	strike func(y *story, backend int)
+	strike func(y *scenario, backend int)
 	// down: it can serve nothing, not even the flows that it has.
 	down bool
 }
 
-var plights = []plight{
-	{"drained", func(y *story, backend int) { y.drain(backend) }, false},
-	{"of weight 0", func(y *story, backend int) {
+var backendFaults = []backendFault{
+	{"drained", func(y *scenario, backend int) { y.drain(backend) }, false},
+	{"of weight 0", func(y *scenario, backend int) {
 		y.change(func(s *lb.RoutedService) { s.Backends[backend].Weight = 0 })
 	}, false},
-	{"full", func(y *story, backend int) {
+	{"full", func(y *scenario, backend int) {
 		y.change(func(s *lb.RoutedService) { s.Backends[backend].Upper = 1 })
 	}, false},
-	{"down", func(y *story, backend int) { y.lose(backend) }, true},
+	{"down", func(y *scenario, backend int) { y.losePath(backend) }, true},
 }
 
 // counting are the schedulers that remember every flow, and those that remember the flows of
@@ -40,15 +40,15 @@ var plights = []plight{
 var counting = []lb.Scheduler{lb.RoundRobin, lb.WeightedRoundRobin, lb.LeastConnections, lb.WeightedLeastConnections,
 	lb.TwoChoices}
 
-// where is the backend that a SYN goes to, and whether the entry that it met remains.
-type where int
+// synDestination is the backend that a SYN goes to, and whether the entry that it met remains.
+type synDestination int
 
 const (
-	toOwner where = iota
+	toOwner synDestination = iota
 	// toAnother: the entry of before has gone.
 	toAnother
-	// besides: the entry of before is there still.
-	besides
+	// toAnotherKeepingOld: the entry of before is there still.
+	toAnotherKeepingOld
 )
 
 // TestSYNs is the table of docs/internals/state.md for a service whose flows are all remembered.
@@ -59,19 +59,19 @@ func TestSYNs(t *testing.T) {
 		script string
 		// Where the same SYN goes while the backend takes flows, and while it takes no new ones; and where another
 		// connection's goes.
-		again, againDrained   where
-		another, otherDrained where
+		again, againDrained   synDestination
+		another, otherDrained synDestination
 	}{
 		{stateOpening, "S", toOwner, toOwner, toOwner, toAnother},
-		{stateEstablished, "S A", toOwner, toOwner, toOwner, besides},
+		{stateEstablished, "S A", toOwner, toOwner, toOwner, toAnotherKeepingOld},
 		{stateClientFIN, "S A FA", toOwner, toOwner, toAnother, toAnother},
 		{stateBackendFIN, "S A <FA", toOwner, toOwner, toAnother, toAnother},
 		{stateClosed, "S A R", toAnother, toAnother, toAnother, toAnother},
 	} {
 		t.Run(fmt.Sprintf("state %d", row.state), func(t *testing.T) {
-			runStory(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *story) {
+			runScenario(t, modeService(vip4, portNAT, lb.TCP, lb.RoundRobin), func(y *scenario) {
 				port := 1000
-				try := func(what, flags string, strike func(*story, int), want where) {
+				try := func(what, flags string, strike func(*scenario, int), want synDestination) {
 					y.t.Helper()
 					port++
 					y.isns[port] = 1<<32 - 2
@@ -92,21 +92,21 @@ func TestSYNs(t *testing.T) {
 				}
 				try("the same SYN", "S", nil, row.again)
 				try("another SYN", "S+", nil, row.another)
-				for _, plight := range plights[:2] {
+				for _, plight := range backendFaults[:2] {
 					try("the same SYN, "+plight.name, "S", plight.strike, row.againDrained)
 					try("another SYN, "+plight.name, "S+", plight.strike, row.otherDrained)
 				}
 				// That it was sent before is of no use where nothing can be sent.
 				down := row.otherDrained
-				try("the same SYN, down", "S", plights[3].strike, down)
-				try("another SYN, down", "S+", plights[3].strike, down)
+				try("the same SYN, down", "S", backendFaults[3].strike, down)
+				try("another SYN, down", "S+", backendFaults[3].strike, down)
 			})
 		})
 	}
 }
 
 // expectSYN sends a SYN of a flow that is known, and says whether it goes where it is to.
-func (y *story) expectSYN(what string, port int, flags string, owner int, want where) {
+func (y *scenario) expectSYN(what string, port int, flags string, owner int, want synDestination) {
 	y.t.Helper()
 	old := *y.entry(port)
 	v := y.expect(port, flags, "forwarded")
@@ -123,7 +123,7 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 			y.t.Errorf("%s: to backend %d, a new flow: %v, a proven one: %v; want a new one elsewhere", what, got,
 				v.opens, proven != nil)
 		}
-	case besides:
+	case toAnotherKeepingOld:
 		if got == owner || !v.opens || proven == nil || proven.state != stateContested || unproven == nil {
 			y.t.Errorf("%s: to backend %d, a new flow: %v; want one beside the first, which is contested", what,
 				got, v.opens)
@@ -133,7 +133,7 @@ func (y *story) expectSYN(what string, port int, flags string, owner int, want w
 
 // TestContestedFlows plays the packets that may follow the SYN that contests a flow.
 func TestContestedFlows(t *testing.T) {
-	for _, plight := range plights {
+	for _, plight := range backendFaults {
 		for _, mode := range lb.PacketModes {
 			if mode == lb.FullNAT || plight.name == "of weight 0" {
 				continue
@@ -141,14 +141,14 @@ func TestContestedFlows(t *testing.T) {
 			t.Run(plight.name+", "+string(mode), func(t *testing.T) {
 				s := testService(vip6, 80, lb.TCP, lb.LeastConnections, 3)
 				s.Mode, s.DSCP = mode, 5
-				runStory(t, s, func(y *story) { y.contests(plight) })
+				runScenario(t, s, func(y *scenario) { y.contests(plight) })
 			})
 		}
 	}
 }
 
 // contests plays the stories of a contested flow.
-func (y *story) contests(plight plight) {
+func (y *scenario) contests(plight backendFault) {
 	var old, other uint32 = 1 << 20, 1<<32 - 5
 	at := func(port int, flags string, isn uint32) int {
 		y.t.Helper()
@@ -205,7 +205,7 @@ func (y *story) contests(plight plight) {
 	owner = begin(2)
 	plight.strike(y, owner)
 	at(2, "S", other)
-	y.pass(testTimeouts.Opening + 1)
+	y.advance(testTimeouts.Opening + 1)
 	at(2, "A", old)
 	y.expectEntry(2, stateEstablished, true)
 	// A client that answers for its first connection by a RST has one, at most.
@@ -226,27 +226,27 @@ func TestDeadHost(t *testing.T) {
 				t.Run(fmt.Sprint(scheduler, ", ", mode, ", ", protocol), func(t *testing.T) {
 					s := testService(vip4, 80, protocol, scheduler, 4)
 					s.Mode = mode
-					runStory(t, s, (*story).dies)
+					runScenario(t, s, (*scenario).killBackend)
 				})
 			}
 		}
 	}
 }
 
-// dies lets a backend go out of sight for good, whatever has become of its slots before.
-func (y *story) dies() {
+// killBackend lets a backend go out of sight for good, whatever has become of its slots before.
+func (y *scenario) killBackend() {
 	const ports = 40
 	for port := 1; port <= ports; port++ {
 		y.play(port, "S A")
 	}
 	dead := indexOfBackend(&y.s, y.expect(1, "A", "forwarded").backend)
 	// It has flapped, and its flows are remembered since.
-	y.lose(dead)
-	y.find(dead)
+	y.losePath(dead)
+	y.restorePath(dead)
 	for port := 1; port <= ports; port++ {
 		y.expect(port, "A", "forwarded")
 	}
-	y.lose(dead)
+	y.losePath(dead)
 	for lap := range 3 {
 		for port := 1; port <= ports; port++ {
 			if got := y.to(port, "S+"); got == dead {
@@ -267,7 +267,7 @@ func (y *story) dies() {
 func TestMovedFlowsBeginAnew(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.Failover, lb.SourceHash} {
 		t.Run(string(scheduler), func(t *testing.T) {
-			runStory(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *story) {
+			runScenario(t, testService(vip4, 80, lb.TCP, scheduler, 4), func(y *scenario) {
 				drained := y.to(1, "S")
 				y.drain(drained)
 				// The one is met once since, and the other has proven itself.
@@ -293,11 +293,11 @@ func TestMovedFlowsBeginAnew(t *testing.T) {
 }
 
 // portsOf is the nth port whose packets the base's table sends to a backend.
-func (y *story) portsOf(backend, n int) int {
+func (y *scenario) portsOf(backend, n int) int {
 	y.t.Helper()
 	at := y.r.model.standings[y.s.Key()]
 	for port := 2; port < 1<<16; port++ {
-		a := asker{client: netip.AddrPortFrom(y.from, uint16(port))}
+		a := clientPacket{client: netip.AddrPortFrom(y.from, uint16(port))}
 		if base, usable := at.baseOf(y.r.model, selectionHash(&y.s, a)); usable && base == backend {
 			if n--; n == 0 {
 				return port

@@ -29,7 +29,7 @@ func runCases(t *testing.T, rigOf func(*testing.T, lb.Hook) *rig, cases []packet
 		r := rigOf(t, hook)
 		for _, test := range cases {
 			t.Run(test.name, func(t *testing.T) {
-				enterGround(t)
+				enterTestNet(t)
 				if !testable(hook, test.frame) {
 					t.Skip("the kernel does not test such a packet in this hook")
 				}
@@ -40,7 +40,7 @@ func runCases(t *testing.T, rigOf func(*testing.T, lb.Hook) *rig, cases []packet
 }
 
 func TestFrames(t *testing.T) {
-	runCases(t, commonRig, []packetCase{
+	runCases(t, sharedRig, []packetCase{
 		{"frame for another host", with(web4(), func(p *packetSpec) {
 			p.to = net.HardwareAddr{2, 0, 0, 0, 0, 2}
 		}).build(t), "passed_other_host"},
@@ -72,7 +72,7 @@ func TestHeaders(t *testing.T) {
 		}
 		return ipv6WithExtensions(web6().build(t), extensions...)
 	}
-	runCases(t, commonRig, []packetCase{
+	runCases(t, sharedRig, []packetCase{
 		{"IPv4 TCP SYN", web4().build(t), "forwarded"},
 		{"IPv4 TCP data", with(web4(), func(p *packetSpec) { p.flags, p.payload = "PA", 1000 }).build(t), "forwarded"},
 		{"IPv4 TCP RST", with(web4(), func(p *packetSpec) { p.flags = "R" }).build(t), "forwarded"},
@@ -154,7 +154,7 @@ func modePacket(vip netip.Addr, port uint16, udp bool) packetSpec {
 func sportOf(tb testing.TB, m *model, s *lb.RoutedService, client netip.Addr, backend int) uint16 {
 	tb.Helper()
 	for sport := uint16(1); sport != 0; sport++ {
-		a := asker{client: netip.AddrPortFrom(client, sport)}
+		a := clientPacket{client: netip.AddrPortFrom(client, sport)}
 		if now, _, _ := m.candidates(s, selectionHash(s, a)); now == backend {
 			return sport
 		}
@@ -166,14 +166,14 @@ func sportOf(tb testing.TB, m *model, s *lb.RoutedService, client netip.Addr, ba
 // eachMode runs a test in both hooks for each service of each mode.
 func eachMode(t *testing.T, test func(t *testing.T, r *rig, s *lb.RoutedService)) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for i := range r.model.state.Services {
 			s := &r.model.state.Services[i]
 			if s.Port < portIPIP || s.Port > portFullNATAlike {
 				continue
 			}
 			t.Run(s.Name+"-"+s.VIP.String(), func(t *testing.T) {
-				enterGround(t)
+				enterTestNet(t)
 				test(t, r, s)
 			})
 		}
@@ -230,7 +230,7 @@ func shapes(tb testing.TB, p packetSpec) [][]byte {
 // 0xffff.
 func TestUDPChecksumNeverBecomesNone(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range []netip.Addr{vip4, vip6} {
 			p := modePacket(vip, portNAT, true)
 			p.payload = 2
@@ -282,7 +282,7 @@ func TestMSS(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			bothHooks(t, func(t *testing.T, hook lb.Hook) {
-				r := commonRig(t, hook)
+				r := sharedRig(t, hook)
 				for _, p := range []packetSpec{modePacket(vip4, portNAT, false), modePacket(vip6, portGUE, false)} {
 					p.tcpOptions, p.flags = test.options, test.flags
 					v := r.check(t, p.build(t))
@@ -301,7 +301,7 @@ func TestMSS(t *testing.T) {
 // only its end sets its client's port free for another turn.
 func TestRoundRobin(t *testing.T) {
 	bothHooks(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		var sequence uint32
 		packet := func(sport int, flags string) verdict {
 			return r.check(t, packetSpec{from: client4, at: vip4, sport: uint16(sport), dport: 8080, flags: flags,

@@ -35,7 +35,7 @@ func TestTurns(t *testing.T) {
 		{lb.WeightedRoundRobin, []uint16{100, 200, 0, 300}, 60, []int{10, 20, 0, 30}},
 		{lb.WeightedRoundRobin, []uint16{1, 300}, 301, []int{1, 300}},
 	} {
-		runStory(t, scheduled(test.scheduler, test.weights...), func(y *story) {
+		runScenario(t, scheduled(test.scheduler, test.weights...), func(y *scenario) {
 			if got := y.spread(1, test.flows); !slices.Equal(got, test.want) {
 				y.t.Errorf("%s with weights %v: %v, want %v", test.scheduler, test.weights, got, test.want)
 			}
@@ -46,7 +46,7 @@ func TestTurns(t *testing.T) {
 // TestTurnsAreSpread: the turns of a heavy backend do not come all at once; where a
 // round ends and the next begins, two may meet.
 func TestTurnsAreSpread(t *testing.T) {
-	runStory(t, scheduled(lb.WeightedRoundRobin, 4, 1, 1, 2), func(y *story) {
+	runScenario(t, scheduled(lb.WeightedRoundRobin, 4, 1, 1, 2), func(y *scenario) {
 		last, row := -1, 0
 		for port := 1; port <= 64; port++ {
 			backend := y.to(port, "S")
@@ -62,7 +62,7 @@ func TestTurnsAreSpread(t *testing.T) {
 
 // TestPortUsedAgainTakesATurn: only after the end of its flow.
 func TestPortUsedAgainTakesATurn(t *testing.T) {
-	runStory(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runScenario(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *scenario) {
 		first := y.to(1000, "S")
 		for _, flags := range []string{"S", "A", "S", "PA"} {
 			if v := y.expect(1000, flags, "forwarded"); v.opens || indexOfBackend(&y.s, v.backend) != first {
@@ -78,7 +78,7 @@ func TestPortUsedAgainTakesATurn(t *testing.T) {
 
 // TestStrangersTakeNoTurn: a packet in the middle of an unknown flow goes by its hash and leaves no entry.
 func TestStrangersTakeNoTurn(t *testing.T) {
-	runStory(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runScenario(t, scheduled(lb.RoundRobin, 1, 1, 1), func(y *scenario) {
 		first := y.to(1, "S")
 		for port := 100; port < 150; port++ {
 			if v := y.expect(port, "A", "forwarded"); v.opens || y.entry(port) != nil {
@@ -93,7 +93,7 @@ func TestStrangersTakeNoTurn(t *testing.T) {
 
 // TestFewestFlows: lc levels uneven backends, wlc to the weights.
 func TestFewestFlows(t *testing.T) {
-	runStory(t, scheduled(lb.LeastConnections, 5, 1, 1), func(y *story) {
+	runScenario(t, scheduled(lb.LeastConnections, 5, 1, 1), func(y *scenario) {
 		if got := y.spread(1, 30); !slices.Equal(got, []int{10, 10, 10}) {
 			y.t.Errorf("lc: %v", got)
 		}
@@ -108,12 +108,12 @@ func TestFewestFlows(t *testing.T) {
 			y.t.Errorf("after six of its flows have ended, it has %d of six new ones", got[1])
 		}
 	})
-	runStory(t, scheduled(lb.WeightedLeastConnections, 1, 2, 4), func(y *story) {
+	runScenario(t, scheduled(lb.WeightedLeastConnections, 1, 2, 4), func(y *scenario) {
 		if got := y.spread(1, 70); !slices.Equal(got, []int{10, 20, 40}) {
 			y.t.Errorf("wlc with weights 1, 2, 4: %v", got)
 		}
 	})
-	runStory(t, testService(vip6, 80, lb.TCP, lb.LeastConnections, 100), func(y *story) {
+	runScenario(t, testService(vip6, 80, lb.TCP, lb.LeastConnections, 100), func(y *scenario) {
 		if got := y.spread(1, 400); slices.Max(got) > 8 || slices.Min(got) == 0 {
 			y.t.Errorf("lc of 100, through a window: %v", got)
 		}
@@ -126,8 +126,8 @@ func TestFewestFlows(t *testing.T) {
 func TestFewestFlowsAgain(t *testing.T) {
 	// One more than makes all even: by then it is known that no backend has fewer than those.
 	const flows, silent = 41, 6
-	for name, fewer := range map[string]func(y *story) (backend int){
-		"flows forgotten": func(y *story) int {
+	for name, fewer := range map[string]func(y *scenario) (backend int){
+		"flows forgotten": func(y *scenario) int {
 			for port, left := 201, silent; port <= 200+flows; port++ {
 				if y.entry(port).backend == backendKeyOf(&y.s, 1) && left > 0 {
 					left--
@@ -135,10 +135,10 @@ func TestFewestFlowsAgain(t *testing.T) {
 					y.to(port, "A")
 				}
 			}
-			y.pass(lb.DefaultTimeouts.Opening + time.Second)
+			y.advance(lb.DefaultTimeouts.Opening + time.Second)
 			return 1
 		},
-		"connections closed": func(y *story) int {
+		"connections closed": func(y *scenario) int {
 			for port, left := 201, silent; left > 0; port++ {
 				if y.entry(port).backend == backendKeyOf(&y.s, 2) {
 					y.play(port, "A FA")
@@ -147,13 +147,13 @@ func TestFewestFlowsAgain(t *testing.T) {
 			}
 			return 2
 		},
-		"back again": func(y *story) int {
-			y.lose(3)
+		"back again": func(y *scenario) int {
+			y.losePath(3)
 			y.spread(301, 301+3*silent-1)
-			y.find(3)
+			y.restorePath(3)
 			return 3
 		},
-		"new": func(y *story) int {
+		"new": func(y *scenario) int {
 			y.change(func(s *lb.RoutedService) {
 				more := testService(vip4, 80, lb.TCP, lb.LeastConnections, 5)
 				s.Backends, s.Paths = more.Backends, more.Paths
@@ -162,7 +162,7 @@ func TestFewestFlowsAgain(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			runStory(t, testService(vip4, 80, lb.TCP, lb.LeastConnections, 4), func(y *story) {
+			runScenario(t, testService(vip4, 80, lb.TCP, lb.LeastConnections, 4), func(y *scenario) {
 				y.spread(201, 200+flows)
 				backend := fewer(y)
 				least := int(y.active((backend+1)%4)) - int(y.active(backend))
@@ -180,7 +180,7 @@ func TestFewestFlowsAgain(t *testing.T) {
 
 // TestTwoChoicesLevel: flows spread about as the weights say.
 func TestTwoChoicesLevel(t *testing.T) {
-	runStory(t, scheduled(lb.TwoChoices, 1, 1, 1, 1, 1), func(y *story) {
+	runScenario(t, scheduled(lb.TwoChoices, 1, 1, 1, 1, 1), func(y *scenario) {
 		if got := y.spread(1, 500); slices.Max(got) > 110 || slices.Min(got) < 90 {
 			y.t.Errorf("500 flows to 5 backends: %v", got)
 		}
@@ -193,7 +193,7 @@ func TestBySource(t *testing.T) {
 	hashed := scheduled(lb.Maglev, 1, 1, 1, 1)
 	hashed.Hash = lb.HashSource
 	for _, s := range []lb.RoutedService{scheduled(lb.SourceHash, 1, 1, 1, 1), hashed} {
-		runStory(t, s, func(y *story) {
+		runScenario(t, s, func(y *scenario) {
 			met := map[int]bool{}
 			for number := range byte(neighbours) {
 				y.from = clientOf(0, false, number)
@@ -214,18 +214,18 @@ func TestBySource(t *testing.T) {
 
 // TestFailover: the first that is there has all, and gets them again when it is back.
 func TestFailover(t *testing.T) {
-	runStory(t, scheduled(lb.Failover, 1, 1, 1), func(y *story) {
+	runScenario(t, scheduled(lb.Failover, 1, 1, 1), func(y *scenario) {
 		y.spreadTo(0, 1, 20)
-		y.lose(0)
+		y.losePath(0)
 		y.spreadTo(1, 21, 40)
 		y.drain(1)
 		y.spreadTo(2, 41, 60)
-		y.find(0)
+		y.restorePath(0)
 		y.spreadTo(0, 61, 80)
 	})
 	bounded := scheduled(lb.Failover, 1, 1, 1)
 	bound(&bounded, 5, 0)
-	runStory(t, bounded, func(y *story) {
+	runScenario(t, bounded, func(y *scenario) {
 		y.spreadTo(0, 1, 5)
 		y.spreadTo(1, 6, 10)
 		y.spreadTo(2, 11, 15)
@@ -236,7 +236,7 @@ func TestFailover(t *testing.T) {
 }
 
 // spreadTo opens flows that must all go to one backend.
-func (y *story) spreadTo(backend, first, last int) {
+func (y *scenario) spreadTo(backend, first, last int) {
 	y.t.Helper()
 	if got := y.spread(first, last); got[backend] != last-first+1 {
 		y.t.Errorf("flows %d to %d: %v, want all at backend %d", first, last, got, backend)
@@ -247,7 +247,7 @@ func (y *story) spreadTo(backend, first, last int) {
 func TestThresholds(t *testing.T) {
 	bounded := scheduled(lb.RoundRobin, 1, 1)
 	bounded.Backends[0].Upper, bounded.Backends[0].Lower = 4, 2
-	runStory(t, bounded, func(y *story) {
+	runScenario(t, bounded, func(y *scenario) {
 		if got := y.spread(1, 12); !slices.Equal(got, []int{4, 8}) {
 			y.t.Errorf("12 flows: %v, want 4 for the first", got)
 		}
@@ -261,7 +261,7 @@ func TestThresholds(t *testing.T) {
 	all := scheduled(lb.Maglev, 1, 1)
 	bound(&all, 3, 0)
 	all.Limits.Refuse = lb.RefuseByReset
-	runStory(t, all, func(y *story) {
+	runScenario(t, all, func(y *scenario) {
 		if got := y.spread(1, 6); !slices.Equal(got, []int{3, 3}) {
 			y.t.Errorf("6 flows: %v, want 3 each", got)
 		}
@@ -275,7 +275,7 @@ func TestThresholds(t *testing.T) {
 }
 
 // end lets n flows of a backend end.
-func (y *story) end(backend, n int) {
+func (y *scenario) end(backend, n int) {
 	y.t.Helper()
 	for port := 1; port < 1000 && n > 0; port++ {
 		if e := y.entry(port); e != nil && e.backend == backendKeyOf(&y.s, backend) && e.state.live() {
@@ -298,11 +298,11 @@ func TestCap(t *testing.T) {
 			if refuse == lb.RefuseByReset {
 				refused = map[bool]string{false: "reset_connection_limit", true: "unreachable_connection_limit"}[udp]
 			}
-			runStory(t, s, func(y *story) {
+			runScenario(t, s, func(y *scenario) {
 				y.spread(1, 5)
 				y.expect(6, "S", refused)
 				y.expect(5, "S", "forwarded")
-				y.pass(testTimeouts.Opening + testTimeouts.First)
+				y.advance(testTimeouts.Opening + testTimeouts.First)
 				y.expect(6, "S", "forwarded")
 			})
 		}
@@ -316,7 +316,7 @@ func TestRate(t *testing.T) {
 	for _, scheduler := range []lb.Scheduler{lb.Maglev, lb.RoundRobin} {
 		s := scheduled(scheduler, 1, 1)
 		s.Limits = slow
-		runStory(t, s, func(y *story) {
+		runScenario(t, s, func(y *scenario) {
 			y.spread(1, 5)
 			y.expect(6, "S", "reset_rate_limit")
 			y.expect(7, "A", "forwarded")
@@ -325,7 +325,7 @@ func TestRate(t *testing.T) {
 	}
 	datagrams := testService(vip4, 53, lb.UDP, lb.Maglev, 2)
 	datagrams.Limits = lb.Limits{Rate: 1, Refuse: lb.RefuseByReset}
-	runStory(t, datagrams, func(y *story) {
+	runScenario(t, datagrams, func(y *scenario) {
 		y.expect(1, "", "forwarded")
 		y.expect(2, "", "unreachable_rate_limit")
 		y.expect(1, "", "forwarded")
@@ -336,7 +336,7 @@ func TestRate(t *testing.T) {
 func TestPersistence(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
 	persist(&s, 24, 0)
-	runStory(t, s, func(y *story) {
+	runScenario(t, s, func(y *scenario) {
 		backend := y.to(1, "S")
 		y.to(1, "A")
 		y.spreadTo(backend, 2, 10)
@@ -347,9 +347,9 @@ func TestPersistence(t *testing.T) {
 			y.t.Error("another prefix has the same turn")
 		}
 		y.from = clientOf(0, false, 7)
-		y.pass(y.s.Persistence.Timeout - 2*time.Second)
+		y.advance(y.s.Persistence.Timeout - 2*time.Second)
 		y.spreadTo(backend, 20, 20)
-		y.pass(y.s.Persistence.Timeout - 2*time.Second)
+		y.advance(y.s.Persistence.Timeout - 2*time.Second)
 		y.spreadTo(backend, 21, 21)
 		y.drain(backend)
 		moved := y.to(22, "S")
@@ -358,7 +358,7 @@ func TestPersistence(t *testing.T) {
 			y.t.Error("a backend that drains gets a new flow")
 		}
 		y.spreadTo(moved, 23, 30)
-		y.pass(y.s.Persistence.Timeout + 2*time.Second)
+		y.advance(y.s.Persistence.Timeout + 2*time.Second)
 		if got := y.spread(40, 40); got[backend] != 0 {
 			y.t.Error("a backend that drains gets a new flow")
 		}
@@ -370,7 +370,7 @@ func TestPersistence(t *testing.T) {
 func TestPersistenceOutlivesItsProof(t *testing.T) {
 	s := scheduled(lb.RoundRobin, 1, 1, 1)
 	persist(&s, 32, 128)
-	runStory(t, s, func(y *story) {
+	runScenario(t, s, func(y *scenario) {
 		affinity := func() *remembered {
 			m := y.r.model
 			return m.lookUp(flowName{client: y.from, service: m.standings[y.s.Key()].id, affinity: true})

@@ -42,13 +42,13 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 	if err != nil {
 		return err
 	}
-	want := d.sizesToMake(c)
+	want := d.sizesToAllocate(c)
 	plan, err := sharedmaps.PlanFor(want, uint64(capacity.Bytes()))
 	if err != nil {
 		return err
 	}
 	d.putFlowLimits(&plan, want, c)
-	return sharedmaps.FitPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
+	return sharedmaps.CheckPlan(sharedmaps.PlanWithout(plan, want, d.shared), memleft.Read(os.DirFS("/")))
 }
 
 // noteMemory notes the memory plan after a change.
@@ -112,8 +112,8 @@ func (d *Datapath) makeMemory(c *generation.Revision, shared *sharedmaps.Maps) (
 	return m, homes, nil
 }
 
-// sizesToMake returns the sizes of shared maps for a change: with room to grow where those in use are too small.
-func (d *Datapath) sizesToMake(c *generation.Revision) sharedmaps.Sizes {
+// sizesToAllocate returns the sizes of shared maps for a change: with room to grow where those in use are too small.
+func (d *Datapath) sizesToAllocate(c *generation.Revision) sharedmaps.Sizes {
 	want := d.sizesFor(c)
 	if !want.Within(d.shared) {
 		want.Backends, want.Services = generation.RoomyCount(want.Backends), generation.RoomyCount(want.Services)

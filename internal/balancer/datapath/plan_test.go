@@ -19,7 +19,7 @@ import (
 
 // TestMemoryPlan: the planned memory is that of the maps by the kernel's own figures.
 func TestMemoryPlan(t *testing.T) {
-	enterGround(t)
+	enterTestNet(t)
 	tracked, fullNAT := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3), testService(vip4, 81, lb.TCP, lb.Maglev, 3)
 	fullNAT.Mode = lb.FullNAT
 	for _, c := range []struct {
@@ -35,7 +35,7 @@ func TestMemoryPlan(t *testing.T) {
 		{"configured", Options{FlowLimit: 123456, UnprovenLimit: 7}, []lb.RoutedService{tracked, fullNAT}, 123456},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			enterGround(t)
+			enterTestNet(t)
 			c.options.Hook, c.options.TableSize = lb.HookXDP, testTableSize
 			d := NewDetached(c.options, balancerMAC)
 			defer d.Close()
@@ -78,7 +78,7 @@ func TestMemoryPlan(t *testing.T) {
 // TestTooLarge: a configuration that would not fit is refused before anything is made, and the present one stays in
 // use.
 func TestTooLarge(t *testing.T) {
-	enterGround(t)
+	enterTestNet(t)
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize, FlowLimit: 1 << 31}, balancerMAC)
 	defer d.Close()
 	err := d.Apply(lb.State{Services: []lb.RoutedService{testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)}})
@@ -107,7 +107,7 @@ func TestWhatWouldFit(t *testing.T) {
 		}
 		room := left.Bytes - left.Bytes/memleft.Margin
 		p := plan(1 << 26)
-		if err := sharedmaps.FitPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
+		if err := sharedmaps.CheckPlan(p, left); !errors.Is(err, lb.ErrTooLarge) {
 			t.Fatalf("%v fits: %v", p, err)
 		}
 		var flows uint32
@@ -119,29 +119,30 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := sharedmaps.FitPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
+		if err := sharedmaps.CheckPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
 			Known: true}); err != nil {
 			t.Errorf("%q: %v", sharedmaps.AdviceFor(p, room), err)
 		}
-		if err := sharedmaps.FitPlan(plan(flows+flows/10), left); err == nil {
+		if err := sharedmaps.CheckPlan(plan(flows+flows/10), left); err == nil {
 			t.Errorf("%q: a tenth more would fit too", sharedmaps.AdviceFor(p, room))
 		}
 	}
 	small := memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}
-	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(sharedmaps.FitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(sharedmaps.CheckPlan(p,
+		small).Error(),
 		"smaller flows.limit and flows.unproven") {
-		t.Errorf("%v", sharedmaps.FitPlan(p, small))
+		t.Errorf("%v", sharedmaps.CheckPlan(p, small))
 	}
 	if p := (lb.MemoryPlan{Proven: 5 << 20, Configuration: 70 << 20}); !strings.HasSuffix(
-		sharedmaps.FitPlan(p, small).Error(),
+		sharedmaps.CheckPlan(p, small).Error(),
 		"75.0 MiB are needed (0 proven flows 5.0 MiB, configuration 70.0 MiB), and of 80.0 MiB that are available (a test) 16.0 MiB may be taken: use fewer services, or a smaller table_size: 11.0 MiB of configuration would fit") {
-		t.Errorf("%v", sharedmaps.FitPlan(p, small))
+		t.Errorf("%v", sharedmaps.CheckPlan(p, small))
 	}
-	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(sharedmaps.FitPlan(p, small).Error(),
+	if p := (lb.MemoryPlan{Returns: 20 << 20}); !strings.Contains(sharedmaps.CheckPlan(p, small).Error(),
 		"16.0 MiB may be taken: use fewer services") {
-		t.Errorf("%v", sharedmaps.FitPlan(p, small)) // flows are remembered already, and full NAT comes
+		t.Errorf("%v", sharedmaps.CheckPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
-	if err := sharedmaps.FitPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
+	if err := sharedmaps.CheckPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
 		t.Errorf("refused where it is unknown what there is: %v", err)
 	}
 }
@@ -149,7 +150,7 @@ func TestWhatWouldFit(t *testing.T) {
 // TestTablesGrowUnderFlows: where the first service that tracks flows is added, the table is made larger, and its flows
 // go on.
 func TestTablesGrowUnderFlows(t *testing.T) {
-	enterGround(t)
+	enterTestNet(t)
 	d := NewDetached(Options{Hook: lb.HookXDP, TableSize: testTableSize}, balancerMAC)
 	defer d.Close()
 	udp := testService(vip4, 53, lb.UDP, lb.Maglev, 4)

@@ -33,7 +33,7 @@ func TestPoolChangesUnderFlows(t *testing.T) {
 		a.send(port, "S", "A")
 		b.send(port+100, "S", "A")
 	}
-	a.take(b.changed(), FlowsTaken{Taken: 8})
+	a.take(b.changed(), FlowsTaken{New: 8})
 	flows := a.snapshot()
 	if len(flows) != 16 {
 		t.Fatalf("%d flows, want 16", len(flows))
@@ -90,8 +90,8 @@ func TestPoolChangesUnderFlows(t *testing.T) {
 func TestPoolNumbersOutliveTheProcess(t *testing.T) {
 	testenv.Root(t)
 	one, two := netip.MustParseAddr("198.18.0.77"), netip.MustParseAddr("2001:2::78")
-	testenv.In(t, nics(t), func() error {
-		k, state := newKept(t), testState()
+	testenv.In(t, newNICs(t), func() error {
+		k, state := newRestartRig(t), testState()
 		state.Services[0].Mode = lb.FullNAT
 		state.Pool = lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.76"), one, two}, FirstPort: 20000,
 			LastPort: 20063}

@@ -4,10 +4,10 @@ package datapath
 
 import "github.com/jeoul/jeoul/internal/balancer/lb"
 
-// Counted returns a channel that has something to receive after flows have been counted anew,
+// FlowsCounted returns a channel that has something to receive after flows have been counted anew,
 // which takes some seconds, while a service is of full NAT. There is one channel, for one
 // receiver.
-func (d *Datapath) Counted() <-chan struct{} { return d.counted }
+func (d *Datapath) FlowsCounted() <-chan struct{} { return d.flowsCounted }
 
 // PortsHeld returns how many ports of full NAT's pool the flows of each of these backends keep, as BackendCount has it;
 // 0 for an unknown backend. It costs much less than Counters.
@@ -23,13 +23,13 @@ func (d *Datapath) PortsHeld(keys []lb.BackendKey) []uint32 {
 	})
 }
 
-// notifyCounted notifies the receiver of Counted that flows were counted, while a service is of full NAT.
-func (d *Datapath) notifyCounted() {
+// notifyFlowsCounted notifies the receiver of FlowsCounted that flows were counted, while a service is of full NAT.
+func (d *Datapath) notifyFlowsCounted() {
 	if !d.janitor.Pooled() {
 		return
 	}
 	select {
-	case d.counted <- struct{}{}:
+	case d.flowsCounted <- struct{}{}:
 	default: // one that is waiting stands for this one too
 	}
 }

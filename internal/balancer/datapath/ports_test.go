@@ -33,8 +33,8 @@ func TestPortsHeld(t *testing.T) {
 		}
 	}
 	apply(plain)
-	d.notifyCounted()
-	if len(d.counted) != 0 {
+	d.notifyFlowsCounted()
+	if len(d.flowsCounted) != 0 {
 		t.Error("counts are told without full NAT")
 	}
 	apply(plain, pooled)
@@ -57,7 +57,7 @@ func TestPortsHeld(t *testing.T) {
 	open(40, "S", "A", "FA") // half closed
 	open(80, "S", "A", "RA") // over
 	open(160, "S", "R")      // never proven
-	d.janitor.Pass(0)
+	d.janitor.Advance(0)
 	const want = (20 + 40) / 2
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{want, 0, want}) {
 		t.Errorf("%v are held, want %d by each backend", held, want)
@@ -72,14 +72,14 @@ func TestPortsHeld(t *testing.T) {
 		}
 	}
 	for range 2 { // the second does not wait for a receiver
-		d.notifyCounted()
+		d.notifyFlowsCounted()
 	}
 	select {
-	case <-d.Counted():
+	case <-d.FlowsCounted():
 	default:
 		t.Error("a count is not told")
 	}
-	d.janitor.Pass(lb.DefaultTimeouts.Established)
+	d.janitor.Advance(lb.DefaultTimeouts.Established)
 	if held := d.PortsHeld(keys); !slices.Equal(held, []uint32{0, 0, 0}) {
 		t.Errorf("after all flows have gone %v are held", held)
 	}

@@ -19,5 +19,5 @@ func (d *Datapath) publishPicture() {
 			d.register.Places.IndicesEver(), d.current.Memory.Numbers
 		next.Sockets = d.sockets
 	}
-	d.shown.Publish(next)
+	d.published.Publish(next)
 }

@@ -87,7 +87,8 @@ func leading(d *Datapath) (n int) {
 	for i := range d.shared.FullNAT.Buckets {
 		b := &d.shared.FullNAT.Buckets[i]
 		for at, place := range b.Places {
-			if b.Tags[at/4]>>(at%4*16)&0xffff > flowtable.BusyTag && d.janitor.Input.Leads(place, b.Owners[at]) {
+			if b.Tags[at/4]>>(at%4*16)&0xffff > flowtable.BusyTag && d.janitor.Input.IsValidReturn(place,
+				b.Owners[at]) {
 				n++
 			}
 		}

@@ -23,7 +23,7 @@ func seenService(mode lb.Mode, scheduler lb.Scheduler, weights ...uint16) lb.Rou
 // holdAndRefuse has each backend but the one that refuses hold so many connections, and then
 // opens others, one after the other, from the next ports: those that meet it are refused, and
 // the rest end at once. It returns how many were refused.
-func (y *story) holdAndRefuse(refuses, held, others int) (refused int) {
+func (y *scenario) holdAndRefuse(refuses, held, others int) (refused int) {
 	y.t.Helper()
 	port, have := 1, make([]int, len(y.s.Backends))
 	for slices.ContainsFunc(have, func(n int) bool { return n < held }) {
@@ -64,7 +64,7 @@ func TestRefusalsWeigh(t *testing.T) {
 			{lb.TwoChoices, []uint16{1, 1, 1}, 20},
 		} {
 			t.Run(string(mode)+"/"+string(test.scheduler), func(t *testing.T) {
-				runStory(t, seenService(mode, test.scheduler, test.weights...), func(y *story) {
+				runScenario(t, seenService(mode, test.scheduler, test.weights...), func(y *scenario) {
 					if n := y.holdAndRefuse(0, 20, 100); n > test.most {
 						y.t.Errorf("%d of 100 connections go to a backend that refuses them, want at most %d",
 							n, test.most)
@@ -79,11 +79,11 @@ func TestRefusalsWeigh(t *testing.T) {
 // though they hold some and it none.
 func TestRefusalsAreNoMerit(t *testing.T) {
 	for _, mode := range modesThatSee {
-		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runScenario(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
 			y.holdAndRefuse(0, 20, 10)
 			refused := 0
 			for port := 1001; port <= 1030; port++ {
-				y.pass(20 * time.Second)
+				y.advance(20 * time.Second)
 				if y.to(port, "S") == 0 {
 					y.reply(port, "RA")
 					refused++
@@ -102,9 +102,9 @@ func TestRefusalsAreNoMerit(t *testing.T) {
 // TestRefusalsAreForgiven: when its program is back, a backend gets its share at once, and soon has caught up.
 func TestRefusalsAreForgiven(t *testing.T) {
 	for _, mode := range modesThatSee {
-		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runScenario(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
 			y.holdAndRefuse(0, 20, 100)
-			y.pass(10 * time.Second)
+			y.advance(10 * time.Second)
 			counts := make([]int, 3)
 			for port := 1001; port <= 1040; port++ {
 				at := y.to(port, "S")
@@ -122,9 +122,9 @@ func TestRefusalsAreForgiven(t *testing.T) {
 // TestRefusalsPass: without a new connection that comes about, too, and whatever the others
 // hold.
 func TestRefusalsPass(t *testing.T) {
-	runStory(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
+	runScenario(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
 		y.holdAndRefuse(0, 20, 100)
-		y.pass((refusalLasts + 10) * time.Second)
+		y.advance((refusalLasts + 10) * time.Second)
 		y.spreadTo(0, 1001, 1010)
 	})
 }
@@ -136,7 +136,7 @@ func TestRefusedTakesNoPlace(t *testing.T) {
 		bounded := seenService(mode, lb.LeastConnections, 1, 1)
 		bound(&bounded, 3, 0)
 		bounded.Limits = lb.Limits{Connections: 4}
-		runStory(t, bounded, func(y *story) {
+		runScenario(t, bounded, func(y *scenario) {
 			// The first is idle again and again, for it refuses.
 			for port := 1; port <= 40; port++ {
 				for y.to(port, "S") == 0 {
@@ -159,7 +159,7 @@ func TestRefusedTakesNoPlace(t *testing.T) {
 
 // TestRefusalsDoNotTurn: rr gives each its turn, as it is defined.
 func TestRefusalsDoNotTurn(t *testing.T) {
-	runStory(t, seenService(lb.NAT, lb.RoundRobin, 1, 1, 1), func(y *story) {
+	runScenario(t, seenService(lb.NAT, lb.RoundRobin, 1, 1, 1), func(y *scenario) {
 		if n := y.holdAndRefuse(0, 20, 99); n != 33 {
 			y.t.Errorf("%d of 99 connections go to a backend that refuses them, want a third", n)
 		}
@@ -168,11 +168,11 @@ func TestRefusalsDoNotTurn(t *testing.T) {
 
 // TestRefusalsOfOneThatLeft: a backend that has the index next begins without a penalty.
 func TestRefusalsOfOneThatLeft(t *testing.T) {
-	runStory(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *story) {
+	runScenario(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
 		y.holdAndRefuse(0, 20, 100)
 		all := y.s
 		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = s.Backends[1:], s.Paths[1:] })
-		y.pass(time.Second)
+		y.advance(time.Second)
 		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = all.Backends, all.Paths })
 		y.spreadTo(0, 1001, 1010)
 	})
@@ -181,7 +181,7 @@ func TestRefusalsOfOneThatLeft(t *testing.T) {
 // TestOthersResets: RST in the middle of a connection, or the client's, is no refusal.
 func TestOthersResets(t *testing.T) {
 	for _, mode := range modesThatSee {
-		runStory(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *story) {
+		runScenario(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
 			y.spread(1, 9)
 			for port := 1; port <= 3; port++ {
 				y.play(port, "<SA A <R")

@@ -20,8 +20,8 @@ import (
 
 // Packets that cannot be sent on: dropped, or answered, by the service's setting.
 
-// answering makes services answer packets that they cannot send on.
-func answering(state lb.State) lb.State {
+// withAnswers makes services answer packets that they cannot send on.
+func withAnswers(state lb.State) lb.State {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
 		state.Services[i].Limits.Refuse = lb.RefuseByReset
@@ -29,8 +29,8 @@ func answering(state lb.State) lb.State {
 	return state
 }
 
-// without takes the ways to all backends away.
-func without(state lb.State) lb.State {
+// withoutPaths takes the ways to all backends away.
+func withoutPaths(state lb.State) lb.State {
 	state.Services = slices.Clone(state.Services)
 	for i := range state.Services {
 		state.Services[i].Paths = nil
@@ -51,7 +51,7 @@ func answered(outcome string, udp bool) string {
 // answered; where a service says drop, nothing is.
 func TestNoBackendIsAnswered(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := newRig(t, hook, without(answering(allModes())))
+		r := newRig(t, hook, withoutPaths(withAnswers(allModes())))
 		try := func(s *lb.RoutedService, want func(flags string) string) {
 			base := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 			for _, flags := range []string{"S", "A", "PA", "FA", "F", "SA", "SF", "", "R", "RA"} {
@@ -93,7 +93,7 @@ func TestNoBackendIsAnswered(t *testing.T) {
 					return answered(outcome, s.Protocol == lb.UDP)
 				})
 			}
-			r.apply(t, without(allModes()))
+			r.apply(t, withoutPaths(allModes()))
 		}
 	})
 }
@@ -127,7 +127,10 @@ func TestRefusalsThatAreNotAnswered(t *testing.T) {
 	for _, text := range []string{"::", "::1", "ff02::1"} {
 		cases = append(cases, packetCase{"UDP from " + text, from(six, text), noBackend})
 	}
-	runCases(t, func(t *testing.T, hook lb.Hook) *rig { return newRig(t, hook, without(answering(allModes()))) }, cases)
+	runCases(t, func(t *testing.T, hook lb.Hook) *rig {
+		return newRig(t, hook,
+			withoutPaths(withAnswers(allModes())))
+	}, cases)
 }
 
 // TestUnreachableRate bounds the ICMP errors, and resets are not among them.
@@ -135,7 +138,7 @@ func TestUnreachableRate(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		options.TooBigRate = 3
-		r := newRigWith(t, options, without(answering(allModes())))
+		r := newRigWith(t, options, withoutPaths(withAnswers(allModes())))
 		count := map[uint32]int{}
 		for range 400 {
 			action, _ := r.run(t, modePacket(vip4, portNAT, true).build(t))
@@ -158,14 +161,14 @@ func TestUnreachableRate(t *testing.T) {
 func TestFlowThatCannotGoOnIsAnswered(t *testing.T) {
 	for _, mode := range []uint16{portIPIP, portNAT, portFullNAT} {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
-			state := answering(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)},
+			state := withAnswers(lb.State{Services: []lb.RoutedService{modeService(vip4, mode, lb.TCP, lb.RoundRobin)},
 				Pool: allModes().Pool})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, mode, false)
 			r.check(t, p.build(t))
 			p.flags = "A"
 			expectOutcome(t, r, p.build(t), "forwarded")
-			r.apply(t, without(state))
+			r.apply(t, withoutPaths(state))
 			for flags, want := range map[string]string{"A": "reset_backend_down", "PA": "reset_backend_down",
 				"R": backendDown} {
 				p.flags = flags
@@ -189,7 +192,7 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 			if v := f.answer(t, "PA"); v.outcome != "returned" {
 				t.Errorf("a reply: %s", v.outcome)
 			}
-			r.pass(t, testTimeouts.Established+time.Minute)
+			r.advance(t, testTimeouts.Established+time.Minute)
 			for _, want := range []struct{ client, backend string }{{noFlow, noFlow},
 				{"reset_no_flow", "reset_no_flow"}} {
 				if v := f.send(t, "PA"); v.outcome != want.client {
@@ -202,7 +205,7 @@ func TestIdleFullNATIsAnswered(t *testing.T) {
 					t.Errorf("a backend's reset: %s", v.outcome)
 				}
 				// By a reload, without a new program.
-				r.apply(t, lb.State{Services: []lb.RoutedService{silent, answering(state).Services[1]},
+				r.apply(t, lb.State{Services: []lb.RoutedService{silent, withAnswers(state).Services[1]},
 					Pool: state.Pool})
 			}
 			if v := r.check(t, with(f.reply(""), func(p *packetSpec) {
@@ -223,7 +226,7 @@ func TestUsedUpIsAnswered(t *testing.T) {
 		oneHook(t, func(t *testing.T, hook lb.Hook) {
 			s := modeService(vip4, portFullNAT, protocol, lb.Maglev)
 			addBackends(&s, 1, portFullNAT+natPortOffset, false)
-			state := answering(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4},
+			state := withAnswers(lb.State{Services: []lb.RoutedService{s}, Pool: lb.Pool{Addresses: []netip.Addr{pool4},
 				FirstPort: 20000, LastPort: 20000}})
 			r := newRig(t, hook, state)
 			p := modePacket(vip4, portFullNAT, protocol == lb.UDP)
@@ -238,7 +241,7 @@ func TestUsedUpIsAnswered(t *testing.T) {
 		tiny := func(_ lb.Hook, o *Options) { o.FlowLimit, o.UnprovenLimit = 5, 50 }
 		s := testService(vip4, 80, protocol, lb.RoundRobin, 3)
 		s.Limits = lb.Limits{Connections: 1 << 20, Refuse: lb.RefuseByReset}
-		runStoryWith(t, tiny, s, func(y *story) {
+		runScenarioWith(t, tiny, s, func(y *scenario) {
 			ends := map[string]int{}
 			for port := 1; port <= 300; port++ {
 				v := y.send(port, "S")
@@ -263,7 +266,7 @@ func TestRefusalReachesItsClient(t *testing.T) {
 			testenv.End{Namespace: client, Name: "out",
 				Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"),
 					netip.MustParsePrefix("2001:2::77/64")}})
-		testenv.In(t, client, func() error { return resident(t, "out", mac) })
+		testenv.In(t, client, func() error { return addClientHost(t, "out", mac) })
 		testenv.In(t, balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in"}, Hook: hook, TableSize: testTableSize})
 			if err != nil {
@@ -275,7 +278,7 @@ func TestRefusalReachesItsClient(t *testing.T) {
 				state.Services = append(state.Services, testService(vip, 80, lb.TCP, lb.Maglev, 2),
 					testService(vip, 53, lb.UDP, lb.RoundRobin, 2))
 			}
-			return d.Apply(without(answering(state)))
+			return d.Apply(withoutPaths(withAnswers(state)))
 		})
 		for _, offload := range []bool{true, false} {
 			testenv.In(t, client, func() error { return checksumOffload("out", offload) })

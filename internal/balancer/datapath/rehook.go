@@ -24,9 +24,9 @@ import (
 // that XDP leaves to the kernel while both decide is left to it by TC, too, for it has no address by which TC would
 // decide otherwise; it is counted twice.
 
-// queued is how long packets that XDP has passed may be on their way to TC, in a queue of
+// queueDrainTime is how long packets that XDP has passed may be on their way to TC, in a queue of
 // another CPU (RPS) or waiting to be merged (GRO).
-const queued = 50 * time.Millisecond
+const queueDrainTime = 50 * time.Millisecond
 
 // rehook attaches the programs of a new generation to the requested hook, on interfaces that may be others than before,
 // and then takes the current ones off. On an error these go on.
@@ -36,55 +36,55 @@ func (d *Datapath) rehook(ports []attach.Port, requested lb.Hook, load loadFunc)
 	for _, a := range d.attempts(requested, ports) {
 		if a.Method != d.method && a.Method.Hook == d.method.Hook {
 			// An interface has one program of a hook at a time, so there is no step from one of its methods to another.
-			lacks = append(lacks, d.passedOver(a.Method, ports))
+			lacks = append(lacks, d.skipReason(a.Method, ports))
 			continue
 		}
-		made, lack, err := d.take(ports, a.Method, load)
-		if lack != "" {
-			lacks = append(lacks, lack)
+		made, reason, err := d.installBy(ports, a.Method, load)
+		if reason != "" {
+			lacks = append(lacks, reason)
 		}
 		if err == nil {
-			d.hook, d.method, d.attachments = requested, a.Method, attach.Describe(ports, a.Method, a.Because(lacks))
+			d.hook, d.method, d.attachments = requested, a.Method, attach.Describe(ports, a.Method, a.FullReason(lacks))
 			return made, nil
 		}
-		if last = err; lack == "" {
+		if last = err; reason == "" {
 			break
 		}
 	}
 	return nil, last
 }
 
-// passedOver returns the reason why a method of the hook in use is not taken.
-func (d *Datapath) passedOver(w attach.Method, ports []attach.Port) string {
+// skipReason returns why a better method of the hook in use is skipped.
+func (d *Datapath) skipReason(w attach.Method, ports []attach.Port) string {
 	if w == attach.TCX || w == attach.TCFilter || slices.EqualFunc(ports, d.current.Ports, attach.Port.SameInterface) {
-		return w.Lack(ports[0]) // it was tried before the one that is in use
+		return w.MissingCapability(ports[0]) // it was tried before the one that is in use
 	}
 	return fmt.Sprintf("the other interfaces were in %s already (a restart tries %s)", d.method.Name, w.Name)
 }
 
-// take loads a generation and attaches it by a method, which may be the one in use. The lack that it returns with an
-// error says why another method may work; without an error, the lack is the deficiency of this one.
-func (d *Datapath) take(ports []attach.Port, w attach.Method, load loadFunc) (
-	made *loader.Programs, lack string, err error,
+// installBy loads a generation and attaches it by a method, which may be the one in use. The reason that it returns
+// with an error says why another method may work; without an error, the reason is the deficiency of this one.
+func (d *Datapath) installBy(ports []attach.Port, w attach.Method, load loadFunc) (
+	made *loader.Programs, reason string, err error,
 ) {
 	if w == d.method {
-		return d.renew(ports, load)
+		return d.swapPrograms(ports, load)
 	}
 	if made, err = load(d.kindOf(w)); err != nil {
 		if w.Dispatched && errors.Is(err, libxdp.ErrUnsupported) {
-			return nil, attach.LackOfXDP(ports), attach.CannotJoin(err, ports)
+			return nil, attach.XDPHolders(ports), attach.JoinError(err, ports)
 		}
 		return nil, "", err
 	}
-	if lack, err = d.moveTo(ports, made, w); err != nil {
+	if reason, err = d.changeHook(ports, made, w); err != nil {
 		made.Close()
-		return nil, lack, err
+		return nil, reason, err
 	}
-	return made, lack, nil
+	return made, reason, nil
 }
 
-// moveTo attaches the programs of a new generation to another hook.
-func (d *Datapath) moveTo(ports []attach.Port, made *loader.Programs, w attach.Method) (lack string, err error) {
+// changeHook attaches the programs of a new generation to another hook.
+func (d *Datapath) changeHook(ports []attach.Port, made *loader.Programs, w attach.Method) (reason string, err error) {
 	pass, err := attach.PassProgram(w, d.method, ports)
 	if err != nil {
 		return "", err
@@ -102,10 +102,10 @@ func (d *Datapath) moveTo(ports []attach.Port, made *loader.Programs, w attach.M
 		err = h.toTC()
 	}
 	if err != nil {
-		return h.lack, errors.Join(err, h.undo())
+		return h.reason, errors.Join(err, h.undo())
 	}
-	d.holds, d.unspecific = h.holds, false
-	return h.lack, nil
+	d.holds, d.noAttachType = h.holds, false
+	return h.reason, nil
 }
 
 // hookChange is a change of the hook or the interfaces under way.
@@ -118,15 +118,15 @@ type hookChange struct {
 	// pass stands in for our programs in XDP.
 	pass *ebpf.Program
 	// holds keep the new programs.
-	holds []attach.Hold
-	lack  string
-	// done are the functions that undo the steps made so far.
-	done []func() error
+	holds  []attach.Hold
+	reason string
+	// undoSteps are the functions that undo the steps made so far.
+	undoSteps []func() error
 }
 
 // undo undoes the steps, the last one first.
 func (h *hookChange) undo() (err error) {
-	for _, back := range slices.Backward(h.done) {
+	for _, back := range slices.Backward(h.undoSteps) {
 		err = errors.Join(err, back())
 	}
 	return err
@@ -138,9 +138,9 @@ func (h *hookChange) toXDP() error {
 	if err := h.attach(pass); err != nil {
 		return err
 	}
-	h.done = append(h.done, func() error { return h.d.tags.Hide(nil) })
-	if err := h.d.tags.Show(h.ports, h.method); err != nil {
-		h.lack = err.Error()
+	h.undoSteps = append(h.undoSteps, func() error { return h.d.tags.RestoreStripping(nil) })
+	if err := h.d.tags.DisableStripping(h.ports, h.method); err != nil {
+		h.reason = err.Error()
 		return err
 	}
 	if err := h.exchange(h.holds, h.ports, h.made.Programs, pass); err != nil {
@@ -148,7 +148,7 @@ func (h *hookChange) toXDP() error {
 	}
 	// TC decides on packets that XDP has passed before.
 	rcu.Wait()
-	<-time.After(queued)
+	<-time.After(queueDrainTime)
 	return h.release(h.before, h.d.current.Programs)
 }
 
@@ -166,8 +166,8 @@ func (h *hookChange) toTC() error {
 	if err := h.release(h.before, pass); err != nil {
 		return err
 	}
-	if err := h.d.tags.Hide(nil); err != nil {
-		h.lack = err.Error() // harmless: TC sees tags wherever they are
+	if err := h.d.tags.RestoreStripping(nil); err != nil {
+		h.reason = err.Error() // harmless: TC sees tags wherever they are
 	}
 	return nil
 }
@@ -177,12 +177,12 @@ func (h *hookChange) attach(programs []*ebpf.Program) error {
 	holds, refused, err := h.d.attachAll(programs, h.ports, h.method)
 	if err != nil {
 		if attach.Unsupported(err) {
-			h.lack = h.method.Lack(refused)
+			h.reason = h.method.MissingCapability(refused)
 		}
 		return attach.Explain(err, refused, h.method)
 	}
 	h.holds = holds
-	h.done = append(h.done, func() error { return attach.CloseAll(holds) })
+	h.undoSteps = append(h.undoSteps, func() error { return attach.CloseAll(holds) })
 	return nil
 }
 
@@ -191,7 +191,7 @@ func (h *hookChange) exchange(holds []attach.Hold, ports []attach.Port, to, from
 	if err := attach.SwapAll(holds, ports, to, from); err != nil {
 		return err
 	}
-	h.done = append(h.done, func() error { return attach.SwapAll(holds, ports, from, to) })
+	h.undoSteps = append(h.undoSteps, func() error { return attach.SwapAll(holds, ports, from, to) })
 	return nil
 }
 

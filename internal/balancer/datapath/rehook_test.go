@@ -25,8 +25,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// throughFilters are the ways of a kernel without TCX.
-func throughFilters(requested lb.Hook, ports []attach.Port) []attach.Attempt {
+// filterAttempts are the ways of a kernel without TCX.
+func filterAttempts(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 	return slices.DeleteFunc(attach.Attempts(requested, ports), func(a attach.Attempt) bool {
 		return a.Method == attach.TCX
 	})
@@ -35,12 +35,12 @@ func throughFilters(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
 func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt,
 	names ...string) (*Datapath, error) {
-	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, SwitchOff: changes.SwitchOff,
-		SwitchBack: changes.SwitchBack})
+	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, DisableFeature: changes.SwitchOff,
+		RestoreFeature: changes.SwitchBack})
 	if err != nil {
 		return nil, err
 	}
-	d.attempts, d.programs = ways, bystander
+	d.attempts, d.programs = ways, passProgram
 	if err := d.Apply(testState()); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -52,7 +52,7 @@ func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.
 func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []attach.Attempt, names []string,
 	test func(*Datapath) error) {
 	t.Helper()
-	testenv.In(t, nics(t), func() error {
+	testenv.In(t, newNICs(t), func() error {
 		changes, err := hostnet.Open(t.TempDir(), "test")
 		if err != nil {
 			return err
@@ -70,16 +70,16 @@ func onNICs(t *testing.T, hook lb.Hook, ways func(lb.Hook, []attach.Port) []atta
 	})
 }
 
-// hooked returns the state of the tests for a hook.
-func hooked(hook lb.Hook) lb.State {
+// stateForHook returns the state of the tests for a hook.
+func stateForHook(hook lb.Hook) lb.State {
 	state := testState()
 	state.Hook = hook
 	return state
 }
 
-// runsCurrent returns an error unless each interface has its program of the current
+// expectCurrent returns an error unless each interface has its program of the current
 // generation, and none but that and those of others.
-func runsCurrent(d *Datapath, names []string, others ...ebpf.ProgramID) error {
+func expectCurrent(d *Datapath, names []string, others ...ebpf.ProgramID) error {
 	for i, name := range names {
 		info, err := d.current.Programs[i].Info()
 		if err != nil {
@@ -112,7 +112,7 @@ func TestRehook(t *testing.T) {
 		{"native XDP and TCX", []string{"veth0", "veth1"}, attach.Attempts, "xdp (native)", len(attach.TagOffloads)},
 		{"generic XDP and TCX", []string{"veth0", "bridge0"}, attach.Attempts, "xdp (generic)",
 			len(attach.TagOffloads)},
-		{"native XDP and a filter", []string{"veth0", "veth1"}, throughFilters, "xdp (native)",
+		{"native XDP and a filter", []string{"veth0", "veth1"}, filterAttempts, "xdp (native)",
 			len(attach.TagOffloads)},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -123,7 +123,7 @@ func TestRehook(t *testing.T) {
 					want string
 				}{{lb.HookXDP, test.xdp}, {lb.HookTC, "tc"}, {"", "tc"}, {lb.HookXDP, test.xdp}, {"", test.xdp},
 					{lb.HookAuto, "tc"}, {lb.HookTC, "tc"}} {
-					if err := d.Apply(hooked(step.hook)); err != nil {
+					if err := d.Apply(stateForHook(step.hook)); err != nil {
 						return fmt.Errorf("hook %q: %w", step.hook, err)
 					}
 					for i, at := range d.Attachments() {
@@ -131,7 +131,7 @@ func TestRehook(t *testing.T) {
 							t.Errorf("hook %q: attached as %+v, want %s", step.hook, at, step.want)
 						}
 					}
-					if err := runsCurrent(d, test.nics); err != nil {
+					if err := expectCurrent(d, test.nics); err != nil {
 						t.Errorf("hook %q: %v", step.hook, err)
 					}
 					if d.shared != shared {
@@ -141,23 +141,23 @@ func TestRehook(t *testing.T) {
 					if strings.HasPrefix(step.want, "xdp") {
 						hidden = 0
 					}
-					if on := hiding(t, "veth0"); len(on) != hidden {
+					if on := strippingFeatures(t, "veth0"); len(on) != hidden {
 						t.Errorf("hook %q: of what hides tags, %v are on, want %d", step.hook, on, hidden)
 					}
 				}
-				return errors.Join(d.Close(), eachAttached(test.nics, false))
+				return errors.Join(d.Close(), expectAttached(test.nics, false))
 			})
 		})
 	}
 }
 
-// spoiling makes the next change of hook or interfaces fail; it returns the programs of others, and the function that
-// mends it.
-type spoiling func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
+// failureSetup makes the next change of hook or interfaces fail; it returns the programs of others, and the function
+// that mends it.
+type failureSetup func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error)
 
 // anotherXDP takes the place of XDP on veth1.
 func anotherXDP(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error) {
-	other, err := occupy("veth1")
+	other, err := attachForeign("veth1")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -170,32 +170,32 @@ func anotherXDP(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error) {
 
 // anotherFilter takes the place of our filter on veth1.
 func anotherFilter(*testing.T, *Datapath) ([]ebpf.ProgramID, func() error, error) {
-	other, mend, err := occupyFilter("veth1")
+	other, mend, err := attachForeignFilter("veth1")
 	return []ebpf.ProgramID{other}, mend, err
 }
 
-// tagsStayHidden has the driver of veth1 refuse to leave VLAN tags in frames.
-func tagsStayHidden(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-	off := d.tags.SwitchOff
-	d.tags.SwitchOff = func(name, feature, why string) error {
+// blockStripping has the driver of veth1 refuse to leave VLAN tags in frames.
+func blockStripping(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	off := d.tags.DisableFeature
+	d.tags.DisableFeature = func(name, feature, why string) error {
 		if name == "veth1" {
 			return errors.New("its driver leaves it as it is")
 		}
 		return off(name, feature, why)
 	}
-	return nil, func() error { d.tags.SwitchOff = off; return nil }, nil
+	return nil, func() error { d.tags.DisableFeature = off; return nil }, nil
 }
 
-// secondIsStuck has the second interface fail to be left, once.
-func secondIsStuck(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
-	d.holds[1] = stuck{d.holds[1]}
+// blockSecondHold has the second interface fail to be left, once.
+func blockSecondHold(_ *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
+	d.holds[1] = stuckHold{d.holds[1]}
 	return nil, func() error { return nil }, nil
 }
 
-// stuck is a hold that cannot be closed well.
-type stuck struct{ attach.Hold }
+// stuckHold is a hold that cannot be closed well.
+type stuckHold struct{ attach.Hold }
 
-func (s stuck) Close() error { return errors.Join(errors.New("stuck"), s.Hold.Close()) }
+func (s stuckHold) Close() error { return errors.Join(errors.New("stuck"), s.Hold.Close()) }
 
 // TestRehookRefused: where the hook cannot change, the present programs go on, on every interface, and a later change
 // can be made.
@@ -212,19 +212,19 @@ func TestRehookRefused(t *testing.T) {
 		name     string
 		from, to lb.Hook
 		ways     func(lb.Hook, []attach.Port) []attach.Attempt
-		spoil    spoiling
+		spoil    failureSetup
 		says     []string
 		is       error
 	}{
 		{"another XDP program", lb.HookTC, lb.HookXDP, attach.Attempts, anotherXDP, []string{"veth1", "occupant"},
 			attach.ErrBusy},
-		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attach.Attempts, tagsStayHidden,
+		{"tags that stay hidden", lb.HookTC, lb.HookXDP, attach.Attempts, blockStripping,
 			[]string{"veth1 takes VLAN tags out"}, attach.ErrUnsupported},
-		{"TC cannot be left", lb.HookTC, lb.HookXDP, attach.Attempts, secondIsStuck,
+		{"TC cannot be left", lb.HookTC, lb.HookXDP, attach.Attempts, blockSecondHold,
 			[]string{"detaching from veth1 in TCX", "stuck"}, nil},
-		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, throughFilters, secondIsStuck,
+		{"a filter of TC cannot be left", lb.HookTC, lb.HookXDP, filterAttempts, blockSecondHold,
 			[]string{"detaching from veth1 in a TC filter", "stuck"}, nil},
-		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, secondIsStuck,
+		{"XDP cannot be left", lb.HookXDP, lb.HookTC, attach.Attempts, blockSecondHold,
 			[]string{"detaching from veth1 in native XDP", "stuck"}, nil},
 		{"another filter in our place", lb.HookXDP, lb.HookTC, onlyXDP, anotherFilter,
 			[]string{"veth1", "the priority"}, attach.ErrBusy},
@@ -239,12 +239,12 @@ func TestRehookRefused(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			both := []string{"veth0", "veth1"}
 			onNICs(t, test.from, test.ways, both, func(d *Datapath) error {
-				program, attached, features := d.Program(), d.Attachments(), hiding(t, "veth0")
+				program, attached, features := d.Program(), d.Attachments(), strippingFeatures(t, "veth0")
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
 					return err
 				}
-				err = d.Apply(hooked(test.to))
+				err = d.Apply(stateForHook(test.to))
 				if err == nil || test.is != nil && !errors.Is(err, test.is) {
 					t.Errorf("%v, want %v", err, test.is)
 				}
@@ -256,31 +256,31 @@ func TestRehookRefused(t *testing.T) {
 				if d.Program() != program || !slices.Equal(d.Attachments(), attached) {
 					t.Errorf("what was refused is in use: %+v", d.Attachments())
 				}
-				if err := runsCurrent(d, both, others...); err != nil {
+				if err := expectCurrent(d, both, others...); err != nil {
 					t.Error(err)
 				}
-				if on := hiding(t, "veth0"); !slices.Equal(on, features) {
+				if on := strippingFeatures(t, "veth0"); !slices.Equal(on, features) {
 					t.Errorf("of what hides tags, %v are on, were %v", on, features)
 				}
 				// It goes on changing as it was, and once it is mended moves.
 				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(),
-					d.Apply(hooked(test.to))); err != nil {
+					d.Apply(stateForHook(test.to))); err != nil {
 					return err
 				}
 				if got := d.Attachments()[1]; got.Hook != test.to {
 					t.Errorf("afterwards it is attached as %+v", got)
 				}
-				if err := runsCurrent(d, both, others...); err != nil {
+				if err := expectCurrent(d, both, others...); err != nil {
 					t.Error(err)
 				}
-				return errors.Join(d.Close(), eachAttached(both, false))
+				return errors.Join(d.Close(), expectAttached(both, false))
 			})
 		})
 	}
 }
 
-// occupyFilter puts a filter that is not ours into our place in TC.
-func occupyFilter(name string) (id ebpf.ProgramID, remove func() error, err error) {
+// attachForeignFilter puts a filter that is not ours into our place in TC.
+func attachForeignFilter(name string) (id ebpf.ProgramID, remove func() error, err error) {
 	nic, err := netlink.LinkByName(name)
 	if err != nil {
 		return 0, nil, err
@@ -323,7 +323,7 @@ func received() (n int, err error) {
 // TestPacketsWhileTheHookChanges sends packets of a service all the time: none of them gets
 // past both programs into the kernel's stack, and after each change they arrive.
 func TestPacketsWhileTheHookChanges(t *testing.T) {
-	all := map[string]func(lb.Hook, []attach.Port) []attach.Attempt{"TCX": attach.Attempts, "filter": throughFilters}
+	all := map[string]func(lb.Hook, []attach.Port) []attach.Attempt{"TCX": attach.Attempts, "filter": filterAttempts}
 	for _, name := range testenv.Some(t, testenv.HooksTarget, 1, slices.Sorted(maps.Keys(all))) {
 		t.Run(name, func(t *testing.T) {
 			ways, w := all[name], newWires(t)

@@ -24,8 +24,8 @@ func (d *Datapath) reload() error {
 	return nil
 }
 
-// ready returns an error where there is nothing to trace: no Apply yet, or closed.
-func (d *Datapath) ready() error {
+// checkRunning returns an error where no programs are loaded: no Apply yet, or closed.
+func (d *Datapath) checkRunning() error {
 	if d.closed {
 		return ErrClosed
 	}

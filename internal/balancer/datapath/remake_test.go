@@ -66,8 +66,8 @@ func rewriteSnapshot(d *Datapath, change func(*snapshot.Snapshot)) error {
 // carried by their names and never fall, before the programs are exchanged and after, and over the next restart.
 func TestKeptByAnotherBuild(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
 		first, err := k.open()
 		if err != nil {
 			return err
@@ -177,8 +177,8 @@ func pinInPlaceOf(d *Datapath, name string, spec *ebpf.MapSpec) (*ebpf.Map, erro
 // build's layout: both stay, before the programs are exchanged, after, and over a kill right after that.
 func TestKeptCountersOfAnotherLayout(t *testing.T) {
 	testenv.Root(t)
-	testenv.In(t, nics(t), func() error {
-		k := newKept(t)
+	testenv.In(t, newNICs(t), func() error {
+		k := newRestartRig(t)
 		first, err := k.open()
 		if err != nil {
 			return err

@@ -13,28 +13,28 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// talk is a client and the backends of one service of mode NAT, packet by packet.
-type talk struct {
+// natClient is a client and the backends of one service of mode NAT, packet by packet.
+type natClient struct {
 	*testing.T
 	*rig
 	service lb.RoutedService
 	client  netip.Addr
 }
 
-// newTalk begins one on a rig, with that many backends, and forgets earlier flows.
-func newTalk(t *testing.T, r *rig, vip netip.Addr, protocol lb.Protocol, backends int) *talk {
+// newNATClient begins one on a rig, with that many backends, and forgets earlier flows.
+func newNATClient(t *testing.T, r *rig, vip netip.Addr, protocol lb.Protocol, backends int) *natClient {
 	t.Helper()
 	s := modeService(vip, portNAT, protocol, lb.RoundRobin)
 	s.MSS = 0
 	s.Backends, s.Paths = s.Backends[:backends], s.Paths[:backends]
-	k := &talk{T: t, rig: r, service: s, client: clientOf(0, vip.Is6(), 7)}
+	k := &natClient{T: t, rig: r, service: s, client: clientOf(0, vip.Is6(), 7)}
 	k.apply(t, lb.State{Services: []lb.RoutedService{s}})
-	k.pass(t, time.Hour)
+	k.advance(t, time.Hour)
 	return k
 }
 
-// says sends a packet of the client to the service.
-func (k *talk) says(port uint16, flags string) verdict {
+// sendClient sends a packet of the client to the service.
+func (k *natClient) sendClient(port uint16, flags string) verdict {
 	k.Helper()
 	p := packetSpec{from: k.client, at: k.service.VIP, sport: port, dport: k.service.Port, flags: flags,
 		udp: k.service.Protocol == lb.UDP, payload: 10}
@@ -42,19 +42,19 @@ func (k *talk) says(port uint16, flags string) verdict {
 }
 
 // from is a packet of a backend to a port of the client.
-func (k *talk) from(b lb.Backend, port uint16, flags string) packetSpec {
+func (k *natClient) from(b lb.Backend, port uint16, flags string) packetSpec {
 	return packetSpec{from: b.Address, at: k.client, sport: b.Port, dport: port, flags: flags,
 		udp: k.service.Protocol == lb.UDP, payload: 10}
 }
 
 // expect expects an outcome of such a packet.
-func (k *talk) expect(b lb.Backend, port uint16, flags, want string) {
+func (k *natClient) expect(b lb.Backend, port uint16, flags, want string) {
 	k.Helper()
 	expectOutcome(k.T, k.rig, k.from(b, port, flags).build(k.T), want)
 }
 
 // ofVerdict returns the backend that a packet went to, and another one.
-func (k *talk) ofVerdict(v verdict) (its, other lb.Backend) {
+func (k *natClient) ofVerdict(v verdict) (its, other lb.Backend) {
 	_, i := k.model.find(v.backend)
 	return k.service.Backends[i], k.service.Backends[(i+1)%len(k.service.Backends)]
 }
@@ -64,71 +64,71 @@ func (k *talk) ofVerdict(v verdict) (its, other lb.Backend) {
 func TestPacketsOfNoFlow(t *testing.T) {
 	tests := map[string]struct {
 		protocol lb.Protocol
-		run      func(k *talk)
+		run      func(k *natClient)
 		// alone: there is one backend, and not two.
 		alone bool
 	}{
-		"of a connection, and of none": {protocol: lb.TCP, run: func(k *talk) {
+		"of a connection, and of none": {protocol: lb.TCP, run: func(k *natClient) {
 			k.expect(k.service.Backends[0], 1000, "A", unknown)
-			its, other := k.ofVerdict(k.says(1000, "S"))
+			its, other := k.ofVerdict(k.sendClient(1000, "S"))
 			k.expect(its, 1000, "SA", "returned")
 			k.expect(other, 1000, "SA", unknown)
 			k.expect(its, 1001, "SA", unknown)
-			k.says(1000, "A")
+			k.sendClient(1000, "A")
 			k.expect(its, 1000, "PA", "returned")
 			k.expect(its, 1000, "PA", "returned")
 			k.expect(its, 1001, "PA", unknown)
 			k.expect(other, 1000, "R", unknown)
 			k.expect(its, 1000, "R", "returned")
 		}},
-		"by UDP, as long as one of the two speaks": {protocol: lb.UDP, run: func(k *talk) {
-			its, other := k.ofVerdict(k.says(1000, ""))
-			k.says(1000, "")
+		"by UDP, as long as one of the two speaks": {protocol: lb.UDP, run: func(k *natClient) {
+			its, other := k.ofVerdict(k.sendClient(1000, ""))
+			k.sendClient(1000, "")
 			for range 3 {
-				k.pass(k.T, testTimeouts.UDP-time.Second)
+				k.advance(k.T, testTimeouts.UDP-time.Second)
 				k.expect(other, 1000, "", unknown)
 				k.expect(its, 1000, "", "returned")
 			}
-			k.pass(k.T, testTimeouts.UDP)
+			k.advance(k.T, testTimeouts.UDP)
 			k.expect(its, 1000, "", unknown)
 		}},
-		"a stream that answers one datagram": {protocol: lb.UDP, run: func(k *talk) {
-			its, _ := k.ofVerdict(k.says(1000, ""))
+		"a stream that answers one datagram": {protocol: lb.UDP, run: func(k *natClient) {
+			its, _ := k.ofVerdict(k.sendClient(1000, ""))
 			for range 3 {
-				k.pass(k.T, testTimeouts.First-time.Second)
+				k.advance(k.T, testTimeouts.First-time.Second)
 				k.expect(its, 1000, "", "returned")
 			}
-			k.pass(k.T, testTimeouts.First)
+			k.advance(k.T, testTimeouts.First)
 			k.expect(its, 1000, "", unknown)
 		}},
-		"a half-open connection does not live by what its backend sends": {protocol: lb.TCP, run: func(k *talk) {
-			its, _ := k.ofVerdict(k.says(1000, "S"))
-			k.pass(k.T, testTimeouts.Opening-time.Second)
+		"a half-open connection does not live by what its backend sends": {protocol: lb.TCP, run: func(k *natClient) {
+			its, _ := k.ofVerdict(k.sendClient(1000, "S"))
+			k.advance(k.T, testTimeouts.Opening-time.Second)
 			k.expect(its, 1000, "SA", "returned")
-			k.pass(k.T, time.Second)
+			k.advance(k.T, time.Second)
 			k.expect(its, 1000, "SA", unknown)
 		}},
-		"of a client's packet in the middle of a flow that is not known": {protocol: lb.TCP, run: func(k *talk) {
-			its, other := k.ofVerdict(k.says(1000, "A"))
+		"of a client's packet in the middle of a flow that is not known": {protocol: lb.TCP, run: func(k *natClient) {
+			its, other := k.ofVerdict(k.sendClient(1000, "A"))
 			k.expect(its, 1000, "R", "returned")
 			k.expect(other, 1000, "R", unknown)
-			k.pass(k.T, settlesAfter(&k.service))
+			k.advance(k.T, transitionWindow(&k.service))
 			k.expect(its, 1000, "R", unknown)
-			k.says(1000, "R")
+			k.sendClient(1000, "R")
 			k.expect(its, 1000, "R", unknown)
 		}},
-		"late, of a connection that was silent for too long": {protocol: lb.TCP, run: func(k *talk) {
+		"late, of a connection that was silent for too long": {protocol: lb.TCP, run: func(k *natClient) {
 			only := k.service.Backends[0]
-			k.says(1000, "S")
+			k.sendClient(1000, "S")
 			k.expect(only, 1000, "SA", "returned")
-			k.says(1000, "A")
-			k.pass(k.T, testTimeouts.Established)
+			k.sendClient(1000, "A")
+			k.advance(k.T, testTimeouts.Established)
 			k.expect(only, 1000, "PA", "returned")
-			k.pass(k.T, settlesAfter(&k.service))
+			k.advance(k.T, transitionWindow(&k.service))
 			k.expect(only, 1000, "PA", unknown)
 		}, alone: true},
-		"fragments": {protocol: lb.UDP, run: func(k *talk) {
-			its, other := k.ofVerdict(k.says(1000, ""))
+		"fragments": {protocol: lb.UDP, run: func(k *natClient) {
+			its, other := k.ofVerdict(k.sendClient(1000, ""))
 			for id, test := range []struct {
 				from lb.Backend
 				want string
@@ -143,8 +143,8 @@ func TestPacketsOfNoFlow(t *testing.T) {
 				expectOutcome(k.T, k.rig, fragment(p.build(k.T), uint32(100+id), 96, 1<<16), later)
 			}
 		}},
-		"ICMP errors": {protocol: lb.TCP, run: func(k *talk) {
-			its, other := k.ofVerdict(k.says(1000, "S"))
+		"ICMP errors": {protocol: lb.TCP, run: func(k *natClient) {
+			its, other := k.ofVerdict(k.sendClient(1000, "S"))
 			router := hostOnTheWay(k.client.Is6())
 			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1000, "A").answer().build(k.T), 100),
 				"returned")
@@ -152,25 +152,25 @@ func TestPacketsOfNoFlow(t *testing.T) {
 				unknown)
 			expectOutcome(k.T, k.rig, icmpError(k.T, router, k.from(its, 1001, "A").answer().build(k.T), 100), unknown)
 		}},
-		"of before the service remembered": {protocol: lb.TCP, run: func(k *talk) {
+		"of before the service remembered": {protocol: lb.TCP, run: func(k *natClient) {
 			state := func(scheduler lb.Scheduler) lb.State {
 				s := k.service
 				s.Scheduler = scheduler
 				return lb.State{Services: []lb.RoutedService{s}}
 			}
 			k.apply(k.T, state(lb.Maglev))
-			its, other := k.ofVerdict(k.says(1000, "S"))
+			its, other := k.ofVerdict(k.sendClient(1000, "S"))
 			k.expect(other, 1000, "A", "returned")
 			k.apply(k.T, state(lb.RoundRobin))
 			k.expect(its, 1000, "A", "returned")
 			k.expect(other, 1000, "A", unknown)
-			k.pass(k.T, settlesAfter(&k.service))
+			k.advance(k.T, transitionWindow(&k.service))
 			k.expect(its, 1000, "A", unknown)
-			k.says(1000, "A")
+			k.sendClient(1000, "A")
 			k.expect(its, 1000, "A", "returned")
 		}},
-		"of a backend that leaves, and comes back": {protocol: lb.TCP, run: func(k *talk) {
-			its, other := k.ofVerdict(k.says(1000, "S"))
+		"of a backend that leaves, and comes back": {protocol: lb.TCP, run: func(k *natClient) {
+			its, other := k.ofVerdict(k.sendClient(1000, "S"))
 			all, fewer := lb.State{Services: []lb.RoutedService{k.service}}, k.service
 			fewer.Backends, fewer.Paths = nil, nil
 			for i, b := range k.service.Backends {
@@ -184,7 +184,7 @@ func TestPacketsOfNoFlow(t *testing.T) {
 			k.expect(other, 1001, "PA", unknown)
 			k.apply(k.T, all)
 			// Now by the hash alone, which names one of them.
-			named, _ := k.ofVerdict(k.says(1002, "A"))
+			named, _ := k.ofVerdict(k.sendClient(1002, "A"))
 			k.expect(named, 1002, "PA", "returned")
 		}},
 	}
@@ -193,20 +193,20 @@ func TestPacketsOfNoFlow(t *testing.T) {
 		for name, test := range tests {
 			for _, vip := range vips {
 				t.Run(name+" at "+vip.String(), func(t *testing.T) {
-					enterGround(t)
+					enterTestNet(t)
 					backends := 2
 					if test.alone {
 						backends = 1
 					}
-					test.run(newTalk(t, r, vip, test.protocol, backends))
+					test.run(newNATClient(t, r, vip, test.protocol, backends))
 				})
 			}
 		}
 	})
 }
 
-// asks makes a program at an address answer each datagram with the address that it came from.
-func asks(t *testing.T, at netip.AddrPort) error {
+// startEcho makes a program at an address answer each datagram with the address that it came from.
+func startEcho(t *testing.T, at netip.AddrPort) error {
 	packets, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(at))
 	if err != nil {
 		return err
@@ -258,7 +258,7 @@ func TestBackendsAreReachedThemselves(t *testing.T) {
 			return defaultRoute("out", "198.18.0.1")
 		})
 		testenv.In(t, client, func() error {
-			if err := asks(t, server); err != nil {
+			if err := startEcho(t, server); err != nil {
 				return err
 			}
 			return defaultRoute("out", "192.0.2.1")

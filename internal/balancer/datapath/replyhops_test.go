@@ -17,8 +17,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// forget has the kernel know the MAC address of a client on the near link no more.
-func forget(tb testing.TB, client netip.Addr) {
+// forgetNeighbour has the kernel know the MAC address of a client on the near link no more.
+func forgetNeighbour(tb testing.TB, client netip.Addr) {
 	tb.Helper()
 	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: nearLink.index, IP: client.AsSlice(), State: netlink.NUD_FAILED})
 	if err != nil {
@@ -58,7 +58,7 @@ func TestReplyHops(t *testing.T) {
 					t.Errorf("%s: action %d, want %d", to, action, want)
 				}
 			}
-			r.pass(t, time.Minute)
+			r.advance(t, time.Minute)
 			expect("nothing was sent of late")
 			answer, err := r.datapath.Explain(trace.Question{Source: natReply(r.model, vip, false, client).from,
 				Destination: client, Protocol: lb.TCP,
@@ -71,10 +71,10 @@ func TestReplyHops(t *testing.T) {
 			send(client, actions[hook].redirect)
 			send(clientOf(1, vip.Is6(), 5), actions[hook].redirect)
 			expect("a client and a router", near, far)
-			r.pass(t, 3*time.Second)
+			r.advance(t, 3*time.Second)
 			expect("some seconds later")
-			t.Cleanup(func() { teach(t, client, neighbourMAC(client)) })
-			forget(t, client)
+			t.Cleanup(func() { setNeighbour(t, client, neighbourMAC(client)) })
+			forgetNeighbour(t, client)
 			send(client, actions[hook].pass)
 			expect("a client that was known", near)
 		}
@@ -110,7 +110,7 @@ func TestReplyHopByOtherFamily(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		r.pass(t, time.Minute)
+		r.advance(t, time.Minute)
 		reply := natReply(r.model, vip4, false, netip.MustParseAddr("198.51.100.7")).build(t)
 		if action, _ := r.run(t, reply); action != actions[hook].redirect {
 			t.Fatalf("action %d", action)

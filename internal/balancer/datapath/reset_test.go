@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// refusing is a service that resets every connection: it has as many as it may.
-func refusing(tb testing.TB, d *Datapath, services ...lb.RoutedService) {
+// resetService is a service that resets every connection: it has as many as it may.
+func resetService(tb testing.TB, d *Datapath, services ...lb.RoutedService) {
 	tb.Helper()
 	for i := range services {
 		services[i].Limits = lb.Limits{Connections: 1, Refuse: lb.RefuseByReset}
@@ -80,10 +80,10 @@ func resetOf(tb testing.TB, frame []byte) []byte {
 // no SYN, or come from no host, are not.
 func TestReset(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		enterGround(t)
+		enterTestNet(t)
 		d := NewDetached(Options{Hook: hook, TableSize: testTableSize}, balancerMAC)
 		defer d.Close()
-		refusing(t, d, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip6, 80, lb.TCP, lb.Maglev, 2))
+		resetService(t, d, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip6, 80, lb.TCP, lb.Maglev, 2))
 		run := func(frame []byte) (uint32, []byte) {
 			t.Helper()
 			options := ebpf.RunOptions{Data: frame, DataOut: make([]byte, 4096)}
@@ -154,14 +154,15 @@ func TestResetReachesItsClient(t *testing.T) {
 		mac, _ := testenv.Veth(t, testenv.End{Namespace: balancer, Name: "in"},
 			testenv.End{Namespace: client, Name: "out",
 				Addresses: []netip.Prefix{netip.MustParsePrefix("198.18.0.77/24"), netip.PrefixFrom(six, 64)}})
-		testenv.In(t, client, func() error { return resident(t, "out", mac) })
+		testenv.In(t, client, func() error { return addClientHost(t, "out", mac) })
 		testenv.In(t, balancer, func() error {
 			d, err := Open(Options{Interfaces: []string{"in"}, Hook: hook, TableSize: testTableSize})
 			if err != nil {
 				return err
 			}
 			t.Cleanup(func() { d.Close() })
-			refusing(t, d, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip6, 80, lb.TCP, lb.Maglev, 2))
+			resetService(t, d, testService(vip4, 80, lb.TCP, lb.RoundRobin, 2), testService(vip6, 80, lb.TCP,
+				lb.Maglev, 2))
 			return nil
 		})
 		for _, offload := range []string{"on", "off"} {
@@ -183,10 +184,10 @@ func TestResetReachesItsClient(t *testing.T) {
 	})
 }
 
-// resident gives a client of this namespace neighbour entries for the VIPs, and lets it take XDP frames.
-func resident(t *testing.T, name string, mac net.HardwareAddr) error {
+// addClientHost gives a client of this namespace neighbour entries for the VIPs, and lets it take XDP frames.
+func addClientHost(t *testing.T, name string, mac net.HardwareAddr) error {
 	// A veth takes XDP frames only if it runs a program itself.
-	l, err := occupy(name)
+	l, err := attachForeign(name)
 	if err != nil {
 		return err
 	}

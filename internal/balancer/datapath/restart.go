@@ -28,7 +28,7 @@ import (
 //
 //  1. Leave: the old process ends. Programs and maps stay, by their pins.
 //  2. takeOver: Open of the new process looks for sets of pins. Without any, or where they are of no use, it begins
-//     with startAfresh, which takes off what is attached and says why.
+//     with startFresh, which takes off what is attached and says why.
 //  3. takeover.Find takes of the sets the newest one that is attached, with the snapshot that its memory names, and
 //     compares that snapshot with this build.
 //  4. adopt: the register is restored from the snapshot (generation.Restore). Packets have noticed nothing so far.
@@ -73,7 +73,7 @@ func (d *Datapath) takeOver() error {
 		if err != nil {
 			return err
 		}
-		return d.startAfresh(because)
+		return d.startFresh(because)
 	}
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (d *Datapath) takeOver() error {
 	k.Set = sets[len(sets)-1]
 	f, err := takeover.Find(k, sets)
 	if because := (*takeover.Unusable)(nil); errors.As(err, &because) {
-		return d.startAfresh(because.Error())
+		return d.startFresh(because.Error())
 	}
 	if err == nil {
 		if err = d.adopt(f); err != nil {
@@ -94,8 +94,8 @@ func (d *Datapath) takeOver() error {
 	return nil
 }
 
-// startAfresh removes a kept data plane, and detaches its programs.
-func (d *Datapath) startAfresh(because string) error {
+// startFresh removes a kept data plane, and detaches its programs.
+func (d *Datapath) startFresh(because string) error {
 	k := d.keeper
 	if because != "" {
 		d.notes = append(d.notes,
@@ -134,11 +134,11 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 		r.Places.MarkStale(f.Shared.Counts.MaxEntries())
 		d.notes = append(d.notes, staleNote)
 	}
-	f.Memory.Later = mapmem.NewGrace(&d.mu)
+	f.Memory.Grace = mapmem.NewGrace(&d.mu)
 	d.register, d.secret, d.shared, d.ledger = r, s.Secret, f.Shared, sharedmaps.RestoreLedger(&s.Head)
 	d.ledger.Previous, d.ledger.Backends = f.Previous, f.Backends
 	if len(f.Differ) > 0 {
-		f.WriteAnew(r)
+		f.RewriteLimits(r)
 		d.janitor.Uncounted = true
 		d.notes = append(d.notes,
 			"of the data plane that is attached, maps are laid out differently and are made anew; flows and counters stay: "+strings.Join(f.Differ, ", "))
@@ -152,7 +152,7 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 	d.sockets = f.Sockets
 	d.attachments = attach.Describe(f.Ports, f.Method, "as the process before has left it")
 	for _, one := range s.Shown {
-		d.tags.Note(one.Link, one.Name)
+		d.tags.NoteDisabled(one.Link, one.Name)
 	}
 	programs := map[string]*ebpf.Program{}
 	for i, p := range f.Programs {
@@ -167,7 +167,7 @@ func (d *Datapath) adopt(f *takeover.Found) error {
 		gap = max(flowtable.Monotonic()-time.Duration(moved), 0)
 		d.absent = min(gap, LongAbsence)
 	}
-	d.janitor.Begin(atomic.LoadUint32(&head.Clock), gap)
+	d.janitor.Resume(atomic.LoadUint32(&head.Clock), gap)
 	d.notes = append(d.notes,
 		fmt.Sprintf("going on with the data plane that is attached (%s): services: %d, its configuration was last changed at %s",
 			d.attachments[0], len(s.Services), s.Written.Format(time.DateTime)))
@@ -183,7 +183,7 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 	ended := d.ledger.EndPrevious()
 	if len(ended) > 0 {
 		d.publishPicture()
-		d.shown.Await()
+		d.published.WaitForReaders()
 		for _, end := range ended {
 			end()
 		}
@@ -202,14 +202,14 @@ func (d *Datapath) finishAdoption(old *sharedmaps.Maps) {
 // used them. Without it, a snapshot is less exact.
 func (d *Datapath) noteLedger() {
 	d.writeSnapshot(d.register.Unchanged(d.now()), d.current.Ports)
-	d.keeper.Show(d.current.Memory)
+	d.keeper.WriteNumber(d.current.Memory)
 }
 
 // Close detaches and frees everything. Flows and counters are gone.
 func (d *Datapath) Close() error {
 	return d.end(func() error {
 		err := errors.Join(d.sockets.Detach(), d.detach(), attach.CloseAll(attach.HoldsOf(d.leftovers)))
-		return errors.Join(err, d.keeper.Forget())
+		return errors.Join(err, d.keeper.RemoveAll())
 	})
 }
 
@@ -225,7 +225,7 @@ func (d *Datapath) end(release func() error) error {
 	d.janitor.Leave()
 	err := errors.Join(release(), d.checks.Close())
 	d.publishPicture()
-	d.shown.Await()
+	d.published.WaitForReaders()
 	d.ledger.Previous.Close()
 	d.ledger.Backends.Close()
 	d.previous.Close()

@@ -34,8 +34,8 @@ func BenchmarkAdoption(b *testing.B) {
 			layout = "other"
 		}
 		b.Run(fmt.Sprintf("%dx%d/flows=%d/layout=%s", c.services, c.backends, c.flows, layout), func(b *testing.B) {
-			testenv.In(b, nics(b), func() error {
-				k := newKept(b)
+			testenv.In(b, newNICs(b), func() error {
+				k := newRestartRig(b)
 				k.hook, k.limit = lb.HookXDP, 1_000_000
 				return adoptAgain(b, k, scaledState(c.services, c.backends, lb.RoundRobin), c.flows, c.other)
 			})
@@ -44,7 +44,7 @@ func BenchmarkAdoption(b *testing.B) {
 }
 
 // adoptAgain takes a data plane over as often as is asked.
-func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) error {
+func adoptAgain(b *testing.B, k *restartRig, state lb.State, flows int, other bool) error {
 	d, err := k.openWith(state)
 	if err != nil {
 		return err
@@ -61,7 +61,7 @@ func adoptAgain(b *testing.B, k *kept, state lb.State, flows int, other bool) er
 	for range b.N {
 		b.StopTimer()
 		if other {
-			if err := relay(b, d); err != nil {
+			if err := replacePinnedTables(b, d); err != nil {
 				return err
 			}
 		}
@@ -106,15 +106,15 @@ func benchFlow(d *Datapath, n int) objects.XDPFlow {
 		Generation: to.Generation}
 }
 
-// relay puts tables of another layout in the place of a datapath's pinned ones, with its flows.
-func relay(b *testing.B, d *Datapath) error {
+// replacePinnedTables puts tables of another layout in the place of a datapath's pinned ones, with its flows.
+func replacePinnedTables(b *testing.B, d *Datapath) error {
 	layout := anotherLayout(b)
 	none := func(*objects.XDPFlow) bool { return false }
 	store, set := d.keeper.Store, d.current.Set
 	for name, table := range map[string]*flowtable.Table{objects.XDPMapFlows: d.shared.Proven,
 		objects.XDPMapNewcomers: d.shared.Unproven} {
 		w := newForeign(b, layout, len(table.Buckets)*flowtable.PerBucket)
-		w.become(table, none)
+		w.copyFrom(table, none)
 		path := store.Path(pins.Set(set), name)
 		err := errors.Join(os.Remove(path), w.table.Map.Pin(path))
 		w.table.Close()

@@ -62,12 +62,12 @@ var vips = []netip.Addr{vip4, vip6}
 // TestReturnsOfNAT sends replies of NAT's backends to clients of each kind.
 func TestReturnsOfNAT(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for family, vip := range vips {
 			for _, udp := range []bool{false, true} {
 				for _, test := range subnetCases {
 					t.Run(test.name+"-"+vip.String(), func(t *testing.T) {
-						enterGround(t)
+						enterTestNet(t)
 						p := natReply(r.model, vip, udp, clientOf(test.subnet, vip.Is6(), test.number))
 						p.payload, p.df = test.payload, test.df
 						for _, frame := range [][]byte{p.build(t), tagged(p.build(t), 0x8100)} {
@@ -118,7 +118,7 @@ func TestReturnEndpoints(t *testing.T) {
 	m := modelOf(t, allModes())
 	reply := natReply(m, vip4, false, client4)
 	cut := reply.build(t)
-	runCases(t, commonRig, []packetCase{
+	runCases(t, sharedRig, []packetCase{
 		{"reply", reply.build(t), "returned"},
 		{"from another port", with(reply, func(p *packetSpec) { p.sport++ }).build(t), unserved},
 		{"by another protocol, from a port that only TCP has", with(reply, func(p *packetSpec) {
@@ -165,7 +165,7 @@ func openFlow(t *testing.T, r *rig, p packetSpec) *flow {
 	t.Helper()
 	v := r.check(t, p.build(t))
 	known := r.model.lookUp(r.model.flowOf(r.model.service(p.at, p.dport, p.udp),
-		asker{client: netip.AddrPortFrom(p.from, p.sport)}))
+		clientPacket{client: netip.AddrPortFrom(p.from, p.sport)}))
 	if v.outcome != "forwarded" || !v.opens || known == nil || !known.pool.IsValid() {
 		t.Fatalf("the first packet of a flow: %s (opens: %v)", v.outcome, v.opens)
 	}
@@ -204,7 +204,7 @@ func TestReturnsOfFullNAT(t *testing.T) {
 			for _, udp := range []bool{false, true} {
 				for _, test := range subnetCases {
 					t.Run(test.name+"-"+vip.String(), func(t *testing.T) {
-						enterGround(t)
+						enterTestNet(t)
 						p := fullNATPacket(t, r, vip, udp, clientOf(test.subnet, vip.Is6(), test.number))
 						p.sport = uint16(1000 + test.payload + len(test.name))
 						f := openFlow(t, r, p)
@@ -229,7 +229,7 @@ func TestReturnsOfFullNAT(t *testing.T) {
 // port, and not to the pool's.
 func TestFullNATClientOfPortZero(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		for _, vip := range vips {
 			p := modePacket(vip, portFullNAT, true)
 			p.sport = 0
@@ -325,7 +325,7 @@ func TestFullNATPoolIsShared(t *testing.T) {
 				}
 			}
 		}
-		if problem := r.settle(t); problem != "" {
+		if problem := r.compareCounters(t); problem != "" {
 			t.Error(problem)
 		}
 	})
@@ -471,7 +471,7 @@ func TestFullNATTakesOver(t *testing.T) {
 			p.sport = uint16(1 + i)
 			// Which is the one that has been silent for longest is the model's to say.
 			flows = append(flows, openFlow(t, r, p))
-			r.pass(t, 10*time.Millisecond)
+			r.advance(t, 10*time.Millisecond)
 		}
 		first, last := flows[0], flows[len(flows)-1]
 		if v := first.answer(t, "SA"); v.outcome != "returned" {
@@ -532,7 +532,7 @@ func TestPoolWithoutTheFamily(t *testing.T) {
 func TestReturnByTheSameInterface(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := freshRig(t, hook)
-		occupied, err := occupy(nearLink.name)
+		occupied, err := attachForeign(nearLink.name)
 		if err != nil {
 			t.Fatalf("a veth has receive queues for XDP only while it runs XDP: %v", err)
 		}
@@ -579,7 +579,7 @@ func TestFullNATTakesPortsOfEnded(t *testing.T) {
 						continue
 					}
 					f.end(t, ending)
-					r.pass(t, 10*time.Millisecond)
+					r.advance(t, 10*time.Millisecond)
 				}
 				for _, f := range open {
 					if v := f.send(t, "PA"); v.outcome != "forwarded" || v.opens {
@@ -632,7 +632,7 @@ func TestFullNATPrefersPortsWithoutTimeWait(t *testing.T) {
 		}
 		waits, over := open(1), open(2)
 		waits.end(t, "backend first")
-		r.pass(t, 5*time.Second)
+		r.advance(t, 5*time.Second)
 		over.end(t, "client first")
 		if next := open(3); next.pool != over.pool {
 			t.Errorf("a new flow has %v, whose last connection is in TIME-WAIT, and not %v", next.pool, over.pool)

@@ -57,7 +57,7 @@ func newRig(tb testing.TB, hook lb.Hook, state lb.State) *rig {
 
 func newRigWith(tb testing.TB, options Options, state lb.State) *rig {
 	tb.Helper()
-	enterGround(tb)
+	enterTestNet(tb)
 	r := makeRig(tb, options, state)
 	tb.Cleanup(func() { r.datapath.Close() })
 	return r
@@ -78,25 +78,25 @@ func rigOf(tb testing.TB, d *Datapath, options Options, state lb.State) *rig {
 	// Time passes when the test says so.
 	r.datapath.expiring = true
 	r.model = newModel(balancerMAC, options)
-	r.model.insight = r.insight()
-	r.datapath.janitor.Pass(time.Duration(r.model.clock-r.datapath.janitor.Now()) * time.Millisecond)
+	r.model.programInputs = r.programInputs()
+	r.datapath.janitor.Advance(time.Duration(r.model.clock-r.datapath.janitor.Now()) * time.Millisecond)
 	r.datapath.now = func() time.Time { return r.model.now }
 	r.model.tags = options.Hook == lb.HookXDP
-	r.bring(tb, state)
+	r.applyAll(tb, state)
 	r.last = r.counters(tb)
 	r.want = cloneCounters(r.last)
 	return r
 }
 
-// bring applies a configuration to program and model.
-func (r *rig) bring(tb testing.TB, state lb.State) {
+// applyAll applies a configuration to program and model.
+func (r *rig) applyAll(tb testing.TB, state lb.State) {
 	tb.Helper()
 	if err := r.datapath.Apply(state); err != nil {
 		tb.Fatalf("%s: %v", r.hook, err)
 	}
 	// Who applies a configuration here is who runs the program: no packet is on its way
 	// meanwhile, and to wait for the others of the machine would be most of a long run.
-	r.datapath.current.Memory.Later.Synchronize = func() {}
+	r.datapath.current.Memory.Grace.Synchronize = func() {}
 	if err := r.model.apply(state); err != nil {
 		tb.Fatal(err)
 	}
@@ -109,25 +109,25 @@ func freshRig(t *testing.T, hook lb.Hook) *rig {
 	return newRig(t, hook, allModes())
 }
 
-// commonRigs are those with the state of allModes, by hook: the kernel takes its time to verify a program, and most
+// sharedRigs are those with the state of allModes, by hook: the kernel takes its time to verify a program, and most
 // tests do not mind other tests' packets.
-var commonRigs = map[lb.Hook]*rig{}
+var sharedRigs = map[lb.Hook]*rig{}
 
-// commonRig returns the rig that tests share, one after the other.
-func commonRig(t *testing.T, hook lb.Hook) *rig {
+// sharedRig returns the rig that tests share, one after the other.
+func sharedRig(t *testing.T, hook lb.Hook) *rig {
 	t.Helper()
-	enterGround(t)
-	r := commonRigs[hook]
+	enterTestNet(t)
+	r := sharedRigs[hook]
 	if r == nil {
 		d := NewDetached(testOptions(hook), balancerMAC)
-		lent.keep(d)
+		pool.keep(d)
 		r = rigOf(t, d, testOptions(hook), allModes())
-		commonRigs[hook] = r
+		sharedRigs[hook] = r
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
 			// Program and model may know different flows now.
-			delete(commonRigs, hook)
+			delete(sharedRigs, hook)
 			r.datapath.Close()
 		}
 	})
@@ -153,7 +153,7 @@ func (r *rig) counters(tb testing.TB) lb.Counters {
 // must stay too.
 func (r *rig) apply(tb testing.TB, state lb.State) {
 	tb.Helper()
-	r.bring(tb, state)
+	r.applyAll(tb, state)
 	backends := map[lb.BackendKey]lb.BackendCount{}
 	for _, s := range state.Services {
 		for _, b := range s.Backends {
@@ -161,7 +161,7 @@ func (r *rig) apply(tb testing.TB, state lb.State) {
 		}
 	}
 	r.want.Backends = backends
-	if problem := r.settle(tb); problem != "" {
+	if problem := r.compareCounters(tb); problem != "" {
 		tb.Errorf("%s: after a change of the configuration: %s", r.hook, problem)
 	}
 }
@@ -179,7 +179,7 @@ func testable(hook lb.Hook, frame []byte) bool {
 func (r *rig) check(tb testing.TB, frame []byte) verdict {
 	tb.Helper()
 	want, problem := r.feed(tb, frame)
-	if counters := r.settle(tb); counters != "" {
+	if counters := r.compareCounters(tb); counters != "" {
 		problem += counters
 		r.want = cloneCounters(r.last)
 	}
@@ -208,7 +208,7 @@ func expectOutcome(t *testing.T, r *rig, frame []byte, want string) verdict {
 func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	tb.Helper()
 	if r.model.stale {
-		r.forgetWays(tb)
+		r.forgetReplyPaths(tb)
 		r.model.stale = false
 	}
 	from := uint64(flowtable.Monotonic())
@@ -222,9 +222,9 @@ func (r *rig) feed(tb testing.TB, frame []byte) (want verdict, problem string) {
 	return want, r.compare(want, action, out) + r.compareTouched(tb)
 }
 
-// forgetWays makes the program look up the next hop of each reply again, as it does after the
+// forgetReplyPaths makes the program look up the next hop of each reply again, as it does after the
 // next tick of the clock.
-func (r *rig) forgetWays(tb testing.TB) {
+func (r *rig) forgetReplyPaths(tb testing.TB) {
 	tb.Helper()
 	ways := r.datapath.shared.Ways
 	keys := make([]uint32, ways.MaxEntries())
@@ -307,8 +307,8 @@ func (r *rig) action(v verdict) uint32 {
 	return a.drop
 }
 
-// settle reads the counters and returns their difference from the sum of the verdicts.
-func (r *rig) settle(tb testing.TB) string {
+// compareCounters reads the counters and returns their difference from the sum of the verdicts.
+func (r *rig) compareCounters(tb testing.TB) string {
 	tb.Helper()
 	r.last = r.counters(tb)
 	if equalCounters(r.want, r.last) {
@@ -341,11 +341,11 @@ func countVerdict(c *lb.Counters, v verdict) {
 		return
 	}
 	switch v.sign {
-	case answeredSign:
+	case answeredSignal:
 		count.Answered++
-	case refusedSign:
+	case refusedSignal:
 		count.Refused++
-	case unreachableSign:
+	case unreachableSignal:
 		count.Unreachable++
 	}
 	c.Backends[v.backend] = count
@@ -428,7 +428,7 @@ func (r *rig) feedRandom(t *testing.T, hook lb.Hook, g *generator, set func(part
 		}
 		ends[is()][v.outcome]++
 	}
-	if problem := r.settle(t) + r.compareAll(t); problem != "" {
+	if problem := r.compareCounters(t) + r.compareAll(t); problem != "" {
 		t.Error(problem)
 	}
 	return ends

@@ -26,20 +26,20 @@ import (
 var testTimeouts = lb.Timeouts{Opening: 30 * time.Second, First: 20 * time.Second, Established: 30 * time.Minute,
 	UDP: 2 * time.Minute, Fin: 4 * time.Minute, Closed: time.Minute}
 
-// pass lets time pass for program and model; the janitor walks all tables then.
-func (r *rig) pass(tb testing.TB, d time.Duration) {
+// advance lets time pass for program and model; the janitor walks all tables then.
+func (r *rig) advance(tb testing.TB, d time.Duration) {
 	tb.Helper()
 	r.model.now = r.model.now.Add(d)
 	seconds := int((r.model.passed+d)/time.Second - r.model.passed/time.Second)
 	r.model.clock += uint32(d.Milliseconds())
 	r.model.passed += d
-	r.model.settle()
+	r.model.endTransitions()
 	for range seconds {
-		r.model.relieve()
+		r.model.decayPenalties()
 	}
 	r.model.sweep()
-	r.model.settleUnremembered()
-	r.datapath.janitor.Pass(d)
+	r.model.endUnrememberedWindows()
+	r.datapath.janitor.Advance(d)
 	r.datapath.endTransitions(r.model.now, r.datapath.janitor.FlowsOf())
 }
 
@@ -232,7 +232,7 @@ func (m *model) nameOf(e *remembered) string {
 }
 
 // compareTurn returns the difference in the turn of a service.
-func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
+func (r *rig) compareTurn(key lb.ServiceKey, at *serviceState) string {
 	turn := r.turnOf(key)
 	if turn.Next != at.turn || turn.Active != at.active || turn.Due != at.due || turn.Unremembered != at.unremembered ||
 		turn.CameBack != at.cameBack {
@@ -245,7 +245,7 @@ func (r *rig) compareTurn(key lb.ServiceKey, at *standing) string {
 }
 
 // compareTransition returns the difference in the state of a transition.
-func (r *rig) compareTransition(key lb.ServiceKey, at *standing) string {
+func (r *rig) compareTransition(key lb.ServiceKey, at *serviceState) string {
 	view := &r.datapath.register.ByKey[key].View
 	if (view.Base != nil) != (at.base != nil) || at.base != nil && !view.Until.Equal(at.until) {
 		return fmt.Sprintf("%s (%s): a base: %v, until %v, %d slots; want %v, until %v, %d slots\n", key, at.recipe,
@@ -276,9 +276,9 @@ func (r *rig) compareLoad(key lb.BackendKey, want *modelLoad) string {
 // dueOf is when the service's next connection is due.
 func (r *rig) dueOf(key lb.ServiceKey) uint64 { return r.turnOf(key).Due }
 
-// insight gives the model the values that follow from no rule.
-func (r *rig) insight() insight {
-	return insight{
+// programInputs gives the model the values that follow from no rule.
+func (r *rig) programInputs() programInputs {
+	return programInputs{
 		secret:       r.datapath.secret,
 		serviceID:    func(key lb.ServiceKey) uint32 { return r.datapath.register.Places.Services[key] },
 		groupID:      func(name string) uint32 { return r.datapath.register.Places.Groups[name].ID },

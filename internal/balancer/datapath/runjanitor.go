@@ -12,7 +12,7 @@ import (
 // the datapath's lock: time passes while a configuration is made.
 func (d *Datapath) runJanitor() {
 	rounds := make(chan struct{}, 1)
-	go d.followRounds(rounds)
+	go d.handleRounds(rounds)
 	ticker := time.NewTicker(flowtable.StepEvery)
 	defer ticker.Stop()
 	for {
@@ -30,15 +30,15 @@ func (d *Datapath) runJanitor() {
 	}
 }
 
-// followRounds does the work that follows a round of the janitor.
-func (d *Datapath) followRounds(rounds <-chan struct{}) {
+// handleRounds does the work that is due after each round of the janitor.
+func (d *Datapath) handleRounds(rounds <-chan struct{}) {
 	for {
 		select {
 		case <-d.stop:
 			return
 		case <-rounds:
 			d.endTransitions(d.now(), d.janitor.FlowsOf())
-			d.notifyCounted()
+			d.notifyFlowsCounted()
 			d.endStrandedSockets()
 		}
 	}
@@ -53,5 +53,5 @@ func (d *Datapath) endStrandedSockets() {
 	}
 }
 
-// Beat moves the clock that packets see to the present, for a data plane that is not attached and has no janitor.
-func (d *Datapath) Beat() { d.janitor.Beat() }
+// Tick moves the clock that packets see to the present, for a data plane that is not attached and has no janitor.
+func (d *Datapath) Tick() { d.janitor.Tick() }

@@ -22,19 +22,19 @@ func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 	if k == nil {
 		return
 	}
-	_ = d.keepAgain() // it is a fault, and tried again
-	data, lines, err := d.nextSnapshot(c, ports)
+	_ = d.repin() // it is a fault, and tried again
+	data, lines, err := d.buildSnapshot(c, ports)
 	k.Number++
 	if err != nil {
-		k.Fault(err, false)
+		k.NoteWriteError(err, false)
 		return
 	}
 	k.Write(k.Number, data)
 	k.Lines = lines
 }
 
-// nextSnapshot returns the next snapshot, and the encoded services in it.
-func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
+// buildSnapshot returns the next snapshot, and the encoded services in it.
+func (d *Datapath) buildSnapshot(c *generation.Revision, ports []attach.Port) (
 	[]byte, map[*generation.Record][]byte, error,
 ) {
 	k := d.keeper
@@ -49,7 +49,7 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 		}
 		lines[r], encoded[i] = line, line
 	}
-	head, err := d.nextHead(c, ports)
+	head, err := d.buildSnapshotHead(c, ports)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -57,8 +57,8 @@ func (d *Datapath) nextSnapshot(c *generation.Revision, ports []attach.Port) (
 	return data, lines, err
 }
 
-// nextHead returns the part of a snapshot that is about no single service.
-func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
+// buildSnapshotHead returns the part of a snapshot that is about no single service.
+func (d *Datapath) buildSnapshotHead(c *generation.Revision, ports []attach.Port) (snapshot.Head, error) {
 	head := c.Places.Saved()
 	head.Pool = c.Numbers().Saved()
 	head.Number, head.Written = d.keeper.Number+1, time.Now()
@@ -69,7 +69,7 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 	if err != nil {
 		return head, err
 	}
-	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.ledger.BeforeNext(d.shared, c.Places)),
+	head.Before, head.Carried, head.CountedOutcomes = savedCounts(d.ledger.NextBaselines(d.shared, c.Places)),
 		savedCounts(carried), outcomes
 	if head.Layouts, err = sharedmaps.SharedLayouts(); err != nil {
 		return head, err
@@ -83,8 +83,8 @@ func (d *Datapath) nextHead(c *generation.Revision, ports []attach.Port) (snapsh
 	if head.Outcomes, err = sharedmaps.OutcomeNames(); err != nil {
 		return head, err
 	}
-	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.leaving(ports))
-	for _, f := range d.tags.Off {
+	head.Interfaces, head.Leaving = savedPorts(ports), savedPorts(d.removedPorts(ports))
+	for _, f := range d.tags.Disabled {
 		head.Shown = append(head.Shown, snapshot.Feature{Link: f.Link, Name: f.Name})
 	}
 	return head, nil

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// meeting is the key by which services can share clients' hosts: the VIP, and the family of the backends.
-type meeting struct {
+// hostGroup is the key by which services can share clients' hosts: the VIP, and the family of the backends.
+type hostGroup struct {
 	vip netip.Addr
 	six bool
 }
@@ -44,15 +44,15 @@ func bySource() lb.State {
 func TestSourceMeets(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		r := newRig(t, hook, bySource())
-		met := map[meeting]map[netip.Addr]bool{}
+		met := map[hostGroup]map[netip.Addr]bool{}
 		for number := byte(2); number < 34; number++ {
-			hosts := map[meeting]netip.Addr{}
+			hosts := map[hostGroup]netip.Addr{}
 			for i := range r.model.state.Services {
 				s := &r.model.state.Services[i]
 				p := modePacket(s.VIP, s.Port, s.Protocol == lb.UDP)
 				p.from, p.payload = clientOf(0, s.VIP.Is6(), number), 0
 				p.sport = 1000 + uint16(i)
-				at := meeting{s.VIP, s.Backends[0].Address.Is6()}
+				at := hostGroup{s.VIP, s.Backends[0].Address.Is6()}
 				got := expectOutcome(t, r, p.build(t), "forwarded").backend.Address
 				if host, known := hosts[at]; known && got != host {
 					t.Fatalf("client %v meets %v at %s, and %v at another service", p.from, got, s.Name, host)

@@ -22,9 +22,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// tagger gives every frame that leaves by an interface a tag of VLAN 7, beside the frame: as a
+// addTagger gives every frame that leaves by an interface a tag of VLAN 7, beside the frame: as a
 // card has it there that took it out of one.
-func tagger(t *testing.T, name string) error {
+func addTagger(t *testing.T, name string) error {
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "Dual BSD/GPL",
 		Instructions: asm.Instructions{
 			asm.Mov.Imm(asm.R2, int32(mapmem.NetworkOrder(0x8100))),
@@ -82,7 +82,7 @@ func TestTagsFromOutside(t *testing.T) {
 				return d.Apply(lb.State{Services: []lb.RoutedService{service}})
 			})
 			testenv.In(t, w.outside, func() error {
-				return errors.Join(tagger(t, "outin"), setFeatures("outin", beside, "tx-vlan-hw-insert"))
+				return errors.Join(addTagger(t, "outin"), setFeatures("outin", beside, "tx-vlan-hw-insert"))
 			})
 			p := web4()
 			_, ip := p.lower(layers.IPProtocolTCP)
@@ -93,8 +93,8 @@ func TestTagsFromOutside(t *testing.T) {
 	})
 }
 
-// hiding are the features of an interface that hide tags and are on.
-func hiding(t *testing.T, name string) (on []string) {
+// strippingFeatures are the features of an interface that hide tags and are on.
+func strippingFeatures(t *testing.T, name string) (on []string) {
 	t.Helper()
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
@@ -118,31 +118,31 @@ func TestShowTags(t *testing.T) {
 	testenv.Root(t)
 	for hook, want := range map[lb.Hook]int{lb.HookXDP: 0, lb.HookTC: len(attach.TagOffloads),
 		lb.HookAuto: len(attach.TagOffloads)} {
-		testenv.In(t, nics(t), func() error {
+		testenv.In(t, newNICs(t), func() error {
 			changes, err := hostnet.Open(t.TempDir(), "test")
 			if err != nil {
 				return err
 			}
 			defer changes.Close()
 			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: hook, TableSize: testTableSize,
-				SwitchOff: changes.SwitchOff})
+				DisableFeature: changes.SwitchOff})
 			if err != nil {
 				return err
 			}
-			d.programs = bystander
+			d.programs = passProgram
 			defer d.Close()
 			if err := d.Apply(testState()); err != nil {
 				return err
 			}
 			for _, name := range []string{"veth0", "veth1"} {
-				if on := hiding(t, name); len(on) != want {
+				if on := strippingFeatures(t, name); len(on) != want {
 					t.Errorf("%s: of %s, %v are on, want %d", hook, name, on, want)
 				}
 			}
 			if err := changes.Close(); err != nil {
 				return err
 			}
-			if on := hiding(t, "veth1"); len(on) != len(attach.TagOffloads) {
+			if on := strippingFeatures(t, "veth1"); len(on) != len(attach.TagOffloads) {
 				t.Errorf("%s: afterwards %v are on", hook, on)
 			}
 			return nil
@@ -161,13 +161,13 @@ func TestTagsThatStayHidden(t *testing.T) {
 		return nil
 	}
 	for _, auto := range []bool{false, true} {
-		testenv.In(t, nics(t), func() error {
+		testenv.In(t, newNICs(t), func() error {
 			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: lb.HookXDP, TableSize: testTableSize,
-				SwitchOff: refuse})
+				DisableFeature: refuse})
 			if err != nil {
 				return err
 			}
-			d.programs = bystander
+			d.programs = passProgram
 			defer d.Close()
 			if auto {
 				d.attempts = func(lb.Hook, []attach.Port) []attach.Attempt {

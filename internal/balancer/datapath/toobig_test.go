@@ -111,7 +111,7 @@ func TestBackendWithoutPath(t *testing.T) {
 						t.Fatal("no spare row is left")
 					}
 					row.Mtu = 0
-					memory.Rows.Set(at.Index, &row, memory.Later)
+					memory.Rows.Set(at.Index, &row, memory.Grace)
 				}
 				if action, _ := r.run(t, frame); action != actions[hook].drop {
 					t.Errorf("%v, port %d: action %d without a path, want %d", vip, port, action, actions[hook].drop)
@@ -141,7 +141,7 @@ func TestTooBigRate(t *testing.T) {
 			}
 			countVerdict(&r.want, verdict{outcome: want})
 		}
-		if problem := r.settle(t); problem != "" {
+		if problem := r.compareCounters(t); problem != "" {
 			t.Error(problem)
 		}
 		// The limit is per CPU, and the test may move; it takes some seconds at the

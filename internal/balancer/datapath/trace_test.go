@@ -63,7 +63,7 @@ func TestPlainProgramCannotTrace(t *testing.T) {
 // TestOnlyTheTracedProgramHasTheRing compares the maps of both programs as the kernel has loaded them.
 func TestOnlyTheTracedProgramHasTheRing(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		r := commonRig(t, hook)
+		r := sharedRig(t, hook)
 		e, err := tracing.NewExplainer(r.datapath.explainInput())
 		if err != nil {
 			t.Fatal(err)
@@ -240,7 +240,7 @@ func jsonOf(p *trace.Packet) string {
 // TestExplain asks as a person does.
 func TestExplain(t *testing.T) {
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		d := commonRig(t, hook).datapath
+		d := sharedRig(t, hook).datapath
 		for port, mode := range map[uint16]lb.Mode{80: lb.L2DSR, portIPIP: lb.IPIP, portGUE: lb.GUE, portDSCP: lb.DSCP,
 			portNAT: lb.NAT, portFullNAT: lb.FullNAT} {
 			p, err := d.Explain(trace.Question{Source: client4, SourcePort: 4711, Destination: vip4,
@@ -493,7 +493,7 @@ func TestTraceLosesUnderAName(t *testing.T) {
 	r := newRig(t, lb.HookXDP, testState())
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	const packets = 3 * liveRing / 256
+	const packets = 3 * liveTraceRingSize / 256
 	started, full := make(chan struct{}), make(chan struct{})
 	result := make(chan error, 1)
 	var told, lost uint64

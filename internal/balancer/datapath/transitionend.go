@@ -16,7 +16,7 @@ func (d *Datapath) endTransitions(now time.Time, flowsOf map[uint32]uint64) {
 	if d.closed || d.current == nil {
 		return
 	}
-	d.register.Places.ReleaseIDs(flowsOf)
+	d.register.Places.FreeIDs(flowsOf)
 	if c := d.register.EndTransitions(now, flowsOf); c != nil {
 		// Without room, the transitions go on until the next round, or the next change.
 		d.publishViews(c)
@@ -31,7 +31,7 @@ func (d *Datapath) publishViews(c *generation.Revision) bool {
 		return false
 	}
 	d.writeSnapshot(c, d.current.Ports)
-	d.keeper.Show(d.current.Memory)
+	d.keeper.WriteNumber(d.current.Memory)
 	p.Publish()
 	d.register.Commit(c)
 	d.publishPicture()

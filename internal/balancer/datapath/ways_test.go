@@ -40,8 +40,8 @@ func stayOnThisCPU(tb testing.TB) {
 	})
 }
 
-// teach gives a client on the near link another MAC address.
-func teach(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
+// setNeighbour gives a client on the near link another MAC address.
+func setNeighbour(tb testing.TB, client netip.Addr, mac net.HardwareAddr) {
 	tb.Helper()
 	err := netlink.NeighSet(&netlink.Neigh{LinkIndex: nearLink.index, IP: client.AsSlice(), HardwareAddr: mac,
 		State: netlink.NUD_PERMANENT})
@@ -68,14 +68,14 @@ func TestKnownWays(t *testing.T) {
 						net.HardwareAddr(out[:lb.MACLength]), actions[hook].redirect, mac)
 				}
 			}
-			t.Cleanup(func() { teach(t, client, was) })
+			t.Cleanup(func() { setNeighbour(t, client, was) })
 			expect("at first", tcp, was)
-			teach(t, client, is)
+			setNeighbour(t, client, is)
 			expect("within a tick", tcp, was)
 			expect("another protocol, for which rules may differ", udp, is)
-			r.pass(t, 200*time.Millisecond)
+			r.advance(t, 200*time.Millisecond)
 			expect("in the next tick", tcp, is)
-			teach(t, client, was)
+			setNeighbour(t, client, was)
 			for range objects.XDPRouteCacheROUTE_CACHE_USES {
 				expect("as many as may go by it", tcp, is)
 			}

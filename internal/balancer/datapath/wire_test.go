@@ -48,7 +48,7 @@ func newWires(t *testing.T) *wires {
 		testenv.In(t, w.outside, func() error {
 			// A veth takes XDP frames only if it runs a program itself. This one
 			// passes everything.
-			l, err := occupy(peer)
+			l, err := attachForeign(peer)
 			if err == nil {
 				t.Cleanup(func() { l.Close() })
 			}

@@ -72,7 +72,7 @@ func nameOf(text string) string {
 
 // key identifies a query: services that have the same one share the answers.
 func key(s lb.Service, of lb.Origin) string {
-	d, most := s.Discovery, s.Discovery.Keeping(of).Most
+	d, most := s.Discovery, s.Discovery.LimitsOf(of).Max
 	switch of {
 	case lb.FromFile:
 		return fmt.Sprintf("file %d %s", most, d.File.Path)
@@ -90,5 +90,5 @@ func Of(s lb.Service, of lb.Origin) Provider {
 	case lb.FromDocker:
 		return engineOf(s)
 	}
-	return file{s.Discovery.File.Path, int(s.Discovery.Keeping(lb.FromFile).Most)}
+	return file{s.Discovery.File.Path, int(s.Discovery.LimitsOf(lb.FromFile).Max)}
 }

@@ -239,7 +239,7 @@ func sameFound(a, b Found) bool {
 // targets asks for the addresses of SRV records' targets; whole says that each of those that were asked has one.
 func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) (got records, whole bool, err error) {
 	got, whole = records{ttl: ttl}, true
-	most := int(lb.Discovery{DNS: q.DNSOrigin}.Keeping(lb.FromDNS).Most)
+	most := int(lb.Discovery{DNS: q.DNSOrigin}.LimitsOf(lb.FromDNS).Max)
 	known := map[string][]netip.Addr{}
 	for i, record := range list {
 		if i > most { // the caller cuts the surplus off, and reports that

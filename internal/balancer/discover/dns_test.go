@@ -340,7 +340,7 @@ func TestDNSMany(t *testing.T) {
 	z.times()
 	const most = 2 + 21 // the records twice, as no target has an address, and one target more than are taken
 	if _, _, err := asks(t,
-		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", Keeping: lb.Keeping{Most: 20}})); err != nil || z.times() > most {
+		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", OriginLimits: lb.OriginLimits{Max: 20}})); err != nil || z.times() > most {
 		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
 	}
 }

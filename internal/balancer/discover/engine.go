@@ -255,7 +255,7 @@ func (e *Engine) known(k string) *known {
 
 // put fills in the set of a service.
 func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Time) {
-	keeping := s.Discovery.Keeping(of)
+	keeping := s.Discovery.LimitsOf(of)
 	set.Taken = k.taken
 	for _, note := range k.notes {
 		if note.Service == "" || note.Service == s.Name {
@@ -272,10 +272,10 @@ func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Tim
 		}
 		set.Backends = append(set.Backends, b)
 	}
-	if n := len(set.Backends); n > int(keeping.Most) {
-		set.Backends = set.Backends[:keeping.Most]
+	if n := len(set.Backends); n > int(keeping.Max) {
+		set.Backends = set.Backends[:keeping.Max]
 		set.Notes = append(set.Notes, fmt.Sprintf("names %d backends, of which %d are taken: raise `most`", n,
-			keeping.Most))
+			keeping.Max))
 	}
 	if k.since.IsZero() {
 		return
@@ -303,7 +303,7 @@ func (e *Engine) arm() {
 			if k == nil || k.since.IsZero() {
 				continue
 			}
-			if until := k.since.Add(s.Discovery.Keeping(of).Stale); until.After(now) &&
+			if until := k.since.Add(s.Discovery.LimitsOf(of).Stale); until.After(now) &&
 				(next.IsZero() || until.Before(next)) {
 				next = until
 			}

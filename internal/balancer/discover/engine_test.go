@@ -58,7 +58,7 @@ type stage struct {
 }
 
 var staged = []lb.Service{{Name: "web",
-	Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", Keeping: lb.Keeping{Stale: time.Hour, Most: 3}}}}}
+	Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", OriginLimits: lb.OriginLimits{Stale: time.Hour, Max: 3}}}}}
 
 func newStage(t *testing.T, memory *kept) *stage {
 	s := &stage{t: t, origin: make(says), memory: memory}

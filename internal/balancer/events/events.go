@@ -14,8 +14,8 @@ import (
 	"time"
 )
 
-// Kept is how many events are kept, the latest; each takes some 300 bytes.
-const Kept = 4096
+// DefaultCapacity is how many events, the latest, a log keeps; each takes some 300 bytes.
+const DefaultCapacity = 4096
 
 // maxMessage bounds the text of an event, in bytes.
 const maxMessage = 4096
@@ -82,14 +82,14 @@ type Log struct {
 	// ring has event number n (from 1) at (n-1) modulo its length; last is the number of the latest.
 	ring []Event
 	last uint64
-	// more is closed when there is a new event.
-	more chan struct{}
+	// added is closed when there is a new event.
+	added chan struct{}
 }
 
 // NewLog returns a log that keeps so many events; start identifies this start of the daemon.
 func NewLog(kept int, start time.Time) *Log {
 	return &Log{start: strconv.FormatInt(start.UnixMicro(), 36), ring: make([]Event, 0, kept),
-		more: make(chan struct{})}
+		added: make(chan struct{})}
 }
 
 // add keeps an event, under the next id.
@@ -107,8 +107,8 @@ func (l *Log) add(e Event) {
 	} else {
 		l.ring[(l.last-1)%uint64(len(l.ring))] = e
 	}
-	close(l.more)
-	l.more = make(chan struct{})
+	close(l.added)
+	l.added = make(chan struct{})
 }
 
 func (l *Log) id(n uint64) string { return fmt.Sprintf("%s-%d", l.start, n) }
@@ -117,8 +117,8 @@ func (l *Log) id(n uint64) string { return fmt.Sprintf("%s-%d", l.start, n) }
 type Reader struct {
 	log  *Log
 	next uint64
-	// strange: it was to go on after an event of another start.
-	strange bool
+	// otherStart: it was to go on after an event of another start.
+	otherStart bool
 }
 
 // After returns a reader that goes on after the event of an id; empty: it begins with the
@@ -132,7 +132,7 @@ func (l *Log) After(id string) *Reader {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if start != l.start || err != nil || n > l.last {
-		return &Reader{log: l, strange: true}
+		return &Reader{log: l, otherStart: true}
 	}
 	return &Reader{log: l, next: n + 1}
 }
@@ -160,12 +160,12 @@ func (r *Reader) Read() (events []Event, lost *Lost) {
 	defer l.mu.Unlock()
 	oldest := l.last - uint64(len(l.ring)) + 1
 	switch {
-	case r.strange:
+	case r.otherStart:
 		lost = &Lost{Why: "the daemon has started again since; these are the events of this start"}
 	case r.next != 0 && r.next < oldest:
 		lost = &Lost{Events: oldest - r.next, Why: fmt.Sprintf("only the latest %d events are kept", cap(l.ring))}
 	}
-	r.strange, r.next = false, max(r.next, oldest)
+	r.otherStart, r.next = false, max(r.next, oldest)
 	for ; r.next <= l.last && len(events) < most; r.next++ {
 		events = append(events, l.ring[(r.next-1)%uint64(cap(l.ring))])
 	}
@@ -185,10 +185,10 @@ func (r *Reader) More() <-chan struct{} {
 	r.log.mu.Lock()
 	defer r.log.mu.Unlock()
 	if r.next <= r.log.last {
-		return already
+		return closed
 	}
-	return r.log.more
+	return r.log.added
 }
 
-// already is a channel that is closed.
-var already = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
+// closed is a channel that is closed.
+var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()

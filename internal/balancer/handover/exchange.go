@@ -30,11 +30,11 @@ type DataPlane interface {
 	SnapshotFlows() lb.FlowWalk
 	// Bases returns the bases of the transitions in progress.
 	Bases() ([]lb.Base, error)
-	// TakeBase takes a base of another balancer.
-	TakeBase(lb.Base) error
-	// TakeFlows writes flows of another balancer.
-	TakeFlows([]lb.Flow) (lb.FlowsTaken, error)
-	// RetryMissed says, once, that flows which TakeFlows has counted as missed would be taken by now.
+	// MergeBase merges a base of another balancer.
+	MergeBase(lb.Base) error
+	// MergeFlows writes flows of another balancer.
+	MergeFlows([]lb.Flow) (lb.MergeResult, error)
+	// RetryMissed says, once, that flows which MergeFlows has counted as missed would be taken by now.
 	RetryMissed() (bool, error)
 }
 

@@ -96,14 +96,14 @@ func (m *memory) Bases() ([]lb.Base, error) {
 	return m.bases, nil
 }
 
-func (m *memory) TakeBase(b lb.Base) error {
+func (m *memory) MergeBase(b lb.Base) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = append(m.taken, b)
 	return nil
 }
 
-func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
+func (m *memory) MergeFlows(flows []lb.Flow) (t lb.MergeResult, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.Refused = map[string]int{}
@@ -116,9 +116,9 @@ func (m *memory) TakeFlows(flows []lb.Flow) (t lb.FlowsTaken, err error) {
 		case f.State == lb.FlowOpening:
 			t.Refused["unproven"]++
 		case known:
-			t.Followed++
+			t.Known++
 		default:
-			t.Taken++
+			t.New++
 			m.flows[f.Client] = f
 		}
 	}

@@ -197,15 +197,15 @@ func (r *receiver) writeFlows() error {
 	if len(r.flows) == 0 {
 		return nil
 	}
-	done, err := r.exchange.options.DataPlane.TakeFlows(r.flows)
+	done, err := r.exchange.options.DataPlane.MergeFlows(r.flows)
 	if err != nil {
 		return err
 	}
 	r.acked += uint64(len(r.flows))
 	r.flows = r.flows[:0]
 	r.countFlows(func(h *ReceiverStatus) {
-		h.Added += uint64(done.Taken)
-		h.Followed += uint64(done.Followed)
+		h.Added += uint64(done.New)
+		h.Followed += uint64(done.Known)
 		for reason, n := range done.Refused {
 			h.Refused[reason] += uint64(n)
 		}
@@ -223,7 +223,7 @@ func (r *receiver) addBase(body []byte) error {
 	if err := json.Unmarshal(body, &base); err != nil {
 		return fmt.Errorf("%w: a base: %v", ErrDamaged, err)
 	}
-	err := r.exchange.options.DataPlane.TakeBase(base)
+	err := r.exchange.options.DataPlane.MergeBase(base)
 	r.countFlows(func(h *ReceiverStatus) {
 		if err != nil {
 			h.RefusedBases++

@@ -7,7 +7,7 @@ import "github.com/jeoul/jeoul/internal/balancer/lb"
 // The types of checks and their results are those of package lb: the control plane knows them without knowing the
 // engine.
 type (
-	Wanted  = lb.Checking
+	Wanted  = lb.CheckTarget
 	State   = lb.Health
 	Verdict = lb.Verdict
 	Result  = lb.CheckResult

@@ -95,10 +95,10 @@ type BFD struct {
 }
 
 // Name is the peer's in messages: its address, with the link of one that is link-local.
-func (p BGPPeer) Name() string { return p.Zoned().String() }
+func (p BGPPeer) Name() string { return p.AddressWithZone().String() }
 
-// Zoned is the address with the zone that a link-local one needs.
-func (p BGPPeer) Zoned() netip.Addr {
+// AddressWithZone is the address with the zone that a link-local one needs.
+func (p BGPPeer) AddressWithZone() netip.Addr {
 	if p.Address.IsLinkLocalUnicast() && p.Address.Is6() {
 		return p.Address.WithZone(p.Interface)
 	}

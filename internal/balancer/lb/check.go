@@ -97,7 +97,7 @@ func (c Check) ViaIn(m Mode) Via {
 	case c.Type == CheckAgent:
 		return ViaAddress // it is a program beside the service
 	}
-	return m.UsualVia()
+	return m.DefaultVia()
 }
 
 // Check is a health check of a service's backends.
@@ -213,8 +213,8 @@ type ExecCheck struct {
 	Command []string `json:"command"`
 }
 
-// UsualVia returns the way that checks take in a mode unless the configuration says another.
-func (m Mode) UsualVia() Via {
+// DefaultVia returns the way that checks take in a mode unless the configuration says another.
+func (m Mode) DefaultVia() Via {
 	if m.KeepsPort() {
 		return ViaVIP
 	}

@@ -44,8 +44,8 @@ type Condition struct {
 	Reason string
 }
 
-// Reach is the known path to a backend, as far as it decides about its state.
-type Reach struct {
+// Reachability is the known path to a backend, as far as it decides about its state.
+type Reachability struct {
 	// NoRoute: there is no route, or none that the service's mode could use.
 	NoRoute bool
 	// NoMAC: the MAC address of the next hop is unknown.
@@ -131,7 +131,7 @@ func (all Observations) Equal(others Observations) bool {
 
 // ConditionOf judges a backend by all that bears on it: how it is configured and operated, its observed state, whether
 // it was taken out at a deadline, and the way to it.
-func ConditionOf(b Backend, o Observed, out bool, reach Reach) Condition {
+func ConditionOf(b Backend, o Observed, out bool, reach Reachability) Condition {
 	c := Condition{State: Up, Reason: reach.Reason}
 	if c.Reason == "" {
 		c.Reason = o.Unhealthy

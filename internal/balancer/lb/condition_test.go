@@ -5,13 +5,13 @@ package lb
 import "testing"
 
 func TestConditionOf(t *testing.T) {
-	well, silent, unrouted := Reach{}, Reach{NoMAC: true, Reason: "does not answer"},
-		Reach{NoRoute: true, NoMAC: true, Reason: "has no route"}
+	well, silent, unrouted := Reachability{}, Reachability{NoMAC: true, Reason: "does not answer"},
+		Reachability{NoRoute: true, NoMAC: true, Reason: "has no route"}
 	tests := map[string]struct {
 		backend Backend
 		is      Observed
 		out     bool
-		reach   Reach
+		reach   Reachability
 		want    Condition
 		takes   bool
 	}{

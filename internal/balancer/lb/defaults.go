@@ -117,9 +117,9 @@ const (
 	MembersTolerance = 5 * time.Second
 )
 
-// UsualOnDown returns the default of a protocol: a connection may outlive the fault that a check has met, and any
+// DefaultOnDown returns the default of a protocol: a connection may outlive the fault that a check has met, and any
 // backend can answer a datagram.
-func UsualOnDown(p Protocol) OnDown {
+func DefaultOnDown(p Protocol) OnDown {
 	if p == UDP {
 		return MoveFlows
 	}

@@ -20,10 +20,10 @@ const (
 )
 
 // DefaultStale is how long the last set of an origin that fails is used where the configuration
-// does not say, and DefaultMostFound how many backends a set may have.
+// does not say, and DefaultMaxFound how many backends a set may have.
 const (
-	DefaultStale     = time.Hour
-	DefaultMostFound = 1000
+	DefaultStale    = time.Hour
+	DefaultMaxFound = 1000
 )
 
 // DefaultRecords are the records that are asked for where the configuration does not say.
@@ -36,20 +36,20 @@ type Discovery struct {
 	Docker DockerOrigin `json:"docker,omitzero"`
 }
 
-// Keeping bounds the sets that are taken of an origin.
-type Keeping struct {
+// OriginLimits bound the backends that an origin may have.
+type OriginLimits struct {
 	// Stale is how long the last set is used after the origin has failed, or has begun to say that
 	// there is no backend. 0 stands for DefaultStale.
 	Stale time.Duration `json:"stale_ns,omitempty"`
-	// Most is how many backends a set may have; 0 stands for DefaultMostFound.
-	Most uint32 `json:"most,omitempty"`
+	// Max is how many backends a set may have; 0 stands for DefaultMaxFound.
+	Max uint32 `json:"most,omitempty"`
 }
 
 // FileOrigin is a list that another program writes.
 type FileOrigin struct {
 	// Path is absolute; empty: there is none.
 	Path string `json:"path,omitempty"`
-	Keeping
+	OriginLimits
 }
 
 // DNSOrigin is a name in the DNS.
@@ -62,7 +62,7 @@ type DNSOrigin struct {
 	Port uint16 `json:"port,omitempty"`
 	// Servers are asked; none: those of /etc/resolv.conf.
 	Servers []netip.AddrPort `json:"servers,omitempty"`
-	Keeping
+	OriginLimits
 }
 
 // DockerOrigin is an engine of containers that speaks Docker's API.
@@ -71,7 +71,7 @@ type DockerOrigin struct {
 	Socket string `json:"socket,omitempty"`
 	// Network is the one whose addresses are taken; empty: the only one of each container.
 	Network string `json:"network,omitempty"`
-	Keeping
+	OriginLimits
 }
 
 // On says whether backends are found at all.
@@ -90,14 +90,15 @@ func (d Discovery) Origins() (all []Origin) {
 	return all
 }
 
-// Keeping returns the bounds of one of the origins.
-func (d Discovery) Keeping(of Origin) Keeping {
-	k := map[Origin]Keeping{FromFile: d.File.Keeping, FromDNS: d.DNS.Keeping, FromDocker: d.Docker.Keeping}[of]
+// LimitsOf returns the limits of one of the origins.
+func (d Discovery) LimitsOf(of Origin) OriginLimits {
+	k := map[Origin]OriginLimits{FromFile: d.File.OriginLimits, FromDNS: d.DNS.OriginLimits,
+		FromDocker: d.Docker.OriginLimits}[of]
 	if k.Stale == 0 {
 		k.Stale = DefaultStale
 	}
-	if k.Most == 0 {
-		k.Most = DefaultMostFound
+	if k.Max == 0 {
+		k.Max = DefaultMaxFound
 	}
 	return k
 }

@@ -8,10 +8,10 @@ type FlowWalk interface {
 	Next(places int, visit func(*Flow)) (whole bool, err error)
 }
 
-// FlowsTaken counts the flows that another balancer has handed over, by the result.
-type FlowsTaken struct {
-	// Taken are new here, and Followed were known already.
-	Taken, Followed int
+// MergeResult counts the flows of another balancer by the result of merging them.
+type MergeResult struct {
+	// New were new here, and Known were known already.
+	New, Known int
 	// Refused are counted by the reason.
 	Refused map[string]int
 	// Missed counts the refused flows that would be taken after a change that is yet to come here, so that they are to

@@ -162,8 +162,8 @@ func (s Service) Tracked() bool {
 // BySource says whether the service's hash is of the client's address alone.
 func (s Service) BySource() bool { return s.Scheduler == SourceHash || s.Hash == HashSource }
 
-// Listed says whether it matters who a client is: the service allows some, or denies some.
-func (s Service) Listed() bool { return len(s.Allow) > 0 || len(s.Deny) > 0 }
+// RestrictsClients says whether the service has a list of clients that it allows or denies.
+func (s Service) RestrictsClients() bool { return len(s.Allow) > 0 || len(s.Deny) > 0 }
 
 // SameClients says whether two services allow and deny the same clients.
 func (s *Service) SameClients(o *Service) bool {
@@ -230,8 +230,8 @@ func (h *Hook) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w %q: use %s, %s or %s", ErrUnknownHook, text, HookAuto, HookXDP, HookTC)
 }
 
-// Asked are the service's checks, with the way that each takes.
-func (s Service) Asked() []Check {
+// ResolvedChecks are the service's checks, with the way that each takes.
+func (s Service) ResolvedChecks() []Check {
 	list := slices.Clone(s.Checks.List)
 	for k := range list {
 		list[k].Via = list[k].ViaIn(s.Mode)
@@ -239,5 +239,5 @@ func (s Service) Asked() []Check {
 	return list
 }
 
-// Judged says whether anything judges the service's backends: checks, or their answers to clients.
-func (s Service) Judged() bool { return s.Checks.On() || s.Outliers.On() }
+// IsMonitored says whether the service has health checks or detection of outliers.
+func (s Service) IsMonitored() bool { return s.Checks.On() || s.Outliers.On() }

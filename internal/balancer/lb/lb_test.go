@@ -89,7 +89,7 @@ func TestModes(t *testing.T) {
 		}
 	}
 	if m := ModeProxy; m.Tunnels() || m.Translates() || m.KeepsPort() || !m.CrossesFamilies() || m.Overhead(six) != 0 ||
-		m.UsualVia() != ViaAddress || !slices.Contains(Modes, m) {
+		m.DefaultVia() != ViaAddress || !slices.Contains(Modes, m) {
 		t.Errorf("%s: a packet of it is no backend's", m)
 	}
 }

@@ -26,9 +26,9 @@ func (e *OnEmpty) UnmarshalText(text []byte) error {
 	return fmt.Errorf("%w %q: use %s or %s", ErrUnknownOnEmpty, text, KeepVIP, WithdrawVIP)
 }
 
-// UsualPanic returns the threshold of Checks.Panic where the configuration has none: a service whose
+// DefaultPanicFor returns the threshold of Checks.Panic where the configuration has none: a service whose
 // VIP is withdrawn when none of its backends is healthy must not use all of them instead.
-func UsualPanic(e OnEmpty) uint8 {
+func DefaultPanicFor(e OnEmpty) uint8 {
 	if e == WithdrawVIP {
 		return 0
 	}

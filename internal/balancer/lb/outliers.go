@@ -41,8 +41,8 @@ const (
 // On says whether the service ejects backends.
 func (o Outliers) On() bool { return o.Failures > 0 }
 
-// Most returns how many of so many backends may be ejected at a time.
-func (o Outliers) Most(backends int) int {
+// MaxEjected returns how many of so many backends may be ejected at a time.
+func (o Outliers) MaxEjected(backends int) int {
 	return max(0, min(backends-1, max(1, backends*int(o.Ejected)/100)))
 }
 

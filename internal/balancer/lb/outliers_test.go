@@ -16,7 +16,7 @@ func TestMostEjected(t *testing.T) {
 		{50, 0, 0}, {50, 1, 0}, {50, 2, 1}, {50, 3, 1}, {50, 4, 2}, {50, 9, 4}, {1, 2, 1}, {1, 99, 1}, {100, 1, 0},
 		{100, 2, 1}, {100, 5, 4},
 	} {
-		if most := (Outliers{Ejected: test.ejected}).Most(test.backends); most != test.most {
+		if most := (Outliers{Ejected: test.ejected}).MaxEjected(test.backends); most != test.most {
 			t.Errorf("%d%% of %d backends: %d may be ejected, want %d", test.ejected, test.backends, most, test.most)
 		}
 	}

@@ -4,8 +4,8 @@ package lb
 
 import "time"
 
-// Checking is a backend of a service, and its checks.
-type Checking struct {
+// CheckTarget is a backend of a service, and its checks.
+type CheckTarget struct {
 	Backend BackendKey
 	// Mode is how the service's packets reach the backend. Services of one VIP share the checks
 	// by way of it (ViaVIP) where they have the same mode; empty: they share none.

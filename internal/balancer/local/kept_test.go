@@ -96,7 +96,7 @@ func TestKept(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		options.Keep = &keeper.Keep{Store: store, Snapshot: filepath.Join(dir, "snapshot"), Cookie: 7}
+		options.Keep = &keeper.Location{Store: store, Snapshot: filepath.Join(dir, "snapshot"), Cookie: 7}
 		r.datapath, err = datapath.Open(options)
 		return err
 	}
@@ -142,7 +142,7 @@ func TestKept(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.in(func() error {
-		return keeper.Detach(&keeper.Keep{Store: store, Snapshot: filepath.Join(dir, "snapshot"), Cookie: 7}, nil)
+		return keeper.Detach(&keeper.Location{Store: store, Snapshot: filepath.Join(dir, "snapshot"), Cookie: 7}, nil)
 	})
 	if n := r.attached(); n != 0 {
 		t.Errorf("%d programs are attached after they were detached", n)

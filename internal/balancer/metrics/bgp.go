@@ -10,18 +10,18 @@ import (
 
 // The families of BGP are there where the configuration has VIPs announced to routers.
 var (
-	bgpFamilies = []of[*ops.BGP]{
+	bgpFamilies = []metric[*ops.BGP]{
 		{family{"jeoul_bgp_speaker_up",
 			"1 where a process speaks BGP to the routers, or has the VIPs in a table for a routing daemon of this host, and announces the VIPs that the balancer wants.", gauge, nil},
-			always(func(b *ops.BGP) float64 { return truth(b.SpeakerPID != 0 && b.Problem == "") })},
+			always(func(b *ops.BGP) float64 { return boolValue(b.SpeakerPID != 0 && b.Problem == "") })},
 		{family{"jeoul_bgp_drained", "1 while the balancer is taken out of every anycast (jeoul balancer drain).",
 			gauge, nil},
-			always(func(b *ops.BGP) float64 { return truth(b.Drained != nil) })},
+			always(func(b *ops.BGP) float64 { return boolValue(b.Drained != nil) })},
 	}
-	peerFamilies = []of[*ops.BGPPeer]{
+	peerFamilies = []metric[*ops.BGPPeer]{
 		{family{"jeoul_bgp_peer_established", "1 where the session with the router is established.", gauge,
 			[]string{"peer"}},
-			always(func(p *ops.BGPPeer) float64 { return truth(p.Established()) })},
+			always(func(p *ops.BGPPeer) float64 { return boolValue(p.Established()) })},
 		{family{"jeoul_bgp_peer_sessions_total",
 			"Sessions with the router that were established since the speaker was started.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.Sessions) })},
@@ -29,9 +29,9 @@ var (
 			[]string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.Received) })},
 	}
-	bfdFamilies = []of[*ops.BGPPeer]{
+	bfdFamilies = []metric[*ops.BGPPeer]{
 		{family{"jeoul_bgp_peer_bfd_up", "1 where BFD hears the router.", gauge, []string{"peer"}},
-			always(func(p *ops.BGPPeer) float64 { return truth(p.BFD.Up()) })},
+			always(func(p *ops.BGPPeer) float64 { return boolValue(p.BFD.Up()) })},
 		{family{"jeoul_bgp_peer_bfd_failures_total", "How often BFD has lost the router since the speaker was started.",
 			counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Failures) })},
@@ -45,13 +45,13 @@ var (
 			"Packets of BFD that this host sent later than the router was told.", counter, []string{"peer"}},
 			always(func(p *ops.BGPPeer) float64 { return float64(p.BFD.Late) })},
 	}
-	vipAnnounced = of[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge,
+	vipAnnounced = metric[ops.AnnouncedVIP]{family{"jeoul_bgp_vip_announced", "1 where routers are told of the VIP.", gauge,
 		[]string{"vip"}},
-		always(func(v ops.AnnouncedVIP) float64 { return truth(v.Announced) })}
+		always(func(v ops.AnnouncedVIP) float64 { return boolValue(v.Announced) })}
 )
 
-// routers makes the families of BGP.
-func routers(bgp *ops.BGP) []made {
+// bgpMetrics makes the families of BGP.
+func bgpMetrics(bgp *ops.BGP) []metricFamily {
 	if bgp == nil {
 		return nil
 	}
@@ -61,7 +61,7 @@ func routers(bgp *ops.BGP) []made {
 	})...)
 	watched := slices.DeleteFunc(pointers(bgp.Peers), func(p *ops.BGPPeer) bool { return p.BFD == nil })
 	all = append(all, series(bfdFamilies, watched, func(p *ops.BGPPeer) []string { return []string{p.Address} })...)
-	return append(all, series([]of[ops.AnnouncedVIP]{vipAnnounced}, bgp.VIPs, func(v ops.AnnouncedVIP) []string {
+	return append(all, series([]metric[ops.AnnouncedVIP]{vipAnnounced}, bgp.VIPs, func(v ops.AnnouncedVIP) []string {
 		return []string{v.VIP.String()}
 	})...)
 }

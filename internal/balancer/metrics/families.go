@@ -23,7 +23,7 @@ var (
 		"When the configuration in force was applied.", gauge, nil}
 )
 
-var balancerFamilies = []of[*ops.Status]{
+var balancerFamilies = []metric[*ops.Status]{
 	{family{"jeoul_build_info", "1, with the version of the program.", gauge, []string{"version"}},
 		always(func(*ops.Status) float64 { return 1 })},
 	{family{"jeoul_configuration_generation", "Counts the states that the data plane was given since the start.",
@@ -41,25 +41,25 @@ var balancerFamilies = []of[*ops.Status]{
 }
 
 // unwrittenFiles has a series for each place where the contents are meanwhile.
-var unwrittenFiles = of[part]{
+var unwrittenFiles = metric[part]{
 	family{"jeoul_unwritten_files",
 		"Files that only a restart needs and that cannot be written now, by where their content is meanwhile: the kernel, or this process alone.", gauge, []string{"kept"}},
 	always(func(p part) float64 { return float64(p.value) })}
 
 // packetsTotal has a series for each outcome, those of no packet too.
-var packetsTotal = of[ops.Outcome]{
+var packetsTotal = metric[ops.Outcome]{
 	family{"jeoul_packets_total", "Packets by outcome; each is in exactly one.", counter,
 		[]string{"outcome"}},
 	always(func(o ops.Outcome) float64 { return float64(o.Packets) })}
 
-var interfaceFamilies = []of[*ops.Interface]{
+var interfaceFamilies = []metric[*ops.Interface]{
 	{family{"jeoul_interface_info",
 		"1, with the hook that takes an interface's packets, and whether that is generic XDP.", gauge,
 		[]string{"interface", "hook", "generic", "driver"}},
 		always(func(*ops.Interface) float64 { return 1 })},
 	{family{"jeoul_interface_up", "1 where an interface is switched on and has a carrier.", gauge,
 		[]string{"interface"}},
-		always(func(i *ops.Interface) float64 { return truth(i.Up) })},
+		always(func(i *ops.Interface) float64 { return boolValue(i.Up) })},
 	{family{"jeoul_interface_xdp_lost_frames_total",
 		"Frames that were counted as sent on, and that the driver lost then, as far as it counts them.", counter,
 		[]string{"interface"}},
@@ -68,10 +68,10 @@ var interfaceFamilies = []of[*ops.Interface]{
 
 // localSockets and localEvents are there where clients on the balancer's own host are served.
 var (
-	localSockets = of[*ops.Local]{family{"jeoul_local_sockets",
+	localSockets = metric[*ops.Local]{family{"jeoul_local_sockets",
 		"Sockets of clients on the balancer's own host that have a backend.", gauge, nil},
 		always(func(l *ops.Local) float64 { return float64(l.Sockets) })}
-	localEvents = of[ops.LocalEvent]{family{"jeoul_local_events_total",
+	localEvents = metric[ops.LocalEvent]{family{"jeoul_local_events_total",
 		"Events of sockets of clients on the balancer's own host that asked for a VIP.", counter,
 		[]string{"event"}},
 		always(func(e ops.LocalEvent) float64 { return float64(e.Count) })}
@@ -84,22 +84,22 @@ type part struct {
 }
 
 var (
-	flowsNow = of[part]{family{"jeoul_flows",
+	flowsNow = metric[part]{family{"jeoul_flows",
 		"Flows that are remembered: proven ones, whose client has shown that it is there, and others.", gauge,
 		[]string{"table"}}, partValue}
-	flowsLimit = of[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}},
+	flowsLimit = metric[part]{family{"jeoul_flows_limit", "Flows that there is room for.", gauge, []string{"table"}},
 		partValue}
-	memoryBytes = of[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by purpose.", gauge,
+	memoryBytes = metric[part]{family{"jeoul_memory_bytes", "Kernel memory of the data plane, by purpose.", gauge,
 		[]string{"part"}}, partValue}
 	// backendsWithoutSeries says that the series of each backend are left out.
-	backendsWithoutSeries = of[part]{family{"jeoul_backends_without_series",
+	backendsWithoutSeries = metric[part]{family{"jeoul_backends_without_series",
 		"Backends that have no series of their own, for there are more than metrics.backends; 0 where all have.", gauge,
 		nil}, partValue}
 )
 
 var partValue = always(func(p part) float64 { return float64(p.value) })
 
-var serviceFamilies = []of[*ops.Service]{
+var serviceFamilies = []metric[*ops.Service]{
 	{family{"jeoul_service_info", "1, with the properties of a service.", gauge, []string{"service", "vip", "port", "protocol",
 		"mode", "scheduler"}},
 		always(func(*ops.Service) float64 { return 1 })},
@@ -116,7 +116,7 @@ var serviceFamilies = []of[*ops.Service]{
 		func(s *ops.Service) (float64, bool) { return float64(backendsEjected(s)), s.Outliers != nil }},
 	{family{"jeoul_service_panic",
 		"1 where fewer backends are healthy than the service's panic threshold asks for, and new flows go to all of them.", gauge, []string{"service"}},
-		func(s *ops.Service) (float64, bool) { return truth(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
+		func(s *ops.Service) (float64, bool) { return boolValue(s.Serving == ops.ServingAll), len(s.Checks) > 0 }},
 	{family{"jeoul_service_active_flows", "Flows that have not ended, of a service that remembers every flow.", gauge,
 		[]string{"service"}},
 		func(s *ops.Service) (float64, bool) { return float64(s.Active), s.Tracked }},
@@ -152,31 +152,31 @@ func ofLimits(value func(*ops.Limits) uint32) func(*ops.Service) (float64, bool)
 }
 
 // tableInfo is the family of services that have a table.
-var tableInfo = of[*ops.Service]{
+var tableInfo = metric[*ops.Service]{
 	family{"jeoul_service_table_info",
 		"1, with a digest that is equal on two balancers exactly when they send new flows of a service to the same backends.", gauge, []string{"service", "digest"}},
 	func(s *ops.Service) (float64, bool) { return 1, s.TableDigest != "" }}
 
-// found is an origin of backends of a service.
-type found struct {
+// origin is an origin of backends of a service.
+type origin struct {
 	of *ops.Service
 	*ops.Discovered
 }
 
 // discoveredFamilies are the families of the services' origins.
-var discoveredFamilies = []of[found]{
+var discoveredFamilies = []metric[origin]{
 	{family{"jeoul_discovered_backends", "Backends of a service that an origin has found.", gauge,
 		[]string{"service", "origin"}},
-		always(func(f found) float64 { return float64(f.Backends) })},
+		always(func(f origin) float64 { return float64(f.Backends) })},
 	{family{"jeoul_discovered_failing", "1 where an origin gives no newer set of backends, and the last one is used.",
 		gauge, []string{"service", "origin"}},
-		always(func(f found) float64 { return truth(f.Problem != "") })},
+		always(func(f origin) float64 { return boolValue(f.Problem != "") })},
 	{family{"jeoul_discovered_refused", "Backends that an origin names and that cannot be any.", gauge,
 		[]string{"service", "origin"}},
-		always(func(f found) float64 { return float64(len(f.Refused)) })},
+		always(func(f origin) float64 { return float64(len(f.Refused)) })},
 	{family{"jeoul_discovered_timestamp_seconds", "When an origin gave the set of backends that is used.", gauge,
 		[]string{"service", "origin"}},
-		func(f found) (float64, bool) { return float64(f.Taken.UnixMilli()) / 1000, !f.Taken.IsZero() }},
+		func(f origin) (float64, bool) { return float64(f.Taken.UnixMilli()) / 1000, !f.Taken.IsZero() }},
 }
 
 func backendsUp(s *ops.Service) (up int) {
@@ -245,7 +245,7 @@ func ofHealth(value func(*ops.Health) float64) func(member) (float64, bool) {
 	}
 }
 
-var backendFamilies = []of[member]{
+var backendFamilies = []metric[member]{
 	{family{"jeoul_backend_state", "A backend's state: " + stateNumbers() + ".", gauge, backendLabels},
 		always(func(b member) float64 { return stateNumber(b.State) })},
 	{family{"jeoul_backend_health", "The result of a backend's health checks: 0 failing, 1 healthy, 2 unknown.", gauge,
@@ -330,7 +330,7 @@ func families() (all []family) {
 	return append(append(all, only(backendFamilies)...), only(proxiedFamilies)...)
 }
 
-func only[T any](these []of[T]) (all []family) {
+func only[T any](these []metric[T]) (all []family) {
 	for _, f := range these {
 		all = append(all, f.family)
 	}

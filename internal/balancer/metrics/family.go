@@ -18,8 +18,8 @@ type family struct {
 	labels     []string
 }
 
-// of is a family with the function that makes its series: one for each T of a status.
-type of[T any] struct {
+// metric is a family with the function that computes its series: one for each T of a status.
+type metric[T any] struct {
 	family
 	// value returns a series' value; false leaves the series out.
 	value func(T) (float64, bool)
@@ -34,7 +34,7 @@ func always[T any](value func(T) float64) func(T) (float64, bool) {
 	return func(from T) (float64, bool) { return value(from), true }
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

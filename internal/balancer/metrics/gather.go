@@ -25,7 +25,7 @@ type gatherer struct {
 
 // Gather makes the families of one status, and the others.
 func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
-	families, err := g.ofStatus()
+	families, err := g.collect()
 	if err != nil {
 		return nil, err
 	}
@@ -37,9 +37,9 @@ func (g *gatherer) Gather() ([]*dto.MetricFamily, error) {
 	return append(all, others...), err
 }
 
-// ofStatus makes the families of one status. Where that cannot be had, the scrape fails as a
+// collect makes the families of one status. Where that cannot be had, the scrape fails as a
 // whole: counters that are missing would look like a balancer without traffic.
-func (g *gatherer) ofStatus() (all []made, err error) {
+func (g *gatherer) collect() (all []metricFamily, err error) {
 	status, err := g.status()
 	if err != nil {
 		return nil, fmt.Errorf("read the balancer's status: %w", err)
@@ -47,22 +47,22 @@ func (g *gatherer) ofStatus() (all []made, err error) {
 	all = append(all, series(balancerFamilies, []*ops.Status{&status}, func(s *ops.Status) []string {
 		return []string{s.Version}
 	})...)
-	all = append(all, operations(status.Operations.InForce)...)
-	all = append(all, series([]of[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
-	all = append(all, series([]of[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string {
+	all = append(all, operationMetrics(status.Operations.InForce)...)
+	all = append(all, series([]metric[part]{unwrittenFiles}, unwritten(status.Unwritten), partName)...)
+	all = append(all, series([]metric[ops.Outcome]{packetsTotal}, status.Outcomes, func(o ops.Outcome) []string {
 		return []string{o.Name}
 	})...)
 	all = append(all, series(interfaceFamilies, pointers(status.Interfaces), func(i *ops.Interface) []string {
 		return []string{i.Name, string(i.Hook.Name), strconv.FormatBool(i.Hook.Generic), i.Hook.Driver}
 	})...)
-	all = append(all, room(&status)...)
-	all = append(all, locals(status.Local)...)
-	all = append(all, engines(status.Proxy)...)
-	all = append(all, proxied(status.Services)...)
-	all = append(all, routers(status.BGP)...)
-	all = append(all, elected(status.VRRP)...)
-	all = append(all, members(status.Members)...)
-	return append(all, g.services(status.Services)...), nil
+	all = append(all, capacityMetrics(&status)...)
+	all = append(all, localMetrics(status.Local)...)
+	all = append(all, engineMetrics(status.Proxy)...)
+	all = append(all, proxyMetrics(status.Services)...)
+	all = append(all, bgpMetrics(status.BGP)...)
+	all = append(all, vrrpMetrics(status.VRRP)...)
+	all = append(all, memberMetrics(status.Members)...)
+	return append(all, g.serviceMetrics(status.Services)...), nil
 }
 
 // unwritten counts the files that cannot be written by where their content is.
@@ -80,18 +80,18 @@ func unwritten(files []ops.Unwritten) []part {
 
 func partName(p part) []string { return []string{p.name} }
 
-// room makes the families of capacities, and of how much of each is in use.
-func room(status *ops.Status) (all []made) {
+// capacityMetrics makes the families of capacities, and of how much of each is in use.
+func capacityMetrics(status *ops.Status) (all []metricFamily) {
 	if f := status.Flows; f != nil {
-		all = append(all, series([]of[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}},
+		all = append(all, series([]metric[part]{flowsNow}, []part{{"proven", f.Proven}, {"unproven", f.Unproven}},
 			partName)...)
 		all = append(all,
-			series([]of[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}},
+			series([]metric[part]{flowsLimit}, []part{{"proven", f.ProvenLimit}, {"unproven", f.UnprovenLimit}},
 				partName)...)
 	}
 	if m := status.Memory; m != nil {
 		all = append(all,
-			series([]of[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven},
+			series([]metric[part]{memoryBytes}, []part{{"proven", m.Proven}, {"unproven", m.Unproven},
 				{"returns", m.Returns},
 				{"configuration", m.Configuration}, {"counters", m.Counters}, {"ways", m.Ways},
 				{"fragments", m.Fragments},
@@ -100,28 +100,28 @@ func room(status *ops.Status) (all []made) {
 	return all
 }
 
-// locals makes the families of clients on the balancer's own host.
-func locals(local *ops.Local) []made {
+// localMetrics makes the families of clients on the balancer's own host.
+func localMetrics(local *ops.Local) []metricFamily {
 	if local == nil {
 		return nil
 	}
-	all := series([]of[*ops.Local]{localSockets}, []*ops.Local{local}, func(*ops.Local) []string { return nil })
-	return append(all, series([]of[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string {
+	all := series([]metric[*ops.Local]{localSockets}, []*ops.Local{local}, func(*ops.Local) []string { return nil })
+	return append(all, series([]metric[ops.LocalEvent]{localEvents}, local.Events, func(e ops.LocalEvent) []string {
 		return []string{e.Name}
 	})...)
 }
 
-// services makes the families of the services, and those of the backends if there are not too
+// serviceMetrics makes the families of the services, and those of the backends if there are not too
 // many.
-func (g *gatherer) services(services []ops.Service) []made {
+func (g *gatherer) serviceMetrics(services []ops.Service) []metricFamily {
 	all := series(serviceFamilies, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.VIP.String(), strconv.Itoa(int(s.Port)), s.Protocol.String(), string(s.Mode),
 			string(s.Scheduler)}
 	})
-	all = append(all, series([]of[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string {
+	all = append(all, series([]metric[*ops.Service]{tableInfo}, pointers(services), func(s *ops.Service) []string {
 		return []string{s.Name, s.TableDigest}
 	})...)
-	all = append(all, series(discoveredFamilies, foundOf(services), func(f found) []string {
+	all = append(all, series(discoveredFamilies, originsOf(services), func(f origin) []string {
 		return []string{f.of.Name, string(f.Origin)}
 	})...)
 	n := 0
@@ -132,7 +132,8 @@ func (g *gatherer) services(services []ops.Service) []made {
 	if n <= g.backends {
 		left.value = 0
 	}
-	all = append(all, series([]of[part]{backendsWithoutSeries}, []part{left}, func(part) []string { return nil })...)
+	all = append(all, series([]metric[part]{backendsWithoutSeries}, []part{left},
+		func(part) []string { return nil })...)
 	if left.value > 0 {
 		return all
 	}
@@ -146,11 +147,11 @@ func (g *gatherer) services(services []ops.Service) []made {
 	return append(append(all, series(backendFamilies, backends, names)...), series(proxiedFamilies, backends, names)...)
 }
 
-// foundOf are the origins of services.
-func foundOf(services []ops.Service) (all []found) {
+// originsOf are the origins of services.
+func originsOf(services []ops.Service) (all []origin) {
 	for i := range services {
 		for j := range services[i].Discovered {
-			all = append(all, found{&services[i], &services[i].Discovered[j]})
+			all = append(all, origin{&services[i], &services[i].Discovered[j]})
 		}
 	}
 	return all

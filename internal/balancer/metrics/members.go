@@ -11,12 +11,12 @@ import (
 
 // The families of members are there where the configuration has some.
 var (
-	membersRefused = of[*ops.Members]{family{"jeoul_members_refused_total",
+	membersRefused = metric[*ops.Members]{family{"jeoul_members_refused_total",
 		"Packets and connections to the members' port that were refused: of addresses that are no peer's, or by another key.", counter, nil},
 		always(func(m *ops.Members) float64 { return float64(m.Refused) })}
-	memberFamilies = []of[*ops.Member]{
+	memberFamilies = []metric[*ops.Member]{
 		{family{"jeoul_member_up", "1 where the other balancer is reached.", gauge, []string{"member"}},
-			always(func(m *ops.Member) float64 { return truth(m.State == ops.MemberAlive) })},
+			always(func(m *ops.Member) float64 { return boolValue(m.State == ops.MemberAlive) })},
 		{family{"jeoul_member_services_differing",
 			"Services whose new flows the other balancer sends to other backends, for longer than a change takes.",
 			gauge, []string{"member"}},
@@ -25,7 +25,7 @@ var (
 )
 
 // memberFlowFamilies are the families of the handover, of members that flows are handed over with.
-var memberFlowFamilies = []of[*ops.Member]{
+var memberFlowFamilies = []metric[*ops.Member]{
 	{family{"jeoul_member_flows_told_total", "Flows that the other balancer was told of over the present connection.",
 		counter, []string{"member"}},
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Told) })},
@@ -46,7 +46,7 @@ var memberFlowFamilies = []of[*ops.Member]{
 		always(func(m *ops.Member) float64 { return float64(m.Flows.Overflows) })},
 	{family{"jeoul_member_flows_connected", "1 where the other balancer is told of flows and tells its own.", gauge,
 		[]string{"member"}},
-		always(func(m *ops.Member) float64 { return truth(m.Flows.Telling && m.Flows.Heard) })},
+		always(func(m *ops.Member) float64 { return boolValue(m.Flows.Telling && m.Flows.Heard) })},
 }
 
 func sumOf(counts map[string]uint64) (sum uint64) {
@@ -65,12 +65,12 @@ func lasting(m *ops.Member) (n int) {
 	return n
 }
 
-// members makes the families of the other balancers. One that was never heard has no name yet.
-func members(all *ops.Members) []made {
+// memberMetrics makes the families of the other balancers. One that was never heard has no name yet.
+func memberMetrics(all *ops.Members) []metricFamily {
 	if all == nil {
 		return nil
 	}
-	families := series([]of[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string {
+	families := series([]metric[*ops.Members]{membersRefused}, []*ops.Members{all}, func(*ops.Members) []string {
 		return nil
 	})
 	name := func(m *ops.Member) []string { return []string{cmp.Or(m.Name, m.Address)} }

@@ -44,12 +44,12 @@ func New(status func() (ops.Status, error), backends int) *Metrics {
 }
 
 // Reloaded counts a reload of the configuration; a nil error is one that was applied.
-func (m *Metrics) Reloaded(err error) { m.reloads.ended(err, time.Now()) }
+func (m *Metrics) Reloaded(err error) { m.reloads.record(err, time.Now()) }
 
 // Bounds of scrapes. Prometheus asks every 10 s or less often; a faster client must not keep the balancer busy.
 const (
-	scrapesAtOnce = 3
-	scrapeBound   = 20 * time.Second
+	maxScrapes    = 3
+	scrapeTimeout = 20 * time.Second
 )
 
 // Handler answers a scrape, in the Prometheus text format or, where that is asked for,
@@ -57,8 +57,9 @@ const (
 func (m *Metrics) Handler() http.Handler {
 	library := promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError,
 		EnableOpenMetrics: true, DisableCompression: true})
-	return zipped(http.TimeoutHandler(&answer{m.gatherer, library, make(chan struct{}, scrapesAtOnce)}, scrapeBound,
-		fmt.Sprintf("the scrape took longer than %v\n", scrapeBound)))
+	return gzipped(http.TimeoutHandler(&textHandler{m.gatherer, library, make(chan struct{}, maxScrapes)},
+		scrapeTimeout,
+		fmt.Sprintf("the scrape took longer than %v\n", scrapeTimeout)))
 }
 
 // Listen opens a TCP address for Serve.
@@ -70,8 +71,8 @@ func Listen(ctx context.Context, address string) (net.Listener, error) {
 	return listener, nil
 }
 
-// farewell is how long scrapes in hand have when the server ends.
-const farewell = time.Second
+// shutdownTimeout is how long scrapes under way have when the server shuts down.
+const shutdownTimeout = time.Second
 
 // Serve answers scrapes on the listener, and nothing else, until the context ends; it closes
 // the listener.
@@ -82,11 +83,11 @@ func (m *Metrics) Serve(ctx context.Context, listener net.Listener) error {
 		Handler:           mux,
 		ReadHeaderTimeout: 5 * time.Second,
 		ReadTimeout:       5 * time.Second,
-		WriteTimeout:      scrapeBound + 10*time.Second,
+		WriteTimeout:      scrapeTimeout + 10*time.Second,
 		IdleTimeout:       2 * time.Minute,
 		MaxHeaderBytes:    16 << 10,
 	}
-	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+	if err := httpserve.Until(ctx, server, listener, shutdownTimeout); err != nil {
 		return fmt.Errorf("serve metrics on %s: %w", listener.Addr(), err)
 	}
 	return nil

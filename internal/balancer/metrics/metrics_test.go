@@ -62,7 +62,7 @@ func sample() ops.Status {
 					Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
 			{Address: "192.0.2.12:7946", State: ops.MemberUnknown}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{Target: ops.Target{Service: "dns", Backend: "ns1"},
-			Left: ops.Left{Flows: 14},
+			Left: ops.RemainingFlows{Flows: 14},
 			Drain: &ops.Drained{On: true, By: "root", At: time.Unix(1500000000, 0),
 				Deadline: time.Unix(1500000600, 0)},
 			Weight: &ops.Weighted{By: "root", At: time.Unix(1500000001, 0)},
@@ -229,11 +229,11 @@ func TestReloads(t *testing.T) {
 	r := newReloads()
 	started := testutil.ToFloat64(r.applied)
 	at := time.Unix(1_900_000_000, 500_000_000)
-	r.ended(errors.New("no such key"), at)
+	r.record(errors.New("no such key"), at)
 	if ok, applied := testutil.ToFloat64(r.successful), testutil.ToFloat64(r.applied); ok != 0 || applied != started {
 		t.Errorf("after a reload that was refused: successful %g, applied at %g, want 0 and %g", ok, applied, started)
 	}
-	r.ended(nil, at)
+	r.record(nil, at)
 	if ok, applied := testutil.ToFloat64(r.successful), testutil.ToFloat64(r.applied); ok != 1 ||
 		applied != 1_900_000_000.5 {
 		t.Errorf("after a reload that was applied: successful %g, applied at %f", ok, applied)
@@ -316,13 +316,13 @@ func TestScrapeIsTheLibrarys(t *testing.T) {
 		values, at = append(values, value), append(at, int32(i))
 		common.values = append(common.values, []string{fmt.Sprint("x", i), "\\ \" \n é"})
 	}
-	families, err := New(statusOf(sample()), 100).gatherer.ofStatus()
+	families, err := New(statusOf(sample()), 100).gatherer.collect()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for name, kind := range map[string]dto.MetricType{"some_gauge": gauge, "some_total": counter, "some": counter} {
 		for n := range len(common.names) + 1 {
-			families = append(families, made{family: family{fmt.Sprintf("of_%d_%s", n, name), "Some \\ help\nand more.",
+			families = append(families, metricFamily{family: family{fmt.Sprintf("of_%d_%s", n, name), "Some \\ help\nand more.",
 				kind, common.names[:n]}, values: values, at: at, rows: common})
 		}
 	}

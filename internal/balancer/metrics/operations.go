@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// operated is an operation in force on a backend.
-type operated struct {
+// operation is an operation in force on a backend.
+type operation struct {
 	*ops.Overlay
 	// word names the operation, by whom and when it was done.
 	word, by string
@@ -22,7 +22,7 @@ type operated struct {
 var operationLabels = []string{"service", "backend", "operation", "by"}
 
 // operationFamilies are the families of operations; they are there while there are some.
-var operationFamilies = []of[operated]{
+var operationFamilies = []metric[operation]{
 	{
 		family{
 			"jeoul_operation_info",
@@ -31,10 +31,10 @@ var operationFamilies = []of[operated]{
 			gauge,
 			operationLabels,
 		},
-		always(func(operated) float64 { return 1 }),
+		always(func(operation) float64 { return 1 }),
 	},
 	{family{"jeoul_operation_timestamp_seconds", "When the operation was done.", gauge, operationLabels},
-		always(func(o operated) float64 { return seconds(o.at) })},
+		always(func(o operation) float64 { return seconds(o.at) })},
 	{
 		family{
 			"jeoul_operation_deadline_timestamp_seconds",
@@ -42,30 +42,30 @@ var operationFamilies = []of[operated]{
 			gauge,
 			operationLabels,
 		},
-		func(o operated) (float64, bool) { return seconds(o.deadline), !o.deadline.IsZero() },
+		func(o operation) (float64, bool) { return seconds(o.deadline), !o.deadline.IsZero() },
 	},
 	{family{"jeoul_operation_flows_left", "Remembered flows of a drained backend.", gauge, operationLabels},
-		func(o operated) (float64, bool) { return float64(o.Left.Flows), o.drained }},
+		func(o operation) (float64, bool) { return float64(o.Left.Flows), o.drained }},
 }
 
-// operations makes the families of the operations in force.
-func operations(overlays []ops.Overlay) []made {
-	var all []operated
+// operationMetrics makes the families of the operations in force.
+func operationMetrics(overlays []ops.Overlay) []metricFamily {
+	var all []operation
 	for i := range overlays {
 		o := &overlays[i]
 		if d := o.Drain; d != nil {
-			all = append(all, operated{o, d.Word(), d.By, d.At, d.Deadline, d.On})
+			all = append(all, operation{o, d.StateName(), d.By, d.At, d.Deadline, d.On})
 		}
 		if w := o.Weight; w != nil {
-			all = append(all, operated{Overlay: o, word: string(ops.Weight), by: w.By, at: w.At})
+			all = append(all, operation{Overlay: o, word: string(ops.Weight), by: w.By, at: w.At})
 		}
 		if f := o.Forced; f != nil {
-			all = append(all, operated{Overlay: o, word: "force", by: f.By, at: f.At})
+			all = append(all, operation{Overlay: o, word: "force", by: f.By, at: f.At})
 		}
 	}
 	return series(
 		operationFamilies,
 		all,
-		func(o operated) []string { return []string{o.Service, o.Backend, o.word, o.by} },
+		func(o operation) []string { return []string{o.Service, o.Backend, o.word, o.by} },
 	)
 }

@@ -7,10 +7,10 @@ import (
 )
 
 // engineFamilies are there where a service has the mode proxy.
-var engineFamilies = []of[*ops.ProxyEngine]{
+var engineFamilies = []metric[*ops.ProxyEngine]{
 	{family{"jeoul_proxy_up", "1 where the proxy engine of the services of mode proxy runs.", gauge,
 		[]string{"version"}},
-		always(func(e *ops.ProxyEngine) float64 { return truth(e.PID != 0) })},
+		always(func(e *ops.ProxyEngine) float64 { return boolValue(e.PID != 0) })},
 	{family{"jeoul_proxy_workers",
 		"Processes of the proxy engine, those included that a reload has replaced and that still have connections.",
 		gauge, nil},
@@ -29,7 +29,7 @@ func ofProxy(value func(*ops.ProxiedService) uint64) func(*ops.Service) (float64
 	}
 }
 
-var proxyFamilies = []of[*ops.Service]{
+var proxyFamilies = []metric[*ops.Service]{
 	{family{"jeoul_service_proxy_connections_total", "Connections of clients that a service of mode proxy has taken.",
 		counter, []string{"service"}},
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Connections })},
@@ -49,17 +49,17 @@ var proxyFamilies = []of[*ops.Service]{
 		ofProxy(func(p *ops.ProxiedService) uint64 { return p.Queued })},
 }
 
-// responded is a count of a service's responses.
-type responded struct {
+// responseCount is a count of a service's responses.
+type responseCount struct {
 	service, class string
 	n              uint64
 }
 
 // responsesTotal has a series for each class of status codes.
-var responsesTotal = of[responded]{
+var responsesTotal = metric[responseCount]{
 	family{"jeoul_service_proxy_responses_total", "HTTP responses to clients, by the first digit of their status.",
 		counter, []string{"service", "class"}},
-	always(func(r responded) float64 { return float64(r.n) })}
+	always(func(r responseCount) float64 { return float64(r.n) })}
 
 // ofProxied is a value of backends of mode proxy.
 func ofProxied(value func(*ops.Proxied) uint64) func(member) (float64, bool) {
@@ -71,7 +71,7 @@ func ofProxied(value func(*ops.Proxied) uint64) func(member) (float64, bool) {
 	}
 }
 
-var proxiedFamilies = []of[member]{
+var proxiedFamilies = []metric[member]{
 	{family{"jeoul_backend_proxy_requests_total", "HTTP requests that a backend of mode proxy has answered.", counter,
 		backendLabels},
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Requests })},
@@ -86,8 +86,8 @@ var proxiedFamilies = []of[member]{
 		ofProxied(func(p *ops.Proxied) uint64 { return p.Retried + p.Redispatched })},
 }
 
-// engines makes the families of the proxy engine.
-func engines(engine *ops.ProxyEngine) []made {
+// engineMetrics makes the families of the proxy engine.
+func engineMetrics(engine *ops.ProxyEngine) []metricFamily {
 	if engine == nil {
 		return nil
 	}
@@ -96,10 +96,10 @@ func engines(engine *ops.ProxyEngine) []made {
 	})
 }
 
-// proxied makes the families of services of mode proxy.
-func proxied(services []ops.Service) []made {
+// proxyMetrics makes the families of services of mode proxy.
+func proxyMetrics(services []ops.Service) []metricFamily {
 	var these []*ops.Service
-	var all []responded
+	var all []responseCount
 	for i := range services {
 		p := services[i].Proxy
 		if p == nil {
@@ -111,11 +111,11 @@ func proxied(services []ops.Service) []made {
 			n    uint64
 		}{{"1xx", p.Responses.Informational}, {"2xx", p.Responses.Successful}, {"3xx", p.Responses.Redirection},
 			{"4xx", p.Responses.ClientError}, {"5xx", p.Responses.ServerError}, {"other", p.Responses.Other}} {
-			all = append(all, responded{services[i].Name, class.name, class.n})
+			all = append(all, responseCount{services[i].Name, class.name, class.n})
 		}
 	}
 	families := series(proxyFamilies, these, func(s *ops.Service) []string { return []string{s.Name} })
-	return append(families, series([]of[responded]{responsesTotal}, all, func(r responded) []string {
+	return append(families, series([]metric[responseCount]{responsesTotal}, all, func(r responseCount) []string {
 		return []string{r.service, r.class}
 	})...)
 }

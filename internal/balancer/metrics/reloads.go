@@ -41,7 +41,7 @@ func (r *reloads) register(registry prometheus.Registerer) {
 	registry.MustRegister(r.total, r.successful, r.applied)
 }
 
-func (r *reloads) ended(err error, now time.Time) {
+func (r *reloads) record(err error, now time.Time) {
 	if err != nil {
 		r.total.WithLabelValues(reloadRefused).Inc()
 		r.successful.Set(0)

@@ -9,20 +9,20 @@ import (
 )
 
 // vrrpFamilies are there where balancers of a segment share the VIPs.
-var vrrpFamilies = []of[*ops.VRRP]{
+var vrrpFamilies = []metric[*ops.VRRP]{
 	{family{"jeoul_vrrp_active", "1 while this balancer holds the VIPs that it shares by VRRP.", gauge,
 		[]string{"vrid"}},
-		always(func(v *ops.VRRP) float64 { return truth(v.State == "active") })},
+		always(func(v *ops.VRRP) float64 { return boolValue(v.State == "active") })},
 	{family{"jeoul_vrrp_backup",
 		"1 while another balancer may hold the VIPs, and this one waits for its silence; 0 beside an active one that is 0 says that this balancer takes no part.", gauge, []string{"vrid"}},
-		always(func(v *ops.VRRP) float64 { return truth(v.State == "backup") })},
+		always(func(v *ops.VRRP) float64 { return boolValue(v.State == "backup") })},
 	{family{"jeoul_vrrp_since_timestamp_seconds", "When the state began, in seconds since 1970.", gauge,
 		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Since.UnixMilli()) / 1000 })},
 	{family{"jeoul_vrrp_priority", "The priority as it is announced.", gauge, []string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Priority) })},
 	{family{"jeoul_vrrp_two_active", "1 while another balancer is active beside this one.", gauge, []string{"vrid"}},
-		always(func(v *ops.VRRP) float64 { return truth(v.Both) })},
+		always(func(v *ops.VRRP) float64 { return boolValue(v.Both) })},
 	{family{"jeoul_vrrp_conflicts_total", "How often two balancers were found active at once.", counter,
 		[]string{"vrid"}},
 		always(func(v *ops.VRRP) float64 { return float64(v.Conflicts) })},
@@ -46,8 +46,8 @@ var vrrpFamilies = []of[*ops.VRRP]{
 		always(func(v *ops.VRRP) float64 { return float64(v.Announcements) })},
 }
 
-// elected makes the families of how the VIPs are shared.
-func elected(v *ops.VRRP) []made {
+// vrrpMetrics makes the families of how the VIPs are shared.
+func vrrpMetrics(v *ops.VRRP) []metricFamily {
 	if v == nil {
 		return nil
 	}

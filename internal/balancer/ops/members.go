@@ -103,8 +103,8 @@ type Difference struct {
 	Lasting bool `json:"lasting"`
 }
 
-// Is says whether a text means the member: its name, its address, or that with its port.
-func (m Member) Is(text string) bool {
+// Matches says whether a text names the member: its name, its address, or that with its port.
+func (m Member) Matches(text string) bool {
 	return text != "" && (text == m.Name || text == m.Address || text == hostOf(m.Address))
 }
 
@@ -126,7 +126,7 @@ func (s Status) MembersOf(names []string, states []MemberState) Members {
 	chosen := *s.Members
 	chosen.Members = []Member{}
 	for _, m := range s.Members.Members {
-		if (len(names) == 0 || slices.ContainsFunc(names, m.Is)) &&
+		if (len(names) == 0 || slices.ContainsFunc(names, m.Matches)) &&
 			(len(states) == 0 || slices.Contains(states, m.State)) {
 			chosen.Members = append(chosen.Members, m)
 		}

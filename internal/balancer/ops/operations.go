@@ -115,7 +115,7 @@ type Overlay struct {
 	Weight *Weighted `json:"weight,omitempty"`
 	Forced *Forced   `json:"forced,omitempty"`
 	// Left has the flows that the backend still has.
-	Left Left `json:"left"`
+	Left RemainingFlows `json:"left"`
 }
 
 // Drained is a backend that operations have drained or, where the configuration
@@ -129,13 +129,13 @@ type Drained struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Out says that it was, at its deadline or, where it has none, because it was disabled; then AtDeadline has the
 	// flows that were left then, if they could be read.
-	Out        bool  `json:"out"`
-	AtDeadline *Left `json:"at_deadline,omitempty"`
+	Out        bool            `json:"out"`
+	AtDeadline *RemainingFlows `json:"at_deadline,omitempty"`
 }
 
-// Word names the backend's state: "drain", "disable", "out" after the deadline of a drain, or "enable" where the
+// StateName names the backend's state: "drain", "disable", "out" after the deadline of a drain, or "enable" where the
 // configuration drains it.
-func (d Drained) Word() string {
+func (d Drained) StateName() string {
 	switch {
 	case d.Out && d.Deadline.IsZero():
 		return string(Disable)
@@ -162,8 +162,8 @@ type Forced struct {
 	At time.Time `json:"at"`
 }
 
-// Left has the flows that a backend still has.
-type Left struct {
+// RemainingFlows are the flows that a backend still has.
+type RemainingFlows struct {
 	// Flows is the number of remembered flows to it, ended ones included until they are forgotten; looked through some
 	// seconds ago at most.
 	Flows uint64 `json:"flows"`

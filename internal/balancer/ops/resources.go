@@ -23,8 +23,8 @@ type BackendCheck struct {
 	CheckResult
 }
 
-// Of returns the services of these names, in the status's order; all of them where none is named.
-func (s Status) Of(names []string) []Service {
+// ServicesNamed returns the services of these names, in the status's order; all of them where none is named.
+func (s Status) ServicesNamed(names []string) []Service {
 	named := []Service{}
 	for _, service := range s.Services {
 		if len(names) == 0 || slices.Contains(names, service.Name) {

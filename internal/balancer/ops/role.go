@@ -23,8 +23,8 @@ const (
 // Roles are all of them, from the least to the most.
 var Roles = []Role{RoleRead, RoleOperate, RoleConfigure}
 
-// May says whether the role includes another.
-func (r Role) May(needed Role) bool {
+// Includes says whether the role includes another.
+func (r Role) Includes(needed Role) bool {
 	return slices.Contains(Roles, r) && slices.Index(Roles, r) >= slices.Index(Roles, needed)
 }
 

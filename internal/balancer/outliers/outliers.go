@@ -242,7 +242,7 @@ func (s service) spares(j int) string {
 		return "no other backend serves"
 	case judged > 0 && well == 0:
 		return "the others fail as well"
-	case out >= s.Most(wanted):
+	case out >= s.MaxEjected(wanted):
 		return fmt.Sprintf("%d of %d backends are ejected already", out, wanted)
 	}
 	return ""

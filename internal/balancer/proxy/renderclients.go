@@ -96,7 +96,7 @@ func (c *service) bind(t *text) {
 // listed turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer one
 // counts, as everywhere: so it is one map, whose file is named by a hash of its content.
 func (c *service) listed(t *text) {
-	if !c.Listed() {
+	if !c.RestrictsClients() {
 		return
 	}
 	var list []string

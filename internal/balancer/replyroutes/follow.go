@@ -41,10 +41,10 @@ const (
 
 // Mirror is the mirror in the data plane, whose methods are documented there: *datapath.Datapath.
 type Mirror interface {
-	RetractReplyRoutes() error
+	InvalidateReplyRoutes() error
 	WriteReplyRoutes(lb.ReplyRoutes) error
-	HoldReplyRoutes(lb.ReplyRoutes) error
-	HoldsReplyRoutes() (holds, could bool, err error)
+	EnableReplyRoutes(lb.ReplyRoutes) error
+	ReplyRoutesEnabled() (holds, could bool, err error)
 }
 
 // Follower keeps a mirror as the kernel's routes are.
@@ -160,7 +160,7 @@ func (f *Follower) matters(m *syscall.NetlinkMessage) bool {
 func (f *Follower) retract() {
 	f.mu.Lock()
 	f.changes++
-	_ = f.mirror.RetractReplyRoutes() // closed: there are no packets
+	_ = f.mirror.InvalidateReplyRoutes() // closed: there are no packets
 	f.mu.Unlock()
 	select {
 	case f.changed <- struct{}{}:
@@ -198,7 +198,7 @@ func (f *Follower) follow(ctx context.Context) {
 // Update reads the kernel's routes, and has the mirror hold them if it does not, and nothing has changed meanwhile.
 // It is for callers that do not call Run.
 func (f *Follower) Update() error {
-	holds, could, err := f.mirror.HoldsReplyRoutes()
+	holds, could, err := f.mirror.ReplyRoutesEnabled()
 	if err != nil || !could {
 		return nil // closed, or nothing has replies
 	}
@@ -210,7 +210,7 @@ func (f *Follower) Update() error {
 	if err := f.ns.Do(func() (err error) { read, err = f.read(); return err }); err != nil {
 		f.mu.Lock()
 		f.idle = errors.Is(err, errTooMany)
-		_ = f.mirror.RetractReplyRoutes()
+		_ = f.mirror.InvalidateReplyRoutes()
 		f.mu.Unlock()
 		if errors.Is(err, errTooMany) {
 			f.logOnce(err.Error())
@@ -220,13 +220,13 @@ func (f *Follower) Update() error {
 	if holds && reflect.DeepEqual(read.routes, f.held) {
 		return nil
 	}
-	if err := errors.Join(f.mirror.RetractReplyRoutes(), f.mirror.WriteReplyRoutes(read.routes)); err != nil {
+	if err := errors.Join(f.mirror.InvalidateReplyRoutes(), f.mirror.WriteReplyRoutes(read.routes)); err != nil {
 		return nil // closed
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.changes == before {
-		_ = f.mirror.HoldReplyRoutes(read.routes)
+		_ = f.mirror.EnableReplyRoutes(read.routes)
 		f.held = read.routes
 		f.logOnce(read.String())
 	}

@@ -202,7 +202,7 @@ func (g *ground) send(client netip.Addr, length int) answer {
 // beat has the data plane see that the control plane lives: its clock moves twice, with a reply after each.
 func (g *ground) beat() {
 	for range 2 {
-		g.balancer.Beat()
+		g.balancer.Tick()
 		for _, client := range []string{"192.0.2.200", "2001:db8:77::1"} {
 			g.send(netip.MustParseAddr(client), 100)
 		}
@@ -214,7 +214,7 @@ func (g *ground) beat() {
 func (g *ground) hold() {
 	g.Helper()
 	g.must(g.follower.Update())
-	if holds, _, _ := g.balancer.HoldsReplyRoutes(); !holds && (g.follower.held.IPv4 || g.follower.held.IPv6) {
+	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.held.IPv4 || g.follower.held.IPv6) {
 		g.Fatal("the mirror does not hold what was read")
 	}
 	g.beat()
@@ -229,9 +229,9 @@ func (g *ground) falsify() {
 		hop.MAC[0] ^= 0x40
 		other.Hops = append(other.Hops, hop)
 	}
-	g.must(g.balancer.RetractReplyRoutes())
+	g.must(g.balancer.InvalidateReplyRoutes())
 	g.must(g.balancer.WriteReplyRoutes(other))
-	g.must(g.balancer.HoldReplyRoutes(other))
+	g.must(g.balancer.EnableReplyRoutes(other))
 	g.beat()
 }
 
@@ -243,7 +243,7 @@ func (g *ground) mirroredOf(clients []netip.Addr) (used []bool) {
 		g.send(client, 100) // by which the next hop's use is noted
 		used = append(used, g.send(client, 100).macs[0]&0x40 != 0)
 	}
-	g.must(g.balancer.RetractReplyRoutes())
+	g.must(g.balancer.InvalidateReplyRoutes())
 	return used
 }
 
@@ -348,7 +348,7 @@ func TestAsTheKernel(t *testing.T) {
 func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mirrored *[2]int) {
 	g.Helper()
 	lengths, kernel := make([]int, len(clients)), make([]answer, len(clients))
-	g.must(g.balancer.RetractReplyRoutes())
+	g.must(g.balancer.InvalidateReplyRoutes())
 	for i, client := range clients {
 		lengths[i] = []int{100, 1300, 1390, 1450, 1500}[random.IntN(5)]
 		kernel[i] = g.send(client, lengths[i])
@@ -440,11 +440,11 @@ func TestLease(t *testing.T) {
 		testenv.Eventually(g.T, time.Minute, "a control plane whose clock stands is not believed", func() bool {
 			return !mirrored()
 		})
-		g.balancer.Beat()
+		g.balancer.Tick()
 		if mirrored() {
 			g.Error("the first tick after a long silence is believed: it may be an old one")
 		}
-		g.balancer.Beat()
+		g.balancer.Tick()
 		if !mirrored() {
 			g.Error("a control plane that is back is not believed")
 		}
@@ -485,7 +485,7 @@ func (g *ground) run() (stop func()) {
 func (g *ground) holds(what string) {
 	g.Helper()
 	testenv.Eventually(g.T, time.Minute, "routes are mirrored: "+what, func() bool {
-		holds, _, err := g.balancer.HoldsReplyRoutes()
+		holds, _, err := g.balancer.ReplyRoutesEnabled()
 		g.must(err)
 		return holds
 	})
@@ -498,7 +498,7 @@ func (g *ground) goesTo(what string, family int, client netip.Addr, last byte) {
 	want, got := [6]byte{2, 9, byte(family), 0, 0, last}, answer{}
 	all := func(times int) bool {
 		for range times {
-			g.balancer.Beat()
+			g.balancer.Tick()
 			for range 3 { // of which one asks the kernel, perhaps before the Follower has heard of a change
 				if got = g.send(client, 100); [6]byte(got.macs[:6]) != want {
 					return false
@@ -537,12 +537,12 @@ func TestFollows(t *testing.T) {
 		}
 		g.must(netlink.RouteDel(g.byDefault(0, 3)))
 		testenv.Eventually(g.T, time.Minute, "without a route nothing is sent", func() bool {
-			g.balancer.Beat()
+			g.balancer.Tick()
 			return g.send(clients[0], 100).macs[0] == ownMAC[0] && g.send(clients[0], 100).macs[5] == ownMAC[5]
 		})
 		g.must(netlink.LinkSetDown(g.links[0]))
 		testenv.Eventually(g.T, time.Minute, "by an interface that is down nothing is sent", func() bool {
-			g.balancer.Beat()
+			g.balancer.Tick()
 			return g.send(clients[1], 100).macs[5] == ownMAC[5]
 		})
 	})
@@ -555,7 +555,7 @@ func TestTakenBack(t *testing.T) {
 		stop := g.run()
 		g.holds("at first")
 		stop()
-		if holds, could, err := g.balancer.HoldsReplyRoutes(); holds || !could || err != nil {
+		if holds, could, err := g.balancer.ReplyRoutesEnabled(); holds || !could || err != nil {
 			g.Errorf("after the end: held: %v (%v), %v", holds, could, err)
 		}
 	})
@@ -575,7 +575,7 @@ func TestTooManyRoutes(t *testing.T) {
 		if err := g.follower.Update(); !errors.Is(err, errTooMany) {
 			g.Errorf("%d routes are read: %v", mostRoutes+1, err)
 		}
-		if holds, _, _ := g.balancer.HoldsReplyRoutes(); holds {
+		if holds, _, _ := g.balancer.ReplyRoutesEnabled(); holds {
 			g.Error("the mirror holds what it has not read")
 		}
 	})

@@ -193,5 +193,5 @@ func (e entry) apply(blocks []block) []block {
 	for _, name := range e.Removed {
 		gone[name] = true
 	}
-	return config.Placed(blocks, func(b *block) string { return b.name }, put, gone)
+	return config.ReplaceByName(blocks, func(b *block) string { return b.name }, put, gone)
 }

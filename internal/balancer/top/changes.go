@@ -14,7 +14,7 @@ import (
 func changeText(o *ops.Overlay) string {
 	var parts []string
 	if d := o.Drain; d != nil {
-		parts = append(parts, d.Word())
+		parts = append(parts, d.StateName())
 	}
 	if w := o.Weight; w != nil {
 		parts = append(parts, fmt.Sprintf("weight %d in place of %d", w.Value, w.Configured))

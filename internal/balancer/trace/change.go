@@ -31,7 +31,7 @@ func Compare(came, leaves []Layer) []Change {
 		leaves = leaves[1:]
 	}
 	for i, layer := range leaves {
-		if own(layer) != own(came[i]) {
+		if shortName(layer) != shortName(came[i]) {
 			changes = append(append(changes, fieldsOf(came[i], true)...), fieldsOf(layer, false)...)
 			continue
 		}
@@ -42,8 +42,8 @@ func Compare(came, leaves []Layer) []Change {
 
 func tagged(l []Layer) bool { return len(l) > 0 && l[0].Name == "vlan" }
 
-// own is a header's name without where it stands.
-func own(l Layer) string { return strings.TrimPrefix(l.Name, "quoted ") }
+// shortName is a header's name without its prefix.
+func shortName(l Layer) string { return strings.TrimPrefix(l.Name, "quoted ") }
 
 func compareFields(came, leaves Layer) []Change {
 	var changes []Change

@@ -23,7 +23,7 @@ func TestWatchersShare(t *testing.T) {
 			made.Add(1)
 			time.Sleep(cost)
 			return ops.Status{}, nil
-		}, events.NewLog(events.Kept, time.Now()), nil)
+		}, events.NewLog(events.DefaultCapacity, time.Now()), nil)
 		var watchers []*Watcher
 		for range 3 {
 			watchers = append(watchers, p.Join(true, nil))
@@ -57,7 +57,7 @@ func TestEventsAreShownAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const cost = 100 * time.Millisecond
 		var made atomic.Int64
-		log := events.NewLog(events.Kept, time.Now())
+		log := events.NewLog(events.DefaultCapacity, time.Now())
 		say := slog.New(log.Handler(slog.DiscardHandler))
 		p := New(func() (ops.Status, error) {
 			made.Add(1)

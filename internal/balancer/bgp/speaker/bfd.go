@@ -22,8 +22,9 @@ func (s *Speaker) setBFDPeers(peers []lb.BGPPeer) {
 	var watched []bfd.Peer
 	for _, p := range peers {
 		if p.BFD.On {
-			watched = append(watched, bfd.Peer{Address: p.Zoned(), Local: p.LocalAddress, Interface: p.Interface,
-				Timing: bfd.Timing{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}})
+			watched = append(watched, bfd.Peer{Address: p.AddressWithZone(), Local: p.LocalAddress,
+				Interface: p.Interface,
+				Timing:    bfd.Timing{Interval: p.BFD.Interval, Multiplier: p.BFD.Multiplier}})
 		}
 	}
 	if err := s.bfd.SetPeers(watched); err != nil {

@@ -29,22 +29,22 @@ func VerdictOf(v lb.Verdict) Verdict {
 }
 
 // Checking returns the checks of a configuration's backends.
-func (l *Layout) Checking() []lb.Checking {
+func (l *Layout) Checking() []lb.CheckTarget {
 	n := 0
 	for i := range l.Config.Services {
 		if s := &l.Config.Services[i]; s.Checks.On() {
 			n += len(s.Backends)
 		}
 	}
-	all := make([]lb.Checking, 0, n)
+	all := make([]lb.CheckTarget, 0, n)
 	for i := range l.Config.Services {
 		s := &l.Config.Services[i]
 		if !s.Checks.On() {
 			continue
 		}
-		list := s.Asked()
+		list := s.ResolvedChecks()
 		for _, b := range s.Backends {
-			all = append(all, lb.Checking{Backend: s.BackendKey(b), Mode: s.Mode, Checks: list, Any: s.Checks.Any})
+			all = append(all, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode, Checks: list, Any: s.Checks.Any})
 		}
 	}
 	return all

@@ -79,9 +79,9 @@ func (v *View) Applied(i int) []AppliedBackend {
 // Condition judges a backend, as operations have it, by the data plane's state.
 func Condition(s lb.Service, b AppliedBackend, o Overlay, e *paths.Entry) lb.Condition {
 	if s.Mode.Proxied() { // whose ways are the kernel's
-		return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reach{})
+		return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reachability{})
 	}
-	return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reach{
+	return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reachability{
 		NoRoute: e.Fault != paths.None || Misfit(s, e.Address, e.Route) != "",
 		NoMAC:   e.MAC == nil, Reason: WhyUnreachable(s, e)})
 }

@@ -297,7 +297,7 @@ func usually(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
 	for i := range services {
 		s := &services[i]
-		plain[i] = !s.Judged() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
+		plain[i] = !s.IsMonitored() && s.SlowStart == 0 && !slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
 			return b.Backup
 		})
 	}

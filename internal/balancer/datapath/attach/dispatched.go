@@ -27,9 +27,9 @@ type Dispatched struct {
 	id    ebpf.ProgramID
 }
 
-// join puts a program into the dispatcher on an interface, or into one that is made where the interface has no
-// program.
-func join(program *ebpf.Program, p Port, m Method) (Hold, error) {
+// joinDispatcher puts a program into the dispatcher on an interface, or into one that is made where the interface has
+// no program.
+func joinDispatcher(program *ebpf.Program, p Port, m Method) (Hold, error) {
 	if id, there := dispatchedOn(p); there {
 		return nil, fmt.Errorf("%w: the dispatcher runs a balancer already (program id %d)", syscall.EBUSY, id)
 	}
@@ -91,9 +91,9 @@ func (h *Dispatched) Running() bool {
 		errors.Is(err, libxdp.ErrLocked)
 }
 
-// joiningOn returns the method by which to join the dispatchers that interfaces have; all interfaces are attached to in
-// the dispatcher's mode. It is nil where no interface has one.
-func joiningOn(ports []Port) []Attempt {
+// dispatcherAttempts returns the method by which to join the dispatchers that interfaces have; all interfaces are
+// attached to in the dispatcher's mode. It is nil where no interface has one.
+func dispatcherAttempts(ports []Port) []Attempt {
 	for _, p := range ports {
 		all, generic, err := libxdp.Components(p.Index)
 		if err != nil {
@@ -137,8 +137,8 @@ func dispatchedOn(p Port) (ebpf.ProgramID, bool) {
 	return all[i].ID, true
 }
 
-// CannotJoin returns the reason why the program is not in the dispatchers on interfaces, with the remedy.
-func CannotJoin(err error, ports []Port) error {
+// JoinError returns the error of a program that is not in the dispatchers on interfaces, with the remedy.
+func JoinError(err error, ports []Port) error {
 	for _, p := range ports {
 		if h := holderOf(p, NativeDispatched); h.id != 0 {
 			is, remedy := h.describe()
@@ -148,8 +148,8 @@ func CannotJoin(err error, ports []Port) error {
 	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)
 }
 
-// LackOfXDP names the programs that have the XDP hook of interfaces, which is why ours cannot.
-func LackOfXDP(ports []Port) string {
+// XDPHolders names the programs that have the XDP hook of interfaces, which is why ours cannot.
+func XDPHolders(ports []Port) string {
 	for _, p := range ports {
 		if h := holderOf(p, NativeXDP); h.id != 0 {
 			is, _ := h.describe()
@@ -206,7 +206,7 @@ func IsOurs(c libxdp.Component) bool {
 	return c.Name == objects.XDPProgJeoulXdp || c.Name == libxdp.PassName
 }
 
-// Among returns a test whether a component of a dispatcher is one of these programs, or stands in for one.
-func Among(ids []ebpf.ProgramID) func(libxdp.Component) bool {
+// AnyOf returns a predicate that holds for components that are one of these programs, or stand in for one.
+func AnyOf(ids []ebpf.ProgramID) func(libxdp.Component) bool {
 	return func(c libxdp.Component) bool { return slices.Contains(ids, c.ID) || c.Name == libxdp.PassName }
 }

@@ -45,28 +45,28 @@ func openFilter(p Port) (*filter, error) {
 	return &filter{netlink: handle, port: p, name: filterName}, nil
 }
 
-// GiveClsact gives an interface clsact if it has none, and calls attach, which is told whether we
+// WithClsact gives an interface clsact if it has none, and calls attach, which is told whether we
 // brought it: see datapath.Options.
-type GiveClsact func(name string, attach func(ours bool) error) error
+type WithClsact func(name string, attach func(ours bool) error) error
 
 // attachFilter puts a program into our place, or in one step into that of a
 // killed balancer's.
-func attachFilter(program *ebpf.Program, p Port, give GiveClsact) (Hold, error) {
+func attachFilter(program *ebpf.Program, p Port, withClsact WithClsact) (Hold, error) {
 	f, err := openFilter(p)
 	if err != nil {
 		return nil, err
 	}
-	if give == nil {
-		give = f.addClsact
+	if withClsact == nil {
+		withClsact = f.addClsact
 	}
-	if err := f.attach(program, give); err != nil {
+	if err := f.attach(program, withClsact); err != nil {
 		f.netlink.Close()
 		return nil, err
 	}
 	return f, nil
 }
 
-func (f *filter) attach(program *ebpf.Program, give GiveClsact) error {
+func (f *filter) attach(program *ebpf.Program, withClsact WithClsact) error {
 	left, others, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	if err != nil {
 		return err
@@ -81,7 +81,7 @@ func (f *filter) attach(program *ebpf.Program, give GiveClsact) error {
 		f.name = left[0].Name
 		return f.Update(program)
 	}
-	return give(f.port.Name, func(ours bool) error {
+	return withClsact(f.port.Name, func(ours bool) error {
 		if ours {
 			f.name = FilterNameOnClsact
 		}
@@ -89,7 +89,7 @@ func (f *filter) attach(program *ebpf.Program, give GiveClsact) error {
 	})
 }
 
-// addClsact is a GiveClsact that leaves no note on the host.
+// addClsact is a WithClsact that leaves no note on the host.
 func (f *filter) addClsact(_ string, attach func(ours bool) error) error {
 	err := f.netlink.QdiscAdd(f.clsact())
 	if err != nil && !errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
@@ -137,7 +137,7 @@ func (f *filter) remove() error {
 		f.name = left.Name
 	}
 	if f.name == FilterNameOnClsact {
-		alone, err := f.alone()
+		alone, err := f.isSole()
 		if err != nil {
 			return err
 		}
@@ -153,8 +153,8 @@ func (f *filter) remove() error {
 	return nil
 }
 
-// alone says whether clsact has no filters but ours.
-func (f *filter) alone() (bool, error) {
+// isSole says whether clsact has no filters but ours.
+func (f *filter) isSole() (bool, error) {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
 		_, others, err := f.list(parent)
 		if err != nil || len(others) > 0 {
@@ -175,8 +175,8 @@ func (f *filter) removeClsact() error {
 	return nil
 }
 
-// ours returns our filters at the ingress.
-func (f *filter) ours() ([]*netlink.BpfFilter, error) {
+// ourFilters returns our filters at the ingress.
+func (f *filter) ourFilters() ([]*netlink.BpfFilter, error) {
 	ours, _, err := f.list(netlink.HANDLE_MIN_INGRESS)
 	return ours, err
 }
@@ -239,7 +239,7 @@ func FilterOn(p Port) (Hold, ebpf.ProgramID, error) {
 	if err != nil {
 		return nil, 0, err
 	}
-	ours, err := f.ours()
+	ours, err := f.ourFilters()
 	if errors.Is(err, unix.ENODEV) {
 		err = nil // it went with its interface
 	}

@@ -40,7 +40,7 @@ type holder struct {
 func holderOf(p Port, m Method) holder {
 	h := holder{port: p}
 	if m.Hook == lb.HookTC {
-		h.id, _ = secondOf(p)
+		h.id, _ = otherBalancerOn(p)
 	} else {
 		h.id = xdpOn(p)
 	}
@@ -54,8 +54,8 @@ func holderOf(p Port, m Method) holder {
 	return h
 }
 
-// secondOf returns the program of another data plane of Jeoul's that is on an interface by TCX.
-func secondOf(p Port) (ebpf.ProgramID, bool) {
+// otherBalancerOn returns the program of another data plane of Jeoul's that is on an interface by TCX.
+func otherBalancerOn(p Port) (ebpf.ProgramID, bool) {
 	result, err := link.QueryPrograms(link.QueryOptions{Target: p.Index, Attach: ebpf.AttachTCXIngress})
 	if err != nil {
 		return 0, false // a kernel without TCX
@@ -78,7 +78,7 @@ func OursOn(p Port) (ebpf.ProgramID, bool) {
 			return id, true
 		}
 	}
-	return secondOf(p)
+	return otherBalancerOn(p)
 }
 
 // xdpOn returns the XDP program on an interface; 0: none.

@@ -24,7 +24,7 @@ func Describe(ports []Port, m Method, reason string) []lb.Attachment {
 		all[i] = lb.Attachment{Interface: p.Name, Hook: m.Hook, Generic: m.Generic, Driver: DriverOf(p.Name),
 			Reason: reason}
 		if m.Hook == lb.HookXDP && !m.Generic && all[i].Driver == vethDriver && !peerTakesXDP(p.Name) {
-			all[i].Warning = p.Name + vethLoses + ": give the peer one that passes everything, or set hook: tc"
+			all[i].Warning = p.Name + vethLossWarning + ": give the peer one that passes everything, or set hook: tc"
 		}
 	}
 	return all
@@ -51,8 +51,8 @@ var (
 	TCFilter = Method{Hook: lb.HookTC, Name: "a TC filter"}
 )
 
-// Lack names the capability whose absence made an interface refuse the method.
-func (m Method) Lack(p Port) string {
+// MissingCapability names the capability whose absence made an interface refuse the method.
+func (m Method) MissingCapability(p Port) string {
 	if m.Dispatched {
 		return fmt.Sprintf("libxdp's dispatcher on %s cannot have the program", p.Name)
 	}
@@ -69,8 +69,8 @@ type Attempt struct {
 	Reason string
 }
 
-// Because returns the whole reason, after attempts that have failed for these lacks.
-func (a Attempt) Because(lacks []string) string {
+// FullReason returns the whole reason, after attempts that have failed for these lacks.
+func (a Attempt) FullReason(lacks []string) string {
 	if a.Reason != "" {
 		lacks = append([]string{a.Reason}, lacks...)
 	}
@@ -85,31 +85,31 @@ func Attempts(requested lb.Hook, ports []Port) []Attempt {
 	}
 	switch requested {
 	case lb.HookTC:
-		return throughTC("as configured")
+		return tcAttempts("as configured")
 	case lb.HookXDP:
-		if joining := joiningOn(ports); joining != nil {
+		if joining := dispatcherAttempts(ports); joining != nil {
 			return joining
 		}
-		native.Reason += hiddenByPeers(ports)
+		native.Reason += strippingPeers(ports)
 		return []Attempt{native, {Method: GenericXDP}}
 	}
 	for _, p := range ports {
 		if DriverOf(p.Name) == vethDriver {
-			return throughTC(p.Name + vethLoses + "; set hook: xdp if it has")
+			return tcAttempts(p.Name + vethLossWarning + "; set hook: xdp if it has")
 		}
 	}
-	if joining := joiningOn(ports); joining != nil {
-		return append(joining, throughTC("")...)
+	if joining := dispatcherAttempts(ports); joining != nil {
+		return append(joining, tcAttempts("")...)
 	}
-	return append([]Attempt{native}, throughTC("")...)
+	return append([]Attempt{native}, tcAttempts("")...)
 }
 
 // A veth gives frames of XDP to its peer's NAPI instance only, and wakes that only where the peer runs XDP
 // (veth_xdp_xmit and veth_xdp_flush in the kernel's drivers/net/veth.c). With GRO on, which makes such an instance too,
 // they wait there unnoticed, and are counted as sent. The peer is usually in a namespace that we cannot inspect.
 const (
-	vethDriver = "veth"
-	vethLoses  = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
+	vethDriver      = "veth"
+	vethLossWarning = " is a veth, which loses the frames that XDP sends unless its peer has an XDP program, too"
 )
 
 // peerTakesXDP says whether a veth's peer is in this namespace and is seen to run XDP.
@@ -122,8 +122,8 @@ func peerTakesXDP(name string) bool {
 	return err == nil && peer.Attrs().Xdp != nil && peer.Attrs().Xdp.Attached
 }
 
-// throughTC lists the methods of TC.
-func throughTC(reason string) []Attempt {
+// tcAttempts lists the methods of TC.
+func tcAttempts(reason string) []Attempt {
 	return []Attempt{{Method: TCX, Reason: reason}, {Method: TCFilter, Reason: reason}}
 }
 
@@ -142,12 +142,12 @@ func DriverOf(name string) string {
 }
 
 // Attach hooks a program onto an interface. Explain explains its errors.
-func Attach(program *ebpf.Program, p Port, m Method, clsact GiveClsact) (Hold, error) {
+func Attach(program *ebpf.Program, p Port, m Method, clsact WithClsact) (Hold, error) {
 	switch m {
 	case NativeDispatched, GenericDispatched:
-		return join(program, p, m)
+		return joinDispatcher(program, p, m)
 	case TCX:
-		if _, is := secondOf(p); is {
+		if _, is := otherBalancerOn(p); is {
 			return nil, syscall.EBUSY
 		}
 		// First in line: a packet for a service is not for those behind us.

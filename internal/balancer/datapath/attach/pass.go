@@ -16,7 +16,7 @@ import (
 // from it.
 func PassProgram(to, from Method, ports []Port) (*ebpf.Program, error) {
 	if to.Dispatched || from.Dispatched {
-		return passingDispatched(ports)
+		return dispatcherPassProgram(ports)
 	}
 	return PassXDP()
 }
@@ -37,8 +37,8 @@ func PassXDP() (*ebpf.Program, error) {
 	return made, nil
 }
 
-// passingDispatched makes a program for dispatchers that passes everything.
-func passingDispatched(ports []Port) (*ebpf.Program, error) {
+// dispatcherPassProgram makes a program for dispatchers that passes everything.
+func dispatcherPassProgram(ports []Port) (*ebpf.Program, error) {
 	target, err := libxdp.TargetOf(ports[0].Index)
 	if err != nil {
 		return nil, err

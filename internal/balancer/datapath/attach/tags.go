@@ -19,22 +19,22 @@ import (
 // see it there, and a frame that it sends on leaves without.
 var TagOffloads = []string{"rx-vlan-hw-parse", "rx-vlan-stag-hw-parse"}
 
-// whyShown is why they are switched off, for a person.
-const whyShown = "XDP sees VLAN tags only in the frame, and would send tagged frames on without"
+// disableReason explains to a person why they are switched off.
+const disableReason = "XDP sees VLAN tags only in the frame, and would send tagged frames on without"
 
 // Tags are the VLAN tags that devices hide from XDP, and the features that were switched off so that it sees them.
 type Tags struct {
-	// SwitchOff and switchBack change a feature of an interface, by the kernel's name for it, and say why; nil where
-	// nothing is to be changed on the host.
-	SwitchOff, SwitchBack func(name, feature, why string) error
-	// Off are the features that are switched off.
-	Off []feature
+	// DisableFeature and RestoreFeature change a feature of an interface, by the kernel's name for it, and say why; nil
+	// where nothing is to be changed on the host.
+	DisableFeature, RestoreFeature func(name, feature, why string) error
+	// Disabled are the features that are switched off.
+	Disabled []feature
 }
 
-// Show makes devices leave VLAN tags in the frame, where programs are attached in XDP. It is called once attaching has
-// succeeded, since changing a feature resets some devices.
-func (t *Tags) Show(ports []Port, m Method) error {
-	if m.Hook != lb.HookXDP || t.SwitchOff == nil {
+// DisableStripping has devices leave VLAN tags in the frame, where programs are attached in XDP. It is called once
+// attaching has succeeded, since changing a feature resets some devices.
+func (t *Tags) DisableStripping(ports []Port, m Method) error {
+	if m.Hook != lb.HookXDP || t.DisableFeature == nil {
 		return nil
 	}
 	for _, p := range ports {
@@ -43,7 +43,7 @@ func (t *Tags) Show(ports []Port, m Method) error {
 			return err
 		}
 		for _, name := range names {
-			if err := t.showOn(name); err != nil {
+			if err := t.disableOn(name); err != nil {
 				return err
 			}
 		}
@@ -51,8 +51,9 @@ func (t *Tags) Show(ports []Port, m Method) error {
 	return nil
 }
 
-// showOn does that for one device. A feature that the device lacks, or that is off, needs no change.
-func (t *Tags) showOn(name string) error {
+// disableOn disables the stripping of tags on one device. A feature that the device lacks, or that is off, needs no
+// change.
+func (t *Tags) disableOn(name string) error {
 	tool, err := ethtool.NewEthtool()
 	if err != nil {
 		return fmt.Errorf("asking %s for its features: %v", name, err)
@@ -66,24 +67,24 @@ func (t *Tags) showOn(name string) error {
 		if !features[feature].Active {
 			continue
 		}
-		if err := t.hideNothing(name, feature, features[feature]); err != nil {
+		if err := t.disableFeature(name, feature, features[feature]); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// hideNothing switches a feature off, or returns an error where that is impossible.
-func (t *Tags) hideNothing(name, feature string, state ethtool.FeatureState) error {
+// disableFeature switches a feature off, or returns an error where that is impossible.
+func (t *Tags) disableFeature(name, feature string, state ethtool.FeatureState) error {
 	const remedy = "use hook: tc, which sees them there"
 	if state.NeverChanged || !state.Available {
 		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP (%s), and that cannot be switched off: %s",
 			ErrUnsupported, name, feature, remedy)
 	}
-	if err := t.SwitchOff(name, feature, whyShown); err != nil {
+	if err := t.DisableFeature(name, feature, disableReason); err != nil {
 		return fmt.Errorf("%w: %s takes VLAN tags out of frames before XDP: %w: %s", ErrUnsupported, name, err, remedy)
 	}
-	t.Note(name, feature)
+	t.NoteDisabled(name, feature)
 	return nil
 }
 
@@ -93,19 +94,19 @@ type feature struct {
 	Link, Name string
 }
 
-// Note notes a feature that is switched off.
-func (t *Tags) Note(link, name string) {
-	if f := (feature{link, name}); !slices.Contains(t.Off, f) {
-		t.Off = append(t.Off, f)
+// NoteDisabled notes a feature that is switched off.
+func (t *Tags) NoteDisabled(link, name string) {
+	if f := (feature{link, name}); !slices.Contains(t.Disabled, f) {
+		t.Disabled = append(t.Disabled, f)
 	}
 }
 
-// whyHidden is why they are switched on again, for a person.
-const whyHidden = "packets are taken in TC, which sees VLAN tags wherever they are"
+// restoreReason explains to a person why they are switched on again.
+const restoreReason = "packets are taken in TC, which sees VLAN tags wherever they are"
 
-// Hide switches the features on again that Show has switched off, except on these interfaces. One that stays off is
-// tried again by the next call.
-func (t *Tags) Hide(but []Port) error {
+// RestoreStripping switches the features on again that DisableStripping has switched off, except on these interfaces.
+// One that stays off is tried again by the next call.
+func (t *Tags) RestoreStripping(but []Port) error {
 	var failed []error
 	var stay []string
 	for _, p := range but {
@@ -113,11 +114,11 @@ func (t *Tags) Hide(but []Port) error {
 		failed = append(failed, err)
 		stay = append(stay, names...)
 	}
-	t.Off = slices.DeleteFunc(t.Off, func(f feature) bool {
-		if t.SwitchBack == nil || slices.Contains(stay, f.Link) {
+	t.Disabled = slices.DeleteFunc(t.Disabled, func(f feature) bool {
+		if t.RestoreFeature == nil || slices.Contains(stay, f.Link) {
 			return false
 		}
-		err := t.SwitchBack(f.Link, f.Name, whyHidden)
+		err := t.RestoreFeature(f.Link, f.Name, restoreReason)
 		failed = append(failed, err)
 		return err == nil
 	})
@@ -144,9 +145,9 @@ func devicesOf(p Port) ([]string, error) {
 	return names, nil
 }
 
-// hiddenByPeers names the interfaces on which no feature of ours shows all tags: a veth has them in metadata where its
+// strippingPeers names the interfaces on which no feature of ours shows all tags: a veth has them in metadata where its
 // peer has left them to the offload, whatever its own features are.
-func hiddenByPeers(ports []Port) string {
+func strippingPeers(ports []Port) string {
 	text := ""
 	for _, p := range ports {
 		if DriverOf(p.Name) == "veth" {

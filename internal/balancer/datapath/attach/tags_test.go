@@ -11,13 +11,13 @@ import (
 
 // TestFixedTagOffload: a feature that cannot be switched off is not tried.
 func TestFixedTagOffload(t *testing.T) {
-	shown := &Tags{SwitchOff: func(string, string, string) error { return nil }}
+	shown := &Tags{DisableFeature: func(string, string, string) error { return nil }}
 	for state, refused := range map[ethtool.FeatureState]bool{
 		{Active: true, Available: true}:                     false,
 		{Active: true, Available: true, NeverChanged: true}: true,
 		{Active: true}: true,
 	} {
-		if err := shown.hideNothing("eth9", TagOffloads[0], state); (err != nil) != refused || refused &&
+		if err := shown.disableFeature("eth9", TagOffloads[0], state); (err != nil) != refused || refused &&
 			!errors.Is(err, ErrUnsupported) {
 			t.Errorf("%+v: %v", state, err)
 		}

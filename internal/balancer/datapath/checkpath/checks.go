@@ -31,29 +31,29 @@ import (
 // A backend's row is put beside the program when a check of it begins, as the data plane has it
 // then: so the program is not exchanged with a generation's, and does not wait for a change.
 type Checks struct {
-	shown *picture.Shown
-	net   *checknet.Net
+	published *picture.Published
+	net       *checknet.Net
 	// first is the index of the interface that stands for the one that packets come in on.
 	first atomic.Int64
 	// targets are by their mark; answers are shared with the programs that take packets in.
 	targets, answers *ebpf.Map
 	// plan is the kernel memory of the two.
-	plan    lb.MemoryPlan
-	closers []io.Closer
-	found   atomic.Pointer[foundServices]
+	plan     lb.MemoryPlan
+	closers  []io.Closer
+	services atomic.Pointer[serviceIndex]
 
-	mu    sync.Mutex
-	known map[lb.BackendKey]*checked
+	mu        sync.Mutex
+	byBackend map[lb.BackendKey]*checkTarget
 }
 
-// checked is a backend whose row is beside the program.
-type checked struct {
+// checkTarget is a backend whose row is in the map of check targets.
+type checkTarget struct {
 	mark   uint32
 	target objects.XDPCheckTarget
 }
 
-// foundServices are those of a picture, by their keys.
-type foundServices struct {
+// serviceIndex has the services of a picture by their keys.
+type serviceIndex struct {
 	of    *picture.Picture
 	byKey map[lb.ServiceKey]*generation.Record
 }
@@ -99,19 +99,19 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 	if err != nil {
 		return t, err
 	}
-	row, err := c.row(r, i)
+	row, err := c.targetOf(r, i)
 	if err != nil {
 		return t, err
 	}
 	if r.Service.Mode.Translates() {
 		t.Answers = netip.AddrPortFrom(key.Address, port)
 	}
-	t.Mark, err = c.put(key, row)
+	t.Mark, err = c.store(key, row)
 	return t, err
 }
 
-// Use follows a change of the interfaces.
-func (c *Checks) Use(ports []attach.Port) {
+// SetPorts records the interfaces after a change.
+func (c *Checks) SetPorts(ports []attach.Port) {
 	if c != nil {
 		c.first.Store(int64(ports[0].Index))
 	}
@@ -119,17 +119,17 @@ func (c *Checks) Use(ports []attach.Port) {
 
 // find looks for a backend in the data plane's present configuration.
 func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
-	p := c.shown.Load()
+	p := c.published.Load()
 	if p.Err != nil {
 		return nil, 0, p.Err
 	}
-	found := c.found.Load()
+	found := c.services.Load()
 	if found == nil || found.of != p {
-		found = &foundServices{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
+		found = &serviceIndex{of: p, byKey: make(map[lb.ServiceKey]*generation.Record, len(p.Records))}
 		for _, r := range p.Records {
 			found.byKey[r.Key] = r
 		}
-		c.found.Store(found)
+		c.services.Store(found)
 	}
 	r := found.byKey[key.Service]
 	if r == nil {
@@ -143,8 +143,8 @@ func (c *Checks) find(key lb.BackendKey) (*generation.Record, int, error) {
 	return nil, 0, fmt.Errorf("%w: the data plane does not have it", health.ErrForNow)
 }
 
-// row is the path and mode by which packets of checks reach backend i of a service.
-func (c *Checks) row(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
+// targetOf returns the path and mode by which packets of checks reach backend i of a service.
+func (c *Checks) targetOf(r *generation.Record, i int) (objects.XDPCheckTarget, error) {
 	s := &r.Service
 	if !s.Reachable(i) {
 		return objects.XDPCheckTarget{}, fmt.Errorf("%w: the MAC address of the next hop is unknown", health.ErrNoWay)
@@ -170,21 +170,21 @@ func (c *Checks) row(r *generation.Record, i int) (objects.XDPCheckTarget, error
 	return t, nil
 }
 
-// put puts a target beside the program, and returns its mark.
-func (c *Checks) put(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
+// store writes a target into the map of check targets, and returns its mark.
+func (c *Checks) store(key lb.BackendKey, target objects.XDPCheckTarget) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	was := c.known[key]
+	was := c.byBackend[key]
 	if was != nil && was.target == target {
 		return was.mark, nil
 	}
-	now := &checked{mark: uint32(len(c.known)) + 1, target: target}
+	now := &checkTarget{mark: uint32(len(c.byBackend)) + 1, target: target}
 	if was != nil {
 		now.mark = was.mark
 	}
 	if err := c.targets.Put(now.mark, &target); err != nil {
 		return 0, fmt.Errorf("%w: telling the program of health checks of it: %v", health.ErrNoWay, err)
 	}
-	c.known[key] = now
+	c.byBackend[key] = now
 	return now.mark, nil
 }

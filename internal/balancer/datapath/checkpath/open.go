@@ -27,9 +27,9 @@ var _ [checknet.FirstPort]struct{} = [objects.XDPCheckAgreementCHECK_FIRST_PORT]
 
 // Open sets up the path for health checks through the data plane that is shown, whose packets come in on these
 // interfaces: nothing of it outlives the process. Errors: checknet.ErrNoRights, attach.ErrUnsupported, lb.ErrTooLarge.
-func Open(shown *picture.Shown, ports []attach.Port) (*Checks, error) {
-	c := &Checks{shown: shown, known: map[lb.BackendKey]*checked{}}
-	c.Use(ports)
+func Open(shown *picture.Published, ports []attach.Port) (*Checks, error) {
+	c := &Checks{published: shown, byBackend: map[lb.BackendKey]*checkTarget{}}
+	c.SetPorts(ports)
 	if err := c.open(); err != nil {
 		return nil, errors.Join(err, c.Close())
 	}
@@ -86,7 +86,7 @@ func (c *Checks) openSender() error {
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	c.plan = sharedmaps.PlanChecks(spec)
-	if err := sharedmaps.FitPlan(c.plan, memleft.Read(os.DirFS("/"))); err != nil {
+	if err := sharedmaps.CheckPlan(c.plan, memleft.Read(os.DirFS("/"))); err != nil {
 		return err
 	}
 	if c.answers, err = ebpf.NewMap(spec.Maps[objects.CheckMapCheckAnswers]); err != nil {
@@ -136,12 +136,12 @@ func (c *Checks) openInside() error {
 			return err
 		}
 		l, err := link.AttachXDP(link.XDPOptions{Interface: c.net.Inner(), Program: pass, Flags: link.XDPDriverMode})
-		return c.attached(l, err)
+		return c.noteLink(l, err)
 	})
 }
 
-// attached notes a link, to be closed with the rest.
-func (c *Checks) attached(l io.Closer, err error) error {
+// noteLink notes a link, to be closed with the rest.
+func (c *Checks) noteLink(l io.Closer, err error) error {
 	if err != nil {
 		return fmt.Errorf("attaching to the device of health checks: %w", err)
 	}
@@ -154,7 +154,7 @@ func (c *Checks) attached(l io.Closer, err error) error {
 func (c *Checks) attach(program *ebpf.Program, index int, at ebpf.AttachType) error {
 	l, err := link.AttachTCX(link.TCXOptions{Interface: index, Program: program, Attach: at})
 	if err == nil || !attach.Unsupported(err) {
-		return c.attached(l, err)
+		return c.noteLink(l, err)
 	}
 	direction := uint32(netlink.HANDLE_MIN_INGRESS)
 	if at == ebpf.AttachTCXEgress {

@@ -47,7 +47,7 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 // vips are the addresses of the services.
 func (c *Checks) vips() map[netip.Addr]bool {
 	all := map[netip.Addr]bool{}
-	for _, r := range c.shown.Load().Records {
+	for _, r := range c.published.Load().Records {
 		all[r.Key.VIP] = true
 	}
 	return all

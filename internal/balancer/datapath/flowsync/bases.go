@@ -14,7 +14,7 @@ func (e *Exchange) Bases() (bases []lb.Base, err error) {
 	now := e.now()
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err = e.shown.Read(func(p *picture.Picture) error {
+	err = e.published.Read(func(p *picture.Picture) error {
 		// Records are not changed, and to compare tables takes time: each is looked at once.
 		made := map[*generation.Record]lb.Base{}
 		for _, r := range p.Records {

@@ -23,16 +23,16 @@ import (
 // sent to others, and which of theirs could not be taken. Its methods may be called from several goroutines, and do not
 // wait for a change of the data plane under way; packets do not wait for them.
 type Exchange struct {
-	shown   *picture.Shown
-	janitor *flowtable.Janitor
-	now     func() time.Time
+	published *picture.Published
+	janitor   *flowtable.Janitor
+	now       func() time.Time
 
 	mu sync.Mutex
 	// table is the table of proven flows, and next the bucket that the walk goes on with.
 	table *flowtable.Table
 	next  int
-	// known has a mark for each place: of the entry that was sent, or came from another balancer; 0 for none.
-	known []uint32
+	// marks has a mark for each place: of the entry that was sent, or came from another balancer; 0 for none.
+	marks []uint32
 	// returns has the keys of replies to flows of full NAT, as of a picture.
 	returns   flowtable.ReplyKeys
 	returnsAt *picture.Picture
@@ -43,12 +43,12 @@ type Exchange struct {
 
 // New returns an exchange for the flows of the data plane that is shown. The janitor keeps the clock of the flows, and
 // now that of services' transitions.
-func New(shown *picture.Shown, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
-	return &Exchange{shown: shown, janitor: janitor, now: now}
+func New(shown *picture.Published, janitor *flowtable.Janitor, now func() time.Time) *Exchange {
+	return &Exchange{published: shown, janitor: janitor, now: now}
 }
 
-// Forget forgets which flows were sent, as the next process begins without knowing.
-func Forget(e *Exchange) {
+// ForgetSent forgets which flows were sent, as the next process begins without knowing.
+func ForgetSent(e *Exchange) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.table, e.bases = nil, nil
@@ -68,7 +68,7 @@ func (e *Exchange) SnapshotFlows() lb.FlowWalk { return &flowWalk{exchange: e} }
 // table was replaced meanwhile, the walk begins anew. It does not wait for a change under way. Errors: ErrClosed.
 func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	gaps, clock := w.exchange.janitor.ClockGaps(), w.exchange.janitor.Now()
-	err = w.exchange.shown.Read(func(p *picture.Picture) error {
+	err = w.exchange.published.Read(func(p *picture.Picture) error {
 		if p.Shared == nil {
 			whole = true
 			return nil
@@ -81,7 +81,7 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 		end := min(w.next+bucketsOf(places), len(w.table.Buckets))
 		for bucket := w.next; bucket < end; bucket++ {
 			w.table.EachIn(bucket, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-				if one, wanted := toHandOver(reader, gaps, flow, state, seen); wanted {
+				if one, wanted := toPeerFlow(reader, gaps, flow, state, seen); wanted {
 					visit(&one)
 				}
 			})
@@ -94,13 +94,13 @@ func (w *flowWalk) Next(places int, visit func(*lb.Flow)) (whole bool, err error
 
 // ChangedFlows calls visit for proven flows among the next so many places at least that have begun, ended, changed
 // hands, or gone on for a quarter of the time after which they are forgotten, since the last walk over these; not for
-// flows that TakeFlows has taken. It says whether the walk has come to its end; the next call begins another. The first
-// one has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
+// flows that MergeFlows has taken. It says whether the walk has come to its end; the next call begins another. The
+// first one has all. It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	gaps, clock, timeouts := e.janitor.ClockGaps(), e.janitor.Now(), e.janitor.Timeouts()
-	err = e.shown.Read(func(p *picture.Picture) error {
+	err = e.published.Read(func(p *picture.Picture) error {
 		if p.Shared == nil {
 			whole = true
 			return nil
@@ -110,8 +110,8 @@ func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 		reader.Proven = true
 		end := min(e.next+bucketsOf(places), len(e.table.Buckets))
 		for bucket := e.next; bucket < end; bucket++ {
-			e.lookAt(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
-				one, wanted := toHandOver(reader, gaps, flow, state, seen)
+			e.scanBucket(bucket, timeouts, func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
+				one, wanted := toPeerFlow(reader, gaps, flow, state, seen)
 				if wanted {
 					visit(&one)
 				}
@@ -128,7 +128,7 @@ func (e *Exchange) ChangedFlows(places int, visit func(*lb.Flow)) (whole bool, e
 
 // FlowPlaces returns how many places a walk over the proven flows goes by; 0 before the first Apply.
 func (e *Exchange) FlowPlaces() (places int) {
-	_ = e.shown.Read(func(p *picture.Picture) error {
+	_ = e.published.Read(func(p *picture.Picture) error {
 		if p.Shared != nil {
 			places = len(p.Shared.Proven.Buckets) * flowtable.PerBucket
 		}
@@ -142,13 +142,13 @@ func bucketsOf(places int) int { return max((places+flowtable.PerBucket-1)/flowt
 // use begins anew where the table is another.
 func (e *Exchange) use(table *flowtable.Table) {
 	if e.table != table {
-		e.table, e.next, e.known = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
+		e.table, e.next, e.marks = table, 0, make([]uint32, len(table.Buckets)*flowtable.PerBucket)
 	}
 }
 
-// lookAt calls changed with each flow of a bucket that differs from its mark, and notes a new mark if that returns
+// scanBucket calls changed with each flow of a bucket that differs from its mark, and notes a new mark if that returns
 // true. Unchanged flows, which are nearly all, are only read in place.
-func (e *Exchange) lookAt(number int, timeouts *[256]uint32,
+func (e *Exchange) scanBucket(number int, timeouts *[256]uint32,
 	changed func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool) {
 	bucket := &e.table.Buckets[number]
 	for half := range bucket.Tags {
@@ -162,7 +162,7 @@ func (e *Exchange) lookAt(number int, timeouts *[256]uint32,
 			if tag <= flowtable.BusyTag || state == objects.XDPFlowStateFLOW_FREE {
 				continue
 			}
-			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &e.known[number*flowtable.PerBucket+at]
+			seen, known := atomic.LoadUint32(&bucket.Seen[at&7]), &e.marks[number*flowtable.PerBucket+at]
 			if mark := markOf(&bucket.Flows[at&7], state, seen, timeouts); !isMarked(*known, mark) {
 				place := flowtable.Place{Bucket: bucket, At: at}
 				if flow := place.Flow(); place.Tag() == tag && changed(&flow, state, seen) {
@@ -179,29 +179,29 @@ const marksPerTimeout = 4
 // Bits of a mark: there is one, and the flow came from another balancer. Further bits then have the time, roughly, at
 // which that had seen it last.
 const (
-	markThere = 1
-	markTaken = 2
-	markSeen  = 0xff << markSeenShift
+	markPresent = 1
+	markMerged  = 2
+	markSeen    = 0xff << markSeenShift
 
 	markSeenShift = 2
 	// seenShift converts milliseconds into the unit of those bits, which is about a step of the clock.
 	seenShift = 8
 )
 
-// markTakenAs turns a mark into that of a flow that came from another balancer, seen at that time.
-func markTakenAs(mark, seen uint32) uint32 {
-	return mark&^uint32(markSeen) | markTaken | seen>>seenShift<<markSeenShift&markSeen
+// markMergedAs turns a mark into that of a flow that came from another balancer, seen at that time.
+func markMergedAs(mark, seen uint32) uint32 {
+	return mark&^uint32(markSeen) | markMerged | seen>>seenShift<<markSeenShift&markSeen
 }
 
 // isMarked says whether the noted mark of a place equals this one.
 func isMarked(known, mark uint32) bool {
-	if known&markTaken != 0 {
-		return known&^uint32(markSeen|markTaken) == mark&^uint32(markSeen)
+	if known&markMerged != 0 {
+		return known&^uint32(markSeen|markMerged) == mark&^uint32(markSeen)
 	}
 	return known == mark
 }
 
-// markOf packs the parts of an entry that other balancers are to know into a word, without markTaken.
+// markOf packs the parts of an entry that other balancers are to know into a word, without markMerged.
 func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, timeouts *[256]uint32) uint32 {
 	words := flowtable.WordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
@@ -215,12 +215,12 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 +
 		port*mapmem.HashMultiplier4 +
 		(uint64(told)<<8|uint64(uint8(state)))*mapmem.HashMultiplier5)
-	return uint32(h>>32)&^markTaken | markThere
+	return uint32(h>>32)&^markMerged | markPresent
 }
 
-// toHandOver translates an entry for another balancer; false where it is of no use there: the other one computes the
+// toPeerFlow translates an entry for another balancer; false where it is of no use there: the other one computes the
 // same backend, the flow is one of a hairpin, whose addresses are this host's, or the entry is a client's affinity.
-func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
+func toPeerFlow(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.XDPFlow, state objects.XDPFlowState,
 	seen uint32) (one lb.Flow, wanted bool) {
 	one, wanted = r.Read(flow, state, seen)
 	if !wanted {
@@ -228,5 +228,5 @@ func toHandOver(r *picture.FlowReader, gaps flowtable.ClockGaps, flow *objects.X
 	}
 	record := r.RecordOf(flow)
 	one.Silent += gaps.Since(seen)
-	return one, !record.Service.IsHairpin && record.LooksUp()
+	return one, !record.Service.IsHairpin && record.LooksUpFlows()
 }

@@ -16,40 +16,40 @@ import (
 // missed has the backends of flows that were refused so.
 type missed struct {
 	of map[lb.BackendKey]struct{}
-	// looked is the picture that was looked at last.
-	looked *picture.Picture
+	// lastPicture is the last picture that was compared.
+	lastPicture *picture.Picture
 }
 
-// mostMissed bounds the noted backends. Flows of further ones are sent again when others are.
-const mostMissed = 4096
+// maxMissed bounds the recorded backends. Flows of further ones are sent again when others are.
+const maxMissed = 4096
 
 // note notes the backend of a refused flow, and says whether the flow was refused for such a reason.
 func (m *missed) note(r *generation.Register, f *lb.Flow, reason string) bool {
-	if reason != RefusedUnknown && reason != RefusedComputed || r.Takes(f.Backend) {
+	if reason != RefusedUnknown && reason != RefusedComputed || r.AcceptsFlows(f.Backend) {
 		return false
 	}
 	if m.of == nil {
 		m.of = map[lb.BackendKey]struct{}{}
 	}
-	if len(m.of) < mostMissed {
+	if len(m.of) < maxMissed {
 		m.of[f.Backend] = struct{}{}
 	}
 	return true
 }
 
-// RetryMissed says whether flows that TakeFlows has counted as missed would be taken by now; then others are to send
+// RetryMissed says whether flows that MergeFlows has counted as missed would be taken by now; then others are to send
 // these again, and they do not count as missed any more. It does not wait for a change under way, and costs nothing
 // while nothing has changed. Errors: ErrClosed.
 func (e *Exchange) RetryMissed() (retry bool, err error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	err = e.shown.Read(func(p *picture.Picture) error {
-		if len(e.missed.of) == 0 || e.missed.looked == p {
+	err = e.published.Read(func(p *picture.Picture) error {
+		if len(e.missed.of) == 0 || e.missed.lastPicture == p {
 			return nil
 		}
-		e.missed.looked = p
+		e.missed.lastPicture = p
 		for _, r := range p.Records {
-			if !r.LooksUp() {
+			if !r.LooksUpFlows() {
 				continue
 			}
 			for _, backend := range r.Service.Backends {

@@ -29,7 +29,7 @@ func (t *Table) Check() string {
 	seen := map[objects.XDPFlow]bool{}
 	for _, place := range t.Places() {
 		flow := place.Flow()
-		home, second, tag := t.homes(t.HashKey(&flow))
+		home, second, tag := t.bucketsOf(t.HashKey(&flow))
 		if place.Tag() != tag || place.State() == objects.XDPFlowStateFLOW_FREE {
 			fmt.Fprintf(&wrongs, "%+v: tag %#x in state %d, want %#x\n", flow, place.Tag(), place.State(), tag)
 		}

@@ -60,14 +60,14 @@ func (p ClockGaps) Ago(clock uint32, silent time.Duration) uint32 {
 func (j *Janitor) ClockGaps() ClockGaps {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteHeldUp(j.Monotonic())
+	j.noteStall(j.Monotonic())
 	return j.clockGaps
 }
 
-// noteHeldUp notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
+// noteStall notes at a time of the monotonic clock that the process was held up, if it was: flows that were seen last
 // before that may have gone on elsewhere, and ended. The gap counts at once, for other balancers may be told of flows
 // before the next step.
-func (j *Janitor) noteHeldUp(now time.Duration) {
+func (j *Janitor) noteStall(now time.Duration) {
 	passed := now - j.stepped
 	if !j.Stepping || passed <= longestStep {
 		return
@@ -76,8 +76,8 @@ func (j *Janitor) noteHeldUp(now time.Duration) {
 	j.time, j.stepped = j.time+longestStep, now
 }
 
-// Begin starts the clock at the time at which it has stood since another process ended.
-func (j *Janitor) Begin(clock uint32, gap time.Duration) {
+// Resume starts the clock at the time at which it has stood since another process ended.
+func (j *Janitor) Resume(clock uint32, gap time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time = max(j.time, time.Duration(clock)*time.Millisecond)
@@ -93,6 +93,6 @@ const inheritedFor = time.Hour
 func (j *Janitor) Inherited() (until uint32, is bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteHeldUp(j.Monotonic())
+	j.noteStall(j.Monotonic())
 	return uint32(j.began.Milliseconds()), j.began > 0 && j.time-j.began < inheritedFor
 }

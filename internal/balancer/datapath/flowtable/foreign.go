@@ -16,13 +16,13 @@ import (
 
 // ForeignTable is a table of flows in another build's layout, by which packets still go.
 type ForeignTable struct {
-	*Reading
+	*ForeignLayout
 	Map    *ebpf.Map
 	Memory mapmem.Storage
 }
 
 // OpenForeign maps a table of another layout; close lets go of it. The map is then the table's.
-func OpenForeign(m *ebpf.Map, reading *Reading) (*ForeignTable, error) {
+func OpenForeign(m *ebpf.Map, reading *ForeignLayout) (*ForeignTable, error) {
 	if m.Type() != ebpf.Array || int(m.ValueSize()) != reading.Bucket {
 		return nil, fmt.Errorf("%w: %s has values of %d bytes, and its buckets %d by the snapshot", snapshot.ErrDamaged,
 			m, m.ValueSize(), reading.Bucket)
@@ -46,8 +46,8 @@ func (t *ForeignTable) IsOf(m *ebpf.Map) bool { return mapmem.SameMap(t.Map, m) 
 // Size is the memory of the table, in bytes.
 func (t *ForeignTable) Size() uint64 { return uint64(t.Map.MaxEntries()) * uint64(t.Bucket) }
 
-// Room says how many buckets of ours hold as many flows.
-func (t *ForeignTable) Room() uint32 {
+// BucketsNeeded says how many buckets of ours hold as many flows.
+func (t *ForeignTable) BucketsNeeded() uint32 {
 	return uint32((uint64(t.Map.MaxEntries())*uint64(t.Places) + uint64(PerBucket) - 1) / uint64(PerBucket))
 }
 
@@ -58,7 +58,7 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 	copied := make(mapmem.Storage, words)
 	for i := range int(t.Map.MaxEntries()) {
 		live := t.Memory[i*words:][:words]
-		if !t.some(live) {
+		if !t.hasFlow(live) {
 			continue
 		}
 		for at := range live {
@@ -78,8 +78,8 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 	}
 }
 
-// some says whether a bucket has a flow.
-func (t *ForeignTable) some(bucket mapmem.Storage) bool {
+// hasFlow says whether a bucket has a flow.
+func (t *ForeignTable) hasFlow(bucket mapmem.Storage) bool {
 	all := bucket.Bytes()[t.Tags:][:2*t.Places]
 	for _, b := range all {
 		if b != 0 {
@@ -92,7 +92,7 @@ func (t *ForeignTable) some(bucket mapmem.Storage) bool {
 func tagAt(bucket []byte, tags, at int) uint16 { return binary.NativeEndian.Uint16(bucket[tags+2*at:]) }
 
 // flowAt returns a flow of a bucket as it is here.
-func (r *Reading) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
+func (r *ForeignLayout) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	theirs, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(WordsOf(&flow)[:]).Bytes()
 	for _, c := range r.Copies {
 		from := theirs[c.From:][:c.Size]

@@ -79,12 +79,12 @@ type Janitor struct {
 	Drift      drift
 	// frozen: flows are being moved to other tables, and nothing is forgotten.
 	frozen bool
-	// penalised: some backends have a penalty, for they have refused connections.
-	penalised bool
+	// hasPenalties: some backends have a penalty, for they have refused connections.
+	hasPenalties bool
 	// Uncounted: active flows were counted in other memory; the next input counts them anew.
 	Uncounted bool
-	// relieved is when their penalties were last made less.
-	relieved time.Duration
+	// lastDecay is when their penalties were last made less.
+	lastDecay time.Duration
 }
 
 // JanitorInput has the parts of the data plane's memory and of the configuration that the janitor works on.
@@ -112,15 +112,15 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 		Rules:     Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
 		Monotonic: Monotonic,
 		time:      longestStep,
-		flows:     round{lasts: flowsEvery},
-		Newcomers: round{lasts: NewcomersEvery},
+		flows:     round{duration: flowsEvery},
+		Newcomers: round{duration: NewcomersEvery},
 	}
 }
 
-// Use gives the janitor the input after a change. When it returns, only packets still read or write the previous
+// SetInput gives the janitor the input after a change. When it returns, only packets still read or write the previous
 // memory. Active flows are counted anew where they were counted by other rules, or in other memory: those of services
 // that begin or cease to be tracked, and all where flows were copied while packets went on.
-func (j *Janitor) Use(input JanitorInput) {
+func (j *Janitor) SetInput(input JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	anew := j.compare(input)
@@ -133,12 +133,12 @@ func (j *Janitor) Use(input JanitorInput) {
 	if input.Returns != j.Input.Returns {
 		j.nextReturn = 0
 	}
-	j.Input, j.frozen, j.penalised = input, false, true
+	j.Input, j.frozen, j.hasPenalties = input, false, true
 	j.wake()
 	j.Rules.backends, j.Rules.services, j.Rules.groups = input.Backends, input.Services, input.Groups
 	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = input.Loads, input.Turns,
 		input.Returns != nil, input.Own
-	j.show()
+	j.publishClock()
 	if len(anew) > 0 {
 		j.recount(anew)
 	}
@@ -171,7 +171,7 @@ func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 }
 
 // Leave makes the janitor release all memory.
-func (j *Janitor) Leave() { j.Use(JanitorInput{}) }
+func (j *Janitor) Leave() { j.SetInput(JanitorInput{}) }
 
 // Freeze stops the expiry of flows until Use; packets still change them.
 func (j *Janitor) Freeze(frozen bool) {
@@ -189,19 +189,19 @@ func (j *Janitor) Now() uint32 {
 
 func (j *Janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
 
-// show tells packets the time.
-func (j *Janitor) show() {
+// publishClock tells packets the time.
+func (j *Janitor) publishClock() {
 	if j.Input.Head != nil {
 		atomic.StoreUint32(&j.Input.Head.Clock, j.clock())
 	}
 }
 
-// Beat moves the clock by a step, and does nothing else that is due then.
-func (j *Janitor) Beat() {
+// Tick moves the clock by a step, and does nothing else that is due then.
+func (j *Janitor) Tick() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time += StepEvery
-	j.show()
+	j.publishClock()
 }
 
 // Step does the work that is due at a time of the monotonic clock. It says whether both tables have been walked over
@@ -209,16 +209,16 @@ func (j *Janitor) Beat() {
 func (j *Janitor) Step(now time.Duration) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	j.noteHeldUp(now)
+	j.noteStall(now)
 	if j.Stepping {
 		j.time += min(max(now-j.stepped, 0), longestStep)
 	}
 	j.stepped, j.Stepping = now, true
-	j.show()
+	j.publishClock()
 	if j.Input.Head != nil {
 		atomic.StoreUint64(&j.Input.Head.Moved, uint64(now))
 	}
-	j.relieve()
+	j.decayPenalties()
 	if j.Input.Flows == nil || j.frozen {
 		return false
 	}
@@ -230,7 +230,7 @@ func (j *Janitor) Step(now time.Duration) bool {
 	if !j.flows.step(&j.Rules, j.Input.Flows, j.clock()) {
 		return false
 	}
-	j.settle()
+	j.reconcileCounts()
 	return true
 }
 
@@ -253,32 +253,32 @@ func (j *Janitor) stepReturns(steps int) {
 	}
 }
 
-// Pass lets time pass, and walks over all tables at once.
-func (j *Janitor) Pass(by time.Duration) {
+// Advance lets time pass, and walks over all tables at once.
+func (j *Janitor) Advance(by time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.time += by
-	j.show()
-	j.relieve()
+	j.publishClock()
+	j.decayPenalties()
 	if j.Input.Flows == nil {
 		return
 	}
 	j.wake()
-	j.Newcomers.whole(&j.Rules, j.Input.Newcomers, j.clock())
-	j.flows.whole(&j.Rules, j.Input.Flows, j.clock())
+	j.Newcomers.runWhole(&j.Rules, j.Input.Newcomers, j.clock())
+	j.flows.runWhole(&j.Rules, j.Input.Flows, j.clock())
 	j.nextReturn = 0
 	j.stepReturns(1)
-	j.settle()
+	j.reconcileCounts()
 }
 
 // round is a walk over a table, a slice at each step.
 type round struct {
-	// lasts is how long one takes.
-	lasts time.Duration
+	// duration is how long one takes.
+	duration time.Duration
 	// next is the bucket that it goes on with.
 	next int
-	// under is the tally of this round so far, and Last that of the last whole one.
-	under, Last Tally
+	// current is the tally of this round so far, and Last that of the last whole one.
+	current, Last Tally
 	// empty counts the whole rounds in a row that have met no entry; woken says that an entry was made since this one
 	// began.
 	empty int
@@ -296,36 +296,36 @@ func (w *round) wake() { w.empty, w.woken = 0, true }
 
 // step goes on for a slice, and says whether that was the last one.
 func (w *round) step(rules *Rules, t *Table, clock uint32) bool {
-	steps := int(w.lasts / StepEvery)
+	steps := int(w.duration / StepEvery)
 	return w.walk(rules, t, clock, (len(t.Buckets)+steps-1)/steps)
 }
 
-// whole makes a whole round.
-func (w *round) whole(rules *Rules, t *Table, clock uint32) {
+// runWhole makes a whole round.
+func (w *round) runWhole(rules *Rules, t *Table, clock uint32) {
 	w.next = 0
 	w.walk(rules, t, clock, len(t.Buckets))
 }
 
 func (w *round) walk(rules *Rules, t *Table, clock uint32, buckets int) bool {
 	if w.next == 0 {
-		w.under.reset()
+		w.current.reset()
 		w.woken = false
 	}
-	w.under.fit(rules)
+	w.current.resize(rules)
 	end := min(w.next+buckets, len(t.Buckets))
 	if !w.idle() {
-		rules.walk(t, w.next, end, clock, &w.under)
+		rules.walk(t, w.next, end, clock, &w.current)
 	}
 	if w.next = end; end < len(t.Buckets) {
 		return false
 	}
 	w.next = 0
-	if w.woken || w.under.entries+w.under.Expired > 0 {
+	if w.woken || w.current.entries+w.current.Expired > 0 {
 		w.empty = 0
 	} else {
 		w.empty++
 	}
-	w.under, w.Last = w.Last, w.under
+	w.current, w.Last = w.Last, w.current
 	return true
 }
 

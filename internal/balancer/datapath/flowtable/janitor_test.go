@@ -14,17 +14,17 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// testHouse is a janitor, and memory as the data plane has it.
-type testHouse struct {
+// janitorRig is a janitor, and memory as the data plane has it.
+type janitorRig struct {
 	*Janitor
 	input JanitorInput
 	head  objects.XDPHead
 }
 
-// newTestHouse has tables for so many flows. Backend b is of service b % 3; service 0
+// newJanitorRig has tables for so many flows. Backend b is of service b % 3; service 0
 // and 1 are tracked, 1 is persistent, 2 is stateless, 3 is gone.
-func newTestHouse(limit uint32) *testHouse {
-	h := &testHouse{Janitor: NewJanitor(lb.Timeouts{})}
+func newJanitorRig(limit uint32) *janitorRig {
+	h := &janitorRig{Janitor: NewJanitor(lb.Timeouts{})}
 	h.input = JanitorInput{Head: &h.head, Flows: NewTable(limit, 0x5eed), Newcomers: NewTable(limit/4, 0x5eed),
 		Services: []Service{{Present: true, Tracked: true}, {Present: true, Tracked: true, Affinity: 90_000},
 			{Present: true}, {}},
@@ -32,19 +32,19 @@ func newTestHouse(limit uint32) *testHouse {
 	for b := range 6 {
 		h.input.Backends = append(h.input.Backends, Backend{Generation: 1, Service: uint32(b % 3)})
 	}
-	h.Use(h.input)
+	h.SetInput(h.input)
 	return h
 }
 
-// houseFlow is a flow of a service's backend.
-func houseFlow(n int, service, backend uint32) objects.XDPFlow {
+// rigFlow is a flow of a service's backend.
+func rigFlow(n int, service, backend uint32) objects.XDPFlow {
 	flow := objects.XDPFlow{Service: service, Backend: backend, Generation: 1, Port: uint16(n)}
 	flow.Address[0] = uint32(n >> 16)
 	return flow
 }
 
 // open plays a packet that begins a flow.
-func (h *testHouse) open(table *Table, flow objects.XDPFlow, state objects.XDPFlowState) bool {
+func (h *janitorRig) open(table *Table, flow objects.XDPFlow, state objects.XDPFlowState) bool {
 	if !table.Insert(flow, state, atomic.LoadUint32(&h.head.Clock)) {
 		return false
 	}
@@ -57,7 +57,7 @@ func (h *testHouse) open(table *Table, flow objects.XDPFlow, state objects.XDPFl
 }
 
 // active returns the counts of a backend and of a service.
-func (h *testHouse) active(backend, service uint32) [2]uint32 {
+func (h *janitorRig) active(backend, service uint32) [2]uint32 {
 	return [2]uint32{h.input.Loads[backend].Active, h.input.Turns[service].Active}
 }
 
@@ -83,8 +83,8 @@ func TestJanitorExpires(t *testing.T) {
 	}
 	for i, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
-			h := newTestHouse(100)
-			flow := houseFlow(i, 1, 4)
+			h := newJanitorRig(100)
+			flow := rigFlow(i, 1, 4)
 			if c.state >= objects.XDPFlowStateFLOW_AFFINITY_NEW {
 				flow.Service |= AffinityKey
 			}
@@ -94,11 +94,11 @@ func TestJanitorExpires(t *testing.T) {
 				if want := map[bool]uint32{true: 1}[IsLive(c.state)]; before != [2]uint32{want, want} {
 					t.Fatalf("%v are active, want %d", before, want)
 				}
-				h.Pass(c.timeout - time.Millisecond)
+				h.Advance(c.timeout - time.Millisecond)
 				if len(table.Places()) != 1 || h.FlowsOf()[1] != 1 {
 					t.Fatalf("gone a millisecond too early")
 				}
-				h.Pass(time.Millisecond)
+				h.Advance(time.Millisecond)
 				if len(table.Places()) != 0 || len(h.FlowsOf()) != 0 {
 					t.Errorf("still there after %v", c.timeout)
 				}
@@ -122,30 +122,30 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 		objects.XDPFlowStateFLOW_CLIENT_FIN: true, objects.XDPFlowStateFLOW_BACKEND_FIN: true,
 	}
 	for _, pooled := range []bool{false, true} {
-		h := newTestHouse(1000)
+		h := newJanitorRig(1000)
 		if pooled {
 			h.input.Returns = &ReturnTable{}
-			h.Use(h.input)
+			h.SetInput(h.input)
 		}
 		want := uint32(0)
 		for state := objects.XDPFlowStateFLOW_OPENING; state < objects.XDPFlowStateFLOW_AFFINITY_NEW; state++ {
 			for i, table := range []*Table{h.input.Flows, h.input.Newcomers} {
-				h.open(table, houseFlow(2*int(state)+i, 1, 4), state)
+				h.open(table, rigFlow(2*int(state)+i, 1, 4), state)
 				if holds[state] && pooled {
 					want++
 				}
 			}
-			h.Pass(0)
+			h.Advance(0)
 			if got := h.Presence().Backends[4].Held; got != want {
 				t.Errorf("with flows up to state %d, %d ports are held, want %d", state, got, want)
 			}
 		}
-		h.open(h.input.Flows, houseFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
-		h.Pass(0)
+		h.open(h.input.Flows, rigFlow(99, 1|AffinityKey, 4), objects.XDPFlowStateFLOW_AFFINITY)
+		h.Advance(0)
 		if got := h.Presence().Backends; got[4].Held != want || got[1].Held != 0 {
 			t.Errorf("with a client of no flow: %+v, want %d of backend 4", got, want)
 		}
-		h.Pass(lb.DefaultTimeouts.Established)
+		h.Advance(lb.DefaultTimeouts.Established)
 		if got := h.Presence().Backends[4].Held; got != 0 {
 			t.Errorf("%d ports are held after all flows have been forgotten", got)
 		}
@@ -154,10 +154,10 @@ func TestJanitorCountsHeldPorts(t *testing.T) {
 
 // TestJanitorKeepsWhatIsSeen: times that packets note count, also by the clock of another generation, which is ahead.
 func TestJanitorKeepsWhatIsSeen(t *testing.T) {
-	h := newTestHouse(100)
-	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
+	h := newJanitorRig(100)
+	h.open(h.input.Flows, rigFlow(1, 0, 0), objects.XDPFlowStateFLOW_UDP)
 	for range 10 {
-		h.Pass(100 * time.Second)
+		h.Advance(100 * time.Second)
 		place := h.input.Flows.Places()
 		if len(place) != 1 {
 			t.Fatal("a flow that was seen is gone")
@@ -166,11 +166,11 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 	}
 	// Nor does it matter that the clock wraps around.
 	for half := range 2 {
-		h.Pass(1<<31*time.Millisecond - time.Duration(h.Now())*time.Millisecond*time.Duration(1-half) -
+		h.Advance(1<<31*time.Millisecond - time.Duration(h.Now())*time.Millisecond*time.Duration(1-half) -
 			500*time.Millisecond)
 	}
-	h.open(h.input.Flows, houseFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
-	h.Pass(2 * time.Second)
+	h.open(h.input.Flows, rigFlow(2, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+	h.Advance(2 * time.Second)
 	if n := len(h.input.Flows.Places()); n != 1 || h.head.Clock > 2000 {
 		t.Errorf("%d flows after the clock went around to %d, want 1", n, h.head.Clock)
 	}
@@ -179,10 +179,10 @@ func TestJanitorKeepsWhatIsSeen(t *testing.T) {
 // TestJanitorForgetsWhoLeft: entries of previous backends and services go at the next round, whatever their age, and
 // are subtracted where they were counted.
 func TestJanitorForgetsWhoLeft(t *testing.T) {
-	h := newTestHouse(100)
+	h := newJanitorRig(100)
 	for backend := range uint32(6) {
-		h.open(h.input.Flows, houseFlow(int(backend), backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
-		h.open(h.input.Newcomers, houseFlow(int(100+backend), backend%3, backend), objects.XDPFlowStateFLOW_OPENING)
+		h.open(h.input.Flows, rigFlow(int(backend), backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Newcomers, rigFlow(int(100+backend), backend%3, backend), objects.XDPFlowStateFLOW_OPENING)
 	}
 	next := h.input
 	next.Backends = append([]Backend(nil), h.input.Backends...)
@@ -190,8 +190,8 @@ func TestJanitorForgetsWhoLeft(t *testing.T) {
 	next.Backends[4] = Backend{}    // none
 	next.Services = append([]Service(nil), h.input.Services...)
 	next.Services[2] = Service{}
-	h.Use(next)
-	h.Pass(0)
+	h.SetInput(next)
+	h.Advance(0)
 	for _, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 		left := map[uint32]bool{}
 		for _, place := range table.Places() {
@@ -215,16 +215,16 @@ func TestJanitorForgetsWhoLeft(t *testing.T) {
 // TestJanitorCountsAnew: when a service begins to be tracked its flows count, and when
 // it ceases to be they do not.
 func TestJanitorCountsAnew(t *testing.T) {
-	h := newTestHouse(100)
+	h := newJanitorRig(100)
 	for n := range 30 {
 		backend := uint32(n % 6)
-		h.open(h.input.Flows, houseFlow(n, backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Flows, rigFlow(n, backend%3, backend), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
 	next := h.input
 	next.Services = append([]Service(nil), h.input.Services...)
 	next.Services[0].Tracked, next.Services[2].Tracked = false, true
 	h.input.Turns[2].Fewest = 1
-	h.Use(next)
+	h.SetInput(next)
 	if got := h.input.Turns[2].Fewest; got != 0 {
 		t.Errorf("counted anew, the fewest flows of a backend are %d, want 0", got)
 	}
@@ -239,7 +239,7 @@ func TestJanitorCountsAnew(t *testing.T) {
 		}
 	}
 	h.input = next
-	h.Pass(lb.DefaultTimeouts.Established)
+	h.Advance(lb.DefaultTimeouts.Established)
 	for backend := range h.input.Loads {
 		if got := h.input.Loads[backend].Active; got != 0 {
 			t.Errorf("backend %d has %d active flows when all have gone", backend, got)
@@ -250,12 +250,12 @@ func TestJanitorCountsAnew(t *testing.T) {
 // TestJanitorPutsCountsRight: impossible counts are corrected at once, wrong ones when nothing moves, and right ones
 // never.
 func TestJanitorPutsCountsRight(t *testing.T) {
-	h := newTestHouse(100)
+	h := newJanitorRig(100)
 	for n := range 10 {
-		h.open(h.input.Flows, houseFlow(n, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+		h.open(h.input.Flows, rigFlow(n, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	}
 	for range 2 * stillRounds {
-		h.Pass(time.Second)
+		h.Advance(time.Second)
 	}
 	if h.Drift.Corrected != 0 {
 		t.Fatalf("%d counts that were right were changed", h.Drift.Corrected)
@@ -264,7 +264,7 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	h.input.Loads[0].Active += 2
 	h.input.Turns[0].Fewest = 12
 	for range stillRounds - 1 {
-		h.Pass(time.Second)
+		h.Advance(time.Second)
 	}
 	if got := h.input.Loads[3].Active; got != 0 {
 		t.Errorf("a count below 0 became %d", got)
@@ -272,7 +272,7 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 	if got := h.input.Loads[0].Active; got != 12 {
 		t.Errorf("%d are active: changed though packets may have been on their way", got)
 	}
-	h.Pass(time.Second)
+	h.Advance(time.Second)
 	if got := h.active(0, 0); got != [2]uint32{10, 10} {
 		t.Errorf("%v are active, want 10", got)
 	}
@@ -284,7 +284,7 @@ func TestJanitorPutsCountsRight(t *testing.T) {
 // TestJanitorRests: the janitor does not walk over empty tables until a packet has put
 // something in; rounds go on, for others count by them.
 func TestJanitorRests(t *testing.T) {
-	h := newTestHouse(10000)
+	h := newJanitorRig(10000)
 	now := time.Hour
 	rounds := func(n int) (ended int) {
 		for range n * int(flowsEvery/StepEvery) {
@@ -299,22 +299,22 @@ func TestJanitorRests(t *testing.T) {
 		t.Errorf("%d rounds of 3 over empty tables", got)
 	}
 	// Only a packet inserts flows; here one does so without setting the flag.
-	h.input.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.input.Flows.Insert(rigFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	if got := rounds(2); got != 2 || h.FlowsOf()[2] != 0 {
 		t.Errorf("%d rounds of 2, and %d flows were met: the janitor has walked", got, h.FlowsOf()[2])
 	}
-	h.open(h.input.Newcomers, houseFlow(2, 2, 2), objects.XDPFlowStateFLOW_OPENING)
+	h.open(h.input.Newcomers, rigFlow(2, 2, 2), objects.XDPFlowStateFLOW_OPENING)
 	if rounds(2); h.FlowsOf()[2] != 2 || h.head.Remembered != 0 {
 		t.Errorf("%d flows were met, want 2", h.FlowsOf()[2])
 	}
-	h.Pass(lb.DefaultTimeouts.Established)
+	h.Advance(lb.DefaultTimeouts.Established)
 	if n := len(h.input.Flows.Places()) + len(h.input.Newcomers.Places()); n != 0 {
 		t.Errorf("%d flows are left", n)
 	}
 	// A change of the input may bring flows along.
 	rounds(3)
-	h.input.Flows.Insert(houseFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
-	h.Use(h.input)
+	h.input.Flows.Insert(rigFlow(1, 2, 2), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+	h.SetInput(h.input)
 	if rounds(2); h.FlowsOf()[2] != 1 {
 		t.Errorf("%d flows were met after a change, want 1", h.FlowsOf()[2])
 	}
@@ -323,8 +323,8 @@ func TestJanitorRests(t *testing.T) {
 // TestJanitorSteps: the clock follows the time, except for the time in which a process was held up, and a round takes
 // its time.
 func TestJanitorSteps(t *testing.T) {
-	h := newTestHouse(10000)
-	h.open(h.input.Flows, houseFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
+	h := newJanitorRig(10000)
+	h.open(h.input.Flows, rigFlow(1, 0, 0), objects.XDPFlowStateFLOW_ESTABLISHED)
 	now, start, rounds := time.Hour, h.Now(), 0
 	for range 100 {
 		if h.Step(now) {
@@ -357,7 +357,7 @@ func TestJanitorSteps(t *testing.T) {
 // left, no place is lost, and all counts are 0.
 func TestJanitorAmongPackets(t *testing.T) {
 	const workers, epochs, packets, window = 4, 200, 100, 40
-	h := newTestHouse(epochs * window / 3) // too small: some find no room
+	h := newJanitorRig(epochs * window / 3) // too small: some find no room
 	expired := 0
 	for epoch := range epochs {
 		var group sync.WaitGroup
@@ -367,11 +367,11 @@ func TestJanitorAmongPackets(t *testing.T) {
 				for range packets {
 					// A flow has packets in two epochs, and is then silent for good.
 					n := epoch*window + random.IntN(2*window)
-					h.packet(houseFlow(n, uint32(n%3), uint32(n%6)), random.IntN(8) == 0)
+					h.packet(rigFlow(n, uint32(n%3), uint32(n%6)), random.IntN(8) == 0)
 				}
 			})
 		}
-		h.Pass(lb.DefaultTimeouts.Opening / 7)
+		h.Advance(lb.DefaultTimeouts.Opening / 7)
 		group.Wait()
 		expired += int(h.Newcomers.Last.Expired)
 	}
@@ -381,7 +381,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 	if n := h.Drift.Corrected; n != 0 {
 		t.Errorf("%d counts were wrong in between", n)
 	}
-	h.Pass(lb.DefaultTimeouts.Established)
+	h.Advance(lb.DefaultTimeouts.Established)
 	for _, table := range []*Table{h.input.Flows, h.input.Newcomers} {
 		if n, wrongs := len(table.Places()), table.Check(); n != 0 || wrongs != "" {
 			t.Errorf("%d flows are left: %s", n, wrongs)
@@ -400,7 +400,7 @@ func TestJanitorAmongPackets(t *testing.T) {
 }
 
 // packet plays bpf/balancer/flow/track.h for a packet of a client.
-func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
+func (h *janitorRig) packet(flow objects.XDPFlow, ends bool) {
 	place, proven := h.input.Flows.Find(&flow)
 	if !proven {
 		var found bool
@@ -413,12 +413,12 @@ func (h *testHouse) packet(flow objects.XDPFlow, ends bool) {
 	atomic.StoreUint32(&place.Bucket.Seen[place.At], atomic.LoadUint32(&h.head.Clock))
 	switch {
 	case IsLive(state) && ends:
-		if place.Change(state, objects.XDPFlowStateFLOW_CLIENT_FIN) {
-			h.Rules.countOff(&flow, state)
+		if place.SetState(state, objects.XDPFlowStateFLOW_CLIENT_FIN) {
+			h.Rules.subtract(&flow, state)
 		}
-	case state == objects.XDPFlowStateFLOW_OPENING && place.Change(state, objects.XDPFlowStateFLOW_ESTABLISHED):
+	case state == objects.XDPFlowStateFLOW_OPENING && place.SetState(state, objects.XDPFlowStateFLOW_ESTABLISHED):
 		if h.input.Flows.Insert(flow, objects.XDPFlowStateFLOW_ESTABLISHED, place.Seen()) &&
-			place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
+			place.SetState(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_FREE) {
 			h.input.Newcomers.Release(place, tag, always)
 		}
 	}

@@ -97,8 +97,8 @@ func DescribeFields(fields map[string]snapshot.Field, prefix string, from int, m
 	return nil
 }
 
-// Reading has the offsets and states by which flows of another layout are read.
-type Reading struct {
+// ForeignLayout has the offsets and states by which flows of another layout are read.
+type ForeignLayout struct {
 	// The sizes of a bucket and of a flow in bytes, and how many flows are in a bucket.
 	Bucket, Flow, Places int
 	// The offsets of a bucket's parts.
@@ -118,8 +118,8 @@ type fieldCopy struct {
 	UnlessZero bool
 }
 
-// ReadingOf returns how to read the tables of a layout. An error names the missing fields.
-func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
+// NewForeignLayout returns how to read the tables of a layout. An error names the missing fields.
+func NewForeignLayout(theirs *snapshot.FlowLayout) (*ForeignLayout, error) {
 	ours, err := Layout()
 	if err != nil {
 		return nil, err
@@ -128,7 +128,7 @@ func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
 		return nil, errors.New("it does not say where the fields of flows are")
 	}
 	places := int(theirs.Numbers["FLOW_BUCKET"])
-	r := &Reading{Bucket: theirs.Bucket, Flow: theirs.Flow, Places: places, busy: uint16(theirs.Numbers["FLOW_BUSY"])}
+	r := &ForeignLayout{Bucket: theirs.Bucket, Flow: theirs.Flow, Places: places, busy: uint16(theirs.Numbers["FLOW_BUSY"])}
 	for _, part := range []struct {
 		name string
 		to   *int
@@ -149,7 +149,7 @@ func ReadingOf(theirs *snapshot.FlowLayout) (*Reading, error) {
 }
 
 // readFlow finds the fields of a flow.
-func (r *Reading) readFlow(ours, theirs *snapshot.FlowLayout) error {
+func (r *ForeignLayout) readFlow(ours, theirs *snapshot.FlowLayout) error {
 	for name, to := range ours.Fields {
 		field, is := strings.CutPrefix(name, flowFields)
 		if !is {
@@ -177,7 +177,7 @@ func (r *Reading) readFlow(ours, theirs *snapshot.FlowLayout) error {
 }
 
 // readNumbers finds our states for theirs, and refuses other bits of keys.
-func (r *Reading) readNumbers(ours, theirs *snapshot.FlowLayout) error {
+func (r *ForeignLayout) readNumbers(ours, theirs *snapshot.FlowLayout) error {
 	for _, name := range []string{"FLOW_KEY_AFFINITY", "FLOW_KEY_GROUP"} {
 		if ours.Numbers[name] != theirs.Numbers[name] {
 			return fmt.Errorf("its %s is %#x, and here it is %#x", name, theirs.Numbers[name], ours.Numbers[name])

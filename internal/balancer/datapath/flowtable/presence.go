@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// present has the flows of a backend or a service: the active ones now, and the entries as of the last round.
-type present struct {
+// flowPresence has the flows of a backend or a service: the active ones now, and the entries as of the last round.
+type flowPresence struct {
 	Active  uint32
 	Entries uint64
 	// Held are ports of the pool; 0 of a service.
@@ -19,7 +19,7 @@ type present struct {
 // Presence has the flows of all backends, by index, and of all services, by id.
 type Presence struct {
 	Flows              lb.FlowCounts
-	Backends, Services []present
+	Backends, Services []flowPresence
 }
 
 // Presence returns the flows that there are.
@@ -31,14 +31,14 @@ func (j *Janitor) Presence() Presence {
 		return p
 	}
 	p.Flows = lb.FlowCounts{Proven: j.flows.Last.entries, Unproven: j.Newcomers.Last.entries}
-	p.Backends = make([]present, min(len(j.Rules.backends), len(j.Rules.Loads)))
+	p.Backends = make([]flowPresence, min(len(j.Rules.backends), len(j.Rules.Loads)))
 	for i := range p.Backends {
-		p.Backends[i] = present{atomic.LoadUint32(&j.Rules.Loads[i].Active), entriesOf(j.flows.Last.backends, i) +
+		p.Backends[i] = flowPresence{atomic.LoadUint32(&j.Rules.Loads[i].Active), entriesOf(j.flows.Last.backends, i) +
 			entriesOf(j.Newcomers.Last.backends, i), j.held(i)}
 	}
-	p.Services = make([]present, min(len(j.Rules.services), len(j.Rules.Turns)))
+	p.Services = make([]flowPresence, min(len(j.Rules.services), len(j.Rules.Turns)))
 	for i := range p.Services {
-		p.Services[i] = present{atomic.LoadUint32(&j.Rules.Turns[i].Active), entriesOf(j.flows.Last.services, i) +
+		p.Services[i] = flowPresence{atomic.LoadUint32(&j.Rules.Turns[i].Active), entriesOf(j.flows.Last.services, i) +
 			entriesOf(j.Newcomers.Last.services, i), 0}
 	}
 	return p

@@ -13,40 +13,40 @@ import (
 // of flows that the schedulers count in addition. Packets make it grow (bpf/balancer/flow/refusal.h). The janitor lets
 // it fall with time.
 
-// relieveEvery is how often a penalty halves.
-const relieveEvery = time.Second
+// decayEvery is how often a penalty halves.
+const decayEvery = time.Second
 
-// relieve lowers penalties, once for each whole second of the janitor's clock.
-func (j *Janitor) relieve() {
-	seconds := int(j.time/relieveEvery - j.relieved/relieveEvery)
-	j.relieved = j.time
+// decayPenalties lowers penalties, once for each whole second of the janitor's clock.
+func (j *Janitor) decayPenalties() {
+	seconds := int(j.time/decayEvery - j.lastDecay/decayEvery)
+	j.lastDecay = j.time
 	if j.Input.Head == nil {
 		return
 	}
 	if atomic.SwapUint32(&j.Input.Head.Refused, 0) != 0 {
-		j.penalised = true
+		j.hasPenalties = true
 	}
-	for ; seconds > 0 && j.penalised; seconds-- {
-		j.penalised = j.Rules.relieve()
+	for ; seconds > 0 && j.hasPenalties; seconds-- {
+		j.hasPenalties = j.Rules.decayPenalties()
 	}
 }
 
-// idlest is the backend of a service with the fewest flows for its weight, of those without
+// leastLoaded is the backend of a service with the fewest flows for its weight, of those without
 // a penalty. Flows counts one more, which it would get next; weight is 0 where there is none.
-type idlest struct{ flows, weight uint64 }
+type leastLoaded struct{ flows, weight uint64 }
 
-// relieve lets a second pass for all penalties, and says whether any is left.
-func (r *Rules) relieve() (left bool) {
-	penalised := map[uint32]*idlest{}
-	for i := range r.present() {
+// decayPenalties lets a second pass for all penalties, and says whether any is left.
+func (r *Rules) decayPenalties() (left bool) {
+	penalised := map[uint32]*leastLoaded{}
+	for i := range r.indexCount() {
 		if atomic.LoadUint32(&r.Loads[i].Penalty) != 0 {
-			penalised[r.backends[i].Service] = &idlest{}
+			penalised[r.backends[i].Service] = &leastLoaded{}
 		}
 	}
 	if len(penalised) == 0 {
 		return false
 	}
-	for i := range r.present() {
+	for i := range r.indexCount() {
 		best, load := penalised[r.backends[i].Service], &r.Loads[i]
 		if best == nil || r.backends[i].Weight == 0 || r.backends[i].Generation == 0 ||
 			atomic.LoadUint32(&load.Penalty) != 0 {
@@ -54,23 +54,23 @@ func (r *Rules) relieve() (left bool) {
 		}
 		flows, weight := uint64(atomic.LoadUint32(&load.Active))+1, uint64(r.backends[i].Weight)
 		if best.weight == 0 || flows*best.weight < best.flows*weight {
-			*best = idlest{flows, weight}
+			*best = leastLoaded{flows, weight}
 		}
 	}
-	for i := range r.present() {
-		if best := penalised[r.backends[i].Service]; best != nil && r.relieveBackend(i, best) {
+	for i := range r.indexCount() {
+		if best := penalised[r.backends[i].Service]; best != nil && r.decayPenalty(i, best) {
 			left = true
 		}
 	}
 	return left
 }
 
-// present is the number of indices.
-func (r *Rules) present() int { return min(len(r.backends), len(r.Loads)) }
+// indexCount is the number of indices.
+func (r *Rules) indexCount() int { return min(len(r.backends), len(r.Loads)) }
 
-// relieveBackend halves a backend's penalty. For REFUSAL_LASTS after a refusal it keeps the penalty high enough to put
+// decayPenalty halves a backend's penalty. For REFUSAL_LASTS after a refusal it keeps the penalty high enough to put
 // the backend level with the best of the others: until then, fewer flows do not make it a better choice.
-func (r *Rules) relieveBackend(i int, best *idlest) (left bool) {
+func (r *Rules) decayPenalty(i int, best *leastLoaded) (left bool) {
 	load, id := &r.Loads[i], r.backends[i].Service
 	penalty := atomic.LoadUint32(&load.Penalty)
 	if penalty == 0 {
@@ -78,20 +78,20 @@ func (r *Rules) relieveBackend(i int, best *idlest) (left bool) {
 	}
 	quiet, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
 	if quiet < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].Generation != 0 {
-		next = max(next, best.level(uint64(r.backends[i].Weight), uint64(active)))
+		next = max(next, best.penaltyFor(uint64(r.backends[i].Weight), uint64(active)))
 	}
 	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {
 		return true // a packet was faster
 	}
 	if int(id) < len(r.Turns) {
-		r.Turns[id].HasOneWith(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
+		r.Turns[id].LowerMinimum(uint32(min(uint64(active)+uint64(next), 1<<32-1)))
 	}
 	return next != 0
 }
 
-// level is the penalty with which a backend of that weight and with so many flows has no fewer
+// penaltyFor is the penalty with which a backend of that weight and with so many flows has no fewer
 // for its weight than the idlest of the others.
-func (best *idlest) level(weight, active uint64) uint32 {
+func (best *leastLoaded) penaltyFor(weight, active uint64) uint32 {
 	if best.weight == 0 {
 		return 0
 	}

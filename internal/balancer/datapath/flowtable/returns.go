@@ -83,9 +83,9 @@ type BackendEnd struct {
 	Local mapmem.Address
 }
 
-// Lead makes an entry of a table of returns for each flow of full NAT of two tables that none leads to. It does nothing
-// where there is no table of returns.
-func (r *ReplyKeys) Lead(to *ReturnTable, proven, unproven *Table) {
+// AddReturns makes an entry of a table of returns for each flow of full NAT of two tables that none leads to. It does
+// nothing where there is no table of returns.
+func (r *ReplyKeys) AddReturns(to *ReturnTable, proven, unproven *Table) {
 	if to == nil || len(r.Protocols) == 0 {
 		return
 	}
@@ -148,9 +148,9 @@ func (r *ReplyKeys) source(flow *objects.XDPFlow, end *BackendEnd) (mapmem.Addre
 // Put makes an entry for a place, unless there is one: insert_return of bpf/balancer/flow/returntable.h, but into free
 // places only. False where there is no free one.
 func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
-	home, second, tag := homesAmong(hash, len(t.Buckets))
+	home, second, tag := bucketsAmong(hash, len(t.Buckets))
 	first, other := &t.Buckets[home], &t.Buckets[second]
-	if leadsTo(first, tag, place, owner) || leadsTo(other, tag, place, owner) {
+	if pointsTo(first, tag, place, owner) || pointsTo(other, tag, place, owner) {
 		return true
 	}
 	if returnsIn(other) < returnsIn(first) {
@@ -162,7 +162,7 @@ func (t *ReturnTable) Put(hash uint64, place, owner uint32) bool {
 // PlacesOf calls visit with the place to which each entry of a hash leads, until that says no, and returns whether it
 // went over all.
 func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool {
-	home, second, tag := homesAmong(hash, len(t.Buckets))
+	home, second, tag := bucketsAmong(hash, len(t.Buckets))
 	for _, number := range [...]uint32{home, second} {
 		bucket := &t.Buckets[number]
 		for at := range ReturnsPerBucket {
@@ -175,7 +175,7 @@ func (t *ReturnTable) PlacesOf(hash uint64, visit func(number uint32) bool) bool
 	return true
 }
 
-func leadsTo(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
+func pointsTo(bucket *objects.XDPReturnBucket, tag uint64, place, owner uint32) bool {
 	for at := range ReturnsPerBucket {
 		if atomic.LoadUint64(&bucket.Tags[at/4])>>(at%4*16)&0xffff == tag &&
 			atomic.LoadUint32(&bucket.Places[at]) == place && atomic.LoadUint32(&bucket.Owners[at]) == owner {

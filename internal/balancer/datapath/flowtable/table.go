@@ -103,12 +103,12 @@ func (t *Table) HashKey(flow *objects.XDPFlow) uint64 {
 
 func scaled(hash uint32, size int) uint32 { return uint32(uint64(hash) * uint64(size) >> 32) }
 
-// homes returns the two buckets in which a flow of that hash may be, and its tag.
-func (t *Table) homes(hash uint64) (home, second uint32, tag uint64) {
-	return homesAmong(hash, len(t.Buckets))
+// bucketsOf returns the two buckets in which a flow of that hash may be, and its tag.
+func (t *Table) bucketsOf(hash uint64) (home, second uint32, tag uint64) {
+	return bucketsAmong(hash, len(t.Buckets))
 }
 
-func homesAmong(hash uint64, buckets int) (home, second uint32, tag uint64) {
+func bucketsAmong(hash uint64, buckets int) (home, second uint32, tag uint64) {
 	tag = hash & 0xffff
 	if tag < 2 {
 		tag += 2
@@ -189,7 +189,7 @@ func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, st
 	// count it: it must not find the one that we count.
 	state = p.exchangeState(objects.XDPFlowStateFLOW_FREE)
 	p.publish(0)
-	home, _, _ := t.homes(t.HashKey(&flow))
+	home, _, _ := t.bucketsOf(t.HashKey(&flow))
 	if p.Bucket != &t.Buckets[home] {
 		decOverflow(&t.Buckets[home])
 	}
@@ -198,7 +198,7 @@ func (t *Table) Release(p Place, tag uint64, over func(flow *objects.XDPFlow, st
 
 // Find returns where a flow is.
 func (t *Table) Find(key *objects.XDPFlow) (Place, bool) {
-	home, second, tag := t.homes(t.HashKey(key))
+	home, second, tag := t.bucketsOf(t.HashKey(key))
 	if place, ok := findIn(&t.Buckets[home], key, tag); ok ||
 		atomic.LoadUint64(&t.Buckets[home].Elsewhere)&elsewhereBit(tag) == 0 {
 		return place, ok
@@ -229,23 +229,23 @@ func tagsIn(bucket *objects.XDPFlowBucket) (n int) {
 	return n
 }
 
-// homeEnough is how many tags a home bucket has from which on the second is looked at.
-const homeEnough = 6
+// homeThreshold is how many tags a home bucket has from which on the second is looked at.
+const homeThreshold = 6
 
 // Insert puts a flow into the table; false says that there is no room.
 func (t *Table) Insert(flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 	hash := t.HashKey(&flow)
-	first, other, tag := t.homes(hash)
+	first, other, tag := t.bucketsOf(hash)
 	home, second := &t.Buckets[first], &t.Buckets[other]
-	if n := tagsIn(home); n >= homeEnough && second != home && tagsIn(second) < n {
+	if n := tagsIn(home); n >= homeThreshold && second != home && tagsIn(second) < n {
 		incOverflow(home, tag)
-		if settleIn(second, flow, hash, tag, state, seen) {
+		if insertInto(second, flow, hash, tag, state, seen) {
 			return true
 		}
 		decOverflow(home)
 		return false
 	}
-	return settleIn(home, flow, hash, tag, state, seen)
+	return insertInto(home, flow, hash, tag, state, seen)
 }
 
 // preferredSlot is preferred_slot_of of bpf/balancer/flow/flowtable.h.
@@ -278,8 +278,8 @@ func decOverflow(home *objects.XDPFlowBucket) {
 	}
 }
 
-// settleIn writes a flow into a bucket, for others to see when it is whole.
-func settleIn(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState,
+// insertInto writes a flow into a bucket, for others to see when it is whole.
+func insertInto(bucket *objects.XDPFlowBucket, flow objects.XDPFlow, hash, tag uint64, state objects.XDPFlowState,
 	seen uint32) bool {
 	place := Place{bucket, preferredSlot(hash)}
 	for at := 0; !place.claim(0); at++ {
@@ -321,15 +321,15 @@ func (t *Table) Each(visit func(flow *objects.XDPFlow, state objects.XDPFlowStat
 	}
 }
 
-// Adopt copies the flows of a table into one of another size or layout that does not have them yet, and updates those
-// there that have changed here since. It calls arrived for each that it copies, unless that is nil, and returns for how
-// many there is no room. Once before packets use the new table and once after they have left the old one, it loses no
-// flow that begins in between. Places change: what leads to them (struct return_bucket) does not follow.
-func (t *Table) Adopt(old Source, arrived func(flow *objects.XDPFlow)) (lost int) {
+// CopyFrom copies the flows of a table into one of another size or layout that does not have them yet, and updates
+// those there that have changed here since. It calls arrived for each that it copies, unless that is nil, and returns
+// for how many there is no room. Once before packets use the new table and once after they have left the old one, it
+// loses no flow that begins in between. Places change: what leads to them (struct return_bucket) does not follow.
+func (t *Table) CopyFrom(old Source, arrived func(flow *objects.XDPFlow)) (lost int) {
 	old.Each(func(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 		switch place, there := t.Find(flow); {
 		case there:
-			place.follow(flow, state, seen)
+			place.update(flow, state, seen)
 		case !t.Insert(*flow, state, seen) && !(t.makeRoom(flow) && t.Insert(*flow, state, seen)):
 			lost++
 		case arrived != nil:
@@ -343,10 +343,10 @@ func (t *Table) Adopt(old Source, arrived func(flow *objects.XDPFlow)) (lost int
 // bucket, and says whether one could move. Without it, some seventeen in a million flows find no room in a table that
 // is as full as it is planned for.
 func (t *Table) makeRoom(of *objects.XDPFlow) bool {
-	home, second, _ := t.homes(t.HashKey(of))
+	home, second, _ := t.bucketsOf(t.HashKey(of))
 	for _, number := range [...]uint32{home, second} {
 		for at := range PerBucket {
-			if t.sendAway(number, at) {
+			if t.displace(number, at) {
 				return true
 			}
 		}
@@ -354,10 +354,10 @@ func (t *Table) makeRoom(of *objects.XDPFlow) bool {
 	return false
 }
 
-// sendAway moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the flow
+// displace moves a flow from its home bucket to its second one. A packet looks at the home first, so it finds the flow
 // in one of them at any time, though perhaps without the time of the last packet. A move from the second bucket to the
 // home would hide the flow from a packet for a moment.
-func (t *Table) sendAway(number uint32, at int) bool {
+func (t *Table) displace(number uint32, at int) bool {
 	place := Place{&t.Buckets[number], at}
 	tag := place.Tag()
 	if tag <= BusyTag || place.State() == objects.XDPFlowStateFLOW_FREE {
@@ -365,12 +365,12 @@ func (t *Table) sendAway(number uint32, at int) bool {
 	}
 	flow, state, seen := place.Flow(), place.State(), place.Seen()
 	hash := t.HashKey(&flow)
-	home, second, _ := t.homes(hash)
+	home, second, _ := t.bucketsOf(hash)
 	if home != number || second == home || tagsIn(&t.Buckets[second]) == PerBucket {
 		return false
 	}
 	incOverflow(place.Bucket, tag)
-	if !settleIn(&t.Buckets[second], flow, hash, tag, state, seen) {
+	if !insertInto(&t.Buckets[second], flow, hash, tag, state, seen) {
 		decOverflow(place.Bucket)
 		return false
 	}
@@ -378,25 +378,25 @@ func (t *Table) sendAway(number uint32, at int) bool {
 	return true
 }
 
-// follow brings the copy in a place up to date with the original: with another connection that has begun under its key
+// update brings the copy in a place up to date with the original: with another connection that has begun under its key
 // since, and with its end.
-func (p Place) follow(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
+func (p Place) update(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
 	have := p.Flow()
 	another := have.Backend != flow.Backend || have.Generation != flow.Generation || have.Source != flow.Source
 	newer := int32(seen-p.Seen()) > 0 || another && IsLive(state) && !IsLive(p.State())
-	if newer && another && p.TakeAnother(flow, state, seen) {
+	if newer && another && p.Replace(flow, state, seen) {
 		return
 	}
 	if newer {
 		atomic.StoreUint32(&p.Bucket.Seen[p.At], seen)
 	}
 	if was := p.State(); IsLive(was) && !IsLive(state) {
-		p.Change(was, state)
+		p.SetState(was, state)
 	}
 }
 
-// TakeAnother writes another flow of the same key into a place.
-func (p Place) TakeAnother(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
+// Replace writes another flow of the same key into a place.
+func (p Place) Replace(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32) bool {
 	tag := p.Tag()
 	if tag <= BusyTag || !p.claim(tag) {
 		return false
@@ -412,8 +412,8 @@ func (p Place) TakeAnother(flow *objects.XDPFlow, state objects.XDPFlowState, se
 	return same
 }
 
-// Change is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.
-func (p Place) Change(from, to objects.XDPFlowState) bool {
+// SetState is set_state of bpf/balancer/flow/flowtable.h: it moves a flow from one state to another, once.
+func (p Place) SetState(from, to objects.XDPFlowState) bool {
 	for {
 		was := atomic.LoadUint64(&p.Bucket.States)
 		if objects.XDPFlowState(was>>(8*p.At)&0xff) != from {

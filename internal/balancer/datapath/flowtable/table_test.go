@@ -49,7 +49,7 @@ func (m *tableModel) do(t *testing.T, op, n int) {
 		if m.table.Insert(flow, state, uint32(n)) {
 			m.known[n] = state
 		} else if home, second,
-			_ := m.table.homes(m.table.HashKey(&flow)); tagsIn(&m.table.Buckets[home]) < PerBucket &&
+			_ := m.table.bucketsOf(m.table.HashKey(&flow)); tagsIn(&m.table.Buckets[home]) < PerBucket &&
 			tagsIn(&m.table.Buckets[second]) < PerBucket {
 			t.Fatalf("flow %d: no room in buckets of %d and %d flows", n, tagsIn(&m.table.Buckets[home]),
 				tagsIn(&m.table.Buckets[second]))
@@ -143,13 +143,13 @@ func TestFlowTableHoldsWhatItIsPlannedFor(t *testing.T) {
 // BenchmarkFlowWalk is a round of the janitor over a full table for a million flows.
 func BenchmarkFlowWalk(b *testing.B) {
 	const limit = 1_000_000
-	h := newTestHouse(8)
+	h := newJanitorRig(8)
 	h.input.Flows = NewTable(limit, 0x5eed)
 	for n := range limit {
-		h.input.Flows.Insert(houseFlow(n, uint32(n%3), uint32(n%6)), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
+		h.input.Flows.Insert(rigFlow(n, uint32(n%3), uint32(n%6)), objects.XDPFlowStateFLOW_ESTABLISHED, h.head.Clock)
 	}
 	var tally Tally
-	tally.fit(&h.Rules)
+	tally.resize(&h.Rules)
 	for b.Loop() {
 		h.Rules.walk(h.input.Flows, 0, len(h.input.Flows.Buckets), h.head.Clock, &tally)
 	}
@@ -168,17 +168,17 @@ func TestAdopt(t *testing.T) {
 	}
 	fill(0, 500)
 	larger, smaller := NewTable(5000, 0x5eed), NewTable(100, 0x5eed)
-	larger.Adopt(old, nil)
-	smaller.Adopt(old, nil)
+	larger.CopyFrom(old, nil)
+	smaller.CopyFrom(old, nil)
 	fill(500, 600)
 	// Of those that were copied, one ends before packets see the copy.
 	ended := testFlow(7)
 	place, _ := old.Find(&ended)
-	place.Change(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_CLIENT_FIN)
-	if lost := larger.Adopt(old, nil); lost != 0 {
+	place.SetState(objects.XDPFlowStateFLOW_ESTABLISHED, objects.XDPFlowStateFLOW_CLIENT_FIN)
+	if lost := larger.CopyFrom(old, nil); lost != 0 {
 		t.Errorf("%d flows found no room in a larger table", lost)
 	}
-	lost := smaller.Adopt(old, nil)
+	lost := smaller.CopyFrom(old, nil)
 	for _, table := range []*Table{larger, smaller} {
 		if wrongs := table.Check(); wrongs != "" {
 			t.Error(wrongs)
@@ -220,7 +220,7 @@ func TestAdoptMakesRoom(t *testing.T) {
 				moved++
 			}
 		})
-		if lost := to.Adopt(from, nil); lost != 0 || len(to.Places()) != flows {
+		if lost := to.CopyFrom(from, nil); lost != 0 || len(to.Places()) != flows {
 			t.Errorf("of %d flows %d have no room, and %d are there", flows, lost, len(to.Places()))
 		}
 		if wrongs := to.Check(); wrongs != "" {

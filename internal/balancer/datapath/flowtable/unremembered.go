@@ -12,8 +12,8 @@ import (
 // transition after the last sign of such a flow, a packet that the hash allows is a reply, too; and every packet is,
 // for as long after a backend has come back that had left lately (is_reply in bpf/balancer/send/replies.h).
 
-// settleUnremembered ends the windows that are over.
-func (j *Janitor) settleUnremembered() {
+// endUnrememberedWindows ends the windows that are over.
+func (j *Janitor) endUnrememberedWindows() {
 	for id := range min(len(j.Rules.services), len(j.Rules.Turns)) {
 		turn := &j.Rules.Turns[id]
 		for _, at := range []*uint32{&turn.Unremembered, &turn.CameBack} {

@@ -80,11 +80,11 @@ func SilentFor(clock, seen uint32) uint32 {
 	return 0
 }
 
-// good says whether an entry is to stay at a time.
-func (r *Rules) good(owner, port uint64, state uint8, silent uint32) bool {
+// isValid says whether an entry is to stay at a time.
+func (r *Rules) isValid(owner, port uint64, state uint8, silent uint32) bool {
 	backend, id := uint32(owner>>backendShift), uint32(owner)&^AffinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
-		return r.goodInGroup(id, state, silent)
+		return r.isValidInGroup(id, state, silent)
 	}
 	service := &r.services[id]
 	if !service.Present || r.backends[backend].Generation != uint16(port>>generationShift) {
@@ -96,9 +96,9 @@ func (r *Rules) good(owner, port uint64, state uint8, silent uint32) bool {
 	return silent < r.timeouts[state]
 }
 
-// goodInGroup is good for a client's affinity of a group, by the id with GroupKey. Whether the group still has the host
-// does not matter: packets find out where it has not.
-func (r *Rules) goodInGroup(id uint32, state uint8, silent uint32) bool {
+// isValidInGroup is good for a client's affinity of a group, by the id with GroupKey. Whether the group still has the
+// host does not matter: packets find out where it has not.
+func (r *Rules) isValidInGroup(id uint32, state uint8, silent uint32) bool {
 	timeout, there := r.groups[id&^GroupKey]
 	there = there && id&GroupKey != 0
 	if state != uint8(objects.XDPFlowStateFLOW_AFFINITY) {
@@ -107,9 +107,9 @@ func (r *Rules) goodInGroup(id uint32, state uint8, silent uint32) bool {
 	return there && silent < timeout
 }
 
-// countOff subtracts a flow from the counts of its backend and its service, if it counts. That holds for flows of
+// subtract subtracts a flow from the counts of its backend and its service, if it counts. That holds for flows of
 // previous backends too: they were counted under that index.
-func (r *Rules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
+func (r *Rules) subtract(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	id := flow.Service &^ AffinityKey
 	if !IsLive(state) || int(id) >= len(r.services) || !r.services[id].Tracked {
 		return
@@ -120,7 +120,7 @@ func (r *Rules) countOff(flow *objects.XDPFlow, state objects.XDPFlowState) {
 	}
 	if int(id) < len(r.Turns) {
 		atomic.AddUint32(&r.Turns[id].Active, ^uint32(0))
-		r.Turns[id].HasOneWith(active)
+		r.Turns[id].LowerMinimum(active)
 	}
 }
 
@@ -145,8 +145,8 @@ type Tally struct {
 	held []uint32
 }
 
-// fit makes room for all backends and services of the rules.
-func (c *Tally) fit(rules *Rules) {
+// resize makes room for all backends and services of the rules.
+func (c *Tally) resize(rules *Rules) {
 	if n := len(rules.backends) - len(c.backends); n > 0 {
 		c.backends = append(c.backends, make([]tallied, n)...)
 	}
@@ -190,7 +190,7 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 				flow := WordsOf(&bucket.Flows[at&7])
 				owner, port := atomic.LoadUint64(&flow[OwnerWord]), atomic.LoadUint64(&flow[PortWord])
 				silent := SilentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
-				if !r.good(owner, port, uint8(states), silent) {
+				if !r.isValid(owner, port, uint8(states), silent) {
 					if r.expire(t, Place{bucket, at}, tags&0xffff, clock) {
 						tally.Expired++
 					}
@@ -221,10 +221,10 @@ func (r *Rules) expire(t *Table, place Place, tag uint64, clock uint32) bool {
 	flow, state, released := t.Release(place, tag, func(flow *objects.XDPFlow, state objects.XDPFlowState,
 		seen uint32) bool {
 		words := WordsOf(flow)
-		return !r.good(words[OwnerWord], words[PortWord], uint8(state), SilentFor(clock, seen))
+		return !r.isValid(words[OwnerWord], words[PortWord], uint8(state), SilentFor(clock, seen))
 	})
 	if released {
-		r.countOff(&flow, state)
+		r.subtract(&flow, state)
 		r.noteForgotten(&flow, state, clock)
 	}
 	return released

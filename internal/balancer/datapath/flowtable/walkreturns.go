@@ -8,8 +8,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 )
 
-// Leads says whether an entry leads to its owner's flow.
-func (s *JanitorInput) Leads(place, owner uint32) bool {
+// IsValidReturn says whether an entry leads to its owner's flow.
+func (s *JanitorInput) IsValidReturn(place, owner uint32) bool {
 	table := s.Newcomers
 	if place&ReturnProven != 0 {
 		table = s.Flows
@@ -29,7 +29,7 @@ func (s *JanitorInput) walkReturns(from, to int) (freed int) {
 		bucket := &s.Returns.Buckets[i]
 		for at := range ReturnsPerBucket {
 			word, shift := &bucket.Tags[at/4], at%4*16
-			if atomic.LoadUint64(word)>>shift&0xffff > BusyTag && s.takeOut(bucket, at, word, shift) {
+			if atomic.LoadUint64(word)>>shift&0xffff > BusyTag && s.removeReturn(bucket, at, word, shift) {
 				freed++
 			}
 		}
@@ -37,10 +37,10 @@ func (s *JanitorInput) walkReturns(from, to int) (freed int) {
 	return freed
 }
 
-func (s *JanitorInput) takeOut(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
+func (s *JanitorInput) removeReturn(bucket *objects.XDPReturnBucket, at int, word *uint64, shift int) bool {
 	was := atomic.LoadUint64(word)
 	place, owner := atomic.LoadUint32(&bucket.Places[at]), atomic.LoadUint32(&bucket.Owners[at])
-	if was>>shift&0xffff <= BusyTag || s.Leads(place, owner) {
+	if was>>shift&0xffff <= BusyTag || s.IsValidReturn(place, owner) {
 		return false
 	}
 	// A flow that is proven leaves its old place after its entry leads to the new one.

@@ -83,9 +83,9 @@ func (r *Record) LacksSlots(b *lb.Base) bool {
 }
 
 // WithView returns the change of one service's view.
-func (r *Register) WithView(was, is *Record, now time.Time) *Revision {
+func (r *Register) WithView(before, after *Record, now time.Time) *Revision {
 	c := r.Unchanged(now)
-	c.Records, c.services = slices.Clone(r.Records), []served{{was, is}}
-	c.Records[slices.Index(c.Records, was)] = is
+	c.Records, c.services = slices.Clone(r.Records), []serviceChange{{before, after}}
+	c.Records[slices.Index(c.Records, before)] = after
 	return c
 }

@@ -26,13 +26,13 @@ func (p *Places) commitGroups(c *Revision) {
 		}
 	}
 	for _, s := range c.services {
-		count(s.is, 1)
-		if s.was != nil {
-			count(s.was, -1)
+		count(s.after, 1)
+		if s.before != nil {
+			count(s.before, -1)
 		}
 	}
-	for _, was := range c.left {
-		count(was, -1)
+	for _, before := range c.removed {
+		count(before, -1)
 	}
 	maps.DeleteFunc(groups, func(_ string, g group) bool { return g.Members == 0 })
 	p.Groups = groups
@@ -44,11 +44,11 @@ func (r *Register) Commit(c *Revision) {
 	c.Places.commit()
 	r.Places.commitGroups(c)
 	r.noteFlows(c)
-	for _, was := range c.left {
-		delete(r.ByKey, was.Key)
+	for _, before := range c.removed {
+		delete(r.ByKey, before.Key)
 	}
 	for _, s := range c.services {
-		r.ByKey[s.is.Key] = s.is
+		r.ByKey[s.after.Key] = s.after
 	}
 	r.State, r.Records = c.State, c.Records
 }
@@ -58,24 +58,24 @@ func (r *Register) noteFlows(c *Revision) {
 	p := r.Places
 	r.FlowBackends = append(r.FlowBackends, make([]flowtable.Backend, len(p.generations)-len(r.FlowBackends))...)
 	r.FlowServices = append(r.FlowServices, make([]flowtable.Service, int(p.IDs)-len(r.FlowServices))...)
-	for _, d := range c.Places.left {
+	for _, d := range c.Places.removed {
 		r.FlowBackends[d.Index].Generation = 0
 	}
-	for _, a := range c.Places.arrived {
+	for _, a := range c.Places.added {
 		place := a.of.Places[a.at]
 		r.FlowBackends[place.Index] = flowtable.Backend{Generation: place.Generation, Service: a.of.ID}
 	}
-	for _, was := range c.left {
-		r.FlowServices[was.ID].Present = false
+	for _, before := range c.removed {
+		r.FlowServices[before.ID].Present = false
 	}
 	for _, s := range c.services {
-		if s.was != nil && s.was.ID != s.is.ID {
-			r.FlowServices[s.was.ID].Present = false
+		if s.before != nil && s.before.ID != s.after.ID {
+			r.FlowServices[s.before.ID].Present = false
 		}
-		r.FlowServices[s.is.ID] = s.is.flows()
-		for i, place := range s.is.Places {
-			r.FlowBackends[place.Index].Service = s.is.ID
-			r.FlowBackends[place.Index].Weight = s.is.weight(i)
+		r.FlowServices[s.after.ID] = s.after.flows()
+		for i, place := range s.after.Places {
+			r.FlowBackends[place.Index].Service = s.after.ID
+			r.FlowBackends[place.Index].Weight = s.after.weight(i)
 		}
 	}
 }

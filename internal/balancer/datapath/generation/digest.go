@@ -40,7 +40,7 @@ func (w digestWriter) text(s string) {
 	_, _ = w.WriteString(s)
 }
 
-func (w digestWriter) truth(b bool) {
+func (w digestWriter) boolean(b bool) {
 	if b {
 		w.number(1)
 	} else {
@@ -67,8 +67,8 @@ func digestOf(s *lb.RoutedService, t *tables.Table) uint64 {
 	w.text(s.Key().String())
 	w.text(string(s.Mode))
 	w.text(string(s.Scheduler))
-	w.truth(s.BySource())
-	w.truth(s.Persistence.On())
+	w.boolean(s.BySource())
+	w.boolean(s.Persistence.On())
 	if s.Persistence.On() {
 		w.number(uint64(clientBits(s)))
 		w.text(s.Persistence.Group)

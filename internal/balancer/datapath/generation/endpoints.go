@@ -64,41 +64,41 @@ func (r *Record) endpointsOf(do func(endpointKey, natEndpoint)) {
 	}
 }
 
-// goneEndpoints notes that the endpoints of a service are no more, unless others have
-// taken them since. Those that stay are set again by newEndpoints.
-func (r *PlaceChange) goneEndpoints(was *Record) {
-	was.endpointsOf(func(key endpointKey, e natEndpoint) {
+// removeEndpoints notes that the endpoints of a service are no more, unless others have
+// taken them since. Those that stay are set again by addEndpoints.
+func (r *PlaceChange) removeEndpoints(before *Record) {
+	before.endpointsOf(func(key endpointKey, e natEndpoint) {
 		if have := r.Places.Endpoints[key]; have.VIP == e.VIP {
-			r.gone[key] = have
+			r.removedEndpoints[key] = have
 		}
 	})
 }
 
 // claimEndpoints notes the endpoints that a service's backends have. All that are gone are
 // known; the places of those that come need not be.
-func (r *PlaceChange) claimEndpoints(is *Record) {
-	is.endpointsOf(func(key endpointKey, _ natEndpoint) {
-		delete(r.gone, key)
+func (r *PlaceChange) claimEndpoints(after *Record) {
+	after.endpointsOf(func(key endpointKey, _ natEndpoint) {
+		delete(r.removedEndpoints, key)
 		if _, previous := r.Places.Previous[key]; previous {
 			r.claimed[key] = true
 		}
 	})
 }
 
-// newEndpoints notes the endpoints of a service that are new or have changed.
-func (r *PlaceChange) newEndpoints(is *Record) {
-	is.endpointsOf(func(key endpointKey, e natEndpoint) {
+// addEndpoints notes the endpoints of a service that are new or have changed.
+func (r *PlaceChange) addEndpoints(after *Record) {
+	after.endpointsOf(func(key endpointKey, e natEndpoint) {
 		if have, there := r.Places.Endpoints[key]; !there || have != e {
 			r.endpoints[key] = e
 		}
 	})
 }
 
-// forgetPrevious drops previous endpoints that a backend has now, and those that left too long ago.
-func (r *PlaceChange) forgetPrevious() {
+// expirePrevious drops previous endpoints that a backend has now, and those that left too long ago.
+func (r *PlaceChange) expirePrevious() {
 	for key, e := range r.Places.Previous {
 		if r.claimed[key] || r.now.After(e.Until) {
-			r.forgotten = append(r.forgotten, key)
+			r.expired = append(r.expired, key)
 			// Fragments whose first one was a previous backend's reply go by the
 			// generation, and must not follow it any more.
 			if r.release(e.Index) {
@@ -109,10 +109,10 @@ func (r *PlaceChange) forgetPrevious() {
 	}
 }
 
-// keepPrevious holds the indices of the endpoints that are gone. It comes before the
+// holdPrevious holds the indices of the endpoints that are gone. It comes before the
 // backends of the indices are released.
-func (r *PlaceChange) keepPrevious() {
-	for _, e := range r.gone {
+func (r *PlaceChange) holdPrevious() {
+	for _, e := range r.removedEndpoints {
 		r.hold(e.Index)
 	}
 }
@@ -126,10 +126,10 @@ func (r *PlaceChange) previousOf(e natEndpoint) natEndpoint {
 // commitEndpoints is the part of commit that is about endpoints.
 func (r *PlaceChange) commitEndpoints() {
 	p := r.Places
-	for _, key := range r.forgotten {
+	for _, key := range r.expired {
 		delete(p.Previous, key)
 	}
-	for key, e := range r.gone {
+	for key, e := range r.removedEndpoints {
 		delete(p.Endpoints, key)
 		p.Previous[key] = r.previousOf(e)
 	}

@@ -19,7 +19,7 @@ var errNoRoom = errors.New("the configuration has no room in the memory that was
 // fill puts a configuration into memory that no packet reads yet. It returns the services' placements, in the order of
 // the change's records.
 func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
-	f := filling{m, plan}
+	f := filler{m, plan}
 	m.Constants.Modes, m.Constants.Schedulers = c.NeededModes(), c.schedulers
 	if m.Lists = c.lists; c.lists {
 		m.Constants.Clients = 1
@@ -42,7 +42,7 @@ func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 			return nil, errNoRoom
 		}
 		for at := range rows {
-			m.Rows.Set(r.Places[at].Index, &rows[at], m.Later)
+			m.Rows.Set(r.Places[at].Index, &rows[at], m.Grace)
 		}
 		f.put(f.Capacity.services, f.Memory.services, r.Key.VIP, r.slotKey(), mapmem.WordsOf(&homes[i].value))
 		m.vips[r.Key.VIP]++
@@ -52,20 +52,20 @@ func (m *Memory) fill(c *Revision, plan *Capacity) ([]Placement, error) {
 	return homes, nil
 }
 
-// filling is the state of fill while it runs.
-type filling struct {
+// filler is the state of fill while it runs.
+type filler struct {
 	*Memory
 	*Capacity
 }
 
 // put puts a value where its key is to be in one of two directories.
-func (f *filling) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key,
+func (f *filler) put(at [2]mapmem.Placement, in [2]*mapmem.Directory, address netip.Addr, key mapmem.Key,
 	value mapmem.Storage) {
 	in[mapmem.Family(address)].Fill(key, at[mapmem.Family(address)].At[key], value)
 }
 
 // addVIPs makes the addresses of the services known, and those of the pool.
-func (f *filling) addVIPs() {
+func (f *filler) addVIPs() {
 	kinds := map[netip.Addr]objects.XDPServiceKind{}
 	for vip := range f.Memory.vips {
 		kinds[vip] = objects.XDPServiceKindKIND_VIP
@@ -81,7 +81,7 @@ func (f *filling) addVIPs() {
 
 // addEndpoints makes endpoints known, those of backends that have left, too: late replies from them are counted under
 // their index, which no present backend has.
-func (f *filling) addEndpoints(c *Revision) {
+func (f *filler) addEndpoints(c *Revision) {
 	for key, e := range c.allEndpoints() {
 		address, value := key.address.Addr(), e.value()
 		f.put(f.Capacity.endpoints, f.Memory.endpoints, address, key.slot(), mapmem.WordsOf(&value))
@@ -90,7 +90,7 @@ func (f *filling) addEndpoints(c *Revision) {
 				mapmem.WordsOf(&objects.XDPEndpoint{}))
 		}
 		if f.Rows.IsFresh(e.Index) {
-			f.Rows.Set(e.Index, &objects.XDPBackend{Index: e.Index, Generation: c.Places.generation(e.Index)}, f.Later)
+			f.Rows.Set(e.Index, &objects.XDPBackend{Index: e.Index, Generation: c.Places.generation(e.Index)}, f.Grace)
 		}
 	}
 }

@@ -105,9 +105,9 @@ func hostBytes(hosts []objects.XDPHost) []byte {
 		len(hosts)*int(unsafe.Sizeof(objects.XDPHost{})))
 }
 
-// need returns how many units a service takes in the arena. Hosts seldom need more places
+// unitsNeeded returns how many units a service takes in the arena. Hosts seldom need more places
 // than at first; there is room to spare for that.
-func (r *Record) need() uint32 {
+func (r *Record) unitsNeeded() uint32 {
 	n := r.View.Need()
 	if r.Service.Persistence.Group != "" {
 		n += mapmem.Units((1 + int(hostPlaces(len(r.Service.Backends)))) * int(unsafe.Sizeof(objects.XDPHost{})))

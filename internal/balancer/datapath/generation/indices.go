@@ -83,21 +83,21 @@ func nextGeneration(g uint16) uint16 {
 type PlaceChange struct {
 	Places *Places
 	now    time.Time
-	// left and arrived are backends that were removed and added.
-	left    []departing
-	arrived []arriving
-	// leftServices and newServices likewise.
-	leftServices []lb.ServiceKey
-	newServices  []*Record
+	// removed and arrived are backends that were removed and added.
+	removed []removedBackend
+	added   []addedBackend
+	// removedServices and addedServices likewise.
+	removedServices []lb.ServiceKey
+	addedServices   []*Record
 	// newGroups are the ids of groups that there were not before.
 	newGroups map[string]uint32
 	// endpoints are to be set, gone to be taken for those of backends that have left.
-	endpoints map[endpointKey]natEndpoint
-	gone      map[endpointKey]natEndpoint
+	endpoints        map[endpointKey]natEndpoint
+	removedEndpoints map[endpointKey]natEndpoint
 	// claimed are previous endpoints that a backend has now.
 	claimed map[endpointKey]bool
-	// forgotten are previous endpoints to be removed: too long gone, or a backend's again.
-	forgotten []endpointKey
+	// expired are previous endpoints to be removed: too long gone, or a backend's again.
+	expired []endpointKey
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
 	vacated []uint32
@@ -110,14 +110,14 @@ type PlaceChange struct {
 	Indices, IDs  uint32
 }
 
-// departing is a backend that leaves, with the place that it had.
-type departing struct {
+// removedBackend is a backend that leaves, with the place that it had.
+type removedBackend struct {
 	key lb.BackendKey
 	Place
 }
 
-// arriving is a backend that comes: the at-th of its service.
-type arriving struct {
+// addedBackend is a backend that comes: the at-th of its service.
+type addedBackend struct {
 	key lb.BackendKey
 	of  *Record
 	at  int
@@ -125,7 +125,7 @@ type arriving struct {
 
 // NextOwners lists the indices that go from one owner to the next; those without an owner before are not among them.
 func (r *PlaceChange) NextOwners() (indices []uint32) {
-	for _, a := range r.arrived {
+	for _, a := range r.added {
 		if index := a.of.Places[a.at].Index; int(index) < len(r.Places.generations) {
 			indices = append(indices, index)
 		}
@@ -139,71 +139,73 @@ func (p *Places) IndicesEver() int { return len(p.generations) }
 // beginChange begins a change.
 func (p *Places) beginChange(now time.Time) *PlaceChange {
 	return &PlaceChange{Places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
-		gone: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
+		removedEndpoints: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
 		holders: map[uint32]int{}, generations: map[uint32]uint16{},
 		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, Indices: uint32(len(p.generations)), IDs: p.IDs}
 }
 
-// service gives a service an id, and its backends places: those that they had in was,
+// assignService assigns a service an id, and its backends places: those that they had in was,
 // the same service before, which may be nil. New ones get theirs in assign.
-func (r *PlaceChange) service(is, was *Record) {
-	is.Places = make([]Place, len(is.Service.Backends))
-	if was.keepsFlows(is) {
-		is.ID = was.ID
+func (r *PlaceChange) assignService(after, before *Record) {
+	after.Places = make([]Place, len(after.Service.Backends))
+	if before.keepsFlows(after) {
+		after.ID = before.ID
 	} else {
-		is.ID = r.takeID()
-		r.newServices = append(r.newServices, is)
-		if was != nil {
-			r.leftServices = append(r.leftServices, was.Key)
+		after.ID = r.takeID()
+		r.addedServices = append(r.addedServices, after)
+		if before != nil {
+			r.removedServices = append(r.removedServices, before.Key)
 		}
 	}
-	r.Places.numberLists(is, was)
-	is.Group = r.groupOf(is.Service.Persistence.Group)
-	stays := r.keep(is, was)
-	for i, backend := range is.Service.Backends {
-		if is.Places[i] == (Place{}) {
-			r.arrived = append(r.arrived, arriving{is.Service.BackendKey(backend), is, i})
+	r.Places.numberLists(after, before)
+	after.Group = r.groupOf(after.Service.Persistence.Group)
+	stays := r.keepPlaces(after, before)
+	for i, backend := range after.Service.Backends {
+		if after.Places[i] == (Place{}) {
+			r.added = append(r.added, addedBackend{after.Service.BackendKey(backend), after, i})
 		}
 	}
-	if was != nil {
-		r.leave(was, stays)
+	if before != nil {
+		r.removeBackends(before, stays)
 	}
 }
 
 // keepsFlows says whether the entries of a service's flows (nil for a new service) stay valid after its change. In mode
 // fullnat a flow has a port of the pool where the others have the number of its SYN, and without a port it cannot go
 // on.
-func (r *Record) keepsFlows(is *Record) bool {
-	return r != nil && (r.Service.Mode == lb.FullNAT) == (is.Service.Mode == lb.FullNAT)
+func (r *Record) keepsFlows(after *Record) bool {
+	return r != nil && (r.Service.Mode == lb.FullNAT) == (after.Service.Mode == lb.FullNAT)
 }
 
-// keep gives the backends that stay their places, and says by their previous numbers which those are.
-func (r *PlaceChange) keep(is, was *Record) (stays []bool) {
-	if was == nil {
+// keepPlaces assigns the backends that stay their places, and says by their previous numbers which those are.
+func (r *PlaceChange) keepPlaces(after, before *Record) (stays []bool) {
+	if before == nil {
 		return nil
 	}
-	stays = make([]bool, len(was.Service.Backends))
-	for i, before := range tables.Renumbered(tables.Endpoints(&is.Service), tables.Endpoints(&was.Service)) {
-		if before != tables.NoMember && !movesAway(&is.Service, &was.Service, i, int(before)) {
-			is.Places[i], stays[before] = was.Places[before], true
+	stays = make([]bool, len(before.Service.Backends))
+	for i, previousNumber := range tables.Renumbered(tables.Endpoints(&after.Service),
+		tables.Endpoints(&before.Service)) {
+		if previousNumber != tables.NoMember && !cannotContinue(&after.Service, &before.Service, i,
+			int(previousNumber)) {
+			after.Places[i], stays[previousNumber] = before.Places[previousNumber], true
 		}
 	}
 	return stays
 }
 
-// leave notes the backends of a service that do not stay.
-func (r *PlaceChange) leave(was *Record, stays []bool) {
-	for i, backend := range was.Service.Backends {
+// removeBackends records the backends of a service that do not stay.
+func (r *PlaceChange) removeBackends(before *Record, stays []bool) {
+	for i, backend := range before.Service.Backends {
 		if stays == nil || !stays[i] {
-			r.left = append(r.left, departing{was.Service.BackendKey(backend), was.Places[i]})
+			r.removed = append(r.removed, removedBackend{before.Service.BackendKey(backend), before.Places[i]})
 		}
 	}
 }
 
-// leaveService notes that a service goes.
-func (r *PlaceChange) leaveService(was *Record) {
-	r.leftServices = append(r.leftServices, was.Key)
-	r.leave(was, nil)
+// removeService records that a service is removed.
+func (r *PlaceChange) removeService(before *Record) {
+	r.removedServices = append(r.removedServices, before.Key)
+	r.removeBackends(before, nil)
 }
 
 func (r *PlaceChange) takeID() (id uint32) {
@@ -218,13 +220,13 @@ func (r *PlaceChange) takeID() (id uint32) {
 // assign frees the places of those that leave and gives places to those that come.
 func (r *PlaceChange) assign() {
 	r.free = slices.Clone(r.Places.free)
-	r.keepPrevious()
-	for _, d := range r.left {
+	r.holdPrevious()
+	for _, d := range r.removed {
 		r.generations[d.Index] = nextGeneration(d.Generation)
 		r.release(d.Index)
 	}
-	r.forgetPrevious()
-	for _, a := range r.arrived {
+	r.expirePrevious()
+	for _, a := range r.added {
 		var index uint32
 		if len(r.free) > 0 {
 			index, r.free = r.free[0], r.free[1:]
@@ -268,10 +270,10 @@ func (r *PlaceChange) release(index uint32) (free bool) {
 // commit makes the change.
 func (r *PlaceChange) commit() {
 	p := r.Places
-	for _, d := range r.left {
+	for _, d := range r.removed {
 		delete(p.Backends, d.key)
 	}
-	for _, key := range r.leftServices {
+	for _, key := range r.removedServices {
 		p.quarantine[p.Services[key]] = 0
 		delete(p.Services, key)
 	}
@@ -285,11 +287,11 @@ func (r *PlaceChange) commit() {
 		p.Holders[index] = uint8(n)
 	}
 	p.free, p.freeIDs, p.IDs = r.free, r.freeIDs, r.IDs
-	for _, a := range r.arrived {
+	for _, a := range r.added {
 		delete(p.stale, a.of.Places[a.at].Index)
 		p.Backends[a.key] = a.of.Places[a.at]
 	}
-	for _, s := range r.newServices {
+	for _, s := range r.addedServices {
 		p.Services[s.Key] = s.ID
 	}
 	r.commitEndpoints()
@@ -298,8 +300,8 @@ func (r *PlaceChange) commit() {
 // IDRounds is after how many rounds of the janitor without a flow of a service its id may be given again.
 const IDRounds = 2
 
-// ReleaseIDs notes a full round of the janitor, which found so many flows by id.
-func (p *Places) ReleaseIDs(flowsOf map[uint32]uint64) {
+// FreeIDs notes a full round of the janitor, which found so many flows by id.
+func (p *Places) FreeIDs(flowsOf map[uint32]uint64) {
 	var released []uint32
 	for id, rounds := range p.quarantine {
 		switch {

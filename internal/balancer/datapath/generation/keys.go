@@ -54,14 +54,14 @@ func (c *Revision) allEndpoints() map[endpointKey]natEndpoint {
 	for key, e := range r.Places.Previous {
 		all[key] = e
 	}
-	for _, key := range r.forgotten {
+	for _, key := range r.expired {
 		delete(all, key)
 	}
-	for key, e := range r.gone {
+	for key, e := range r.removedEndpoints {
 		all[key] = r.previousOf(e)
 	}
-	for _, is := range c.Records {
-		is.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })
+	for _, after := range c.Records {
+		after.endpointsOf(func(key endpointKey, e natEndpoint) { all[key] = e })
 	}
 	return all
 }

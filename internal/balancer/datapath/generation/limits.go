@@ -7,20 +7,20 @@ import "github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 // PutLimits writes the limits of the services and the backends that are new or differ, into the memory that turn and
 // load return for a service's id and a backend's index.
 func (c *Revision) PutLimits(turn, load func(number uint32) mapmem.Storage, clock uint32) {
-	for _, a := range c.Places.arrived {
-		forgiveLoad(load(a.of.Places[a.at].Index))
+	for _, a := range c.Places.added {
+		clearPenalty(load(a.of.Places[a.at].Index))
 	}
 	for _, s := range c.services {
-		limits := turn(s.is.ID)
-		if !s.was.keepsFlows(s.is) {
+		limits := turn(s.after.ID)
+		if !s.before.keepsFlows(s.after) {
 			// The id's previous service has no flow left.
 			for i := range limits {
 				limits.Store(uint32(i), 0)
 			}
 		}
-		s.is.PutTurn(limits)
-		for i := range s.is.Service.Backends {
-			s.is.PutLoad(load(s.is.Places[i].Index), i)
+		s.after.PutTurn(limits)
+		for i := range s.after.Service.Backends {
+			s.after.PutLoad(load(s.after.Places[i].Index), i)
 		}
 	}
 	c.NoteUnremembered(turn, clock)

@@ -13,19 +13,20 @@ const lastList = 1<<24 - 1
 
 // numberLists gives a service's lists their numbers: those that they had in was, or others. A
 // number that is taken for a change that is then not made is not given again soon.
-func (p *Places) numberLists(is, was *Record) {
-	if is.Service.Mode == lb.NAT && len(is.Service.Untranslated) > 0 {
-		if was != nil && was.Exceptions != 0 && slices.Equal(was.Service.Untranslated, is.Service.Untranslated) {
-			is.Exceptions = was.Exceptions
+func (p *Places) numberLists(after, before *Record) {
+	if after.Service.Mode == lb.NAT && len(after.Service.Untranslated) > 0 {
+		if before != nil && before.Exceptions != 0 && slices.Equal(before.Service.Untranslated,
+			after.Service.Untranslated) {
+			after.Exceptions = before.Exceptions
 		} else {
-			is.Exceptions = p.nextList()
+			after.Exceptions = p.nextList()
 		}
 	}
-	if is.Service.Listed() {
-		if was != nil && was.clients != 0 && was.Service.SameClients(&is.Service.Service) {
-			is.clients = was.clients
+	if after.Service.RestrictsClients() {
+		if before != nil && before.clients != 0 && before.Service.SameClients(&after.Service.Service) {
+			after.clients = before.clients
 		} else {
-			is.clients = p.nextList()
+			after.clients = p.nextList()
 		}
 	}
 }

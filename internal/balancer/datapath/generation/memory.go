@@ -35,7 +35,7 @@ type Memory struct {
 	Hairpin lb.Hairpin
 	// Lists: some service does not serve every client.
 	Lists bool
-	Later *mapmem.Grace
+	Grace *mapmem.Grace
 }
 
 // Capacity is the number of entries of each kind that a generation's memory has room for.
@@ -95,7 +95,7 @@ func RoomyCount(n uint32) uint32 {
 func (p *Capacity) planArena(c *Revision) error {
 	var need, largest uint64
 	for _, r := range c.Records {
-		n := uint64(r.need())
+		n := uint64(r.unitsNeeded())
 		need, largest = need+n, max(largest, n)
 	}
 	_, rest := p.layout()
@@ -172,7 +172,7 @@ func (p *Capacity) Bytes() uint32 {
 func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	constants, _ := p.layout()
 	m := &Memory{Storage: all, Constants: constants, arena: mapmem.NewArena(p.arena),
-		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, Later: mapmem.NewGrace(mu)}
+		vips: map[netip.Addr]int{}, backendAddresses: map[netip.Addr]int{}, Grace: mapmem.NewGrace(mu)}
 	vector := func(at, lines uint32) mapmem.Storage { return all[at/8:][:lines*mapmem.SlotWords] }
 	m.services[0] = mapmem.NewDirectory(vector(constants.Services4.At, p.services[0].Size), p.services[0].Size, false)
 	m.services[1] = mapmem.NewDirectory(vector(constants.Services6.At, p.services[1].Size), p.services[1].Size, true)
@@ -189,15 +189,15 @@ func newMemory(p *Capacity, all mapmem.Storage, mu *sync.Mutex) *Memory {
 	return m
 }
 
-// Suits says whether the parts of the memory that are fixed suit a change. There may be no room all the same.
+// CanHold says whether a change fits the fixed parts of the memory. There may be no room in the arena all the same.
 // Schedulers that no service has any more cost packets nothing, and may come back.
-func (m *Memory) Suits(c *Revision) bool {
+func (m *Memory) CanHold(c *Revision) bool {
 	return m.Constants.Modes == c.NeededModes() && c.schedulers&^m.Constants.Schedulers == 0 && m.Lists == c.lists &&
 		m.Pool.Equal(c.pool()) && m.Hairpin.Equal(c.hairpin()) && c.Places.Indices <= m.Constants.BackendsIndices
 }
 
-// piece returns the memory of a piece of the arena.
-func (m *Memory) piece(e *mapmem.Extent) []byte {
+// bytesOf returns the memory of a piece of the arena.
+func (m *Memory) bytesOf(e *mapmem.Extent) []byte {
 	return m.Storage[(m.Constants.Table+e.At*mapmem.CacheLine)/8:][:e.Size*mapmem.SlotWords].Bytes()
 }
 
@@ -206,7 +206,7 @@ func (m *Memory) Close() {
 	if m == nil {
 		return
 	}
-	m.Later.Close()
+	m.Grace.Close()
 	if m.Map != nil {
 		m.Storage.Unmap()
 		m.Map.Close()

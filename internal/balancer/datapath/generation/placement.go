@@ -11,9 +11,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/tables"
 )
 
-// SettleIn notes the services' placements in the memory that packets go by from now on, in the order of the change's
-// records.
-func (c *Revision) SettleIn(homes []Placement) {
+// SetPlacements records the services' placements in the memory that packets go by from now on, in the order of the
+// change's records.
+func (c *Revision) SetPlacements(homes []Placement) {
 	for i, r := range c.Records {
 		r.placement = homes[i]
 	}
@@ -25,21 +25,21 @@ const memberBytes = int(unsafe.Sizeof(objects.XDPBackend{}))
 // placeService finds room for a service, and writes its blocks there, which packets do not read yet. Blocks that are
 // the same as in was, the service before, are shared with it. It returns false where there is no room, and holds
 // nothing then. The rows are those of the service's backends.
-func (m *Memory) placeService(is, was *Record, rows []objects.XDPBackend) (Placement, bool) {
-	h := placing{Memory: m}
-	if was != nil {
-		h.old, h.view = was.placement, was.View
+func (m *Memory) placeService(after, before *Record, rows []objects.XDPBackend) (Placement, bool) {
+	h := placer{Memory: m}
+	if before != nil {
+		h.old, h.view = before.placement, before.View
 	}
-	v := is.View
-	home := Placement{value: is.value()}
-	home.table = h.table(v.Table, v.Moved, is.Hosts())
-	home.members = h.members(is.members(rows))
+	v := after.View
+	home := Placement{value: after.value()}
+	home.table = h.table(v.Table, v.Moved, after.Hosts())
+	home.members = h.members(after.members(rows))
 	if v.Base != nil {
 		home.baseTable = h.baseTable(v.Base)
-		home.baseMembers = h.members(is.baseMembers(rows))
+		home.baseMembers = h.members(after.baseMembers(rows))
 	}
 	if h.full {
-		m.release(&home, m.arena.Give)
+		m.release(&home, m.arena.Free)
 		return Placement{}, false
 	}
 	home.value.Current = block(v.Table, home.table, home.members)
@@ -56,49 +56,49 @@ func block(t *tables.Table, slots, members *mapmem.Extent) objects.XDPBlock {
 }
 
 // release drops a service's pieces; give gets those that no service holds any more.
-func (m *Memory) release(home *Placement, give func(*mapmem.Extent)) {
+func (m *Memory) release(home *Placement, free func(*mapmem.Extent)) {
 	for _, e := range home.pieces() {
-		if e.Holders--; e.Holders == 0 {
-			give(e)
+		if e.Refs--; e.Refs == 0 {
+			free(e)
 		}
 	}
 }
 
-// placing is the state of placeService while it runs.
-type placing struct {
+// placer is the state of placeService while it runs.
+type placer struct {
 	*Memory
 	old  Placement
 	view tables.View
 	full bool
 }
 
-// share adds a holder to a piece.
-func share(e *mapmem.Extent) *mapmem.Extent {
-	e.Holders++
+// retain adds a reference to an extent.
+func retain(e *mapmem.Extent) *mapmem.Extent {
+	e.Refs++
 	return e
 }
 
-// take returns a new piece and its memory; nil where there is no room.
-func (h *placing) take(size int) (*mapmem.Extent, []byte) {
-	e := h.arena.Take(mapmem.Units(size))
+// allocate returns a new extent and its memory; nil where there is no room.
+func (h *placer) allocate(size int) (*mapmem.Extent, []byte) {
+	e := h.arena.Allocate(mapmem.Units(size))
 	if e == nil {
 		h.full = true
 		return nil, nil
 	}
-	return e, h.piece(e)
+	return e, h.bytesOf(e)
 }
 
 // table places slots, and behind them, from the next cache line on, the service's hosts.
-func (h *placing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
+func (h *placer) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.XDPHost) *mapmem.Extent {
 	if len(t.Slots) == 0 {
 		return nil
 	}
 	at, beside := int(mapmem.Units(t.Bytes()))*mapmem.CacheLine, hostBytes(hosts)
 	if e := h.old.table; e != nil && h.view.Table == t && h.view.Moved == moved &&
-		e.Size == mapmem.Units(at+len(beside)) && bytes.Equal(h.piece(e)[at:][:len(beside)], beside) {
-		return share(e)
+		e.Size == mapmem.Units(at+len(beside)) && bytes.Equal(h.bytesOf(e)[at:][:len(beside)], beside) {
+		return retain(e)
 	}
-	e, memory := h.take(at + len(beside))
+	e, memory := h.allocate(at + len(beside))
 	if e != nil {
 		t.Write(memory, moved)
 		copy(memory[at:], beside)
@@ -106,31 +106,31 @@ func (h *placing) table(t *tables.Table, moved *tables.SlotSet, hosts []objects.
 	return e
 }
 
-func (h *placing) baseTable(t *tables.Table) *mapmem.Extent {
+func (h *placer) baseTable(t *tables.Table) *mapmem.Extent {
 	switch {
 	case h.old.baseTable != nil && h.view.Base == t:
-		return share(h.old.baseTable)
+		return retain(h.old.baseTable)
 	case h.old.table != nil && h.view.Table == t:
-		return share(h.old.table)
+		return retain(h.old.table)
 	}
-	e, memory := h.take(t.Bytes())
+	e, memory := h.allocate(t.Bytes())
 	if e != nil {
 		t.Write(memory, nil)
 	}
 	return e
 }
 
-func (h *placing) members(rows []objects.XDPBackend) *mapmem.Extent {
+func (h *placer) members(rows []objects.XDPBackend) *mapmem.Extent {
 	if len(rows) == 0 {
 		return nil
 	}
 	wanted := unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(rows))), len(rows)*memberBytes)
 	for _, e := range []*mapmem.Extent{h.old.members, h.old.baseMembers} {
-		if e != nil && int(e.Size) == len(rows) && bytes.Equal(h.piece(e), wanted) {
-			return share(e)
+		if e != nil && int(e.Size) == len(rows) && bytes.Equal(h.bytesOf(e), wanted) {
+			return retain(e)
 		}
 	}
-	e, memory := h.take(len(wanted))
+	e, memory := h.allocate(len(wanted))
 	copy(memory, wanted)
 	return e
 }

@@ -77,11 +77,11 @@ func PrefixKey(number uint32, prefix netip.Prefix) objects.XDPPrefixKey {
 // Add adds the lists of a change's services that are new or have changed, before anything refers to their numbers.
 func (m *PrefixMap) Add(c *Revision) error {
 	for _, s := range c.services {
-		service := &s.is.Service.Service
-		if err := m.put(s.is.Exceptions, func() []listed { return exceptionList(service) }); err != nil {
+		service := &s.after.Service.Service
+		if err := m.put(s.after.Exceptions, func() []listed { return exceptionList(service) }); err != nil {
 			return fmt.Errorf("service %s: noting which destinations stay untranslated: %w", service.Name, err)
 		}
-		if err := m.put(s.is.clients, func() []listed { return clientList(service) }); err != nil {
+		if err := m.put(s.after.clients, func() []listed { return clientList(service) }); err != nil {
 			return fmt.Errorf("service %s: noting which clients it serves: %w", service.Name, err)
 		}
 	}
@@ -111,8 +111,8 @@ func (m *PrefixMap) Sweep(r *Register) {
 		return
 	}
 	used := map[uint32]bool{}
-	for _, is := range r.Records {
-		used[is.Exceptions], used[is.clients] = true, true
+	for _, after := range r.Records {
+		used[after.Exceptions], used[after.clients] = true, true
 	}
 	for _, e := range r.Places.Previous {
 		used[e.exceptions] = true

@@ -19,19 +19,19 @@ import (
 type Publication struct {
 	memory   *Memory
 	revision *Revision
-	services []entry
+	services []serviceEntry
 	// Rows of backends that stay or come, and of those that have left.
-	Rows, leaving []row
+	Rows, removed []row
 	// spares is how many spare rows they take.
 	spares    int
-	endpoints []slotted[natEndpoint]
+	endpoints []slotValue[natEndpoint]
 	// vips and backendAddresses are the entries of addresses as a whole that are to be added, each with its value.
-	vips, backendAddresses []slotted[netip.Addr]
+	vips, backendAddresses []slotValue[netip.Addr]
 }
 
-// entry is a service that is to be shown.
-type entry struct {
-	served
+// serviceEntry is a service that is to be published.
+type serviceEntry struct {
+	serviceChange
 	placement Placement
 	// slot is its slot in the directory, unless it stays in its own.
 	slot    uint32
@@ -44,9 +44,9 @@ type row struct {
 	value objects.XDPBackend
 }
 
-// slotted is a value for a slot of a directory that was reserved for it; where only a word of it differs, it is changed
-// in the slot that it has.
-type slotted[V any] struct {
+// slotValue is a value for a slot of a directory that was reserved for it; where only a word of it differs, it is
+// changed in the slot that it has.
+type slotValue[V any] struct {
 	key     mapmem.Key
 	of      V
 	in      *mapmem.Directory
@@ -57,7 +57,7 @@ type slotted[V any] struct {
 // Prepare does the first part. It returns nil where there is no room.
 func (m *Memory) Prepare(c *Revision) *Publication {
 	p := &Publication{memory: m, revision: c}
-	if p.placeAll() && p.noteLeaving() && p.prepareEndpoints() && p.prepareAddresses() {
+	if p.placeAll() && p.addRemovedRows() && p.prepareEndpoints() && p.prepareAddresses() {
 		return p
 	}
 	p.cancel()
@@ -67,7 +67,7 @@ func (m *Memory) Prepare(c *Revision) *Publication {
 // PrepareOrWait is prepare, but waits for packets that are on their way where that may give room.
 func (m *Memory) PrepareOrWait(c *Revision) *Publication {
 	p := m.Prepare(c)
-	if p == nil && m.Later.Wait() {
+	if p == nil && m.Grace.Wait() {
 		p = m.Prepare(c)
 	}
 	return p
@@ -77,9 +77,9 @@ func (m *Memory) PrepareOrWait(c *Revision) *Publication {
 func (p *Publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
-		p.memory.release(&e.placement, p.memory.arena.Give)
+		p.memory.release(&e.placement, p.memory.arena.Free)
 		if !e.inPlace {
-			p.memory.services[mapmem.Family(e.is.Key.VIP)].Cancel(e.slot)
+			p.memory.services[mapmem.Family(e.after.Key.VIP)].Cancel(e.slot)
 		}
 	}
 	for _, e := range p.endpoints {
@@ -87,7 +87,7 @@ func (p *Publication) cancel() {
 			e.in.Cancel(e.slot)
 		}
 	}
-	for _, list := range [][]slotted[netip.Addr]{p.vips, p.backendAddresses} {
+	for _, list := range [][]slotValue[netip.Addr]{p.vips, p.backendAddresses} {
 		for _, e := range list {
 			e.in.Cancel(e.slot)
 		}
@@ -97,30 +97,30 @@ func (p *Publication) cancel() {
 // placeAll finds room for the services and their backends.
 func (p *Publication) placeAll() bool {
 	for _, s := range p.revision.services {
-		rows := s.is.rows()
-		home, ok := p.memory.placeService(s.is, s.was, rows)
+		rows := s.after.rows()
+		home, ok := p.memory.placeService(s.after, s.before, rows)
 		if !ok {
 			return false
 		}
-		e := entry{served: s, placement: home}
-		e.inPlace = s.was != nil && s.was.placement.canBecome(&e.placement)
+		e := serviceEntry{serviceChange: s, placement: home}
+		e.inPlace = s.before != nil && s.before.placement.canUpdateTo(&e.placement)
 		if !e.inPlace {
-			if e.slot, ok = p.memory.services[mapmem.Family(s.is.Key.VIP)].Reserve(s.is.slotKey()); !ok {
-				p.memory.release(&home, p.memory.arena.Give)
+			if e.slot, ok = p.memory.services[mapmem.Family(s.after.Key.VIP)].Reserve(s.after.slotKey()); !ok {
+				p.memory.release(&home, p.memory.arena.Free)
 				return false
 			}
 		}
 		p.services = append(p.services, e)
 		for i := range rows {
-			p.note(&p.Rows, row{s.is.Places[i].Index, rows[i]})
+			p.addRow(&p.Rows, row{s.after.Places[i].Index, rows[i]})
 		}
 	}
 	return true
 }
 
-// canBecome says whether a service can change in place without packets seeing a mixture: where all but its blocks, and
-// the flags of a transition, stays.
-func (l *Placement) canBecome(o *Placement) bool {
+// canUpdateTo says whether a service can change in place without packets seeing a mixture: where all but its blocks,
+// and the flags of a transition, stays.
+func (l *Placement) canUpdateTo(o *Placement) bool {
 	a, b := l.value, o.value
 	switch hadBase, hasBase := l.hasBase(), o.hasBase(); {
 	case hadBase && hasBase && a.BaseSize != b.BaseSize:
@@ -135,8 +135,8 @@ func (l *Placement) canBecome(o *Placement) bool {
 	return a == b
 }
 
-// note keeps a row that differs from the one that is there.
-func (p *Publication) note(to *[]row, r row) {
+// addRow adds a row that differs from the one in memory.
+func (p *Publication) addRow(to *[]row, r row) {
 	rows := p.memory.Rows
 	if r.value == rows.Get(r.index) {
 		return
@@ -147,23 +147,23 @@ func (p *Publication) note(to *[]row, r row) {
 	*to = append(*to, r)
 }
 
-// noteLeaving keeps the rows of indices that no backend has any more. They keep their path: a packet under way may have
-// chosen the backend, and reads its row after that. It says whether there is room for all rows.
-func (p *Publication) noteLeaving() bool {
+// addRemovedRows adds the rows of indices that no backend has any more. They keep their path: a packet under way may
+// have chosen the backend, and reads its row after that. It says whether there is room for all rows.
+func (p *Publication) addRemovedRows() bool {
 	c := p.revision.Places
-	given := make(map[uint32]bool, len(c.arrived))
-	for _, a := range c.arrived {
+	given := make(map[uint32]bool, len(c.added))
+	for _, a := range c.added {
 		given[a.of.Places[a.at].Index] = true
 	}
 	leaving := slices.Clone(c.vacated)
-	for _, d := range c.left {
+	for _, d := range c.removed {
 		leaving = append(leaving, d.Index)
 	}
 	for _, index := range leaving {
 		if !given[index] {
 			value := p.memory.Rows.Get(index)
 			value.Index, value.Generation, value.Weight, value.Up = index, c.generations[index], 0, 0
-			p.note(&p.leaving, row{index, value})
+			p.addRow(&p.removed, row{index, value})
 		}
 	}
 	return p.spares <= p.memory.Rows.Spares()
@@ -172,12 +172,13 @@ func (p *Publication) noteLeaving() bool {
 // prepareEndpoints finds slots for endpoints that are new or are another backend's now.
 func (p *Publication) prepareEndpoints() bool {
 	r := p.revision.Places
-	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.gone} {
+	for _, endpoints := range []map[endpointKey]natEndpoint{r.endpoints, r.removedEndpoints} {
 		for key, e := range endpoints {
-			if _, gone := r.gone[key]; gone {
+			if _, gone := r.removedEndpoints[key]; gone {
 				e = r.previousOf(e)
 			}
-			s := slotted[natEndpoint]{key: key.slot(), of: e, in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
+			s := slotValue[natEndpoint]{key: key.slot(), of: e,
+				in: p.memory.endpoints[mapmem.Family(key.address.Addr())]}
 			value := e.value()
 			s.inPlace = sameButService(s.in.Value(s.key), &value)
 			ok := true
@@ -214,7 +215,7 @@ func (p *Publication) prepareAddresses() bool {
 	m, ok := p.memory, true
 	seen := map[netip.Addr]bool{}
 	for _, s := range p.revision.services {
-		if vip := s.is.Key.VIP; s.was == nil && m.vips[vip] == 0 && !seen[vip] && !m.Pool.Has(vip) {
+		if vip := s.after.Key.VIP; s.before == nil && m.vips[vip] == 0 && !seen[vip] && !m.Pool.Has(vip) {
 			seen[vip] = true
 			ok = ok && reserveAddress(&p.vips, m.services[mapmem.Family(vip)], vip)
 		}
@@ -229,36 +230,36 @@ func (p *Publication) prepareAddresses() bool {
 	return ok
 }
 
-func reserveAddress(to *[]slotted[netip.Addr], in *mapmem.Directory, address netip.Addr) bool {
+func reserveAddress(to *[]slotValue[netip.Addr], in *mapmem.Directory, address netip.Addr) bool {
 	slot, ok := in.Reserve(vipKey(address))
 	if ok {
-		*to = append(*to, slotted[netip.Addr]{key: vipKey(address), of: address, in: in, slot: slot})
+		*to = append(*to, slotValue[netip.Addr]{key: vipKey(address), of: address, in: in, slot: slot})
 	}
 	return ok
 }
 
 // Publish does the second part: a value is written before the references to it.
 func (p *Publication) Publish() {
-	p.ShowRows(p.Rows)
-	p.showEndpoints()
-	p.showAddresses()
+	p.PublishRows(p.Rows)
+	p.publishEndpoints()
+	p.publishAddresses()
 	for i := range p.services {
-		p.memory.show(&p.services[i])
+		p.memory.publishService(&p.services[i])
 	}
-	for _, was := range p.revision.left {
-		p.memory.remove(was)
+	for _, before := range p.revision.removed {
+		p.memory.remove(before)
 	}
-	p.memory.forget(p.revision)
-	p.ShowRows(p.leaving)
+	p.memory.removePrevious(p.revision)
+	p.PublishRows(p.removed)
 }
 
-func (p *Publication) ShowRows(list []row) {
+func (p *Publication) PublishRows(list []row) {
 	for i := range list {
-		p.memory.Rows.Set(list[i].index, &list[i].value, p.memory.Later)
+		p.memory.Rows.Set(list[i].index, &list[i].value, p.memory.Grace)
 	}
 }
 
-func (p *Publication) showEndpoints() {
+func (p *Publication) publishEndpoints() {
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
 		value := e.of.value()
@@ -266,24 +267,24 @@ func (p *Publication) showEndpoints() {
 			e.in.Value(e.key).Store(serviceWord, mapmem.WordsOf(&value).Load(serviceWord))
 			continue
 		}
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.Later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&value), p.memory.Grace)
 	}
 }
 
-// showAddresses makes addresses known, and counts the services and endpoints that need them. An endpoint that changes
-// hands is counted once.
-func (p *Publication) showAddresses() {
+// publishAddresses publishes the entries of addresses, and counts the services and endpoints that need them. An
+// endpoint that changes hands is counted once.
+func (p *Publication) publishAddresses() {
 	m, vip := p.memory, objects.XDPService{Kind: uint8(objects.XDPServiceKindKIND_VIP)}
 	for _, e := range p.vips {
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&vip), m.Later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&vip), m.Grace)
 	}
 	for _, s := range p.revision.services {
-		if s.was == nil {
-			m.vips[s.is.Key.VIP]++
+		if s.before == nil {
+			m.vips[s.after.Key.VIP]++
 		}
 	}
 	for _, e := range p.backendAddresses {
-		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.Later)
+		e.in.Publish(e.key, e.slot, mapmem.WordsOf(&objects.XDPEndpoint{}), m.Grace)
 	}
 	places := p.revision.Places.Places
 	for key := range p.revision.Places.endpoints {
@@ -295,18 +296,18 @@ func (p *Publication) showAddresses() {
 	}
 }
 
-// show publishes a service under its key.
-func (m *Memory) show(e *entry) {
-	directory, key := m.services[mapmem.Family(e.is.Key.VIP)], e.is.slotKey()
-	e.is.placement = e.placement
+// publishService publishes a service under its key.
+func (m *Memory) publishService(e *serviceEntry) {
+	directory, key := m.services[mapmem.Family(e.after.Key.VIP)], e.after.slotKey()
+	e.after.placement = e.placement
 	if e.inPlace {
-		directory.Value(key).Follow(inPlace(&e.was.placement.value, &e.is.placement.value))
+		directory.Value(key).Apply(inPlace(&e.before.placement.value, &e.after.placement.value))
 		m.noteBase(e)
 	} else {
-		directory.Publish(key, e.slot, mapmem.WordsOf(&e.is.placement.value), m.Later)
+		directory.Publish(key, e.slot, mapmem.WordsOf(&e.after.placement.value), m.Grace)
 	}
-	if e.was != nil {
-		m.retire(&e.was.placement)
+	if e.before != nil {
+		m.retire(&e.before.placement)
 	}
 }
 
@@ -336,12 +337,12 @@ func inPlace(before, after *objects.XDPService) []mapmem.Step {
 
 // noteBase notes when the words of the base may be written for another base: not while packets may be reading the last
 // one.
-func (m *Memory) noteBase(e *entry) {
-	e.is.placement.baseIdle = e.was.placement.baseIdle
-	if e.was.placement.hasBase() && !e.is.placement.hasBase() {
+func (m *Memory) noteBase(e *serviceEntry) {
+	e.after.placement.baseIdle = e.before.placement.baseIdle
+	if e.before.placement.hasBase() && !e.after.placement.hasBase() {
 		idle := new(bool)
-		e.is.placement.baseIdle = idle
-		m.Later.Later(func() { *idle = true })
+		e.after.placement.baseIdle = idle
+		m.Grace.AfterGrace(func() { *idle = true })
 	}
 }
 
@@ -352,34 +353,34 @@ func (l *Placement) hasBase() bool {
 
 // retire frees a service's previous pieces, once no packet reads them.
 func (m *Memory) retire(home *Placement) {
-	m.release(home, func(e *mapmem.Extent) { m.Later.Later(func() { m.arena.Give(e) }) })
+	m.release(home, func(e *mapmem.Extent) { m.Grace.AfterGrace(func() { m.arena.Free(e) }) })
 }
 
 // remove removes a service.
-func (m *Memory) remove(was *Record) {
-	directory := m.services[mapmem.Family(was.Key.VIP)]
-	directory.Remove(was.slotKey(), m.Later)
-	m.retire(&was.placement)
-	if m.vips[was.Key.VIP]--; m.vips[was.Key.VIP] == 0 {
-		delete(m.vips, was.Key.VIP)
-		if !m.Pool.Has(was.Key.VIP) {
-			directory.Remove(vipKey(was.Key.VIP), m.Later)
+func (m *Memory) remove(before *Record) {
+	directory := m.services[mapmem.Family(before.Key.VIP)]
+	directory.Remove(before.slotKey(), m.Grace)
+	m.retire(&before.placement)
+	if m.vips[before.Key.VIP]--; m.vips[before.Key.VIP] == 0 {
+		delete(m.vips, before.Key.VIP)
+		if !m.Pool.Has(before.Key.VIP) {
+			directory.Remove(vipKey(before.Key.VIP), m.Grace)
 		}
 	}
 }
 
-// forget removes previous endpoints that no backend has taken over.
-func (m *Memory) forget(c *Revision) {
-	for _, key := range c.Places.forgotten {
+// removePrevious removes previous endpoints that no backend has taken over.
+func (m *Memory) removePrevious(c *Revision) {
+	for _, key := range c.Places.expired {
 		if _, claimed := c.Places.endpoints[key]; claimed {
 			continue
 		}
 		address := key.address.Addr()
 		directory := m.endpoints[mapmem.Family(address)]
-		directory.Remove(key.slot(), m.Later)
+		directory.Remove(key.slot(), m.Grace)
 		if m.backendAddresses[address]--; m.backendAddresses[address] == 0 {
 			delete(m.backendAddresses, address)
-			directory.Remove(vipKey(address), m.Later)
+			directory.Remove(vipKey(address), m.Grace)
 		}
 	}
 }

@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// plane is a register with memory outside of the kernel: it plays Apply, without the programs.
-type plane struct {
+// testPlane is a register with memory outside of the kernel: it plays Apply, without the programs.
+type testPlane struct {
 	mu sync.Mutex
 	*Register
 	memory *Memory
@@ -28,9 +28,9 @@ type plane struct {
 	now    time.Time
 }
 
-func newPlane() *plane { return &plane{Register: NewRegister(), now: time.Unix(1000, 0)} }
+func newTestPlane() *testPlane { return &testPlane{Register: NewRegister(), now: time.Unix(1000, 0)} }
 
-func (p *plane) apply(t *testing.T, state lb.State) {
+func (p *testPlane) apply(t *testing.T, state lb.State) {
 	t.Helper()
 	c, err := p.Plan(state, 0, p.now)
 	if err != nil {
@@ -43,13 +43,13 @@ func (p *plane) apply(t *testing.T, state lb.State) {
 }
 
 // publish changes the memory that is there, if it is enough.
-func (p *plane) publish(c *Revision) bool {
+func (p *testPlane) publish(c *Revision) bool {
 	m := p.memory
 	if m == nil || c.Places.Indices > m.Constants.BackendsIndices || !m.Pool.Equal(c.pool()) {
 		return false
 	}
 	made := m.Prepare(c)
-	if made == nil && m.Later.Wait() {
+	if made == nil && m.Grace.Wait() {
 		made = m.Prepare(c)
 	}
 	if made == nil {
@@ -60,7 +60,7 @@ func (p *plane) publish(c *Revision) bool {
 }
 
 // fill makes memory anew.
-func (p *plane) fill(t *testing.T, c *Revision) {
+func (p *testPlane) fill(t *testing.T, c *Revision) {
 	t.Helper()
 	plan, err := CapacityFor(c)
 	if err != nil {
@@ -68,7 +68,7 @@ func (p *plane) fill(t *testing.T, c *Revision) {
 	}
 	_, size := plan.layout()
 	m := newMemory(&plan, make(mapmem.Storage, size/8), &p.mu)
-	m.Later = mapmem.NewManualGrace()
+	m.Grace = mapmem.NewManualGrace()
 	homes, err := m.fill(c, &plan)
 	if err != nil {
 		t.Fatal(err)
@@ -79,16 +79,16 @@ func (p *plane) fill(t *testing.T, c *Revision) {
 	p.memory, p.filled = m, p.filled+1
 }
 
-// settle plays Datapath.endTransitions.
-func (p *plane) settle(flowsOf map[uint32]uint64) {
-	p.Places.ReleaseIDs(flowsOf)
+// endTransitions plays Datapath.endTransitions.
+func (p *testPlane) endTransitions(flowsOf map[uint32]uint64) {
+	p.Places.FreeIDs(flowsOf)
 	if c := p.Register.EndTransitions(p.now, flowsOf); c != nil && p.publish(c) {
 		p.Commit(c)
 	}
 }
 
-// sighting has the words of a service that a packet reads, in the order in which it reads them.
-type sighting struct {
+// packetView has the words of a service that a packet reads, in the order in which it reads them.
+type packetView struct {
 	service objects.XDPService
 	// slot is the one of the hash, with its bit.
 	slot uint16
@@ -99,8 +99,9 @@ type sighting struct {
 	replaced bool
 }
 
-// look reads as lookup_slot() of bpf/balancer/select/slot.h does. It returns false where there is no such service.
-func (m *Memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
+// lookupAsPacket reads as lookup_slot() of bpf/balancer/select/slot.h does. It returns false where there is no such
+// service.
+func (m *Memory) lookupAsPacket(key lb.ServiceKey, hash uint32) (s packetView, found bool) {
 	d := m.services[mapmem.Family(key.VIP)]
 	k := mapmem.KeyOf(key.VIP, key.Port, uint8(key.Protocol))
 	value := d.Lookup(k)
@@ -112,11 +113,11 @@ func (m *Memory) look(key lb.ServiceKey, hash uint32) (s sighting, found bool) {
 	for i := range words {
 		words[i] = value.Load(uint32(i))
 	}
-	m.follow(&s, hash, value)
+	m.readSlot(&s, hash, value)
 	return s, true
 }
 
-func (m *Memory) follow(s *sighting, hash uint32, value mapmem.Storage) {
+func (m *Memory) readSlot(s *packetView, hash uint32, value mapmem.Storage) {
 	if s.service.TableSize > 0 {
 		s.slot = m.slotAt(s.service.Current.Table + uint32(uint64(hash)*uint64(s.service.TableSize)>>32))
 		s.number = uint32(m.slotAt(s.service.Current.Table-2)) | uint32(m.slotAt(s.service.Current.Table-1))<<16
@@ -189,7 +190,7 @@ func randomState(rng *rand.Rand) lb.State {
 }
 
 // expect compares all of the memory with the state that was applied last.
-func (p *plane) expect(t *testing.T, step int) {
+func (p *testPlane) expect(t *testing.T, step int) {
 	t.Helper()
 	present := map[lb.ServiceKey]bool{}
 	for i := range p.State.Services {
@@ -199,7 +200,7 @@ func (p *plane) expect(t *testing.T, step int) {
 	}
 	for i := range 12 {
 		s := testService(netip.AddrFrom4([4]byte{198, 18, 0, byte(100 + i/3)}), uint16(80+i), lb.TCP, lb.Maglev, 1)
-		if _, found := p.memory.look(s.Key(), 0); found != present[s.Key()] {
+		if _, found := p.memory.lookupAsPacket(s.Key(), 0); found != present[s.Key()] {
 			t.Fatalf("step %d: %v is found: %t", step, s.Key(), found)
 		}
 	}
@@ -207,7 +208,7 @@ func (p *plane) expect(t *testing.T, step int) {
 }
 
 // expectService looks a service up by enough hashes to meet each of its slots.
-func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
+func (p *testPlane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	t.Helper()
 	r := p.ByKey[s.Key()]
 	recipe := tables.RecipeOf(s, 0)
@@ -225,7 +226,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	}
 	for probe := range uint32(512) {
 		hash := probe << 23
-		got, found := p.memory.look(s.Key(), hash)
+		got, found := p.memory.lookupAsPacket(s.Key(), hash)
 		if !found {
 			t.Fatalf("step %d: %s is not found", step, s.Name)
 		}
@@ -256,7 +257,7 @@ func (p *plane) expectService(t *testing.T, step int, s *lb.RoutedService) {
 	}
 }
 
-func (p *plane) expectSequence(t *testing.T, table uint32, want []uint16) {
+func (p *testPlane) expectSequence(t *testing.T, table uint32, want []uint16) {
 	t.Helper()
 	for i, member := range want {
 		if got := p.memory.slotAt(table - 2 - uint32(len(want)) + uint32(i)); got != member {
@@ -267,7 +268,7 @@ func (p *plane) expectSequence(t *testing.T, table uint32, want []uint16) {
 
 // expectEndpoints looks for the endpoints of backends that are there, and of those that
 // have left.
-func (p *plane) expectEndpoints(t *testing.T, step int) {
+func (p *testPlane) expectEndpoints(t *testing.T, step int) {
 	t.Helper()
 	want := map[endpointKey]natEndpoint{}
 	for key, e := range p.Places.Previous {
@@ -299,17 +300,17 @@ func TestPublishedMemory(t *testing.T) {
 	inPlace, filled := 0, 0
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 7))
-		p := newPlane()
+		p := newTestPlane()
 		for step := range 60 {
 			p.now = p.now.Add(time.Duration(rng.IntN(400)) * time.Second)
 			if step > 0 && rng.IntN(3) == 0 {
-				p.settle(map[uint32]uint64{uint32(rng.IntN(12)): 1})
+				p.endTransitions(map[uint32]uint64{uint32(rng.IntN(12)): 1})
 			} else {
 				p.apply(t, randomState(rng))
 			}
 			p.expect(t, step)
 			if rng.IntN(3) == 0 {
-				p.memory.Later.Wait()
+				p.memory.Grace.Wait()
 			}
 			inPlace++
 		}
@@ -322,9 +323,9 @@ func TestPublishedMemory(t *testing.T) {
 }
 
 // expectNoLeak checks that the arena holds the services' pieces and no others, once no packet reads earlier ones.
-func (p *plane) expectNoLeak(t *testing.T) {
+func (p *testPlane) expectNoLeak(t *testing.T) {
 	t.Helper()
-	p.memory.Later.Wait()
+	p.memory.Grace.Wait()
 	var held []*mapmem.Extent
 	for _, r := range p.Records {
 		for _, e := range r.placement.pieces() {
@@ -337,7 +338,7 @@ func (p *plane) expectNoLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.apply(t, lb.State{})
-	p.memory.Later.Wait()
+	p.memory.Grace.Wait()
 	if err := p.memory.arena.Check(nil); err != nil {
 		t.Errorf("with no service: %v", err)
 	}
@@ -351,7 +352,7 @@ func (p *plane) expectNoLeak(t *testing.T) {
 // TestLeavingBackendKeepsItsPath: a packet under way that has chosen a backend finds where to send it, when that has
 // left meanwhile. Without an MTU, its sender would be told that it is too big.
 func TestLeavingBackendKeepsItsPath(t *testing.T) {
-	p := newPlane()
+	p := newTestPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 3)
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	before := p.ByKey[s.Key()].Row(2)
@@ -369,14 +370,14 @@ func TestLeavingBackendKeepsItsPath(t *testing.T) {
 // TestPublishedMeanwhile changes a service while packets look it up: all that they read belongs to a version of the
 // service that there was, and leads to one of its backends.
 func TestPublishedMeanwhile(t *testing.T) {
-	p := newPlane()
+	p := newTestPlane()
 	s := testService(vip4, 80, lb.TCP, lb.WeightedRoundRobin, 12)
 	for i := range s.Backends {
 		s.Backends[i].Port = uint16(1000 + i)
 	}
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	var readers sync.RWMutex
-	later := p.memory.Later
+	later := p.memory.Grace
 	later.Synchronize = func() {
 		readers.Lock()
 		defer readers.Unlock()
@@ -393,8 +394,8 @@ func TestPublishedMeanwhile(t *testing.T) {
 				default:
 				}
 				readers.RLock()
-				got, found := p.memory.look(s.Key(), rng.Uint32())
-				problem := strange(got, found, len(s.Backends))
+				got, found := p.memory.lookupAsPacket(s.Key(), rng.Uint32())
+				problem := viewFault(got, found, len(s.Backends))
 				readers.RUnlock()
 				if problem != "" {
 					t.Error(problem)
@@ -426,7 +427,7 @@ func TestPublishedMeanwhile(t *testing.T) {
 		p.now = p.now.Add(time.Minute)
 		p.apply(t, lb.State{Services: []lb.RoutedService{next}})
 		if rng.IntN(2) == 0 {
-			p.settle(nil)
+			p.endTransitions(nil)
 		}
 	}
 	close(stop)
@@ -436,8 +437,8 @@ func TestPublishedMeanwhile(t *testing.T) {
 	}
 }
 
-// strange returns the fault of a sighting, if it has one.
-func strange(got sighting, found bool, backends int) string {
+// viewFault returns the fault of a sighting, if it has one.
+func viewFault(got packetView, found bool, backends int) string {
 	known := func(b objects.XDPBackend) bool {
 		port := mapmem.NetworkOrder(b.Port)
 		return port >= 1000 && int(port) < 1000+backends &&
@@ -467,7 +468,7 @@ func backendAddress(i int) netip.Addr {
 // TestIDsComeBackLate gives a service's id to another only when the janitor has found
 // no flow of the first in some rounds.
 func TestIDsComeBackLate(t *testing.T) {
-	p := newPlane()
+	p := newTestPlane()
 	a, b := testService(vip4, 80, lb.TCP, lb.RoundRobin, 1), testService(vip4, 81, lb.TCP, lb.RoundRobin, 1)
 	p.apply(t, lb.State{Services: []lb.RoutedService{a}})
 	id := p.Places.Services[a.Key()]
@@ -479,12 +480,12 @@ func TestIDsComeBackLate(t *testing.T) {
 		delete(p.Places.quarantine, got)
 		return got
 	}
-	p.settle(map[uint32]uint64{id: 3})
+	p.endTransitions(map[uint32]uint64{id: 3})
 	for range IDRounds {
 		if other() == id {
 			t.Fatal("another service has the id, and there may be flows of the first")
 		}
-		p.settle(map[uint32]uint64{})
+		p.endTransitions(map[uint32]uint64{})
 	}
 	if got := other(); got != id {
 		t.Errorf("the id is %d, want %d again", got, id)
@@ -493,7 +494,7 @@ func TestIDsComeBackLate(t *testing.T) {
 
 // TestBadStatesChangeNothing plans impossible states: the register is as it was.
 func TestBadStatesChangeNothing(t *testing.T) {
-	p := newPlane()
+	p := newTestPlane()
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 4)
 	p.apply(t, lb.State{Services: []lb.RoutedService{s}})
 	before := slices.Clone(p.memory.Storage)
@@ -572,13 +573,13 @@ func TestInPlaceOrder(t *testing.T) {
 // TestModeFullNATHasItsOwnFlows: a flow's entry stays valid between all modes but fullnat, where an entry of another
 // mode would lack a port, and whose own port another mode would take for a sequence number.
 func TestModeFullNATHasItsOwnFlows(t *testing.T) {
-	p, key := newPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
+	p, key := newTestPlane(), testService(vip4, 80, lb.TCP, lb.RoundRobin, 2).Key()
 	pool := lb.Pool{Addresses: []netip.Addr{netip.MustParseAddr("198.18.0.9")}, FirstPort: 20000, LastPort: 20099}
 	id := func(mode lb.Mode) uint32 {
 		s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 2)
 		s.Mode = mode
 		p.apply(t, lb.State{Services: []lb.RoutedService{s}, Pool: pool})
-		seen, found := p.memory.look(key, 0)
+		seen, found := p.memory.lookupAsPacket(key, 0)
 		got := p.Places.Services[key]
 		if !found || seen.service.Id != got {
 			t.Errorf("packets see the id %d, and it is %d", seen.service.Id, got)

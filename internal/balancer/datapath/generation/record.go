@@ -143,7 +143,7 @@ func (r *Record) flags() uint16 {
 			func(b lb.Backend) bool { return b.Upper > 0 })},
 		{objects.XDPServiceFlagSERVICE_ANSWERS, s.Limits.Refuse == lb.RefuseByReset},
 		{objects.XDPServiceFlagSERVICE_RESETS, s.Checks.OnDown == lb.ResetFlows},
-		{objects.XDPServiceFlagSERVICE_LISTED, s.Listed()},
+		{objects.XDPServiceFlagSERVICE_LISTED, s.RestrictsClients()},
 		{objects.XDPServiceFlagSERVICE_HAIRPIN, s.HasHairpin},
 		{objects.XDPServiceFlagSERVICE_IS_HAIRPIN, s.IsHairpin},
 		{objects.XDPServiceFlagSERVICE_GROUPED, s.Persistence.On() && s.Persistence.Group != ""},
@@ -177,7 +177,7 @@ func (r *Record) PutTurn(turn mapmem.Storage) {
 		to.Tracked = 1
 	}
 	// The next table may begin where one did that is known by its place, with others in it.
-	to.HasOneWith(0)
+	to.LowerMinimum(0)
 }
 
 // PutLoad writes the thresholds of backend i.
@@ -187,8 +187,8 @@ func (r *Record) PutLoad(load mapmem.Storage, i int) {
 	mapmem.StoreHalf(load, 2, backend.Lower)
 }
 
-// forgiveLoad clears the penalty of the backend that had the index before.
-func forgiveLoad(load mapmem.Storage) {
+// clearPenalty clears the penalty of the backend that had the index before.
+func clearPenalty(load mapmem.Storage) {
 	mapmem.StoreHalf(load, 4, 0)
 	mapmem.StoreHalf(load, 5, 0)
 }
@@ -213,8 +213,8 @@ var ModeNumbers = map[lb.Mode]objects.XDPMode{
 	lb.FullNAT: objects.XDPModeMODE_FULLNAT,
 }
 
-// LooksUp says whether packets of the service look for their flow.
-func (r *Record) LooksUp() bool { return r.Remembers || r.View.InTransition() }
+// LooksUpFlows says whether packets of the service look their flow up.
+func (r *Record) LooksUpFlows() bool { return r.Remembers || r.View.InTransition() }
 
 // Place is a backend's index and generation in the maps. It keeps both for as long as it is configured, so that its
 // counters and its flows stay its own.

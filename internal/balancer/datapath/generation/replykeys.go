@@ -19,16 +19,16 @@ func ReplyKeysOf(records []*Record, numbers PoolNumbers, secret uint64) flowtabl
 	for f := range r.Pool {
 		r.Pool[f] = numbers.words(f)
 	}
-	for _, is := range records {
-		if is.Service.Mode != lb.FullNAT {
+	for _, after := range records {
+		if after.Service.Mode != lb.FullNAT {
 			continue
 		}
-		r.Protocols[is.ID] = uint8(is.Key.Protocol)
-		for i, p := range is.Places {
-			b := &is.Service.Backends[i]
+		r.Protocols[after.ID] = uint8(after.Key.Protocol)
+		for i, p := range after.Places {
+			b := &after.Service.Backends[i]
 			end := flowtable.BackendEnd{Generation: p.Generation, Address: mapmem.OfAddress(b.Address),
 				Port: mapmem.NetworkOrder(b.Port), Family: mapmem.Family(b.Address)}
-			if local := LocalOf(&is.Service, i); local.IsValid() {
+			if local := LocalOf(&after.Service, i); local.IsValid() {
 				end.Local = mapmem.OfAddress(local)
 			}
 			r.Ends[p.Index] = end

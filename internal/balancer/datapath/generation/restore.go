@@ -23,10 +23,10 @@ func Restore(s *snapshot.Snapshot) (*Register, error) {
 		return nil, err
 	}
 	for i := range s.Services {
-		is := restoreRecord(&s.Services[i], tables)
-		r.Records, r.ByKey[is.Key] = append(r.Records, is), is
-		r.State.Services = append(r.State.Services, is.Service)
-		r.take(is, s.Services[i].GroupID)
+		after := restoreRecord(&s.Services[i], tables)
+		r.Records, r.ByKey[after.Key] = append(r.Records, after), after
+		r.State.Services = append(r.State.Services, after.Service)
+		r.notePlaces(after, s.Services[i].GroupID)
 	}
 	for _, e := range s.Previous {
 		r.Places.Previous[endpointKey{e.Address, e.Protocol}] = natEndpoint{VIP: e.VIP, mss: e.MSS, Index: e.Index,
@@ -87,18 +87,18 @@ func restoreRecord(s *snapshot.Service, built map[*snapshot.Recipe]*tables.Table
 	return r
 }
 
-// take notes the places of a service.
-func (r *Register) take(is *Record, groupID uint32) {
-	p, s := r.Places, &is.Service
-	p.Services[is.Key] = is.ID
-	r.FlowServices[is.ID] = is.flows()
-	for i, at := range is.Places {
+// notePlaces records the places of a service.
+func (r *Register) notePlaces(after *Record, groupID uint32) {
+	p, s := r.Places, &after.Service
+	p.Services[after.Key] = after.ID
+	r.FlowServices[after.ID] = after.flows()
+	for i, at := range after.Places {
 		p.Backends[s.BackendKey(s.Backends[i])] = at
 		p.Holders[at.Index]++
-		r.FlowBackends[at.Index] = flowtable.Backend{Generation: at.Generation, Service: is.ID,
+		r.FlowBackends[at.Index] = flowtable.Backend{Generation: at.Generation, Service: after.ID,
 			Weight: tables.Weight(s, i)}
 	}
-	is.endpointsOf(func(key endpointKey, e natEndpoint) { p.Endpoints[key] = e })
+	after.endpointsOf(func(key endpointKey, e natEndpoint) { p.Endpoints[key] = e })
 	if name := s.Persistence.Group; name != "" {
 		g := p.Groups[name]
 		p.Groups[name] = group{ID: groupID, Members: g.Members + 1,

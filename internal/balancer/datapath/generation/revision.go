@@ -38,14 +38,14 @@ type Revision struct {
 	State   lb.State
 	Records []*Record
 	// services are those that are new or differ, in the order of the state, and left those that were removed.
-	services []served
-	left     []*Record
+	services []serviceChange
+	removed  []*Record
 	Places   *PlaceChange
-	summary
+	requirements
 }
 
-// summary has the features of the program, and the shared maps, that the services need.
-type summary struct {
+// requirements has the features of the program, and the shared maps, that the services need.
+type requirements struct {
 	// Modes has a bit for each that a service has.
 	Modes uint32
 	// schedulers has a bit for each that a service has. Every program has the code of SCHEDULER_HASH.
@@ -60,11 +60,11 @@ type summary struct {
 	poolAnswers bool
 }
 
-// summarize takes note of a service.
-func (s *summary) summarize(r *Record) {
+// require adds what a service needs.
+func (s *requirements) require(r *Record) {
 	s.Modes |= 1 << ModeNumbers[r.Service.Mode]
 	s.schedulers |= 1 << schedulerNumbers[r.Service.Scheduler] &^ (1 << objects.XDPSchedulerSCHEDULER_HASH)
-	s.lists = s.lists || r.Service.Listed()
+	s.lists = s.lists || r.Service.RestrictsClients()
 	if r.Service.IsHairpin {
 		// A few clients of the host's own are no reason to make larger tables of flows.
 		s.hairpins = true
@@ -74,8 +74,8 @@ func (s *summary) summarize(r *Record) {
 	s.poolAnswers = s.poolAnswers || r.Service.Mode == lb.FullNAT && r.Service.Limits.Refuse == lb.RefuseByReset
 }
 
-// served is a service before a change, nil if there was none, and after it.
-type served struct{ was, is *Record }
+// serviceChange is a service before a change, nil if there was none, and after it.
+type serviceChange struct{ before, after *Record }
 
 // Plan returns the change that leads to a state. Errors name the parts of the state that cannot be had.
 func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revision, error) {
@@ -83,26 +83,26 @@ func (r *Register) Plan(state lb.State, tableSize uint32, now time.Time) (*Revis
 	stay := 0
 	for i := range state.Services {
 		service := &state.Services[i]
-		was := r.find(i, service.Key())
-		if was != nil {
+		before := r.find(i, service.Key())
+		if before != nil {
 			stay++
 		}
-		if was != nil && was.Service.Same(service) {
-			c.Records[i] = was
-			c.summarize(was)
+		if before != nil && before.Service.Same(service) {
+			c.Records[i] = before
+			c.require(before)
 			continue
 		}
-		is := &Record{Key: service.Key(), Service: *service, Remembers: service.Tracked(), digests: new(digests),
+		after := &Record{Key: service.Key(), Service: *service, Remembers: service.Tracked(), digests: new(digests),
 			published: now}
-		if was != nil {
-			is.published = was.published
+		if before != nil {
+			after.published = before.published
 		}
-		c.Records[i] = is
-		c.summarize(is)
-		c.services = append(c.services, served{was, is})
+		c.Records[i] = after
+		c.require(after)
+		c.services = append(c.services, serviceChange{before, after})
 	}
 	if stay < len(r.Records) {
-		c.findLeft(r)
+		c.findRemoved(r)
 	}
 	if err := c.build(r, tableSize, now); err != nil {
 		return nil, err
@@ -126,15 +126,15 @@ func (r *Register) find(i int, key lb.ServiceKey) *Record {
 	return r.ByKey[key]
 }
 
-// findLeft lists the services that are no more.
-func (c *Revision) findLeft(r *Register) {
+// findRemoved lists the services that are no more.
+func (c *Revision) findRemoved(r *Register) {
 	present := make(map[lb.ServiceKey]bool, len(c.Records))
-	for _, is := range c.Records {
-		present[is.Key] = true
+	for _, after := range c.Records {
+		present[after.Key] = true
 	}
-	for _, was := range r.Records {
-		if !present[was.Key] {
-			c.left = append(c.left, was)
+	for _, before := range r.Records {
+		if !present[before.Key] {
+			c.removed = append(c.removed, before)
 		}
 	}
 }
@@ -146,13 +146,13 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	var of []int
 	built := make([]*tables.Table, len(c.services))
 	for i, s := range c.services {
-		recipe := tables.RecipeOf(&s.is.Service, tableSize)
-		if s.was != nil {
-			if have := s.was.View.Find(&recipe); have != nil {
+		recipe := tables.RecipeOf(&s.after.Service, tableSize)
+		if s.before != nil {
+			if have := s.before.View.Find(&recipe); have != nil {
 				built[i] = have
 				continue
 			}
-			recipe.Full = s.was.View.FindFull(&recipe.FullRecipe)
+			recipe.Full = s.before.View.FindFull(&recipe.FullRecipe)
 		}
 		recipes, of = append(recipes, recipe), append(of, i)
 	}
@@ -161,13 +161,13 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	}
 	made, failed, err := tables.BuildAll(recipes)
 	if err != nil {
-		return fmt.Errorf("service %s: %w", c.services[of[failed]].is.Service.Name, err)
+		return fmt.Errorf("service %s: %w", c.services[of[failed]].after.Service.Name, err)
 	}
 	for n, i := range of {
 		built[i] = made[n]
 	}
 	for i, s := range c.services {
-		s.is.View = s.view(built[i], now, c.State.Fresh || s.begins(r, now))
+		s.after.View = s.view(built[i], now, c.State.Fresh || s.hasNoFlows(r, now))
 	}
 	return nil
 }
@@ -176,25 +176,25 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 // are known.
 const FirstTables = lb.DefaultUDPWindow
 
-// begins says whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not show
+// hasNoFlows says whether a new service has no flow yet, because none of its packets was sent on. Datagrams do not show
 // whether they begin a flow: each would go by the first table for the whole window, which may have only the backend
 // whose MAC address was known first. A datagram that arrives during the change may so go to another backend than the
 // next one.
-func (s served) begins(r *Register, now time.Time) bool {
-	return s.was != nil && s.was.Service.Protocol == lb.UDP && r.Unused != nil &&
-		now.Sub(s.was.published) < FirstTables &&
-		r.Unused(s.was)
+func (s serviceChange) hasNoFlows(r *Register, now time.Time) bool {
+	return s.before != nil && s.before.Service.Protocol == lb.UDP && r.Unused != nil &&
+		now.Sub(s.before.published) < FirstTables &&
+		r.Unused(s.before)
 }
 
 // view returns the service's view with its next table; fresh: no flows went by the table before. A transition of other
 // balancers goes on.
-func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View {
-	if s.was == nil || fresh && !s.was.View.InTransition() {
+func (s serviceChange) view(next *tables.Table, now time.Time, fresh bool) tables.View {
+	if s.before == nil || fresh && !s.before.View.InTransition() {
 		return tables.View{}.With(next, now, 0, tables.TableChange{})
 	}
-	before, after := &s.was.Service, &s.is.Service
-	return s.was.View.With(next, now, tables.Window(after), tables.TableChange{
-		LookUp: s.was.Remembers && !s.is.Remembers,
+	before, after := &s.before.Service, &s.after.Service
+	return s.before.View.With(next, now, tables.Window(after), tables.TableChange{
+		LookUp: s.before.Remembers && !s.after.Remembers,
 		Rehash: before.BySource() != after.BySource(),
 	})
 }
@@ -202,44 +202,44 @@ func (s served) view(next *tables.Table, now time.Time, fresh bool) tables.View 
 // assignPlaces gives services and backends their places.
 func (c *Revision) assignPlaces() {
 	r := c.Places
-	for _, was := range c.left {
-		r.goneEndpoints(was)
+	for _, before := range c.removed {
+		r.removeEndpoints(before)
 	}
 	for _, s := range c.services {
-		if s.was != nil {
-			r.goneEndpoints(s.was)
+		if s.before != nil {
+			r.removeEndpoints(s.before)
 		}
 	}
 	for _, s := range c.services {
-		r.service(s.is, s.was)
+		r.assignService(s.after, s.before)
 	}
-	for _, was := range c.left {
-		r.leaveService(was)
+	for _, before := range c.removed {
+		r.removeService(before)
 	}
 	for _, s := range c.services {
-		r.claimEndpoints(s.is)
+		r.claimEndpoints(s.after)
 	}
 	r.assign()
 	for _, s := range c.services {
-		r.newEndpoints(s.is)
+		r.addEndpoints(s.after)
 	}
 }
 
 // NeededModes returns the modes that the program must support, as bits. Endpoints of backends that have left need NAT.
 func (c *Revision) NeededModes() uint32 {
 	modes := c.Modes
-	if len(c.Places.gone) > 0 || len(c.Places.Places.Previous) > len(c.Places.forgotten) {
+	if len(c.Places.removedEndpoints) > 0 || len(c.Places.Places.Previous) > len(c.Places.expired) {
 		modes |= 1 << objects.XDPModeMODE_NAT
 	}
 	return modes
 }
 
-// Takes says whether other balancers' flows of a backend can be taken here: service and backend are configured, and
-// packets look for their entries.
-func (r *Register) Takes(key lb.BackendKey) bool {
+// AcceptsFlows says whether other balancers' flows of a backend can be taken here: service and backend are configured,
+// and packets look for their entries.
+func (r *Register) AcceptsFlows(key lb.BackendKey) bool {
 	record := r.ByKey[key.Service]
 	_, known := r.Places.Backends[key]
-	return record != nil && known && record.LooksUp()
+	return record != nil && known && record.LooksUpFlows()
 }
 
 // pool returns the addresses and ports that full NAT sends from, none where no service has that mode.

@@ -19,15 +19,15 @@ func (r *PlaceChange) Saved() snapshot.Head {
 		head.Generations[index] = generation
 	}
 	quarantine := maps.Clone(p.quarantine)
-	for _, key := range r.leftServices {
+	for _, key := range r.removedServices {
 		quarantine[p.Services[key]] = 0
 	}
 	head.Quarantine = slices.Sorted(maps.Keys(quarantine))
 	previous := maps.Clone(p.Previous)
-	for _, key := range r.forgotten {
+	for _, key := range r.expired {
 		delete(previous, key)
 	}
-	for key, e := range r.gone {
+	for key, e := range r.removedEndpoints {
 		previous[key] = r.previousOf(e)
 	}
 	for key, e := range previous {

@@ -31,8 +31,8 @@ import (
 // names the valid snapshot. A write or a pin that fails never holds up a change: it is noted as a fault, and tried
 // again.
 
-// Keep says where a data plane is kept.
-type Keep struct {
+// Location is where a data plane is kept.
+type Location struct {
 	// Store holds the pins; nil where only snapshots can be read.
 	Store *pins.Store
 	// Snapshot is the path of the snapshots, without their number.
@@ -45,7 +45,7 @@ type Keep struct {
 
 // Keeper keeps a data plane. A nil one keeps nothing.
 type Keeper struct {
-	Keep
+	Location
 	// Number is that of the last snapshot, and Set of the last pins.
 	Number, Set uint64
 	// PinContent is that of the store; tests have one that fails.
@@ -65,11 +65,11 @@ type Keeper struct {
 }
 
 // New returns a keeper; nil, which keeps nothing, for nil.
-func New(keep *Keep) *Keeper {
+func New(keep *Location) *Keeper {
 	if keep == nil {
 		return nil
 	}
-	k := &Keeper{Keep: *keep, Lines: map[*generation.Record][]byte{}}
+	k := &Keeper{Location: *keep, Lines: map[*generation.Record][]byte{}}
 	if k.Files == nil {
 		k.Files = durable.New(durable.Options{})
 	}
@@ -79,8 +79,8 @@ func New(keep *Keep) *Keeper {
 	return k
 }
 
-// Show writes the number of the valid snapshot into the generation's memory.
-func (k *Keeper) Show(m *generation.Memory) {
+// WriteNumber writes the number of the valid snapshot into the generation's memory.
+func (k *Keeper) WriteNumber(m *generation.Memory) {
 	if k != nil {
 		atomic.StoreUint64(&m.Head().Snapshot, k.Number)
 	}
@@ -102,17 +102,17 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 	for i, p := range g.Programs {
 		pinned[ProgramPin(g.Ports[i].Index)] = ProgramPinner{p}
 	}
-	if g.Watch != nil {
-		pinned[objects.OrphanMapWatches] = MapPin{g.Watch.Maps[objects.OrphanMapWatches]}
+	if g.Watchdog != nil {
+		pinned[objects.OrphanMapWatches] = MapPin{g.Watchdog.Maps[objects.OrphanMapWatches]}
 	}
 	g.Set = k.Set
 	if err := k.Store.Put(k.Set, pinned); err != nil {
-		k.Lose(err)
+		k.NotePinError(err)
 	}
 }
 
-// Lose notes that something could not be pinned. It is in use all the same, and KeepAgain pins it later.
-func (k *Keeper) Lose(err error) {
+// NotePinError records that something could not be pinned. It is in use all the same, and Repin pins it later.
+func (k *Keeper) NotePinError(err error) {
 	k.Lost = true
 	k.Files.Note(PinsSubject, k.Store.Dir(), err, false)
 }
@@ -163,24 +163,24 @@ func (k *Keeper) RemoveOld(g *loader.Programs) {
 	if k == nil {
 		return
 	}
-	_ = k.Store.Keep(g.Set)
-	k.Sweep(k.holding(g.Memory))
+	_ = k.Store.KeepOnly(g.Set)
+	k.Sweep(k.successorNumber(g.Memory))
 	k.reserve()
 }
 
-// GiveUp removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
+// RemoveUnused removes the pins, and the snapshot, of generations that did not come into use: the one in use is g,
 // nil where there is none.
-func (k *Keeper) GiveUp(g *loader.Programs) {
+func (k *Keeper) RemoveUnused(g *loader.Programs) {
 	if k != nil && g != nil {
-		_ = k.Store.Keep(g.Set)
+		_ = k.Store.KeepOnly(g.Set)
 		// The snapshot of a change that was not made would later be taken for the newest one.
-		k.Sweep(k.holding(g.Memory))
-		k.goBack(k.holding(g.Memory))
+		k.Sweep(k.successorNumber(g.Memory))
+		k.revert(k.successorNumber(g.Memory))
 	}
 }
 
-// Forget removes everything that is kept.
-func (k *Keeper) Forget() error {
+// RemoveAll removes everything that is kept.
+func (k *Keeper) RemoveAll() error {
 	if k == nil {
 		return nil
 	}
@@ -209,14 +209,14 @@ func removeFile(path string) error {
 	return nil
 }
 
-// Hold pins the link that keeps a program on an interface. Where that fails, the program is attached all the same.
-func (k *Keeper) Hold(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
+// PinLink pins the link that keeps a program on an interface. Where that fails, the program is attached all the same.
+func (k *Keeper) PinLink(h attach.Hold, w attach.Method, p attach.Port) attach.Hold {
 	l, is := h.(link.Link)
 	if k == nil || !is {
 		return h // a filter outlives us by itself
 	}
 	if err := l.Pin(k.Store.Path("", w.LinkPin(p.Index))); err != nil {
-		k.Lose(fmt.Errorf("pinning the link of %s: %w", w.Name, err))
+		k.NotePinError(fmt.Errorf("pinning the link of %s: %w", w.Name, err))
 	}
 	return attach.PinnedLink{Link: l}
 }

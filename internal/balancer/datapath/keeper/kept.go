@@ -35,7 +35,7 @@ type Kept struct {
 
 // Read describes the data plane that is kept, without touching it. Of one that cannot be read it returns an error, and
 // Dir all the same.
-func Read(keep *Keep) (Kept, error) {
+func Read(keep *Location) (Kept, error) {
 	k, kept := New(keep), Kept{Dir: keep.Store.Dir()}
 	s, err := k.read()
 	if err != nil {
@@ -51,7 +51,7 @@ func Read(keep *Keep) (Kept, error) {
 
 // FirstInterface returns the interface that carries the VIPs of a data plane that a process keeps, or has left: its
 // index, and the name that it had. It takes no lock.
-func FirstInterface(keep *Keep) (index int, name string, err error) {
+func FirstInterface(keep *Location) (index int, name string, err error) {
 	s, err := New(keep).read()
 	if err != nil {
 		return 0, "", err
@@ -88,7 +88,7 @@ func (k *Keeper) failOpenAt() (when time.Time, is bool, err error) {
 
 // Sweep removes a kept data plane that was attached by links of which none is on an interface any more: the interfaces,
 // or their network namespace, are gone. It says whether it removed one.
-func Sweep(keep *Keep) (swept bool, err error) {
+func Sweep(keep *Location) (swept bool, err error) {
 	names, err := keep.Store.Links()
 	// Programs at sockets are on no interface.
 	names = slices.DeleteFunc(names, func(n string) bool { return strings.HasPrefix(n, SocketPrefix) })
@@ -101,7 +101,7 @@ func Sweep(keep *Keep) (swept bool, err error) {
 			return false, err
 		}
 	}
-	return true, New(keep).Forget()
+	return true, New(keep).RemoveAll()
 }
 
 // Interfaces are those that programs may be on, according to the snapshots.
@@ -145,7 +145,7 @@ func (k *Keeper) Unpinned() (because string, err error) {
 // cannot be read. Without a store, since nothing is pinned, it removes filters, which need no pin. The interfaces are
 // those that the data plane may be attached to besides those that its snapshot names. Call it in their network
 // namespace.
-func Detach(keep *Keep, interfaces []string) error {
+func Detach(keep *Location, interfaces []string) error {
 	k := New(keep)
 	ports := k.Interfaces()
 	for _, name := range interfaces {
@@ -158,5 +158,5 @@ func Detach(keep *Keep, interfaces []string) error {
 		return err
 	}
 	// A start that finds programs attached needs their snapshot: so that is removed after they are detached.
-	return errors.Join(err, k.Clear(), k.Forget())
+	return errors.Join(err, k.Clear(), k.RemoveAll())
 }

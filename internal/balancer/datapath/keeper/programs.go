@@ -127,7 +127,7 @@ func (k *Keeper) clearDispatched() error {
 		// Pins that are not ours, or cannot be read, name no program that we have put into a dispatcher.
 		return nil
 	}
-	err = attach.RemoveDispatched(k.Interfaces(), attach.Among(ids))
+	err = attach.RemoveDispatched(k.Interfaces(), attach.AnyOf(ids))
 	for _, p := range k.Interfaces() {
 		err = errors.Join(err, libxdp.Sweep(p.Index, ids...))
 	}

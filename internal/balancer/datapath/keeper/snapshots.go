@@ -55,17 +55,17 @@ func (k *Keeper) Write(number uint64, data []byte) {
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
-	k.Fault(err, k.PinContent(pinnedName(number), data) == nil)
+	k.NoteWriteError(err, k.PinContent(pinnedName(number), data) == nil)
 }
 
-// Fault notes that there is no file of the present snapshot.
-func (k *Keeper) Fault(err error, pinned bool) {
+// NoteWriteError records that the present snapshot could not be written to its file.
+func (k *Keeper) NoteWriteError(err error, pinned bool) {
 	k.Files.Note(snapshotSubject, k.Snapshot, err, pinned)
 }
 
-// WriteAgain retries writes that have failed: it writes the last snapshot to its file, if there is only a pinned copy,
+// RetryWrites retries writes that have failed: it writes the last snapshot to its file, if there is only a pinned copy,
 // and reserves room for the next one.
-func (k *Keeper) WriteAgain() {
+func (k *Keeper) RetryWrites() {
 	if k.unwritten != nil {
 		k.Write(k.unwrittenNumber, k.unwritten)
 		if k.unwritten != nil {
@@ -76,8 +76,8 @@ func (k *Keeper) WriteAgain() {
 	k.reserve()
 }
 
-// goBack makes a snapshot the last one again after a change that was not made.
-func (k *Keeper) goBack(number uint64) {
+// revert makes a snapshot current again after a change that was not made.
+func (k *Keeper) revert(number uint64) {
 	if k.unwritten == nil || k.unwrittenNumber <= number {
 		return
 	}
@@ -179,8 +179,8 @@ func (k *Keeper) Newest(number uint64) (*snapshot.Snapshot, error) {
 	return k.Decode(slices.Max(numbers))
 }
 
-// holding returns the number of the snapshot that a next process would go on with.
-func (k *Keeper) holding(m *generation.Memory) uint64 {
+// successorNumber returns the number of the snapshot that the next process would restore.
+func (k *Keeper) successorNumber(m *generation.Memory) uint64 {
 	shown := m.Head().Snapshot
 	numbers, _ := k.Snapshots()
 	numbers = slices.DeleteFunc(numbers, func(n uint64) bool { return n > shown })

@@ -51,7 +51,7 @@ func versionInUse() byte {
 			return d.config.version
 		}
 	}
-	return oldest
+	return oldestVersion
 }
 
 // Close releases the place. The programs in the dispatcher stay.
@@ -168,7 +168,7 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 		if err := p.nic.exchange(from, nil, p.generic); err != nil {
 			return fmt.Errorf("taking the dispatcher off: %w", err)
 		}
-		p.swept(was, 0, before, after)
+		p.sweepAfter(was, 0, before, after)
 		return nil
 	}
 	made, err := like.make(after)
@@ -183,7 +183,7 @@ func (p *Place) changeOnce(edit func([]Component) []Component) error {
 	if err := p.nic.exchange(from, made.program, p.generic); err != nil {
 		return errors.Join(fmt.Errorf("putting the dispatcher into its place: %w", err), removeDir(dir))
 	}
-	p.swept(was, made.id, before, after)
+	p.sweepAfter(was, made.id, before, after)
 	return nil
 }
 
@@ -205,13 +205,13 @@ func (p *Place) interfaceGone(edit func([]Component) []Component) error {
 	if len(edit(nil)) > 0 {
 		return unix.ENODEV
 	}
-	p.swept(nil, 0, nil, nil)
+	p.sweepAfter(nil, 0, nil, nil)
 	return nil
 }
 
-// swept sweeps after a change that was made: pins that cannot be removed cost memory only, and are tried again after
-// the next one.
-func (p *Place) swept(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
+// sweepAfter sweeps after a change that was made: pins that cannot be removed cost memory only, and are tried again
+// after the next one.
+func (p *Place) sweepAfter(was *dispatcher, now ebpf.ProgramID, before, after []Component) {
 	known := slices.Concat(p.ours, numbers(before, after))
 	if was != nil {
 		known = append(known, was.id)
@@ -301,16 +301,16 @@ func (n *nic) sweep(now ebpf.ProgramID, known []ebpf.ProgramID) error {
 			continue
 		}
 		dir := filepath.Join(root(), e.Name())
-		if slices.Contains(known, id) || !whole(dir, id) || hasOneOf(dir, known) {
+		if slices.Contains(known, id) || !isComplete(dir, id) || hasOneOf(dir, known) {
 			err = errors.Join(err, removeDir(dir))
 		}
 	}
 	return err
 }
 
-// whole says whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read counts as
-// whole.
-func whole(dir string, id ebpf.ProgramID) bool {
+// isComplete says whether all programs of a dispatcher are pinned in a directory. A directory that cannot be read
+// counts as whole.
+func isComplete(dir string, id ebpf.ProgramID) bool {
 	d, err := describe(id)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false // it is gone

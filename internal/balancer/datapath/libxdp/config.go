@@ -22,8 +22,8 @@ const (
 // Versions of the protocol that this package speaks: 2 came with libxdp 1.3, 3 with 1.6. Before 2, a configuration does
 // not name its version.
 const (
-	oldest = 2
-	newest = 3
+	oldestVersion = 2
+	newestVersion = 3
 )
 
 // slot has the settings of a dispatcher for one of its programs.
@@ -64,8 +64,8 @@ func decode(data []byte) (config, error) {
 				ErrForeign, len(data), magic)
 	}
 	c := config{version: data[1], frags: data[3] != 0}
-	if c.version < oldest || c.version > newest {
-		return config{}, fmt.Errorf("%w %d: %d to %d are", ErrVersion, c.version, oldest, newest)
+	if c.version < oldestVersion || c.version > newestVersion {
+		return config{}, fmt.Errorf("%w %d: %d to %d are", ErrVersion, c.version, oldestVersion, newestVersion)
 	}
 	if len(data) != sizeOf(c.version) || data[2] > Slots {
 		return config{},

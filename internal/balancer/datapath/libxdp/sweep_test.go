@@ -37,7 +37,7 @@ func TestSweep(t *testing.T) {
 	// name is the directory of a dispatcher on an interface, which has these programs; one that is nil is not pinned
 	// yet.
 	name := func(index int, programs ...*ebpf.Program) string {
-		d, err := (&config{version: oldest, slots: make([]slot, len(programs))}).load(ebpf.AttachXDP)
+		d, err := (&config{version: oldestVersion, slots: make([]slot, len(programs))}).load(ebpf.AttachXDP)
 		if err != nil {
 			t.Fatal(err)
 		}

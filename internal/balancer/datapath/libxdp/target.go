@@ -36,7 +36,7 @@ func TargetOf(index int) (*Target, error) {
 		}
 		return &Target{d}, nil
 	}
-	like := config{version: oldest, frags: true, slots: make([]slot, 1)}
+	like := config{version: oldestVersion, frags: true, slots: make([]slot, 1)}
 	d, err := like.load(ebpf.AttachXDP)
 	if err != nil {
 		return nil, err
@@ -47,9 +47,9 @@ func TargetOf(index int) (*Target, error) {
 // Close lets go of the dispatcher.
 func (t *Target) Close() { t.of.close() }
 
-// Take prepares an XDP program for loading into a slot of the dispatcher, which must stay open until then. The
+// Prepare prepares an XDP program for loading into a slot of the dispatcher, which must stay open until then. The
 // program's flag for frames in several pieces goes into the dispatcher's configuration, see New.
-func (t *Target) Take(spec *ebpf.ProgramSpec) {
+func (t *Target) Prepare(spec *ebpf.ProgramSpec) {
 	spec.Type, spec.AttachType, spec.Flags = ebpf.Extension, ebpf.AttachNone, spec.Flags&^frags
 	spec.AttachTo, spec.AttachTarget = slotName(0), t.of.program
 }
@@ -61,10 +61,10 @@ func (t *Target) Pass() (*ebpf.Program, error) {
 		return nil, fmt.Errorf("reading the embedded dispatcher: %w", err)
 	}
 	pass := spec.Programs[PassName]
-	t.Take(pass)
+	t.Prepare(pass)
 	made, err := ebpf.NewProgram(pass)
 	if err != nil {
-		return nil, Refused(err)
+		return nil, LoadError(err)
 	}
 	return made, nil
 }
@@ -72,8 +72,8 @@ func (t *Target) Pass() (*ebpf.Program, error) {
 // changesData is part of the verifier's message on a program that may change a packet where a function may not.
 const changesData = "changes packet data"
 
-// Refused says why the kernel refused to load a program for a dispatcher. It is ErrUnsupported.
-func Refused(err error) error {
+// LoadError returns why the kernel refused to load a program for a dispatcher. It is ErrUnsupported.
+func LoadError(err error) error {
 	if refusal := (*ebpf.VerifierError)(nil); errors.As(err, &refusal) {
 		if slices.ContainsFunc(refusal.Log, func(line string) bool { return strings.Contains(line, changesData) }) {
 			return fmt.Errorf(

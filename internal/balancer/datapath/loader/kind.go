@@ -21,9 +21,9 @@ type Kind struct {
 	Load func() (*ebpf.CollectionSpec, error)
 	// Traced returns the same program, compiled to record packets for traces and captures.
 	Traced func() (*ebpf.CollectionSpec, error)
-	// Unspecific loads it without an attach type. A link takes only programs of its first program's type, and older
+	// NoAttachType loads it without an attach type. A link takes only programs of its first program's type, and older
 	// versions of the library gave none.
-	Unspecific bool
+	NoAttachType bool
 	// Dispatched loads it for a slot of libxdp's dispatcher.
 	Dispatched bool
 }

@@ -35,8 +35,8 @@ type Programs struct {
 	// and nothing in its memory can be changed.
 	Set     uint64
 	Adopted bool
-	// Watch is the timer that notices that the process is gone; nil where there is none.
-	Watch *ebpf.Collection
+	// Watchdog is the timer that notices that the process is gone; nil where there is none.
+	Watchdog *ebpf.Collection
 }
 
 // PortAt returns the index of a port among the generation's interfaces; -1 if it is none of them.
@@ -51,8 +51,8 @@ func (g *Programs) Close() {
 	for _, collection := range g.Collections {
 		collection.Close()
 	}
-	if g.Watch != nil {
-		g.Watch.Close()
+	if g.Watchdog != nil {
+		g.Watchdog.Close()
 	}
 }
 
@@ -117,13 +117,13 @@ func (g *Programs) Specify(
 	replacements[objects.GenerationSection] = g.Memory.Map
 	putAnswers(spec, g.Answers, &constants, replacements)
 	putTracing(tracing, spec, &constants, replacements)
-	if program.Unspecific {
+	if program.NoAttachType {
 		spec.Programs[program.Name].AttachType = ebpf.AttachNone
 	}
 	if err := spec.Variables[objects.XDPVarLoaded].Set(constants); err != nil {
 		return nil, nil, fmt.Errorf("setting the program's constants: %v", err)
 	}
-	shared.Put(spec)
+	shared.SetSizes(spec)
 	return spec, replacements, nil
 }
 
@@ -135,10 +135,10 @@ func (g *Programs) addDispatched(program Kind, p attach.Port, spec *ebpf.Collect
 		return fmt.Errorf("%w: %w", libxdp.ErrUnsupported, err)
 	}
 	defer target.Close()
-	target.Take(spec.Programs[program.Name])
+	target.Prepare(spec.Programs[program.Name])
 	collection, err := LoadReduced(spec, replacements)
 	if err != nil {
-		return libxdp.Refused(err)
+		return libxdp.LoadError(err)
 	}
 	g.Collections = append(g.Collections, collection)
 	g.Programs = append(g.Programs, collection.Programs[program.Name])

@@ -29,7 +29,7 @@ func (s *Sockets) loadAborter(m *generation.Memory, shared *sharedmaps.Maps) err
 		return fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
-	shared.Put(spec)
+	shared.SetSizes(spec)
 	replacements := shared.ByName()
 	maps.Copy(replacements, s.Maps())
 	replacements[objects.GenerationSection] = m.Map

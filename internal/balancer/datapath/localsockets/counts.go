@@ -38,8 +38,8 @@ var eventHelp = map[objects.LocalLocalEvent]string{
 	objects.LocalLocalEventLOCAL_UNREMEMBERED:             "served, and not remembered for lack of room: the program sees the backend's address",
 }
 
-// forget subtracts sockets whose end is no longer noticed from the active flows of services and backends.
-func (s *Sockets) forget(shared *sharedmaps.Maps) {
+// uncount subtracts sockets whose end is no longer noticed from the active flows of services and backends.
+func (s *Sockets) uncount(shared *sharedmaps.Maps) {
 	t, err := flowtable.TallySockets(s.known)
 	if err != nil {
 		return // the janitor corrects it
@@ -71,7 +71,7 @@ func (s *Sockets) Counts() (*lb.LocalCounts, error) {
 	if err != nil {
 		return nil, err
 	}
-	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.Sockets, Warning: s.lack}
+	counts := &lb.LocalCounts{Cgroup: s.cgroup, Sockets: t.Sockets, Warning: s.missing}
 	for i, name := range names {
 		var n uint64
 		if err := s.events.Lookup(uint32(i), &n); err != nil {

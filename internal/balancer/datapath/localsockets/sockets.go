@@ -66,7 +66,7 @@ type Sockets struct {
 	// says why there is none.
 	ns      *namespace.Namespace
 	aborter *ebpf.Program
-	lack    string
+	missing string
 }
 
 // Cgroup returns the control group in use; empty: none.
@@ -163,12 +163,12 @@ func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, b
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program: %v", err)
 	}
-	if err := made.takeMaps(spec, before); err != nil {
+	if err := made.shareMaps(spec, before); err != nil {
 		made.ns.Close()
 		return nil, err
 	}
 	spec.Maps[objects.GenerationSection].ValueSize = m.Map.ValueSize()
-	shared.Put(spec)
+	shared.SetSizes(spec)
 	replacements := shared.ByName()
 	maps.Copy(replacements, made.Maps())
 	replacements[objects.GenerationSection] = m.Map
@@ -191,14 +191,14 @@ func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, b
 		made.programs = append(made.programs, collection.DetachProgram(hook.program))
 	}
 	if err := made.loadAborter(m, shared); err != nil {
-		made.lack = fmt.Sprintf(
+		made.missing = fmt.Sprintf(
 			"a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
 	}
 	return made, nil
 }
 
-// takeMaps shares the maps that are in use, or makes them.
-func (s *Sockets) takeMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
+// shareMaps shares the maps that are in use, or makes them.
+func (s *Sockets) shareMaps(spec *ebpf.CollectionSpec, before *Sockets) (err error) {
 	if before != nil {
 		s.known, s.events = before.known, before.events
 		return nil
@@ -242,7 +242,7 @@ func (s *Sockets) attach(k *keeper.Keeper) error {
 		var h attach.Hold = l
 		if k != nil {
 			if err := l.Pin(k.Store.Path("", s.linkPin(i))); err != nil {
-				k.Lose(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
+				k.NotePinError(fmt.Errorf("pinning the link to the sockets of %s: %w", s.cgroup, err))
 			}
 			h = attach.PinnedLink{Link: l}
 		}
@@ -335,7 +335,7 @@ func (c *Change) Finish(shared *sharedmaps.Maps) error {
 		err = c.Before.Detach()
 	}
 	if c.Next == nil {
-		c.Before.forget(shared)
+		c.Before.uncount(shared)
 	}
 	return err
 }

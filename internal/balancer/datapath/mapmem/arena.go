@@ -15,7 +15,7 @@ const CacheLine = 64
 // one: the slots that a service has now may be those that it had before.
 type Extent struct {
 	At, Size uint32
-	Holders  int
+	Refs     int
 }
 
 // Arena allocates the memory that slots and members lie in. It does not wait for readers: a piece that is given back
@@ -37,9 +37,9 @@ func NewArena(size uint32) *Arena {
 	return a
 }
 
-// Take returns a piece of that many units, at least one, or nil where none is as
+// Allocate returns a piece of that many units, at least one, or nil where none is as
 // large. It takes from the smallest that will do, so that large ones stay whole.
-func (a *Arena) Take(size uint32) *Extent {
+func (a *Arena) Allocate(size uint32) *Extent {
 	size = max(size, 1)
 	best := -1
 	for i, p := range a.free {
@@ -51,7 +51,7 @@ func (a *Arena) Take(size uint32) *Extent {
 		return nil
 	}
 	p := &a.free[best]
-	e := &Extent{At: p.at, Size: size, Holders: 1}
+	e := &Extent{At: p.at, Size: size, Refs: 1}
 	p.at, p.size = p.at+size, p.size-size
 	if p.size == 0 {
 		a.free = slices.Delete(a.free, best, best+1)
@@ -59,8 +59,8 @@ func (a *Arena) Take(size uint32) *Extent {
 	return e
 }
 
-// Give takes a piece back.
-func (a *Arena) Give(e *Extent) {
+// Free returns a piece to the arena.
+func (a *Arena) Free(e *Extent) {
 	at, _ := slices.BinarySearchFunc(a.free, e.At, func(p piece, at uint32) int { return cmp.Compare(p.at, at) })
 	a.free = slices.Insert(a.free, at, piece{e.At, e.Size})
 	if at+1 < len(a.free) && a.free[at].at+a.free[at].size == a.free[at+1].at {

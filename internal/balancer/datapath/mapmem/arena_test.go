@@ -22,14 +22,14 @@ func TestArena(t *testing.T) {
 	refused := 0
 	for range 20000 {
 		if rng.IntN(2) == 0 || len(taken) == 0 {
-			if e := a.Take(uint32(rng.IntN(60))); e != nil {
+			if e := a.Allocate(uint32(rng.IntN(60))); e != nil {
 				taken = append(taken, e)
 			} else {
 				refused++
 			}
 		} else {
 			i := rng.IntN(len(taken))
-			a.Give(taken[i])
+			a.Free(taken[i])
 			taken[i] = taken[len(taken)-1]
 			taken = taken[:len(taken)-1]
 		}
@@ -39,7 +39,7 @@ func TestArena(t *testing.T) {
 		t.Error("the arena was never full: the test needs that")
 	}
 	for _, e := range taken {
-		a.Give(e)
+		a.Free(e)
 	}
 	if len(a.free) != 1 || a.free[0] != (piece{0, 1000}) {
 		t.Errorf("given back, it is %v", a.free)
@@ -55,11 +55,11 @@ func FuzzArena(f *testing.F) {
 		for _, step := range steps {
 			at := int(step & 0x7f)
 			if step&0x80 == 0 {
-				if e := a.Take(uint32(at)); e != nil {
+				if e := a.Allocate(uint32(at)); e != nil {
 					taken = append(taken, e)
 				}
 			} else if at < len(taken) {
-				a.Give(taken[at])
+				a.Free(taken[at])
 				taken = append(taken[:at], taken[at+1:]...)
 			}
 			expectWhole(t, a, taken)

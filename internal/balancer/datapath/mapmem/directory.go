@@ -37,13 +37,13 @@ func hashOf(k Key) uint32 {
 // where this has ones.
 const noKey = ^uint64(0)
 
-// roomy is the size of the smallest hash tables: in one of this size a search seldom goes beyond its first slot, and
-// services can be added and removed without another program.
-const roomy = 512
+// smallestSize is the size of the smallest hash tables: in one of this size a search seldom goes beyond its first slot,
+// and services can be added and removed without another program.
+const smallestSize = 512
 
 // leastSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
-func leastSize(n int) uint32 { return max(PowerOfTwo(4*n), roomy) }
+func leastSize(n int) uint32 { return max(PowerOfTwo(4*n), smallestSize) }
 
 // maxSparseness bounds how many times larger than its contents a hash table may become. Only keys that were made for
 // the purpose need more.
@@ -87,12 +87,12 @@ func placeAll(keys []Key, size uint32) (Placement, bool) {
 	return p, true
 }
 
-// slotUse is the control plane's state of a slot of a directory.
-type slotUse uint8
+// slotState is the control plane's state of a slot of a directory.
+type slotState uint8
 
 const (
 	// slotFree: no search reads beyond its key, which is of zeros or of ones.
-	slotFree slotUse = iota
+	slotFree slotState = iota
 	// slotTaken: it is some key's, or will be.
 	slotTaken
 	// slotIdle: it was some key's, and packets may still read its value.
@@ -106,9 +106,9 @@ type Directory struct {
 	six    bool
 	mask   uint32
 	at     map[Key]uint32
-	use    []slotUse
-	// lingering are the keys that are also in an earlier slot, which a search comes to after the valid one.
-	lingering map[Key]uint32
+	states []slotState
+	// duplicates are the keys that are also in an earlier slot, which a search comes to after the valid one.
+	duplicates map[Key]uint32
 }
 
 // SlotWords is the size of an element: a cache line.
@@ -116,21 +116,21 @@ const SlotWords = CacheLine / 8
 
 // Fill puts a value under a key, in a directory that no packet searches yet.
 func (d *Directory) Fill(key Key, slot uint32, value Storage) {
-	d.use[slot], d.at[key] = slotTaken, slot
+	d.states[slot], d.at[key] = slotTaken, slot
 	copy(d.element(slot), key[:d.keyWords()])
 	copy(d.element(slot)[d.keyWords():], value)
 }
 
 // NewDirectory returns an empty one, in memory that is all zeros.
 func NewDirectory(memory Storage, size uint32, six bool) *Directory {
-	return &Directory{memory: memory, six: six, mask: size - 1, at: map[Key]uint32{}, use: make([]slotUse, size),
-		lingering: map[Key]uint32{}}
+	return &Directory{memory: memory, six: six, mask: size - 1, at: map[Key]uint32{}, states: make([]slotState, size),
+		duplicates: map[Key]uint32{}}
 }
 
 // Reserve finds a slot for a key, which may have another one already: one that a search comes to later, if there is
 // one, for then the old one can be freed at once.
 func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
-	if _, waits := d.lingering[key]; waits {
+	if _, waits := d.duplicates[key]; waits {
 		return 0, false
 	}
 	start, from := hashOf(key)>>HashShift(d.mask+1), uint32(0)
@@ -138,8 +138,8 @@ func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 		from = (old - start) & d.mask
 	}
 	for probe := range serviceProbes {
-		if slot := (start + (from+probe)%serviceProbes) & d.mask; d.use[slot] == slotFree {
-			d.use[slot] = slotTaken
+		if slot := (start + (from+probe)%serviceProbes) & d.mask; d.states[slot] == slotFree {
+			d.states[slot] = slotTaken
 			return slot, true
 		}
 	}
@@ -147,7 +147,7 @@ func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 }
 
 // Cancel undoes a reservation.
-func (d *Directory) Cancel(slot uint32) { d.use[slot] = slotFree }
+func (d *Directory) Cancel(slot uint32) { d.states[slot] = slotFree }
 
 // keyWords is how many words a key has.
 func (d *Directory) keyWords() uint32 {
@@ -178,25 +178,25 @@ func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	for i, word := range value {
 		element.Store(d.keyWords()+uint32(i), word)
 	}
-	element.Follow(d.showing(key))
+	element.Apply(d.publishSteps(key))
 	old, replaced := d.at[key]
 	d.at[key] = slot
 	if !replaced {
 		return
 	}
-	d.use[old] = slotIdle
+	d.states[old] = slotIdle
 	if start := hashOf(key) >> HashShift(d.mask+1); (slot-start)&d.mask > (old-start)&d.mask {
 		// A search comes to the old one first.
-		d.element(old).Follow(d.hiding())
-		later.Later(func() { d.release(old) })
+		d.element(old).Apply(d.hideSteps())
+		later.AfterGrace(func() { d.release(old) })
 		return
 	}
 	// A search that has passed the new one before it was there must find the old.
-	d.lingering[key] = old
-	later.Later(func() {
-		if slot, lingers := d.lingering[key]; lingers && slot == old {
-			d.element(old).Follow(d.hiding())
-			delete(d.lingering, key)
+	d.duplicates[key] = old
+	later.AfterGrace(func() {
+		if slot, lingers := d.duplicates[key]; lingers && slot == old {
+			d.element(old).Apply(d.hideSteps())
+			delete(d.duplicates, key)
 		}
 		d.release(old)
 	})
@@ -209,21 +209,21 @@ func (d *Directory) Remove(key Key, later *Grace) {
 		return
 	}
 	delete(d.at, key)
-	if old, lingers := d.lingering[key]; lingers {
-		d.element(old).Follow(d.hiding())
-		delete(d.lingering, key)
+	if old, lingers := d.duplicates[key]; lingers {
+		d.element(old).Apply(d.hideSteps())
+		delete(d.duplicates, key)
 	}
-	d.element(slot).Follow(d.hiding())
-	d.use[slot] = slotIdle
-	later.Later(func() { d.release(slot) })
+	d.element(slot).Apply(d.hideSteps())
+	d.states[slot] = slotIdle
+	later.AfterGrace(func() { d.release(slot) })
 }
 
 // release makes a slot free. Where no search needs to go on after it, it becomes an
 // empty one, and so do those before it.
 func (d *Directory) release(slot uint32) {
-	d.use[slot] = slotFree
-	for d.use[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
-		d.element(slot).Follow(d.emptying())
+	d.states[slot] = slotFree
+	for d.states[slot] == slotFree && d.isEmpty((slot+1)&d.mask) && !d.isEmpty(slot) {
+		d.element(slot).Apply(d.clearSteps())
 		slot = (slot - 1) & d.mask
 	}
 }
@@ -234,26 +234,26 @@ func (d *Directory) isEmpty(slot uint32) bool {
 	return element.Load(0) == 0 && (!d.six || element.Load(1) == 0)
 }
 
-// showing returns the writes by which an element is found under a key: until the last word is written, it has no valid
-// key.
-func (d *Directory) showing(key Key) []Step {
+// publishSteps returns the writes by which an element is found under a key: until the last word is written, it has no
+// valid key.
+func (d *Directory) publishSteps(key Key) []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: key[0]}, {At: 1, Word: key[1]}, {At: 2, Word: key[2]}}
 	}
 	return []Step{{At: 0, Word: key[0]}}
 }
 
-// hiding returns the writes after which no search finds an element, and searches go on past it: its key is replaced by
-// an impossible one. (IPv4: the address 255.255.255.255, which no packet for us has, with port and protocol 0.)
-func (d *Directory) hiding() []Step {
+// hideSteps returns the writes after which no search finds an element, and searches go on past it: its key is replaced
+// by an impossible one. (IPv4: the address 255.255.255.255, which no packet for us has, with port and protocol 0.)
+func (d *Directory) hideSteps() []Step {
 	if d.six {
 		return []Step{{At: 2, Word: noKey}, {At: 0, Word: noKey}, {At: 1, Word: noKey}}
 	}
 	return []Step{{At: 0, Word: 0xffffffff}}
 }
 
-// emptying returns the writes by which a hidden element becomes an empty one, at which searches end.
-func (d *Directory) emptying() []Step {
+// clearSteps returns the writes by which a hidden element becomes an empty one, at which searches end.
+func (d *Directory) clearSteps() []Step {
 	if d.six {
 		return []Step{{At: 1, Word: 0}, {At: 0, Word: 0}, {At: 2, Word: 0}}
 	}

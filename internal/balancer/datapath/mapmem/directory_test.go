@@ -223,8 +223,8 @@ func TestKeysAppearWhole(t *testing.T) {
 			// goesOn: a search does not end here at any moment between.
 			goesOn bool
 		}{
-			{"comes", d.showing(key), false}, {"goes", d.hiding(), true}, {"comes again", d.showing(key), true},
-			{"goes again", d.hiding(), true}, {"makes room", d.emptying(), false},
+			{"comes", d.publishSteps(key), false}, {"goes", d.hideSteps(), true}, {"comes again", d.publishSteps(key), true},
+			{"goes again", d.hideSteps(), true}, {"makes room", d.clearSteps(), false},
 		} {
 			first := met()
 			for i, s := range change.steps {

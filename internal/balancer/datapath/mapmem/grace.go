@@ -40,8 +40,8 @@ func NewGrace(mu *sync.Mutex) *Grace { return &Grace{mu: mu, Synchronize: rcu.Wa
 // NewManualGrace returns one for memory that no program reads: waiting memory is freed by Wait alone.
 func NewManualGrace() *Grace { return &Grace{mu: &sync.Mutex{}, running: true, Synchronize: func() {}} }
 
-// Later calls free after a grace period, with the lock held. The caller holds it.
-func (g *Grace) Later(free func()) {
+// AfterGrace calls free after a grace period, with the lock held. The caller holds it.
+func (g *Grace) AfterGrace(free func()) {
 	g.waiting = append(g.waiting, idle{time.Now(), free})
 	if !g.running {
 		g.running = true

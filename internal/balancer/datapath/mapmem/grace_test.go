@@ -18,11 +18,11 @@ func TestGraceInTheBackground(t *testing.T) {
 	g.Synchronize = func() { began <- struct{}{}; <-pass }
 	var freed []int
 	mu.Lock()
-	g.Later(func() { freed = append(freed, 1) })
+	g.AfterGrace(func() { freed = append(freed, 1) })
 	mu.Unlock()
 	<-began
 	mu.Lock()
-	g.Later(func() { freed = append(freed, 2) })
+	g.AfterGrace(func() { freed = append(freed, 2) })
 	mu.Unlock()
 	pass <- struct{}{}
 	<-began // the second grace period: the first is over
@@ -49,7 +49,7 @@ func TestGraceWaitedFor(t *testing.T) {
 	g.Synchronize = background
 	var freed []int
 	mu.Lock()
-	g.Later(func() { freed = append(freed, 1) })
+	g.AfterGrace(func() { freed = append(freed, 1) })
 	mu.Unlock()
 	<-began
 	mu.Lock()
@@ -58,7 +58,7 @@ func TestGraceWaitedFor(t *testing.T) {
 		t.Errorf("waited for, %v were freed", freed)
 	}
 	g.Synchronize = background
-	g.Later(func() { freed = append(freed, 2) })
+	g.AfterGrace(func() { freed = append(freed, 2) })
 	mu.Unlock()
 	pass <- struct{}{}
 	<-began

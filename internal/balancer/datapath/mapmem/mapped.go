@@ -28,8 +28,8 @@ type Step struct {
 	Word uint64
 }
 
-// Follow writes words one after the other.
-func (w Storage) Follow(steps []Step) {
+// Apply writes the words of steps one after the other.
+func (w Storage) Apply(steps []Step) {
 	for _, s := range steps {
 		w.Store(s.At, s.Word)
 	}

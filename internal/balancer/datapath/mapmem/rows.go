@@ -91,7 +91,7 @@ func (r *Rows) Set(index uint32, value *objects.XDPBackend, later *Grace) {
 		r.at[index] = at
 	}
 	if before != index {
-		later.Later(func() { r.spare = append(r.spare, before) })
+		later.AfterGrace(func() { r.spare = append(r.spare, before) })
 	}
 }
 

@@ -42,8 +42,8 @@ type Table struct {
 	Head, Groups mapmem.Storage
 }
 
-// Retract makes packets ask the kernel from now on, and invalidates the ways that they have learned before.
-func (t Table) Retract() {
+// Invalidate has packets ask the kernel from now on, and invalidates the next hops that they have cached.
+func (t Table) Invalidate() {
 	word := t.control()
 	for {
 		old := atomic.LoadUint64(word)
@@ -53,8 +53,8 @@ func (t Table) Retract() {
 	}
 }
 
-// Hold lets packets use the routes that were written, of these families.
-func (t Table) Hold(ipv4, ipv6 bool) {
+// Enable has packets use the routes that were written, of these families.
+func (t Table) Enable(ipv4, ipv6 bool) {
 	state := uint32(0)
 	if ipv4 {
 		state |= familyIPv4
@@ -66,8 +66,8 @@ func (t Table) Hold(ipv4, ipv6 bool) {
 	atomic.StoreUint64(word, atomic.LoadUint64(word)>>32<<32|uint64(state))
 }
 
-// Holds says whether packets use the mirror.
-func (t Table) Holds() bool { return uint32(atomic.LoadUint64(t.control())) != 0 }
+// Enabled says whether packets use the mirror.
+func (t Table) Enabled() bool { return uint32(atomic.LoadUint64(t.control())) != 0 }
 
 // control is the word of state, in its low half, and of epoch. The data plane is little endian, as its objects are.
 func (t Table) control() *uint64 { return &t.Head[0] }

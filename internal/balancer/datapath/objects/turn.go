@@ -4,9 +4,9 @@ package objects
 
 import "sync/atomic"
 
-// HasOneWith lowers the least number of a backend's flows to this, if it is above it: a backend of the service has so
+// LowerMinimum lowers the least number of a backend's flows to this, if it is above it: a backend of the service has so
 // few left.
-func (t *XDPTurn) HasOneWith(active uint32) {
+func (t *XDPTurn) LowerMinimum(active uint32) {
 	if active < atomic.LoadUint32(&t.Fewest) {
 		atomic.StoreUint32(&t.Fewest, active)
 	}
@@ -16,5 +16,5 @@ func (t *XDPTurn) HasOneWith(active uint32) {
 // not remembered.
 func (t *XDPTurn) NoteUnremembered(clock uint32) { atomic.StoreUint32(&t.Unremembered, clock|1) }
 
-// NoteCameBack notes that at a time of the data plane's clock, in milliseconds, a backend is there again.
-func (t *XDPTurn) NoteCameBack(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }
+// NoteReturn notes that at a time of the data plane's clock, in milliseconds, a backend is there again.
+func (t *XDPTurn) NoteReturn(clock uint32) { atomic.StoreUint32(&t.CameBack, clock|1) }

@@ -13,7 +13,7 @@ import (
 // different backends may be a few packets apart in time, nor a change under way, nor
 // does it wait for that.
 func (r *Reader) Counters() (counters lb.Counters, err error) {
-	err = r.shown.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil {
 			return nil
 		}
@@ -49,7 +49,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 	backends := make(map[lb.BackendKey]lb.BackendCount, p.Indices)
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
 		key = generation.Visible(key)
-		backends[key] = backends[key].Plus(counts[index].Minus(p.Ledger.Before[index]))
+		backends[key] = backends[key].Plus(counts[index].Minus(p.Ledger.Baselines[index]))
 	})
 	return lb.Counters{Outcomes: outcomes, Backends: backends}, nil
 }
@@ -58,7 +58,7 @@ func (p *Picture) counters() (lb.Counters, error) {
 func (p *Picture) counted() ([]lb.BackendCount, error) {
 	counts, err := sharedmaps.ReadBackends(p.Shared.Counts, p.Indices)
 	for index := range counts {
-		counts[index] = counts[index].Plus(p.Ledger.Elsewhere(uint32(index)))
+		counts[index] = counts[index].Plus(p.Ledger.OtherCount(uint32(index)))
 	}
 	return counts, err
 }
@@ -68,7 +68,7 @@ func (p *Picture) counted() ([]lb.BackendCount, error) {
 func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.BackendKey]lb.BackendCount,
 	err error) {
 	counts = map[lb.BackendKey]lb.BackendCount{}
-	err = r.shown.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil {
 			return nil
 		}
@@ -83,7 +83,7 @@ func (r *Reader) BackendCounts(services map[lb.ServiceKey]bool) (counts map[lb.B
 			for i, b := range record.Service.Backends {
 				index := record.Places[i].Index
 				key := generation.Visible(record.Service.BackendKey(b))
-				counts[key] = counts[key].Plus(counted[index].Minus(p.Ledger.Before[index]))
+				counts[key] = counts[key].Plus(counted[index].Minus(p.Ledger.Baselines[index]))
 			}
 		}
 		return nil

@@ -33,7 +33,7 @@ var FlowStates = map[objects.XDPFlowState]lb.FlowState{
 // It does not wait for a change under way, and packets do not wait for it. Errors: ErrClosed.
 func (r *Reader) Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error) {
 	clock := r.janitor.Now()
-	err = r.shown.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil {
 			return nil
 		}

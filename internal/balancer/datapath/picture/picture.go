@@ -32,28 +32,28 @@ type Picture struct {
 	Err error
 }
 
-// Shown is the picture of the moment.
-type Shown struct {
+// Published holds the current picture, which readers load without a lock.
+type Published struct {
 	picture atomic.Pointer[Picture]
 	// readers is held by those that read a picture's maps.
 	readers sync.RWMutex
 }
 
 // Publish shows another picture.
-func (s *Shown) Publish(p *Picture) { s.picture.Store(p) }
+func (s *Published) Publish(p *Picture) { s.picture.Store(p) }
 
 // Load returns the picture of the moment, whose maps may be closed by now: see Read.
-func (s *Shown) Load() *Picture { return s.picture.Load() }
+func (s *Published) Load() *Picture { return s.picture.Load() }
 
-// Await waits until readers of the pictures before the last have done, which takes milliseconds: then the maps that
-// only those show may be closed.
-func (s *Shown) Await() {
+// WaitForReaders waits until readers of the pictures before the last have done, which takes milliseconds: then the maps
+// that only those show may be closed.
+func (s *Published) WaitForReaders() {
 	s.readers.Lock()
 	defer s.readers.Unlock()
 }
 
 // Read calls do with the picture in use. Its maps stay open until do returns. Error: the picture's, or that of do.
-func (s *Shown) Read(do func(*Picture) error) error {
+func (s *Published) Read(do func(*Picture) error) error {
 	s.readers.RLock()
 	defer s.readers.RUnlock()
 	p := s.picture.Load()

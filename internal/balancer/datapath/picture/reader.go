@@ -12,8 +12,8 @@ import (
 
 // Reader answers from the picture of the moment. It may be used by several goroutines.
 type Reader struct {
-	shown   *Shown
-	janitor *flowtable.Janitor
+	published *Published
+	janitor   *flowtable.Janitor
 	// tables is the last result of ServiceTables.
 	tables atomic.Pointer[serviceTables]
 	// replyHops are the buffers of ReplyHops.
@@ -21,14 +21,14 @@ type Reader struct {
 }
 
 // NewReader returns a reader of the picture that is shown. The janitor keeps the clock of the flows.
-func NewReader(s *Shown, janitor *flowtable.Janitor) *Reader {
-	return &Reader{shown: s, janitor: janitor}
+func NewReader(s *Published, janitor *flowtable.Janitor) *Reader {
+	return &Reader{published: s, janitor: janitor}
 }
 
 // Attachments returns the hook and method in use on each of Options.Interfaces, in their order; none before the first
 // Apply. It does not wait for a change under way.
-func (r *Reader) Attachments() []lb.Attachment { return slices.Clone(r.shown.Load().Attachments) }
+func (r *Reader) Attachments() []lb.Attachment { return slices.Clone(r.published.Load().Attachments) }
 
 // Memory returns the kernel memory in use; the zero value before the first Apply. It does not wait for a change under
 // way.
-func (r *Reader) Memory() lb.MemoryPlan { return r.shown.Load().Plan }
+func (r *Reader) Memory() lb.MemoryPlan { return r.published.Load().Plan }

@@ -30,7 +30,7 @@ type replyHopBuffers struct {
 // It does not wait for a change under way. Errors: ErrClosed.
 func (r *Reader) ReplyHops(within time.Duration) (hops []lb.ReplyHop, err error) {
 	now := r.janitor.Now()
-	err = r.shown.Read(func(p *Picture) error {
+	err = r.published.Read(func(p *Picture) error {
 		if p.Shared == nil || p.Shared.ReplyHops.MaxEntries() <= 1 {
 			return nil
 		}
@@ -75,10 +75,10 @@ func hopOf(h *objects.XDPReplyHop) lb.ReplyHop {
 	return hop
 }
 
-// routesNow calls do with the mirror of the routes that replies take; not before the first Apply, and not where no
+// withMirror calls do with the mirror of the routes that replies take; not before the first Apply, and not where no
 // mode has replies. It does not wait for a change under way.
-func (r *Reader) routesNow(do func(mirror.Table)) error {
-	return r.shown.Read(func(p *Picture) error {
+func (r *Reader) withMirror(do func(mirror.Table)) error {
+	return r.published.Read(func(p *Picture) error {
 		if p.Shared != nil && p.Shared.ReplyBlocks.MaxEntries() == mirror.Blocks {
 			do(p.Shared.Mirror())
 		}
@@ -86,23 +86,23 @@ func (r *Reader) routesNow(do func(mirror.Table)) error {
 	})
 }
 
-// RetractReplyRoutes has packets ask the kernel where replies go, from now on. Errors: ErrClosed.
-func (r *Reader) RetractReplyRoutes() error { return r.routesNow(mirror.Table.Retract) }
+// InvalidateReplyRoutes has packets ask the kernel where replies go, from now on. Errors: ErrClosed.
+func (r *Reader) InvalidateReplyRoutes() error { return r.withMirror(mirror.Table.Invalidate) }
 
 // WriteReplyRoutes writes the routes that packets use, once the earlier ones have been retracted; it takes two grace
 // periods of RCU. Errors: ErrClosed.
 func (r *Reader) WriteReplyRoutes(routes lb.ReplyRoutes) error {
-	return r.routesNow(func(t mirror.Table) { t.Write(routes) })
+	return r.withMirror(func(t mirror.Table) { t.Write(routes) })
 }
 
-// HoldReplyRoutes lets packets go by the routes that were written. Errors: ErrClosed.
-func (r *Reader) HoldReplyRoutes(routes lb.ReplyRoutes) error {
-	return r.routesNow(func(t mirror.Table) { t.Hold(routes.IPv4, routes.IPv6) })
+// EnableReplyRoutes lets packets go by the routes that were written. Errors: ErrClosed.
+func (r *Reader) EnableReplyRoutes(routes lb.ReplyRoutes) error {
+	return r.withMirror(func(t mirror.Table) { t.Enable(routes.IPv4, routes.IPv6) })
 }
 
-// HoldsReplyRoutes says whether packets go by the routes that were written, and whether there are packets that could.
+// ReplyRoutesEnabled says whether packets go by the routes that were written, and whether there are packets that could.
 // Errors: ErrClosed.
-func (r *Reader) HoldsReplyRoutes() (holds, could bool, err error) {
-	err = r.routesNow(func(t mirror.Table) { holds, could = t.Holds(), true })
+func (r *Reader) ReplyRoutesEnabled() (holds, could bool, err error) {
+	err = r.withMirror(func(t mirror.Table) { holds, could = t.Enabled(), true })
 	return holds, could, err
 }

@@ -15,7 +15,7 @@ type serviceTables struct {
 // ServiceTables returns the tables that new flows of each service go by, in the order of the state; the caller must not
 // change it. It is cheap where nothing has changed since the last call, and does not wait for a change under way.
 func (r *Reader) ServiceTables() []lb.ServiceTable {
-	p := r.shown.Load()
+	p := r.published.Load()
 	if last := r.tables.Load(); last != nil && last.of == p {
 		return last.list
 	}

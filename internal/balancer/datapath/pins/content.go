@@ -45,7 +45,7 @@ func (s *Store) Store(name string, data []byte) error {
 			return fmt.Errorf("filling a map with %s: %w", name, err)
 		}
 	}
-	made := s.content(name) + beingMade
+	made := s.content(name) + partialSuffix
 	err = removeFile(made)
 	if err == nil {
 		err = m.Pin(made)
@@ -93,7 +93,7 @@ func (s *Store) Drop(name string) error { return removeFile(s.content(name)) }
 func (s *Store) Contents() (names []string, err error) {
 	all, err := s.names()
 	for _, n := range all {
-		if name, is := strings.CutPrefix(n, contentPrefix); is && !strings.HasSuffix(n, beingMade) {
+		if name, is := strings.CutPrefix(n, contentPrefix); is && !strings.HasSuffix(n, partialSuffix) {
 			names = append(names, strings.ReplaceAll(name, "@", "."))
 		}
 	}
@@ -102,8 +102,8 @@ func (s *Store) Contents() (names []string, err error) {
 
 // content returns the path of a content.
 func (s *Store) content(of string) string {
-	s.moving.RLock()
-	defer s.moving.RUnlock()
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	return filepath.Join(s.dir, contentPrefix+name(of))
 }
 

@@ -26,7 +26,7 @@ func isBPF(dir string) bool {
 
 // writable returns a directory on a bpf file system for balancers' directories.
 func writable(stateDir string) (string, error) {
-	root := filepath.Join(system, ours)
+	root := filepath.Join(system, balancersDir)
 	var refused error
 	// A service with few rights may see our directory only, which root has made.
 	if isBPF(system) || isBPF(root) {
@@ -35,7 +35,7 @@ func writable(stateDir string) (string, error) {
 		}
 	}
 	// A bpf file system comes with files of its own.
-	root = filepath.Join(mountPoint(stateDir), ours)
+	root = filepath.Join(mountPoint(stateDir), balancersDir)
 	err := mount(mountPoint(stateDir))
 	if err == nil {
 		err = makeRoot(root)
@@ -76,7 +76,7 @@ func mount(dir string) error {
 // mount namespace that the process' parent is not in: `ip netns exec` and `unshare --mount` make one
 // for each command.
 func (s *Store) Private() bool {
-	if strings.HasPrefix(s.dir, filepath.Join(system, ours)+"/") {
+	if strings.HasPrefix(s.dir, filepath.Join(system, balancersDir)+"/") {
 		return false
 	}
 	var own, parents unix.Stat_t

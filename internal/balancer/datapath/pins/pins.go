@@ -37,8 +37,8 @@ var (
 // system is where hosts have a bpf file system: systemd mounts it there.
 const system = "/sys/fs/bpf"
 
-// ours is the directory in it.
-const ours = "jeoul"
+// balancersDir is the directory of balancers in it.
+const balancersDir = "jeoul"
 
 // Store is a balancer's directory, and the lock on it.
 type Store struct {
@@ -46,8 +46,8 @@ type Store struct {
 	stateDir, instance string
 	dir                string
 	lock               *os.File
-	// moving is held while Renew changes dir, and by methods that callers other than the data plane may call meanwhile.
-	moving sync.RWMutex
+	// mu is held while Renew changes dir, and by methods that callers other than the data plane may call meanwhile.
+	mu sync.RWMutex
 }
 
 // Pinner is an object that can be pinned: it is pinned as a copy of its handle, for the
@@ -97,8 +97,8 @@ func (s *Store) Renew() (bool, error) {
 		again.Close()
 		return false, err
 	}
-	s.moving.Lock()
-	defer s.moving.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.lock.Close()
 	s.dir, s.lock = again.dir, again.lock
 	return true, nil
@@ -145,7 +145,7 @@ func Instances(stateDir string) (names []string) {
 
 // roots are the directories that balancers' directories may be in.
 func roots(stateDir string) []string {
-	return []string{filepath.Join(system, ours), filepath.Join(mountPoint(stateDir), ours)}
+	return []string{filepath.Join(system, balancersDir), filepath.Join(mountPoint(stateDir), balancersDir)}
 }
 
 // name writes a name so that a bpf file system takes it, which has no dots in names.
@@ -175,7 +175,7 @@ func lock(dir string, create bool) (*Store, error) {
 		if err != nil {
 			return nil, fmt.Errorf("opening %s: %w", dir, err)
 		}
-		found, err := take(file)
+		found, err := lockFile(file)
 		if found && err == nil {
 			return &Store{dir: dir, lock: file}, nil
 		}
@@ -187,8 +187,8 @@ func lock(dir string, create bool) (*Store, error) {
 	return nil, fmt.Errorf("locking %s: other processes keep replacing it", dir)
 }
 
-// take locks an open directory and reports whether it is still the one at its path.
-func take(file *os.File) (bool, error) {
+// lockFile locks an open directory and reports whether it is still the one at its path.
+func lockFile(file *os.File) (bool, error) {
 	err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 	if errors.Is(err, unix.EWOULDBLOCK) {
 		return false, fmt.Errorf("%s: %w: stop it first", file.Name(), ErrBusy)
@@ -213,8 +213,8 @@ func (s *Store) Dir() string { return s.dir }
 // Path returns that of an object in a set, or, with no name of a set, of a link.
 func (s *Store) Path(set, object string) string { return filepath.Join(s.dir, set, object) }
 
-// beingMade ends the name of a set that is being made, or removed.
-const beingMade = "-new"
+// partialSuffix ends the name of a set that is being made, or removed.
+const partialSuffix = "-new"
 
 // setPrefix begins the name of a set.
 const setPrefix = "set-"
@@ -222,7 +222,7 @@ const setPrefix = "set-"
 // Put pins a set of objects under a number, whole or not at all.
 func (s *Store) Put(number uint64, objects map[string]Pinner) error {
 	set := Set(number)
-	made := filepath.Join(s.dir, set+beingMade)
+	made := filepath.Join(s.dir, set+partialSuffix)
 	err := errors.Join(removeTree(made), os.Mkdir(made, 0o700))
 	for object, pinner := range objects {
 		if err != nil {
@@ -288,8 +288,8 @@ func (s *Store) names() ([]string, error) {
 	return names, nil
 }
 
-// Keep removes all sets but one, and the remains of sets that were being made.
-func (s *Store) Keep(number uint64) error {
+// KeepOnly removes all sets but one, and the remains of sets that were being made.
+func (s *Store) KeepOnly(number uint64) error {
 	names, err := s.names()
 	for _, n := range names {
 		if strings.HasPrefix(n, setPrefix) && n != Set(number) {
@@ -302,10 +302,10 @@ func (s *Store) Keep(number uint64) error {
 // removeSet removes a set, or the remains of one. It renames the set first, so that a set under its own name is whole,
 // also after a process was killed meanwhile.
 func removeSet(dir string) error {
-	if strings.HasSuffix(dir, beingMade) {
+	if strings.HasSuffix(dir, partialSuffix) {
 		return removeTree(dir)
 	}
-	away := dir + beingMade
+	away := dir + partialSuffix
 	if err := errors.Join(removeTree(away), os.Rename(dir, away)); err != nil {
 		return err
 	}
@@ -323,9 +323,9 @@ func (s *Store) Remove() error {
 	return nil
 }
 
-// Tidy removes the directories that balancers' directories are in where none of them is left: a process that
-// is killed between removing its own and removing those leaves them.
-func Tidy(stateDir string) (err error) {
+// RemoveEmptyRoots removes the directories that balancers' directories are in where none of them is left: a process
+// that is killed between removing its own and removing those leaves them.
+func RemoveEmptyRoots(stateDir string) (err error) {
 	for _, root := range roots(stateDir) {
 		if isBPF(root) {
 			err = errors.Join(err, removeRoot(root))

@@ -81,7 +81,7 @@ func TestStore(t *testing.T) {
 	if links, err := s.Links(); err != nil || !slices.Equal(links, []string{"link-0"}) {
 		t.Errorf("links: %v, %v", links, err)
 	}
-	if err := s.Keep(10); err != nil {
+	if err := s.KeepOnly(10); err != nil {
 		t.Error(err)
 	}
 	s.Close()
@@ -124,13 +124,13 @@ func TestKeepOfAKilled(t *testing.T) {
 		}
 	}
 	// A killed process left this directory under the name that set 3 is renamed to for its removal.
-	if err := os.Rename(s.Path("", Set(2)), s.Path("", Set(3)+beingMade)); err != nil {
+	if err := os.Rename(s.Path("", Set(2)), s.Path("", Set(3)+partialSuffix)); err != nil {
 		t.Fatal(err)
 	}
 	if sets, err := s.Sets(); err != nil || !slices.Equal(sets, []uint64{3, 4}) {
 		t.Errorf("sets: %v, %v", sets, err)
 	}
-	if err := s.Keep(4); err != nil {
+	if err := s.KeepOnly(4); err != nil {
 		t.Error(err)
 	}
 	if left, err := os.ReadDir(s.Dir()); err != nil || len(left) != 1 {
@@ -184,7 +184,7 @@ func TestTidy(t *testing.T) {
 	dir := t.TempDir()
 	s := opened(t, dir)
 	root := filepath.Dir(s.Dir())
-	if err := Tidy(dir); err != nil {
+	if err := RemoveEmptyRoots(dir); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(s.Dir()); err != nil {
@@ -196,7 +196,7 @@ func TestTidy(t *testing.T) {
 	}
 	// Other tests' balancers may make it anew at any time, for a directory of theirs.
 	for late := time.Now().Add(10 * time.Second); ; {
-		if err := Tidy(dir); err != nil {
+		if err := RemoveEmptyRoots(dir); err != nil {
 			t.Fatal(err)
 		}
 		if left, err := os.ReadDir(root); err != nil || len(left) > 0 {

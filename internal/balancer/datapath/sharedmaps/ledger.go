@@ -14,8 +14,8 @@ import (
 // Ledger corrects the maps' counters: an index that changes its owner starts from 0, and the counts of a map that was
 // replaced are added. Its Go maps are never changed, for a picture has them: each change makes others.
 type Ledger struct {
-	// Before[i] is the count of index i when its present owner got it.
-	Before map[uint32]lb.BackendCount
+	// Baselines[i] is the count of index i when its present owner got it.
+	Baselines map[uint32]lb.BackendCount
 	// carried[i] is the count of index i in maps that were replaced.
 	carried map[uint32]lb.BackendCount
 	// outcomes are the counters by outcome of maps that were replaced.
@@ -27,8 +27,8 @@ type Ledger struct {
 	Backends *ForeignElements
 }
 
-// Elsewhere is the count of an index in other maps than ours.
-func (l *Ledger) Elsewhere(index uint32) lb.BackendCount {
+// OtherCount is the count of an index in the maps of other builds and earlier generations.
+func (l *Ledger) OtherCount(index uint32) lb.BackendCount {
 	counted := l.carried[index]
 	if l.Backends != nil {
 		// Reading fails only for an index that it has not.
@@ -39,9 +39,9 @@ func (l *Ledger) Elsewhere(index uint32) lb.BackendCount {
 	return counted
 }
 
-// Settle takes note of a change from one generation to the next, after the
+// Commit records a change from one generation to the next, after the
 // swap. Reading fails only for maps that are gone; then there is nothing to carry.
-func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
+func (l *Ledger) Commit(old, next *Maps, change *generation.PlaceChange) {
 	if old != nil && old.Counts != next.Counts {
 		carried := map[uint32]lb.BackendCount{}
 		for index := range uint32(change.Places.IndicesEver()) {
@@ -51,17 +51,17 @@ func (l *Ledger) Settle(old, next *Maps, change *generation.PlaceChange) {
 		}
 		l.carried = carried
 	}
-	l.Before = l.BeforeNext(next, change)
+	l.Baselines = l.NextBaselines(next, change)
 }
 
-// BeforeNext returns the value of Before after a change of owners, by the counters of these maps. The last packets of
-// an owner may still be counted, and then seem to be the next owner's.
-func (l *Ledger) BeforeNext(counted *Maps, change *generation.PlaceChange) map[uint32]lb.BackendCount {
-	before := make(map[uint32]lb.BackendCount, len(l.Before))
-	maps.Copy(before, l.Before)
+// NextBaselines returns the value of Baselines after a change of owners, by the counters of these maps. The last
+// packets of an owner may still be counted, and then seem to be the next owner's.
+func (l *Ledger) NextBaselines(counted *Maps, change *generation.PlaceChange) map[uint32]lb.BackendCount {
+	before := make(map[uint32]lb.BackendCount, len(l.Baselines))
+	maps.Copy(before, l.Baselines)
 	for _, index := range change.NextOwners() {
 		if count, err := ReadBackend(counted.Counts, index); err == nil {
-			before[index] = count.Plus(l.Elsewhere(index))
+			before[index] = count.Plus(l.OtherCount(index))
 		}
 	}
 	return before
@@ -78,7 +78,7 @@ func RestoreLedger(h *snapshot.Head) Ledger {
 		}
 		return counts
 	}
-	return Ledger{Before: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
+	return Ledger{Baselines: counts(h.Before), carried: counts(h.Carried), outcomes: h.CountedOutcomes}
 }
 
 // AddOutcomes adds the counts of maps that are not in use any more, or will not be.
@@ -110,7 +110,7 @@ func (l *Ledger) Counted() (backends map[uint32]lb.BackendCount, outcomes map[st
 	if l.Backends != nil {
 		backends = map[uint32]lb.BackendCount{}
 		for index := range l.Backends.m.MaxEntries() {
-			if n := l.Elsewhere(index); n != (lb.BackendCount{}) {
+			if n := l.OtherCount(index); n != (lb.BackendCount{}) {
 				backends[index] = n
 			}
 		}

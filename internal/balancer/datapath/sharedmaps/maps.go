@@ -128,7 +128,7 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 			return nil, fmt.Errorf("making the map %s with %d entries: %w", at.Name, mapSpec.MaxEntries, err)
 		}
 		*at.Of = made
-		next.forget(made)
+		next.dropMemory(made)
 	}
 	if err := errors.Join(next.MapVectors(old), next.MapFlows(old)); err != nil {
 		next.CloseUnless(old)
@@ -137,8 +137,8 @@ func New(newMap func(*ebpf.MapSpec) (*ebpf.Map, error), spec *ebpf.CollectionSpe
 	return next, nil
 }
 
-// forget drops the memory of a map that was made anew: the set has the old map's, which belongs to the old set.
-func (s *Maps) forget(made *ebpf.Map) {
+// dropMemory drops the memory of a map that was made anew: the set has the old map's, which belongs to the old set.
+func (s *Maps) dropMemory(made *ebpf.Map) {
 	switch made {
 	case s.Turns.Map:
 		s.Turns.Memory = nil
@@ -188,7 +188,7 @@ func (s *Maps) MapVectors(old *Maps) error {
 	}
 	// New blocks mirror no routes yet, and no process keeps the blocks of a process that has ended up to date.
 	if old == nil || s.ReplyBlocks.Map != old.ReplyBlocks.Map {
-		s.Mirror().Retract()
+		s.Mirror().Invalidate()
 	}
 	return nil
 }
@@ -245,9 +245,9 @@ func (s *Maps) ByName() map[string]*ebpf.Map {
 	return maps
 }
 
-// Put gives the spec the sizes of the maps that will replace its own, or the
+// SetSizes sets in the spec the sizes of the maps that will replace its own, or the
 // library would refuse them.
-func (s *Maps) Put(spec *ebpf.CollectionSpec) {
+func (s *Maps) SetSizes(spec *ebpf.CollectionSpec) {
 	for name, m := range s.ByName() {
 		spec.Maps[name].MaxEntries = m.MaxEntries()
 	}

@@ -98,8 +98,8 @@ func PlanWithout(p lb.MemoryPlan, want Sizes, have *Maps) lb.MemoryPlan {
 	return p
 }
 
-// FitPlan returns an error where a plan does not fit into the memory that is left, with the largest limit that would.
-func FitPlan(p lb.MemoryPlan, left memleft.Left) error {
+// CheckPlan returns an error where a plan does not fit into the memory that is left, with the largest limit that would.
+func CheckPlan(p lb.MemoryPlan, left memleft.Left) error {
 	room := left.Room()
 	if !left.Known || p.Total() <= room {
 		return nil

@@ -76,7 +76,7 @@ func (m *Move) Begin() {
 	m.Begun = true
 	m.Janitor.Freeze(true)
 	m.copy(nil)
-	m.copy(m.leaveUnproven)
+	m.copy(m.dropUnproven)
 	atomic.StoreUint64(&m.Memory.Head().Moving, uint64(flowtable.Monotonic()+moveBound))
 }
 
@@ -91,9 +91,9 @@ func (m *Move) Finish() {
 	if !m.Begun {
 		return
 	}
-	m.copy(m.leaveUnproven)
+	m.copy(m.dropUnproven)
 	rcu.Wait()
-	m.copy(m.leaveUnproven)
+	m.copy(m.dropUnproven)
 	atomic.StoreUint64(&m.Memory.Head().Moving, 0)
 }
 
@@ -108,23 +108,23 @@ func (m *Move) copy(proven func(*objects.XDPFlow)) {
 	m.Lost = 0
 	if m.Previous.Any() {
 		for _, t := range m.Previous.Proven {
-			m.Lost += m.To.Proven.Adopt(t, proven)
+			m.Lost += m.To.Proven.CopyFrom(t, proven)
 		}
 		for _, t := range m.Previous.Unproven {
-			m.Lost += m.To.Unproven.Adopt(t, m.leaveEnded)
+			m.Lost += m.To.Unproven.CopyFrom(t, m.dropEnded)
 		}
 	}
 	if m.From.Proven != m.To.Proven {
-		m.Lost += m.To.Proven.Adopt(m.From.Proven, proven)
+		m.Lost += m.To.Proven.CopyFrom(m.From.Proven, proven)
 	}
 	if m.From.Unproven != m.To.Unproven {
-		m.Lost += m.To.Unproven.Adopt(m.From.Unproven, m.leaveEnded)
+		m.Lost += m.To.Unproven.CopyFrom(m.From.Unproven, m.dropEnded)
 	}
-	m.Returns.Lead(m.To.FullNAT, m.To.Proven, m.To.Unproven)
+	m.Returns.AddReturns(m.To.FullNAT, m.To.Proven, m.To.Unproven)
 }
 
-// leaveUnproven removes a flow from the new table of unproven ones that has been proven since it was copied there.
-func (m *Move) leaveUnproven(flow *objects.XDPFlow) {
+// dropUnproven removes a flow from the new table of unproven ones that has been proven since it was copied there.
+func (m *Move) dropUnproven(flow *objects.XDPFlow) {
 	place, there := m.To.Unproven.Find(flow)
 	if !there {
 		return
@@ -135,9 +135,9 @@ func (m *Move) leaveUnproven(flow *objects.XDPFlow) {
 	})
 }
 
-// leaveEnded removes a flow from the new table of proven ones that was over when it was copied, and in whose place a
+// dropEnded removes a flow from the new table of proven ones that was over when it was copied, and in whose place a
 // packet has begun this unproven one: the ended one would be found first.
-func (m *Move) leaveEnded(flow *objects.XDPFlow) {
+func (m *Move) dropEnded(flow *objects.XDPFlow) {
 	place, there := m.To.Proven.Find(flow)
 	if !there {
 		return

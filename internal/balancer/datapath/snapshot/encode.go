@@ -93,7 +93,7 @@ func Decode(data []byte) (*Snapshot, error) {
 		return nil, damaged("%v", err)
 	}
 	var end tail
-	if err := strictly(rest, &end); err != nil {
+	if err := decodeStrict(rest, &end); err != nil {
 		return nil, damaged("its end: %v", err)
 	}
 	if sum := crc32.Checksum(data[:len(data)-len(rest)], castagnoli); sum != end.Checksum {
@@ -131,7 +131,7 @@ func decodeHead(data []byte) (*Head, []byte, error) {
 			oldest, Version)
 	}
 	head := &Head{}
-	if err := strictly(text, head); err != nil {
+	if err := decodeStrict(text, head); err != nil {
 		return nil, nil, damaged("its head: %v", err)
 	}
 	return head, rest, nil
@@ -183,17 +183,17 @@ func decodeLines(lines []byte, into []Service, first int) error {
 	return nil
 }
 
-// strictly decodes one value that has no fields but known ones, and nothing after it.
-func strictly(data []byte, into any) error {
-	decoder := strict(data)
+// decodeStrict decodes one value that has no fields but known ones, and nothing after it.
+func decodeStrict(data []byte, into any) error {
+	decoder := strictDecoder(data)
 	if err := decoder.Decode(into); err != nil {
 		return err
 	}
 	return atEnd(decoder)
 }
 
-// strict decodes values that have no fields but known ones.
-func strict(data []byte) *json.Decoder {
+// strictDecoder decodes values that have no fields but known ones.
+func strictDecoder(data []byte) *json.Decoder {
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
 	return decoder

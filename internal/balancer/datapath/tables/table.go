@@ -18,11 +18,11 @@ import (
 // MaxMembers is the number of backends of one service that its table can name.
 const MaxMembers = int(objects.XDPSlotBitsSLOT_MEMBER)
 
-// quickTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
+// smallTable is the largest number of slots of a table that is filled anew for each change, in a few milliseconds.
 // Larger ones are derived from the table of all backends, which is filled once: then a change takes little more than
 // copying it. Smaller ones are not: when a backend is taken out of the configuration the table of all changes, and
 // slots that the backend had left to others move once more.
-const quickTable = 1 << 17
+const smallTable = 1 << 17
 
 // FullRecipe has the inputs of the table of all backends, from which a service's is derived.
 type FullRecipe struct {
@@ -69,7 +69,7 @@ func RecipeOf(s *lb.RoutedService, size uint32) Recipe {
 	}
 	r.Size = sizeOf(s, size)
 	all := identitiesOf(s)
-	if r.Size > quickTable && len(s.Backends) <= MaxMembers {
+	if r.Size > smallTable && len(s.Backends) <= MaxMembers {
 		r.All, r.Shares = all, fullShares(s)
 		return r
 	}
@@ -201,13 +201,13 @@ func (t *Table) fillSlots() error {
 	if err != nil {
 		return err
 	}
-	t.Slots = t.numbered(slots)
+	t.Slots = t.renumbered(slots)
 	return nil
 }
 
-// numbered turns slots with numbers among all backends into slots with numbers of members. It changes them in place;
-// they are not the full table's own slots where a backend is absent.
-func (t *Table) numbered(slots []uint16) []uint16 {
+// renumbered converts slots with numbers among all backends into slots with numbers of members. It changes them in
+// place; they are not the full table's own slots where a backend is absent.
+func (t *Table) renumbered(slots []uint16) []uint16 {
 	if len(t.Owners) == len(t.All) {
 		return slots
 	}

@@ -263,9 +263,9 @@ func (v View) InTransition() bool { return v.Base != nil || !v.Moved.Empty() }
 // look-ups.
 const quietRounds = 2
 
-// Settled returns the view after a full round of the janitor that found so many flows of the service. The base is
+// AfterRound returns the view after a full round of the janitor that found so many flows of the service. The base is
 // dropped when the window is over; the set of moved slots stays for longer, for as long as they may have flows.
-func (v View) Settled(now time.Time, tracked bool, flows uint64) (View, bool) {
+func (v View) AfterRound(now time.Time, tracked bool, flows uint64) (View, bool) {
 	switch {
 	case v.Base != nil && now.After(v.Until):
 		v.Base, v.Quiet = nil, 0

@@ -230,7 +230,7 @@ func TestTransitions(t *testing.T) {
 				want.change(next.ownerList(), same, now, window, was && !tracked)
 			default:
 				flows := uint64(rng.IntN(2))
-				v, _ = v.Settled(now, tracked, flows)
+				v, _ = v.AfterRound(now, tracked, flows)
 				want.settle(now, tracked, flows)
 			}
 			want.expectSame(t, step, v)
@@ -268,7 +268,7 @@ func TestFlaps(t *testing.T) {
 	}
 	for range 1 + quietRounds {
 		now = now.Add(2 * time.Minute)
-		v, _ = v.Settled(now, false, 0)
+		v, _ = v.AfterRound(now, false, 0)
 	}
 	if v.InTransition() || v.Table != all {
 		t.Errorf("in the end: %+v", v)

@@ -49,7 +49,7 @@ func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 			return err
 		}
 		for _, w := range KeptMethods {
-			runs, whole := f.runs(w, ids)
+			runs, whole := f.isAttached(w, ids)
 			if some = some || runs; runs && whole {
 				f.Set, f.Method, f.pinned = set, w, programs
 				return nil
@@ -63,9 +63,9 @@ func (f *Found) findAttached(sets []uint64, ports []attach.Port) error {
 	return &Unusable{"none of its programs is attached to an interface"}
 }
 
-// runs says whether one of these programs, by the index of their interface, is attached by a method, and whether a
-// program of ours is on each of the interfaces.
-func (f *Found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
+// isAttached says whether one of these programs, by the index of their interface, is attached by a method, and whether
+// a program of ours is on each of the interfaces.
+func (f *Found) isAttached(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bool) {
 	there := map[int]ebpf.ProgramID{}
 	for _, a := range f.attached {
 		if a.Method == w {
@@ -80,8 +80,8 @@ func (f *Found) runs(w attach.Method, ids map[int]ebpf.ProgramID) (one, whole bo
 	return one, whole
 }
 
-// choose separates the programs on the snapshot's interfaces from others that are attached.
-func (f *Found) choose() error {
+// selectOurs separates the programs on the snapshot's interfaces from others that are attached.
+func (f *Found) selectOurs() error {
 	f.Ports = make([]attach.Port, len(f.Snapshot.Interfaces))
 	f.Holds, f.Programs = make([]attach.Hold, len(f.Ports)), make([]*ebpf.Program, len(f.Ports))
 	for i, of := range f.Snapshot.Interfaces {
@@ -206,9 +206,9 @@ func (f *Found) Close() {
 	f.Flows.Close()
 }
 
-// catchUp notes tables that a process was about to replace when it was killed: packets may have gone by them last.
-// Where a set's snapshot is gone, the process had finished replacing it.
-func (f *Found) catchUp(k *keeper.Keeper, sets []uint64) error {
+// findUnfinishedTables finds tables that a process was about to replace when it was killed: packets may have gone by
+// them last. Where a set's snapshot is gone, the process had finished replacing it.
+func (f *Found) findUnfinishedTables(k *keeper.Keeper, sets []uint64) error {
 	for _, set := range sets {
 		if set >= f.Set {
 			continue
@@ -263,7 +263,7 @@ func (f *Found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 		of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
 		theirs, _ = flowtable.Layout()
 	}
-	reading, err := flowtable.ReadingOf(theirs)
+	reading, err := flowtable.NewForeignLayout(theirs)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}

@@ -28,7 +28,7 @@ func (f *Found) listDispatched(sets []uint64, ports []attach.Port) error {
 			return err
 		}
 		for _, c := range all {
-			if err != nil || !attach.Among(ids)(c) {
+			if err != nil || !attach.AnyOf(ids)(c) {
 				continue
 			}
 			h, w, err := attach.OpenDispatched(p, generic, c.ID, ids)

@@ -42,8 +42,8 @@ type Found struct {
 	Backends *sharedmaps.ForeignElements
 	// Flows are tables of flows that are not among the shared maps; reading has the layout of the snapshot's tables
 	// where it differs from ours.
-	Flows   *sharedmaps.PreviousFlows
-	reading *flowtable.Reading
+	Flows         *sharedmaps.PreviousFlows
+	foreignLayout *flowtable.ForeignLayout
 	// Ports are the interfaces of the snapshot, and Holds[i] keeps Programs[i] on Ports[i].
 	Ports    []attach.Port
 	Holds    []attach.Hold
@@ -86,7 +86,7 @@ func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
 	if err := f.check(k, number); err != nil {
 		return err
 	}
-	if err := f.choose(); err != nil {
+	if err := f.selectOurs(); err != nil {
 		return err
 	}
 	if f.Shared, err = f.openShared(f.Set); err != nil {
@@ -95,7 +95,7 @@ func (f *Found) find(k *keeper.Keeper, sets []uint64) error {
 	if f.Sockets, err = localsockets.Find(f.Store, f.Set); err != nil {
 		return err
 	}
-	return f.catchUp(k, sets)
+	return f.findUnfinishedTables(k, sets)
 }
 
 // check compares the snapshot with the pinned set.
@@ -113,7 +113,7 @@ func (f *Found) check(k *keeper.Keeper, number uint64) error {
 	if !slices.Contains(f.Differ, objects.XDPMapFlows) {
 		return nil
 	}
-	if f.reading, err = flowtable.ReadingOf(s.Flows); err != nil {
+	if f.foreignLayout, err = flowtable.NewForeignLayout(s.Flows); err != nil {
 		return fmt.Errorf("%w: its maps %s are laid out differently, and %v", snapshot.ErrVersion,
 			strings.Join(sharedmaps.FlowMaps, ", "), err)
 	}

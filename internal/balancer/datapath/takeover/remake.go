@@ -26,7 +26,7 @@ func (f *Found) remake(name string, old *ebpf.Map, like *ebpf.MapSpec) (*ebpf.Ma
 	spec := like.Copy()
 	switch name {
 	case objects.XDPMapFlows, objects.XDPMapNewcomers:
-		entries, err := f.leaveFlows(name, old)
+		entries, err := f.keepFlowTable(name, old)
 		if err != nil {
 			return nil, errors.Join(err, old.Close())
 		}
@@ -87,10 +87,10 @@ func (f *Found) elements(name string, old *ebpf.Map, size uint32, like *ebpf.Map
 	return sharedmaps.OpenElements(old, size, layout, needed)
 }
 
-// leaveFlows keeps a table of another layout to take its flows over, and says how many buckets the new one
+// keepFlowTable keeps a table of another layout to take its flows over, and says how many buckets the new one
 // has.
-func (f *Found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err error) {
-	table, err := flowtable.OpenForeign(old, f.reading)
+func (f *Found) keepFlowTable(name string, old *ebpf.Map) (entries uint32, err error) {
+	table, err := flowtable.OpenForeign(old, f.foreignLayout)
 	if err != nil {
 		return 0, err
 	}
@@ -100,12 +100,12 @@ func (f *Found) leaveFlows(name string, old *ebpf.Map) (entries uint32, err erro
 	}
 	*to = append(*to, table)
 	f.Flows.Bytes += table.Size()
-	return table.Room(), nil
+	return table.BucketsNeeded(), nil
 }
 
-// WriteAnew writes the limits and addresses in turns and loads that were made anew. Active flows are counted with the
-// first change; until then limits let more in.
-func (f *Found) WriteAnew(r *generation.Register) {
+// RewriteLimits writes the limits and addresses in turns and loads that were made anew. Active flows are counted with
+// the first change; until then limits let more in.
+func (f *Found) RewriteLimits(r *generation.Register) {
 	now := atomic.LoadUint32(&f.Memory.Head().Clock) | 1
 	for _, is := range r.Records {
 		if slices.Contains(f.Differ, objects.XDPMapTurns) {

@@ -39,9 +39,9 @@ type Capture struct {
 	stopped bool
 }
 
-// between is added to between two writes that packets are to see in this order: an addition of sync/atomic is a full
+// barrier is added to between two writes that packets are to see in this order: an addition of sync/atomic is a full
 // barrier.
-var between atomic.Uint32
+var barrier atomic.Uint32
 
 // lastID is the number of the latest capture of this process.
 var lastID atomic.Uint32
@@ -94,9 +94,9 @@ func (t *Tracing) Empty() bool {
 	return !slices.ContainsFunc(t.slots[:], func(c *Capture) bool { return c != nil })
 }
 
-// Take makes the capture take packets: of a filter by service or backend, those of services by their ids, of which two
-// count, and of backends by their indices.
-func (c *Capture) Take(services, backends []uint32) error {
+// Start has the program capture packets: of a filter by service or backend, those of services by their ids, of which
+// two count, and of backends by their indices.
+func (c *Capture) Start(services, backends []uint32) error {
 	c.filter.Services = [2]uint32{noService, noService}
 	for i, id := range services[:min(len(services), len(c.filter.Services))] {
 		c.filter.Services[i] = id + 1
@@ -153,7 +153,7 @@ func (t *Tracing) write() error {
 			return fmt.Errorf("writing the filters of captures: %v", err)
 		}
 		// The kernel copies a value in no order, and a system call's end orders nothing for other CPUs.
-		between.Add(1)
+		barrier.Add(1)
 	}
 	return nil
 }

@@ -26,7 +26,7 @@ type ExplainInput struct {
 	// Programs are those that forward, whose ports, memory and shared maps a copy uses.
 	Programs *loader.Programs
 	Shared   *sharedmaps.Maps
-	Words    *Words
+	Names    *Names
 	State    lb.State
 }
 
@@ -107,7 +107,7 @@ func compareBool(a, b bool) int {
 type Explainer struct {
 	*loader.Programs
 	tracing *traced.Tracing
-	words   *Words
+	names   *Names
 	hook    lb.Hook
 }
 
@@ -123,7 +123,7 @@ func NewExplainer(q ExplainInput) (*Explainer, error) {
 		t.Close()
 		return nil, err
 	}
-	return &Explainer{copied, t, q.Words, q.Hook}, nil
+	return &Explainer{copied, t, q.Names, q.Hook}, nil
 }
 
 // Close frees the copy.
@@ -160,7 +160,7 @@ func (e *Explainer) Run(at int, frame []byte) (*trace.Packet, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("the program recorded nothing of the packet: %v", err)
 	}
-	return e.words.Packet(&record.XdpTraceRecord), options.DataOut, nil
+	return e.names.Packet(&record.XdpTraceRecord), options.DataOut, nil
 }
 
 // Offsets in the context that the kernel takes for a test of a program.

@@ -38,8 +38,8 @@ func (t *Loaded) Maps() *traced.Tracing {
 	return t.Tracing
 }
 
-// untilAfter is how long after its end the data plane takes packets for a capture that no process ends.
-const untilAfter = time.Minute
+// overrunLimit is how long after its end the data plane still takes packets for a capture that no process ends.
+const overrunLimit = time.Minute
 
 // windowSeconds is a window of a capture's rate, in seconds: 2^CAPTURE_WINDOW ns.
 const windowSeconds = float64(1<<27) / 1e9
@@ -51,7 +51,7 @@ func FilterOf(r capture.Request) (traced.XdpCaptureFilter, error) {
 		Sample: r.Sample, MostPackets: r.Packets, MostBytes: r.Bytes,
 		ClientPort: mapmem.NetworkOrder(r.SourcePort), VipPort: mapmem.NetworkOrder(r.DestinationPort),
 		Protocol: uint8(r.Protocol), Family: uint8(r.Family), Snap: uint32(r.SnapLength()),
-		Until: uint64(flowtable.Monotonic() + r.For() + untilAfter),
+		Until: uint64(flowtable.Monotonic() + r.For() + overrunLimit),
 	}
 	if r.Service != "" {
 		f.ByService = 1
@@ -100,10 +100,10 @@ func (t *Loaded) Resolve(r *generation.Register) {
 // and the kernel's.
 func (c *Capture) Resolve(r *generation.Register) error {
 	if c.Request.Service == "" {
-		return c.Take(nil, nil)
+		return c.Start(nil, nil)
 	}
 	services, backends, err := numbersOf(r, c.Request.Service, c.Request.Backend)
-	return errors.Join(err, c.Take(services, backends))
+	return errors.Join(err, c.Start(services, backends))
 }
 
 // numbersOf returns the ids of a service and of its hairpin, and the indices of its backends of a name, or of all.

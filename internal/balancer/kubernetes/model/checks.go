@@ -44,7 +44,7 @@ func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
 	default:
 		check.Type = lb.CheckICMP // a node listens on no port of the Service at its own address
 	}
-	s.Checks = lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(s.OnEmpty), OnDown: p.onDown(s.Protocol)}
+	s.Checks = lb.Checks{List: []lb.Check{check}, Panic: lb.DefaultPanicFor(s.OnEmpty), OnDown: p.onDown(s.Protocol)}
 }
 
 // PodChecks are the checks of backends that are asked at their own address and port: by a connection, or of UDP, where
@@ -55,7 +55,7 @@ func PodChecks(protocol lb.Protocol) lb.Checks {
 	if protocol == lb.UDP {
 		check.Type = lb.CheckICMP
 	}
-	return lb.Checks{List: []lb.Check{check}, Panic: lb.UsualPanic(""), OnDown: lb.UsualOnDown(protocol)}
+	return lb.Checks{List: []lb.Check{check}, Panic: lb.DefaultPanicFor(""), OnDown: lb.DefaultOnDown(protocol)}
 }
 
 // onDown is the policy for flows of a backend whose checks fail: the one that the Service asks for, on the ports whose
@@ -63,7 +63,7 @@ func PodChecks(protocol lb.Protocol) lb.Checks {
 func (p *plan) onDown(protocol lb.Protocol) lb.OnDown {
 	switch asked := p.wishes.OnDown; {
 	case asked == "", asked == lb.ResetFlows && protocol == lb.UDP, asked == lb.MoveFlows && protocol == lb.TCP:
-		return lb.UsualOnDown(protocol)
+		return lb.DefaultOnDown(protocol)
 	default:
 		return asked
 	}

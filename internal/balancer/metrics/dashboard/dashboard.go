@@ -132,8 +132,8 @@ func build() (dashboard.Dashboard, error) {
 		Description("Balancers that Prometheus scrapes: traffic, outcomes of packets, backends, tables.").
 		Time("now-1h", "now").Refresh(refreshed).Tooltip(dashboard.DashboardCursorSyncCrosshair).
 		WithVariable(dashboard.NewDatasourceVariableBuilder(datasourceName).Label("Prometheus").Type("prometheus")).
-		WithVariable(choice("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
-		WithVariable(choice("service", "Service", `label_values(jeoul_service_info{`+anyInstance+`}, service)`))
+		WithVariable(multiVariable("instance", "Balancer", "label_values(jeoul_build_info, instance)")).
+		WithVariable(multiVariable("service", "Service", `label_values(jeoul_service_info{`+anyInstance+`}, service)`))
 	annotate(builder)
 	id := uint32(0)
 	next := func() uint32 { id++; return id }
@@ -154,8 +154,8 @@ func build() (dashboard.Dashboard, error) {
 	return builder.Build()
 }
 
-// choice is a variable of which a person picks several values, or all.
-func choice(name, label, values string) *dashboard.QueryVariableBuilder {
+// multiVariable is a dashboard variable with multiple selection.
+func multiVariable(name, label, values string) *dashboard.QueryVariableBuilder {
 	return dashboard.NewQueryVariableBuilder(name).Label(label).Query(dashboard.StringOrMap{String: &values}).
 		Datasource(source()).Refresh(dashboard.VariableRefreshOnTimeRangeChanged).Multi(true).IncludeAll(true).AllValue(
 		".*")

@@ -266,7 +266,7 @@ func processState() []figure {
 			about: "Problems of `jeoul status`, files that only a restart needs and that cannot be written, and failed attempts in an hour.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_problems", "instance"), legend: "{{instance}} problems"},
+				{expression: maxOf("jeoul_problems", "instance"), legend: "{{instance}} problems"},
 				{
 					expression: `sum by (instance, kept) (jeoul_unwritten_files{` + anyInstance + `})`,
 					legend:     "{{instance}} unwritten, kept by the {{kept}}",
@@ -282,10 +282,10 @@ func processState() []figure {
 			about: "By the credentials or role that the client lacked. Many are someone who guesses tokens.",
 			unit:  "ops",
 			queries: []query{
-				{expression: rated("jeoul_api_denied_total", "instance, lacking"), legend: "{{instance}} {{lacking}}"}},
+				{expression: sumRate("jeoul_api_denied_total", "instance, lacking"), legend: "{{instance}} {{lacking}}"}},
 		},
 		{title: "Age of the configuration", about: "Since the one in force was applied.", unit: "s", queries: []query{
-			{expression: `time() - ` + latest("jeoul_last_reload_success_timestamp_seconds", "instance"),
+			{expression: `time() - ` + maxOf("jeoul_last_reload_success_timestamp_seconds", "instance"),
 				legend: perInstance}}},
 		{
 			title: "Changes of the data plane",
@@ -299,13 +299,13 @@ func processState() []figure {
 				}},
 		},
 		{title: "Interfaces", about: "1 is up.", unit: "short", queries: []query{
-			{expression: latest("jeoul_interface_up", "instance, interface"), legend: "{{instance}} {{interface}}"}}},
+			{expression: maxOf("jeoul_interface_up", "instance, interface"), legend: "{{instance}} {{interface}}"}}},
 		{
 			title: "Backends without series",
 			about: "There are more than metrics.backends: figures by backend are empty.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_backends_without_series", "instance"), legend: perInstance}},
+				{expression: maxOf("jeoul_backends_without_series", "instance"), legend: perInstance}},
 		},
 	}
 }

@@ -147,9 +147,9 @@ func proxy() row {
 			about: "Whether HAProxy runs, its processes, and its reloads in an hour.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_proxy_up", "instance, version"),
+				{expression: maxOf("jeoul_proxy_up", "instance, version"),
 					legend: "{{instance}} HAProxy {{version}} up"},
-				{expression: latest("jeoul_proxy_workers", "instance"), legend: "{{instance}} processes"},
+				{expression: maxOf("jeoul_proxy_workers", "instance"), legend: "{{instance}} processes"},
 				{
 					expression: `sum by (instance) (increase(jeoul_proxy_reloads_total{` + anyInstance + `}[1h]))`,
 					legend:     "{{instance}} reloads",
@@ -229,9 +229,9 @@ func locals() row {
 			title:   "Sockets with a backend",
 			about:   "",
 			unit:    "short",
-			queries: []query{{expression: latest("jeoul_local_sockets", "instance"), legend: perInstance}},
+			queries: []query{{expression: maxOf("jeoul_local_sockets", "instance"), legend: perInstance}},
 		},
 		{title: "Events", about: "", unit: "ops", queries: []query{
-			{expression: rated("jeoul_local_events_total", "instance, event"), legend: "{{instance}} {{event}}"}}},
+			{expression: sumRate("jeoul_local_events_total", "instance, event"), legend: "{{instance}} {{event}}"}}},
 	}}
 }

@@ -24,13 +24,13 @@ const (
 	needsDevice    = "an interface with XDP"
 )
 
-// rated is a rate of a counter, summed by labels.
-func rated(metric, by string) string {
+// sumRate is a rate of a counter, summed by labels.
+func sumRate(metric, by string) string {
 	return `sum by (` + by + `) (rate(` + metric + `{` + anyInstance + `}[$__rate_interval]))`
 }
 
-// latest is the greatest present value of a gauge, by labels.
-func latest(metric, by string) string {
+// maxOf is the greatest present value of a gauge, by labels.
+func maxOf(metric, by string) string {
 	return `max by (` + by + `) (` + metric + `{` + anyInstance + `})`
 }
 
@@ -38,12 +38,12 @@ func bgp() row {
 	const peer, legend = "instance, peer", "{{instance}} {{peer}}"
 	return row{"BGP and BFD", needsBGP, slices.Concat([]figure{
 		{title: "Sessions with routers", about: "1 is established.", unit: "short", queries: []query{
-			{expression: latest("jeoul_bgp_peer_established", peer), legend: legend}}},
+			{expression: maxOf("jeoul_bgp_peer_established", peer), legend: legend}}},
 		{
 			title: "VIPs announced",
 			about: "1 where routers are told of the VIP; it is withdrawn where no backend serves, and by a drain.",
 			unit:  "short",
-			queries: []query{{expression: latest("jeoul_bgp_vip_announced", "instance, vip"),
+			queries: []query{{expression: maxOf("jeoul_bgp_vip_announced", "instance, vip"),
 				legend: "{{instance}} {{vip}}"}},
 		},
 		{
@@ -51,8 +51,8 @@ func bgp() row {
 			about: "The process that speaks BGP announces the VIPs that the balancer wants, and the balancer is taken out of every anycast.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_bgp_speaker_up", "instance"), legend: "{{instance}} speaker"},
-				{expression: latest("jeoul_bgp_drained", "instance"), legend: "{{instance}} drained"}},
+				{expression: maxOf("jeoul_bgp_speaker_up", "instance"), legend: "{{instance}} speaker"},
+				{expression: maxOf("jeoul_bgp_drained", "instance"), legend: "{{instance}} drained"}},
 		},
 		{
 			title: "Sessions established",
@@ -66,7 +66,7 @@ func bgp() row {
 				}},
 		},
 		{title: "Routes received", about: "None of them is used.", unit: "short", queries: []query{
-			{expression: latest("jeoul_bgp_peer_received_routes", peer), legend: legend}}},
+			{expression: maxOf("jeoul_bgp_peer_received_routes", peer), legend: legend}}},
 	}, bfd(peer, legend))}
 }
 
@@ -79,7 +79,7 @@ func bfd(peer, legend string) []figure {
 			needs: needsBFD,
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_bgp_peer_bfd_up", peer), legend: legend + " up"},
+				{expression: maxOf("jeoul_bgp_peer_bfd_up", peer), legend: legend + " up"},
 				{
 					expression: `sum by (instance, peer) (increase(jeoul_bgp_peer_bfd_failures_total{` +
 						anyInstance + `}[1h]))`,
@@ -92,7 +92,7 @@ func bfd(peer, legend string) []figure {
 			needs: needsBFD,
 			unit:  "s",
 			queries: []query{
-				{expression: latest("jeoul_bgp_peer_bfd_detection_seconds", peer), legend: legend}},
+				{expression: maxOf("jeoul_bgp_peer_bfd_detection_seconds", peer), legend: legend}},
 		},
 		{
 			title: "BFD: packets refused, and sent late",
@@ -100,8 +100,8 @@ func bfd(peer, legend string) []figure {
 			needs: needsBFD,
 			unit:  "pps",
 			queries: []query{
-				{expression: rated("jeoul_bgp_peer_bfd_refused_packets_total", peer), legend: legend + " refused"},
-				{expression: rated("jeoul_bgp_peer_bfd_late_packets_total", peer), legend: legend + " late"}},
+				{expression: sumRate("jeoul_bgp_peer_bfd_refused_packets_total", peer), legend: legend + " refused"},
+				{expression: sumRate("jeoul_bgp_peer_bfd_late_packets_total", peer), legend: legend + " late"}},
 		},
 	}
 }
@@ -114,15 +114,15 @@ func vrrp() row {
 			about: "1 is active. Exactly one of a segment should be.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_vrrp_active", router), legend: legend + " active"},
-				{expression: latest("jeoul_vrrp_backup", router), legend: legend + " backup"}},
+				{expression: maxOf("jeoul_vrrp_active", router), legend: legend + " active"},
+				{expression: maxOf("jeoul_vrrp_backup", router), legend: legend + " backup"}},
 		},
 		{
 			title: "Two are active",
 			about: "1 while this balancer hears another active one, and how often that was found.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_vrrp_two_active", router), legend: legend},
+				{expression: maxOf("jeoul_vrrp_two_active", router), legend: legend},
 				{
 					expression: `sum by (instance, vrid) (increase(jeoul_vrrp_conflicts_total{` +
 						anyInstance + `}[1h]))`,
@@ -134,10 +134,10 @@ func vrrp() row {
 			about: "As it is announced: less where services have no backend.",
 			unit:  "short",
 			queries: []query{
-				{expression: latest("jeoul_vrrp_priority", router), legend: legend}},
+				{expression: maxOf("jeoul_vrrp_priority", router), legend: legend}},
 		},
 		{title: "Time in the state", about: "", unit: "s", queries: []query{
-			{expression: `time() - ` + latest("jeoul_vrrp_since_timestamp_seconds", router), legend: legend}}},
+			{expression: `time() - ` + maxOf("jeoul_vrrp_since_timestamp_seconds", router), legend: legend}}},
 		{title: "Changes in an hour", about: "", unit: "short", queries: []query{
 			{
 				expression: `sum by (instance, vrid) (increase(jeoul_vrrp_changes_total{` + anyInstance + `}[1h]))`,
@@ -148,16 +148,16 @@ func vrrp() row {
 			about: "Rejected ones are malformed or forwarded, ignored ones have none of the own VIPs.",
 			unit:  "pps",
 			queries: []query{
-				{expression: rated("jeoul_vrrp_sent_total", router), legend: legend + " sent"},
-				{expression: rated("jeoul_vrrp_received_total", router), legend: legend + " received"},
-				{expression: rated("jeoul_vrrp_rejected_total", router), legend: legend + " rejected"},
-				{expression: rated("jeoul_vrrp_ignored_total", router), legend: legend + " ignored"}},
+				{expression: sumRate("jeoul_vrrp_sent_total", router), legend: legend + " sent"},
+				{expression: sumRate("jeoul_vrrp_received_total", router), legend: legend + " received"},
+				{expression: sumRate("jeoul_vrrp_rejected_total", router), legend: legend + " rejected"},
+				{expression: sumRate("jeoul_vrrp_ignored_total", router), legend: legend + " ignored"}},
 		},
 		{
 			title:   "VIPs announced to neighbours again",
 			about:   "Because another balancer was active, or announce_interval had passed.",
 			unit:    "ops",
-			queries: []query{{expression: rated("jeoul_vrrp_announcements_total", router), legend: legend}},
+			queries: []query{{expression: sumRate("jeoul_vrrp_announcements_total", router), legend: legend}},
 		},
 	}}
 }
@@ -166,16 +166,16 @@ func members() row {
 	const member, legend = "instance, member", "{{instance}} to {{member}}"
 	return row{"Members and hand-over", needsMembers, slices.Concat([]figure{
 		{title: "Members reached", about: "1 where the other balancer answers.", unit: "short", queries: []query{
-			{expression: latest("jeoul_member_up", member), legend: legend}}},
+			{expression: maxOf("jeoul_member_up", member), legend: legend}}},
 		{
 			title:   "Services that differ",
 			about:   "The other balancer sends their new flows to other backends, for longer than a change takes.",
 			unit:    "short",
-			queries: []query{{expression: latest("jeoul_member_services_differing", member), legend: legend}},
+			queries: []query{{expression: maxOf("jeoul_member_services_differing", member), legend: legend}},
 		},
 		{title: "Refused at the members' port", about: "Of strangers, or by another key.", unit: "pps",
 			queries: []query{
-				{expression: rated("jeoul_members_refused_total", "instance"), legend: perInstance}}},
+				{expression: sumRate("jeoul_members_refused_total", "instance"), legend: perInstance}}},
 	}, handOver(member, legend), []figure{
 		{
 			title: "Tables that differ",
@@ -200,14 +200,14 @@ func handOver(member, legend string) []figure {
 			about:   "1 where the other balancer is told of flows and tells its own.",
 			needs:   needsHandOver,
 			unit:    "short",
-			queries: []query{{expression: latest("jeoul_member_flows_connected", member), legend: legend}},
+			queries: []query{{expression: maxOf("jeoul_member_flows_connected", member), legend: legend}},
 		},
 		{
 			title:   "Hand-over: behind",
 			about:   "Flows that the other balancer has not looked at yet: they break if this one dies now.",
 			needs:   needsHandOver,
 			unit:    "short",
-			queries: []query{{expression: latest("jeoul_member_flows_behind", member), legend: legend}},
+			queries: []query{{expression: maxOf("jeoul_member_flows_behind", member), legend: legend}},
 		},
 		{
 			title: "Hand-over: flows",
@@ -215,9 +215,9 @@ func handOver(member, legend string) []figure {
 			needs: needsHandOver,
 			unit:  "ops",
 			queries: []query{
-				{expression: rated("jeoul_member_flows_told_total", member), legend: legend + " told"},
-				{expression: rated("jeoul_member_flows_taken_total", member), legend: legend + " taken"},
-				{expression: rated("jeoul_member_flows_refused_total", member), legend: legend + " refused"}},
+				{expression: sumRate("jeoul_member_flows_told_total", member), legend: legend + " told"},
+				{expression: sumRate("jeoul_member_flows_taken_total", member), legend: legend + " taken"},
+				{expression: sumRate("jeoul_member_flows_refused_total", member), legend: legend + " refused"}},
 		},
 		{
 			title: "Hand-over: told all anew",

@@ -22,7 +22,7 @@ type entry struct {
 // the first rule that fits.
 func (w *writer) clients() {
 	s := w.service
-	if !s.Listed() {
+	if !s.RestrictsClients() {
 		return
 	}
 	if len(s.Allow) == 0 || len(s.Deny) == 0 || !overlap(s) {

@@ -291,7 +291,7 @@ func (w *writer) shared() {
 		w.line("option", "allbackups")
 	}
 	w.check()
-	if s.Judged() {
+	if s.IsMonitored() {
 		w.CarryService(w.i, "panic", "on_down")
 	}
 	if s.Checks.On() && s.Checks.Panic > 0 {

@@ -133,9 +133,9 @@ func (s *Service) usual() {
 			s.Backends[j].Weight = min(s.Backends[j].Weight, 1)
 		}
 	}
-	if s.Judged() {
-		s.Checks.Panic = lb.UsualPanic(s.OnEmpty)
-		s.Checks.OnDown = cmp.Or(s.Checks.OnDown, lb.UsualOnDown(s.Protocol))
+	if s.IsMonitored() {
+		s.Checks.Panic = lb.DefaultPanicFor(s.OnEmpty)
+		s.Checks.OnDown = cmp.Or(s.Checks.OnDown, lb.DefaultOnDown(s.Protocol))
 	}
 	for k := range s.Checks.List {
 		c := &s.Checks.List[k]

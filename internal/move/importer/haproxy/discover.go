@@ -45,7 +45,7 @@ func (r *reader) looked(s *section, l line, set settings, most uint32) (one serv
 		return one, false
 	}
 	name, port := draft.SplitPort(one.address)
-	d := lb.DNSOrigin{Name: name, Keeping: lb.Keeping{Most: most}, Servers: r.nameServers(one.resolvers)}
+	d := lb.DNSOrigin{Name: name, OriginLimits: lb.OriginLimits{Max: most}, Servers: r.nameServers(one.resolvers)}
 	switch {
 	case s.discovery.DNS.Name != "":
 		r.Left(l.at, "a service finds its backends by one name, and %s is that of another line", s.discovery.DNS.Name)

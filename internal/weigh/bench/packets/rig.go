@@ -315,7 +315,7 @@ func (r *rig) live(id int, m measured) error {
 		return nil
 	}
 	for range 2 {
-		r.balancers[m.setup].Beat()
+		r.balancers[m.setup].Tick()
 		if err := r.harness.SendAtLeast(r.program(m), r.stream(m, r.next[id]), 4); err != nil {
 			return err
 		}

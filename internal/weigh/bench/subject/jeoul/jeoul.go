@@ -130,7 +130,7 @@ func checks(c *subject.Check, protocol lb.Protocol) lb.Checks {
 	if c == nil {
 		return lb.Checks{}
 	}
-	return lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.UsualOnDown(protocol), List: []lb.Check{{
+	return lb.Checks{Panic: lb.DefaultPanic, OnDown: lb.DefaultOnDown(protocol), List: []lb.Check{{
 		Type: lb.CheckHTTP, Port: c.Port, Interval: c.Interval, Timeout: c.Timeout, Fall: uint16(c.Fall),
 		Rise: uint16(c.Rise),
 		HTTP: &lb.HTTPCheck{Method: lb.DefaultCheckMethod, Path: lb.DefaultCheckPath},

@@ -319,7 +319,7 @@ func TestJeoulChecks(t *testing.T) {
 				check.Timeout != 500*time.Millisecond || check.Fall != 3 || check.Rise != 2 {
 				t.Errorf("%s: the check is %+v", mode, check)
 			}
-			if does := service.Checks.OnDown; does != lb.UsualOnDown(service.Protocol) {
+			if does := service.Checks.OnDown; does != lb.DefaultOnDown(service.Protocol) {
 				t.Errorf("%s: flows of a backend of %s that fails: %q", mode, service.Name, does)
 			}
 		}

@@ -29,16 +29,16 @@ import (
 // packetThreads is how many goroutines send packets in these tests.
 const packetThreads = 3
 
-// frames runs frames through a program, for one goroutine.
-type frames struct {
+// frameRunner runs frames through a program, for one goroutine.
+type frameRunner struct {
 	program *ebpf.Program
 	buffer  []byte
 }
 
-func newFrames(d *Datapath) *frames { return &frames{d.Program(), make([]byte, 2048)} }
+func newFrameRunner(d *Datapath) *frameRunner { return &frameRunner{d.Program(), make([]byte, 2048)} }
 
 // run returns the program's verdict and the frame as it is afterwards, which is valid until the next call.
-func (f *frames) run(frame []byte) (action uint32, out []byte, err error) {
+func (f *frameRunner) run(frame []byte) (action uint32, out []byte, err error) {
 	options := ebpf.RunOptions{Data: frame, DataOut: f.buffer, Repeat: 1}
 	action, err = f.program.Run(&options)
 	return action, options.DataOut, err
@@ -137,9 +137,9 @@ func tornPath(out []byte) error {
 func sendRevised(t *testing.T, d *Datapath, run *senders, sent *atomic.Uint64) {
 	t.Helper()
 	packets := revisedPackets(t)
-	runners := sync.Pool{New: func() any { return newFrames(d) }}
+	runners := sync.Pool{New: func() any { return newFrameRunner(d) }}
 	run.begin(packetThreads, func(rng *rand.Rand) error {
-		f := runners.Get().(*frames)
+		f := runners.Get().(*frameRunner)
 		defer runners.Put(f)
 		port := uint16(steadyPort)
 		if rng.IntN(2) == 0 {
@@ -187,7 +187,7 @@ func TestChangesMeanwhile(t *testing.T) {
 		// Ids of removed services are given again, and transitions end: all is used over and over.
 		for range 1 + generation.IDRounds {
 			now = now.Add(time.Minute)
-			d.janitor.Pass(time.Minute)
+			d.janitor.Advance(time.Minute)
 			d.endTransitions(now, d.janitor.FlowsOf())
 		}
 		counted := countedIn(t, d)
@@ -268,8 +268,8 @@ func hopOfChange(first, number byte) net.HardwareAddr {
 	return net.HardwareAddr{first, number, number, number, number, number}
 }
 
-// heldRoutes are the routes that replies are to take, and the counts of those that took them.
-type heldRoutes struct {
+// currentRoutes are the routes that replies are to take, and the counts of those that took them.
+type currentRoutes struct {
 	// held has a byte that says which routes are held, 0 during a change, and above it how many changes there were.
 	held               atomic.Uint64
 	byMirror, byKernel atomic.Uint64
@@ -277,7 +277,7 @@ type heldRoutes struct {
 
 // check returns an error where a reply mixes the next hops of several changes, or takes one that was replaced before
 // the reply was sent.
-func (h *heldRoutes) check(out []byte, before uint64) error {
+func (h *currentRoutes) check(out []byte, before uint64) error {
 	number := out[1]
 	switch {
 	case bytes.Equal(out[:6], neighbourMAC(client4)):
@@ -295,8 +295,8 @@ func (h *heldRoutes) check(out []byte, before uint64) error {
 // TestReplyRoutesMeanwhile changes the mirror of the routes under replies: each reply takes the next hop of before or
 // of after, or the kernel's; and once a change is over, none takes one of before.
 func TestReplyRoutesMeanwhile(t *testing.T) {
-	enterGround(t)
-	ground, err := theGround()
+	enterTestNet(t)
+	ground, err := sharedTestNet()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,12 +308,12 @@ func TestReplyRoutesMeanwhile(t *testing.T) {
 		t.Fatal(err)
 	}
 	reply := packetSpec{from: service.Backends[0].Address, at: client4, sport: 80, dport: 4000, flags: "A"}.build(t)
-	var routes heldRoutes
+	var routes currentRoutes
 	var run senders
 	for range packetThreads {
 		run.group.Go(func() {
 			err := ground.Do(func() error {
-				for f := newFrames(d); !run.stop.Load(); {
+				for f := newFrameRunner(d); !run.stop.Load(); {
 					before := routes.held.Load()
 					action, out, err := f.run(reply)
 					if err == nil && action != actions[lb.HookXDP].redirect {
@@ -348,13 +348,13 @@ func changeRoutes(t *testing.T, d *Datapath, run *senders, held *atomic.Uint64) 
 		number := byte(1 + change%250)
 		held.Store(change << 8)
 		routes := routesOf(number)
-		if err := errors.Join(d.RetractReplyRoutes(), d.WriteReplyRoutes(routes),
-			d.HoldReplyRoutes(routes)); err != nil {
+		if err := errors.Join(d.InvalidateReplyRoutes(), d.WriteReplyRoutes(routes),
+			d.EnableReplyRoutes(routes)); err != nil {
 			t.Fatal(err)
 		}
 		held.Store(change<<8 | uint64(number))
 		for range 3 { // a CPU learns from two ticks that the clock goes on
-			d.Beat()
+			d.Tick()
 			for range 100 {
 				runtime.Gosched()
 			}

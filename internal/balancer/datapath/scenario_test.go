@@ -12,9 +12,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// story is a service to which things happen, one after the other. Each packet is checked against the model: verdict,
+// scenario is a service to which things happen, one after the other. Each packet is checked against the model: verdict,
 // bytes, counters, and all entries.
-type story struct {
+type scenario struct {
 	t *testing.T
 	r *rig
 	// s is the service as it is now, and from where its client's packets come.
@@ -26,30 +26,30 @@ type story struct {
 	isns map[int]uint32
 }
 
-// runStory runs a test in both hooks, with a service of which nothing is known yet.
-func runStory(t *testing.T, s lb.RoutedService, test func(*story)) {
+// runScenario runs a test in both hooks, with a service of which nothing is known yet.
+func runScenario(t *testing.T, s lb.RoutedService, test func(*scenario)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		beside := beside(s)
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside},
-			isns: map[int]uint32{}, r: storyRig(t, hook, s, beside)})
+		test(&scenario{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside},
+			isns: map[int]uint32{}, r: scenarioRig(t, hook, s, beside)})
 	})
 }
 
-// runStoryWith is runStory with other options.
-func runStoryWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*story)) {
+// runScenarioWith is runScenario with other options.
+func runScenarioWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedService, test func(*scenario)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
 		options := testOptions(hook)
 		change(hook, &options)
 		r := newRigWith(t, options, lb.State{Services: []lb.RoutedService{s}})
-		test(&story{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r, isns: map[int]uint32{}})
+		test(&scenario{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), r: r, isns: map[int]uint32{}})
 	})
 }
 
-// storyRigs are the rigs that stories share, one after the other: the kernel takes its
+// scenarioRigs are the rigs that stories share, one after the other: the kernel takes its
 // time to verify a program, and each mode has another.
-var storyRigs = map[string]*rig{}
+var scenarioRigs = map[string]*rig{}
 
 // beside is a service that stays when the story's leaves: as long as it has the same
 // mode, the program stays too.
@@ -59,31 +59,31 @@ func beside(s lb.RoutedService) lb.RoutedService {
 	return other
 }
 
-// storyRig returns one that has forgotten the stories before.
-func storyRig(t *testing.T, hook lb.Hook, s, beside lb.RoutedService) *rig {
+// scenarioRig returns one that has forgotten the stories before.
+func scenarioRig(t *testing.T, hook lb.Hook, s, beside lb.RoutedService) *rig {
 	t.Helper()
-	enterGround(t)
+	enterTestNet(t)
 	name := string(hook) + " " + string(s.Mode)
-	r := storyRigs[name]
-	if state := (lb.State{Services: []lb.RoutedService{s, beside}, Pool: storyPool(s)}); r == nil {
+	r := scenarioRigs[name]
+	if state := (lb.State{Services: []lb.RoutedService{s, beside}, Pool: scenarioPool(s)}); r == nil {
 		r = makeRig(t, testOptions(hook), state)
-		storyRigs[name] = r
+		scenarioRigs[name] = r
 	} else {
-		r.apply(t, lb.State{Services: []lb.RoutedService{beside}, Pool: storyPool(s)})
-		r.pass(t, 25*time.Hour)
+		r.apply(t, lb.State{Services: []lb.RoutedService{beside}, Pool: scenarioPool(s)})
+		r.advance(t, 25*time.Hour)
 		r.apply(t, state)
 	}
 	t.Cleanup(func() {
 		if t.Failed() {
-			delete(storyRigs, name)
+			delete(scenarioRigs, name)
 			r.datapath.Close()
 		}
 	})
 	return r
 }
 
-// storyPool is the pool of a story's service of full NAT; of others nothing.
-func storyPool(s lb.RoutedService) (pool lb.Pool) {
+// scenarioPool is the pool of a story's service of full NAT; of others nothing.
+func scenarioPool(s lb.RoutedService) (pool lb.Pool) {
 	if s.Mode == lb.FullNAT {
 		pool = lb.Pool{Addresses: []netip.Addr{pool4, pool6}, FirstPort: 20000, LastPort: 23999}
 	}
@@ -92,7 +92,7 @@ func storyPool(s lb.RoutedService) (pool lb.Pool) {
 
 // send has the client send a packet from a port; the flags are those of TCP, and "+" begins another connection: the SYN
 // has a sequence number of its own. Packets after a SYN have the next one.
-func (y *story) send(port int, flags string) verdict {
+func (y *scenario) send(port int, flags string) verdict {
 	y.t.Helper()
 	flags, another := strings.CutSuffix(flags, "+")
 	if another {
@@ -102,7 +102,7 @@ func (y *story) send(port int, flags string) verdict {
 }
 
 // sendAs is send for a connection whose SYN had a sequence number.
-func (y *story) sendAs(port int, flags string, isn uint32) verdict {
+func (y *scenario) sendAs(port int, flags string, isn uint32) verdict {
 	y.t.Helper()
 	p := packetSpec{from: y.from, at: y.s.VIP, sport: uint16(port), dport: y.s.Port, udp: y.s.Protocol == lb.UDP,
 		flags: flags, seq: isn, payload: 11}
@@ -117,7 +117,7 @@ func (y *story) sendAs(port int, flags string, isn uint32) verdict {
 }
 
 // expect is send, for a packet whose outcome the test knows.
-func (y *story) expect(port int, flags, outcome string) verdict {
+func (y *scenario) expect(port int, flags, outcome string) verdict {
 	y.t.Helper()
 	v := y.send(port, flags)
 	if v.outcome != outcome {
@@ -127,13 +127,13 @@ func (y *story) expect(port int, flags, outcome string) verdict {
 }
 
 // to sends a packet and returns the number of the backend that got it.
-func (y *story) to(port int, flags string) int {
+func (y *scenario) to(port int, flags string) int {
 	y.t.Helper()
 	return indexOfBackend(&y.s, y.expect(port, flags, "forwarded").backend)
 }
 
 // reply has the flow's backend send a packet to the client.
-func (y *story) reply(port int, flags string) {
+func (y *scenario) reply(port int, flags string) {
 	y.t.Helper()
 	e := y.entry(port)
 	if e == nil {
@@ -151,7 +151,7 @@ func (y *story) reply(port int, flags string) {
 
 // play sends the packets of a script, from a port: TCP flags with spaces between; those after "<" are the backend's,
 // and "-" is a datagram.
-func (y *story) play(port int, script string) (last verdict) {
+func (y *scenario) play(port int, script string) (last verdict) {
 	y.t.Helper()
 	for _, word := range strings.Fields(script) {
 		if flags, back := strings.CutPrefix(word, "<"); back {
@@ -164,57 +164,57 @@ func (y *story) play(port int, script string) (last verdict) {
 }
 
 // entry is the entry of the flow from a port; nil where there is none.
-func (y *story) entry(port int) *remembered {
+func (y *scenario) entry(port int) *remembered {
 	m := y.r.model
 	return m.lookUp(flowName{client: y.from, port: uint16(port), service: m.standings[y.s.Key()].id})
 }
 
 // active is how many flows a backend has that have not ended.
-func (y *story) active(backend int) uint32 {
+func (y *scenario) active(backend int) uint32 {
 	return y.r.model.lives[backendKeyOf(&y.s, backend)].load.active
 }
 
 // change changes the service.
-func (y *story) change(how func(*lb.RoutedService)) {
+func (y *scenario) change(how func(*lb.RoutedService)) {
 	y.t.Helper()
 	s := y.s
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	how(&s)
 	y.s = s
-	y.r.apply(y.t, lb.State{Services: append([]lb.RoutedService{s}, y.others...), Pool: storyPool(s)})
+	y.r.apply(y.t, lb.State{Services: append([]lb.RoutedService{s}, y.others...), Pool: scenarioPool(s)})
 }
 
 // drain lets a backend take no new flows.
-func (y *story) drain(backend int) {
+func (y *scenario) drain(backend int) {
 	y.t.Helper()
 	y.change(func(s *lb.RoutedService) { s.Backends[backend].Draining = true })
 }
 
-// lose makes the way to a backend unknown; find makes it known again.
-func (y *story) lose(backend int) {
+// losePath makes the way to a backend unknown; find makes it known again.
+func (y *scenario) losePath(backend int) {
 	y.t.Helper()
 	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = nil })
 }
 
-func (y *story) find(backend int) {
+func (y *scenario) restorePath(backend int) {
 	y.t.Helper()
 	y.change(func(s *lb.RoutedService) { s.Paths[backend].MAC = []byte{2, 1, 1, 1, 1, byte(backend)} })
 }
 
-// pass lets time pass.
-func (y *story) pass(d time.Duration) {
+// advance lets time pass.
+func (y *scenario) advance(d time.Duration) {
 	y.t.Helper()
-	y.r.pass(y.t, d)
+	y.r.advance(y.t, d)
 	if problem := y.r.compareAll(y.t); problem != "" {
 		y.t.Fatalf("after %v: %s", d, problem)
 	}
 }
 
 // portsTo returns n ports whose packets the table sends to a backend.
-func (y *story) portsTo(backend, n int) (ports []int) {
+func (y *scenario) portsTo(backend, n int) (ports []int) {
 	y.t.Helper()
 	for port := 1; port < 1<<16 && len(ports) < n; port++ {
-		a := asker{client: netip.AddrPortFrom(y.from, uint16(port))}
+		a := clientPacket{client: netip.AddrPortFrom(y.from, uint16(port))}
 		if now, _, _ := y.r.model.candidates(&y.s, selectionHash(&y.s, a)); now == backend {
 			ports = append(ports, port)
 		}
@@ -226,7 +226,7 @@ func (y *story) portsTo(backend, n int) (ports []int) {
 }
 
 // spread opens flows from ports first to last, and counts them by backend.
-func (y *story) spread(first, last int) []int {
+func (y *scenario) spread(first, last int) []int {
 	y.t.Helper()
 	counts := make([]int, len(y.s.Backends))
 	for port := first; port <= last; port++ {

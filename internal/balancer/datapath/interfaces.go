@@ -40,8 +40,8 @@ func (d *Datapath) portsOf(names []string) ([]attach.Port, error) {
 	return d.findPorts(present)
 }
 
-// leaving are the interfaces in use that are not among these.
-func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
+// removedPorts are the interfaces in use that are not among these.
+func (d *Datapath) removedPorts(ports []attach.Port) []attach.Port {
 	if d.current == nil {
 		return nil
 	}
@@ -49,27 +49,27 @@ func (d *Datapath) leaving(ports []attach.Port) []attach.Port {
 		func(p attach.Port) bool { return slices.ContainsFunc(ports, p.SameInterface) })
 }
 
-// reach attaches the programs of a new generation by the method in use, to these interfaces and no others. The lack
-// that it returns with an error says why another method may work.
-func (d *Datapath) reach(ports []attach.Port, made *loader.Programs) (lack string, err error) {
+// changeInterfaces attaches the programs of a new generation by the method in use, to these interfaces and no others.
+// The reason that it returns with an error says why another method may work.
+func (d *Datapath) changeInterfaces(ports []attach.Port, made *loader.Programs) (reason string, err error) {
 	h := &hookChange{d: d, before: d.current.Ports, ports: ports, made: made, method: d.method}
-	if err := h.reach(); err != nil {
-		return h.lack, errors.Join(err, h.undo())
+	if err := h.changeInterfaces(); err != nil {
+		return h.reason, errors.Join(err, h.undo())
 	}
 	d.holds = h.holds
 	return "", nil
 }
 
-func (h *hookChange) reach() error {
+func (h *hookChange) changeInterfaces() error {
 	stay, err := h.attachNew()
 	if err != nil {
 		return err
 	}
-	leaving := h.d.leaving(h.ports)
+	leaving := h.d.removedPorts(h.ports)
 	if len(leaving) > 0 || len(stay.ports) < len(h.ports) {
-		h.done = append(h.done, func() error { return h.d.tags.Hide(h.before) })
-		if err := h.d.tags.Show(h.ports, h.method); err != nil {
-			h.lack = err.Error()
+		h.undoSteps = append(h.undoSteps, func() error { return h.d.tags.RestoreStripping(h.before) })
+		if err := h.d.tags.DisableStripping(h.ports, h.method); err != nil {
+			h.reason = err.Error()
 			return err
 		}
 	}
@@ -85,19 +85,19 @@ func (h *hookChange) reach() error {
 		return err
 	}
 	// Features that stay off do no harm: they are tried again by the next change, and at the end.
-	_ = h.d.tags.Hide(h.ports)
+	_ = h.d.tags.RestoreStripping(h.ports)
 	return nil
 }
 
-// staying are the interfaces that packets are taken on before and after a change.
-type staying struct {
+// keptPorts are the interfaces that packets are taken on before and after a change.
+type keptPorts struct {
 	holds    []attach.Hold
 	ports    []attach.Port
 	to, from []*ebpf.Program
 }
 
 // attachNew attaches to the interfaces that come, and returns those that stay.
-func (h *hookChange) attachNew() (stay staying, err error) {
+func (h *hookChange) attachNew() (stay keptPorts, err error) {
 	h.holds = make([]attach.Hold, len(h.ports))
 	for i, p := range h.ports {
 		if at := h.d.current.PortAt(p); at >= 0 {
@@ -109,12 +109,12 @@ func (h *hookChange) attachNew() (stay staying, err error) {
 		made, err := h.d.attach(h.made.Programs[i], p, h.method)
 		if err != nil {
 			if attach.Unsupported(err) {
-				h.lack = h.method.Lack(p)
+				h.reason = h.method.MissingCapability(p)
 			}
 			return stay, attach.Explain(err, p, h.method)
 		}
 		h.holds[i] = made
-		h.done = append(h.done, made.Close)
+		h.undoSteps = append(h.undoSteps, made.Close)
 	}
 	return stay, nil
 }

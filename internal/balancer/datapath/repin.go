@@ -10,30 +10,30 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/keeper"
 )
 
-// KeepAgain checks whether the pins are still where the next process looks for them: they are not once a bpf file
+// Repin checks whether the pins are still where the next process looks for them: they are not once a bpf file
 // system was unmounted, or another one mounted over it. Then everything is pinned anew, without a packet noticing, and
 // the note says so; or the note says how many flows the last move of flows had no room for, or that the program was put
 // back into libxdp's dispatcher. After an error the data plane ends with this process unless a later call succeeds,
 // which every change begins with. Writes and pins that failed are tried again.
-func (d *Datapath) KeepAgain() (note string, err error) {
+func (d *Datapath) Repin() (note string, err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
 		return "", nil
 	}
 	if d.keeper == nil {
-		return d.rejoin(), nil
+		return d.rejoinDispatchers(), nil
 	}
-	err = d.keepAgain()
-	d.keeper.WriteAgain()
+	err = d.repin()
+	d.keeper.RetryWrites()
 	note, d.keeper.Note = d.keeper.Note, ""
 	if note == "" {
-		note = d.rejoin()
+		note = d.rejoinDispatchers()
 	}
 	return note, err
 }
 
-func (d *Datapath) keepAgain() error {
+func (d *Datapath) repin() error {
 	k := d.keeper
 	before := k.Store.Dir()
 	renewed, err := k.Store.Renew()
@@ -42,7 +42,7 @@ func (d *Datapath) keepAgain() error {
 	}
 	lost := k.Lost
 	if err == nil && lost {
-		err = d.pinAgain()
+		err = d.pinAll()
 	}
 	if err != nil {
 		k.Lost = lost
@@ -61,24 +61,24 @@ func (d *Datapath) keepAgain() error {
 	return nil
 }
 
-// noteLost makes the next note say for how many flows there was no room in the tables that a change has made.
-func (d *Datapath) noteLost(flows int) {
+// noteLostFlows makes the next note say for how many flows there was no room in the tables that a change has made.
+func (d *Datapath) noteLostFlows(flows int) {
 	if flows > 0 && d.keeper != nil {
 		d.keeper.Note = fmt.Sprintf(
 			"of the flows that were moved into other tables, %d had no room: their connections are balanced as new ones; raise flows.limit", flows)
 	}
 }
 
-// noteSockets makes the next note say why a program is still attached to sockets that should not be.
-func (d *Datapath) noteSockets(err error) {
+// noteSocketError makes the next note say why a program is still attached to sockets that should not be.
+func (d *Datapath) noteSocketError(err error) {
 	if err != nil && d.keeper != nil {
 		d.keeper.Note = err.Error()
 	}
 }
 
-// pinAgain pins the attached programs in an empty directory. Programs that an earlier process has loaded are kept by
+// pinAll pins the attached programs in an empty directory. Programs that an earlier process has loaded are kept by
 // their links only: the change that follows at once pins their successors.
-func (d *Datapath) pinAgain() error {
+func (d *Datapath) pinAll() error {
 	for i, h := range d.holds {
 		l, is := h.(attach.PinnedLink)
 		if !is {
@@ -108,9 +108,9 @@ func (d *Datapath) pinAgain() error {
 // errNotPinned stands for a fault that was noted.
 var errNotPinned = errors.New("its programs and maps cannot be pinned")
 
-// rejoin puts programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader unload --all`,
-// and returns the news of it.
-func (d *Datapath) rejoin() (note string) {
+// rejoinDispatchers puts our programs back into libxdp's dispatchers that others have taken out, such as `xdp-loader
+// unload --all`, and returns the news of it.
+func (d *Datapath) rejoinDispatchers() (note string) {
 	if !d.method.Dispatched || d.current == nil {
 		return ""
 	}
@@ -122,14 +122,14 @@ func (d *Datapath) rejoin() (note string) {
 		if err := h.Update(d.current.Programs[i]); err != nil {
 			note = fmt.Sprintf(
 				"packets on %s are not balanced: the program was taken out of libxdp's dispatcher, and cannot be put back: %v", p.Name, err)
-			if note == d.notBack {
+			if note == d.lastRejoinNote {
 				return "" // that was reported when it was new
 			}
-			d.notBack = note
+			d.lastRejoinNote = note
 			return note
 		}
 		note = fmt.Sprintf("another has taken the program out of libxdp's dispatcher on %s: it is put back", p.Name)
 	}
-	d.notBack = ""
+	d.lastRejoinNote = ""
 	return note
 }

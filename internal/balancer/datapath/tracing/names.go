@@ -19,11 +19,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 )
 
-// Words has the names for the numbers of a generation's records.
-type Words struct {
-	hook  lb.Hook
-	names []string
-	ports []attach.Port
+// Names has the names for the numbers of a generation's records.
+type Names struct {
+	hook     lb.Hook
+	outcomes []string
+	ports    []attach.Port
 	// services by id, and backends by index.
 	services map[uint32]*lb.RoutedService
 	backends map[uint32]member
@@ -41,12 +41,12 @@ type member struct {
 // traceNone stands in place of a number where there is none: TRACE_NONE.
 const traceNone = 0xffffffff
 
-// NewWords returns the names for the configuration in a register, whose packets come in at the hook of the ports.
-func NewWords(hook lb.Hook, ports []attach.Port, r *generation.Register) *Words {
-	w := &Words{hook: hook, ports: ports, slots: map[uint32]int{}, services: map[uint32]*lb.RoutedService{},
+// NewNames returns the names for the configuration in a register, whose packets come in at the hook of the ports.
+func NewNames(hook lb.Hook, ports []attach.Port, r *generation.Register) *Names {
+	w := &Names{hook: hook, ports: ports, slots: map[uint32]int{}, services: map[uint32]*lb.RoutedService{},
 		backends: map[uint32]member{}}
 	// The same information was read when the counters were made.
-	w.names, _ = sharedmaps.OutcomeNames()
+	w.outcomes, _ = sharedmaps.OutcomeNames()
 	for _, record := range r.Records {
 		w.services[record.ID], w.slots[record.ID] = &record.Service, len(record.View.Table.Slots)
 		for at, place := range record.Places {
@@ -57,7 +57,7 @@ func NewWords(hook lb.Hook, ports []attach.Port, r *generation.Register) *Words 
 }
 
 // Packet puts a record into words.
-func (w *Words) Packet(r *traced.XdpTraceRecord) *trace.Packet {
+func (w *Names) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 	p := &trace.Packet{
 		Hook:      w.hook,
 		Interface: w.port(r.Interface),
@@ -66,8 +66,8 @@ func (w *Words) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 		Help:      sharedmaps.OutcomeHelp[objects.XDPOutcome(r.Outcome)],
 		Reasons:   reasonsOf(r.Reason),
 	}
-	if int(r.Outcome) < len(w.names) {
-		p.Outcome = w.names[r.Outcome]
+	if int(r.Outcome) < len(w.outcomes) {
+		p.Outcome = w.outcomes[r.Outcome]
 	}
 	// A dropped packet does not leave.
 	if !strings.HasPrefix(p.Outcome, "dropped_") {
@@ -85,7 +85,7 @@ func (w *Words) Packet(r *traced.XdpTraceRecord) *trace.Packet {
 }
 
 // addBackend names the backend, unless its index has gone to another since.
-func (w *Words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
+func (w *Names) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 	m, ok := w.backends[r.Backend]
 	if !ok || uint32(m.generation) != uint32(r.BackendGeneration) {
 		return
@@ -109,7 +109,7 @@ func (w *Words) addBackend(p *trace.Packet, r *traced.XdpTraceRecord) {
 }
 
 // port names an interface; "" is that of a datapath without.
-func (w *Words) port(index uint32) string {
+func (w *Names) port(index uint32) string {
 	for _, p := range w.ports {
 		if uint32(p.Index) == index {
 			return p.Name

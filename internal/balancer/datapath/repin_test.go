@@ -29,9 +29,9 @@ func unmountBPF() error { return unix.Unmount(bpfRoot, unix.MNT_DETACH) }
 func remountBPF() error { return errors.Join(unmountBPF(), mountBPF()) }
 
 // onOwnBPF runs a test with veth0 in a mount namespace of its own, whose bpf file system is new.
-func onOwnBPF(t *testing.T, w attach.Method, test func(*kept) error) {
+func onOwnBPF(t *testing.T, w attach.Method, test func(*restartRig) error) {
 	t.Helper()
-	testenv.In(t, nics(t), func() error {
+	testenv.In(t, newNICs(t), func() error {
 		// The thread ends with this function, and its mounts with it.
 		if err := unix.Unshare(unix.CLONE_FS | unix.CLONE_NEWNS); err != nil {
 			return err
@@ -39,7 +39,7 @@ func onOwnBPF(t *testing.T, w attach.Method, test func(*kept) error) {
 		if err := errors.Join(unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""), mountBPF()); err != nil {
 			return err
 		}
-		k := &kept{dir: t.TempDir(), hook: w.Hook, ways: onlyBy(w), programs: bystander}
+		k := &restartRig{dir: t.TempDir(), hook: w.Hook, ways: onlyBy(w), programs: passProgram}
 		return test(k)
 	})
 }
@@ -55,35 +55,35 @@ func TestKeptAgain(t *testing.T) {
 			"unmounted": unmountBPF, "mounted anew": remountBPF, "another one is over it": mountBPF} {
 			for what, notice := range map[string]func(*Datapath) error{
 				"looked at": func(*Datapath) error { return nil },
-				"changed":   func(d *Datapath) error { return d.Apply(swapping(testState(), 1)) },
+				"changed":   func(d *Datapath) error { return d.Apply(withSwappedService(testState(), 1)) },
 			} {
 				t.Run(w.Name+", "+name+", "+what, func(t *testing.T) {
-					onOwnBPF(t, w, func(k *kept) error { return keptAgain(t, k, replace, notice) })
+					onOwnBPF(t, w, func(k *restartRig) error { return testRepin(t, k, replace, notice) })
 				})
 			}
 		}
 	}
 }
 
-func keptAgain(t *testing.T, k *kept, replace func() error, notice func(*Datapath) error) error {
+func testRepin(t *testing.T, k *restartRig, replace func() error, notice func(*Datapath) error) error {
 	first, err := k.openWith(testState())
 	if err != nil {
 		return err
 	}
-	if note, err := first.KeepAgain(); note != "" || err != nil {
+	if note, err := first.Repin(); note != "" || err != nil {
 		t.Errorf("with nothing lost: %q, %v", note, err)
 	}
 	flow := rememberFlow(t, first)
 	if err := errors.Join(replace(), notice(first)); err != nil {
 		return errors.Join(err, first.Close())
 	}
-	if note, err := first.KeepAgain(); !strings.Contains(note, "it is pinned in") || err != nil {
+	if note, err := first.Repin(); !strings.Contains(note, "it is pinned in") || err != nil {
 		t.Errorf("it says %q, %v", note, err)
 	}
-	if note, err := first.KeepAgain(); note != "" || err != nil {
+	if note, err := first.Repin(); note != "" || err != nil {
 		t.Errorf("a second time: %q, %v", note, err)
 	}
-	if err := runsOn("veth0", first.Program()); err != nil {
+	if err := expectRunning("veth0", first.Program()); err != nil {
 		t.Error(err)
 	}
 	again, err := k.next(first)
@@ -99,20 +99,20 @@ func keptAgain(t *testing.T, k *kept, replace func() error, notice func(*Datapat
 	if err := again.Close(); err != nil {
 		return err
 	}
-	return nothingKept(k)
+	return expectNothingKept(k)
 }
 
-// nothingKept returns an error unless nothing is attached, and no file is left.
-func nothingKept(k *kept) error {
+// expectNothingKept returns an error unless nothing is attached, and no file is left.
+func expectNothingKept(k *restartRig) error {
 	left, err := os.ReadDir(k.dir)
 	if err == nil && len(left) != 0 {
 		err = fmt.Errorf("there is left: %v", left)
 	}
-	return errors.Join(err, eachAttached([]string{"veth0"}, false))
+	return errors.Join(err, expectAttached([]string{"veth0"}, false))
 }
 
-// leftOn leaves a data plane on veth0, and returns its program.
-func leftOn(k *kept) (*ebpf.Program, error) {
+// leaveDataPlane leaves a data plane on veth0, and returns its program.
+func leaveDataPlane(k *restartRig) (*ebpf.Program, error) {
 	d, err := k.openWith(testState())
 	if err != nil {
 		return nil, err
@@ -130,8 +130,8 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX, attach.TCFilter) {
 		t.Run(w.Name, func(t *testing.T) {
-			onOwnBPF(t, w, func(k *kept) error {
-				program, err := leftOn(k)
+			onOwnBPF(t, w, func(k *restartRig) error {
+				program, err := leaveDataPlane(k)
 				if err != nil {
 					return err
 				}
@@ -140,10 +140,10 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 					return err
 				}
 				if w == attach.TCFilter {
-					err = runsOn("veth0", program)
+					err = expectRunning("veth0", program)
 				} else {
 					testenv.Eventually(t, 30*time.Second, "the program has gone with its pins", func() bool {
-						return eachAttached([]string{"veth0"}, false) == nil
+						return expectAttached([]string{"veth0"}, false) == nil
 					})
 				}
 				if err != nil {
@@ -158,18 +158,18 @@ func TestKeptWithoutFileSystem(t *testing.T) {
 					t.Errorf("taken over: %v, and it says %q", again.Adopted(), notes)
 				}
 				if w == attach.TCFilter {
-					err = runsOn("veth0", program)
+					err = expectRunning("veth0", program)
 				}
 				if err := errors.Join(err, again.Apply(testState())); err != nil {
 					return errors.Join(err, again.Close())
 				}
-				if err := runsOn("veth0", again.Program()); err != nil {
+				if err := expectRunning("veth0", again.Program()); err != nil {
 					t.Error(err)
 				}
 				if err := again.Close(); err != nil {
 					return err
 				}
-				return nothingKept(k)
+				return expectNothingKept(k)
 			})
 		})
 	}
@@ -181,8 +181,8 @@ func TestKeptUnderAnotherFileSystem(t *testing.T) {
 	testenv.Root(t)
 	for _, w := range ofThisKernel(attach.NativeXDP, attach.TCX) {
 		t.Run(w.Name, func(t *testing.T) {
-			onOwnBPF(t, w, func(k *kept) error {
-				program, err := leftOn(k)
+			onOwnBPF(t, w, func(k *restartRig) error {
+				program, err := leaveDataPlane(k)
 				if err != nil {
 					return err
 				}
@@ -195,7 +195,7 @@ func TestKeptUnderAnotherFileSystem(t *testing.T) {
 				} else if !strings.Contains(err.Error(), "findmnt") || !strings.Contains(err.Error(), "veth0") {
 					t.Errorf("the error is %q", err)
 				}
-				if err := errors.Join(runsOn("veth0", program), unmountBPF()); err != nil {
+				if err := errors.Join(expectRunning("veth0", program), unmountBPF()); err != nil {
 					return err
 				}
 				again, err := k.adopt()
@@ -205,7 +205,7 @@ func TestKeptUnderAnotherFileSystem(t *testing.T) {
 				if err := again.Close(); err != nil {
 					return err
 				}
-				return nothingKept(k)
+				return expectNothingKept(k)
 			})
 		})
 	}

@@ -7,9 +7,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// dated wraps a source of statuses: it adds the time of the status, and converts all times in it to the clock as it is
-// set then.
-func dated(status func() (ops.Status, error), read func() clock.Reading) func() (ops.Status, error) {
+// withTimestamps wraps a source of statuses: it adds the time of the status, and converts all times in it to the clock
+// as it is set then.
+func withTimestamps(status func() (ops.Status, error), read func() clock.Reading) func() (ops.Status, error) {
 	present := clock.NewPresent(read())
 	return func() (ops.Status, error) {
 		s, err := status()

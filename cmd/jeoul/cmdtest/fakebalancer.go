@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/sources"
 )
 
-// Shown is a balancer that answers on a socket of its own.
-type Shown struct {
+// FakeBalancer serves the API with a status of the test's on a socket of its own.
+type FakeBalancer struct {
 	Flags  cmdkit.DaemonFlags
 	Log    *slog.Logger
 	events *events.Log
@@ -29,17 +29,17 @@ type Shown struct {
 }
 
 // Change makes its status another.
-func (s *Shown) Change(change func(*ops.Status)) {
+func (s *FakeBalancer) Change(change func(*ops.Status)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	change(s.status)
 }
 
-// ServeShown serves a status, and returns a function that ends that.
-func ServeShown(t *testing.T, socket string, status *ops.Status) (s *Shown, stop func()) {
+// ServeFake serves a status, and returns a function that stops the server.
+func ServeFake(t *testing.T, socket string, status *ops.Status) (s *FakeBalancer, stop func()) {
 	t.Helper()
 	happened := events.NewLog(64, time.Unix(1, 0))
-	s = &Shown{Flags: cmdkit.DaemonFlags{Socket: socket}, Log: slog.New(happened.Handler(slog.DiscardHandler)),
+	s = &FakeBalancer{Flags: cmdkit.DaemonFlags{Socket: socket}, Log: slog.New(happened.Handler(slog.DiscardHandler)),
 		events: happened, status: status}
 	listener, err := api.Listen(t.Context(), socket)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// made is a family of a scrape, of at least one series.
-type made struct {
+// metricFamily is a family of a scrape, of at least one series.
+type metricFamily struct {
 	family
 	// values are the values of its series, and at their rows.
 	values []float64
@@ -30,14 +30,15 @@ type rows struct {
 
 // series makes families, each with a series for each of these. labels are the values of a
 // family with the most labels; the others have the first of them.
-func series[T any](families []of[T], these []T, labels func(T) []string) []made {
+func series[T any](families []metric[T], these []T, labels func(T) []string) []metricFamily {
 	r := &rows{names: mostLabels(families), values: make([][]string, len(these)), texts: map[int][]string{}}
 	for i, from := range these {
 		r.values[i] = labels(from)
 	}
-	var all []made
+	var all []metricFamily
 	for _, f := range families {
-		m := made{family: f.family, rows: r, values: make([]float64, 0, len(these)), at: make([]int32, 0, len(these))}
+		m := metricFamily{family: f.family, rows: r, values: make([]float64, 0, len(these)), at: make([]int32, 0,
+			len(these))}
 		for i, from := range these {
 			if value, ok := f.value(from); ok {
 				m.values, m.at = append(m.values, value), append(m.at, int32(i))
@@ -51,7 +52,7 @@ func series[T any](families []of[T], these []T, labels func(T) []string) []made 
 }
 
 // mostLabels returns the labels of the family that has the most.
-func mostLabels[T any](families []of[T]) (names []string) {
+func mostLabels[T any](families []metric[T]) (names []string) {
 	for _, f := range families {
 		if len(f.labels) > len(names) {
 			names = f.labels
@@ -61,7 +62,7 @@ func mostLabels[T any](families []of[T]) (names []string) {
 }
 
 // proto returns the family with its first n series as the library has it.
-func (m *made) proto(n int) *dto.MetricFamily {
+func (m *metricFamily) proto(n int) *dto.MetricFamily {
 	f := &dto.MetricFamily{Name: &m.name, Help: &m.help, Type: m.kind.Enum(), Metric: make([]*dto.Metric, n)}
 	for i := range n {
 		one := &dto.Metric{}
@@ -79,10 +80,10 @@ func (m *made) proto(n int) *dto.MetricFamily {
 }
 
 // single says whether its samples have its name in each format.
-func (m *made) single() bool { return m.kind == gauge || strings.HasSuffix(m.name, "_total") }
+func (m *metricFamily) single() bool { return m.kind == gauge || strings.HasSuffix(m.name, "_total") }
 
 // appendSamples appends the lines of its series from the second one on.
-func (m *made) appendSamples(b []byte, open bool) []byte {
+func (m *metricFamily) appendSamples(b []byte, open bool) []byte {
 	texts := m.rows.text(len(m.labels))
 	for i, value := range m.values[1:] {
 		b = append(append(append(b, m.name...), texts[m.at[i+1]]...), ' ')

@@ -17,16 +17,16 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// on returns the state of the tests for interfaces and a hook.
-func on(hook lb.Hook, names ...string) lb.State {
-	state := hooked(hook)
+// stateOn returns the state of the tests for interfaces and a hook.
+func stateOn(hook lb.Hook, names ...string) lb.State {
+	state := stateForHook(hook)
 	state.Interfaces = names
 	return state
 }
 
-// takenOn returns an error unless packets are taken on these interfaces, in this order, by
+// expectTakenOn returns an error unless packets are taken on these interfaces, in this order, by
 // the current programs, and on no other of all.
-func takenOn(d *Datapath, names, all []string) error {
+func expectTakenOn(d *Datapath, names, all []string) error {
 	var attached []string
 	for _, a := range d.Attachments() {
 		attached = append(attached, a.Interface)
@@ -35,7 +35,7 @@ func takenOn(d *Datapath, names, all []string) error {
 		return fmt.Errorf("attached to %v, want %v", attached, names)
 	}
 	others := slices.DeleteFunc(slices.Clone(all), func(name string) bool { return slices.Contains(names, name) })
-	return errors.Join(runsCurrent(d, names), eachAttached(others, false))
+	return errors.Join(expectCurrent(d, names), expectAttached(others, false))
 }
 
 // TestReach adds, reorders, exchanges and removes interfaces, by each hook and between them. Flows and counters stay,
@@ -49,25 +49,25 @@ func TestReach(t *testing.T) {
 		steps []lb.State
 		want  []string
 	}{
-		{"native XDP", attach.Attempts, []lb.State{on(lb.HookXDP, "veth0", "veth1"), on("", "veth1", "veth0"),
-			on("", "veth1"), on("", "veth0")},
+		{"native XDP", attach.Attempts, []lb.State{stateOn(lb.HookXDP, "veth0", "veth1"), stateOn("", "veth1", "veth0"),
+			stateOn("", "veth1"), stateOn("", "veth0")},
 			slices.Repeat([]string{"xdp (native)"}, 4)},
-		{"generic XDP", attach.Attempts, []lb.State{on(lb.HookTC, "bridge0"), on(lb.HookXDP, "veth0", "bridge0"),
-			on("", "veth1")},
+		{"generic XDP", attach.Attempts, []lb.State{stateOn(lb.HookTC, "bridge0"), stateOn(lb.HookXDP, "veth0", "bridge0"),
+			stateOn("", "veth1")},
 			[]string{"tc", "xdp (generic)", "xdp (generic)"}},
-		{"TCX", attach.Attempts, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "bridge0", "veth0"),
-			on("", "veth1"), on("", "veth0", "bridge0", "veth1")},
+		{"TCX", attach.Attempts, []lb.State{stateOn(lb.HookTC, "veth0", "veth1"), stateOn("", "bridge0", "veth0"),
+			stateOn("", "veth1"), stateOn("", "veth0", "bridge0", "veth1")},
 			slices.Repeat([]string{"tc"}, 4)},
-		{"a filter", throughFilters, []lb.State{on(lb.HookTC, "veth0", "veth1"), on("", "veth1", "bridge0"),
-			on("", "veth0")},
+		{"a filter", filterAttempts, []lb.State{stateOn(lb.HookTC, "veth0", "veth1"), stateOn("", "veth1", "bridge0"),
+			stateOn("", "veth0")},
 			slices.Repeat([]string{"tc"}, 3)},
-		{"with the hook", attach.Attempts, []lb.State{on(lb.HookXDP, "veth1"), on(lb.HookTC, "bridge0", "veth0"),
-			on(lb.HookXDP, "veth0", "veth1"), on(lb.HookTC, "veth1")},
+		{"with the hook", attach.Attempts, []lb.State{stateOn(lb.HookXDP, "veth1"), stateOn(lb.HookTC, "bridge0", "veth0"),
+			stateOn(lb.HookXDP, "veth0", "veth1"), stateOn(lb.HookTC, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)", "tc"}},
 		{"as auto chooses", func(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 			return append([]attach.Attempt{{Method: attach.NativeXDP, Reason: "for the test"}},
 				attach.Attempts(lb.HookTC, nil)...)
-		}, []lb.State{on(lb.HookAuto, "veth0", "veth1"), on(lb.HookAuto, "veth1", "bridge0"), on(lb.HookAuto, "veth1")},
+		}, []lb.State{stateOn(lb.HookAuto, "veth0", "veth1"), stateOn(lb.HookAuto, "veth1", "bridge0"), stateOn(lb.HookAuto, "veth1")},
 			[]string{"xdp (native)", "tc", "xdp (native)"}},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestReach(t *testing.T) {
 					if err := d.Apply(state); err != nil {
 						return fmt.Errorf("step %d: %w", i, err)
 					}
-					if err := takenOn(d, state.Interfaces, all); err != nil {
+					if err := expectTakenOn(d, state.Interfaces, all); err != nil {
 						t.Errorf("step %d: %v", i, err)
 					}
 					at := d.Attachments()[0]
@@ -92,12 +92,12 @@ func TestReach(t *testing.T) {
 						if at.Hook == lb.HookXDP && slices.Contains(state.Interfaces, name) {
 							want = 0
 						}
-						if got := hiding(t, name); len(got) != want {
+						if got := strippingFeatures(t, name); len(got) != want {
 							t.Errorf("step %d: of what hides tags, %v are on of %s, want %d", i, got, name, want)
 						}
 					}
 				}
-				return errors.Join(d.Close(), eachAttached(all, false))
+				return errors.Join(d.Close(), expectAttached(all, false))
 			})
 		})
 	}
@@ -122,22 +122,22 @@ func TestReachRefused(t *testing.T) {
 		ways  func(lb.Hook, []attach.Port) []attach.Attempt
 		from  []string
 		to    []string
-		spoil spoiling
+		spoil failureSetup
 		says  []string
 		is    error
 	}{
 		"another XDP program": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth1", "veth0"},
 			anotherXDP, []string{"veth1", "occupant", "stop its owner"}, attach.ErrBusy},
-		"another filter": {lb.HookTC, throughFilters, before, []string{"veth0", "veth1"}, anotherFilter,
+		"another filter": {lb.HookTC, filterAttempts, before, []string{"veth0", "veth1"}, anotherFilter,
 			[]string{"veth1", "the priority"}, attach.ErrBusy},
 		"tags that stay hidden": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "veth1"},
-			tagsStayHidden, []string{"veth1 takes VLAN tags out", "use hook: tc"}, attach.ErrUnsupported},
-		"one that cannot be left": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, secondIsStuck,
+			blockStripping, []string{"veth1 takes VLAN tags out", "use hook: tc"}, attach.ErrUnsupported},
+		"one that cannot be left": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"}, blockSecondHold,
 			[]string{"detaching from bridge0 in TCX", "stuck"}, nil},
 		"one that does not take the new program": {lb.HookTC, attach.Attempts, before, []string{"veth1", "veth0"},
 			func(t *testing.T, d *Datapath) ([]ebpf.ProgramID, func() error, error) {
 				last := d.holds[0]
-				d.holds[0] = stubborn{last}
+				d.holds[0] = stubbornHold{last}
 				return nil, func() error { d.holds[0] = last; return nil }, nil
 			}, []string{"swapping the program on veth0", "stubborn"}, nil},
 		"no native XDP": {lb.HookXDP, attach.Attempts, []string{"veth0"}, []string{"veth0", "bridge0"},
@@ -169,12 +169,12 @@ func TestReachRefused(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			onNICs(t, test.hook, test.ways, test.from, func(d *Datapath) error {
-				program, attached, features := d.Program(), d.Attachments(), len(hiding(t, "veth1"))
+				program, attached, features := d.Program(), d.Attachments(), len(strippingFeatures(t, "veth1"))
 				others, mend, err := test.spoil(t, d)
 				if err != nil {
 					return err
 				}
-				err = d.Apply(on("", test.to...))
+				err = d.Apply(stateOn("", test.to...))
 				if err == nil || test.is != nil && !errors.Is(err, test.is) {
 					t.Errorf("%v, want %v", err, test.is)
 				}
@@ -186,21 +186,21 @@ func TestReachRefused(t *testing.T) {
 				if d.Program() != program || !slices.Equal(d.Attachments(), attached) {
 					t.Errorf("what was refused is in use: %+v", d.Attachments())
 				}
-				if err := runsCurrent(d, test.from, others...); err != nil {
+				if err := expectCurrent(d, test.from, others...); err != nil {
 					t.Error(err)
 				}
-				if on := hiding(t, "veth1"); len(on) != features {
+				if on := strippingFeatures(t, "veth1"); len(on) != features {
 					t.Errorf("of what hides tags of veth1, %v are on, were %d", on, features)
 				}
 				// It goes on changing as it was, and once it is mended moves.
 				if err := errors.Join(d.Apply(lb.State{Services: testState().Services[:1]}), mend(),
-					d.Apply(on("", test.to...))); err != nil {
+					d.Apply(stateOn("", test.to...))); err != nil {
 					return err
 				}
-				if err := runsCurrent(d, portNames(d.current.Ports), others...); err != nil {
+				if err := expectCurrent(d, portNames(d.current.Ports), others...); err != nil {
 					t.Error(err)
 				}
-				return errors.Join(d.Close(), eachAttached(all, false))
+				return errors.Join(d.Close(), expectAttached(all, false))
 			})
 		})
 	}
@@ -213,10 +213,10 @@ func portNames(ports []attach.Port) (names []string) {
 	return names
 }
 
-// stubborn is a hold that takes no other program.
-type stubborn struct{ attach.Hold }
+// stubbornHold is a hold that takes no other program.
+type stubbornHold struct{ attach.Hold }
 
-func (s stubborn) Update(*ebpf.Program) error { return errors.New("stubborn") }
+func (s stubbornHold) Update(*ebpf.Program) error { return errors.New("stubborn") }
 
 // TestKeptReaches takes over the data plane of a process that took packets on other interfaces, or was killed while it
 // changed them: flows stay, and no program is left where packets are not to be taken.
@@ -226,7 +226,7 @@ func TestKeptReaches(t *testing.T) {
 	before, after := []string{"veth0", "bridge0"}, []string{"bridge1", "veth1", "veth0"}
 	// next makes the generation for the interfaces after, up to its pins.
 	next := func(d *Datapath) (*loader.Programs, []attach.Port, error) {
-		c, err := d.register.Plan(on("", after...), testTableSize, d.now())
+		c, err := d.register.Plan(stateOn("", after...), testTableSize, d.now())
 		if err != nil {
 			return nil, nil, err
 		}
@@ -239,11 +239,11 @@ func TestKeptReaches(t *testing.T) {
 			return nil, nil, err
 		}
 		d.writeSnapshot(c, ports)
-		d.keeper.Show(memory)
+		d.keeper.WriteNumber(memory)
 		made, err := d.load(d.programs(lb.HookTC), ports, memory, d.shared)
 		return made, ports, err
 	}
-	attachNew := func(d *Datapath, made *loader.Programs, ports []attach.Port) (staying, error) {
+	attachNew := func(d *Datapath, made *loader.Programs, ports []attach.Port) (keptPorts, error) {
 		h := &hookChange{d: d, ports: ports, made: made, method: d.method}
 		stay, err := h.attachNew()
 		for _, one := range h.holds {
@@ -278,26 +278,26 @@ func TestKeptReaches(t *testing.T) {
 		"attached to all": func(d *Datapath) error {
 			made, ports, err := next(d)
 			if err == nil {
-				var stay staying
+				var stay keptPorts
 				if stay, err = attachNew(d, made, ports); err == nil {
 					err = attach.SwapAll(stay.holds, stay.ports, stay.to, stay.from)
 				}
 			}
 			return err
 		},
-		"afterwards": func(d *Datapath) error { return d.Apply(on("", after...)) },
+		"afterwards": func(d *Datapath) error { return d.Apply(stateOn("", after...)) },
 	} {
 		for _, w := range ofThisKernel(attach.TCX, attach.TCFilter) {
 			for what, wanted := range map[string][]string{"the new configuration": after,
 				"the old configuration": before} {
 				t.Run(name+", "+w.Name+", "+what, func(t *testing.T) {
-					testenv.In(t, nics(t), func() error {
-						k := newKept(t)
+					testenv.In(t, newNICs(t), func() error {
+						k := newRestartRig(t)
 						k.ways = onlyBy(w)
 						open := func() (*Datapath, error) {
 							d, err := k.open()
 							if err == nil {
-								d.programs = bystander
+								d.programs = passProgram
 							}
 							return d, err
 						}
@@ -305,7 +305,7 @@ func TestKeptReaches(t *testing.T) {
 						if err != nil {
 							return err
 						}
-						if err := first.Apply(on("", before...)); err != nil {
+						if err := first.Apply(stateOn("", before...)); err != nil {
 							return err
 						}
 						flow := rememberFlow(t, first)
@@ -320,16 +320,16 @@ func TestKeptReaches(t *testing.T) {
 						if !again.Adopted() {
 							t.Fatalf("it was not taken over: %q", again.Notes())
 						}
-						if err := again.Apply(on("", wanted...)); err != nil {
+						if err := again.Apply(stateOn("", wanted...)); err != nil {
 							return err
 						}
-						if err := takenOn(again, wanted, all); err != nil {
+						if err := expectTakenOn(again, wanted, all); err != nil {
 							t.Error(err)
 						}
 						if _, there := again.shared.Proven.Find(&flow); !there {
 							t.Error("a flow is forgotten")
 						}
-						return errors.Join(again.Close(), eachAttached(all, false))
+						return errors.Join(again.Close(), expectAttached(all, false))
 					})
 				})
 			}

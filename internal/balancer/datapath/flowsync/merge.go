@@ -26,8 +26,8 @@ const (
 	RefusedPool = "pool"
 	// RefusedKnown: a flow of this balancer's own has its name, and goes on elsewhere.
 	RefusedKnown = "known"
-	// RefusedOver: it has been silent for so long that it is forgotten here.
-	RefusedOver = "over"
+	// RefusedExpired: it has been silent for so long that it is forgotten here.
+	RefusedExpired = "over"
 	// RefusedFull: the table has no room.
 	RefusedFull = "full"
 )
@@ -40,17 +40,17 @@ type Destination struct {
 	Memory *generation.Memory
 	// Secret is that by which flows are placed in their tables.
 	Secret uint64
-	// Meanwhile is called before a flow is written: tests have packets come in between. It may be nil.
-	Meanwhile func()
+	// BeforeWrite is called before a flow is written: tests have packets come in between. It may be nil.
+	BeforeWrite func()
 }
 
-// Take writes flows that another balancer has proven into the table of proven ones, by the endpoints of service and
+// Merge merges flows that another balancer has proven into the table of proven ones, by the endpoints of service and
 // backend: those that fit this configuration, and under the key by which packets look for them. It never takes a place
 // from a flow of this balancer's own that goes on. No change may be under way; packets do not wait for it.
-func Take(e *Exchange, h Destination, flows []lb.Flow) lb.FlowsTaken {
+func Merge(e *Exchange, h Destination, flows []lb.Flow) lb.MergeResult {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	done := lb.FlowsTaken{Refused: map[string]int{}}
+	done := lb.MergeResult{Refused: map[string]int{}}
 	refuse := func(flow *lb.Flow, reason string) {
 		done.Refused[reason]++
 		if e.missed.note(h.Register, flow, reason) {
@@ -64,25 +64,25 @@ func Take(e *Exchange, h Destination, flows []lb.Flow) lb.FlowsTaken {
 		return done
 	}
 	e.use(h.Shared.Proven)
-	t := e.taking(h)
+	t := e.newMerger(h)
 	for i := range flows {
-		switch reason, followed := t.take(&flows[i]); {
+		switch reason, followed := t.merge(&flows[i]); {
 		case reason != "":
 			refuse(&flows[i], reason)
 		case followed:
-			done.Followed++
+			done.Known++
 		default:
-			done.Taken++
+			done.New++
 		}
 	}
-	if done.Taken > 0 {
+	if done.New > 0 {
 		atomic.StoreUint32(&h.Memory.Head().Remembered, 1)
 	}
 	return done
 }
 
-// taking is the context in which flows of others are taken.
-type taking struct {
+// merger has the state that flows of other balancers are merged with.
+type merger struct {
 	Destination
 	pool     lb.Pool
 	numbers  generation.PoolNumbers
@@ -99,8 +99,8 @@ type taking struct {
 	exchange       *Exchange
 }
 
-func (e *Exchange) taking(h Destination) *taking {
-	t := &taking{Destination: h, pool: h.Memory.Pool, numbers: h.Memory.Numbers, timeouts: e.janitor.Timeouts(),
+func (e *Exchange) newMerger(h Destination) *merger {
+	t := &merger{Destination: h, pool: h.Memory.Pool, numbers: h.Memory.Numbers, timeouts: e.janitor.Timeouts(),
 		loads: mapmem.ElementsOf[objects.XDPBackendLoad](h.Shared.Loads.Memory),
 		turns: mapmem.ElementsOf[objects.XDPTurn](h.Shared.Turns.Memory), exchange: e}
 	t.inheritedUntil, t.anyInherited = e.janitor.Inherited()
@@ -108,7 +108,7 @@ func (e *Exchange) taking(h Destination) *taking {
 	if h.Shared.FullNAT == nil {
 		return t
 	}
-	if now := e.shown.Load(); e.returnsAt != now {
+	if now := e.published.Load(); e.returnsAt != now {
 		e.returns, e.returnsAt = generation.ReplyKeysOf(h.Register.Records, t.numbers, h.Secret), now
 	}
 	t.returns = e.returns
@@ -135,42 +135,42 @@ type incoming struct {
 	record *generation.Record
 }
 
-// take takes a flow, or returns the reason why it is refused; followed says that the flow was known.
-func (t *taking) take(one *lb.Flow) (refused string, followed bool) {
+// merge merges a flow, or returns the reason why it is refused; followed says that the flow was known.
+func (t *merger) merge(one *lb.Flow) (refused string, followed bool) {
 	in, refused := t.translate(one)
 	if refused != "" {
 		return refused, false
 	}
 	if place, there := t.Shared.Proven.Find(&in.flow); there {
-		return t.takeKnown(place, &in)
+		return t.mergeKnown(place, &in)
 	}
 	if place, there := t.Shared.Unproven.Find(&in.flow); there && !t.evictFor(place, &in) {
 		return RefusedKnown, false
 	}
 	if !flowtable.IsLive(in.state) {
-		return RefusedOver, false
+		return RefusedExpired, false
 	}
-	if !t.canReturn(&in, flowtable.Place{}) {
+	if !t.canMapReplies(&in, flowtable.Place{}) {
 		return RefusedPool, false
 	}
-	if t.Meanwhile != nil {
-		t.Meanwhile()
+	if t.BeforeWrite != nil {
+		t.BeforeWrite()
 	}
 	if !t.Shared.Proven.Insert(in.flow, in.state, in.seen) {
 		return RefusedFull, false
 	}
 	t.count(&in, 1)
-	t.arrived(&in)
+	t.complete(&in)
 	return "", false
 }
 
 // evictFor forgets the flow in a place of the unproven, if it is over; and for a flow that goes on and was proven
 // elsewhere, if it is the same flow or an older one: a SYN that came here was retransmitted, and answered by another
 // balancer's backend. A flow that has begun here since stays.
-func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
+func (t *merger) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
-	return t.forget(t.Shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
+	return t.evict(t.Shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
@@ -186,12 +186,12 @@ func (t *taking) evictFor(place flowtable.Place, in *incoming) bool {
 			flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
 		// Without sequence numbers of both, a flow that has begun here since may seem older than the flow that was
 		// sent.
-		return same || sent || gives || t.later(place, in) > 0 && !haveSYNs(have, in)
+		return same || sent || gives || t.seenLaterBy(place, in) > 0 && !haveSYNs(have, in)
 	})
 }
 
-// forget releases the flow in a place if it may go for the incoming one, and says whether it was released.
-func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
+// evict releases the flow in a place if the incoming one may replace it, and says whether it was released.
+func (t *merger) evict(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
 	may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
 	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState,
 		_ uint32) bool {
@@ -204,7 +204,7 @@ func (t *taking) forget(table *flowtable.Table, place flowtable.Place, tag uint6
 }
 
 // translate makes an entry of a flow, or returns the reason why it has none here.
-func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
+func (t *merger) translate(one *lb.Flow) (in incoming, refused string) {
 	var proven bool
 	if in.state, proven = provenStates[one.State]; !proven || !one.Proven {
 		return in, RefusedUnproven
@@ -216,12 +216,12 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 		(in.state == objects.XDPFlowStateFLOW_UDP) != (one.Backend.Service.Protocol == lb.UDP) {
 		return in, RefusedUnknown
 	}
-	if !in.record.LooksUp() {
+	if !in.record.LooksUpFlows() {
 		return in, RefusedComputed
 	}
 	silent := min(max(one.Silent, 0), flowtable.MaxTimeout)
 	if flowtable.Milliseconds(silent) >= t.timeouts[uint8(in.state)] {
-		return in, RefusedOver
+		return in, RefusedExpired
 	}
 	in.seen = t.clockGaps.Ago(t.clock, silent)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
@@ -240,8 +240,8 @@ func (t *taking) translate(one *lb.Flow) (in incoming, refused string) {
 	return in, ""
 }
 
-// takeKnown takes a flow where an entry has its key.
-func (t *taking) takeKnown(place flowtable.Place, in *incoming) (refused string, followed bool) {
+// mergeKnown merges a flow whose key an entry has.
+func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string, followed bool) {
 	have, state := place.Flow(), place.State()
 	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
 	if in.record.Service.Mode == lb.FullNAT {
@@ -249,38 +249,38 @@ func (t *taking) takeKnown(place flowtable.Place, in *incoming) (refused string,
 	}
 	switch {
 	case same && flowtable.IsLive(state):
-		t.follow(place, &have, in)
+		t.update(place, &have, in)
 		return "", true
 	case flowtable.IsLive(state):
-		return t.takeInstead(place, &have, in)
+		return t.replaceOther(place, &have, in)
 	case !flowtable.IsLive(in.state):
 		t.endAgain(place, &have, in, same)
 		return "", true
 	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
 	}
-	if !t.canReturn(in, place) || !place.TakeAnother(&in.flow, in.state, in.seen) {
+	if !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
 		return RefusedPool, false
 	}
 	t.count(in, 1)
-	t.arrived(in)
+	t.complete(in)
 	return "", false
 }
 
-// follow takes a flow that is known here, or whose client has its next connection to the same backend. The end of the
+// update merges a flow that is known here, or whose client has its next connection to the same backend. The end of the
 // connection before does not end that one.
-func (t *taking) follow(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
-	state, later, other := place.State(), t.later(place, in), isOther(have, in)
+func (t *merger) update(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
+	state, later, other := place.State(), t.seenLaterBy(place, in), isOther(have, in)
 	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(have, in) {
 		return
 	}
-	changed := other && flowtable.IsLive(in.state) && place.TakeAnother(&in.flow, state, in.seen)
+	changed := other && flowtable.IsLive(in.state) && place.Replace(&in.flow, state, in.seen)
 	if int32(in.seen-place.Seen()) > 0 {
 		atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
 		changed = true
 	}
 	// An end counts once, by whichever balancer has seen it.
-	if !flowtable.IsLive(in.state) && place.Change(state, in.state) {
+	if !flowtable.IsLive(in.state) && place.SetState(state, in.state) {
 		t.count(in, -1)
 		changed = true
 	}
@@ -303,20 +303,20 @@ func isOther(have *objects.XDPFlow, in *incoming) bool {
 // hasEnded says whether a flow that comes as a live one has ended here, or is older than the one that has: a connection
 // is known by its SYN, and of two the one that was seen later is the later one. Where the times are near each other,
 // the SYNs decide: packets of the later connection may have met the ended entry here before that connection was sent.
-func (t *taking) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
-	later := t.later(place, in)
+func (t *merger) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
+	later := t.seenLaterBy(place, in)
 	if same && haveSYNs(have, in) && !isOther(have, in) {
 		return true
 	}
-	if haveSYNs(have, in) && later > -LateBy.Milliseconds() {
+	if haveSYNs(have, in) && later > -MinLateness.Milliseconds() {
 		return int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) < 0 && later <= 0
 	}
 	return later <= 0
 }
 
-// takeInstead takes a flow where another has its key and goes on. If that one is replaced, its connection is over, and
-// the client has another one.
-func (t *taking) takeInstead(place flowtable.Place, have *objects.XDPFlow, in *incoming) (
+// replaceOther merges a flow where another has its key and goes on. If that one is replaced, its connection is over,
+// and the client has another one.
+func (t *merger) replaceOther(place flowtable.Place, have *objects.XDPFlow, in *incoming) (
 	refused string, followed bool,
 ) {
 	state := place.State()
@@ -324,14 +324,14 @@ func (t *taking) takeInstead(place flowtable.Place, have *objects.XDPFlow, in *i
 		t.endEarlier(place, have, in)
 		return RefusedKnown, false
 	}
-	if !t.canReplace(place, have, in) || !t.canReturn(in, place) || !place.TakeAnother(&in.flow, in.state, in.seen) {
+	if !t.canReplace(place, have, in) || !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if flowtable.IsLive(state) {
 		t.count(&incoming{flow: *have, record: in.record}, -1)
 	}
 	t.count(in, 1)
-	t.arrived(in)
+	t.complete(in)
 	return "", false
 }
 
@@ -340,12 +340,12 @@ func (t *taking) takeInstead(place flowtable.Place, have *objects.XDPFlow, in *i
 // the place, and full NAT would take the client's next connection for it, of which others would be told as of one that
 // they know to be over. A flow that was here before this balancer's process ended must be older than that: flows that
 // begin just then are sent to nobody.
-func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
+func (t *merger) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
-	case state == objects.XDPFlowStateFLOW_OPENING, t.later(place, in) <= 0, !t.canReplace(place, have, in):
+	case state == objects.XDPFlowStateFLOW_OPENING, t.seenLaterBy(place, in) <= 0, !t.canReplace(place, have, in):
 		return
-	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.Change(state,
+	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.SetState(state,
 		objects.XDPFlowStateFLOW_CLOSED):
 		return
 	}
@@ -357,15 +357,15 @@ func (t *taking) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *in
 // endAgain takes an ended flow where the one in the place has ended, too: the same connection, or another one of its
 // client's port. The later end stays, so that copies which do not know of it yet are recognised as over. Full NAT keeps
 // the port of its own pool that is there, with the entry that leads to it.
-func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
-	later := t.later(place, in)
+func (t *merger) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
+	later := t.seenLaterBy(place, in)
 	one := same && !isOther(have, in)
 	switch {
 	case one && (later >= 0 || haveSYNs(have, in)):
-		endMore(place, place.State(), in)
+		advanceEnd(place, place.State(), in)
 	case later <= 0:
 		return
-	case !one && in.record.Service.Mode != lb.FullNAT && !place.TakeAnother(&in.flow, in.state, in.seen):
+	case !one && in.record.Service.Mode != lb.FullNAT && !place.Replace(&in.flow, in.state, in.seen):
 		return
 	}
 	if later > 0 {
@@ -374,15 +374,16 @@ func (t *taking) endAgain(place flowtable.Place, have *objects.XDPFlow, in *inco
 	t.mark(place)
 }
 
-// later is by how many milliseconds the incoming flow was seen later than the one in a place, by this balancer's clock.
-func (t *taking) later(place flowtable.Place, in *incoming) int64 {
+// seenLaterBy is by how many milliseconds the incoming flow was seen later than the one in a place, by this balancer's
+// clock.
+func (t *merger) seenLaterBy(place flowtable.Place, in *incoming) int64 {
 	return int64(int32(in.seen - place.Seen()))
 }
 
-// LateBy is by how much another balancer's flow must have been seen later than one of this balancer's own. Messages
-// arrive late, and their flows seem to have been seen later by that delay, which is shorter than this unless a message
-// waited behind many others.
-const LateBy = 2 * time.Second
+// MinLateness is by how much another balancer's flow must have been seen later than one of this balancer's own.
+// Messages arrive late, and their flows seem to have been seen later by that delay, which is shorter than this unless a
+// message waited behind many others.
+const MinLateness = 2 * time.Second
 
 // canReplace says whether the flow in a place may be replaced by another connection of its client, by the rule that the
 // packets of a client's port go to one balancer at a time, so that the connection which was seen last is the one that
@@ -391,18 +392,18 @@ const LateBy = 2 * time.Second
 // no packet was here; and one that this balancer knew before its process ended, or was held up, and has not seen since:
 // packets went to others, and nobody told this one of the connection's end. It must be later all the same: a flow that
 // begins just before a process ends is sent to nobody, and others send the connection before it when the next process
-// is there. Any other flow must have been seen earlier by LateBy, so that a late message does not take the place of a
-// connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a host chooses
-// in ascending order (RFC 9293, section 3.4.1); full NAT has none.
-func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
-	later := t.later(place, in)
+// is there. Any other flow must have been seen earlier by MinLateness, so that a late message does not take the place
+// of a connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a host
+// chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
+func (t *merger) canReplace(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
+	later := t.seenLaterBy(place, in)
 	switch {
-	case !t.serves(have):
+	case !t.backendServes(have):
 		return true
 	case later <= 0:
 		return false
 	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING &&
-		in.record.Service.Mode == lb.FullNAT, later >= LateBy.Milliseconds():
+		in.record.Service.Mode == lb.FullNAT, later >= MinLateness.Milliseconds():
 		return true
 	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// A flow that was first seen in midstream had begun before the transition, and one with a SYN has begun since.
@@ -413,26 +414,26 @@ func (t *taking) canReplace(place flowtable.Place, have *objects.XDPFlow, in *in
 
 // isInherited says whether the flow in a place is from before this balancer's process ended, or was held up, and has
 // not been seen since, here or by others.
-func (t *taking) isInherited(place flowtable.Place) bool {
+func (t *merger) isInherited(place flowtable.Place) bool {
 	return t.anyInherited && int32(place.Seen()-t.inheritedUntil) <= 0 && !t.isCopy(place)
 }
 
-// serves says whether the backend of a flow is still there.
-func (t *taking) serves(flow *objects.XDPFlow) bool {
+// backendServes says whether the backend of a flow is still there.
+func (t *merger) backendServes(flow *objects.XDPFlow) bool {
 	all := t.Register.FlowBackends
 	return int(flow.Backend) < len(all) && all[flow.Backend].Generation == flow.Generation
 }
 
-// endMore moves a flow of which one FIN was seen here to the state that the other balancer knows: both must forget it
-// at the same time, or full NAT would refuse the next flow that has its port.
-func endMore(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
+// advanceEnd moves a flow of which one FIN was seen here to the state that the other balancer knows: both must forget
+// it at the same time, or full NAT would refuse the next flow that has its port.
+func advanceEnd(place flowtable.Place, state objects.XDPFlowState, in *incoming) {
 	next := in.state
 	if isHalfEnded(state) && isHalfEnded(next) && state != next {
 		// one balancer has seen the client's FIN, and the other one the backend's
 		next = objects.XDPFlowStateFLOW_TIME_WAIT
 	}
 	if isHalfEnded(state) && !isHalfEnded(next) {
-		place.Change(state, next)
+		place.SetState(state, next)
 	}
 }
 
@@ -441,21 +442,21 @@ func isHalfEnded(state objects.XDPFlowState) bool {
 	return state == objects.XDPFlowStateFLOW_CLIENT_FIN || state == objects.XDPFlowStateFLOW_BACKEND_FIN
 }
 
-// canReturn says whether replies to the flow would find it, once it stands in the place of its own key, if there is
+// canMapReplies says whether replies to the flow could find it, once it stands in the place of its own key, if there is
 // one: no other flow here has the 5-tuple of its replies. These give it up: a flow that is over; and, where the
 // incoming one was seen later, one that came from another balancer and of which no packet was here, and one from before
 // this balancer's process ended that was not seen since. The balancer that assigned the port has forgotten such a flow.
 // One that was seen later than the incoming flow keeps the port.
-func (t *taking) canReturn(in *incoming, own flowtable.Place) bool {
+func (t *merger) canMapReplies(in *incoming, own flowtable.Place) bool {
 	hash, is := t.returns.Hash(&in.flow)
 	if !is {
 		return in.record.Service.Mode != lb.FullNAT
 	}
-	return t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.giveUpReturn(number, hash, own, in) })
+	return t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool { return t.evictReturn(number, hash, own, in) })
 }
 
-// giveUpReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
-func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
+// evictReturn forgets the flow in a place if replies to it have that hash, and says whether none has them afterwards.
+func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in *incoming) bool {
 	table := t.Shared.Unproven
 	if number&flowtable.ReturnProven != 0 {
 		table = t.Shared.Proven
@@ -472,16 +473,16 @@ func (t *taking) giveUpReturn(number uint32, hash uint64, own flowtable.Place, i
 	if have, is := t.returns.Hash(&flow); !is || have != hash {
 		return true
 	}
-	yields := (t.isInherited(place) || t.isCopy(place)) && t.later(place, in) > 0
-	return t.forget(table, place, tag, in, func(_ *objects.XDPFlow,
+	yields := (t.isInherited(place) || t.isCopy(place)) && t.seenLaterBy(place, in) > 0
+	return t.evict(table, place, tag, in, func(_ *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		return yields || !flowtable.IsLive(state)
 	})
 }
 
-// arrived completes a flow that was written: it makes the entry that leads replies to it, and marks it so that the
+// complete completes a flow that was written: it makes the entry that leads replies to it, and marks it so that the
 // balancer which sent it need not be told.
-func (t *taking) arrived(in *incoming) {
+func (t *merger) complete(in *incoming) {
 	place, there := t.Shared.Proven.Find(&in.flow)
 	if !there {
 		return
@@ -489,28 +490,28 @@ func (t *taking) arrived(in *incoming) {
 	if hash, is := t.returns.Hash(&in.flow); is {
 		t.Shared.FullNAT.Put(hash, t.Shared.Proven.Number(place)|flowtable.ReturnProven,
 			uint32(t.Shared.Proven.HashKey(&in.flow)))
-		t.reclaim(in, hash)
+		t.reclaimPort(in, hash)
 	}
 	t.mark(place)
 }
 
-// reclaim forgets new flows that packets have given the incoming flow's port since canReturn has looked: from now on
-// its entry keeps packets from that (try_port() of bpf/balancer/flow/poolport.h looks for entries once more when its
-// own is made, as this does). Their clients send the SYN again, and get another port.
-func (t *taking) reclaim(in *incoming, hash uint64) {
+// reclaimPort forgets new flows that packets have given the incoming flow's port since canMapReplies has looked: from
+// now on its entry keeps packets from that (try_port() of bpf/balancer/flow/poolport.h looks for entries once more when
+// its own is made, as this does). Their clients send the SYN again, and get another port.
+func (t *merger) reclaimPort(in *incoming, hash uint64) {
 	t.Shared.FullNAT.PlacesOf(hash, func(number uint32) bool {
-		t.forgetNew(number, hash, in)
+		t.evictUnproven(number, hash, in)
 		return true
 	})
 }
 
-// forgetNew forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
-func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
+// evictUnproven forgets the flow in a place if it has yet to prove itself, and replies to it have that hash.
+func (t *merger) evictUnproven(number uint32, hash uint64, in *incoming) {
 	place, is := t.Shared.Unproven.At(number)
 	if number&flowtable.ReturnProven != 0 || !is {
 		return
 	}
-	t.forget(t.Shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
+	t.evict(t.Shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
 		have, is := t.returns.Hash(flow)
 		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
 			state == objects.XDPFlowStateFLOW_FIRST)
@@ -518,30 +519,30 @@ func (t *taking) forgetNew(number uint32, hash uint64, in *incoming) {
 }
 
 // mark notes that other balancers know the flow in a place, and that it came from one.
-func (t *taking) mark(place flowtable.Place) {
+func (t *merger) mark(place flowtable.Place) {
 	flow := place.Flow()
-	t.exchange.known[t.Shared.Proven.Number(place)-1] = markTakenAs(markOf(&flow, place.State(), place.Seen(),
+	t.exchange.marks[t.Shared.Proven.Number(place)-1] = markMergedAs(markOf(&flow, place.State(), place.Seen(),
 		t.timeouts), place.Seen())
 }
 
 // isCopy says whether the flow in a place came from another balancer and has neither changed nor been seen since.
-func (t *taking) isCopy(place flowtable.Place) bool {
-	if number := t.Shared.Proven.Number(place); int(number) <= len(t.exchange.known) && t.isProven(place) {
+func (t *merger) isCopy(place flowtable.Place) bool {
+	if number := t.Shared.Proven.Number(place); int(number) <= len(t.exchange.marks) && t.isProven(place) {
 		flow := place.Flow()
-		return t.exchange.known[number-1] == markTakenAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
+		return t.exchange.marks[number-1] == markMergedAs(markOf(&flow, place.State(), place.Seen(), t.timeouts),
 			place.Seen())
 	}
 	return false
 }
 
 // isProven says whether a place is of the table of proven flows.
-func (t *taking) isProven(place flowtable.Place) bool {
+func (t *merger) isProven(place flowtable.Place) bool {
 	to, is := t.Shared.Proven.At(t.Shared.Proven.Number(place))
 	return is && to == place
 }
 
 // count counts a flow where its service's flows are counted.
-func (t *taking) count(in *incoming, by int32) {
+func (t *merger) count(in *incoming, by int32) {
 	if !in.record.Remembers {
 		return
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// noted is a file that keeps the overlays of operations, the verdicts of health checks, or the ejected backends.
-type noted struct{ content *durable.Content }
+// stateFile is a file that keeps the overlays of operations, the verdicts of health checks, or the ejected backends.
+type stateFile struct{ content *durable.Content }
 
-// whatNoted describes the content of the files, for a fault.
-var whatNoted = map[string]string{
+// stateDescriptions describe the content of the files in messages about faults.
+var stateDescriptions = map[string]string{
 	kindOperations: "the drains and weights of backends",
 	kindHealth:     "the verdicts of health checks",
 	kindEjections:  "the ejected backends",
@@ -22,12 +22,12 @@ var whatNoted = map[string]string{
 	kindDrained:    "the drain of this balancer",
 }
 
-// noted returns the file of a kind.
-func (i instance) noted(kind string) noted {
-	return noted{i.files.Content(whatNoted[kind], i.file(kind), kind, 0o600)}
+// stateFile returns the file of a kind.
+func (i instance) stateFile(kind string) stateFile {
+	return stateFile{i.files.Content(stateDescriptions[kind], i.file(kind), kind, 0o600)}
 }
 
-func (n noted) Load() ([]byte, error) {
+func (n stateFile) Load() ([]byte, error) {
 	data, err := n.content.Load(os.ReadFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -37,7 +37,7 @@ func (n noted) Load() ([]byte, error) {
 
 // Save puts other content into the file, whole or not at all. Where there is none, no file is left. The daemon
 // reports an error that wraps durable.ErrNotWritten in its status, and retries the write.
-func (n noted) Save(data []byte) error {
+func (n stateFile) Save(data []byte) error {
 	if len(data) == 0 {
 		data = nil
 	}

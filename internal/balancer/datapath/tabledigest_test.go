@@ -20,10 +20,10 @@ import (
 // removed, and the digests are equal; with a backend that only one has they differ.
 func TestTwoBalancersAgree(t *testing.T) {
 	const flows = 10_000
-	enterGround(t)
+	enterTestNet(t)
 	s := testService(vip4, 80, lb.TCP, lb.Maglev, 5)
 	weigh(&s, 1, 2, 3, 1, 5)
-	one, other := newAgreeing(t, s), newAgreeing(t, testservice.Reversed(s))
+	one, other := newDigestRig(t, s), newDigestRig(t, testservice.Reversed(s))
 	if one.datapath.secret == other.datapath.secret {
 		t.Fatal("both have one secret")
 	}
@@ -35,7 +35,7 @@ func TestTwoBalancersAgree(t *testing.T) {
 			client := netip.AddrFrom4([4]byte{203, 0, byte(random.Uint32()), byte(random.Uint32())})
 			frame := packetSpec{from: client, at: vip4, sport: uint16(1 + random.IntN(65535)), dport: 80,
 				flags: "S"}.build(t)
-			if one.to(t, frame) != other.to(t, frame) {
+			if one.backendMAC(t, frame) != other.backendMAC(t, frame) {
 				differ++
 			}
 		}
@@ -52,21 +52,21 @@ func TestTwoBalancersAgree(t *testing.T) {
 	expect("both have lost a backend", true)
 }
 
-// agreeing is a data plane of one service.
-type agreeing struct {
+// digestRig is a data plane of one service.
+type digestRig struct {
 	datapath *Datapath
 	out      []byte
 }
 
-func newAgreeing(t *testing.T, s lb.RoutedService) *agreeing {
+func newDigestRig(t *testing.T, s lb.RoutedService) *digestRig {
 	t.Helper()
-	a := &agreeing{NewDetached(Options{Hook: lb.HookXDP}, balancerMAC), make([]byte, 2048)}
+	a := &digestRig{NewDetached(Options{Hook: lb.HookXDP}, balancerMAC), make([]byte, 2048)}
 	t.Cleanup(func() { a.datapath.Close() })
 	a.apply(t, s)
 	return a
 }
 
-func (a *agreeing) apply(t *testing.T, s lb.RoutedService) {
+func (a *digestRig) apply(t *testing.T, s lb.RoutedService) {
 	t.Helper()
 	s.Backends, s.Paths = slices.Clone(s.Backends), slices.Clone(s.Paths)
 	if err := a.datapath.Apply(lb.State{Services: []lb.RoutedService{s}}); err != nil {
@@ -74,8 +74,8 @@ func (a *agreeing) apply(t *testing.T, s lb.RoutedService) {
 	}
 }
 
-// to is the MAC address that a frame is sent to.
-func (a *agreeing) to(t *testing.T, frame []byte) string {
+// backendMAC is the MAC address that a frame is sent to.
+func (a *digestRig) backendMAC(t *testing.T, frame []byte) string {
 	t.Helper()
 	options := ebpf.RunOptions{Data: frame, DataOut: a.out, Repeat: 1}
 	action, err := a.datapath.Program().Run(&options)
@@ -88,7 +88,7 @@ func (a *agreeing) to(t *testing.T, frame []byte) string {
 	return net.HardwareAddr(options.DataOut[:6]).String()
 }
 
-func (a *agreeing) digest(t *testing.T) uint64 {
+func (a *digestRig) digest(t *testing.T) uint64 {
 	t.Helper()
 	counters, err := a.datapath.Counters()
 	if err != nil {

@@ -24,8 +24,8 @@ import (
 // The programs are tested in a network namespace whose routes and neighbours are declared here once: the kernel gets
 // them, and the model reads them.
 
-// groundLink is an interface of the ground.
-type groundLink struct {
+// testLink is an interface of the ground.
+type testLink struct {
 	name  string
 	index int
 	mac   net.HardwareAddr
@@ -37,16 +37,16 @@ type groundLink struct {
 const loopback = 1
 
 var (
-	nearLink = groundLink{"near", 101, net.HardwareAddr{2, 0, 0, 1, 1, 1}, 1500}
-	farLink  = groundLink{"far", testservice.FarIndex, testservice.FarMAC, 1400}
+	nearLink = testLink{"near", 101, net.HardwareAddr{2, 0, 0, 1, 1, 1}, 1500}
+	farLink  = testLink{"far", testservice.FarIndex, testservice.FarMAC, 1400}
 )
 
-// groundRoute is a route, and how the kernel answers for it.
-type groundRoute struct {
+// testRoute is a route, and how the kernel answers for it.
+type testRoute struct {
 	prefix netip.Prefix
 	// kind is the route's type: unix.RTN_UNICAST and so on.
 	kind int
-	link groundLink
+	link testLink
 	// gateway is not set where the subnet is on the link.
 	gateway netip.Addr
 	// mtu is locked to the route; 0 means the interface's.
@@ -70,19 +70,19 @@ var clientSubnets = []struct{ four, six string }{
 const neighbours = 32
 
 var (
-	gateway4    = netip.MustParseAddr("198.18.3.1")
-	gateway6    = netip.MustParseAddr("2001:2::3:1")
-	smallMTU4   = 600
-	smallMTU6   = 1280
-	groundLinks = []groundLink{nearLink, farLink}
+	gateway4  = netip.MustParseAddr("198.18.3.1")
+	gateway6  = netip.MustParseAddr("2001:2::3:1")
+	smallMTU4 = 600
+	smallMTU6 = 1280
+	testLinks = []testLink{nearLink, farLink}
 )
 
-func groundRoutes() []groundRoute {
+func testRoutes() []testRoute {
 	p := netip.MustParsePrefix
-	var routes []groundRoute
+	var routes []testRoute
 	for i, subnet := range clientSubnets {
-		four, six := groundRoute{prefix: p(subnet.four), kind: unix.RTN_UNICAST},
-			groundRoute{prefix: p(subnet.six), kind: unix.RTN_UNICAST}
+		four, six := testRoute{prefix: p(subnet.four), kind: unix.RTN_UNICAST},
+			testRoute{prefix: p(subnet.six), kind: unix.RTN_UNICAST}
 		switch i {
 		case 0:
 			four.link, six.link = nearLink, nearLink
@@ -101,8 +101,8 @@ func groundRoutes() []groundRoute {
 		routes = append(routes, four, six)
 	}
 	return append(routes,
-		groundRoute{prefix: p("198.18.3.0/24"), kind: unix.RTN_UNICAST, link: farLink},
-		groundRoute{prefix: p("2001:2::3:0/112"), kind: unix.RTN_UNICAST, link: farLink})
+		testRoute{prefix: p("198.18.3.0/24"), kind: unix.RTN_UNICAST, link: farLink},
+		testRoute{prefix: p("2001:2::3:0/112"), kind: unix.RTN_UNICAST, link: farLink})
 }
 
 // neighbourMAC is the MAC address of a client on the link that the kernel knows;
@@ -115,10 +115,10 @@ func neighbourMAC(a netip.Addr) net.HardwareAddr {
 	return nil
 }
 
-// theGround is made once for all tests: it never changes.
-var theGround = sync.OnceValues(makeGround)
+// sharedTestNet is made once for all tests: it never changes.
+var sharedTestNet = sync.OnceValues(makeTestNet)
 
-func makeGround() (*namespace.Namespace, error) {
+func makeTestNet() (*namespace.Namespace, error) {
 	ns, err := namespace.New()
 	if err != nil {
 		return nil, err
@@ -132,12 +132,12 @@ func makeGround() (*namespace.Namespace, error) {
 		if err := netlink.LinkSetUp(&netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: loopback}}); err != nil {
 			return err
 		}
-		for _, link := range groundLinks {
+		for _, link := range testLinks {
 			if err := link.make(); err != nil {
 				return err
 			}
 		}
-		for _, route := range groundRoutes() {
+		for _, route := range testRoutes() {
 			if err := route.make(); err != nil {
 				return err
 			}
@@ -147,7 +147,7 @@ func makeGround() (*namespace.Namespace, error) {
 }
 
 // make adds the interface; its peer is beside it, and only there to be a carrier.
-func (l groundLink) make() error {
+func (l testLink) make() error {
 	veth := &netlink.Veth{PeerName: l.name + "-peer",
 		LinkAttrs: netlink.LinkAttrs{Name: l.name, Index: l.index, HardwareAddr: l.mac, MTU: l.mtu}}
 	if err := netlink.LinkAdd(veth); err != nil {
@@ -169,7 +169,7 @@ func (l groundLink) make() error {
 	return nil
 }
 
-func (r groundRoute) make() error {
+func (r testRoute) make() error {
 	bits := r.prefix.Addr().BitLen()
 	route := &netlink.Route{Type: r.kind, MTU: r.mtu, MTULock: r.mtu != 0, LinkIndex: r.link.index,
 		Dst: &net.IPNet{IP: r.prefix.Addr().AsSlice(), Mask: net.CIDRMask(r.prefix.Bits(), bits)}}
@@ -195,12 +195,12 @@ func (r groundRoute) make() error {
 	return nil
 }
 
-// enterGround moves the calling goroutine into the ground for as long as it
+// enterTestNet moves the calling goroutine into the ground for as long as it
 // lives: its thread ends with it.
-func enterGround(tb testing.TB) {
+func enterTestNet(tb testing.TB) {
 	tb.Helper()
 	testenv.Root(tb)
-	ns, err := theGround()
+	ns, err := sharedTestNet()
 	if err != nil {
 		tb.Fatalf("making the network namespace of the tests: %v", err)
 	}
@@ -215,7 +215,7 @@ type hop struct {
 	// kind is unix.RTN_UNICAST where there is an interface to send by. Without a route it is 0, and the kernel's own
 	// stack decides.
 	kind int
-	link groundLink
+	link testLink
 	mac  net.HardwareAddr
 	mtu  int
 }
@@ -223,7 +223,7 @@ type hop struct {
 // hopTo looks a destination up in the ground's routes.
 func hopTo(destination netip.Addr) (best hop) {
 	longest := -1
-	for _, r := range routesOfGround {
+	for _, r := range routesOfTestNet {
 		if !r.prefix.Contains(destination) || r.prefix.Bits() <= longest {
 			continue
 		}
@@ -242,11 +242,11 @@ func hopTo(destination netip.Addr) (best hop) {
 	return best
 }
 
-var routesOfGround = groundRoutes()
+var routesOfTestNet = testRoutes()
 
 // TestGround asks the kernel for the way to every client of the tests: the model's assumptions must hold.
 func TestGround(t *testing.T) {
-	enterGround(t)
+	enterTestNet(t)
 	program, err := ebpf.NewProgram(&ebpf.ProgramSpec{Name: "lookup", Type: ebpf.XDP, License: "GPL",
 		Instructions: lookupProgram()})
 	if err != nil {
@@ -267,34 +267,34 @@ func TestGround(t *testing.T) {
 	}
 }
 
-// looked is the kernel's answer: BPF_FIB_LKUP_RET_* of <linux/bpf.h>, and the route's fields.
-type looked struct {
+// lookupResult is the kernel's answer: BPF_FIB_LKUP_RET_* of <linux/bpf.h>, and the route's fields.
+type lookupResult struct {
 	code, index, mtu int
 	from, to         [6]byte
 }
 
-func expectedLookup(to netip.Addr, length int) looked {
+func expectedLookup(to netip.Addr, length int) lookupResult {
 	const blackhole, unreachable, prohibit, notForwarded, noNeighbour, tooBig = 1, 2, 3, 4, 7, 8
 	hop := hopTo(to)
 	switch {
 	case hop.kind == unix.RTN_BLACKHOLE:
-		return looked{code: blackhole}
+		return lookupResult{code: blackhole}
 	case hop.kind == unix.RTN_UNREACHABLE:
-		return looked{code: unreachable}
+		return lookupResult{code: unreachable}
 	case hop.kind == unix.RTN_PROHIBIT:
-		return looked{code: prohibit}
+		return lookupResult{code: prohibit}
 	case hop.kind == 0:
-		return looked{code: notForwarded}
+		return lookupResult{code: notForwarded}
 	case length > hop.mtu:
-		return looked{code: tooBig, mtu: hop.mtu}
+		return lookupResult{code: tooBig, mtu: hop.mtu}
 	case hop.mac == nil:
-		return looked{code: noNeighbour}
+		return lookupResult{code: noNeighbour}
 	}
-	return looked{index: hop.link.index, from: [6]byte(hop.link.mac), to: [6]byte(hop.mac)}
+	return lookupResult{index: hop.link.index, from: [6]byte(hop.link.mac), to: [6]byte(hop.mac)}
 }
 
 // lookUp asks by the program: the frame is a struct bpf_fib_lookup.
-func lookUp(t *testing.T, program *ebpf.Program, to netip.Addr, length int) looked {
+func lookUp(t *testing.T, program *ebpf.Program, to netip.Addr, length int) lookupResult {
 	t.Helper()
 	order := binary.NativeEndian
 	request := make([]byte, 64)
@@ -309,7 +309,7 @@ func lookUp(t *testing.T, program *ebpf.Program, to netip.Addr, length int) look
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := looked{code: int(code)}
+	got := lookupResult{code: int(code)}
 	switch code {
 	case 0:
 		got.index, got.from, got.to = int(order.Uint32(answer[8:])), [6]byte(answer[52:]), [6]byte(answer[58:])

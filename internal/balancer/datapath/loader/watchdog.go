@@ -17,9 +17,9 @@ import (
 // still for too long. The timer ends when the last handle and the last pin of its map are gone (kernel/bpf/helpers.c,
 // bpf_timer_start), so it goes with its set of pins.
 
-// WatchClock begins to watch the clock in a generation's memory. It ends when the collection is
+// StartWatchdog starts the timer that watches the clock in a generation's memory. It ends when the collection is
 // closed and its map is not pinned.
-func WatchClock(memory *ebpf.Map) (*ebpf.Collection, error) {
+func StartWatchdog(memory *ebpf.Map) (*ebpf.Collection, error) {
 	spec, err := objects.LoadOrphan()
 	if err != nil {
 		return nil, fmt.Errorf("reading the embedded eBPF program that watches the clock: %v", err)

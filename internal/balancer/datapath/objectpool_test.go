@@ -18,47 +18,47 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
-// lender gives data planes maps and programs that outlive them. The next data plane that asks for the same gets them,
-// emptied: verifying a program takes a second of a busy machine, and emptying its maps a few milliseconds. A data plane
-// that is kept on disk gets its own, as other processes open what it leaves.
-type lender struct {
+// objectPool gives data planes maps and programs that outlive them. The next data plane that asks for the same gets
+// them, emptied: verifying a program takes a second of a busy machine, and emptying its maps a few milliseconds. A data
+// plane that is kept on disk gets its own, as other processes open what it leaves.
+type objectPool struct {
 	mu    sync.Mutex
-	slots []*slot
+	slots []*poolSlot
 }
 
-// slot has maps and programs that are lent to one data plane at a time. The slot's number is its data planes' secret,
-// so that programs that are loaded with the same constants in a slot are the same.
-type slot struct {
+// poolSlot has maps and programs that are lent to one data plane at a time. The slot's number is its data planes'
+// secret, so that programs that are loaded with the same constants in a slot are the same.
+type poolSlot struct {
 	mu   sync.Mutex
 	user *Datapath
 	// maps are those of one spec each.
-	maps map[string][]*lentMap
+	maps map[string][]*pooledMap
 	// programs are those of one key each: see keyOf.
 	programs map[string]*ebpf.Collection
 }
 
-// lentMap is a map, and the handle that a data plane has. It is free once that is closed.
-type lentMap struct {
+// pooledMap is a map, and the handle that a data plane has. It is free once that is closed.
+type pooledMap struct {
 	*ebpf.Map
 	handle *ebpf.Map
 }
 
-// mostLent bounds the size in bytes of an array that is kept for the next data plane.
-const mostLent = 16 << 20
+// maxPooled bounds the size in bytes of an array that is kept for the next data plane.
+const maxPooled = 16 << 20
 
-var lent lender
+var pool objectPool
 
-// lend has a data plane take its maps and programs from the first free slot.
-func (l *lender) lend(d *Datapath) {
+// attachTo has a data plane take its maps and programs from the first free slot.
+func (l *objectPool) attachTo(d *Datapath) {
 	if d.options.Keep != nil {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	at := slices.IndexFunc(l.slots, func(s *slot) bool { return s.user == nil || s.user.over() })
+	at := slices.IndexFunc(l.slots, func(s *poolSlot) bool { return s.user == nil || s.user.over() })
 	if at < 0 {
 		at = len(l.slots)
-		l.slots = append(l.slots, &slot{maps: map[string][]*lentMap{}, programs: map[string]*ebpf.Collection{}})
+		l.slots = append(l.slots, &poolSlot{maps: map[string][]*pooledMap{}, programs: map[string]*ebpf.Collection{}})
 	}
 	s := l.slots[at]
 	s.user = d
@@ -67,7 +67,7 @@ func (l *lender) lend(d *Datapath) {
 
 // keep has a data plane that lives as long as the tests make its own maps and programs: all others find the same slots
 // free then, in whatever order they run.
-func (l *lender) keep(d *Datapath) {
+func (l *objectPool) keep(d *Datapath) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, s := range l.slots {
@@ -86,8 +86,8 @@ func (d *Datapath) over() bool {
 }
 
 // newMap returns a free map of that spec, emptied, or makes one.
-func (s *slot) newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
-	if spec.Type == ebpf.Array && uint64(spec.MaxEntries)*uint64(spec.ValueSize) > mostLent {
+func (s *poolSlot) newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
+	if spec.Type == ebpf.Array && uint64(spec.MaxEntries)*uint64(spec.ValueSize) > maxPooled {
 		return ebpf.NewMap(spec)
 	}
 	s.mu.Lock()
@@ -112,14 +112,14 @@ func (s *slot) newMap(spec *ebpf.MapSpec) (*ebpf.Map, error) {
 	if err != nil {
 		return nil, errors.Join(err, made.Close())
 	}
-	s.maps[key] = append(s.maps[key], &lentMap{made, handle})
+	s.maps[key] = append(s.maps[key], &pooledMap{made, handle})
 	return handle, nil
 }
 
 // owns says whether a data plane has the map from here.
-func (s *slot) owns(handle *ebpf.Map) bool {
+func (s *poolSlot) owns(handle *ebpf.Map) bool {
 	for _, of := range s.maps {
-		if slices.ContainsFunc(of, func(m *lentMap) bool { return m.handle == handle }) {
+		if slices.ContainsFunc(of, func(m *pooledMap) bool { return m.handle == handle }) {
 			return true
 		}
 	}
@@ -127,7 +127,7 @@ func (s *slot) owns(handle *ebpf.Map) bool {
 }
 
 // load returns programs that were loaded with these maps before, or loads them.
-func (s *slot) load(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (*ebpf.Collection, error) {
+func (s *poolSlot) load(spec *ebpf.CollectionSpec, of map[string]*ebpf.Map) (*ebpf.Collection, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, m := range of {

@@ -10,21 +10,21 @@ import (
 func (r *Register) EndTransitions(now time.Time, flowsOf map[uint32]uint64) *Revision {
 	c := r.Unchanged(now)
 	c.Records = nil
-	for i, was := range r.Records {
-		if !was.View.InTransition() {
+	for i, before := range r.Records {
+		if !before.View.InTransition() {
 			continue
 		}
-		after, changed := was.View.Settled(now, was.Remembers, flowsOf[was.ID])
+		after, changed := before.View.AfterRound(now, before.Remembers, flowsOf[before.ID])
 		if !changed {
 			continue
 		}
 		if c.Records == nil {
 			c.Records = append(c.Records, r.Records...)
 		}
-		is := *was
+		is := *before
 		is.View = after
 		c.Records[i] = &is
-		c.services = append(c.services, served{was, &is})
+		c.services = append(c.services, serviceChange{before, &is})
 	}
 	if c.services == nil {
 		return nil

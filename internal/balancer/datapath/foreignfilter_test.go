@@ -32,9 +32,9 @@ func TestNeighboursInTC(t *testing.T) {
 				testenv.End{Namespace: outside, Name: "peer0"})
 			wire, served := testenv.OpenWire(t, outside, "peer0"), newPackets(t, outside, "peer0", mac)
 			testenv.In(t, ns, func() error {
-				k := newKept(t)
+				k := newRestartRig(t)
 				k.hook, k.ways = w.Hook, onlyBy(w)
-				after, err := newNeighbour(t)
+				after, err := newForeignFilter(t)
 				if err == nil {
 					err = after.attach(t, w, false)
 				}
@@ -45,7 +45,7 @@ func TestNeighboursInTC(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				before, err := newNeighbour(t)
+				before, err := newForeignFilter(t)
 				if err == nil {
 					err = before.attach(t, w, true)
 				}
@@ -74,7 +74,7 @@ func TestNeighboursInTC(t *testing.T) {
 					}
 				}
 				look("attached")
-				if err := d.Apply(swapping(killState(3, 1), 1)); err != nil {
+				if err := d.Apply(withSwappedService(killState(3, 1), 1)); err != nil {
 					return errors.Join(err, d.Close())
 				}
 				look("exchanged")
@@ -113,13 +113,13 @@ const (
 	seenKinds
 )
 
-// neighbour is another's program in TC, which counts packets and leaves them to the next program.
-type neighbour struct {
+// foreignFilter is another's program in TC, which counts packets and leaves them to the next program.
+type foreignFilter struct {
 	counts  *ebpf.Map
 	program *ebpf.Program
 }
 
-func newNeighbour(t *testing.T) (*neighbour, error) {
+func newForeignFilter(t *testing.T) (*foreignFilter, error) {
 	counts, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: seenKinds})
 	if err != nil {
 		return nil, err
@@ -147,11 +147,11 @@ func newNeighbour(t *testing.T) (*neighbour, error) {
 		return nil, err
 	}
 	t.Cleanup(func() { program.Close() })
-	return &neighbour{counts, program}, nil
+	return &foreignFilter{counts, program}, nil
 }
 
 // attach puts it before or after all programs that are on veth0.
-func (n *neighbour) attach(t *testing.T, w attach.Method, before bool) error {
+func (n *foreignFilter) attach(t *testing.T, w attach.Method, before bool) error {
 	nic, err := netlink.LinkByName("veth0")
 	if err != nil {
 		return err
@@ -183,7 +183,7 @@ func (n *neighbour) attach(t *testing.T, w attach.Method, before bool) error {
 }
 
 // seen returns how many packets of a kind it has seen.
-func (n *neighbour) seen(t *testing.T, kind uint32) (count uint64) {
+func (n *foreignFilter) seen(t *testing.T, kind uint32) (count uint64) {
 	t.Helper()
 	if err := n.counts.Lookup(kind, &count); err != nil {
 		t.Fatal(err)
@@ -191,7 +191,7 @@ func (n *neighbour) seen(t *testing.T, kind uint32) (count uint64) {
 	return count
 }
 
-func (n *neighbour) clear(t *testing.T) {
+func (n *foreignFilter) clear(t *testing.T) {
 	t.Helper()
 	for kind := range seenKinds {
 		if err := n.counts.Put(kind, uint64(0)); err != nil {

@@ -87,7 +87,7 @@ func clientOfFlow(i int) netip.AddrPort {
 }
 
 // send sends a packet of a flow, and returns the backend that it goes to.
-func (c *churn) send(f *frames, frame []byte, flow int) (backend int, err error) {
+func (c *churn) send(f *frameRunner, frame []byte, flow int) (backend int, err error) {
 	action, out, err := f.run(frame)
 	if err == nil && action != actions[lb.HookXDP].transmit {
 		err = fmt.Errorf("action %d", action)
@@ -113,7 +113,7 @@ func (c *churn) pending(word *atomic.Uint32) (value uint32, ok bool) {
 
 // thread sends the packets that one of the threads has to.
 func (c *churn) thread(number int) error {
-	f := newFrames(c.Datapath)
+	f := newFrameRunner(c.Datapath)
 	for flow := range churnFlows {
 		if flow >= churnWindow {
 			// The window moves on when all have sent those of its first flow.
@@ -150,7 +150,7 @@ func (c *churn) thread(number int) error {
 // control plays the control plane: it takes flows, reads all of them, and forgets those that have ended. A flow ends
 // once it was read with all of its packets sent, so that each is read at least once.
 func (c *churn) control() error {
-	f := newFrames(c.Datapath)
+	f := newFrameRunner(c.Datapath)
 	for c.ended < churnFlows && !c.run.stop.Load() {
 		c.take()
 		before, sent := c.ended, c.ended
@@ -166,7 +166,7 @@ func (c *churn) control() error {
 			}
 		}
 		if c.ended/churnWindow != before/churnWindow {
-			c.janitor.Pass(churnTimeouts.Closed + time.Second)
+			c.janitor.Advance(churnTimeouts.Closed + time.Second)
 		}
 	}
 	return nil
@@ -192,8 +192,8 @@ func (c *churn) take() {
 		backend := c.other / churnTaken % churnBackends
 		flow := lb.Flow{Backend: s.BackendKey(s.Backends[backend]), Client: clientOfFlow(c.other),
 			State: lb.FlowEstablished, Proven: true}
-		got, err := c.TakeFlows([]lb.Flow{flow})
-		if err != nil || got.Taken != 1 {
+		got, err := c.MergeFlows([]lb.Flow{flow})
+		if err != nil || got.New != 1 {
 			c.run.fail(fmt.Errorf("flow %d: %+v, %w", c.other, got, err))
 			return
 		}
@@ -250,7 +250,7 @@ func TestFlowsMeanwhile(t *testing.T) {
 	if failed {
 		return
 	}
-	c.janitor.Pass(churnTimeouts.Closed + time.Second)
+	c.janitor.Advance(churnTimeouts.Closed + time.Second)
 	for i := range c.services {
 		s := &c.services[i]
 		turn := mapmem.ElementsOf[objects.XDPTurn](c.shared.Turn(c.register.ByKey[s.Key()].ID))[0]

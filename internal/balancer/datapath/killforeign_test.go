@@ -22,9 +22,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// company are programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a filter
-// that runs before ours and counts, and a program behind it. A nil one is none.
-type company struct {
+// foreignPrograms are programs of others in the dispatchers of interfaces, which libxdp's own loader has put there: a
+// filter that runs before ours and counts, and a program behind it. A nil one is none.
+type foreignPrograms struct {
 	nics  []*net.Interface
 	ids   map[string][]ebpf.ProgramID
 	stats *ebpf.Map
@@ -40,9 +40,9 @@ type company struct {
 	again int
 }
 
-// inCompany has libxdp's loader put programs onto interfaces of the namespace that it is called in.
-func inCompany(t *testing.T, names ...string) (*company, error) {
-	c := &company{ids: map[string][]ebpf.ProgramID{}}
+// attachForeignPrograms has libxdp's loader put programs onto interfaces of the namespace that it is called in.
+func attachForeignPrograms(t *testing.T, names ...string) (*foreignPrograms, error) {
+	c := &foreignPrograms{ids: map[string][]ebpf.ProgramID{}}
 	for _, name := range names {
 		nic, err := net.InterfaceByName(name)
 		if err != nil {
@@ -102,7 +102,7 @@ func mapOf(id ebpf.ProgramID, name string) (*ebpf.Map, error) {
 }
 
 // counted returns how many packets the filter has seen on the first interface.
-func (c *company) counted() (sum uint64, err error) {
+func (c *foreignPrograms) counted() (sum uint64, err error) {
 	for action := range c.stats.MaxEntries() {
 		var all []struct{ Packets, Bytes uint64 }
 		if err := c.stats.Lookup(action, &all); err != nil {
@@ -116,7 +116,7 @@ func (c *company) counted() (sum uint64, err error) {
 }
 
 // begin sends packets to the first interface until end.
-func (c *company) begin(t *testing.T, served *packets) {
+func (c *foreignPrograms) begin(t *testing.T, served *packets) {
 	t.Helper()
 	if c == nil {
 		return
@@ -128,7 +128,7 @@ func (c *company) begin(t *testing.T, served *packets) {
 	t.Cleanup(func() { _ = c.end() })
 	stop := make(chan struct{})
 	c.fd, c.frame, c.stop, c.sent, c.failed = served.fd, slices.Clone(served.frames[0]), stop, 0, nil
-	binary.BigEndian.PutUint16(c.frame[sourcePort:], companyPort)
+	binary.BigEndian.PutUint16(c.frame[sourcePort:], foreignPort)
 	binary.BigEndian.PutUint16(c.frame[udpChecksum:], 0)
 	c.failed = c.send(before)
 	c.done.Go(func() {
@@ -144,8 +144,8 @@ func (c *company) begin(t *testing.T, served *packets) {
 }
 
 // send sends a packet, and waits until it was counted.
-func (c *company) send(before uint64) error {
-	deadline := time.Now().Add(comesBack)
+func (c *foreignPrograms) send(before uint64) error {
+	deadline := time.Now().Add(roundTripTimeout)
 	again, err := writeFrame(c.fd, c.frame)
 	if c.again += again; err != nil {
 		return fmt.Errorf("sending it: %w", err)
@@ -166,7 +166,7 @@ func (c *company) send(before uint64) error {
 }
 
 // sentAgain counts retransmitted frames.
-func (c *company) sentAgain() int {
+func (c *foreignPrograms) sentAgain() int {
 	if c == nil {
 		return 0
 	}
@@ -174,7 +174,7 @@ func (c *company) sentAgain() int {
 }
 
 // end stops sending, and returns an error unless every packet has met the filter.
-func (c *company) end() error {
+func (c *foreignPrograms) end() error {
 	if c == nil || c.stop == nil {
 		return nil
 	}
@@ -187,9 +187,9 @@ func (c *company) end() error {
 	return nil
 }
 
-// stays returns an error unless each interface's dispatcher runs all of them in their order, with ours among them or
-// not.
-func (c *company) stays(when string) error {
+// expectUnchanged returns an error unless each interface's dispatcher runs all of them in their order, with ours among
+// them or not.
+func (c *foreignPrograms) expectUnchanged(when string) error {
 	if c == nil {
 		return nil
 	}
@@ -211,8 +211,8 @@ func (c *company) stays(when string) error {
 	return nil
 }
 
-// pinnedFor returns an error unless an interface has the pins of so many dispatchers.
-func pinnedFor(name string, want int) error {
+// expectPins returns an error unless an interface has the pins of so many dispatchers.
+func expectPins(name string, want int) error {
 	nic, err := net.InterfaceByName(name)
 	if err != nil {
 		return err
@@ -224,8 +224,8 @@ func pinnedFor(name string, want int) error {
 	return err
 }
 
-// others lists all of them.
-func (c *company) others() (ids []ebpf.ProgramID) {
+// foreignIDs lists all of them.
+func (c *foreignPrograms) foreignIDs() (ids []ebpf.ProgramID) {
 	if c == nil {
 		return nil
 	}
@@ -235,8 +235,8 @@ func (c *company) others() (ids []ebpf.ProgramID) {
 	return ids
 }
 
-// leaves lets libxdp's loader take them off.
-func (c *company) leaves(t *testing.T) {
+// detach lets libxdp's loader take them off.
+func (c *foreignPrograms) detach(t *testing.T) {
 	t.Helper()
 	for _, nic := range c.nics {
 		if err := xdpLoader("unload", nic.Name, "--all"); err != nil {
@@ -250,25 +250,25 @@ func TestCompany(t *testing.T) {
 	needLibxdp(t)
 	ns, outside := testenv.Namespace(t), testenv.Namespace(t)
 	mac, _ := testenv.Veth(t, testenv.End{Namespace: ns, Name: "veth0"}, testenv.End{Namespace: outside, Name: "peer0"})
-	testenv.In(t, outside, func() error { return takeXDP(t, "peer0") })
+	testenv.In(t, outside, func() error { return attachPassXDP(t, "peer0") })
 	served := newPackets(t, outside, "peer0", mac)
 	testenv.In(t, ns, func() error {
-		c, err := inCompany(t, "veth0")
+		c, err := attachForeignPrograms(t, "veth0")
 		if err != nil {
 			return err
 		}
 		c.begin(t, served)
-		if err := errors.Join(c.end(), c.stays("in the beginning"), pinnedFor("veth0", 1)); err != nil {
+		if err := errors.Join(c.end(), c.expectUnchanged("in the beginning"), expectPins("veth0", 1)); err != nil {
 			return err
 		}
 		if err := xdpLoader("unload", "veth0", "--id", strconv.Itoa(int(c.ids["veth0"][1]))); err != nil {
 			return err
 		}
-		if c.stays("without one") == nil {
+		if c.expectUnchanged("without one") == nil {
 			t.Error("that one is gone is not seen")
 		}
-		c.leaves(t)
-		if c.stays("without any") == nil {
+		c.detach(t)
+		if c.expectUnchanged("without any") == nil {
 			t.Error("that all are gone is not seen")
 		}
 		return nil
