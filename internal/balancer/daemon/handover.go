@@ -60,7 +60,8 @@ func (m *member) startHandover(ctx context.Context, cfg *config.Config, name str
 			"choose another one for all members (flows_port)", err)
 	}
 	m.exchange, err = handover.New(handover.Options{Name: name, Keys: keys, Listener: listener,
-		Group: handoverPeers{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer, Refused: m.LogRefusal})
+		Group: handoverPeers{m.Membership, at.Port()}, DataPlane: plane, Log: log, IsPeer: m.IsPeer,
+		Refused: m.LogRefusal})
 	if err != nil {
 		listener.Close()
 		return err

@@ -35,8 +35,8 @@ func TestFullNATEndsSeenApart(t *testing.T) {
 			if len(flows) != 1 {
 				t.Fatalf("%v", flows)
 			}
-			backend.take(flows, FlowsTaken{New: 1})
-			third.take(flows, FlowsTaken{New: 1})
+			backend.take(flows, mergeResult{New: 1})
+			third.take(flows, mergeResult{New: 1})
 			first, second := client, backend
 			if order.backendFirst {
 				first, second = backend, client
@@ -44,15 +44,15 @@ func TestFullNATEndsSeenApart(t *testing.T) {
 			first.ends(flows[0])
 			told := first.changed()
 			if !order.crossing {
-				second.take(told, FlowsTaken{Known: 1})
+				second.take(told, mergeResult{Known: 1})
 			}
 			second.ends(flows[0])
 			told2 := second.changed()
-			first.take(told2, FlowsTaken{Known: 1})
+			first.take(told2, mergeResult{Known: 1})
 			if order.crossing {
-				second.take(told, FlowsTaken{Known: 1})
+				second.take(told, mergeResult{Known: 1})
 			}
-			third.take(append(told, told2...), FlowsTaken{Known: 2})
+			third.take(append(told, told2...), mergeResult{Known: 2})
 			for at, m := range map[string]peer{"the client's FIN passed": client.peer,
 				"the backend's FIN passed": backend.peer, "neither passed": third} {
 				m.janitor.Advance(time.Second)

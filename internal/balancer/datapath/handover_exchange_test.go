@@ -20,8 +20,8 @@ import (
 
 // Balancers in one process that hand flows over through their sockets.
 
-// FlowsTaken is as short in tests.
-type FlowsTaken = lb.MergeResult
+// mergeResult is as short in tests.
+type mergeResult = lb.MergeResult
 
 // otherPeers are the others, which do not change.
 type otherPeers []lb.Peer

@@ -109,7 +109,7 @@ func (m peer) snapshot() (flows []lb.Flow) {
 }
 
 // take takes flows, and expects this result.
-func (m peer) take(flows []lb.Flow, want FlowsTaken) {
+func (m peer) take(flows []lb.Flow, want mergeResult) {
 	m.t.Helper()
 	if want.Refused == nil {
 		want.Refused = map[string]int{}
@@ -142,8 +142,8 @@ func TestFlowGoesOnElsewhere(t *testing.T) {
 	}
 	a.send(3000, "S") // may be forged
 	flows := a.changed()
-	told.take(flows, FlowsTaken{New: handedFlows})
-	told.take(flows, FlowsTaken{Known: handedFlows})
+	told.take(flows, mergeResult{New: handedFlows})
+	told.take(flows, mergeResult{Known: handedFlows})
 	for port, backend := range at {
 		if got := told.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -164,15 +164,15 @@ func TestFlowGoesOnElsewhere(t *testing.T) {
 	}
 	// A balancer that joins hears of it, also from one that was told.
 	third := newPeer(t, s)
-	third.take(told.snapshot(), FlowsTaken{New: handedFlows})
+	third.take(told.snapshot(), mergeResult{New: handedFlows})
 	// An end is news, and counts once.
 	told.send(1000, "FA")
 	ended := told.changed()
 	if len(ended) != 1 || ended[0].State != lb.FlowClientFIN {
 		t.Fatalf("after a FIN: %v", ended)
 	}
-	a.take(ended, FlowsTaken{Known: 1})
-	a.take(ended, FlowsTaken{Known: 1})
+	a.take(ended, mergeResult{Known: 1})
+	a.take(ended, mergeResult{Known: 1})
 	if got := a.activeOf(&s); got != handedFlows {
 		t.Errorf("%d flows are active, want %d and the one that may be forged", got, handedFlows-1)
 	}
@@ -183,7 +183,7 @@ func TestFlowThatGoesOnIsToldAgain(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{New: 1})
+	b.take(a.changed(), mergeResult{New: 1})
 	for range 6 {
 		a.janitor.Advance(time.Hour)
 		b.janitor.Advance(time.Hour)
@@ -192,7 +192,7 @@ func TestFlowThatGoesOnIsToldAgain(t *testing.T) {
 		if len(flows) != 1 {
 			t.Fatalf("after an hour: %v", flows)
 		}
-		b.take(flows, FlowsTaken{Known: 1})
+		b.take(flows, mergeResult{Known: 1})
 	}
 }
 
@@ -202,7 +202,7 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
 	flows := a.changed()
-	b.take(flows, FlowsTaken{New: 1})
+	b.take(flows, mergeResult{New: 1})
 	other := flows[0]
 	for _, backend := range s.Backends {
 		if key := s.BackendKey(backend); key != flows[0].Backend {
@@ -210,7 +210,7 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 		}
 	}
 	b.janitor.Advance(10 * time.Second)
-	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
+	b.take([]lb.Flow{other}, mergeResult{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
@@ -224,14 +224,14 @@ func TestPortThatIsUsedAgainElsewhere(t *testing.T) {
 	} else {
 		strange.Backend = flows[0].Backend
 	}
-	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
+	known := mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 	b.janitor.Advance(flowsync.MinLateness - time.Second)
 	b.take([]lb.Flow{strange}, known)
 	b.janitor.Advance(time.Minute)
 	late := strange
 	late.Silent = time.Minute // its balancer has told it when it had waited for so long
 	b.take([]lb.Flow{late}, known)
-	b.take([]lb.Flow{strange}, FlowsTaken{New: 1})
+	b.take([]lb.Flow{strange}, mergeResult{New: 1})
 }
 
 // TestNextConnectionIsToldBySYN: within the delay that messages may have, sequence numbers say which of two connections
@@ -248,7 +248,7 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 		return flows[len(flows)-1]
 	}
 	first := syn(b, 1000)
-	a.take([]lb.Flow{first}, FlowsTaken{New: 1})
+	a.take([]lb.Flow{first}, mergeResult{New: 1})
 	a.janitor.Advance(10 * time.Second)
 	a.send(1000, "R")
 	ended := a.changed()[0]
@@ -259,21 +259,21 @@ func TestNextConnectionIsToldBySYN(t *testing.T) {
 		}
 	}
 	b.janitor.Advance(time.Second)
-	known := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
+	known := mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 	for _, older := range []uint32{0, 999, 1<<31 + 5000} {
 		next.SYN = older
 		b.take([]lb.Flow{next}, known)
 	}
 	next.SYN = 2000
-	b.take([]lb.Flow{next}, FlowsTaken{New: 1})
+	b.take([]lb.Flow{next}, mergeResult{New: 1})
 	// Once more, to the same backend, and with the end of the one before after it.
 	b.janitor.Advance(time.Second)
 	again := next
 	again.SYN = 3000
-	b.take([]lb.Flow{again}, FlowsTaken{Known: 1})
+	b.take([]lb.Flow{again}, mergeResult{Known: 1})
 	late := next
 	late.State, late.Silent = lb.FlowClosed, time.Second
-	b.take([]lb.Flow{late, ended}, FlowsTaken{Known: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	b.take([]lb.Flow{late, ended}, mergeResult{Known: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowEstablished || got[0].SYN != 3000 ||
 		got[0].Backend != next.Backend {
 		t.Errorf("it has %v", got)
@@ -319,8 +319,8 @@ func TestSenderThatWasHeldUp(t *testing.T) {
 	if len(told) != 1 || told[0].Silent < 19*time.Second {
 		t.Errorf("before its clock moves it tells of %v", told)
 	}
-	b.take(told, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
-	a.take([]lb.Flow{mine}, FlowsTaken{New: 1})
+	b.take(told, mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	a.take([]lb.Flow{mine}, mergeResult{New: 1})
 }
 
 // TestSYNThatIsSentAgainElsewhere: a client's SYN came here and got no answer; it was sent again, and reached a backend
@@ -343,7 +343,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 	}
 	flows := a.changed()
 	b.janitor.Advance(time.Second)
-	b.take(flows, FlowsTaken{New: handedFlows})
+	b.take(flows, mergeResult{New: handedFlows})
 	for port, backend := range at {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -362,7 +362,7 @@ func TestSYNThatIsSentAgainElsewhere(t *testing.T) {
 			break
 		}
 	}
-	b.take([]lb.Flow{late}, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	b.take([]lb.Flow{late}, mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.send(3000, "A"); got != goesTo {
 		t.Errorf("a connection that began here since goes to %s, and went to %s", got, goesTo)
 	}
@@ -396,11 +396,11 @@ func TestPortThatIsUsedAgainMeanwhile(t *testing.T) {
 		}
 		flows[i].Silent = time.Minute // an idle one: this balancer's clock stood still meanwhile
 	}
-	b.take(flows, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 2}})
+	b.take(flows, mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 2}})
 	b.janitor.Resume(b.janitor.Now(), 2*time.Minute) // as the next process does
 	b.janitor.Advance(10 * time.Second)
 	goesTo := b.send(1001, "A")
-	b.take(flows, FlowsTaken{New: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	b.take(flows, mergeResult{New: 1, Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := b.send(1001, "A"); got != goesTo {
 		t.Errorf("a flow whose packets come here went to %s, and goes to %s", goesTo, got)
 	}
@@ -416,7 +416,7 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{New: 1})
+	b.take(a.changed(), mergeResult{New: 1})
 	a.send(1000, "R")
 	a.janitor.Advance(time.Second)
 	b.janitor.Advance(time.Second)
@@ -426,7 +426,7 @@ func TestPortThatWasUsedAgainBefore(t *testing.T) {
 	}
 	a.restartProcess(3 * time.Second)
 	b.janitor.Advance(3 * time.Second)
-	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
+	a.take(b.snapshot(), mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 	if got := a.send(1000, "A"); got != goesTo {
 		t.Errorf("its connection went to %s, and goes to %s", goesTo, got)
 	}
@@ -461,7 +461,7 @@ func TestFlowsThatAreNotTaken(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			flow := good
 			test.change(&flow)
-			m.take([]lb.Flow{flow}, FlowsTaken{Refused: map[string]int{test.reason: 1}})
+			m.take([]lb.Flow{flow}, mergeResult{Refused: map[string]int{test.reason: 1}})
 		})
 	}
 	if n := len(m.snapshot()); n != 0 {
@@ -532,7 +532,7 @@ func TestTransitionElsewhere(t *testing.T) {
 		since[port] = a.send(port, "S", "A")
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{New: len(flows)})
+	b.take(flows, mergeResult{New: len(flows)})
 	for port, backend := range since {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d, begun after the change, goes to %s, and went to %s", port, got, backend)
@@ -636,7 +636,7 @@ func TestRememberedSlotsElsewhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{New: len(flows)})
+	b.take(flows, mergeResult{New: len(flows)})
 	for port, backend := range at {
 		if got := b.send(port, "A"); got != backend {
 			t.Errorf("port %d goes to %s, and went to %s", port, got, backend)
@@ -724,7 +724,7 @@ func TestBaseBeforeTheChange(t *testing.T) {
 		at[port] = a.send(port, "S", "A")
 	}
 	flows := a.changed()
-	b.take(flows, FlowsTaken{New: len(flows)})
+	b.take(flows, mergeResult{New: len(flows)})
 	for _, when := range []string{"before", "after"} {
 		for port, backend := range at {
 			if got := b.send(port, "A"); got != backend {
@@ -755,7 +755,7 @@ func TestChangeThatWasTakenBackElsewhere(t *testing.T) {
 	}
 	a.apply(drained(s, 2))
 	flows := a.changed()
-	b.take(flows, FlowsTaken{New: len(flows)})
+	b.take(flows, mergeResult{New: len(flows)})
 	overflowed := func() (n int) {
 		for port, backend := range at {
 			if b.send(port, "A") != backend {
@@ -817,7 +817,7 @@ func TestFlowsOfALaterChange(t *testing.T) {
 		retries("after another change", false)
 		b.apply(s)
 		retries("after the change", true)
-		b.take(flows, FlowsTaken{New: done.Missed, Known: done.New})
+		b.take(flows, mergeResult{New: done.Missed, Known: done.New})
 		b.apply(s, unrelated)
 		retries("after the next", false)
 	}
@@ -833,7 +833,7 @@ func TestFullNATElsewhere(t *testing.T) {
 	if len(flows) != 1 || !flows[0].Source.IsValid() {
 		t.Fatalf("%v", flows)
 	}
-	b.take(flows, FlowsTaken{New: 1})
+	b.take(flows, mergeResult{New: 1})
 	reply := packetSpec{from: s.Backends[0].Address, sport: s.Backends[0].Port, at: flows[0].Source.Addr(),
 		dport: flows[0].Source.Port(), flags: "A"}
 	_, out, err := b.Program().Test(reply.build(t))
@@ -849,7 +849,7 @@ func TestFullNATElsewhere(t *testing.T) {
 	strange.Client, strange.Source = twice.Client, netip.AddrPortFrom(vip4, flows[0].Source.Port())
 	outside := twice
 	outside.Source = netip.AddrPortFrom(flows[0].Source.Addr(), 19999)
-	b.take([]lb.Flow{twice, strange, outside}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 3}})
+	b.take([]lb.Flow{twice, strange, outside}, mergeResult{Refused: map[string]int{flowsync.RefusedPool: 3}})
 }
 
 // TestFullNATPortGoesOnToAnother: the port of a flow is another flow's before long. The next flow is taken where the
@@ -861,11 +861,11 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	a, b := newPeer(t, s), newPeer(t, s)
 	a.send(1000, "S", "A")
 	first := a.changed()
-	b.take(first, FlowsTaken{New: 1})
+	b.take(first, mergeResult{New: 1})
 	a.send(1000, "FA")
-	b.take(a.changed(), FlowsTaken{Known: 1})
+	b.take(a.changed(), mergeResult{Known: 1})
 	a.run(with(answersTo(&s, first[0].Source), func(p *packetSpec) { p.flags = "FA" }))
-	b.take(a.changed(), FlowsTaken{Known: 1})
+	b.take(a.changed(), mergeResult{Known: 1})
 	b.janitor.Advance(time.Second)
 	if got := b.snapshot(); len(got) != 1 || got[0].State != lb.FlowClosed {
 		t.Errorf("after the ends of both: %v", got)
@@ -876,19 +876,19 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	if len(again) != 1 || again[0].Source != first[0].Source {
 		t.Fatalf("its client comes again as %v, and was %v", again, first)
 	}
-	b.take(again, FlowsTaken{New: 1})
+	b.take(again, mergeResult{New: 1})
 
 	// It ends, and the next one is another client's.
 	other := again[0]
 	other.Client = netip.AddrPortFrom(client4, 1001)
 	a.send(1000, "R")
-	b.take(a.changed(), FlowsTaken{Known: 1})
-	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
+	b.take(a.changed(), mergeResult{Known: 1})
+	b.take([]lb.Flow{other}, mergeResult{New: 1})
 	// So is the one after that, and no end was told.
 	b.janitor.Advance(time.Second)
 	third := other
 	third.Client = netip.AddrPortFrom(client4, 1002)
-	b.take([]lb.Flow{third}, FlowsTaken{New: 1})
+	b.take([]lb.Flow{third}, mergeResult{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("%d flows are active, want 1", got)
 	}
@@ -899,11 +899,11 @@ func TestFullNATPortGoesOnToAnother(t *testing.T) {
 	b.send(1002, "A")
 	b.janitor.Advance(time.Second)
 	b.send(1002, "A")
-	b.take([]lb.Flow{other}, FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
+	b.take([]lb.Flow{other}, mergeResult{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	// Unless the process here ends: while there was none, nobody could tell it of that flow's end.
 	b.restartProcess(time.Minute)
 	b.janitor.Advance(time.Second)
-	b.take([]lb.Flow{other}, FlowsTaken{New: 1})
+	b.take([]lb.Flow{other}, mergeResult{New: 1})
 	if got := b.activeOf(&s); got != 1 {
 		t.Errorf("after the process has ended, %d flows are active, want 1", got)
 	}
@@ -917,7 +917,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	s.Mode = lb.FullNAT
 	a, b := newPeerOfOnePort(t, s), newPeerOfOnePort(t, s)
 	a.send(1000, "S", "A")
-	b.take(a.changed(), FlowsTaken{New: 1})
+	b.take(a.changed(), mergeResult{New: 1})
 	a.send(1000, "R")
 	a.janitor.Advance(time.Second)
 	b.janitor.Advance(time.Second)
@@ -928,7 +928,7 @@ func TestFullNATPortOfBeforeIsKept(t *testing.T) {
 	}
 	a.restartProcess(3 * time.Second)
 	b.janitor.Advance(3 * time.Second)
-	a.take(b.snapshot(), FlowsTaken{Refused: map[string]int{flowsync.RefusedPool: 1}})
+	a.take(b.snapshot(), mergeResult{Refused: map[string]int{flowsync.RefusedPool: 1}})
 	a.send(1002, "S", "A")
 	if got := a.snapshot(); len(got) != 1 || got[0].Client.Port() != 1001 {
 		t.Errorf("the flows are %v, want that of port 1001", got)
@@ -979,12 +979,12 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				s := testService(vip4, 80, lb.TCP, lb.RoundRobin, 3)
 				s.Mode = mode
 				a, b := newPeer(t, s), newPeer(t, s)
-				receive := func(from lb.Flow, state lb.FlowState, silent time.Duration, want FlowsTaken) {
+				receive := func(from lb.Flow, state lb.FlowState, silent time.Duration, want mergeResult) {
 					t.Helper()
 					from.State, from.Silent = state, silent
 					b.take([]lb.Flow{from}, want)
 				}
-				refused := FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}}
+				refused := mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}}
 				a.send(1000, "S", "A")
 				a.send(1001, "S", "A")
 				flows := a.snapshot()
@@ -994,10 +994,10 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				if other.SYN = previous.SYN + 1; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				receive(previous, lb.FlowEstablished, 10*time.Second, FlowsTaken{New: 1})
+				receive(previous, lb.FlowEstablished, 10*time.Second, mergeResult{New: 1})
 				if before == lb.FlowClosed {
-					receive(previous, lb.FlowClosed, 9*time.Second, FlowsTaken{Known: 1})
-					receive(other, lb.FlowClosed, time.Second, FlowsTaken{Known: 1})
+					receive(previous, lb.FlowClosed, 9*time.Second, mergeResult{Known: 1})
+					receive(other, lb.FlowClosed, time.Second, mergeResult{Known: 1})
 				} else {
 					receive(other, lb.FlowClosed, 11*time.Second, refused)
 					if got := b.activeOf(&s); got != 1 {
@@ -1012,7 +1012,7 @@ func TestEndIsKnownBeforeItsBeginning(t *testing.T) {
 				if other.SYN++; mode == lb.FullNAT {
 					other.SYN = 0
 				}
-				receive(other, lb.FlowEstablished, 0, FlowsTaken{New: 1})
+				receive(other, lb.FlowEstablished, 0, mergeResult{New: 1})
 			})
 		}
 	}
@@ -1038,7 +1038,7 @@ func TestFullNATConnectionOfBeforeHasEnded(t *testing.T) {
 		active uint32
 	}{{12 * time.Second, 1}, {3 * time.Second, 0}} {
 		ended[0].Silent = since.silent
-		a.take(ended, FlowsTaken{Refused: map[string]int{flowsync.RefusedKnown: 1}})
+		a.take(ended, mergeResult{Refused: map[string]int{flowsync.RefusedKnown: 1}})
 		if got := a.activeOf(&s); got != since.active {
 			t.Errorf("after an end %s ago, %d flows are active, want %d", since.silent, got, since.active)
 		}
@@ -1090,7 +1090,7 @@ func TestDividedPool(t *testing.T) {
 			t.Errorf("a reply to %s:%d was answered: from %s to %s", p.at, p.dport, from, to)
 		}
 	}
-	b.take(flows, FlowsTaken{New: 32})
+	b.take(flows, mergeResult{New: 32})
 	for _, f := range flows {
 		if f.Source.Addr() != first {
 			t.Fatalf("a flow was sent from %s, want %s", f.Source, first)
@@ -1117,7 +1117,7 @@ func TestDividedPool(t *testing.T) {
 	// The first comes back, and is told.
 	again := newPeer(t)
 	again.applyWith(poolOf(first, second), s)
-	again.take(b.snapshot(), FlowsTaken{New: 42})
+	again.take(b.snapshot(), mergeResult{New: 42})
 	taken := map[netip.AddrPort]bool{}
 	for _, f := range flows {
 		taken[f.Source] = true

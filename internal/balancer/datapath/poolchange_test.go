@@ -33,7 +33,7 @@ func TestPoolChangesUnderFlows(t *testing.T) {
 		a.send(port, "S", "A")
 		b.send(port+100, "S", "A")
 	}
-	a.take(b.changed(), FlowsTaken{New: 8})
+	a.take(b.changed(), mergeResult{New: 8})
 	flows := a.snapshot()
 	if len(flows) != 16 {
 		t.Fatalf("%d flows, want 16", len(flows))

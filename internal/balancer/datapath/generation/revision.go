@@ -60,7 +60,7 @@ type requirements struct {
 	poolAnswers bool
 }
 
-// require adds what a service needs.
+// require adds the features that a service needs.
 func (s *requirements) require(r *Record) {
 	s.Modes |= 1 << ModeNumbers[r.Service.Mode]
 	s.schedulers |= 1 << schedulerNumbers[r.Service.Scheduler] &^ (1 << objects.XDPSchedulerSCHEDULER_HASH)
