@@ -66,6 +66,32 @@ func TestReader(t *testing.T) {
 	}
 }
 
+// TestLatest: a reader begins with the latest events, as far as there are any.
+func TestLatest(t *testing.T) {
+	l := NewLog(3, time.Unix(1, 0))
+	if got, lost := read(l.Latest(2)); got != nil || lost != nil {
+		t.Errorf("of nothing: %q, %v", got, lost)
+	}
+	add(l, "a", "b", "c", "d")
+	for n, want := range [][]string{nil, {"d"}, {"c", "d"}, {"b", "c", "d"}, {"b", "c", "d"}} {
+		r := l.Latest(n)
+		if got, lost := read(r); cmp.Diff(want, got) != "" || lost != nil {
+			t.Errorf("the latest %d: %q, %v, want %q", n, got, lost, want)
+		}
+		select {
+		case <-r.More():
+			t.Errorf("after the latest %d, there is more", n)
+		default:
+		}
+	}
+	r := l.Latest(1)
+	select {
+	case <-r.More():
+	default:
+		t.Error("before the latest, there is nothing")
+	}
+}
+
 // TestWait: a reader waits for the next event, and no longer than its context.
 func TestWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -109,10 +135,11 @@ func TestHandler(t *testing.T) {
 	about := About{Kind: KindHealth, Service: "web", Backend: "web01", By: "kim"}
 	log.Warn("it fails", about.Attr())
 	log.With("a", 1).Info("plain", "b", 2)
+	log.WithGroup("c").Info("grouped", "d", 3)
 	log.Debug("nothing")
 	about.Unlogged = true
 	log.Error("too much", about.Attr())
-	want := "level=WARN msg=\"it fails\"\nlevel=INFO msg=plain a=1 b=2\n"
+	want := "level=WARN msg=\"it fails\"\nlevel=INFO msg=plain a=1 b=2\nlevel=INFO msg=grouped c.d=3\n"
 	if diff := cmp.Diff(want, text.String()); diff != "" {
 		t.Errorf("the log (-want +got):\n%s", diff)
 	}
@@ -121,13 +148,13 @@ func TestHandler(t *testing.T) {
 	for _, e := range events {
 		got = append(got, strings.Join([]string{e.Level, string(e.Kind), e.Service, e.Backend, e.By, e.Message}, "|"))
 	}
-	wanted := []string{"warning|health|web|web01|kim|it fails", "info|notice||||plain a=1 b=2",
+	wanted := []string{"warning|health|web|web01|kim|it fails", "info|notice||||plain a=1 b=2", "info|notice||||grouped d=3",
 		"error|health|web|web01|kim|too much"}
 	if diff := cmp.Diff(wanted, got); diff != "" {
 		t.Errorf("events (-want +got):\n%s", diff)
 	}
 	log.Info(strings.Repeat("é", maxMessage))
-	if events, _ = l.After(events[2].ID).Read(); len(events) != 1 || len(events[0].Message) > maxMessage+4 ||
+	if events, _ = l.After(events[3].ID).Read(); len(events) != 1 || len(events[0].Message) > maxMessage+4 ||
 		strings.ContainsRune(events[0].Message, '\uFFFD') {
 		t.Errorf("a long message: %s", fmt.Sprint(events))
 	}

@@ -245,6 +245,90 @@ func TestReference(t *testing.T) {
 	}
 }
 
+// TestManual: the same keys as terms of a manual page.
+func TestManual(t *testing.T) {
+	var page strings.Builder
+	if err := Manual(zooKeys, &page, "Zoo"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"\n## Zoo\n", "`gate`\n:   (a word; required, unless there is `gates`) The gate.\n",
+		"`visit`\n:   (a length of time from 1s to 1h; default: `1m`) A visit's length.\n", "\n## `hours`\n",
+	} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, &page)
+		}
+	}
+}
+
+// A yard has a value of each kind that a zoo lacks.
+type (
+	yard struct {
+		Pond pond
+		Shed *shed
+		Rest time.Duration
+	}
+	pond struct {
+		On   bool
+		Deep uint8
+	}
+	shed struct{ Doors uint8 }
+)
+
+var yardKeys = Table[yard]{
+	{Name: "pond", What: "The pond.", Value: Switch(func(y *yard) *pond { return &y.Pond },
+		func(p *pond) *bool { return &p.On }, Table[pond]{
+			{Name: "deep", What: "Meters.", Value: Field(func(p *pond) *uint8 { return &p.Deep }, Number[uint8](0, 9), 2)},
+		})},
+	{Name: "shed", What: "The shed.", Value: Part(func(y *yard) **shed { return &y.Shed }, Table[shed]{
+		{Name: "doors", What: "Its doors.", Value: Field(func(s *shed) *uint8 { return &s.Doors }, Number[uint8](1, 9), 1)},
+	})},
+	{Name: "rest", What: "A day's rest.", Value: Field(func(y *yard) *time.Duration { return &y.Rest },
+		OrNever(Duration(time.Minute, time.Hour)), 0)},
+}
+
+// TestSwitchesAndParts: keys that are off, or nil, where none is written are read and written, and described.
+func TestSwitchesAndParts(t *testing.T) {
+	for text, want := range map[string]yard{
+		"{}\n":                    {Pond: pond{Deep: 2}},
+		"pond: true\n":            {Pond: pond{On: true, Deep: 2}},
+		"pond: {deep: 3}\n":       {Pond: pond{On: true, Deep: 3}},
+		"shed:\n  doors: 2\n":     {Pond: pond{Deep: 2}, Shed: &shed{2}},
+		"shed: {}\n":              {Pond: pond{Deep: 2}, Shed: &shed{1}},
+		"rest: 5m\n":              {Pond: pond{Deep: 2}, Rest: 5 * time.Minute},
+		"pond: false\nrest: 1h\n": {Pond: pond{Deep: 2}, Rest: time.Hour},
+		"rest: never\n":           {Pond: pond{Deep: 2}},
+	} {
+		f, got := yamlfile.NewFile("f"), yard{Shed: &shed{7}}
+		Reset(yardKeys, &got)
+		if root := f.Document([]byte(text), yamlfile.Kind{MaxBytes: 1 << 20}); root != nil {
+			Read(yardKeys, f, root, "", &got)
+		}
+		if diff := cmp.Diff(want, got); diff != "" || f.Problems != nil {
+			t.Errorf("%q: problems %v (-want +got):\n%s", text, f.Problems, diff)
+		}
+		var written strings.Builder
+		encoder := yaml.NewEncoder(&written)
+		encoder.SetIndent(2)
+		if err := encoder.Encode(Write(yardKeys, &got)); err != nil {
+			t.Fatal(err)
+		}
+		usual := strings.NewReplacer("pond: false\n", "", "rest: never\n", "{}\n", "shed: {}\n", "{}\n").Replace(text)
+		if written.String() != usual {
+			t.Errorf("%q is written as %q, want %q", text, written.String(), usual)
+		}
+	}
+	var page strings.Builder
+	if err := Reference(yardKeys, &page, "Yard"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"| `pond` | `true`, `false`, or a mapping", "| `rest` | a length of time from 1m to 1h, or `never` |"} {
+		if !strings.Contains(page.String(), want) {
+			t.Errorf("the page lacks %q:\n%s", want, &page)
+		}
+	}
+}
+
 func TestSchema(t *testing.T) {
 	text, err := Schema(zooKeys, "Zoo")
 	if err != nil {
