@@ -66,14 +66,17 @@ func (s Settings) link(l netlink.Link) error {
 	a := l.Attrs()
 	program := a.Xdp != nil && a.Xdp.Attached
 	s.add("link %s %s, MTU %d, flags %v, promiscuous %d, XDP %v", l.Type(), a.Name, a.MTU, a.Flags, a.Promisc, program)
-	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(l,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return err
 	}
 	for _, address := range addresses {
 		s.add("address %s on %s, scope %d, flags %#x", address.IPNet, a.Name, address.Scope, address.Flags)
 	}
-	queueing, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
+	queueing, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	if err != nil {
 		return err
 	}
@@ -86,7 +89,7 @@ func (s Settings) link(l netlink.Link) error {
 // filters notes those of the old kind, in the disciplines clsact and ingress.
 func (s Settings) filters(l netlink.Link) error {
 	for _, parent := range []uint32{netlink.HANDLE_MIN_INGRESS, netlink.HANDLE_MIN_EGRESS} {
-		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
+		filters, err := netdump.Consistent(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 		if err != nil {
 			return err
 		}
@@ -118,7 +121,7 @@ func (s Settings) programs(l netlink.Link) error {
 func (s Settings) routing() error {
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
 		// With a filter by a table of 0, those of all tables are listed.
-		routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_UNSPEC},
 				netlink.RT_FILTER_TABLE)
 		})
@@ -131,7 +134,7 @@ func (s Settings) routing() error {
 					r.LinkIndex, r.Table, r.Type, r.Priority, r.MTU)
 			}
 		}
-		rules, err := netdump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
+		rules, err := netdump.Consistent(func() ([]netlink.Rule, error) { return netlink.RuleList(family) })
 		if err != nil {
 			return err
 		}

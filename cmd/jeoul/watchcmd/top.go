@@ -39,8 +39,8 @@ func (TopCmd) Help() string {
 
 // Validate refuses flags that contradict each other.
 func (c *TopCmd) Validate() error {
-	if c.Interval < top.LeastInterval {
-		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.LeastInterval)
+	if c.Interval < top.MinInterval {
+		return fmt.Errorf("--interval %s is too short: at least %s", c.Interval, top.MinInterval)
 	}
 	if c.JSON() && !c.Once {
 		return fmt.Errorf("--output json goes with --once")

@@ -196,7 +196,7 @@ func TestClientErrors(t *testing.T) {
 			}
 		})
 	}
-	if err := NewClient("x").explain(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err,
+	if err := NewClient("x").explainError(&net.OpError{Err: os.NewSyscallError("connect", syscall.EACCES)}); !errors.Is(err,
 		ErrNoRights) {
 		t.Errorf("EACCES gives %v, want ErrNoRights", err)
 	}

@@ -19,20 +19,20 @@ import (
 const (
 	// maxConnections bounds connections, of each listener.
 	maxConnections = 512
-	// maxQuestion bounds the body of a request, in bytes, unless it is a configuration.
-	maxQuestion = 64 << 10
+	// maxRequest bounds the body of a request, in bytes, unless it is a configuration.
+	maxRequest = 64 << 10
 	// largeBody is the size in bytes from which a body is large, and maxLarge how many requests with
 	// one are read at a time: each is a configuration with a hundred thousand backends.
 	largeBody = 1 << 20
 	maxLarge  = 2
-	// bodyBound bounds the time in which a body has to arrive.
-	bodyBound = time.Minute
+	// bodyTimeout bounds the time in which a body has to arrive.
+	bodyTimeout = time.Minute
 	// retryAfter is when to try again, in seconds.
 	retryAfter = "5"
 )
 
-// bounded lets in only so many requests with a large body, or with one of unknown size.
-func bounded(next http.Handler) http.Handler {
+// limitBodies lets in only so many requests with a large body, or with one of unknown size.
+func limitBodies(next http.Handler) http.Handler {
 	slots := make(chan struct{}, maxLarge)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength >= 0 && r.ContentLength <= largeBody {
@@ -61,7 +61,7 @@ func bounded(next http.Handler) http.Handler {
 func tooLarge(w http.ResponseWriter, r *http.Request) {
 	control := http.NewResponseController(w)
 	_ = control.EnableFullDuplex()
-	_ = control.SetReadDeadline(time.Now().Add(bodyBound))
+	_ = control.SetReadDeadline(time.Now().Add(bodyTimeout))
 	w.Header().Set("Connection", "close")
 	newProblem(http.StatusRequestEntityTooLarge, fmt.Sprintf("a body of %d bytes; a configuration has up to %d",
 		r.ContentLength, config.MaxBytes)).write(w)
@@ -70,11 +70,11 @@ func tooLarge(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// limited is a listener with a bound on its connections. Where that is reached, the connection that has
+// limitedListener is a listener with a bound on its connections. Where that is reached, the connection that has
 // been without a request for longest makes room for a new one.
-type limited struct {
+type limitedListener struct {
 	net.Listener
-	most int
+	max int
 	// freed has an entry when a connection has ended since it was looked at.
 	freed chan struct{}
 	// done is closed with the listener.
@@ -87,19 +87,19 @@ type limited struct {
 	idle *list.List
 }
 
-// limit bounds the connections of a listener; its note is to be the server's ConnState.
-func limit(listener net.Listener, most int) *limited {
-	return &limited{Listener: listener, most: most, freed: make(chan struct{}, 1), done: make(chan struct{}),
+// limitConnections bounds the connections of a listener; its trackState is to be the server's ConnState.
+func limitConnections(listener net.Listener, most int) *limitedListener {
+	return &limitedListener{Listener: listener, max: most, freed: make(chan struct{}, 1), done: make(chan struct{}),
 		idle: list.New()}
 }
 
 // Accept waits for a connection, and for room for it where all others have a request in hand.
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err != nil {
 		return nil, err
 	}
-	for !l.enter() {
+	for !l.tryAdd() {
 		select {
 		case <-l.freed:
 		case <-l.done:
@@ -107,13 +107,13 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, net.ErrClosed
 		}
 	}
-	return &slot{Conn: conn, of: l}, nil
+	return &limitedConn{Conn: conn, listener: l}, nil
 }
 
-// enter counts one more connection, if there is room or can be made.
-func (l *limited) enter() bool {
+// tryAdd counts one more connection, if there is room or can be made.
+func (l *limitedListener) tryAdd() bool {
 	l.mu.Lock()
-	if l.open < l.most {
+	if l.open < l.max {
 		l.open++
 		l.mu.Unlock()
 		return true
@@ -124,89 +124,89 @@ func (l *limited) enter() bool {
 		return false
 	}
 	// From here on it reads nothing: no request begins that would get no answer.
-	out := longest.Value.(*slot)
+	out := longest.Value.(*limitedConn)
 	out.closed = true
-	l.forget(out)
+	l.removeIdle(out)
 	l.mu.Unlock()
 	out.Conn.Close()
 	return true
 }
 
-// note keeps account of the states of connections.
-func (l *limited) note(conn net.Conn, state http.ConnState) {
+// trackState keeps account of the states of connections.
+func (l *limitedListener) trackState(conn net.Conn, state http.ConnState) {
 	secured, isTLS := conn.(*tls.Conn)
 	if isTLS {
 		conn = secured.NetConn()
 	}
-	s, ok := conn.(*slot)
+	s, ok := conn.(*limitedConn)
 	if !ok {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	s.greeted = s.greeted || !isTLS || state == http.StateIdle
+	s.handshaken = s.handshaken || !isTLS || state == http.StateIdle
 	idle := (state == http.StateNew || state == http.StateIdle) && !s.closed
 	switch {
-	case idle && s.place == nil:
-		s.place = l.idle.PushBack(s)
+	case idle && s.idleElement == nil:
+		s.idleElement = l.idle.PushBack(s)
 	case !idle:
-		l.forget(s)
+		l.removeIdle(s)
 	}
 }
 
-// forget takes a connection out of those without a request.
-func (l *limited) forget(s *slot) {
-	if s.place != nil {
-		l.idle.Remove(s.place)
-		s.place = nil
+// removeIdle takes a connection out of those without a request.
+func (l *limitedListener) removeIdle(s *limitedConn) {
+	if s.idleElement != nil {
+		l.idle.Remove(s.idleElement)
+		s.idleElement = nil
 	}
 }
 
 // Close ends Accept, too.
-func (l *limited) Close() error {
+func (l *limitedListener) Close() error {
 	l.close.Do(func() { close(l.done) })
 	return l.Listener.Close()
 }
 
-// slot is a connection that gives its place back when it is closed.
-type slot struct {
+// limitedConn is a connection that gives its place back when it is closed.
+type limitedConn struct {
 	net.Conn
-	of *limited
-	// place is its place among the idle ones; nil: it has a request in hand, or is closed.
-	place  *list.Element
-	closed bool
-	// greeted: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may be a
-	// handshake, which must not keep a place.
-	greeted bool
+	listener *limitedListener
+	// idleElement is its place among the idle ones; nil: it has a request in hand, or is closed.
+	idleElement *list.Element
+	closed      bool
+	// handshaken: the bytes that it reads are requests. Over TLS, that is so after the first answer: before, they may
+	// be a handshake, which must not keep a place.
+	handshaken bool
 }
 
 // Read has a request begin before the server gets to know its first bytes, or not at all: a connection that has made
 // room for another one in between reads nothing.
-func (s *slot) Read(b []byte) (int, error) {
+func (s *limitedConn) Read(b []byte) (int, error) {
 	n, err := s.Conn.Read(b)
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
+	s.listener.mu.Lock()
+	defer s.listener.mu.Unlock()
 	if s.closed {
 		return 0, net.ErrClosed
 	}
-	if n > 0 && s.greeted {
-		s.of.forget(s)
+	if n > 0 && s.handshaken {
+		s.listener.removeIdle(s)
 	}
 	return n, err
 }
 
-func (s *slot) Close() error {
-	s.of.mu.Lock()
+func (s *limitedConn) Close() error {
+	s.listener.mu.Lock()
 	first := !s.closed
 	s.closed = true
 	if first {
-		s.of.open--
-		s.of.forget(s)
+		s.listener.open--
+		s.listener.removeIdle(s)
 	}
-	s.of.mu.Unlock()
+	s.listener.mu.Unlock()
 	if first {
 		select {
-		case s.of.freed <- struct{}{}:
+		case s.listener.freed <- struct{}{}:
 		default:
 		}
 	}

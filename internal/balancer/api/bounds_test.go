@@ -21,8 +21,8 @@ func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
 // server has said so; one that has made room reads no request any more.
 func TestRoomIsMadeBetweenRequests(t *testing.T) {
 	given := make(pipes, 1)
-	l := limit(given, 2)
-	accept := func() (client net.Conn, server *slot) {
+	l := limitConnections(given, 2)
+	accept := func() (client net.Conn, server *limitedConn) {
 		t.Helper()
 		client, end := net.Pipe()
 		t.Cleanup(func() { client.Close() })
@@ -31,8 +31,8 @@ func TestRoomIsMadeBetweenRequests(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		l.note(conn, http.StateNew)
-		return client, conn.(*slot)
+		l.trackState(conn, http.StateNew)
+		return client, conn.(*limitedConn)
 	}
 	asking, began := accept()
 	_, idle := accept()
@@ -53,7 +53,7 @@ func TestRoomIsMadeBetweenRequests(t *testing.T) {
 	if l.open != 2 || l.idle.Len() != 1 {
 		t.Errorf("%d are open, %d of them idle", l.open, l.idle.Len())
 	}
-	for _, s := range []*slot{began, idle, third} {
+	for _, s := range []*limitedConn{began, idle, third} {
 		s.Close()
 	}
 	if l.open != 0 || l.idle.Len() != 0 {

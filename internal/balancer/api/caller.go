@@ -33,7 +33,7 @@ type callerKey struct{}
 // SO_PEERCRED): no client can claim to be another. The socket's mode has let it in, so it may do
 // everything.
 func withCaller(ctx context.Context, c net.Conn) context.Context {
-	if held, ok := c.(*slot); ok {
+	if held, ok := c.(*limitedConn); ok {
 		c = held.Conn
 	}
 	socket, ok := c.(*net.UnixConn)
@@ -68,14 +68,15 @@ func (c caller) name() string {
 	return fmt.Sprintf("uid %d", c.user.Uid)
 }
 
-// guarded lets in clients that the guard knows, and notes their roles; denied (nil: nothing) is called for others.
-func guarded(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
+// authenticate lets in clients that the guard knows, and records their roles; denied (nil: nothing) is called for
+// others.
+func authenticate(next http.Handler, guard *access.Guard, denied func(from string, why error)) http.Handler {
 	origins := http.NewCrossOriginProtection() // browsers send a client certificate from any page
 	origins.SetDenyHandler(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		newProblem(http.StatusForbidden, "the request comes from a page of another site").write(w)
 	}))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, err := guard.Client(bearer(r), r.TLS.PeerCertificates)
+		client, err := guard.Client(bearerToken(r), r.TLS.PeerCertificates)
 		if err != nil {
 			if denied != nil && !asksForLogin(r) {
 				from, _, _ := net.SplitHostPort(r.RemoteAddr)
@@ -100,8 +101,8 @@ func asksForLogin(r *http.Request) bool {
 	return r.URL.Path == sessionPath && r.Header.Get("Authorization") == "" && len(r.TLS.PeerCertificates) == 0
 }
 
-// bearer returns the token of a request (RFC 6750); "" where it has none.
-func bearer(r *http.Request) string {
+// bearerToken returns the token of a request (RFC 6750); "" where it has none.
+func bearerToken(r *http.Request) string {
 	scheme, token, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	if !strings.EqualFold(scheme, "Bearer") {
 		return ""
@@ -109,8 +110,8 @@ func bearer(r *http.Request) string {
 	return strings.TrimSpace(token)
 }
 
-// needs refuses callers of a lesser role than a request needs.
-func needs(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Context)) {
+// requireRole refuses callers of a lesser role than a request needs.
+func requireRole(roleFor func(huma.Context) ops.Role) func(huma.Context, func(huma.Context)) {
 	return func(ctx huma.Context, next func(huma.Context)) {
 		who, role := callerOf(ctx.Context()), roleFor(ctx)
 		if who.client.Role.Includes(role) {

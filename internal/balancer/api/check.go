@@ -13,13 +13,13 @@ import (
 // checkPath follows that of a backend.
 const checkPath = "/check"
 
-// checkBound is how long a request for a check may take: several checks are made one after the
+// checkTimeout is how long a request for a check may take: several checks are made one after the
 // other, and each takes its timeout at most. It is less than the server takes to write an answer.
-const checkBound = 25 * time.Second
+const checkTimeout = 25 * time.Second
 
 // check asks a backend now.
-func (b Balancer) check(ctx context.Context, at OfBackend) (ops.Checked, error) {
-	ctx, cancel := context.WithTimeout(ctx, checkBound)
+func (b Balancer) check(ctx context.Context, at BackendParams) (ops.Checked, error) {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
 	return b.Check(ctx, at.Service, at.Backend)
 }
@@ -28,5 +28,5 @@ func (b Balancer) check(ctx context.Context, at OfBackend) (ops.Checked, error) 
 // ErrNoRights, or the daemon's.
 func (c *Client) Check(ctx context.Context, service, backend string) (*ops.Checked, error) {
 	checked := &ops.Checked{}
-	return checked, c.ask(ctx, http.MethodPost, pathOf(service, backend)+checkPath, nil, checked)
+	return checked, c.request(ctx, http.MethodPost, pathOf(service, backend)+checkPath, nil, checked)
 }

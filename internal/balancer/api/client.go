@@ -37,8 +37,8 @@ type Client struct {
 	// token is sent with each request; empty: none is.
 	token string
 	http  *http.Client
-	// stream is for answers that take their time, and patient for those that begin late, too.
-	stream, patient *http.Client
+	// streamClient is for answers that take their time, and slowClient for those that begin late, too.
+	streamClient, slowClient *http.Client
 }
 
 // NewClient returns a client for the unix socket at path. It connects at each
@@ -59,29 +59,29 @@ func newClient(at, base string, transport *http.Transport) *Client {
 		30*time.Second, 10*time.Second
 	patient := transport.Clone()
 	patient.ResponseHeaderTimeout = 0
-	return &Client{at: at, base: base, patient: &http.Client{Transport: patient},
-		http:   &http.Client{Transport: transport, Timeout: 30 * time.Second},
-		stream: &http.Client{Transport: transport}}
+	return &Client{at: at, base: base, slowClient: &http.Client{Transport: patient},
+		http:         &http.Client{Transport: transport, Timeout: 30 * time.Second},
+		streamClient: &http.Client{Transport: transport}}
 }
 
 // Status asks for the balancer's status. Errors: ErrNotRunning, ErrNoRights, or
 // the daemon's.
 func (c *Client) Status(ctx context.Context) (*ops.Status, error) {
 	status := &ops.Status{}
-	return status, c.ask(ctx, http.MethodGet, statusPath, nil, status)
+	return status, c.request(ctx, http.MethodGet, statusPath, nil, status)
 }
 
 // Explain asks for the outcome that a packet would have. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Explain(ctx context.Context, question trace.Question) (*trace.Packet, error) {
 	packet := &trace.Packet{}
-	return packet, c.ask(ctx, http.MethodPost, explainPath, question, packet)
+	return packet, c.request(ctx, http.MethodPost, explainPath, question, packet)
 }
 
 // Trace follows real packets, and calls notify for each event, until the request's
 // time is up, the context ends (both no error) or notify returns an error, which
 // it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(trace.Event) error) error {
-	return follow(ctx, c, tracePath, request, func(event trace.Event) error {
+	return streamEventLines(ctx, c, tracePath, request, func(event trace.Event) error {
 		if event.Error != "" {
 			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
@@ -93,7 +93,7 @@ func (c *Client) Trace(ctx context.Context, request TraceRequest, notify func(tr
 // ends (both no error) or notify returns an error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the
 // daemon's.
 func (c *Client) Capture(ctx context.Context, request capture.Request, notify func(capture.Event) error) error {
-	return follow(ctx, c, capturePath, request, func(event capture.Event) error {
+	return streamEventLines(ctx, c, capturePath, request, func(event capture.Event) error {
 		if event.Error != "" {
 			return fmt.Errorf("the daemon on %s: %s", c.at, event.Error)
 		}
@@ -101,11 +101,11 @@ func (c *Client) Capture(ctx context.Context, request capture.Request, notify fu
 	})
 }
 
-// follow asks for events, and calls notify for each, until there are no more, the context ends (both no error) or
-// notify returns an error, which it returns.
-func follow[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
+// streamEventLines asks for events, and calls notify for each, until there are no more, the context ends (both no
+// error) or notify returns an error, which it returns.
+func streamEventLines[E any](ctx context.Context, c *Client, path string, request any, notify func(E) error) error {
 	// The answer begins when the program that reports packets is loaded, which takes time on a busy machine.
-	body, err := c.open(ctx, c.patient, http.MethodPost, path, request)
+	body, err := c.open(ctx, c.slowClient, http.MethodPost, path, request)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
 	}
@@ -125,8 +125,8 @@ func follow[E any](ctx context.Context, c *Client, path string, request any, not
 	}
 }
 
-// ask sends a request and reads the whole answer.
-func (c *Client) ask(ctx context.Context, method, path string, question, into any) error {
+// request sends a request and reads the whole answer.
+func (c *Client) request(ctx context.Context, method, path string, question, into any) error {
 	body, err := c.open(ctx, c.http, method, path, question)
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)
@@ -187,7 +187,7 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, path str
 	}
 	response, err := client.Do(request)
 	if err != nil {
-		return nil, c.explain(err)
+		return nil, c.explainError(err)
 	}
 	if response.StatusCode == http.StatusOK {
 		return response, nil
@@ -200,8 +200,8 @@ func (c *Client) send(ctx context.Context, client *http.Client, method, path str
 	return nil, refusal
 }
 
-// explain adds the remedy to a failure to connect.
-func (c *Client) explain(err error) error {
+// explainError adds the remedy to a failure to connect.
+func (c *Client) explainError(err error) error {
 	if c.base == c.at {
 		return explainRemote(err)
 	}
@@ -233,7 +233,7 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 	if dry {
 		path += "?dry_run=true"
 	}
-	body, err := c.open(ctx, c.patient, http.MethodPut, path, yamlText(text))
+	body, err := c.open(ctx, c.slowClient, http.MethodPut, path, yamlText(text))
 	if err != nil {
 		return nil, err
 	}
@@ -243,7 +243,7 @@ func (c *Client) Apply(ctx context.Context, source string, text []byte, dry bool
 // Amend changes a source that has a generation by a text in YAML, with services that are new or others and the names of
 // those that go, as Apply does. A source of another generation is refused with StatusPreconditionFailed.
 func (c *Client) Amend(ctx context.Context, source string, generation uint64, text []byte) (*Change, error) {
-	body, err := c.openWith(ctx, c.patient, http.MethodPatch, sourcesPath+"/"+url.PathEscape(source)+"/services",
+	body, err := c.openWith(ctx, c.slowClient, http.MethodPatch, sourcesPath+"/"+url.PathEscape(source)+"/services",
 		yamlText(text), http.Header{"If-Match": {strconv.Quote(sources.TagOf(generation))}})
 	if err != nil {
 		return nil, err

@@ -56,21 +56,21 @@ type Change struct {
 	Difference string `json:"difference" doc:"The differences, as a unified diff of YAML"`
 }
 
-// OfSource is the source that a request is about. It, OfService, OfPart and Conditions are
+// SourceParams has the source that a request is about. It, ServiceParams, BackendPartParams and Conditions are
 // exported for huma to find them where they are embedded.
-type OfSource struct {
+type SourceParams struct {
 	Source string `path:"source" doc:"The name of the source; \"file\" is the configuration file, which can only be read"`
 }
 
-// OfService is a service of the configuration.
-type OfService struct {
+// ServiceParams has a service of the configuration that a request is about.
+type ServiceParams struct {
 	Service string `path:"service"`
 	Owner   string `query:"source" doc:"The source that has the service; where this is left out, the one that has it now, or api"`
 }
 
-// OfPart is a backend of the configuration.
-type OfPart struct {
-	OfService
+// BackendPartParams has a backend of the configuration that a request is about.
+type BackendPartParams struct {
+	ServiceParams
 	Backend string `path:"backend"`
 }
 
@@ -81,25 +81,27 @@ type Conditions struct {
 	DryRun      bool   `query:"dry_run" doc:"Change nothing: check it, and return the differences"`
 }
 
-// placed says which part of the configuration a request is about.
-type placed interface{ place() sources.Place }
+// placeRequest says which part of the configuration a request is about.
+type placeRequest interface{ place() sources.Place }
 
-func (o OfSource) place() sources.Place  { return sources.Place{Source: o.Source} }
-func (o OfService) place() sources.Place { return sources.Place{Source: o.Owner, Service: o.Service} }
-func (o OfPart) place() sources.Place {
+func (o SourceParams) place() sources.Place { return sources.Place{Source: o.Source} }
+func (o ServiceParams) place() sources.Place {
+	return sources.Place{Source: o.Owner, Service: o.Service}
+}
+func (o BackendPartParams) place() sources.Place {
 	return sources.Place{Source: o.Owner, Service: o.Service, Backend: o.Backend}
 }
 
 type (
-	// changing is a request for a change.
-	changing interface {
-		placed
+	// changeRequest is a request for a change.
+	changeRequest interface {
+		placeRequest
 		Terms() Conditions
 	}
-	// bringing is a request for a change that has a body.
-	bringing interface {
-		changing
-		Content() Sent
+	// bodyRequest is a request for a change that has a body.
+	bodyRequest interface {
+		changeRequest
+		Content() RequestBody
 	}
 )
 
@@ -107,10 +109,10 @@ type (
 func (c Conditions) Terms() Conditions { return c }
 
 // Content returns the body of a request that embeds it.
-func (s Sent) Content() Sent { return s }
+func (s RequestBody) Content() RequestBody { return s }
 
-// check refuses a change of a part that is not as it is expected to be.
-func (c Conditions) check(part sources.Part) error {
+// checkPrecondition refuses a change of a part that is not as it is expected to be.
+func (c Conditions) checkPrecondition(part sources.Part) error {
 	tag := strconv.Quote(part.Tag)
 	switch {
 	case c.IfNoneMatch != "" && c.IfNoneMatch != "*":
@@ -150,11 +152,11 @@ func (b Balancer) change(ctx context.Context, r sources.Request) (*answer[Change
 	if err != nil {
 		return nil, err
 	}
-	return b.told(done, r.By, r.Dry), nil
+	return b.reportChange(done, r.By, r.Dry), nil
 }
 
-// told reports a change to Configured, and returns the answer.
-func (b Balancer) told(done sources.Change, by string, dry bool) *answer[Change] {
+// reportChange reports a change to Configured, and returns the answer.
+func (b Balancer) reportChange(done sources.Change, by string, dry bool) *answer[Change] {
 	if done.Changed && !dry && b.Configured != nil {
 		b.Configured(done, by)
 	}
@@ -167,8 +169,8 @@ func isYAML(contentType string) bool {
 	return kind == "application/yaml" || kind == "application/x-yaml" || kind == "text/yaml"
 }
 
-// value reads the body of a request as YAML, if its content type is that, or else as JSON.
-func value(contentType string, body []byte) (sources.Request, error) {
+// decodeBody reads the body of a request as YAML, if its content type is that, or else as JSON.
+func decodeBody(contentType string, body []byte) (sources.Request, error) {
 	if isYAML(contentType) {
 		node, err := sources.ReadYAML(body)
 		return sources.Request{Value: node, Text: body}, err
@@ -180,58 +182,59 @@ func value(contentType string, body []byte) (sources.Request, error) {
 // handleConfiguration adds the endpoints of the configuration.
 func (b Balancer) handleConfiguration(a huma.API) {
 	schemas := configSchemas(a)
-	add(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: configPath, id: "get-config",
 		summary: "The configuration in force, of all sources", answer: schemas.config},
-		func(context.Context, *none) (*content, error) { return b.inForce() })
-	add(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources",
+		func(context.Context, *emptyRequest) (*content, error) { return b.effectiveConfig() })
+	addEndpoint(a, endpoint{method: http.MethodGet, path: sourcesPath, id: "list-sources",
 		summary: "The sources of the configuration"},
-		func(context.Context, *none) (*answer[[]Source], error) {
+		func(context.Context, *emptyRequest) (*answer[[]Source], error) {
 			list, err := b.listSources()
 			return &answer[[]Source]{list}, err
 		})
-	add(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
+	addEndpoint(a, endpoint{method: http.MethodPut, path: feedPath, id: "put-feed",
 		summary: "Report the state of the program that keeps a source: the system that it follows, the age of its picture, and its faults. The report is forgotten when the daemon ends",
 		body:    schemaOf[ops.FeedReport](a), required: true, role: ops.RoleConfigure},
 		func(_ context.Context, in *struct {
-			OfSource
-			Sent
+			SourceParams
+			RequestBody
 		}) (*answer[ops.FeedReport], error) {
 			var report ops.FeedReport
-			if err := read(in.RawBody, &report); err != nil {
+			if err := decodeJSON(in.RawBody, &report); err != nil {
 				return nil, err
 			}
 			return &answer[ops.FeedReport]{report}, b.Sources.Hear(in.Source, report)
 		})
 	b.handleDifference(a, schemas)
-	handlePart[OfSource, struct {
-		OfSource
+	handlePart[SourceParams, struct {
+		SourceParams
 		Conditions
 	}, struct {
-		OfSource
+		SourceParams
 		Conditions
-		Sent
+		RequestBody
 	}](b, a, sourcesPath+"/{source}", "source", schemas.source)
-	handlePart[OfService, struct {
-		OfService
+	handlePart[ServiceParams, struct {
+		ServiceParams
 		Conditions
 	}, struct {
-		OfService
+		ServiceParams
 		Conditions
-		Sent
+		RequestBody
 	}](b, a, configPath+"/services/{service}", "service", schemas.service)
-	handlePart[OfPart, struct {
-		OfPart
+	handlePart[BackendPartParams, struct {
+		BackendPartParams
 		Conditions
 	}, struct {
-		OfPart
+		BackendPartParams
 		Conditions
-		Sent
+		RequestBody
 	}](b, a, configPath+"/services/{service}/backends/{backend}", "backend", schemas.backend)
 }
 
 // handlePart adds the endpoints that read, remove and write one kind of part.
-func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, noun string, schema *huma.Schema) {
-	add(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun +
+func handlePart[P placeRequest, D changeRequest, W bodyRequest](b Balancer, a huma.API, path, noun string,
+	schema *huma.Schema) {
+	addEndpoint(a, endpoint{method: http.MethodGet, path: path, id: "get-" + noun, summary: "A " + noun +
 		" of the configuration", answer: schema},
 		func(_ context.Context, in *P) (*content, error) {
 			part, err := b.Sources.Get((*in).place())
@@ -240,30 +243,31 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 			}
 			return contentOf(part)
 		})
-	add(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun +
-		" out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, tries: true,
+	addEndpoint(a, endpoint{method: http.MethodDelete, path: path, id: "delete-" + noun, summary: "Take a " + noun +
+		" out of the configuration; answers when the data plane has it", role: ops.RoleConfigure, dryRunReads: true,
 		slow: true},
 		func(ctx context.Context, in *D) (*answer[Change], error) {
 			terms := (*in).Terms()
-			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.check,
+			return b.change(ctx, sources.Request{At: (*in).place(), Verb: sources.Delete, If: terms.checkPrecondition,
 				Dry: terms.DryRun})
 		})
 	for method, verb := range map[string]sources.Verb{http.MethodPut: sources.Put, http.MethodPatch: sources.Patch} {
 		e := endpoint{method: method, path: path, id: "put-" + noun, summary: "Put a " + noun +
 			" in the place of the one there is, if any; answers when the data plane has it",
-			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true, slow: true}
+			body: schema, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, dryRunReads: true,
+			slow: true}
 		if verb == sources.Patch {
 			e.id, e.summary, e.body = "patch-"+noun, "Change a "+noun+
 				" by a JSON merge patch (RFC 7396); answers when the data plane has it",
 				&huma.Schema{Type: huma.TypeObject}
 		}
-		add(a, e, func(ctx context.Context, in *W) (*answer[Change], error) {
+		addEndpoint(a, e, func(ctx context.Context, in *W) (*answer[Change], error) {
 			terms, sent := (*in).Terms(), (*in).Content()
-			r, err := value(sent.ContentType, sent.RawBody)
+			r, err := decodeBody(sent.ContentType, sent.RawBody)
 			if err != nil {
 				return nil, err
 			}
-			r.At, r.Verb, r.If, r.Dry = (*in).place(), verb, terms.check, terms.DryRun
+			r.At, r.Verb, r.If, r.Dry = (*in).place(), verb, terms.checkPrecondition, terms.DryRun
 			return b.change(ctx, r)
 		})
 	}
@@ -271,14 +275,15 @@ func handlePart[P placed, D changing, W bringing](b Balancer, a huma.API, path, 
 
 // handleDifference adds the endpoint that changes a source by the services that differ.
 func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
-	add(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services", id: "patch-source-services",
+	addEndpoint(a, endpoint{method: http.MethodPatch, path: sourcesPath + "/{source}/services",
+		id:      "patch-source-services",
 		summary: "Change a source by services that are new or others, and names of those that go; its cost grows with these. If-Match is the source's ETag. Answers when the data plane has it",
-		body:    schemas.difference, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure, tries: true,
-		slow: true},
+		body:    schemas.difference, required: true, maxBody: config.MaxBytes, role: ops.RoleConfigure,
+		dryRunReads: true, slow: true},
 		func(ctx context.Context, in *struct {
-			OfSource
+			SourceParams
 			Conditions
-			Sent
+			RequestBody
 		}) (*answer[Change], error) {
 			text := in.RawBody
 			if !isYAML(in.ContentType) {
@@ -287,19 +292,19 @@ func (b Balancer) handleDifference(a huma.API, schemas partSchemas) {
 					return nil, err
 				}
 			}
-			r := sources.Difference{Source: in.Source, Text: text, If: in.check, By: callerOf(ctx).name(),
+			r := sources.Difference{Source: in.Source, Text: text, If: in.checkPrecondition, By: callerOf(ctx).name(),
 				Dry: in.DryRun}
 			done, err := b.Sources.Amend(ctx, r)
 			if err != nil {
 				return nil, err
 			}
-			return b.told(done, r.By, r.Dry), nil
+			return b.reportChange(done, r.By, r.Dry), nil
 		})
 }
 
-// inForce is the configuration of all sources together, without its secrets: who may change it reads them no more than
-// others do.
-func (b Balancer) inForce() (*content, error) {
+// effectiveConfig is the configuration of all sources together, without its secrets: who may change it reads them
+// no more than others.
+func (b Balancer) effectiveConfig() (*content, error) {
 	text, err := config.Write(config.WithoutSecrets(b.Sources.Config()))
 	if err != nil {
 		return nil, err

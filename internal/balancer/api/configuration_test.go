@@ -231,7 +231,7 @@ func TestLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	listener := limit(inner, 1)
+	listener := limitConnections(inner, 1)
 	accepted := make(chan net.Conn)
 	go func() {
 		for {
@@ -263,13 +263,13 @@ func TestLimit(t *testing.T) {
 	first.Close()
 	first.Close()
 	second := <-accepted
-	listener.note(second, http.StateNew)
+	listener.trackState(second, http.StateNew)
 	third, err := net.Dial("unix", inner.Addr().String())
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer third.Close()
-	listener.note(<-accepted, http.StateNew)
+	listener.trackState(<-accepted, http.StateNew)
 	if _, err := second.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("writing to the connection that was to make room: %v", err)
 	}

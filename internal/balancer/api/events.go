@@ -26,15 +26,15 @@ import (
 const (
 	eventsPath = "/v1/events"
 	eventsType = "text/event-stream"
-	// heartbeat is how often a stream without events says that it is there: proxies close silent connections, and a
-	// client that is gone shows itself.
-	heartbeat = 15 * time.Second
+	// heartbeatInterval is how often a stream without events says that it is there: proxies close silent connections,
+	// and a client that is gone shows itself.
+	heartbeatInterval = 15 * time.Second
 	// maxStreams bounds the streams of events at a time, for they last.
 	maxStreams = 64
 )
 
-// EventsAfter says where a stream of events begins; exported, for huma to find it.
-type EventsAfter struct {
+// EventsParams says where a stream of events begins; exported, for huma to find it.
+type EventsParams struct {
 	Last   string `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: all that are kept are sent"`
 	Follow bool   `query:"follow" default:"true" doc:"False ends the stream after the events that there are"`
 }
@@ -46,13 +46,13 @@ func (b Balancer) handleEvents(a huma.API) {
 	stream := &huma.Schema{Type: huma.TypeString,
 		Description: "Server-sent events: \"event\" has an Event as data and its id; \"lost\" has a Lost as data, before the events that come after a gap."}
 	schemaOf[events.Lost](a)
-	add(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: eventsPath, id: "watch-events",
 		summary: "The balancer's events, as server-sent events", kind: eventsType, answer: stream},
-		func(_ context.Context, in *EventsAfter) (*huma.StreamResponse, error) {
+		func(_ context.Context, in *EventsParams) (*huma.StreamResponse, error) {
 			select {
 			case streams <- struct{}{}:
 			default:
-				return nil, errStreams
+				return nil, errTooManyStreams
 			}
 			reader, follow := b.Events.After(in.Last), in.Follow
 			return &huma.StreamResponse{Body: func(ctx huma.Context) {
@@ -79,7 +79,7 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 			return
 		}
 		if len(read) == 0 && follow {
-			ctx, cancel := context.WithTimeout(r.Context(), heartbeat)
+			ctx, cancel := context.WithTimeout(r.Context(), heartbeatInterval)
 			reader.Wait(ctx)
 			cancel()
 		}
@@ -89,8 +89,8 @@ func streamEvents(stream huma.Context, reader *events.Reader, follow bool) {
 // recentEvents is how many events a watcher gets first, unless it says from where on.
 const recentEvents = 200
 
-// Watch has the parameters of a watcher's request; exported, for huma to find it.
-type Watch struct {
+// WatchParams has the parameters of a watcher's request; exported, for huma to find it.
+type WatchParams struct {
 	Last     string   `header:"Last-Event-ID" doc:"The id of the last event that the client has; empty: the latest 200 are sent first"`
 	Services []string `query:"service,explode" doc:"The services whose backends are sent; of all others, totals are"`
 	All      bool     `query:"all" doc:"True: the backends of all services are sent"`
@@ -108,9 +108,9 @@ type session struct {
 // handleWatches adds the stream of statuses.
 func (b Balancer) handleWatches(a huma.API) {
 	schemaOf[ops.Watched](a)
-	add(a, endpoint{method: http.MethodGet, path: sessionPath, id: "get-session",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: sessionPath, id: "get-session",
 		summary: "Who the API takes the client for, what that may do, and which balancer answers"},
-		func(ctx context.Context, _ *none) (*answer[session], error) {
+		func(ctx context.Context, _ *emptyRequest) (*answer[session], error) {
 			host, err := os.Hostname()
 			who := callerOf(ctx)
 			return &answer[session]{session{Client: who.name(), Role: who.client.Role, Host: host, Version: b.Version}},
@@ -121,13 +121,14 @@ func (b Balancer) handleWatches(a huma.API) {
 			"every few seconds; \"event\" and \"lost\" are those of /v1/events."}
 	p := statusfeed.New(b.Status, b.Events, func(err error) any { return problemOf(err) })
 	watchers := make(chan struct{}, maxStreams)
-	add(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType, answer: stream,
+	addEndpoint(a, endpoint{method: http.MethodGet, path: watchPath, id: "watch-status", kind: eventsType,
+		answer:  stream,
 		summary: "The balancer as it is, each second and after each event, and its events, as server-sent events"},
-		func(_ context.Context, in *Watch) (*huma.StreamResponse, error) {
+		func(_ context.Context, in *WatchParams) (*huma.StreamResponse, error) {
 			select {
 			case watchers <- struct{}{}:
 			default:
-				return nil, errStreams
+				return nil, errTooManyStreams
 			}
 			reader := b.Events.Latest(recentEvents)
 			if in.Last != "" {
@@ -136,8 +137,8 @@ func (b Balancer) handleWatches(a huma.API) {
 			wanted := *in
 			return &huma.StreamResponse{Body: func(ctx huma.Context) {
 				defer func() { <-watchers }()
-				w := p.Join(wanted.All, wanted.Services)
-				defer p.Leave(w)
+				w := p.Subscribe(wanted.All, wanted.Services)
+				defer p.Unsubscribe(w)
 				streamWatch(ctx, w, reader)
 			}}, nil
 		})
@@ -203,7 +204,7 @@ func sendEvents(w io.Writer, read []events.Event, lost *events.Lost) error {
 // error, which it returns. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Events(ctx context.Context, after string, follow bool,
 	notify func(*events.Event, *events.Lost) error) error {
-	body, err := c.openWith(ctx, c.stream, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil,
+	body, err := c.openWith(ctx, c.streamClient, http.MethodGet, fmt.Sprintf("%s?follow=%t", eventsPath, follow), nil,
 		http.Header{"Last-Event-ID": {after}})
 	if err != nil {
 		return fmt.Errorf("ask the daemon on %s: %w", c.at, err)

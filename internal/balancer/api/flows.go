@@ -18,19 +18,19 @@ import (
 
 const flowsPath = "/v1/flows"
 
-// OfFlows chooses flows; exported, for huma to find it.
-type OfFlows struct {
+// FlowParams selects flows; exported, for huma to find it.
+type FlowParams struct {
 	Of     []string       `query:"of,explode" doc:"Only flows of these services, such as web, and backends, such as web/web01; all where none is named"`
 	Client string         `query:"client" doc:"Only flows of clients in this network, such as 192.0.2.0/24, or of this address"`
 	States []lb.FlowState `query:"state,explode" doc:"Only flows in these states; in any where none is named"`
 	Limit  int            `query:"limit" minimum:"1" maximum:"10000" default:"1000" doc:"How many are listed at most; matching says how many there are"`
 }
 
-// showFlows adds the list of remembered flows.
-func (b Balancer) showFlows(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: flowsPath, id: "list-flows",
+// handleFlows adds the list of remembered flows.
+func (b Balancer) handleFlows(a huma.API) {
+	addEndpoint(a, endpoint{method: http.MethodGet, path: flowsPath, id: "list-flows",
 		summary: "Flows that the data plane remembers"},
-		func(_ context.Context, in *OfFlows) (*answer[ops.FlowList], error) {
+		func(_ context.Context, in *FlowParams) (*answer[ops.FlowList], error) {
 			query := ops.FlowQuery{Of: in.Of, States: in.States, Limit: in.Limit}
 			if in.Client != "" {
 				client, err := ParseClients(in.Client)
@@ -70,5 +70,5 @@ func (c *Client) Flows(ctx context.Context, q ops.FlowQuery) (*ops.FlowList, err
 		query.Set("limit", strconv.Itoa(q.Limit))
 	}
 	flows := &ops.FlowList{}
-	return flows, c.ask(ctx, http.MethodGet, flowsPath+"?"+query.Encode(), nil, flows)
+	return flows, c.request(ctx, http.MethodGet, flowsPath+"?"+query.Encode(), nil, flows)
 }

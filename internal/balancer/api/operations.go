@@ -34,7 +34,7 @@ type orderBody struct {
 const maxDeadline = 366 * 24 * time.Hour
 
 // order puts a request's path and body together.
-func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, error) {
+func (b orderBody) order(verb ops.Verb, at BackendParams, by string) (ops.Order, error) {
 	o := ops.Order{Verb: verb, Service: at.Service, Backend: at.Backend, AllServices: b.AllServices,
 		Force: b.Force, By: by}
 	switch {
@@ -60,30 +60,30 @@ func (b orderBody) order(verb ops.Verb, at OfBackend, by string) (ops.Order, err
 	return o, nil
 }
 
-// OfBackend is the backend that an order is about; exported, for huma to find it where it is embedded.
-type OfBackend struct {
+// BackendParams has the backend that an order is about; exported, for huma to find it where it is embedded.
+type BackendParams struct {
 	Service string `path:"service"`
 	Backend string `path:"backend"`
 }
 
 // handleOperations adds the endpoints of operations, which change a balancer beside its configuration.
 func (b Balancer) handleOperations(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: operationsPath, id: "list-operations",
 		summary: "What operations have changed, and which can be taken back"},
-		func(context.Context, *none) (*answer[ops.Operations], error) {
+		func(context.Context, *emptyRequest) (*answer[ops.Operations], error) {
 			operations, err := b.Operations()
 			return &answer[ops.Operations]{operations}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check",
+	addEndpoint(a, endpoint{method: http.MethodPost, path: backendPath + checkPath, id: "check",
 		summary: "Ask a backend now whether it serves, without consequence for its verdict", role: ops.RoleOperate},
-		func(ctx context.Context, in *OfBackend) (*answer[ops.Checked], error) {
+		func(ctx context.Context, in *BackendParams) (*answer[ops.Checked], error) {
 			checked, err := b.check(ctx, *in)
 			return &answer[ops.Checked]{checked}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back",
+	addEndpoint(a, endpoint{method: http.MethodPost, path: undoPath, id: "undo", summary: "Take the latest operation back",
 		body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
-		func(ctx context.Context, in *Sent) (*answer[ops.Operation], error) {
-			return b.operate(ctx, ops.Undo, OfBackend{}, in.RawBody)
+		func(ctx context.Context, in *RequestBody) (*answer[ops.Operation], error) {
+			return b.operate(ctx, ops.Undo, BackendParams{}, in.RawBody)
 		})
 	for _, drain := range []bool{true, false} {
 		path, id, summary := drainPath, "drain-balancer",
@@ -91,9 +91,9 @@ func (b Balancer) handleOperations(a huma.API) {
 		if !drain {
 			path, id, summary = undrainPath, "undrain-balancer", "Bring this balancer back"
 		}
-		add(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate,
+		addEndpoint(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate,
 			slow: true},
-			func(ctx context.Context, _ *none) (*answer[ops.Sharing], error) {
+			func(ctx context.Context, _ *emptyRequest) (*answer[ops.Sharing], error) {
 				come, err := b.Drain(ctx, drain, callerOf(ctx).name())
 				return &answer[ops.Sharing]{come}, err
 			})
@@ -102,23 +102,23 @@ func (b Balancer) handleOperations(a huma.API) {
 		ops.Disable: "Take a backend out of its service at once, and end the flows that it has",
 		ops.Enable:  "Give a drained or disabled backend new flows again",
 		ops.Weight:  "Give a backend another share of new flows"} {
-		add(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb),
+		addEndpoint(a, endpoint{method: http.MethodPost, path: backendPath + "/" + string(verb), id: string(verb),
 			summary: summary, body: schemaOf[orderBody](a), role: ops.RoleOperate, slow: true},
 			func(ctx context.Context, in *struct {
-				OfBackend
-				Sent
+				BackendParams
+				RequestBody
 			}) (*answer[ops.Operation], error) {
-				return b.operate(ctx, verb, in.OfBackend, in.RawBody)
+				return b.operate(ctx, verb, in.BackendParams, in.RawBody)
 			})
 	}
 }
 
 // operate reads the order in a request, and carries it out.
-func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text []byte) (*answer[ops.Operation],
+func (b Balancer) operate(ctx context.Context, verb ops.Verb, at BackendParams, text []byte) (*answer[ops.Operation],
 	error) {
 	var body orderBody
 	if len(text) > 0 {
-		if err := read(text, &body); err != nil {
+		if err := decodeJSON(text, &body); err != nil {
 			return nil, err
 		}
 	}
@@ -133,7 +133,7 @@ func (b Balancer) operate(ctx context.Context, verb ops.Verb, at OfBackend, text
 // Operations asks for the changes by operations. Errors: ErrNotRunning, ErrNoRights, or the daemon's.
 func (c *Client) Operations(ctx context.Context) (*ops.Operations, error) {
 	operations := &ops.Operations{}
-	return operations, c.ask(ctx, http.MethodGet, operationsPath, nil, operations)
+	return operations, c.request(ctx, http.MethodGet, operationsPath, nil, operations)
 }
 
 // Operate asks for an operation; the daemon takes the caller's name from the socket. Errors: ErrNotRunning,
@@ -147,7 +147,7 @@ func (c *Client) Operate(ctx context.Context, o ops.Order) (*ops.Operation, erro
 		body.Weight = &o.Weight
 	}
 	done := &ops.Operation{}
-	return done, c.ask(ctx, http.MethodPost, path, body, done)
+	return done, c.request(ctx, http.MethodPost, path, body, done)
 }
 
 // Drain takes the balancer out of every anycast and leaves VIPs to others, or brings it back. Errors: ErrNotRunning,
@@ -158,7 +158,7 @@ func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 		path = drainPath
 	}
 	come := &ops.Sharing{}
-	return come, c.ask(ctx, http.MethodPost, path, nil, come)
+	return come, c.request(ctx, http.MethodPost, path, nil, come)
 }
 
 // pathOf is the path of a backend's endpoint.

@@ -110,7 +110,7 @@ var codes = []struct {
 	{sources.ErrOwned, http.StatusConflict},
 	{sources.ErrChanged, http.StatusPreconditionFailed},
 	{sources.ErrNotStored, http.StatusInsufficientStorage},
-	{errStreams, http.StatusServiceUnavailable},
+	{errTooManyStreams, http.StatusServiceUnavailable},
 	{ops.ErrStopping, http.StatusServiceUnavailable},
 	{context.Canceled, http.StatusServiceUnavailable},
 	{context.DeadlineExceeded, http.StatusServiceUnavailable},
@@ -146,7 +146,7 @@ func withProblems(mux *http.ServeMux) http.Handler {
 			mux.ServeHTTP(w, r)
 			return
 		}
-		answer := &quiet{header: w.Header()}
+		answer := &headerRecorder{header: w.Header()}
 		refuse.ServeHTTP(answer, r)
 		detail := "there is no " + r.URL.Path + "; " + documentPath + ".json says what there is"
 		if answer.code == http.StatusMethodNotAllowed {
@@ -157,17 +157,17 @@ func withProblems(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// quiet takes the code and the header of an answer.
-type quiet struct {
+// headerRecorder records the code and the header of an answer.
+type headerRecorder struct {
 	header http.Header
 	code   int
 }
 
-func (q *quiet) Header() http.Header         { return q.header }
-func (q *quiet) Write(b []byte) (int, error) { return len(b), nil }
-func (q *quiet) WriteHeader(code int)        { q.code = code }
+func (q *headerRecorder) Header() http.Header         { return q.header }
+func (q *headerRecorder) Write(b []byte) (int, error) { return len(b), nil }
+func (q *headerRecorder) WriteHeader(code int)        { q.code = code }
 
 func typeOf[T any]() reflect.Type { return reflect.TypeFor[T]() }
 
-// errStreams says that there is no room for another stream.
-var errStreams = errors.New("too many clients watch events; close one, or try again later")
+// errTooManyStreams says that there is no room for another stream.
+var errTooManyStreams = errors.New("too many clients watch events; close one, or try again later")

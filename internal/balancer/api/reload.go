@@ -16,7 +16,7 @@ import (
 // Errors: ErrNotRunning, ErrNoRights, the context's (then it may still be put in force), or why the
 // daemon has refused it: then nothing was changed.
 func (c *Client) Reload(ctx context.Context) (*ops.Reloaded, error) {
-	body, err := c.open(ctx, c.patient, http.MethodPost, reloadPath, nil)
+	body, err := c.open(ctx, c.slowClient, http.MethodPost, reloadPath, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -71,7 +71,7 @@ func (c *Client) Proxy() (http.Handler, error) {
 		return nil, err
 	}
 	return &httputil.ReverseProxy{
-		Transport:     c.stream.Transport,
+		Transport:     c.streamClient.Transport,
 		FlushInterval: -1,                         // each event goes on at once
 		ErrorLog:      log.New(io.Discard, "", 0), // a stream that the daemon's end breaks off; the page says so
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -85,7 +85,7 @@ func (c *Client) Proxy() (http.Handler, error) {
 			}
 		},
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			newProblem(http.StatusBadGateway, "the daemon on "+c.at+" is not reached: "+c.explain(err).Error()).write(w)
+			newProblem(http.StatusBadGateway, "the daemon on "+c.at+" is not reached: "+c.explainError(err).Error()).write(w)
 		},
 	}, nil
 }

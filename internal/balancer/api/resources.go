@@ -21,33 +21,33 @@ const (
 	checksPath   = "/v1/checks"
 )
 
-// OfServices chooses services by name; exported, for huma to find it.
-type OfServices struct {
+// ServicesParams selects services by name; exported, for huma to find it.
+type ServicesParams struct {
 	Services []string `query:"service,explode" doc:"Only parts of these services; all where none is named"`
 }
 
-// OneService is the service that a request is about; exported, for huma to find it.
-type OneService struct {
+// OneServiceParams has the service that a request is about; exported, for huma to find it.
+type OneServiceParams struct {
 	Service string `path:"service"`
 }
 
-// showResources adds the parts of a status, each as a list and one by one.
-func (b Balancer) showResources(a huma.API) {
+// handleResources adds the parts of a status, each as a list and one by one.
+func (b Balancer) handleResources(a huma.API) {
 	addList(b, a, endpoint{path: servicesPath, id: "list-services", summary: "The services as they are now"},
 		func(services []ops.Service) []ops.Service { return services })
 	addList(b, a, endpoint{path: backendsPath, id: "list-backends",
 		summary: "The backends of services as they are now"}, ops.BackendsOf)
 	addList(b, a, endpoint{path: checksPath, id: "list-checks",
 		summary: "The health checks of backends, and their latest results"}, ops.ChecksOf)
-	add(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: servicesPath + "/{service}", id: "get-service-status",
 		summary: "A service as it is now"},
-		func(_ context.Context, in *OneService) (*answer[ops.Service], error) {
+		func(_ context.Context, in *OneServiceParams) (*answer[ops.Service], error) {
 			service, err := b.service(in.Service)
 			return &answer[ops.Service]{service}, err
 		})
-	add(a, endpoint{method: http.MethodGet, path: backendPath, id: "get-backend-status",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: backendPath, id: "get-backend-status",
 		summary: "A backend as it is now"},
-		func(_ context.Context, in *OfBackend) (*answer[ops.ServiceBackend], error) {
+		func(_ context.Context, in *BackendParams) (*answer[ops.ServiceBackend], error) {
 			service, err := b.service(in.Service)
 			if err != nil {
 				return nil, err
@@ -60,7 +60,7 @@ func (b Balancer) showResources(a huma.API) {
 // addList adds the endpoint that lists one kind of part of services.
 func addList[T any](b Balancer, a huma.API, e endpoint, of func([]ops.Service) []T) {
 	e.method = http.MethodGet
-	add(a, e, func(_ context.Context, in *OfServices) (*answer[[]T], error) {
+	addEndpoint(a, e, func(_ context.Context, in *ServicesParams) (*answer[[]T], error) {
 		status, err := b.Status()
 		return &answer[[]T]{of(status.ServicesNamed(in.Services))}, err
 	})
@@ -77,26 +77,26 @@ func (b Balancer) service(name string) (ops.Service, error) {
 // Services asks for services by name; for all where none is named. Errors: ErrNotRunning, ErrNoRights,
 // or the daemon's.
 func (c *Client) Services(ctx context.Context, names ...string) (list []ops.Service, err error) {
-	err = c.ask(ctx, http.MethodGet, listPath(servicesPath, names), nil, &list)
+	err = c.request(ctx, http.MethodGet, listPath(servicesPath, names), nil, &list)
 	return list, err
 }
 
 // Backends asks for the backends of services; of all where none is named. Errors: as those of Services.
 func (c *Client) Backends(ctx context.Context, services ...string) (list []ops.ServiceBackend, err error) {
-	err = c.ask(ctx, http.MethodGet, listPath(backendsPath, services), nil, &list)
+	err = c.request(ctx, http.MethodGet, listPath(backendsPath, services), nil, &list)
 	return list, err
 }
 
 // Checks asks for the health checks of the backends of services; of all where none is named. Errors: as
 // those of Services.
 func (c *Client) Checks(ctx context.Context, services ...string) (list []ops.BackendCheck, err error) {
-	err = c.ask(ctx, http.MethodGet, listPath(checksPath, services), nil, &list)
+	err = c.request(ctx, http.MethodGet, listPath(checksPath, services), nil, &list)
 	return list, err
 }
 
 // Sources asks for the sources of the configuration. Errors: as those of Services.
 func (c *Client) Sources(ctx context.Context) (list []Source, err error) {
-	err = c.ask(ctx, http.MethodGet, sourcesPath, nil, &list)
+	err = c.request(ctx, http.MethodGet, sourcesPath, nil, &list)
 	return list, err
 }
 
@@ -110,7 +110,7 @@ func listPath(path string, services []string) string {
 // Service asks for one service. Errors: as those of Services.
 func (c *Client) Service(ctx context.Context, name string) (*ops.Service, error) {
 	service := &ops.Service{}
-	return service, c.ask(ctx, http.MethodGet, servicesPath+"/"+url.PathEscape(name), nil, service)
+	return service, c.request(ctx, http.MethodGet, servicesPath+"/"+url.PathEscape(name), nil, service)
 }
 
 // Configured is a part of the configuration.

@@ -23,7 +23,7 @@ import (
 type endpoint struct {
 	method, path, id, summary string
 	// body is the schema of the request's body; nil where there is none. It may be left out unless it
-	// is required, and has up to maxBody bytes (0: maxQuestion).
+	// is required, and has up to maxBody bytes (0: maxRequest).
 	body     *huma.Schema
 	required bool
 	maxBody  int64
@@ -33,33 +33,33 @@ type endpoint struct {
 	kind string
 	// role is the role that the client needs; empty: RoleRead.
 	role ops.Role
-	// tries: with dry_run, which changes nothing, RoleRead is enough.
-	tries bool
+	// dryRunReads: with dry_run, which changes nothing, RoleRead is enough.
+	dryRunReads bool
 	// slow: the answer takes as long as the change that was asked for.
 	slow bool
 }
 
-// Sent is the body of a request, as it came; exported, for huma to find it where it is embedded.
-type Sent struct {
+// RequestBody is the body of a request, as it came; exported, for huma to find it where it is embedded.
+type RequestBody struct {
 	ContentType string `header:"Content-Type" hidden:"true"`
 	RawBody     []byte `contentType:"application/json"`
 }
 
-// none is a request of which everything is in its path.
-type none struct{}
+// emptyRequest is a request of which everything is in its path.
+type emptyRequest struct{}
 
 // answer is the answer to a request.
 type answer[T any] struct{ Body T }
 
-// changeBound is how long an answer to a change may take: programs are verified, and backends that
+// changeTimeout is how long an answer to a change may take: programs are verified, and backends that
 // are new are looked for.
-const changeBound = 5 * time.Minute
+const changeTimeout = 5 * time.Minute
 
-// add has the API answer a request.
-func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O, error)) {
+// addEndpoint has the API answer a request.
+func addEndpoint[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O, error)) {
 	op := huma.Operation{Method: e.method, Path: e.path, OperationID: e.id, Summary: e.summary,
-		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxQuestion) + 1, BodyReadTimeout: bodyBound,
-		Security: credentials, Middlewares: huma.Middlewares{needs(e.roleFor)},
+		SkipValidateBody: true, MaxBodyBytes: max(e.maxBody, maxRequest) + 1, BodyReadTimeout: bodyTimeout,
+		Security: credentials, Middlewares: huma.Middlewares{requireRole(e.roleFor)},
 		Errors: []int{http.StatusBadRequest, http.StatusUnauthorized, http.StatusForbidden, http.StatusNotFound,
 			http.StatusConflict, http.StatusRequestTimeout, http.StatusPreconditionFailed,
 			http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity, http.StatusInternalServerError,
@@ -67,7 +67,7 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 	if e.slow {
 		op.Middlewares = append(op.Middlewares, func(ctx huma.Context, next func(huma.Context)) {
 			_, w := humago.Unwrap(ctx)
-			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeBound))
+			_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(changeTimeout))
 			next(ctx)
 		})
 	}
@@ -83,7 +83,7 @@ func add[I, O any](a huma.API, e endpoint, answer func(context.Context, *I) (*O,
 
 // roleFor is the role that the client of a request needs.
 func (e endpoint) roleFor(ctx huma.Context) ops.Role {
-	if e.tries {
+	if e.dryRunReads {
 		// As huma reads the parameter.
 		if dry, err := strconv.ParseBool(ctx.Query("dry_run")); err == nil && dry {
 			return ops.RoleRead
@@ -99,7 +99,7 @@ func (e endpoint) describe(a huma.API) {
 	op := map[string]*huma.Operation{http.MethodGet: item.Get, http.MethodPut: item.Put, http.MethodPost: item.Post,
 		http.MethodPatch: item.Patch, http.MethodDelete: item.Delete}[e.method]
 	op.Description = fmt.Sprintf("Over TCP it needs the role %s.", cmp.Or(e.role, ops.RoleRead))
-	if e.tries {
+	if e.dryRunReads {
 		op.Description = fmt.Sprintf("Over TCP it needs the role %s; with dry_run, %s.", e.role, ops.RoleRead)
 	}
 	if op.RequestBody != nil {
@@ -130,8 +130,8 @@ type version struct {
 	API     string `json:"api"`
 }
 
-// read takes a request's body as JSON.
-func read(body []byte, into any) error {
+// decodeJSON decodes a request's body as JSON.
+func decodeJSON(body []byte, into any) error {
 	decoder := json.NewDecoder(bytes.NewReader(body))
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(into)

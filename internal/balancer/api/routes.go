@@ -23,14 +23,14 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	described := huma.DefaultConfig("Jeoul", "1")
 	described.Info.Description = "The API of a running balancer."
 	described.OpenAPIPath, described.DocsPath, described.SchemasPath = documentPath, "", ""
-	described.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", nameOf)
+	described.Components.Schemas = huma.NewMapRegistry("#/components/schemas/", schemaName)
 	described.Components.SecuritySchemes = securitySchemes
 	described.CreateHooks = nil // links to schemas that are not served
 	a := humago.New(mux, described)
-	b.showStatus(a)
-	b.showResources(a)
-	b.showFlows(a)
-	b.showMembers(a)
+	b.handleStatus(a)
+	b.handleResources(a)
+	b.handleFlows(a)
+	b.handleMembers(a)
 	b.handleOperations(a)
 	b.handleConfiguration(a)
 	b.handleTraces(a)
@@ -39,11 +39,11 @@ func newRouter(b Balancer) (http.Handler, huma.API) {
 	if b.Metrics != nil {
 		mux.Handle("GET /metrics", b.Metrics)
 	}
-	return bounded(withProblems(mux)), a
+	return limitBodies(withProblems(mux)), a
 }
 
-// nameOf is the name of a type's schema; traces and captures have types of names that others have, too.
-func nameOf(t reflect.Type, hint string) string {
+// schemaName is the name of a type's schema; traces and captures have types of names that others have, too.
+func schemaName(t reflect.Type, hint string) string {
 	name := huma.DefaultSchemaNamer(t, hint)
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -69,21 +69,21 @@ func Document() ([]byte, error) {
 	return append(indented.Bytes(), '\n'), err
 }
 
-func (b Balancer) showStatus(a huma.API) {
-	add(a, endpoint{method: http.MethodGet, path: statusPath, id: "get-status", summary: "The balancer as it is now"},
-		func(context.Context, *none) (*answer[ops.Status], error) {
+func (b Balancer) handleStatus(a huma.API) {
+	addEndpoint(a, endpoint{method: http.MethodGet, path: statusPath, id: "get-status", summary: "The balancer as it is now"},
+		func(context.Context, *emptyRequest) (*answer[ops.Status], error) {
 			status, err := b.Status()
 			return &answer[ops.Status]{status}, err
 		})
-	add(a, endpoint{method: http.MethodGet, path: versionPath, id: "get-version",
+	addEndpoint(a, endpoint{method: http.MethodGet, path: versionPath, id: "get-version",
 		summary: "The versions of the program and of the API"},
-		func(context.Context, *none) (*answer[version], error) {
+		func(context.Context, *emptyRequest) (*answer[version], error) {
 			return &answer[version]{version{b.Version, "v1"}}, nil
 		})
-	add(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload",
+	addEndpoint(a, endpoint{method: http.MethodPost, path: reloadPath, id: "reload",
 		summary: "Read the configuration file again; answers when it is in force or refused", role: ops.RoleConfigure,
 		slow: true},
-		func(ctx context.Context, _ *none) (*answer[ops.Reloaded], error) {
+		func(ctx context.Context, _ *emptyRequest) (*answer[ops.Reloaded], error) {
 			done, err := b.Reload(callerOf(ctx).name())
 			return &answer[ops.Reloaded]{done}, err
 		})

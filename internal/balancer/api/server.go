@@ -32,9 +32,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// farewell is how long requests in hand have when the server ends. A trace takes its
+// shutdownTimeout is how long requests in hand have when the server ends. A trace takes its
 // program out first, and to load the plain one takes seconds on a busy machine.
-const farewell = 15 * time.Second
+const shutdownTimeout = 15 * time.Second
 
 // socketMode lets the owner and the group in.
 const socketMode fs.FileMode = 0o660
@@ -52,7 +52,7 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, doing(err)
 	}
-	if err := removeDead(ctx, path); err != nil {
+	if err := removeStaleSocket(ctx, path); err != nil {
 		return nil, doing(err)
 	}
 	// bind takes the mode of the file from the descriptor: with a chmod
@@ -78,8 +78,8 @@ func Listen(ctx context.Context, path string) (net.Listener, error) {
 	return listener, nil
 }
 
-// removeDead removes a socket on which no process answers.
-func removeDead(ctx context.Context, path string) error {
+// removeStaleSocket removes a socket on which no process answers.
+func removeStaleSocket(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -105,45 +105,45 @@ func removeDead(ctx context.Context, path string) error {
 // the requests in hand finish, within a bound, and closes the listener.
 func Serve(ctx context.Context, listener net.Listener, b Balancer) error {
 	router, _ := newRouter(b)
-	limited := limit(listener, maxConnections)
-	return answerOn(ctx, limited, limited, router)
+	limited := limitConnections(listener, maxConnections)
+	return serveOn(ctx, limited, limited, router)
 }
 
 // ServeTLS is Serve over TCP, for clients that the guard knows; and for everybody the dashboard, whose files are the
 // same on every balancer: it asks the API for all data, with its user's credentials.
 func ServeTLS(ctx context.Context, listener net.Listener, b Balancer, guard *access.Guard) error {
 	router, _ := newRouter(b)
-	limited := limit(listener, maxConnections)
-	handler := dashboard.Before(guarded(router, guard, b.Denied))
-	return answerOn(ctx, limited, tls.NewListener(limited, guard.TLS()), handler)
+	limited := limitConnections(listener, maxConnections)
+	handler := dashboard.Handler(authenticate(router, guard, b.Denied))
+	return serveOn(ctx, limited, tls.NewListener(limited, guard.TLS()), handler)
 }
 
-// answerOn answers requests on a listener, whose connections are bounded.
-func answerOn(ctx context.Context, limited *limited, listener net.Listener, handler http.Handler) error {
+// serveOn answers requests on a listener, whose connections are bounded.
+func serveOn(ctx context.Context, limited *limitedListener, listener net.Listener, handler http.Handler) error {
 	server := &http.Server{
 		Handler: handler,
 		// A trace goes on until its client hangs up: it must end with us.
 		BaseContext:       func(net.Listener) context.Context { return ctx },
 		ConnContext:       withCaller,
-		ConnState:         limited.note,
+		ConnState:         limited.trackState,
 		ReadHeaderTimeout: 5 * time.Second, // that of a TLS handshake, too
 		ReadTimeout:       10 * time.Second,
 		WriteTimeout:      30 * time.Second,
 		IdleTimeout:       10 * time.Second,
 		MaxHeaderBytes:    16 << 10,
-		ErrorLog:          log.New(panics{os.Stderr}, "", 0),
+		ErrorLog:          log.New(serverLog{os.Stderr}, "", 0),
 	}
-	if err := httpserve.Until(ctx, server, listener, farewell); err != nil {
+	if err := httpserve.Until(ctx, server, listener, shutdownTimeout); err != nil {
 		return fmt.Errorf("serve the API on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
 
-// panics passes on a server's log lines about faults of ours, and none about clients that hang up in a handshake, or
+// serverLog passes on a server's log lines about faults of ours, and none about clients that hang up in a handshake, or
 // speak another protocol.
-type panics struct{ to io.Writer }
+type serverLog struct{ to io.Writer }
 
-func (p panics) Write(line []byte) (int, error) {
+func (p serverLog) Write(line []byte) (int, error) {
 	if bytes.HasPrefix(line, []byte("http: panic")) {
 		return p.to.Write(line)
 	}

@@ -29,33 +29,33 @@ const readerTimeout = 10 * time.Second
 
 // handleTraces adds the endpoints that explain, trace and capture packets.
 func (b Balancer) handleTraces(a huma.API) {
-	add(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "The outcome that a packet would have",
+	addEndpoint(a, endpoint{method: http.MethodPost, path: explainPath, id: "explain", summary: "The outcome that a packet would have",
 		body: schemaOf[trace.Question](a), required: true, slow: true},
-		func(_ context.Context, in *Sent) (*answer[*trace.Packet], error) {
+		func(_ context.Context, in *RequestBody) (*answer[*trace.Packet], error) {
 			var question trace.Question
-			if err := read(in.RawBody, &question); err != nil {
+			if err := decodeJSON(in.RawBody, &question); err != nil {
 				return nil, err
 			}
 			packet, err := b.Explain(question)
 			return &answer[*trace.Packet]{packet}, err
 		})
-	add(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each",
+	addEndpoint(a, endpoint{method: http.MethodPost, path: tracePath, id: "trace", summary: "Real packets, a line of JSON each",
 		body: schemaOf[TraceRequest](a), required: true, role: ops.RoleOperate, kind: traceType,
 		answer: schemaOf[trace.Event](a)},
-		func(_ context.Context, in *Sent) (*huma.StreamResponse, error) {
+		func(_ context.Context, in *RequestBody) (*huma.StreamResponse, error) {
 			var request TraceRequest
-			if err := read(in.RawBody, &request); err != nil {
+			if err := decodeJSON(in.RawBody, &request); err != nil {
 				return nil, err
 			}
 			return &huma.StreamResponse{Body: func(ctx huma.Context) { b.streamTrace(ctx, request) }}, nil
 		})
-	add(a, endpoint{method: http.MethodPost, path: capturePath, id: "capture", role: ops.RoleOperate, kind: traceType,
+	addEndpoint(a, endpoint{method: http.MethodPost, path: capturePath, id: "capture", role: ops.RoleOperate, kind: traceType,
 		summary: "Real packets with their bytes, a line of JSON each", body: schemaOf[capture.Request](a),
 		required: true,
 		answer:   schemaOf[capture.Event](a)},
-		func(ctx context.Context, in *Sent) (*huma.StreamResponse, error) {
+		func(ctx context.Context, in *RequestBody) (*huma.StreamResponse, error) {
 			var request capture.Request
-			if err := read(in.RawBody, &request); err != nil {
+			if err := decodeJSON(in.RawBody, &request); err != nil {
 				return nil, err
 			}
 			by := callerOf(ctx).name()

@@ -74,7 +74,7 @@ func TestExplainRefusals(t *testing.T) {
 	}
 	for body, want := range map[string]int{"": http.StatusBadRequest, "{": http.StatusBadRequest,
 		"{} {}": http.StatusBadRequest, `{"souce": "192.0.2.7"}`: http.StatusBadRequest, `{"source": "` +
-			strings.Repeat("1", maxQuestion) + `"}`: http.StatusRequestEntityTooLarge} {
+			strings.Repeat("1", maxRequest) + `"}`: http.StatusRequestEntityTooLarge} {
 		response, err := NewClient(path).http.Post("http://jeoul"+explainPath, "application/json",
 			strings.NewReader(body))
 		if err != nil {

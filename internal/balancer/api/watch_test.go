@@ -76,7 +76,7 @@ func TestWatch(t *testing.T) {
 func watch(t *testing.T, path, query string) func() (kind, data string) {
 	t.Helper()
 	client := NewClient(path)
-	body, err := client.open(t.Context(), client.stream, http.MethodGet, watchPath+query, nil)
+	body, err := client.open(t.Context(), client.streamClient, http.MethodGet, watchPath+query, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestSession(t *testing.T) {
 	s := serveOverTCP(t, Balancer{Version: "v1", Denied: func(string, error) { denied.Add(1) }})
 	var got session
 	client := s.client(t, Remote{Token: s.tokens[ops.RoleOperate]})
-	if err := client.ask(context.Background(), http.MethodGet, sessionPath, nil, &got); err != nil {
+	if err := client.request(context.Background(), http.MethodGet, sessionPath, nil, &got); err != nil {
 		t.Fatal(err)
 	}
 	if got.Client != "token operateer" || got.Role != ops.RoleOperate || got.Version != "v1" || got.Host == "" {
@@ -127,7 +127,7 @@ func TestSession(t *testing.T) {
 	}
 	for token, want := range map[string]int64{"": 0, "wrong": 1} {
 		denied.Store(0)
-		err := s.client(t, Remote{Token: token}).ask(context.Background(), http.MethodGet, sessionPath, nil, &got)
+		err := s.client(t, Remote{Token: token}).request(context.Background(), http.MethodGet, sessionPath, nil, &got)
 		if err == nil || denied.Load() != want {
 			t.Errorf("with token %q: %v, denied %d times; want an error, %d", token, err, denied.Load(), want)
 		}

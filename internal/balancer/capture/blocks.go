@@ -63,7 +63,7 @@ func newBlocks(to io.Writer, application, comment string) (*blocks, error) {
 
 // write writes a block: its body, and its options.
 func (w *blocks) write(kind uint32, body []byte, options ...option) error {
-	body = padded(body)
+	body = pad(body)
 	some := false
 	for _, o := range options {
 		if len(o.value) == 0 {
@@ -72,7 +72,7 @@ func (w *blocks) write(kind uint32, body []byte, options ...option) error {
 		some = true
 		body = binary.LittleEndian.AppendUint16(body, o.code)
 		body = binary.LittleEndian.AppendUint16(body, uint16(len(o.value)))
-		body = padded(append(body, o.value...))
+		body = pad(append(body, o.value...))
 	}
 	if some {
 		body = binary.LittleEndian.AppendUint32(body, 0) // the end of the options
@@ -85,8 +85,8 @@ func (w *blocks) write(kind uint32, body []byte, options ...option) error {
 	return err
 }
 
-// padded returns bytes of a length that 32 divides in bits.
-func padded(b []byte) []byte { return append(b, make([]byte, -len(b)&3)...) }
+// pad returns bytes of a length that 32 divides in bits.
+func pad(b []byte) []byte { return append(b, make([]byte, -len(b)&3)...) }
 
 // addInterface writes an interface block, and returns its number.
 func (w *blocks) addInterface(name, description string, snap uint32) (int, error) {

@@ -181,7 +181,8 @@ type Point struct {
 type Counts struct {
 	// Matched is Taken + Limited + Lost + those beyond a bound.
 	Matched uint64 `json:"matched"`
-	Taken   uint64 `json:"taken"`
+	// Matched is Captured + Limited + Lost + those beyond a bound.
+	Captured uint64 `json:"taken"`
 	// Limited are more than the rate allows, and Lost found no room, for the client reads too slowly.
 	Limited uint64 `json:"limited"`
 	Lost    uint64 `json:"lost"`
@@ -194,10 +195,10 @@ type Packet struct {
 	trace.Packet
 	// Count is how many packets of the wire it is: more than one for a GSO packet in TC.
 	Count uint32 `json:"count"`
-	// CameFrame is the frame as it came in.
-	CameFrame Frame `json:"came_frame"`
-	// LeavesFrame is the frame as it leaves; without bytes where it is dropped, or unchanged.
-	LeavesFrame Frame `json:"leaves_frame,omitzero"`
+	// FrameIn is the frame as it came in.
+	FrameIn Frame `json:"came_frame"`
+	// FrameOut is the frame as it leaves; without bytes where it is dropped, or unchanged.
+	FrameOut Frame `json:"leaves_frame,omitzero"`
 }
 
 // Frame is a frame, or its beginning.

@@ -11,8 +11,8 @@ import (
 // guePort is the UDP port of GUE (draft-ietf-intarea-gue, IANA: gue).
 const guePort = 6080
 
-// Cut returns the first snap bytes of a frame of a length, or its headers where snap is 0.
-func Cut(frame []byte, length, snap int) Frame {
+// Truncate returns the first snap bytes of a frame of a length, or its headers where snap is 0.
+func Truncate(frame []byte, length, snap int) Frame {
 	if snap == 0 {
 		frame = frame[:min(HeaderSnap, len(frame))]
 		snap = HeaderLength(frame)
@@ -46,8 +46,8 @@ func HeaderLength(frame []byte) int {
 	return len(frame) - len(rest)
 }
 
-// mostNested bounds packets in packets: an ICMP error about a packet in a tunnel has two.
-const mostNested = 4
+// maxNested bounds packets in packets: an ICMP error about a packet in a tunnel has two.
+const maxNested = 4
 
 // malformedHeader is how many bytes of a packet that cannot be read are shown as its header.
 const malformedHeader = 40
@@ -62,7 +62,7 @@ func malformed(b []byte, depth int) []byte {
 
 // afterIP returns the bytes behind the headers of an IP packet.
 func afterIP(b []byte, depth int) []byte {
-	if len(b) == 0 || depth > mostNested {
+	if len(b) == 0 || depth > maxNested {
 		return b
 	}
 	if b[0]>>4 == 6 {
@@ -125,7 +125,7 @@ func afterTransport(protocol uint8, b []byte, depth int) []byte {
 		return afterIP(b, depth+1)
 	case unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6:
 		h, rest, ok := packet.Read[packet.ICMP](b)
-		if ok && quotes(protocol, h.Type) {
+		if ok && quotesPacket(protocol, h.Type) {
 			return afterIP(rest, depth+1)
 		}
 		return rest
@@ -133,8 +133,8 @@ func afterTransport(protocol uint8, b []byte, depth int) []byte {
 	return b
 }
 
-// quotes says whether an ICMP message of a type quotes a packet (RFC 792, RFC 4443 section 2.1).
-func quotes(protocol, kind uint8) bool {
+// quotesPacket says whether an ICMP message of a type quotes a packet (RFC 792, RFC 4443 section 2.1).
+func quotesPacket(protocol, kind uint8) bool {
 	if protocol == unix.IPPROTO_ICMPV6 {
 		return kind < 128
 	}

@@ -40,28 +40,28 @@ func unknownOutcome(word string, names []string) error {
 	}
 	slices.Sort(known)
 	known = slices.Compact(known)
-	return fmt.Errorf("%w: there is no outcome %q%s; use %s", ErrBadRequest, word, hint(word, known),
+	return fmt.Errorf("%w: there is no outcome %q%s; use %s", ErrBadRequest, word, suggest(word, known),
 		strings.Join(known, ", "))
 }
 
-// mostListed bounds a list of names that a person is to read.
-const mostListed = 20
+// maxListed bounds a list of names that a person is to read.
+const maxListed = 20
 
-// Missing says that there is no service or backend of a name, and which there are: ErrNoService.
-func Missing(what, name string, names []string) error {
+// NotFound says that there is no service or backend of a name, and which there are: ErrNoService.
+func NotFound(what, name string, names []string) error {
 	names = slices.Clone(names)
 	slices.Sort(names)
 	names = slices.Compact(names)
 	more := ""
-	if len(names) > mostListed {
-		more = fmt.Sprintf(", and %d more", len(names)-mostListed)
+	if len(names) > maxListed {
+		more = fmt.Sprintf(", and %d more", len(names)-maxListed)
 	}
-	return fmt.Errorf("%w: no %s is named %q%s; there are: %s%s", ErrNoService, what, name, hint(name, names),
-		strings.Join(names[:min(len(names), mostListed)], ", "), more)
+	return fmt.Errorf("%w: no %s is named %q%s; there are: %s%s", ErrNoService, what, name, suggest(name, names),
+		strings.Join(names[:min(len(names), maxListed)], ", "), more)
 }
 
-// hint is the name that a misspelt word may stand for.
-func hint(word string, names []string) string {
+// suggest is the name that a misspelt word may stand for.
+func suggest(word string, names []string) string {
 	if near := nearest.Word(word, names); near != "" {
 		return fmt.Sprintf("; did you mean %s?", near)
 	}

@@ -70,13 +70,13 @@ func (o *Output) start(s *Started) error {
 	}
 	var err error
 	if o.writer, err = NewWriter(o.File, s, o.Frames, o.Application); err == nil {
-		o.mark()
+		o.markWhole()
 	}
 	return err
 }
 
-// mark notes that the file ends with a whole packet.
-func (o *Output) mark() {
+// markWhole records that the file ends with a whole packet.
+func (o *Output) markWhole() {
 	if file, ok := o.File.(*WholePackets); ok {
 		file.Mark()
 	}
@@ -93,7 +93,7 @@ func (o *Output) packet(p *Packet) error {
 		if err != nil {
 			return fmt.Errorf("after %d packets: %w", o.packets, err)
 		}
-		o.mark()
+		o.markWhole()
 	}
 	o.packets++
 	if o.Lines == nil || o.JSON {
@@ -129,8 +129,8 @@ func (o *Output) Summary() string {
 	return text
 }
 
-// Text describes a request, for a log.
-func (r Request) Text() string {
+// Describe describes a request, for a log.
+func (r Request) Describe() string {
 	var words []string
 	add := func(name, value string) {
 		if value != "" && value != "0" {

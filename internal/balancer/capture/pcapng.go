@@ -99,18 +99,18 @@ func (w *Writer) interfaceOf(b block) (int, error) {
 // Write writes a packet.
 func (w *Writer) Write(p *Packet) error {
 	if w.frames != FramesOut {
-		if err := w.frame(p, p.CameFrame, false); err != nil {
+		if err := w.frame(p, p.FrameIn, false); err != nil {
 			return err
 		}
 	}
 	if w.frames == FramesIn {
 		return nil
 	}
-	if !p.LeavesFrame.IsZero() {
-		return w.frame(p, p.LeavesFrame, true)
+	if !p.FrameOut.IsZero() {
+		return w.frame(p, p.FrameOut, true)
 	}
 	if w.frames == FramesOut {
-		return w.frame(p, p.CameFrame, true)
+		return w.frame(p, p.FrameIn, true)
 	}
 	return nil
 }
@@ -140,15 +140,15 @@ func (w *Writer) Flush() error {
 	return nil
 }
 
-// mostComment bounds a comment in bytes: an option of pcapng has up to 65,535.
-const mostComment = 4096
+// maxComment bounds a comment in bytes: an option of pcapng has up to 65,535.
+const maxComment = 4096
 
 // Comments are the decision about a packet, a fact each.
 func (p *Packet) Comments() []string {
 	var comments []string
 	add := func(name, text string) {
 		if text != "" {
-			text = strings.ToValidUTF8(text[:min(len(text), mostComment)], "?")
+			text = strings.ToValidUTF8(text[:min(len(text), maxComment)], "?")
 			comments = append(comments, name+": "+trace.Printable(text))
 		}
 	}

@@ -34,8 +34,8 @@ func captured(leaves []byte) *Packet {
 				Destination: netip.MustParseAddr("192.0.2.100"), DestinationPort: 80, Protocol: "tcp", Length: 44},
 			Leaves: []trace.Layer{{Name: "ipv4", Fields: []trace.Field{{Name: "source", Value: "192.0.2.7"},
 				{Name: "destination", Value: "192.0.2.3"}}}}},
-		Count: 1, CameFrame: Frame{Length: 1514, Bytes: []byte{1, 2, 3}},
-		LeavesFrame: Frame{Length: 1514, Bytes: leaves},
+		Count: 1, FrameIn: Frame{Length: 1514, Bytes: []byte{1, 2, 3}},
+		FrameOut: Frame{Length: 1514, Bytes: leaves},
 	}
 }
 
@@ -147,7 +147,7 @@ func FuzzWriter(f *testing.F) {
 		}
 		p := captured(nil)
 		p.Outcome, p.Service.Name, p.Interface = outcome, service, nic
-		p.CameFrame = Frame{Length: min(length, 1<<20), Bytes: frame}
+		p.FrameIn = Frame{Length: min(length, 1<<20), Bytes: frame}
 		var file bytes.Buffer
 		w, err := NewWriter(&file, testStarted, FramesIn, "jeoul test")
 		if err != nil {
@@ -179,7 +179,7 @@ func TestProgress(t *testing.T) {
 		told     int
 	}{
 		"packets":  {request: Request{Packets: 2}, packets: 3, ended: EndPackets, told: 2},
-		"bytes":    {request: Request{}, packets: 3, counts: Counts{Taken: 3}, beyond: true, ended: EndBytes, told: 3},
+		"bytes":    {request: Request{}, packets: 3, counts: Counts{Captured: 3}, beyond: true, ended: EndBytes, told: 3},
 		"time":     {request: Request{}, packets: 1, ended: EndTime, told: 1},
 		"stopping": {request: Request{}, packets: 1, stopping: true, ended: EndClosed, told: 1},
 	} {

@@ -42,7 +42,7 @@ func (p *Progress) stop(why Reason) {
 func (p *Progress) Count(counts Counts, beyond bool) error {
 	left := counts.Lost != p.counts.Lost || counts.Limited != p.counts.Limited
 	p.counts = counts
-	if beyond && p.ended == "" && (p.request.Packets == 0 || counts.Taken < p.request.Packets) {
+	if beyond && p.ended == "" && (p.request.Packets == 0 || counts.Captured < p.request.Packets) {
 		p.stop(EndBytes)
 	}
 	if !left || p.ended != "" {

@@ -62,7 +62,7 @@ func Open() (*Net, error) {
 		return nil, err
 	}
 	n := &Net{host: host, inside: inside}
-	n.ports.taken = map[portKey]bool{}
+	n.ports.allocated = map[portKey]bool{}
 	if err := errors.Join(inside.Do(n.makeDevice), host.Do(n.raiseOuter)); err != nil {
 		return nil, errors.Join(fmt.Errorf("joining the network namespace of health checks to the host's: %w", err),
 			n.Close())
@@ -107,26 +107,26 @@ func (n *Net) makeDevice() error {
 		return err
 	}
 	n.inner, n.outer = link.Attrs().Index, link.Attrs().ParentIndex
-	quiet(netlink.LinkSetIP6AddrGenMode(link, noLinkLocal))
+	ignoreError(netlink.LinkSetIP6AddrGenMode(link, noLinkLocal))
 	if err := errors.Join(netlink.LinkSetARPOff(link), netlink.LinkSetUp(link)); err != nil {
 		return fmt.Errorf("raising %s: %w", deviceName, err)
 	}
 	// A check by the VIP to another backend may reuse the ports of an ended one after a second; where the kernel
 	// refuses that, ports stay in TIME-WAIT for a minute, and there are enough for most.
-	quiet(sysctl.Write("net/ipv4/tcp_tw_reuse", "1"))
-	quiet(sysctl.Write("net/ipv4/tcp_max_tw_buckets", "16384"))
-	if err := n.address(link, net.ParseIP(source4).To4(), unix.AF_INET); err != nil {
+	ignoreError(sysctl.Write("net/ipv4/tcp_tw_reuse", "1"))
+	ignoreError(sysctl.Write("net/ipv4/tcp_max_tw_buckets", "16384"))
+	if err := n.addAddress(link, net.ParseIP(source4).To4(), unix.AF_INET); err != nil {
 		return err
 	}
-	err = n.address(link, net.ParseIP(source6), unix.AF_INET6)
+	err = n.addAddress(link, net.ParseIP(source6), unix.AF_INET6)
 	if errors.Is(err, unix.EOPNOTSUPP) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.EACCES) {
 		return nil // a kernel without IPv6 has no VIP of IPv6
 	}
 	return err
 }
 
-// address gives the device an address, and leads everything there.
-func (n *Net) address(link netlink.Link, ip net.IP, family int) error {
+// addAddress gives the device an address, and leads everything there.
+func (n *Net) addAddress(link netlink.Link, ip net.IP, family int) error {
 	bits := 8 * len(ip)
 	addr := &netlink.Addr{IPNet: &net.IPNet{IP: ip, Mask: net.CIDRMask(bits, bits)}}
 	if family == unix.AF_INET6 {
@@ -155,12 +155,12 @@ func (n *Net) raiseOuter() error {
 	if !strings.HasPrefix(link.Attrs().Name, strings.TrimSuffix(hostPattern, "%d")) {
 		return fmt.Errorf("interface %d is %s, and not the end of the pair", n.outer, link.Attrs().Name)
 	}
-	quiet(netlink.LinkSetIP6AddrGenMode(link, noLinkLocal))
+	ignoreError(netlink.LinkSetIP6AddrGenMode(link, noLinkLocal))
 	return netlink.LinkSetUp(link)
 }
 
-// quiet drops the error of a step that is better done, and not needed.
-func quiet(error) {}
+// ignoreError drops the error of a step that is better done, and not needed.
+func ignoreError(error) {}
 
 // socket opens a socket among the others, whose packets go to a target; it does not block.
 func (n *Net) socket(t Target, kind, protocol int) (fd int, err error) {

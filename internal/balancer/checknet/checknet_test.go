@@ -20,8 +20,8 @@ import (
 func TestPortsRunOut(t *testing.T) {
 	testenv.Root(t)
 	remote := netip.MustParseAddrPort("198.18.0.100:80")
-	target := Target{Remote: remote, Answers: remote, Mark: 1}
-	translated := Target{Remote: remote, Answers: netip.MustParseAddrPort("198.18.0.2:80"), Mark: 1}
+	target := Target{Remote: remote, ReplySource: remote, Mark: 1}
+	translated := Target{Remote: remote, ReplySource: netip.MustParseAddrPort("198.18.0.2:80"), Mark: 1}
 	testenv.In(t, testenv.Namespace(t), func() error {
 		n, err := Open()
 		if err != nil {
@@ -30,7 +30,7 @@ func TestPortsRunOut(t *testing.T) {
 		defer n.Close()
 		seen := map[uint16]bool{}
 		for range lastPort + 1 - FirstPort {
-			key, ok := n.ports.take(target, unix.IPPROTO_TCP)
+			key, ok := n.ports.allocate(target, unix.IPPROTO_TCP)
 			if !ok || key.port < FirstPort || seen[key.port] {
 				t.Fatalf("the port %d is taken (%v)", key.port, ok)
 			}
@@ -41,7 +41,7 @@ func TestPortsRunOut(t *testing.T) {
 		if _, err := n.Dial(ctx, "tcp", target); !errors.Is(err, health.ErrNoWay) {
 			t.Errorf("without a port a connection says %v", err)
 		}
-		if key, ok := n.ports.take(translated, unix.IPPROTO_TCP); !ok || key.port < firstTranslated {
+		if key, ok := n.ports.allocate(translated, unix.IPPROTO_TCP); !ok || key.port < firstTranslated {
 			t.Errorf("a backend that answers by its own address gets the port %d (%v)", key.port, ok)
 		}
 		c, err := n.Dial(ctx, "udp", target)

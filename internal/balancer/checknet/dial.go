@@ -23,8 +23,8 @@ type Target struct {
 	// Remote is the VIP and the port that sockets connect to, and Mark the mark of their packets.
 	Remote netip.AddrPort
 	Mark   uint32
-	// Answers is where packets come from that answer: Remote, or the backend itself.
-	Answers netip.AddrPort
+	// ReplySource is where packets come from that answer: Remote, or the backend itself.
+	ReplySource netip.AddrPort
 }
 
 // attempts are how many ports a connection tries: one may be in TIME-WAIT.
@@ -33,8 +33,8 @@ const attempts = 32
 // errNoPort: as many checks ask one address and port as there are source ports.
 var errNoPort = fmt.Errorf("%w: no source port for a check is free", health.ErrNoWay)
 
-// own is an error of this host's, which is no evidence against a backend.
-func own(err error) error { return fmt.Errorf("%w: %w", health.ErrNoWay, err) }
+// localError is an error of this host's, which is no evidence against a backend.
+func localError(err error) error { return fmt.Errorf("%w: %w", health.ErrNoWay, err) }
 
 // Dial connects to a target: network is "tcp" or "udp". Errors are those of net.Dialer, and
 // health.ErrNoWay where no packet could be sent. Call it on a thread of the namespace that Open was called in.
@@ -44,7 +44,7 @@ func (n *Net) Dial(ctx context.Context, network string, t Target) (net.Conn, err
 		return nil, dialError(network, t, net.UnknownNetworkError(network))
 	}
 	for range attempts {
-		key, ok := n.ports.take(t, protocol)
+		key, ok := n.ports.allocate(t, protocol)
 		if !ok {
 			break
 		}
@@ -52,7 +52,7 @@ func (n *Net) Dial(ctx context.Context, network string, t Target) (net.Conn, err
 		if err == nil {
 			return c, nil
 		}
-		n.ports.give(key)
+		n.ports.release(key)
 		if !errors.Is(err, unix.EADDRNOTAVAIL) && !errors.Is(err, unix.EADDRINUSE) {
 			return nil, dialError(network, t, err)
 		}
@@ -73,7 +73,7 @@ func address(datagram bool, a netip.AddrPort) net.Addr {
 
 // dialFrom connects from a port.
 func (n *Net) dialFrom(ctx context.Context, key portKey, t Target) (net.Conn, error) {
-	fd, err := n.begin(key, t)
+	fd, err := n.openSocket(key, t)
 	if err != nil {
 		return nil, err
 	}
@@ -81,28 +81,28 @@ func (n *Net) dialFrom(ctx context.Context, key portKey, t Target) (net.Conn, er
 	defer file.Close()
 	c, err := net.FileConn(file) // has a descriptor of its own
 	if err != nil {
-		return nil, own(err)
+		return nil, localError(err)
 	}
-	release := sync.OnceFunc(func() { n.ports.give(key) })
+	release := sync.OnceFunc(func() { n.ports.release(key) })
 	if udp, is := c.(*net.UDPConn); is {
 		return &datagrams{udp, release}, nil
 	}
 	tcp := c.(*net.TCPConn)
-	if err := await(ctx, tcp); err != nil {
+	if err := awaitConnected(ctx, tcp); err != nil {
 		tcp.Close()
 		return nil, err
 	}
 	return &stream{tcp, net.TCPAddrFromAddrPort(t.Remote), release}, nil
 }
 
-// begin opens a socket that is connected, or about to be.
-func (n *Net) begin(key portKey, t Target) (fd int, err error) {
+// openSocket opens a socket that is connected, or about to be.
+func (n *Net) openSocket(key portKey, t Target) (fd int, err error) {
 	kind := unix.SOCK_STREAM
 	if key.protocol == unix.IPPROTO_UDP {
 		kind = unix.SOCK_DGRAM
 	}
 	if fd, err = n.socket(t, kind, 0); err != nil {
-		return 0, own(err)
+		return 0, localError(err)
 	}
 	if err := connect(fd, key.port, t); err != nil {
 		unix.Close(fd)
@@ -133,8 +133,8 @@ func connect(fd int, port uint16, t Target) error {
 	return nil
 }
 
-// await waits until a connection is established.
-func await(ctx context.Context, c *net.TCPConn) error {
+// awaitConnected waits until a connection is established.
+func awaitConnected(ctx context.Context, c *net.TCPConn) error {
 	if deadline, is := ctx.Deadline(); is {
 		if err := c.SetWriteDeadline(deadline); err != nil {
 			return err

@@ -23,14 +23,14 @@ func (n *Net) Ping(ctx context.Context, t Target) error {
 	if t.Remote.Addr().Is6() {
 		protocol = unix.IPPROTO_ICMPV6
 	}
-	id, ok := n.ports.take(t, protocol)
+	id, ok := n.ports.allocate(t, protocol)
 	if !ok {
 		return dialError("icmp", t, errNoPort)
 	}
-	defer n.ports.give(id)
+	defer n.ports.release(id)
 	c, err := n.openPing(t, protocol)
 	if err != nil {
-		return dialError("icmp", t, own(err))
+		return dialError("icmp", t, localError(err))
 	}
 	defer c.Close()
 	if deadline, is := ctx.Deadline(); is {
@@ -39,7 +39,7 @@ func (n *Net) Ping(ctx context.Context, t Target) error {
 		}
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })()
-	if err := ping(c, protocol, int(id.port)); err != nil {
+	if err := sendEcho(c, protocol, int(id.port)); err != nil {
 		if ctx.Err() != nil {
 			err = contextError(ctx)
 		}
@@ -68,8 +68,8 @@ func (n *Net) openPing(t Target, protocol int) (net.Conn, error) {
 	return net.FileConn(file)
 }
 
-// ping asks, and reads until the reply comes.
-func ping(c net.Conn, protocol, id int) error {
+// sendEcho asks, and reads until the reply comes.
+func sendEcho(c net.Conn, protocol, id int) error {
 	var request, reply icmp.Type = ipv4.ICMPTypeEcho, ipv4.ICMPTypeEchoReply
 	if protocol == unix.IPPROTO_ICMPV6 {
 		request, reply = ipv6.ICMPTypeEchoRequest, ipv6.ICMPTypeEchoReply

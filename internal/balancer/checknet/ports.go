@@ -26,15 +26,15 @@ type portKey struct {
 
 // ports are the ports that checks have at the moment.
 type ports struct {
-	mu    sync.Mutex
-	taken map[portKey]bool
-	next  uint16
+	mu        sync.Mutex
+	allocated map[portKey]bool
+	next      uint16
 }
 
-// take takes a port for a check of the target, the next after the last; false if none is free.
-func (p *ports) take(t Target, protocol int) (portKey, bool) {
+// allocate returns a port for a check of the target, the next after the last; false if none is free.
+func (p *ports) allocate(t Target, protocol int) (portKey, bool) {
 	first := FirstPort
-	if t.Answers != t.Remote {
+	if t.ReplySource != t.Remote {
 		first = firstTranslated
 	}
 	count := lastPort + 1 - first
@@ -42,17 +42,17 @@ func (p *ports) take(t Target, protocol int) (portKey, bool) {
 	defer p.mu.Unlock()
 	for range count {
 		p.next++
-		key := portKey{t.Answers, protocol, uint16(first + int(p.next)%count)}
-		if !p.taken[key] {
-			p.taken[key] = true
+		key := portKey{t.ReplySource, protocol, uint16(first + int(p.next)%count)}
+		if !p.allocated[key] {
+			p.allocated[key] = true
 			return key, true
 		}
 	}
 	return portKey{}, false
 }
 
-func (p *ports) give(key portKey) {
+func (p *ports) release(key portKey) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	delete(p.taken, key)
+	delete(p.allocated, key)
 }

@@ -79,7 +79,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 				claimed = true
 				continue
 			}
-			if down && r.Fault.Passes() {
+			if down && r.Fault.IsTransient() {
 				continue // routes come with the interface, which is reported to be down
 			}
 			reason, advice := unreachable(s, b.Address, links, r)
@@ -87,7 +87,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 				continue
 			}
 			field := config.BackendField(i, j, "address")
-			if r.Fault != paths.None && !r.Fault.Passes() {
+			if r.Fault != paths.None && !r.Fault.IsTransient() {
 				mistakes = append(mistakes, cfg.At(field, "%s %s; %s", b.Address, reason, advice))
 				continue
 			}
@@ -103,7 +103,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 func reaching(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
 	asks, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
 	for _, r := range routes {
-		asks[r.Asks] = true
+		asks[r.ARPSource] = true
 	}
 	return func(s *lb.Service) bool {
 		if s.Mode.Proxied() { // whose backends are the kernel's to find

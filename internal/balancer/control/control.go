@@ -445,7 +445,7 @@ func (c *Controller) dropAddresses(first *view.View) {
 	if !c.opt.TakesOver {
 		return
 	}
-	if err := c.opt.Host.KeepAddresses(c.links[0].Name, first.AddressesHeld()); err != nil {
+	if err := c.opt.Host.RetainAddresses(c.links[0].Name, first.AddressesHeld()); err != nil {
 		c.opt.Log.Warn(loglines.OneLine(err))
 	}
 	c.logHost()

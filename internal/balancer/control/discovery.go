@@ -110,7 +110,7 @@ func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route)
 	if view.AsksFromVIP(s, r) {
 		return view.Misfit(s, b.Address, r)
 	}
-	if r.Fault == paths.None || r.Fault.Passes() {
+	if r.Fault == paths.None || r.Fault.IsTransient() {
 		return ""
 	}
 	why, _ := unreachable(s, b.Address, links, r)

@@ -25,7 +25,7 @@ type ejector struct {
 	// spared says why backends that fail are not ejected. Status reads it under the lock.
 	spared map[lb.BackendKey]string
 	// kept are the ejections saved last.
-	kept         []outliers.Remembered
+	kept         []outliers.SavedBackend
 	outliersTask *loop.Task
 }
 
@@ -35,13 +35,13 @@ func (e *ejector) armOutliers() {
 	case len(e.view.Ejecting) == 0:
 		e.outliersTask.Off()
 	case !e.outliersTask.On():
-		e.outliersTask.In(outliers.Every)
+		e.outliersTask.In(outliers.Interval)
 	}
 }
 
 // judgeOutliers judges backends by their counters, and puts the ejections in force.
 func (e *ejector) judgeOutliers() {
-	e.outliersTask.In(outliers.Every)
+	e.outliersTask.In(outliers.Interval)
 	services := map[lb.ServiceKey]bool{}
 	for _, i := range e.view.Ejecting {
 		services[e.view.Config.Services[i].Key()] = true
@@ -50,7 +50,7 @@ func (e *ejector) judgeOutliers() {
 	if err != nil {
 		err = fmt.Errorf("read the counters by which backends are judged: %w", err)
 	} else {
-		changes := e.outliers.Look(time.Now(), e.view.Outliers(counts))
+		changes := e.outliers.Update(time.Now(), e.view.Outliers(counts))
 		if err = e.takeEjections(); err == nil {
 			e.health.logEjections(changes)
 		}
@@ -94,7 +94,7 @@ func (e *ejector) ejectionsOf(l *view.Layout) map[lb.BackendKey]outliers.Ejectio
 // readmit ends the ejections of those of these backends that are ejected, as an operation asks for.
 func (e *ejector) readmit(targets []view.Use) error {
 	for _, at := range targets {
-		e.outliers.LetBack(e.view.KeyOf(at), time.Now())
+		e.outliers.Return(e.view.KeyOf(at), time.Now())
 	}
 	return e.takeEjections()
 }
@@ -104,12 +104,12 @@ const staleOutliers = time.Hour
 
 // savedOutliers is the form in which ejections are saved. Its times are those of the wall clock of Clock.
 type savedOutliers struct {
-	Clock    clock.Reading         `json:"clock"`
-	Backends []outliers.Remembered `json:"backends"`
+	Clock    clock.Reading           `json:"clock"`
+	Backends []outliers.SavedBackend `json:"backends"`
 }
 
 // timed returns the remembered outliers with their times converted: to those of a file, or to those of this process.
-func timed(all []outliers.Remembered, other func(time.Time) time.Time) []outliers.Remembered {
+func timed(all []outliers.SavedBackend, other func(time.Time) time.Time) []outliers.SavedBackend {
 	all = slices.Clone(all)
 	for i := range all {
 		all[i].Since, all[i].Until = other(all[i].Since), other(all[i].Until)
@@ -126,7 +126,7 @@ func (e *ejector) keepOutliers() {
 	}
 	e.kept = all
 	clock := e.opt.Clock()
-	data, err := json.Marshal(savedOutliers{clock, timed(all, clock.Written)})
+	data, err := json.Marshal(savedOutliers{clock, timed(all, clock.ToWall)})
 	if err == nil {
 		err = e.opt.Ejections.Save(data)
 	}
@@ -148,10 +148,10 @@ func (e *ejector) recallOutliers() {
 		return
 	}
 	now, clock := time.Now(), e.opt.Clock()
-	told := func(t time.Time) time.Time { return saved.Clock.Told(t, clock) }
+	told := func(t time.Time) time.Time { return saved.Clock.FromWall(t, clock) }
 	saved.Backends = timed(saved.Backends, told)
 	if now.Sub(told(saved.Clock.Wall)) >= staleOutliers {
-		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.Remembered) bool {
+		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.SavedBackend) bool {
 			return !now.Before(r.Until)
 		})
 	}

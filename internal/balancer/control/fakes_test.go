@@ -389,8 +389,8 @@ func (h host) RemoveAddresses(link string, addrs []netip.Addr) error {
 	return nil
 }
 
-// KeepAddresses counts the addresses on the link as ours.
-func (h host) KeepAddresses(link string, addrs []netip.Addr) error {
+// RetainAddresses counts the addresses on the link as ours.
+func (h host) RetainAddresses(link string, addrs []netip.Addr) error {
 	h.mu.Lock()
 	var have []netip.Addr
 	for _, p := range h.links[0].Addresses {
@@ -419,7 +419,7 @@ func (l links) States() ([]iface.State, error) {
 	return slices.Clone(l.links), l.linkErr
 }
 
-func (l links) Look(names []string) (states []iface.State, err error) {
+func (l links) Lookup(names []string) (states []iface.State, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, name := range names {
@@ -432,7 +432,7 @@ func (l links) Look(names []string) (states []iface.State, err error) {
 	return states, nil
 }
 
-func (l links) Follow(names []string) error {
+func (l links) SetNames(names []string) error {
 	l.mu.Lock()
 	if err := l.followErr[names[0]]; err != nil {
 		l.note("fail to follow %s", strings.Join(names, " "))
@@ -441,7 +441,7 @@ func (l links) Follow(names []string) error {
 	}
 	l.note("follow %s", strings.Join(names, " "))
 	l.mu.Unlock()
-	states, err := l.Look(names)
+	states, err := l.Lookup(names)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.others = slices.DeleteFunc(slices.Concat(l.links, l.others), func(s iface.State) bool {

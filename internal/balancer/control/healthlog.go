@@ -170,12 +170,12 @@ func (h *healthLog) logEjections(changes []outliers.Change) {
 		case outliers.Ejected:
 			h.say(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),
 				change.Reason)
-		case outliers.LetBack:
+		case outliers.Returned:
 			h.say(h.opt.Log.Info, about, "%s is let back, after %s", whose, lasted)
-		case outliers.Needed:
+		case outliers.ReturnedEarly:
 			h.say(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves",
 				whose, lasted)
-		case outliers.Outranked:
+		case outliers.Superseded:
 			h.say(h.opt.Log.Info, about,
 				"%s is no longer ejected, after %s: an operation, its checks or its path keep new flows from it",
 				whose, lasted)

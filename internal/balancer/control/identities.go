@@ -51,7 +51,7 @@ func (n *identities) release(was, is string) error {
 
 // follow watches interfaces. Their states are those of the view until they are read again.
 func (n *identities) follow(names []string) error {
-	err := n.opt.Links.Follow(names)
+	err := n.opt.Links.SetNames(names)
 	n.interfaces.MarkStale()
 	n.schedule()
 	return err

@@ -104,7 +104,7 @@ func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overl
 		}
 	}
 	name := view.BackendName{Service: s.Service, Backend: s.Name}
-	return name, o.At(func(t time.Time) time.Time { return s.Clock.Told(t, now) })
+	return name, o.At(func(t time.Time) time.Time { return s.Clock.FromWall(t, now) })
 }
 
 // remind saves the overlays of operations, where a view has others than the last. Where it cannot be saved, it is in
@@ -131,7 +131,7 @@ func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
 	}
 	saved, is := make([]savedOverlay, 0, len(names)), v.Locate(maps.Keys(names))
 	for name := range names {
-		o := v.Overlays[name].At(clock.Written)
+		o := v.Overlays[name].At(clock.ToWall)
 		s := savedOverlay{Service: name.Service, Name: name.Backend, Drain: o.Drain, Weight: o.Weight, Forced: o.Forced,
 			Clock: clock}
 		switch at := is[name]; {

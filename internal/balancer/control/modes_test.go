@@ -109,7 +109,7 @@ func TestRoutesAreChecked(t *testing.T) {
 func TestVIPThatTheHostAsksFrom(t *testing.T) {
 	vip, other := netip.MustParseAddr("192.0.2.100"), netip.MustParseAddr("192.0.2.254")
 	near := func(asks netip.Addr) paths.Route {
-		return paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: vip, Asks: asks}
+		return paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: vip, ARPSource: asks}
 	}
 	for _, m := range lb.PacketModes {
 		for name, test := range map[string]struct {
@@ -156,7 +156,7 @@ func TestVIPBecomesTheAsker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		r := paths.Route{Interface: "eth9", Index: 9, MTU: 1500, Local: netip.MustParseAddr("192.0.2.100"),
-			Asks: netip.MustParseAddr("192.0.2.100")}
+			ARPSource: netip.MustParseAddr("192.0.2.100")}
 		w.routed("192.0.2.1", r)
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)

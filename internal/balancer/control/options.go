@@ -66,8 +66,8 @@ type Paths interface {
 // Host changes the network settings of the host, and remembers its changes in order to undo them.
 type Host interface {
 	vips.Host
-	// KeepAddresses takes all of ours off all links, but these on this one.
-	KeepAddresses(link string, addrs []netip.Addr) error
+	// RetainAddresses takes all of ours off all links, but these on this one.
+	RetainAddresses(link string, addrs []netip.Addr) error
 	// Forward makes the host a router on links for the families that are true.
 	Forward(links []string, four, six bool) error
 	// Sysctl reads a setting of the kernel.
@@ -80,10 +80,10 @@ type Host interface {
 type Links interface {
 	// States are in the configuration's order; the first carries the VIPs.
 	States() ([]iface.State, error)
-	// Look returns the states of interfaces that may be followed or not.
-	Look(names []string) ([]iface.State, error)
-	// Follow replaces the interfaces.
-	Follow(names []string) error
+	// Lookup returns the states of interfaces that may be followed or not.
+	Lookup(names []string) ([]iface.State, error)
+	// SetNames replaces the interfaces.
+	SetNames(names []string) error
 	// Changes is signalled when States may return something else.
 	Changes() <-chan struct{}
 }
@@ -231,7 +231,7 @@ type Proxy interface {
 	Stats(ctx context.Context) (proxy.Stats, error)
 	State() proxy.State
 	Changes() <-chan struct{}
-	Renewed(ctx context.Context) error
+	RenewCertificates(ctx context.Context) error
 }
 
 // Identity makes the process known to other balancers of the host that start later: by the interface that carries its

@@ -85,7 +85,7 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 		}
 	}
 	if first && len(read) > 0 { // they may have changed since a process before has handed them in
-		if err := p.opt.Proxy.Renewed(ctx); err != nil {
+		if err := p.opt.Proxy.RenewCertificates(ctx); err != nil {
 			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + loglines.OneLine(err))
 			clear(read)
 		}
@@ -130,9 +130,9 @@ func (p *proxies) logState() {
 		p.opt.Log.Info(fmt.Sprintf("the proxy runs: HAProxy %s, process %d", is.Version, is.PID), about)
 	}
 	switch {
-	case is.Trouble != "" && is.Trouble != was.Trouble:
-		p.opt.Log.Warn("the proxy: "+is.Trouble, about)
-	case is.Trouble == "" && was.Trouble != "":
+	case is.Problem != "" && is.Problem != was.Problem:
+		p.opt.Log.Warn("the proxy: "+is.Problem, about)
+	case is.Problem == "" && was.Problem != "":
 		p.opt.Log.Info("the proxy has no trouble any more", about)
 	}
 }
@@ -224,7 +224,7 @@ func (p *proxies) renew() {
 	if err == nil {
 		ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 		defer cancel()
-		err = p.opt.Proxy.Renewed(ctx)
+		err = p.opt.Proxy.RenewCertificates(ctx)
 	}
 	about := events.About{Kind: events.KindProxy}.Attr()
 	if err != nil {
@@ -262,7 +262,7 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 	}
 	is := p.opt.Proxy.State()
 	return &ops.ProxyEngine{Program: is.Program, Version: is.Version, PID: is.PID, Started: is.Started,
-		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Trouble}
+		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Problem}
 }
 
 // engineProblems lists the faults of the proxy engine.

@@ -90,7 +90,7 @@ func (h *haproxy) State() proxy.State {
 
 func (h *haproxy) Changes() <-chan struct{} { return h.changes }
 
-func (h *haproxy) Renewed(context.Context) error {
+func (h *haproxy) RenewCertificates(context.Context) error {
 	h.w.mu.Lock()
 	defer h.w.mu.Unlock()
 	h.w.note("renew")
@@ -310,7 +310,7 @@ func TestProxyCounts(t *testing.T) {
 		want(statusOf(t, c))
 		h.is(proxy.State{PID: 17})
 		synctest.Wait()
-		h.is(proxy.State{Trouble: "HAProxy was killed; it is started again"})
+		h.is(proxy.State{Problem: "HAProxy was killed; it is started again"})
 		expectProblems(t, c, "the proxy: HAProxy was killed; it is started again")
 		w.expectLog("WARN", "the proxy has ended: HAProxy, process 17")
 		stop()

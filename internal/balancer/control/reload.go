@@ -254,7 +254,7 @@ func (c *Controller) look(r *reload) (err error) {
 	if slices.Equal(names, c.view.Config.Interfaces) {
 		return nil
 	}
-	if r.links, err = c.opt.Links.Look(names); err != nil {
+	if r.links, err = c.opt.Links.Lookup(names); err != nil {
 		return r.new.Config.At(r.new.Config.InterfaceField(), "%v", err)
 	}
 	r.looks = true

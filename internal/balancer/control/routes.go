@@ -210,7 +210,7 @@ func (r *routes) recall() error {
 	if err := json.Unmarshal(data, saved); err != nil {
 		return fmt.Errorf("read whether the balancer is drained: %w", err)
 	}
-	saved.At = saved.Clock.Told(saved.At, r.opt.Clock())
+	saved.At = saved.Clock.FromWall(saved.At, r.opt.Clock())
 	r.set(saved)
 	return nil
 }
@@ -229,7 +229,7 @@ func (r *routes) save(drained *savedDrain) error {
 	var data []byte
 	if drained != nil {
 		now := r.opt.Clock()
-		text, err := json.Marshal(savedDrain{drained.By, now.Written(drained.At), now})
+		text, err := json.Marshal(savedDrain{drained.By, now.ToWall(drained.At), now})
 		if err != nil {
 			return err
 		}

@@ -34,13 +34,14 @@ func (s *storage) logFaults() {
 	now := make(map[string]durable.Fault, len(faults))
 	for _, f := range faults {
 		now[f.Path] = f
-		if before, told := s.unwritten[f.Path]; !told || before.Kept != f.Kept || before.Err.Error() != f.Err.Error() {
+		if before, told := s.unwritten[f.Path]; !told || before.InFallback != f.InFallback ||
+			before.Err.Error() != f.Err.Error() {
 			s.opt.Log.Warn(loglines.OneLine(errors.New(f.String())), about)
 		}
 	}
 	for path, f := range s.unwritten {
 		if _, still := now[path]; !still {
-			s.opt.Log.Info(fmt.Sprintf("writing %s to %s succeeds again", f.What, path), about)
+			s.opt.Log.Info(fmt.Sprintf("writing %s to %s succeeds again", f.Name, path), about)
 		}
 	}
 	s.unwritten = now
@@ -53,7 +54,8 @@ func (s *storage) logFaults() {
 func (s *storage) showStorage(status *ops.Status) {
 	for _, f := range s.opt.Files.Faults() {
 		status.Unwritten = append(status.Unwritten,
-			ops.Unwritten{What: f.What, Path: f.Path, Since: f.Since, Error: loglines.OneLine(f.Err), Kept: f.Kept})
+			ops.Unwritten{What: f.Name, Path: f.Path, Since: f.Since, Error: loglines.OneLine(f.Err),
+				Kept: f.InFallback})
 		status.Problems = append(status.Problems, f.String())
 	}
 	status.WriteFailures = s.opt.Files.Failures()

@@ -74,7 +74,7 @@ func TestUnwritableEjections(t *testing.T) {
 	for _, trouble := range testdisk.Troubles {
 		synctest.Test(t, func(t *testing.T) {
 			disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.ejections")
-			files := durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})
+			files := durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})
 			kept := onDisk{files.Content("the ejected backends", path, "ejections", 0o600)}
 			w, c, _, stop := judgedInto(t, natWeb, kept, files)
 			w.clients(20)

@@ -72,14 +72,14 @@ type balancer struct {
 	status  func() (ops.Status, error)
 	metrics *metrics.Metrics
 	service *systemd.Manager
-	memory  *resident.Keeper
+	memory  *resident.Releaser
 }
 
 // Run balances by a configuration, which it has checked, until the context ends, or SIGUSR2 comes: then the data plane
 // stays for the next process. SIGHUP has the file read again.
 func Run(ctx context.Context, cfg *config.Config, opt Options) (err error) {
-	resident.Daemon()
-	for _, lack := range bpfhost.Here().Lacks() {
+	resident.SetGCPercent()
+	for _, lack := range bpfhost.Local().MissingFeatures() {
 		if lack.Fatal {
 			return errors.New(lack.String())
 		}
@@ -171,7 +171,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 	b.checks = r.checks(b.Log)
 	// The discovered backends outlive the data plane: an origin may be away when the next process starts.
 	b.discovery = discover.New(discover.Options{Memory: r.instance.stateFile(kindDiscovered), Log: b.Log})
-	left, err := r.changes.Held(b.cfg.Interfaces[0])
+	left, err := r.changes.InstalledAddresses(b.cfg.Interfaces[0])
 	if err != nil {
 		return err
 	}
@@ -201,7 +201,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 
 // serve runs all that a balancer consists of until the context ends.
 func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
-	b.memory = resident.NewKeeper()
+	b.memory = resident.NewReleaser()
 	reloads := &reloader{b.sources, b.metrics, b.service, b.memory, b.resources.instance.files, b.Log}
 	b.service.Ready()
 	b.memory.Changed()
@@ -234,7 +234,7 @@ func (b *balancer) serve(ctx context.Context, hangup <-chan os.Signal) error {
 		group.Go(func() error { return tcp.serve(ctx, answers) })
 	}
 	group.Go(func() error { reloads.onSignal(ctx, hangup); return nil })
-	group.Go(func() error { return b.service.Attend(ctx, b.controller.Responds) })
+	group.Go(func() error { return b.service.RunWatchdog(ctx, b.controller.Responds) })
 	return group.Wait()
 }
 

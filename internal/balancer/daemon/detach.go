@@ -76,7 +76,7 @@ func (i instance) detach(out io.Writer, links []string) error {
 	}
 	var kept durable.Options
 	if store != nil {
-		kept.Spare = store
+		kept.Fallback = store
 	}
 	i.files = durable.New(kept)
 	changes, err := hostnet.Open(i.stateDir, i.journal, hostnet.Files(i.files))

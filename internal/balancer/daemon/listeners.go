@@ -84,7 +84,7 @@ func serveSocket(ctx context.Context, listener net.Listener, unheard error, path
 		stands.Go(func() { retrySocket(standing, path, b, log) })
 	}
 	for listener == nil {
-		files.Note(what, path, unheard, false)
+		files.RecordResult(what, path, unheard, false)
 		select {
 		case <-ctx.Done():
 			return nil
@@ -94,7 +94,7 @@ func serveSocket(ctx context.Context, listener net.Listener, unheard error, path
 			listener = nil
 		}
 	}
-	files.Note(what, path, nil, false)
+	files.RecordResult(what, path, nil, false)
 	end()
 	return api.Serve(ctx, listener, b)
 }

@@ -25,7 +25,7 @@ type reloader struct {
 	sources *sources.Sources
 	metrics *metrics.Metrics
 	service *systemd.Manager
-	memory  *resident.Keeper
+	memory  *resident.Releaser
 	files   *durable.Files
 	log     *slog.Logger
 }

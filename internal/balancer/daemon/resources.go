@@ -69,7 +69,7 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 	}
 	openChanges := hostnet.Open
 	if r.takesOver = r.datapath.Adopted(); r.takesOver {
-		openChanges = hostnet.Inherit
+		openChanges = hostnet.Adopt
 	}
 	if r.changes, err = openChanges(stateDir, r.instance.journal, hostnet.Files(r.instance.files)); err == nil {
 		err = r.instance.recheck(cfg.Interfaces[0])
@@ -95,7 +95,7 @@ func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err err
 	var keep *keeper.Location
 	var kept durable.Options
 	if r.store != nil {
-		kept.Spare = r.store
+		kept.Fallback = r.store
 	}
 	r.instance.files = durable.New(kept)
 	if r.store != nil {
@@ -104,10 +104,10 @@ func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err err
 	r.datapath, err = datapath.Open(datapath.Options{
 		Keep: keep, Orphan: cfg.Orphan,
 		Interfaces: cfg.Interfaces, Hook: cfg.Hook,
-		DisableFeature: func(link, feature, why string) error { return r.changes.SwitchOff(link, feature, why) },
-		RestoreFeature: func(link, feature, why string) error { return r.changes.SwitchBack(link, feature, why) },
+		DisableFeature: func(link, feature, why string) error { return r.changes.DisableFeature(link, feature, why) },
+		RestoreFeature: func(link, feature, why string) error { return r.changes.RestoreFeature(link, feature, why) },
 		WithClsact: func(link string, attach func(ours bool) error) error {
-			return r.changes.GiveClsact(link,
+			return r.changes.EnsureClsact(link,
 				attach)
 		},
 		FlowLimit: cfg.Flows.Limit, UnprovenLimit: cfg.Flows.Unproven, Timeouts: cfg.Flows.Timeouts,
@@ -156,10 +156,10 @@ func (r *resources) leave() error {
 	}
 	var errs []error
 	if r.proxy != nil {
-		errs = append(errs, r.proxy.Leave())
+		errs = append(errs, r.proxy.Detach())
 	}
 	if r.changes != nil {
-		r.changes.Leave()
+		r.changes.Detach()
 	}
 	if r.datapath == nil {
 		return errors.Join(append(errs, r.store.Abandon())...)

@@ -10,7 +10,7 @@ import (
 // withTimestamps wraps a source of statuses: it adds the time of the status, and converts all times in it to the clock
 // as it is set then.
 func withTimestamps(status func() (ops.Status, error), read func() clock.Reading) func() (ops.Status, error) {
-	present := clock.NewPresent(read())
+	present := clock.NewWallClock(read())
 	return func() (ops.Status, error) {
 		s, err := status()
 		if err != nil {

@@ -45,12 +45,12 @@ func loggedCapture(d *datapath.Datapath, status func() (ops.Status, error), log 
 			if s := event.Started; s != nil {
 				id = s.ID
 				log.Info(fmt.Sprintf("capture %d begins, for %s: %s; for %v, at most %d packets/s", id, by,
-					s.Request.Text(), s.Request.For(), s.Request.Rate), about)
+					s.Request.Describe(), s.Request.For(), s.Request.Rate), about)
 			}
 			if event.Ended != "" {
 				c := event.Counts
 				log.Info(fmt.Sprintf("capture %d ends, for %s (%s): %d packets, %d left out by the rate, %d lost", id,
-					by, event.Ended, c.Taken, c.Limited, c.Lost), about)
+					by, event.Ended, c.Captured, c.Limited, c.Lost), about)
 				id = 0
 			}
 			return notify(event)

@@ -28,17 +28,17 @@ var embedded embed.FS
 // Folder is the path below which the page's files are served; the page itself is served at "/".
 const Folder = "/dashboard/"
 
-// policy lets the page load nothing but its own files and ask nobody but the server that it comes from. There are no
-// scripts and styles in the page's text, and no text becomes markup (trusted types), so that names from a
+// contentSecurityPolicy lets the page load nothing but its own files and ask nobody but the server that it comes from.
+// There are no scripts and styles in the page's text, and no text becomes markup (trusted types), so that names from a
 // configuration stay text.
-const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
+const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +
 	"base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'"
 
 // file is a file of the page, as it is sent.
 type file struct {
-	kind        string
-	tag         string
-	plain, zipd []byte
+	kind           string
+	tag            string
+	plain, gzipped []byte
 }
 
 // files are the files of the page by their path. They are compressed when the first one is asked for.
@@ -58,7 +58,7 @@ var files = sync.OnceValues(func() (map[string]file, error) {
 		}
 		zipped, err := compress(text)
 		sum := sha256.Sum256(text)
-		found[at] = file{kind: kindOf(name), tag: `"` + hex.EncodeToString(sum[:8]) + `"`, plain: text, zipd: zipped}
+		found[at] = file{kind: kindOf(name), tag: `"` + hex.EncodeToString(sum[:8]) + `"`, plain: text, gzipped: zipped}
 		return err
 	})
 	return found, err
@@ -95,8 +95,8 @@ func compress(text []byte) ([]byte, error) {
 	return zipped.Bytes(), err
 }
 
-// Before returns a handler that serves the page and its files, and leaves all other requests to next.
-func Before(next http.Handler) http.Handler {
+// Handler returns a handler that serves the page and its files, and leaves all other requests to next.
+func Handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/" && !strings.HasPrefix(r.URL.Path, Folder) {
 			next.ServeHTTP(w, r)
@@ -125,7 +125,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	}
 	header := w.Header()
 	header.Set("Content-Type", f.kind)
-	header.Set("Content-Security-Policy", policy)
+	header.Set("Content-Security-Policy", contentSecurityPolicy)
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Referrer-Policy", "no-referrer")
 	header.Set("Cross-Origin-Opener-Policy", "same-origin")
@@ -141,7 +141,7 @@ func serve(w http.ResponseWriter, r *http.Request) {
 	body := f.plain
 	if httpserve.AcceptsGzip(r) {
 		header.Set("Content-Encoding", "gzip")
-		body = f.zipd
+		body = f.gzipped
 	}
 	if r.Method == http.MethodGet {
 		_, _ = w.Write(body) // the client has gone

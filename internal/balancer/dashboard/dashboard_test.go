@@ -38,12 +38,12 @@ func TestFilesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	total := 0
-	handler := Before(behind)
+	handler := Handler(behind)
 	for path, f := range all {
-		total += len(f.zipd)
+		total += len(f.gzipped)
 		response := get(handler, path, nil)
 		plain, _ := io.ReadAll(response.Body)
-		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Security-Policy") != policy ||
+		if response.StatusCode != http.StatusOK || response.Header.Get("Content-Security-Policy") != contentSecurityPolicy ||
 			response.Header.Get("Content-Type") == "" {
 			t.Errorf("%s: %s, %v", path, response.Status, response.Header)
 		}
@@ -93,7 +93,7 @@ func TestNothingInline(t *testing.T) {
 }
 
 func TestOthersAreLeftAlone(t *testing.T) {
-	handler := Before(behind)
+	handler := Handler(behind)
 	for path, want := range map[string]string{"/v1/status": "behind /v1/status", "/dashboard": "behind /dashboard",
 		"/index.html": "behind /index.html"} {
 		response := get(handler, path, nil)

@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/httpserve"
 )
 
-// farewell is how long requests in hand have at the end; a stream of statuses goes on until then.
-const farewell = 200 * time.Millisecond
+// shutdownTimeout is how long requests in hand have at the end; a stream of statuses goes on until then.
+const shutdownTimeout = 200 * time.Millisecond
 
 // ServeLocal serves the page on a port of 127.0.0.1 (0: a free one) until the context ends, and prints the link to it,
 // which has a random token. api answers the page's requests.
@@ -35,7 +35,7 @@ func ServeLocal(ctx context.Context, port uint16, out io.Writer, api http.Handle
 	server := &http.Server{Handler: Local(listener.Addr(), token, api), ReadHeaderTimeout: 5 * time.Second,
 		IdleTimeout: time.Minute}
 	fmt.Fprintf(out, "http://%s/#token=%s\n", listener.Addr(), token)
-	return httpserve.Until(ctx, server, listener, farewell)
+	return httpserve.Until(ctx, server, listener, shutdownTimeout)
 }
 
 // Local returns a handler that serves the page at an address of this host to one user: the page itself to everybody,
@@ -51,16 +51,16 @@ func Local(address net.Addr, token string, next http.Handler) http.Handler {
 		scheme, text, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 		got := sha256.Sum256([]byte(strings.TrimSpace(text)))
 		if !strings.EqualFold(scheme, "Bearer") || subtle.ConstantTimeCompare(got[:], wanted[:]) != 1 {
-			refuse(w, http.StatusUnauthorized,
+			writeProblem(w, http.StatusUnauthorized,
 				"the token of `jeoul dashboard` is needed: open the link that the command has printed")
 			return
 		}
 		next.ServeHTTP(w, r)
 	}))
-	page := Before(guarded)
+	page := Handler(guarded)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !hosts[r.Host] {
-			refuse(w, http.StatusMisdirectedRequest, "this is not "+r.Host+
+			writeProblem(w, http.StatusMisdirectedRequest, "this is not "+r.Host+
 				"; open the link that `jeoul dashboard` has printed")
 			return
 		}
@@ -68,8 +68,8 @@ func Local(address net.Addr, token string, next http.Handler) http.Handler {
 	})
 }
 
-// refuse answers with a problem (RFC 9457), as the API does.
-func refuse(w http.ResponseWriter, code int, detail string) {
+// writeProblem answers with a problem (RFC 9457), as the API does.
+func writeProblem(w http.ResponseWriter, code int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(code)
 	// the client has gone

@@ -77,7 +77,7 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 	err = d.runCapture(ctx, live, func() error { return send(capture.Event{Started: d.captureHeader(live)}) },
 		func(record *traced.Record) error {
 			p := &capture.Packet{Packet: *d.describe(record, zero), Count: record.Packets}
-			p.CameFrame, p.LeavesFrame = record.Split(request.Snap)
+			p.FrameIn, p.FrameOut = record.Split(request.Snap)
 			return progress.Packet(p)
 		},
 		func(counts traced.XdpCaptureState) error { return progress.Count(counts.Counts(), counts.Beyond > 0) })

@@ -157,7 +157,7 @@ func TestCapture(t *testing.T) {
 		headers := startBackgroundCapture(t, r, "headers", capture.Request{Rate: capture.MaxRate})
 		sent := r.sendRandom(t, 600)
 		compareCaptured(t, sent, all.finish(t).packets)
-		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Taken: uint64(len(sent)),
+		if diff := cmp.Diff(capture.Counts{Matched: uint64(len(sent)), Captured: uint64(len(sent)),
 			Bytes: all.last.Counts.Bytes}, *all.last.Counts); diff != "" {
 			t.Errorf("counts (-want +got):\n%s", diff)
 		}
@@ -204,18 +204,18 @@ func compareCaptured(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 		if problem := differs(s.ending, &p.Packet); problem != "" {
 			t.Errorf("packet %d: %s\n%s", i, problem, jsonOf(&p.Packet))
 		}
-		if !bytes.Equal(p.CameFrame.Bytes, s.frame[:min(len(s.frame), capture.MaxSnap)]) ||
-			p.CameFrame.Length != len(s.frame) {
+		if !bytes.Equal(p.FrameIn.Bytes, s.frame[:min(len(s.frame), capture.MaxSnap)]) ||
+			p.FrameIn.Length != len(s.frame) {
 			t.Errorf("packet %d (%s) came as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(s.frame),
-				testpacket.Dump(p.CameFrame.Bytes))
+				testpacket.Dump(p.FrameIn.Bytes))
 		}
 		want := s.out
 		if strings.HasPrefix(s.outcome, "dropped_") || bytes.Equal(s.out, s.frame) {
 			want = nil
 		}
-		if !bytes.Equal(p.LeavesFrame.Bytes, want[:min(len(want), capture.MaxSnap)]) {
+		if !bytes.Equal(p.FrameOut.Bytes, want[:min(len(want), capture.MaxSnap)]) {
 			t.Errorf("packet %d (%s) left as\n%s, captured\n%s", i, s.outcome, testpacket.Dump(want),
-				testpacket.Dump(p.LeavesFrame.Bytes))
+				testpacket.Dump(p.FrameOut.Bytes))
 		}
 	}
 }
@@ -229,8 +229,8 @@ func compareHeaders(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 	for i, p := range got {
 		frame := sent[i].frame
 		want := frame[:capture.HeaderLength(frame[:min(len(frame), capture.HeaderSnap)])]
-		if !bytes.Equal(p.CameFrame.Bytes, want) || p.CameFrame.Length != len(frame) {
-			t.Errorf("packet %d: headers %x, want %x", i, p.CameFrame.Bytes, want)
+		if !bytes.Equal(p.FrameIn.Bytes, want) || p.FrameIn.Length != len(frame) {
+			t.Errorf("packet %d: headers %x, want %x", i, p.FrameIn.Bytes, want)
 		}
 	}
 }
@@ -258,8 +258,8 @@ func TestCaptureBounds(t *testing.T) {
 			size.last.Ended)
 	}
 	rate.finish(t)
-	if c := rate.last.Counts; c.Matched != 100 || c.Taken == 100 || c.Limited == 0 || c.Taken+c.Limited != 100 ||
-		uint64(len(rate.packets)) != c.Taken {
+	if c := rate.last.Counts; c.Matched != 100 || c.Captured == 100 || c.Limited == 0 || c.Captured+c.Limited != 100 ||
+		uint64(len(rate.packets)) != c.Captured {
 		t.Errorf("a capture of a packet a second: %+v, and %d packets", *c, len(rate.packets))
 	}
 	timed := startBackgroundCapture(t, r, "time", capture.Request{Seconds: 0.01})
@@ -307,7 +307,7 @@ func stalledReader(t *testing.T, r *rig, frame []byte) {
 	if err := <-result; err != nil {
 		t.Fatal(err)
 	}
-	if told != counts.Taken || counts.Lost == 0 || counts.Taken+counts.Lost+counts.Limited != packets {
+	if told != counts.Captured || counts.Lost == 0 || counts.Captured+counts.Lost+counts.Limited != packets {
 		t.Errorf("told of %d packets of %d; counts %+v", told, packets, counts)
 	}
 }

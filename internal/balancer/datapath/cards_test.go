@@ -162,7 +162,7 @@ func balanceOn(t *testing.T, w *wires, hook lb.Hook, service lb.RoutedService) {
 		}
 		t.Cleanup(func() { changes.Close() })
 		d, err := Open(Options{Interfaces: []string{name}, Hook: hook, TableSize: testTableSize,
-			DisableFeature: changes.SwitchOff})
+			DisableFeature: changes.DisableFeature})
 		if err != nil {
 			return err
 		}

@@ -350,10 +350,10 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Left{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
+	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Available{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
-	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Left{Bytes: 80 << 20, Source: "a test",
+	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Available{Bytes: 80 << 20, Source: "a test",
 		Known: true}); !errors.Is(err,
 		lb.ErrTooLarge) || !strings.HasSuffix(err.Error(), "(via: address)") {
 		t.Errorf("with 80 MiB left: %v", err)

@@ -278,10 +278,10 @@ func (w *killWalk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 	var changes *hostnet.Changes
 	d, err := Open(Options{Interfaces: names, Hook: k.hook, TableSize: testTableSize, FlowLimit: k.limit,
 		Keep:           k.location(store),
-		DisableFeature: func(link, feature, why string) error { return changes.SwitchOff(link, feature, why) },
-		RestoreFeature: func(link, feature, why string) error { return changes.SwitchBack(link, feature, why) },
+		DisableFeature: func(link, feature, why string) error { return changes.DisableFeature(link, feature, why) },
+		RestoreFeature: func(link, feature, why string) error { return changes.RestoreFeature(link, feature, why) },
 		WithClsact: func(link string, attach func(ours bool) error) error {
-			return changes.GiveClsact(link,
+			return changes.EnsureClsact(link,
 				attach)
 		}})
 	if err != nil {
@@ -293,7 +293,7 @@ func (w *killWalk) open(limit uint32) (*Datapath, *hostnet.Changes, error) {
 	}
 	openChanges := hostnet.Open
 	if d.Adopted() {
-		openChanges = hostnet.Inherit
+		openChanges = hostnet.Adopt
 	}
 	changes, err = openChanges(w.dir, "test")
 	return d, changes, err
@@ -362,7 +362,7 @@ func (w *killWalk) prepare(t *testing.T) {
 			return err
 		}
 		err = errors.Join(d.Apply(w.before), remember(d), d.Leave())
-		changes.Leave()
+		changes.Detach()
 		return err
 	})
 }

@@ -91,7 +91,7 @@ func TestTooLarge(t *testing.T) {
 // TestWhatWouldFit: the advice is right: with the limit that it names the plan fits, and with a little more it does
 // not.
 func TestWhatWouldFit(t *testing.T) {
-	left := memleft.Left{Bytes: 1 << 30, Source: "a test", Known: true}
+	left := memleft.Available{Bytes: 1 << 30, Source: "a test", Known: true}
 	for _, full := range []uint32{0, 1} {
 		plan := func(flows uint32) lb.MemoryPlan {
 			want := sharedmaps.Sizes{Backends: 256, Services: 256, Flows: flowtable.BucketsFor(flows),
@@ -119,7 +119,7 @@ func TestWhatWouldFit(t *testing.T) {
 				flows = uint32(n)
 			}
 		}
-		if err := sharedmaps.CheckPlan(plan(flows), memleft.Left{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
+		if err := sharedmaps.CheckPlan(plan(flows), memleft.Available{Bytes: left.Bytes - left.Bytes/30, Source: "a little later",
 			Known: true}); err != nil {
 			t.Errorf("%q: %v", sharedmaps.AdviceFor(p, room), err)
 		}
@@ -127,7 +127,7 @@ func TestWhatWouldFit(t *testing.T) {
 			t.Errorf("%q: a tenth more would fit too", sharedmaps.AdviceFor(p, room))
 		}
 	}
-	small := memleft.Left{Bytes: 80 << 20, Source: "a test", Known: true}
+	small := memleft.Available{Bytes: 80 << 20, Source: "a test", Known: true}
 	if p := (lb.MemoryPlan{Proven: 1 << 30, Unproven: 1 << 29}); !strings.Contains(sharedmaps.CheckPlan(p,
 		small).Error(),
 		"smaller flows.limit and flows.unproven") {
@@ -142,7 +142,7 @@ func TestWhatWouldFit(t *testing.T) {
 		"16.0 MiB may be taken: use fewer services") {
 		t.Errorf("%v", sharedmaps.CheckPlan(p, small)) // flows are remembered already, and full NAT comes
 	}
-	if err := sharedmaps.CheckPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Left{}); err != nil {
+	if err := sharedmaps.CheckPlan((lb.MemoryPlan{Proven: 1 << 60}), memleft.Available{}); err != nil {
 		t.Errorf("refused where it is unknown what there is: %v", err)
 	}
 }

@@ -48,7 +48,7 @@ func (d *Datapath) repin() error {
 		k.Lost = lost
 		err = fmt.Errorf(
 			"what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
-		k.Files.Note(keeper.PinsSubject, before, err, false)
+		k.Files.RecordResult(keeper.PinsSubject, before, err, false)
 		return err
 	}
 	if lost {
@@ -56,7 +56,7 @@ func (d *Datapath) repin() error {
 			"what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
 			before, k.Store.Dir())
 		k.Lost = false
-		k.Files.Note(keeper.PinsSubject, before, nil, false)
+		k.Files.RecordResult(keeper.PinsSubject, before, nil, false)
 	}
 	return nil
 }

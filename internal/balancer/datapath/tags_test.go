@@ -125,7 +125,7 @@ func TestShowTags(t *testing.T) {
 			}
 			defer changes.Close()
 			d, err := Open(Options{Interfaces: []string{"veth0", "veth1"}, Hook: hook, TableSize: testTableSize,
-				DisableFeature: changes.SwitchOff})
+				DisableFeature: changes.DisableFeature})
 			if err != nil {
 				return err
 			}

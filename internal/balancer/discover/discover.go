@@ -30,10 +30,10 @@ type Answer struct {
 	Found []Found
 	// Err is why there is none; then Found is nil, and the set before stays.
 	Err error
-	// Why says of a set without backends why it has none.
-	Why string
-	// Sure: an empty set is no mistake of who fills the origin, and counts at once.
-	Sure bool
+	// EmptyReason says of a set without backends why it has none.
+	EmptyReason string
+	// Authoritative: an empty set is no mistake of who fills the origin, and counts at once.
+	Authoritative bool
 	// Notes are entries of the origin that could not be read, each with its cause. They stand beside Found.
 	Notes []Note
 }
@@ -54,9 +54,9 @@ type Found struct {
 // maxName is how many characters the name of a backend has (internal/balancer/config).
 const maxName = 64
 
-// nameOf makes the name of a backend of the origin's name for it: with other characters replaced, and the end of a long
-// one by a hash, so that it stays the same and its own.
-func nameOf(text string) string {
+// backendName makes the name of a backend of the origin's name for it: with other characters replaced, and the end of a
+// long one by a hash, so that it stays the same and its own.
+func backendName(text string) string {
 	name := strings.Map(func(r rune) rune {
 		if unicode.IsLetter(r) || unicode.IsDigit(r) || strings.ContainsRune("-_.:", r) {
 			return r
@@ -70,8 +70,8 @@ func nameOf(text string) string {
 	return string([]rune(name)[:min(maxName-9, utf8.RuneCountInString(name))]) + "-" + hash
 }
 
-// key identifies a query: services that have the same one share the answers.
-func key(s lb.Service, of lb.Origin) string {
+// originKey identifies a query: services that have the same one share the answers.
+func originKey(s lb.Service, of lb.Origin) string {
 	d, most := s.Discovery, s.Discovery.LimitsOf(of).Max
 	switch of {
 	case lb.FromFile:
@@ -82,13 +82,13 @@ func key(s lb.Service, of lb.Origin) string {
 	return fmt.Sprintf("docker %v %s %s", addressTypes(s), d.Docker.Socket, d.Docker.Network)
 }
 
-// Of returns the provider for an origin of a service.
-func Of(s lb.Service, of lb.Origin) Provider {
+// NewProvider returns the provider for an origin of a service.
+func NewProvider(s lb.Service, of lb.Origin) Provider {
 	switch of {
 	case lb.FromDNS:
-		return dnsName(s)
+		return newDNSProvider(s)
 	case lb.FromDocker:
-		return engineOf(s)
+		return newContainers(s)
 	}
 	return file{s.Discovery.File.Path, int(s.Discovery.LimitsOf(lb.FromFile).Max)}
 }

@@ -18,33 +18,33 @@ import (
 )
 
 const (
-	// shortestTTL and longestTTL are the bounds of the time after which a name is asked for again, which is its
+	// minTTL and maxTTL are the bounds of the time after which a name is asked for again, which is its
 	// answer's TTL otherwise: one of TTL 0 must not be asked for all the time, and one of a week is looked at before.
-	shortestTTL = time.Second
-	longestTTL  = time.Hour
-	// longestNegative bounds how long an answer without records counts.
-	longestNegative = time.Minute
-	// dnsRetry is the pause before the first retry of a failed query. Each later one is twice as long, up to
-	// dnsRetryMost.
-	dnsRetry     = time.Second
-	dnsRetryMost = 30 * time.Second
-	// dnsTimeout bounds an exchange with a server, and dnsBound all those of one answer.
-	dnsTimeout = 2 * time.Second
-	dnsBound   = 30 * time.Second
+	minTTL = time.Second
+	maxTTL = time.Hour
+	// maxNegativeTTL bounds how long an answer without records counts.
+	maxNegativeTTL = time.Minute
+	// dnsMinBackoff is the pause before the first retry of a failed query. Each later one is twice as long, up to
+	// dnsMaxBackoff.
+	dnsMinBackoff = time.Second
+	dnsMaxBackoff = 30 * time.Second
+	// dnsTimeout bounds an exchange with a server, and dnsAnswerTimeout all those of one answer.
+	dnsTimeout       = 2 * time.Second
+	dnsAnswerTimeout = 30 * time.Second
 	// dnsPayload is the largest answer over UDP that is asked for, in bytes (DNS flag day 2020).
 	dnsPayload = 1232
-	// mostReadings is how often SRV records are read for one answer, of a zone that changes meanwhile.
-	mostReadings = 4
-	// mostAliases is how long a chain of CNAME records may be.
-	mostAliases = 16
-	resolvConf  = "/etc/resolv.conf"
+	// maxReadings is how often SRV records are read for one answer, of a zone that changes meanwhile.
+	maxReadings = 4
+	// maxAliases is how long a chain of CNAME records may be.
+	maxAliases = 16
+	resolvConf = "/etc/resolv.conf"
 )
 
 // errNoServers is the error of a host whose resolver is not configured.
 var errNoServers = errors.New("no name server is configured")
 
-// name follows a name of the DNS.
-type name struct {
+// dnsProvider follows a name of the DNS.
+type dnsProvider struct {
 	lb.DNSOrigin
 	// types are the types of records that are asked for: dns.TypeA, dns.TypeAAAA.
 	types []uint16
@@ -54,9 +54,9 @@ type name struct {
 	conf string
 }
 
-// dnsName returns the provider that follows a service's name in the DNS.
-func dnsName(s lb.Service) name {
-	return name{DNSOrigin: s.Discovery.DNS, types: addressTypes(s), conf: resolvConf}
+// newDNSProvider returns the provider that follows a service's name in the DNS.
+func newDNSProvider(s lb.Service) dnsProvider {
+	return dnsProvider{DNSOrigin: s.Discovery.DNS, types: addressTypes(s), conf: resolvConf}
 }
 
 // addressTypes are the types of addresses that are asked for: of families that the service's mode
@@ -79,27 +79,27 @@ type records struct {
 	found []Found
 	// ttl is how long that counts.
 	ttl time.Duration
-	// why there is none.
-	why string
+	// emptyReason says why there is none.
+	emptyReason string
 }
 
 // Follow asks again when the TTL of the answer has passed.
-func (n name) Follow(ctx context.Context, notify func(Answer)) {
-	retry := dnsRetry
+func (n dnsProvider) Follow(ctx context.Context, notify func(Answer)) {
+	retry := dnsMinBackoff
 	for ctx.Err() == nil {
-		bounded, cancel := context.WithTimeout(ctx, dnsBound)
-		got, err := n.ask(bounded)
+		bounded, cancel := context.WithTimeout(ctx, dnsAnswerTimeout)
+		got, err := n.resolve(bounded)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
-		wait := min(max(got.ttl, shortestTTL), longestTTL)
+		wait := min(max(got.ttl, minTTL), maxTTL)
 		if err != nil {
-			wait, retry = retry, min(2*retry, dnsRetryMost)
+			wait, retry = retry, min(2*retry, dnsMaxBackoff)
 		} else {
-			retry = dnsRetry
+			retry = dnsMinBackoff
 		}
-		notify(Answer{Found: got.found, Err: err, Why: got.why})
+		notify(Answer{Found: got.found, Err: err, EmptyReason: got.emptyReason})
 		select {
 		case <-ctx.Done():
 		case <-time.After(wait):
@@ -107,10 +107,10 @@ func (n name) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// ask returns the records of the name: of the names that it may stand for with the resolver's search domains, those of
-// the first that has any.
-func (n name) ask(ctx context.Context) (got records, err error) {
-	names, servers, err := n.resolver()
+// resolve returns the records of the name: of the names that it may stand for with the resolver's search domains, those
+// of the first that has any.
+func (n dnsProvider) resolve(ctx context.Context) (got records, err error) {
+	names, servers, err := n.readResolver()
 	if err != nil {
 		return records{}, err
 	}
@@ -128,8 +128,8 @@ func (n name) ask(ctx context.Context) (got records, err error) {
 	return got, nil
 }
 
-// resolver returns the names to ask for, and the servers.
-func (n name) resolver() (names, servers []string, err error) {
+// readResolver returns the names to ask for, and the servers.
+func (n dnsProvider) readResolver() (names, servers []string, err error) {
 	conf, err := dns.ClientConfigFromFile(n.conf)
 	for _, server := range n.Servers {
 		servers = append(servers, server.String())
@@ -155,7 +155,7 @@ func (n name) resolver() (names, servers []string, err error) {
 
 // query is a name that is asked for, of servers.
 type query struct {
-	name
+	dnsProvider
 	servers []string
 	full    string
 }
@@ -164,7 +164,8 @@ type query struct {
 func (q query) addresses(ctx context.Context) (records, error) {
 	addrs, got, err := q.hosts(ctx, q.full)
 	for _, addr := range addrs {
-		got.found = append(got.found, Found{Backend: lb.Backend{Name: nameOf(addr.String()), Address: addr, Weight: 1}})
+		got.found = append(got.found, Found{Backend: lb.Backend{Name: backendName(addr.String()), Address: addr,
+			Weight: 1}})
 	}
 	return got, err
 }
@@ -172,13 +173,13 @@ func (q query) addresses(ctx context.Context) (records, error) {
 // hosts asks for the addresses of a host.
 func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got records, err error) {
 	for _, kind := range q.types {
-		answer, err := q.any(ctx, host, kind)
+		answer, err := q.queryAny(ctx, host, kind)
 		if err != nil {
 			return nil, records{}, err
 		}
 		some, ttl := addressesOf(answer, host, kind)
 		if len(some) == 0 {
-			ttl, got.why = negative(answer), absent(answer, host, kind)
+			ttl, got.emptyReason = negativeTTL(answer), isAbsent(answer, host, kind)
 		}
 		if addrs = append(addrs, some...); got.ttl == 0 || ttl < got.ttl {
 			got.ttl = ttl
@@ -193,14 +194,14 @@ func (q query) hosts(ctx context.Context, host string) (addrs []netip.Addr, got 
 // exchanged their addresses. The records are asked for again, until they are the same twice.
 func (q query) services(ctx context.Context) (got records, err error) {
 	var list []*dns.SRV
-	for range mostReadings {
-		answer, err := q.any(ctx, q.full, dns.TypeSRV)
+	for range maxReadings {
+		answer, err := q.queryAny(ctx, q.full, dns.TypeSRV)
 		if err != nil {
 			return records{}, err
 		}
 		now, ttl := servicesOf(answer, q.full)
 		if len(now) == 0 {
-			return records{ttl: negative(answer), why: absent(answer, q.full, dns.TypeSRV)}, nil
+			return records{ttl: negativeTTL(answer), emptyReason: isAbsent(answer, q.full, dns.TypeSRV)}, nil
 		}
 		same := slices.EqualFunc(now, list, func(a, b *dns.SRV) bool { return dns.IsDuplicate(a, b) })
 		if same && !shareEndpoint(got.found) {
@@ -252,7 +253,7 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 			if addrs, of, err = q.hosts(ctx, target); err != nil {
 				return records{}, false, err
 			}
-			known[target], got.ttl = addrs, min(got.ttl, max(of.ttl, shortestTTL))
+			known[target], got.ttl = addrs, min(got.ttl, max(of.ttl, minTTL))
 			whole = whole && len(addrs) > 0
 		}
 		for _, addr := range addrs {
@@ -262,7 +263,7 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 		}
 	}
 	if len(got.found) == 0 {
-		got.why = fmt.Sprintf("no target of %s has an address", q.full)
+		got.emptyReason = fmt.Sprintf("no target of %s has an address", q.full)
 	}
 	nameTargets(got.found)
 	return got, whole, nil
@@ -280,15 +281,15 @@ func nameTargets(found []Found) {
 		if count[f.Name] > 1 {
 			text += "-" + netip.AddrPortFrom(f.Address, f.Port).String()
 		}
-		f.Name = nameOf(strings.NewReplacer("[", "", "]", "").Replace(text))
+		f.Name = backendName(strings.NewReplacer("[", "", "]", "").Replace(text))
 	}
 }
 
-// any asks the servers, one after the other, until one answers the question.
-func (q query) any(ctx context.Context, full string, kind uint16) (*dns.Msg, error) {
+// queryAny asks the servers, one after the other, until one answers the question.
+func (q query) queryAny(ctx context.Context, full string, kind uint16) (*dns.Msg, error) {
 	var failed error
 	for _, server := range q.servers {
-		answer, err := q.one(ctx, server, full, kind)
+		answer, err := q.queryServer(ctx, server, full, kind)
 		if err == nil {
 			return answer, nil
 		}
@@ -300,12 +301,12 @@ func (q query) any(ctx context.Context, full string, kind uint16) (*dns.Msg, err
 	return nil, failed
 }
 
-// one asks a server over UDP, and over TCP where the answer did not fit.
-func (q query) one(ctx context.Context, server, full string, kind uint16) (*dns.Msg, error) {
+// queryServer asks a server over UDP, and over TCP where the answer did not fit.
+func (q query) queryServer(ctx context.Context, server, full string, kind uint16) (*dns.Msg, error) {
 	ask := new(dns.Msg).SetQuestion(dns.Fqdn(full), kind).SetEdns0(dnsPayload, false)
 	exchange := q.exchange
 	if exchange == nil {
-		exchange = overNetwork
+		exchange = exchangeOverNetwork
 	}
 	answer, err := exchange(ctx, "udp", server, ask)
 	if err == nil && answer.Truncated {
@@ -326,7 +327,7 @@ func (q query) one(ctx context.Context, server, full string, kind uint16) (*dns.
 	return answer, nil
 }
 
-func overNetwork(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
+func exchangeOverNetwork(ctx context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
 	client := dns.Client{Net: network, Timeout: dnsTimeout, UDPSize: dnsPayload}
 	answer, _, err := client.ExchangeContext(ctx, ask, server)
 	return answer, err
@@ -335,7 +336,7 @@ func overNetwork(ctx context.Context, network, server string, ask *dns.Msg) (*dn
 // addressesOf returns the addresses that an answer has for a host, through its aliases, and how long
 // they count.
 func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr, ttl time.Duration) {
-	owner, ttl := aliased(answer, host)
+	owner, ttl := resolveAlias(answer, host)
 	for _, record := range answer.Answer {
 		var addr netip.Addr
 		switch r := record.(type) {
@@ -356,7 +357,7 @@ func addressesOf(answer *dns.Msg, host string, kind uint16) (addrs []netip.Addr,
 // servicesOf returns the SRV records of an answer, those of the first priority first, and how long
 // they count. A target of "." says that there is no such service.
 func servicesOf(answer *dns.Msg, full string) (list []*dns.SRV, ttl time.Duration) {
-	owner, ttl := aliased(answer, full)
+	owner, ttl := resolveAlias(answer, full)
 	for _, record := range answer.Answer {
 		if r, is := record.(*dns.SRV); is && r.Target != "." && r.Port != 0 && strings.EqualFold(r.Hdr.Name, owner) {
 			list, ttl = append(list, r), min(ttl, seconds(r.Hdr.Ttl))
@@ -368,10 +369,10 @@ func servicesOf(answer *dns.Msg, full string) (list []*dns.SRV, ttl time.Duratio
 	return list, ttl
 }
 
-// aliased returns the name that a name stands for in an answer, and how long that counts.
-func aliased(answer *dns.Msg, full string) (owner string, ttl time.Duration) {
-	owner, ttl = dns.Fqdn(full), longestTTL
-	for range mostAliases {
+// resolveAlias returns the name that a name stands for in an answer, and how long that counts.
+func resolveAlias(answer *dns.Msg, full string) (owner string, ttl time.Duration) {
+	owner, ttl = dns.Fqdn(full), maxTTL
+	for range maxAliases {
 		i := slices.IndexFunc(answer.Answer, func(record dns.RR) bool {
 			r, is := record.(*dns.CNAME)
 			return is && strings.EqualFold(r.Hdr.Name, owner)
@@ -385,17 +386,17 @@ func aliased(answer *dns.Msg, full string) (owner string, ttl time.Duration) {
 	return owner, ttl
 }
 
-// negative returns how long it counts that there is none (RFC 2308 section 5).
-func negative(answer *dns.Msg) time.Duration {
+// negativeTTL returns how long it counts that there is none (RFC 2308 section 5).
+func negativeTTL(answer *dns.Msg) time.Duration {
 	for _, record := range answer.Ns {
 		if soa, is := record.(*dns.SOA); is {
-			return min(seconds(soa.Hdr.Ttl), seconds(soa.Minttl), longestNegative)
+			return min(seconds(soa.Hdr.Ttl), seconds(soa.Minttl), maxNegativeTTL)
 		}
 	}
-	return shortestTTL
+	return minTTL
 }
 
-func absent(answer *dns.Msg, full string, kind uint16) string {
+func isAbsent(answer *dns.Msg, full string, kind uint16) string {
 	if answer.Rcode == dns.RcodeNameError {
 		return fmt.Sprintf("%s does not exist (NXDOMAIN)", full)
 	}

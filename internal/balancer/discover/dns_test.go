@@ -92,9 +92,10 @@ func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg)
 func newZone() *zone { return &zone{records: map[string][]string{}, fails: map[string]error{}} }
 
 // of returns the provider that follows a name of the zone, for a service of an IPv4 VIP.
-func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
+func (z *zone) of(t *testing.T, d lb.DNSOrigin) dnsProvider {
 	t.Helper()
-	n := dnsName(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT, Discovery: lb.Discovery{DNS: d}})
+	n := newDNSProvider(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
+		Discovery: lb.Discovery{DNS: d}})
 	n.exchange = z.exchange
 	n.conf = filepath.Join(t.TempDir(), "resolv.conf")
 	if err := os.WriteFile(n.conf,
@@ -105,9 +106,9 @@ func (z *zone) of(t *testing.T, d lb.DNSOrigin) name {
 }
 
 // asks returns the records of a name, as "name@address:port*weight" each.
-func asks(t *testing.T, n name) (string, records, error) {
+func asks(t *testing.T, n dnsProvider) (string, records, error) {
 	t.Helper()
-	got, err := n.ask(t.Context())
+	got, err := n.resolve(t.Context())
 	var words []string
 	for _, f := range got.found {
 		word := fmt.Sprintf("%s@%s*%d", f.Name, netip.AddrPortFrom(f.Address, f.Port), f.Weight)
@@ -143,11 +144,11 @@ func TestDNS(t *testing.T) {
 		}, "192.0.2.1@192.0.2.1:0*1", 3 * time.Second, ""},
 		"aliases in a circle": {lb.DNSOrigin{Name: "a."}, func(z *zone) {
 			z.set("a. A", "a. 3 IN CNAME b.", "b. 3 IN CNAME a.")
-		}, "", shortestTTL, "a. has no record of type A"},
+		}, "", minTTL, "a. has no record of type A"},
 		"search": {lb.DNSOrigin{Name: "web"}, func(z *zone) {
 			z.set("web.example.net. A", "web.example.net. 9 IN A 192.0.2.9")
 		}, "192.0.2.9@192.0.2.9:0*1", 9 * time.Second, ""},
-		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", shortestTTL,
+		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", minTTL,
 			"web.example.org. does not exist (NXDOMAIN)"},
 		"over TCP": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
 			z.small = true
@@ -171,18 +172,20 @@ func TestDNS(t *testing.T) {
 			z.set("a.example.org. A", "a.example.org. 50 IN A 192.0.2.1", "a.example.org. 50 IN A 192.0.2.2")
 			z.set("b.example.org. A", "b.example.org. 40 IN A 192.0.2.3")
 			z.set("c.example.org. A", "c.example.org. 70 IN A 192.0.2.4")
-		}, "a.example.org-192.0.2.1:8080@192.0.2.1:8080*5 a.example.org-192.0.2.2:8080@192.0.2.2:8080*5 b.example.org@192.0.2.3:8081*1 c.example.org@192.0.2.4:8080*1^", 40 * time.Second, ""},
+		},
+			"a.example.org-192.0.2.1:8080@192.0.2.1:8080*5 a.example.org-192.0.2.2:8080@192.0.2.2:8080*5 b.example.org@192.0.2.3:8081*1 c.example.org@192.0.2.4:8080*1^", 40 * time.Second, ""},
 		"targets without addresses": {lb.DNSOrigin{Name: "s.", Type: "SRV"}, func(z *zone) {
 			z.set("s. SRV", "s. 60 IN SRV 10 5 8080 a.example.org.")
-		}, "", shortestTTL, "no target of s. has an address"},
+		}, "", minTTL, "no target of s. has an address"},
 	}
 	for title, test := range tests {
 		t.Run(title, func(t *testing.T) {
 			z := newZone()
 			test.change(z)
 			got, all, err := asks(t, z.of(t, test.origin))
-			if err != nil || got != test.want || all.ttl != test.ttl || len(all.found) == 0 && all.why != test.why {
-				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.why, err, test.want,
+			if err != nil || got != test.want || all.ttl != test.ttl || len(all.found) == 0 &&
+				all.emptyReason != test.why {
+				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.emptyReason, err, test.want,
 					test.ttl, test.why)
 			}
 		})
@@ -195,7 +198,8 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 	// generation is a zone whose record names a target of this number, which alone has an address.
 	generation := func(n int) map[string][]string {
 		return map[string][]string{"s. SRV": {fmt.Sprintf("s. 60 IN SRV 1 5 80 t%d.", n), "s. 60 IN SRV 1 5 80 kept."},
-			fmt.Sprintf("t%d. A", n): {fmt.Sprintf("t%d. 50 IN A 192.0.2.1", n)}, "kept. A": {"kept. 50 IN A 192.0.2.2"}}
+			fmt.Sprintf("t%d. A", n): {fmt.Sprintf("t%d. 50 IN A 192.0.2.1",
+				n)}, "kept. A": {"kept. 50 IN A 192.0.2.2"}}
 	}
 	for title, test := range map[string]struct {
 		changes int // after as many answers about s.
@@ -205,7 +209,7 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 		"no change":        {0, "kept@192.0.2.2:80*5 t0@192.0.2.1:80*5", 3},
 		"a target renamed": {1, "kept@192.0.2.2:80*5 t1@192.0.2.1:80*5", 6},
 		"twice":            {2, "kept@192.0.2.2:80*5 t2@192.0.2.1:80*5", 9},
-		"without end":      {1000, "kept@192.0.2.2:80*5", 3 * mostReadings},
+		"without end":      {1000, "kept@192.0.2.2:80*5", 3 * maxReadings},
 	} {
 		t.Run(title, func(t *testing.T) {
 			z, now := newZone(), 0
@@ -238,8 +242,8 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 	z := newZone()
 	z.set("s. SRV", "s. 60 IN SRV 1 5 80 gone.")
 	if got, all, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil || got != "" ||
-		z.times() != 3 || all.why != "no target of s. has an address" {
-		t.Errorf("a target that has no address twice: %q (%s), %v", got, all.why, err)
+		z.times() != 3 || all.emptyReason != "no target of s. has an address" {
+		t.Errorf("a target that has no address twice: %q (%s), %v", got, all.emptyReason, err)
 	}
 }
 
@@ -373,7 +377,7 @@ func FuzzDNS(f *testing.F) {
 					t.Errorf("address %v of type %d", addr, kind)
 				}
 			}
-			if ttl > longestTTL || ttl < 0 || negative(&answer) > longestNegative {
+			if ttl > maxTTL || ttl < 0 || negativeTTL(&answer) > maxNegativeTTL {
 				t.Errorf("TTL %s", ttl)
 			}
 		}
@@ -384,7 +388,7 @@ func FuzzDNS(f *testing.F) {
 		}
 		nameTargets(found)
 		for _, f := range found {
-			if f.Name != nameOf(f.Name) || f.Port == 0 {
+			if f.Name != backendName(f.Name) || f.Port == 0 {
 				t.Errorf("backend %+v", f)
 			}
 		}

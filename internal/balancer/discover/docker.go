@@ -34,21 +34,21 @@ const (
 )
 
 const (
-	// engineSettle lets events that come in one go be followed by one list.
-	engineSettle = 100 * time.Millisecond
-	// engineList is how often containers are listed without an event: there is none of networks that come and go under
-	// a container, and none when the engine hangs.
-	engineList = 30 * time.Second
+	// engineDebounce lets events that come in one go be followed by one list.
+	engineDebounce = 100 * time.Millisecond
+	// relistInterval is how often containers are listed without an event: there is none of networks that come and go
+	// under a container, and none when the engine hangs.
+	relistInterval = 30 * time.Second
 	// engineTimeout bounds a list, and the answer to a request for events.
 	engineTimeout = 10 * time.Second
-	// engineRetry is the pause before the first retry after a failure. Each later one is twice as long, up to
-	// engineRetryMost.
-	engineRetry     = 250 * time.Millisecond
-	engineRetryMost = 30 * time.Second
+	// engineMinBackoff is the pause before the first retry after a failure. Each later one is twice as long, up to
+	// engineMaxBackoff.
+	engineMinBackoff = 250 * time.Millisecond
+	engineMaxBackoff = 30 * time.Second
 	// maxList is room for ten thousand containers, of some 2 KiB each.
 	maxList = 32 << 20
-	// maxComplaint is how much of an engine's error is read.
-	maxComplaint = 1 << 10
+	// maxError is how much of an engine's error is read.
+	maxError = 1 << 10
 )
 
 // containers follows those of an engine with Docker's API.
@@ -59,8 +59,8 @@ type containers struct {
 	client    *http.Client
 }
 
-// engineOf returns the provider that follows the containers for a service.
-func engineOf(s lb.Service) containers {
+// newContainers returns the provider that follows the containers for a service.
+func newContainers(s lb.Service) containers {
 	types := addressTypes(s)
 	socket := s.Discovery.Docker.Socket
 	dial := func(ctx context.Context, _, _ string) (net.Conn, error) {
@@ -75,10 +75,10 @@ func engineOf(s lb.Service) containers {
 // Follow lists the containers whenever the engine reports an event.
 func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 	defer c.client.CloseIdleConnections()
-	retry := engineRetry
+	retry := engineMinBackoff
 	for ctx.Err() == nil {
 		err := c.session(ctx, func(a Answer) {
-			retry = engineRetry
+			retry = engineMinBackoff
 			notify(a)
 		})
 		if ctx.Err() != nil {
@@ -89,7 +89,7 @@ func (c containers) Follow(ctx context.Context, notify func(Answer)) {
 		case <-ctx.Done():
 		case <-time.After(retry):
 		}
-		retry = min(2*retry, engineRetryMost)
+		retry = min(2*retry, engineMaxBackoff)
 	}
 }
 
@@ -105,8 +105,8 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 	}
 	defer body.Close()
 	told, ended := make(chan struct{}, 1), make(chan error, 1)
-	go listen(body, told, ended)
-	tick := time.NewTicker(engineList)
+	go readEvents(body, told, ended)
+	tick := time.NewTicker(relistInterval)
 	defer tick.Stop()
 	for {
 		answer, err := c.list(ctx)
@@ -123,15 +123,15 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 		case <-told:
 			select {
 			case <-ctx.Done():
-			case <-time.After(engineSettle):
+			case <-time.After(engineDebounce):
 			}
 		}
 	}
 }
 
-// listen notes that there were events of containers with the label, which each has among its attributes. The events
-// themselves are not read: the list has the result, even if events were lost.
-func listen(body io.Reader, told chan<- struct{}, ended chan<- error) {
+// readEvents signals that there were events of containers with the label, which each has among its attributes. The
+// events themselves are not read: the list has the result, even if events were lost.
+func readEvents(body io.Reader, told chan<- struct{}, ended chan<- error) {
 	buffer, kept := make([]byte, 4096), 0
 	for {
 		n, err := body.Read(buffer[kept:])
@@ -178,7 +178,7 @@ func (c containers) get(ctx context.Context, path string, query url.Values) (io.
 	}
 	if response.StatusCode != http.StatusOK {
 		defer response.Body.Close()
-		text, _ := io.ReadAll(io.LimitReader(response.Body, maxComplaint)) // whatever of it there is
+		text, _ := io.ReadAll(io.LimitReader(response.Body, maxError)) // whatever of it there is
 		return nil, fmt.Errorf("the engine at %s answers with status %d: %s", c.socket, response.StatusCode,
 			yamlfile.Quote(strings.TrimSpace(string(text))))
 	}
@@ -202,7 +202,7 @@ func (c containers) list(ctx context.Context) (Answer, error) {
 	if len(text) > maxList {
 		return Answer{}, fmt.Errorf("the containers of %s take more than %d MiB", c.socket, maxList>>20)
 	}
-	answer, err := c.answer(text)
+	answer, err := c.parseList(text)
 	if err != nil {
 		return Answer{}, fmt.Errorf("read the containers of %s: %w", c.socket, err)
 	}
@@ -223,15 +223,15 @@ type container struct {
 	}
 }
 
-// answer reads a list. It is sure of one without backends: the engine itself lists the containers that run.
-func (c containers) answer(text []byte) (Answer, error) {
+// parseList parses a list. It is sure of one without backends: the engine itself lists the containers that run.
+func (c containers) parseList(text []byte) (Answer, error) {
 	var all []container
 	if err := json.Unmarshal(text, &all); err != nil {
 		return Answer{}, fmt.Errorf("not a list of containers: %w", err)
 	}
-	a := Answer{Sure: true}
+	a := Answer{Authoritative: true}
 	for i := range all {
-		c.take(&a, &all[i])
+		c.addContainer(&a, &all[i])
 	}
 	slices.SortFunc(a.Notes, func(x, y Note) int {
 		return cmp.Or(cmp.Compare(x.Service, y.Service), cmp.Compare(x.Text, y.Text))
@@ -239,8 +239,8 @@ func (c containers) answer(text []byte) (Answer, error) {
 	return a, nil
 }
 
-// take adds a container's backends, or why it is none.
-func (c containers) take(a *Answer, of *container) {
+// addContainer adds a container's backends, or why it is none.
+func (c containers) addContainer(a *Answer, of *container) {
 	services := slices.DeleteFunc(strings.FieldsFunc(of.Labels[labelService], func(r rune) bool {
 		return r == ',' || r == ' '
 	}), func(s string) bool { return s == "" })
@@ -250,7 +250,8 @@ func (c containers) take(a *Answer, of *container) {
 	backends, why := c.backends(of)
 	for _, service := range services {
 		if why != "" {
-			a.Notes = append(a.Notes, Note{service, fmt.Sprintf("container %s %s: it is left out", of.name(), why)})
+			a.Notes = append(a.Notes, Note{service, fmt.Sprintf("container %s %s: it is left out", of.containerName(),
+				why)})
 		}
 		for _, b := range backends {
 			a.Found = append(a.Found, Found{Backend: b, Service: service})
@@ -258,17 +259,17 @@ func (c containers) take(a *Answer, of *container) {
 	}
 }
 
-// name is the container's, or its identity where it has none.
-func (of *container) name() string {
+// containerName is the container's, or its identity where it has none.
+func (of *container) containerName() string {
 	if len(of.Names) > 0 && strings.Trim(of.Names[0], "/") != "" {
-		return nameOf(strings.Trim(of.Names[0], "/"))
+		return backendName(strings.Trim(of.Names[0], "/"))
 	}
-	return nameOf(of.ID[:min(len(of.ID), 12)])
+	return backendName(of.ID[:min(len(of.ID), 12)])
 }
 
 // backends returns the container as a backend, of each family one, or the reason for which it is none.
 func (c containers) backends(of *container) (list []lb.Backend, why string) {
-	b := lb.Backend{Name: of.name(), Weight: 1, NotReady: of.unhealthy()}
+	b := lb.Backend{Name: of.containerName(), Weight: 1, NotReady: of.unhealthy()}
 	var err error
 	if text, is := of.Labels[labelPort]; is {
 		if b.Port, err = number(text, 1); err != nil {
@@ -286,7 +287,7 @@ func (c containers) backends(of *container) (list []lb.Backend, why string) {
 	for i, addr := range addrs {
 		b.Address = addr
 		if i > 0 {
-			b.Name = nameOf(of.name() + "-6")
+			b.Name = backendName(of.containerName() + "-6")
 		}
 		list = append(list, b)
 	}
@@ -341,7 +342,7 @@ func (c containers) addresses(of *container) (addrs []netip.Addr, why string) {
 		}
 	}
 	if len(addrs) == 0 {
-		return nil, fmt.Sprintf("has no address on the network %s that the service's mode reaches", nameOf(at))
+		return nil, fmt.Sprintf("has no address on the network %s that the service's mode reaches", backendName(at))
 	}
 	return addrs, ""
 }
@@ -355,7 +356,7 @@ func someNames(names []string) string {
 			list = append(list, "…")
 			break
 		}
-		list = append(list, nameOf(name))
+		list = append(list, backendName(name))
 	}
 	return strings.Join(list, ", ")
 }

@@ -131,7 +131,7 @@ func TestEvents(t *testing.T) {
 		for _, reader := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
 			iotest.HalfReader(strings.NewReader(text))} {
 			told, ended := make(chan struct{}, 1), make(chan error, 1)
-			listen(reader, told, ended)
+			readEvents(reader, told, ended)
 			if got := len(told) > 0; got != want || len(ended) != 1 {
 				t.Errorf("%q was noted: %t", text[:min(len(text), 20)], got)
 			}
@@ -158,7 +158,7 @@ func with(of map[string]any, key string, value any) map[string]any {
 }
 
 func (e *engine) of(network string) containers {
-	return engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
+	return newContainers(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
 		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: e.path, Network: network}}})
 }
 
@@ -265,7 +265,7 @@ func TestContainers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := e.of(test.network).answer(text)
+			a, err := e.of(test.network).parseList(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -364,12 +364,12 @@ func FuzzDocker(f *testing.F) {
 	f.Add([]byte(`[{"Labels":{"jeoul.service":","},"State":"running"}]`))
 	e := &engine{path: "/s"}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		a, err := e.of("").answer(text)
+		a, err := e.of("").parseList(text)
 		if err != nil && len(a.Found) > 0 {
 			t.Errorf("%v beside %v", a.Found, err)
 		}
 		for _, b := range a.Found {
-			if b.Name != nameOf(b.Name) || !b.Address.Is4() || b.Service == "" {
+			if b.Name != backendName(b.Name) || !b.Address.Is4() || b.Service == "" {
 				t.Errorf("backend %+v", b)
 			}
 		}

@@ -16,9 +16,9 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// saveEvery is how often the known sets are saved though nothing has changed: of a process that is killed, the next one
-// knows how old the sets are.
-const saveEvery = time.Minute
+// saveInterval is how often the known sets are saved though nothing has changed: of a process that is killed, the next
+// one knows how old the sets are.
+const saveInterval = time.Minute
 
 // Memory keeps the known sets for the next process.
 type Memory interface {
@@ -46,28 +46,28 @@ type Engine struct {
 
 	mu       sync.Mutex
 	origins  map[string]*origin
-	restored map[string]*known
-	// watched are the services that are followed.
-	watched []lb.Service
+	restored map[string]*originState
+	// services are the services that are followed.
+	services []lb.Service
 	// start follows an origin; nil before Run.
 	start func(*origin)
-	// due signals when a set has been used for as long as it may be.
-	due *time.Timer
+	// expiry signals when a set has been used for as long as it may be.
+	expiry *time.Timer
 	// unsaved: something is known that was not saved, and lost why it could not be.
-	unsaved bool
-	lost    string
+	unsaved     bool
+	saveProblem string
 }
 
 // origin is an origin that is followed.
 type origin struct {
-	known
+	originState
 	key      string
 	provider Provider
 	cancel   context.CancelFunc
 }
 
-// known is the answers of an origin so far.
-type known struct {
+// originState is the answers of an origin so far.
+type originState struct {
 	// found is the last set that counts, of the time taken; zero: there was none.
 	found []Found
 	taken time.Time
@@ -84,14 +84,14 @@ type known struct {
 // New returns an engine with the sets that the previous process has left in the memory.
 func New(opt Options) *Engine {
 	if opt.Provider == nil {
-		opt.Provider = Of
+		opt.Provider = NewProvider
 	}
 	if opt.Clock == nil {
 		opt.Clock = clock.Read
 	}
 	e := &Engine{opt: opt, changes: make(chan struct{}, 1), origins: map[string]*origin{}}
-	e.due = time.AfterFunc(time.Hour, e.signal)
-	e.due.Stop()
+	e.expiry = time.AfterFunc(time.Hour, e.notifyChanged)
+	e.expiry.Stop()
 	e.restore()
 	return e
 }
@@ -99,7 +99,7 @@ func New(opt Options) *Engine {
 // Changes is signalled when Sets may return something else.
 func (e *Engine) Changes() <-chan struct{} { return e.changes }
 
-func (e *Engine) signal() {
+func (e *Engine) notifyChanged() {
 	select {
 	case e.changes <- struct{}{}:
 	default:
@@ -110,14 +110,14 @@ func (e *Engine) signal() {
 func (e *Engine) Watch(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.watched = slices.DeleteFunc(slices.Clone(services), func(s lb.Service) bool { return !s.Discovery.On() })
+	e.services = slices.DeleteFunc(slices.Clone(services), func(s lb.Service) bool { return !s.Discovery.On() })
 	wanted := map[string]bool{}
-	for _, s := range e.watched {
+	for _, s := range e.services {
 		for _, of := range s.Discovery.Origins() {
-			k := key(s, of)
+			k := originKey(s, of)
 			wanted[k] = true
 			if e.origins[k] == nil {
-				e.add(k, e.opt.Provider(s, of))
+				e.followOrigin(k, e.opt.Provider(s, of))
 			}
 		}
 	}
@@ -128,14 +128,14 @@ func (e *Engine) Watch(services []lb.Service) {
 			e.unsaved = true
 		}
 	}
-	e.arm()
+	e.setExpiry()
 }
 
-// add follows another origin.
-func (e *Engine) add(k string, p Provider) {
+// followOrigin follows another origin.
+func (e *Engine) followOrigin(k string, p Provider) {
 	o := &origin{key: k, provider: p, cancel: func() {}}
 	if r := e.restored[k]; r != nil {
-		o.known = *r
+		o.originState = *r
 	}
 	o.awaited = true
 	e.origins[k] = o
@@ -151,13 +151,13 @@ func (e *Engine) Run(ctx context.Context) {
 	e.start = func(o *origin) {
 		own, cancel := context.WithCancel(ctx)
 		o.cancel = cancel
-		following.Go(func() { o.provider.Follow(own, func(a Answer) { e.take(own, o, a) }) })
+		following.Go(func() { o.provider.Follow(own, func(a Answer) { e.storeAnswer(own, o, a) }) })
 	}
 	for _, k := range slices.Sorted(maps.Keys(e.origins)) {
 		e.start(e.origins[k])
 	}
 	e.mu.Unlock()
-	tick := time.NewTicker(saveEvery)
+	tick := time.NewTicker(saveInterval)
 	defer tick.Stop()
 	for ctx.Err() == nil {
 		select {
@@ -173,46 +173,46 @@ func (e *Engine) Run(ctx context.Context) {
 	e.save()
 	e.mu.Unlock()
 	following.Wait()
-	e.due.Stop()
+	e.expiry.Stop()
 }
 
-// take stores an origin's answer, saves it, and only then announces it: a set in force is always a saved one.
-func (e *Engine) take(ctx context.Context, o *origin, a Answer) {
+// storeAnswer stores an origin's answer, saves it, and only then announces it: a set in force is always a saved one.
+func (e *Engine) storeAnswer(ctx context.Context, o *origin, a Answer) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if ctx.Err() != nil { // it is watched no more
 		return
 	}
-	before, now := o.known, time.Now()
+	before, now := o.originState, time.Now()
 	o.awaited = false
 	switch {
 	case a.Err != nil:
-		o.fail(a.Err.Error(), now)
-	case len(a.Found) == 0 && !a.Sure:
-		o.fail(cmp.Or(a.Why, "names no backend"), now)
+		o.setProblem(a.Err.Error(), now)
+	case len(a.Found) == 0 && !a.Authoritative:
+		o.setProblem(cmp.Or(a.EmptyReason, "names no backend"), now)
 		o.empty, o.notes = true, a.Notes
 	default:
-		o.known = known{found: sorted(a.Found), taken: now, notes: a.Notes}
+		o.originState = originState{found: sorted(a.Found), taken: now, notes: a.Notes}
 	}
-	if before.says(&o.known) {
+	if before.sameAs(&o.originState) {
 		return
 	}
 	e.unsaved = true
 	e.save()
-	e.arm()
-	e.signal()
+	e.setExpiry()
+	e.notifyChanged()
 }
 
-// fail notes why there is no newer set.
-func (k *known) fail(why string, now time.Time) {
+// setProblem records why there is no newer set.
+func (k *originState) setProblem(why string, now time.Time) {
 	k.problem, k.empty = why, false
 	if k.since.IsZero() {
 		k.since = now
 	}
 }
 
-// says says whether another says the same, whenever it did.
-func (k *known) says(o *known) bool {
+// sameAs says whether another says the same, whenever it did.
+func (k *originState) sameAs(o *originState) bool {
 	return k.awaited == o.awaited && k.problem == o.problem && k.empty == o.empty &&
 		k.taken.IsZero() == o.taken.IsZero() &&
 		slices.Equal(k.found, o.found) && slices.Equal(k.notes, o.notes)
@@ -236,8 +236,8 @@ func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	for _, s := range services {
 		for _, of := range s.Discovery.Origins() {
 			set := lb.Discovered{Service: s.Name, Origin: of}
-			if k := e.known(key(s, of)); k != nil {
-				k.put(&set, s, of, now)
+			if k := e.stateOf(originKey(s, of)); k != nil {
+				k.fillService(&set, s, of, now)
 			}
 			sets = append(sets, set)
 		}
@@ -245,16 +245,16 @@ func (e *Engine) Sets(services []lb.Service) (sets []lb.Discovered) {
 	return sets
 }
 
-// known returns the answers of an origin so far; nil if there is none.
-func (e *Engine) known(k string) *known {
+// stateOf returns the answers of an origin so far; nil if there is none.
+func (e *Engine) stateOf(k string) *originState {
 	if o := e.origins[k]; o != nil {
-		return &o.known
+		return &o.originState
 	}
 	return e.restored[k]
 }
 
-// put fills in the set of a service.
-func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Time) {
+// fillService fills in the set of a service.
+func (k *originState) fillService(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Time) {
 	keeping := s.Discovery.LimitsOf(of)
 	set.Taken = k.taken
 	for _, note := range k.notes {
@@ -293,13 +293,13 @@ func (k *known) put(set *lb.Discovered, s lb.Service, of lb.Origin, now time.Tim
 	set.Problem, set.Since = cmp.Or(k.problem, "has not answered since the start"), k.since
 }
 
-// arm sets the timer to when the next set has been used for as long as it may be.
-func (e *Engine) arm() {
+// setExpiry sets the timer to when the next set has been used for as long as it may be.
+func (e *Engine) setExpiry() {
 	var next time.Time
 	now := time.Now()
-	for _, s := range e.watched {
+	for _, s := range e.services {
 		for _, of := range s.Discovery.Origins() {
-			k := e.known(key(s, of))
+			k := e.stateOf(originKey(s, of))
 			if k == nil || k.since.IsZero() {
 				continue
 			}
@@ -310,8 +310,8 @@ func (e *Engine) arm() {
 		}
 	}
 	if next.IsZero() {
-		e.due.Stop()
+		e.expiry.Stop()
 		return
 	}
-	e.due.Reset(time.Until(next))
+	e.expiry.Reset(time.Until(next))
 }

@@ -170,7 +170,7 @@ func TestEmpty(t *testing.T) {
 		s.fail("away") // and its first set still counts for the failure's bound, which has passed
 		s.expect("a ? ! away")
 		s.say("b")
-		s.origin <- Answer{Sure: true}
+		s.origin <- Answer{Authoritative: true}
 		s.expect("")
 		s.stop()
 	})
@@ -248,11 +248,11 @@ func TestNameOf(t *testing.T) {
 	long := strings.Repeat("a", 70)
 	for text, want := range map[string]string{"web-1": "web-1", "2001:db8::1": "2001:db8::1", "a b/c": "a-b-c",
 		"": "-e3b0c442"} {
-		if got := nameOf(text); got != want {
+		if got := backendName(text); got != want {
 			t.Errorf("%q is named %q, not %q", text, got, want)
 		}
 	}
-	if a, b := nameOf(long+"1"), nameOf(long+"2"); a == b || len(a) != maxName {
+	if a, b := backendName(long+"1"), backendName(long+"2"); a == b || len(a) != maxName {
 		t.Errorf("long names are %q and %q", a, b)
 	}
 }

@@ -21,18 +21,18 @@ import (
 )
 
 const (
-	// fileSettle lets several writes of a program in one go be read once.
-	fileSettle = 50 * time.Millisecond
-	// filePoll is how often a file is looked at without an event of the kernel: a network file system has none for
-	// changes by other hosts, and a folder may have to be made first.
-	filePoll = 10 * time.Second
-	// fileRetry is when one that could not be read is looked at again.
-	fileRetry = time.Second
-	// writingRetry is when a file that is being written is looked at again at first, and
-	// writingBound after how long that is a problem.
-	writingRetry = 20 * time.Millisecond
-	writingMost  = time.Second
-	writingBound = 10 * time.Second
+	// fileDebounce lets several writes of a program in one go be read once.
+	fileDebounce = 50 * time.Millisecond
+	// filePollInterval is how often a file is looked at without an event of the kernel: a network file system has none
+	// for changes by other hosts, and a folder may have to be made first.
+	filePollInterval = 10 * time.Second
+	// fileRetryInterval is when one that could not be read is looked at again.
+	fileRetryInterval = time.Second
+	// writingMinBackoff is when a file that is being written is looked at again at first, and
+	// writingTimeout after how long that is a problem.
+	writingMinBackoff = 20 * time.Millisecond
+	writingMaxBackoff = time.Second
+	writingTimeout    = 10 * time.Second
 	// maxFile is more than the most backends take.
 	maxFile = 8 << 20
 )
@@ -42,8 +42,8 @@ var errWriting = errors.New("is open for writing")
 
 // file follows a list of backends that another program writes.
 type file struct {
-	path string
-	most int
+	path        string
+	maxBackends int
 }
 
 // Follow reads the file whenever it may be another. The folder is watched, and not the file: programs
@@ -51,82 +51,82 @@ type file struct {
 func (f file) Follow(ctx context.Context, notify func(Answer)) {
 	watch := watchFolders()
 	defer watch.close()
-	r := reading{file: f, notify: notify}
+	r := fileReader{file: f, notify: notify}
 	for {
 		watch.follow(f.path)
-		if !watch.await(ctx, r.again()) {
+		if !watch.await(ctx, r.reread()) {
 			return
 		}
 	}
 }
 
-// reading is the state of a file as it was read last.
-type reading struct {
+// fileReader reads a file, and has its state as it was read last.
+type fileReader struct {
 	file
-	notify func(Answer)
-	text   []byte
-	told   bool
+	notify   func(Answer)
+	text     []byte
+	notified bool
 	// writing is since when the file is open for writing; zero: it is not.
 	writing time.Time
 	wait    time.Duration
 }
 
-// again reads the file, and returns the time after which it is read again if there is no event.
-func (r *reading) again() time.Duration {
+// reread reads the file, and returns the time after which it is read again if there is no event.
+func (r *fileReader) reread() time.Duration {
 	data, err := r.read()
 	if errors.Is(err, errWriting) {
-		return r.later(err)
+		return r.rereadWriting(err)
 	}
-	r.writing, r.wait = time.Time{}, writingRetry
+	r.writing, r.wait = time.Time{}, writingMinBackoff
 	switch {
 	case err != nil:
 		r.notify(Answer{Err: err})
-		r.told = false
-		return fileRetry
-	case !r.told || !bytes.Equal(data, r.text):
-		r.notify(r.answer(data))
-		r.told, r.text = true, data
+		r.notified = false
+		return fileRetryInterval
+	case !r.notified || !bytes.Equal(data, r.text):
+		r.notify(r.parse(data))
+		r.notified, r.text = true, data
 	}
-	return filePoll
+	return filePollInterval
 }
 
-// later is again for a file that is being written.
-func (r *reading) later(err error) time.Duration {
+// rereadWriting is reread for a file that is being written.
+func (r *fileReader) rereadWriting(err error) time.Duration {
 	if r.writing.IsZero() {
-		r.writing, r.wait = time.Now(), writingRetry
+		r.writing, r.wait = time.Now(), writingMinBackoff
 	}
-	if time.Since(r.writing) > writingBound {
+	if time.Since(r.writing) > writingTimeout {
 		r.notify(Answer{Err: fmt.Errorf("%s %w since %s, and is read when that ends", r.path, err,
 			r.writing.Format(time.DateTime))})
-		r.told = false
+		r.notified = false
 	}
-	r.wait = min(2*r.wait, writingMost)
+	r.wait = min(2*r.wait, writingMaxBackoff)
 	return r.wait
 }
 
-// folders are the watched folders in which a file stands. nil has none: the kernel allows no more of them, and the file
-// is looked at now and then.
-type folders struct {
+// folderWatch are the watched folders in which a file stands. nil has none: the kernel allows no more of them, and the
+// file is looked at now and then.
+type folderWatch struct {
 	*fsnotify.Watcher
 	watched []string
 }
 
-func watchFolders() *folders {
+func watchFolders() *folderWatch {
 	watcher, err := fsnotify.NewWatcher()
 	if err != nil {
 		return nil
 	}
-	return &folders{Watcher: watcher}
+	return &folderWatch{Watcher: watcher}
 }
 
-func (w *folders) close() {
+func (w *folderWatch) close() {
 	if w != nil {
 		w.Close()
 	}
 }
 
 // await returns after an event and those that follow it at once, or after a while; false: the context has ended.
-func (w *folders) await(ctx context.Context, wait time.Duration) bool {
+func (w *folderWatch) await(ctx context.Context, wait time.Duration) bool {
 	var events chan fsnotify.Event
 	var lost chan error
 	if w != nil {
@@ -143,14 +143,14 @@ func (w *folders) await(ctx context.Context, wait time.Duration) bool {
 		case <-lost: // lost events: the file is read now
 		case <-events:
 		}
-		if !settling && wait > fileSettle {
-			timer.Reset(fileSettle)
+		if !settling && wait > fileDebounce {
+			timer.Reset(fileDebounce)
 		}
 	}
 }
 
 // follow watches the folders in which a path and the targets of its symbolic links stand.
-func (w *folders) follow(path string) {
+func (w *folderWatch) follow(path string) {
 	if w == nil {
 		return
 	}
@@ -177,7 +177,7 @@ func (f file) read() ([]byte, error) {
 		return nil, fmt.Errorf("read the list of backends: %w", err)
 	}
 	defer opened.Close()
-	before, err := look(opened)
+	before, err := readFileState(opened)
 	if err != nil {
 		return nil, fmt.Errorf("read the list of backends %s: %w", f.path, err)
 	}
@@ -191,32 +191,32 @@ func (f file) read() ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the list of backends: %w", err)
 	}
-	if after, err := look(opened); err == nil && after != before {
+	if after, err := readFileState(opened); err == nil && after != before {
 		return nil, errWriting
 	}
 	return data, nil
 }
 
-// seen is the properties by which an open file is known to have changed.
-type seen struct {
+// fileState is the properties by which an open file is known to have changed.
+type fileState struct {
 	size int64
 	mod  unix.Timespec
 }
 
-func look(opened *os.File) (seen, error) {
+func readFileState(opened *os.File) (fileState, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(opened.Fd()), &st); err != nil {
-		return seen{}, err
+		return fileState{}, err
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFREG {
-		return seen{}, errors.New("it is no regular file")
+		return fileState{}, errors.New("it is no regular file")
 	}
-	return seen{st.Size, st.Mtim}, nil
+	return fileState{st.Size, st.Mtim}, nil
 }
 
-// answer reads a list.
-func (f file) answer(data []byte) Answer {
-	backends, err := config.ReadBackends(f.path, data, f.most)
+// parse parses a list.
+func (f file) parse(data []byte) Answer {
+	backends, err := config.ReadBackends(f.path, data, f.maxBackends)
 	if err != nil {
 		return Answer{Err: shortened(err)}
 	}

@@ -142,7 +142,7 @@ func TestFileHalfWritten(t *testing.T) {
 		select {
 		case a := <-answers:
 			t.Fatalf("%q was taken of a list that is open for writing", namesOf(a))
-		case <-time.After(3 * fileSettle):
+		case <-time.After(3 * fileDebounce):
 		}
 	}
 	if err := writer.Close(); err != nil {
@@ -189,7 +189,7 @@ func FuzzFile(f *testing.F) {
 	f.Add([]byte(
 		"backends:\n  - {name: a, address: '2001:db8::1', port: 8080, weight: 3, upper: 9, lower: 3, backup: true, drain: true}\n"))
 	f.Fuzz(func(t *testing.T, text []byte) {
-		a := file{"list", 5}.answer(text)
+		a := file{"list", 5}.parse(text)
 		if a.Err != nil && (len(a.Found) > 0 || a.Err.Error() == "") {
 			t.Errorf("%v beside %v", a.Found, a.Err)
 		}
@@ -198,7 +198,7 @@ func FuzzFile(f *testing.F) {
 		}
 		names := map[string]bool{}
 		for _, b := range a.Found {
-			if names[b.Name] || nameOf(b.Name) != b.Name || !b.Address.IsValid() || b.Address.IsLoopback() ||
+			if names[b.Name] || backendName(b.Name) != b.Name || !b.Address.IsValid() || b.Address.IsLoopback() ||
 				b.Address.IsMulticast() || b.Origin != lb.Origin("") {
 				t.Errorf("backend %+v", b)
 			}

@@ -149,7 +149,7 @@ func (p *podman) order(t *testing.T, what string) error {
 // TestPodman: containers of a real engine come and go.
 func TestPodman(t *testing.T) {
 	p := newPodman(t)
-	c := engineOf(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
+	c := newContainers(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
 		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: p.socket}}})
 	answers := follow(t, c)
 	expect(t, answers, "")

@@ -39,7 +39,7 @@ func (e *Engine) save() {
 	s := saved{Version: version, Clock: e.opt.Clock(), Origins: map[string]savedOrigin{}}
 	for k, o := range e.origins {
 		if !o.taken.IsZero() {
-			s.Origins[k] = savedOrigin{o.found, s.Clock.Written(o.taken), s.Clock.Written(o.since), o.problem, o.empty}
+			s.Origins[k] = savedOrigin{o.found, s.Clock.ToWall(o.taken), s.Clock.ToWall(o.since), o.problem, o.empty}
 		}
 	}
 	text, err := json.Marshal(s)
@@ -50,10 +50,10 @@ func (e *Engine) save() {
 	if err != nil {
 		why = err.Error()
 	}
-	if why != "" && why != e.lost && !errors.Is(err, durable.ErrNotWritten) {
+	if why != "" && why != e.saveProblem && !errors.Is(err, durable.ErrNotWritten) {
 		e.opt.Log.Warn("saving which backends were discovered (a process that follows begins without them): " + why)
 	}
-	e.lost, e.unsaved = why, err != nil
+	e.saveProblem, e.unsaved = why, err != nil
 }
 
 // restore takes over the sets that the previous process has saved. Of each set it counts from then on how long it is
@@ -73,7 +73,7 @@ func (e *Engine) restore() {
 }
 
 // decode parses the saved sets.
-func decode(text []byte, now clock.Reading) (map[string]*known, error) {
+func decode(text []byte, now clock.Reading) (map[string]*originState, error) {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
 		return nil, fmt.Errorf("read what was discovered before: %w", err)
@@ -81,13 +81,14 @@ func decode(text []byte, now clock.Reading) (map[string]*known, error) {
 	if s.Version != version {
 		return nil, fmt.Errorf("read what was discovered before: it has version %d, not %d", s.Version, version)
 	}
-	all := map[string]*known{}
+	all := map[string]*originState{}
 	for key, o := range s.Origins {
 		since := o.Since
 		if since.IsZero() {
 			since = s.Clock.Wall
 		}
-		all[key] = &known{found: o.Found, taken: s.Clock.Told(o.Taken, now), since: s.Clock.Told(since, now),
+		all[key] = &originState{found: o.Found, taken: s.Clock.FromWall(o.Taken, now), since: s.Clock.FromWall(since,
+			now),
 			problem: o.Problem, empty: o.Empty, awaited: true}
 	}
 	return all, nil

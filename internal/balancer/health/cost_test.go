@@ -417,7 +417,7 @@ func (s *stand) used(t *testing.T, pid int) (u usage) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	u.own += (work.Devices[s.device] - work.Billed[s.device.Namespace]).Seconds()
+	u.own += (work.Devices[s.device] - work.PerNamespace[s.device.Namespace]).Seconds()
 	return u
 }
 

@@ -80,7 +80,7 @@ func New(opt Options) *Engine {
 	}
 	if e.limit == 0 {
 		e.limit = 1 << 14
-		if most, err := openfiles.Most(); err == nil {
+		if most, err := openfiles.Max(); err == nil {
 			e.limit = int(min(uint64(e.limit), max(1, most/2)))
 		}
 	}

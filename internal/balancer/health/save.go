@@ -40,7 +40,7 @@ func (e *Engine) Save() []byte {
 	for _, t := range e.targets {
 		if t.state != Unknown {
 			m := t.memory()
-			m.Since, m.Last = s.Clock.Written(m.Since), s.Clock.Written(m.Last)
+			m.Since, m.Last = s.Clock.ToWall(m.Since), s.Clock.ToWall(m.Last)
 			s.Targets[t.id] = m
 		}
 	}
@@ -67,7 +67,7 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for id, m := range s.Targets {
-		m.Since, m.Last = s.Clock.Told(m.Since, now), s.Clock.Told(m.Last, now)
+		m.Since, m.Last = s.Clock.FromWall(m.Since, now), s.Clock.FromWall(m.Last, now)
 		if m.State == Healthy || m.State == Failing {
 			m.Unasked += absent
 			e.previous[id] = m

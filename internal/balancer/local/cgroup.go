@@ -29,23 +29,23 @@ const mountInfo = "/proc/self/mountinfo"
 // host's cgroup v2 hierarchy. Errors: ErrNoCgroup2, ErrNotCgroup2.
 func Cgroup(path string) (string, error) {
 	if path != "" {
-		return path, check(path)
+		return path, checkCgroup(path)
 	}
 	file, err := os.Open(mountInfo)
 	if err != nil {
 		return "", fmt.Errorf("looking for the cgroup v2 hierarchy: %w", err)
 	}
 	defer file.Close()
-	path, err = root(file)
+	path, err = hierarchyRoot(file)
 	if err != nil {
 		return "", fmt.Errorf(
 			"looking in %s: %w: mount one (`mount -t cgroup2 none /sys/fs/cgroup`), or boot with systemd.unified_cgroup_hierarchy=1", mountInfo, err)
 	}
-	return path, check(path)
+	return path, checkCgroup(path)
 }
 
-// check says whether a path is of a control group.
-func check(path string) error {
+// checkCgroup says whether a path is of a control group.
+func checkCgroup(path string) error {
 	var file unix.Stat_t
 	if err := unix.Stat(path, &file); err != nil {
 		return fmt.Errorf("%s: %w: %w", path, ErrNotCgroup2, err)
@@ -60,9 +60,9 @@ func check(path string) error {
 	return nil
 }
 
-// root finds where the root of the cgroup v2 hierarchy is mounted, in the format of
-// proc_pid_mountinfo(5). Of several mounts the first that shows the root counts.
-func root(mounts io.Reader) (string, error) {
+// hierarchyRoot finds where the root of the cgroup v2 hierarchy is mounted, in the format of proc_pid_mountinfo(5).
+// Of several mounts the first that shows the root counts.
+func hierarchyRoot(mounts io.Reader) (string, error) {
 	lines := bufio.NewScanner(mounts)
 	for lines.Scan() {
 		before, after, _ := strings.Cut(lines.Text(), " - ")

@@ -24,7 +24,8 @@ func TestRoot(t *testing.T) {
 		"not understood": {"32 31 - cgroup2\n", "", ErrNoCgroup2},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if got, err := root(strings.NewReader(test.mounts)); got != test.want || !errors.Is(err, test.err) {
+			if got, err := hierarchyRoot(strings.NewReader(test.mounts)); got != test.want || !errors.Is(err,
+				test.err) {
 				t.Errorf("%q, %v", got, err)
 			}
 		})

@@ -30,7 +30,7 @@ type turn = uint32
 // newFilling returns the filling of a table whose slots are all free.
 func newFilling(candidates []candidate, size uint32) *filling {
 	f := &filling{size: size, left: size, table: make([]uint16, size), taken: make([]uint64, (size+63)/64)}
-	f.begin(candidates)
+	f.reset(candidates)
 	return f
 }
 
@@ -50,7 +50,7 @@ func newRefilling(candidates []candidate, table []uint16, absent []bool) *fillin
 		f.taken[at] = taken(here, part)
 		f.left += uint32(len(part) - bits.OnesCount64(f.taken[at]))
 	}
-	f.begin(candidates)
+	f.reset(candidates)
 	return f
 }
 
@@ -63,7 +63,7 @@ func taken(here []uint8, owners []uint16) uint64 {
 	return word
 }
 
-func (f *filling) begin(candidates []candidate) {
+func (f *filling) reset(candidates []candidate) {
 	f.paths, f.owners = make([]path, len(candidates)), make([]uint16, len(candidates))
 	for i := range candidates {
 		f.paths[i], f.owners[i] = candidates[i].path, uint16(candidates[i].index)
@@ -86,12 +86,12 @@ func turns(candidates []candidate, many uint32) []turn {
 	// The turns of each round are counted, then put in their places.
 	rounds := roundsFor(candidates, heaviest, uint64(many))
 	begins := make([]uint32, rounds+1)
-	eachTurn(candidates, heaviest, rounds, func(_ int, round uint64) { begins[round+1]++ })
+	forEachTurn(candidates, heaviest, rounds, func(_ int, round uint64) { begins[round+1]++ })
 	for round := range rounds {
 		begins[round+1] += begins[round]
 	}
 	order := make([]turn, many)
-	eachTurn(candidates, heaviest, rounds, func(at int, round uint64) {
+	forEachTurn(candidates, heaviest, rounds, func(at int, round uint64) {
 		if to := begins[round]; to < many {
 			order[to] = turn(at)
 		}
@@ -100,8 +100,8 @@ func turns(candidates []candidate, many uint32) []turn {
 	return order
 }
 
-// eachTurn calls do for each turn in the first rounds.
-func eachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int, round uint64)) {
+// forEachTurn calls do for each turn in the first rounds.
+func forEachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int, round uint64)) {
 	for at := range candidates {
 		// Turn k is due in round k * heaviest / weight, rounded up: without a division for
 		// each, which would take longer than all the rest.
@@ -143,45 +143,45 @@ func roundsFor(candidates []candidate, heaviest, turns uint64) uint64 {
 	return least
 }
 
-// fewLeft is at how many free slots it is quicker to ask for each of them when a
+// listThreshold is at how many free slots it is quicker to ask for each of them when a
 // candidate comes to it than to follow the candidate past all that are taken.
-func (f *filling) fewLeft() uint32 { return 1 << (bits.Len32(f.size) / 2) / 2 }
+func (f *filling) listThreshold() uint32 { return 1 << (bits.Len32(f.size) / 2) / 2 }
 
 // fill lets the candidates take slots in turns until none is free. The first
 // round gives a turn to every candidate, so each has at least one slot of an empty table.
 func (f *filling) fill() []uint16 {
-	last := f.left - min(f.left, f.fewLeft())
+	last := f.left - min(f.left, f.listThreshold())
 	if f.order == nil {
-		f.walkAll(last)
+		f.takeSlots(last)
 	}
 	for _, at := range f.order[:min(int(last), len(f.order))] {
-		f.table[f.walk(&f.paths[at])] = f.owners[at]
+		f.table[f.takeNext(&f.paths[at])] = f.owners[at]
 	}
-	f.finish(last)
+	f.fillRest(last)
 	return f.table
 }
 
-// walkAll lets candidates of equal weight take that many slots.
-func (f *filling) walkAll(slots uint32) {
+// takeSlots lets candidates of equal weight take that many slots.
+func (f *filling) takeSlots(slots uint32) {
 	for slots > 0 {
 		n := min(slots, uint32(len(f.paths)))
 		for at := range f.paths[:n] {
-			f.table[f.walk(&f.paths[at])] = f.owners[at]
+			f.table[f.takeNext(&f.paths[at])] = f.owners[at]
 		}
 		slots -= n
 	}
 }
 
-// turn returns the candidate whose turn it is.
-func (f *filling) turn(n uint32) turn {
+// nextCandidate returns the candidate whose turn it is.
+func (f *filling) nextCandidate(n uint32) turn {
 	if f.order == nil {
 		return n % turn(len(f.paths))
 	}
 	return f.order[n]
 }
 
-// walk takes the first free slot of a path.
-func (f *filling) walk(p *path) uint32 {
+// takeNext takes the first free slot of a path.
+func (f *filling) takeNext(p *path) uint32 {
 	slot, skip, size, taken := p.next, p.skip, f.size, f.taken
 	for {
 		// Without a branch, which no CPU could predict: all are far below 2^31, so the
@@ -197,14 +197,14 @@ func (f *filling) walk(p *path) uint32 {
 	}
 }
 
-// finish gives the last free slots away: each to whose turn it is, the one that its
+// fillRest gives the last free slots away: each to whose turn it is, the one that its
 // path comes to first.
-func (f *filling) finish(from uint32) {
-	free := f.free()
+func (f *filling) fillRest(from uint32) {
+	free := f.freeSlots()
 	modulus := newModulus(f.size)
 	inverses := map[turn]uint32{}
 	for n := from; n < f.left; n++ {
-		at := f.turn(n)
+		at := f.nextCandidate(n)
 		p := &f.paths[at]
 		inverse, known := inverses[at]
 		if !known {
@@ -217,7 +217,7 @@ func (f *filling) finish(from uint32) {
 			if slot < p.next {
 				ahead += f.size
 			}
-			if ahead = modulus.times(ahead, inverse); ahead < steps {
+			if ahead = modulus.mul(ahead, inverse); ahead < steps {
 				best, steps = i, ahead
 			}
 		}
@@ -231,8 +231,8 @@ func (f *filling) finish(from uint32) {
 	}
 }
 
-// free lists the free slots.
-func (f *filling) free() []uint32 {
+// freeSlots lists the free slots.
+func (f *filling) freeSlots() []uint32 {
 	var list []uint32
 	for at, word := range f.taken {
 		for left := ^word; left != 0; left &= left - 1 {
@@ -254,8 +254,8 @@ func newModulus(prime uint32) modulus {
 	return modulus{uint64(prime), ^uint64(0) / uint64(prime)}
 }
 
-// times returns a * b; both are below the prime.
-func (m modulus) times(a, b uint32) uint32 {
+// mul returns a * b; both are below the prime.
+func (m modulus) mul(a, b uint32) uint32 {
 	product := uint64(a) * uint64(b)
 	quotient, _ := bits.Mul64(product, m.reciprocal)
 	rest := product - quotient*m.prime
@@ -271,9 +271,9 @@ func (m modulus) inverse(a uint32) uint32 {
 	result := uint32(1)
 	for power := m.prime - 2; power > 0; power >>= 1 {
 		if power&1 != 0 {
-			result = m.times(result, a)
+			result = m.mul(result, a)
 		}
-		a = m.times(a, a)
+		a = m.mul(a, a)
 	}
 	return result
 }

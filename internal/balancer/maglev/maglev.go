@@ -62,18 +62,18 @@ func nextPrime(n uint32) uint32 {
 	return n
 }
 
-// lastPrime is the prime that was asked for last: thousands of tables have one size, and to ask
+// cachedPrime is the prime that was asked for last: thousands of tables have one size, and to ask
 // takes longer than to fill a small one.
-var lastPrime atomic.Uint32
+var cachedPrime atomic.Uint32
 
 // isPrime is exact: ProbablyPrime has no false answer below 2^64.
 func isPrime(n uint32) bool {
-	if n != 0 && n == lastPrime.Load() {
+	if n != 0 && n == cachedPrime.Load() {
 		return true
 	}
 	is := new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0)
 	if is {
-		lastPrime.Store(n)
+		cachedPrime.Store(n)
 	}
 	return is
 }
@@ -134,7 +134,7 @@ func New(weights []uint32, names []string, size uint32) (*Table, error) {
 	if err := CheckSize(size); err != nil {
 		return nil, err
 	}
-	candidates, err := prepare(weights, names, size)
+	candidates, err := sortCandidates(weights, names, size)
 	if err != nil {
 		return nil, err
 	}
@@ -172,8 +172,8 @@ func (t *Table) Without(absent []bool) ([]uint16, error) {
 	return newRefilling(present, t.slots, absent).fill(), nil
 }
 
-// prepare returns the backends with a weight, sorted by name.
-func prepare(weights []uint32, names []string, size uint32) ([]candidate, error) {
+// sortCandidates returns the backends with a weight, sorted by name.
+func sortCandidates(weights []uint32, names []string, size uint32) ([]candidate, error) {
 	if len(weights) != len(names) {
 		return nil, fmt.Errorf("%w: %d weights, %d names", ErrMismatch, len(weights), len(names))
 	}

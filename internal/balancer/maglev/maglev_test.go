@@ -342,7 +342,7 @@ func TestFillingIsThePlainOne(t *testing.T) {
 				weights[i] = uint32(1 + random.IntN(65535))
 			}
 		}
-		candidates, err := prepare(weights, names, size)
+		candidates, err := sortCandidates(weights, names, size)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Every is how often counters are to be looked at. It is also how long an answer may take: newer connections and
+// Interval is how often counters are to be read. It is also how long an answer may take: newer connections and
 // datagrams are not judged yet.
-const Every = time.Second
+const Interval = time.Second
 
 // Service is a service that ejects backends, as it is now.
 type Service struct {
@@ -27,10 +27,9 @@ type Service struct {
 // Backend is a backend of such a service.
 type Backend struct {
 	Key lb.BackendKey
-	// Wanted: nothing but its ejection keeps it from new flows: no operation, no check, and a path
-	// leads to it.
-	Wanted bool
-	Count  lb.BackendCount
+	// Eligible: nothing but its ejection keeps it from new flows: no operation, no check, and a path leads to it.
+	Eligible bool
+	Count    lb.BackendCount
 }
 
 // Ejection is a time in which a backend takes no new flow.
@@ -49,13 +48,13 @@ type Kind uint8
 const (
 	// Ejected: it takes no new flow until Change.Until.
 	Ejected Kind = iota
-	// LetBack: its pause is over.
-	LetBack
-	// Needed: it is let back early, for no other backend serves.
-	Needed
-	// Outranked: an operation, its checks or its path keep it from new flows, and it is not
+	// Returned: its pause is over.
+	Returned
+	// ReturnedEarly: it returns early, for no other backend serves.
+	ReturnedEarly
+	// Superseded: an operation, its checks or its path keep it from new flows, and it is not
 	// ejected besides.
-	Outranked
+	Superseded
 	// Spared: it fails as one that would be ejected, and goes on for the reason Change.Why.
 	Spared
 )
@@ -76,20 +75,20 @@ type Engine struct{ backends map[lb.BackendKey]*backend }
 // New returns an engine that knows nothing yet.
 func New() *Engine { return &Engine{backends: map[lb.BackendKey]*backend{}} }
 
-// Look takes the present counters of the backends of all services that eject any, and returns the changes. It forgets
-// other backends.
-func (e *Engine) Look(now time.Time, services []Service) (changes []Change) {
+// Update evaluates the present counters of the backends of all services that eject any, and returns the changes. It
+// forgets other backends.
+func (e *Engine) Update(now time.Time, services []Service) (changes []Change) {
 	seen := make(map[lb.BackendKey]*backend, len(e.backends))
 	for i := range services {
-		s := e.meet(&services[i])
+		s := e.serviceOf(&services[i])
 		for j, b := range s.backends {
 			seen[s.Backends[j].Key] = b
-			b.note(now, sampleOf(now, s.Protocol, s.Backends[j].Count), s.Interval)
-			s.judged[j] = b.judge(s.Service)
+			b.addSample(now, sampleOf(now, s.Protocol, s.Backends[j].Count), s.Interval)
+			s.judgements[j] = b.evaluate(s.Service)
 		}
-		changes = append(changes, s.letBack(now)...)
+		changes = append(changes, s.returnBackends(now)...)
 		changes = append(changes, s.eject(now)...)
-		s.forgive(now)
+		s.decayTimes(now)
 	}
 	e.backends = seen
 	return changes
@@ -117,13 +116,13 @@ func (e *Engine) Spared() map[lb.BackendKey]string {
 	return all
 }
 
-// LetBack ends the ejection of a backend, and says whether there was one.
-func (e *Engine) LetBack(key lb.BackendKey, now time.Time) bool {
+// Return ends the ejection of a backend, and says whether there was one.
+func (e *Engine) Return(key lb.BackendKey, now time.Time) bool {
 	b := e.backends[key]
 	if b == nil || b.ejection == nil {
 		return false
 	}
-	b.begin(now)
+	b.reset(now)
 	return true
 }
 
@@ -131,11 +130,12 @@ func (e *Engine) LetBack(key lb.BackendKey, now time.Time) bool {
 type service struct {
 	*Service
 	backends []*backend
-	judged   []judgement
+	// judgements are the judgements on the backends.
+	judgements []evaluation
 }
 
-func (e *Engine) meet(s *Service) service {
-	met := service{s, make([]*backend, len(s.Backends)), make([]judgement, len(s.Backends))}
+func (e *Engine) serviceOf(s *Service) service {
+	met := service{s, make([]*backend, len(s.Backends)), make([]evaluation, len(s.Backends))}
 	for j, b := range s.Backends {
 		if e.backends[b.Key] == nil {
 			e.backends[b.Key] = &backend{}
@@ -146,12 +146,12 @@ func (e *Engine) meet(s *Service) service {
 }
 
 // serves says whether backend j takes new flows as far as the service's outliers are concerned.
-func (s service) serves(j int) bool { return s.Backends[j].Wanted && s.backends[j].ejection == nil }
+func (s service) serves(j int) bool { return s.Backends[j].Eligible && s.backends[j].ejection == nil }
 
-// count returns how many backends are wanted, and how many of them are ejected.
-func (s service) count() (wanted, out int) {
+// countEjected returns how many backends are wanted, and how many of them are ejected.
+func (s service) countEjected() (wanted, out int) {
 	for j := range s.Backends {
-		if s.Backends[j].Wanted {
+		if s.Backends[j].Eligible {
 			wanted++
 			if s.backends[j].ejection != nil {
 				out++
@@ -161,9 +161,9 @@ func (s service) count() (wanted, out int) {
 	return wanted, out
 }
 
-// letBack ends ejections.
-func (s service) letBack(now time.Time) (changes []Change) {
-	wanted, out := s.count()
+// returnBackends ends ejections.
+func (s service) returnBackends(now time.Time) (changes []Change) {
+	wanted, out := s.countEjected()
 	for j, b := range s.backends {
 		if b.ejection == nil {
 			continue
@@ -172,17 +172,17 @@ func (s service) letBack(now time.Time) (changes []Change) {
 		if most := now.Add(s.LongestPause); b.ejection.Until.After(most) {
 			b.ejection.Until = most
 		}
-		kind := LetBack
+		kind := Returned
 		switch {
-		case !s.Backends[j].Wanted:
-			kind = Outranked
+		case !s.Backends[j].Eligible:
+			kind = Superseded
 		case wanted == out:
-			kind = Needed
+			kind = ReturnedEarly
 		case now.Before(b.ejection.Until):
 			continue
 		}
 		changes = append(changes, Change{Key: s.Backends[j].Key, Kind: kind, Ejection: *b.ejection})
-		b.begin(now)
+		b.reset(now)
 	}
 	return changes
 }
@@ -192,17 +192,20 @@ func (s service) eject(now time.Time) (changes []Change) {
 	var failing []int
 	for j, b := range s.backends {
 		switch {
-		case s.serves(j) && s.judged[j].known && s.judged[j].bad:
+		case s.serves(j) && s.judgements[j].known && s.judgements[j].fails:
 			failing = append(failing, j)
 			b.failed = now
 		case now.Sub(b.failed) >= s.Interval: // not at once: it may be about to fail again
 			b.spared = ""
 		}
 	}
-	slices.SortStableFunc(failing, func(a, b int) int { return cmp.Compare(s.judged[b].share, s.judged[a].share) })
+	slices.SortStableFunc(failing, func(a, b int) int {
+		return cmp.Compare(s.judgements[b].share,
+			s.judgements[a].share)
+	})
 	for _, j := range failing {
-		b, change := s.backends[j], Change{Key: s.Backends[j].Key, Ejection: Ejection{Reason: s.judged[j].text}}
-		if change.Why = s.spares(j); change.Why != "" {
+		b, change := s.backends[j], Change{Key: s.Backends[j].Key, Ejection: Ejection{Reason: s.judgements[j].text}}
+		if change.Why = s.spareReason(j); change.Why != "" {
 			change.Kind = Spared
 			if b.spared != change.Why {
 				b.spared = change.Why
@@ -220,20 +223,20 @@ func (s service) eject(now time.Time) (changes []Change) {
 	return changes
 }
 
-// spares says why backend j, which fails, is not ejected; "" where it is. Where others are judged,
-// and all that have something to do fail as well, the cause is not the backend's: the network on
-// its path, or clients that send requests which no backend accepts.
-func (s service) spares(j int) string {
-	wanted, out := s.count()
+// spareReason says why backend j, which fails, is not ejected; "" where it is. Where others are judged, and all
+// that have something to do fail as well, the cause is not the backend's: the network on its path, or clients that
+// send requests which no backend accepts.
+func (s service) spareReason(j int) string {
+	wanted, out := s.countEjected()
 	judged, well := 0, 0
 	for k := range s.Backends {
 		if k == j || !s.serves(k) {
 			continue
 		}
-		if s.judged[k].known {
+		if s.judgements[k].known {
 			judged++
 		}
-		if s.judged[k].tried > 0 && !s.judged[k].bad {
+		if s.judgements[k].tried > 0 && !s.judgements[k].fails {
 			well++
 		}
 	}
@@ -248,18 +251,19 @@ func (s service) spares(j int) string {
 	return ""
 }
 
-// forgive lets pauses that have grown fall by a step for each interval that was served well.
-func (s service) forgive(now time.Time) {
+// decayTimes lets pauses that have grown fall by a step for each interval that was served well.
+func (s service) decayTimes(now time.Time) {
 	for j, b := range s.backends {
-		if s.serves(j) && s.judged[j].known && !s.judged[j].bad && b.times > 0 && now.Sub(b.since) >= s.Interval {
+		if s.serves(j) && s.judgements[j].known && !s.judgements[j].fails && b.times > 0 &&
+			now.Sub(b.since) >= s.Interval {
 			b.times--
 			b.since = now
 		}
 	}
 }
 
-// Remembered is the state of a backend that Save returns.
-type Remembered struct {
+// SavedBackend is the state of a backend that Save returns.
+type SavedBackend struct {
 	Backend lb.BackendKey `json:"backend"`
 	Since   time.Time     `json:"since,omitzero"`
 	Until   time.Time     `json:"until,omitzero"`
@@ -268,9 +272,9 @@ type Remembered struct {
 }
 
 // Save returns the state for the next process to go on with.
-func (e *Engine) Save() (all []Remembered) {
+func (e *Engine) Save() (all []SavedBackend) {
 	for key, b := range e.backends {
-		r := Remembered{Backend: key, Times: b.times}
+		r := SavedBackend{Backend: key, Times: b.times}
 		if b.ejection != nil {
 			r.Since, r.Until, r.Reason = b.ejection.Since, b.ejection.Until, b.ejection.Reason
 		}
@@ -278,12 +282,15 @@ func (e *Engine) Save() (all []Remembered) {
 			all = append(all, r)
 		}
 	}
-	slices.SortFunc(all, func(a, b Remembered) int { return cmp.Compare(fmt.Sprint(a.Backend), fmt.Sprint(b.Backend)) })
+	slices.SortFunc(all, func(a, b SavedBackend) int {
+		return cmp.Compare(fmt.Sprint(a.Backend),
+			fmt.Sprint(b.Backend))
+	})
 	return all
 }
 
 // Restore goes on with the state that the previous process saved.
-func (e *Engine) Restore(all []Remembered, now time.Time) {
+func (e *Engine) Restore(all []SavedBackend, now time.Time) {
 	for _, r := range all {
 		b := &backend{times: r.Times, since: now}
 		if now.Before(r.Until) {

@@ -32,7 +32,7 @@ func newRig(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *ri
 	r := &rig{t: t, engine: New(), service: Service{Outliers: o, Protocol: protocol}, began: time.Now()}
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: protocol}
 	for i := range backends {
-		r.service.Backends = append(r.service.Backends, Backend{Wanted: true,
+		r.service.Backends = append(r.service.Backends, Backend{Eligible: true,
 			Key: lb.BackendKey{Service: service, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Port: 80}})
 	}
 	r.look()
@@ -42,7 +42,7 @@ func newRig(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *ri
 // look calls the engine's Look; it returns the changes, as "5s: ejected 0 until 35s".
 func (r *rig) look() (told []string) {
 	now := time.Now()
-	for _, c := range r.engine.Look(now, []Service{r.service}) {
+	for _, c := range r.engine.Update(now, []Service{r.service}) {
 		at := slices.IndexFunc(r.service.Backends, func(b Backend) bool { return b.Key == c.Key })
 		line := fmt.Sprintf("%s: %s %d", now.Sub(r.began), [...]string{"ejected", "let back", "needed", "outranked",
 			"spared"}[c.Kind], at)
@@ -73,7 +73,7 @@ var (
 // count adds a second's answers to a backend that takes flows.
 func (r *rig) count(i int, a answers) {
 	b := &r.service.Backends[i]
-	if _, out := r.engine.Ejections()[b.Key]; out || !b.Wanted {
+	if _, out := r.engine.Ejections()[b.Key]; out || !b.Eligible {
 		return
 	}
 	if c := &b.Count; r.service.Protocol == lb.UDP {
@@ -234,21 +234,21 @@ func TestOutranked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newRig(t, lb.TCP, 3, usual)
 		r.expect(r.pass(6, dead, well, well), "6s: ejected 0 until 36s")
-		r.service.Backends[0].Wanted = false
+		r.service.Backends[0].Eligible = false
 		r.expect(r.pass(1, dead, well, well), "7s: outranked 0")
 		r.expect(r.pass(10, idle, dead, well), "11s: ejected 1 until 41s")
-		r.service.Backends[2].Wanted = false
+		r.service.Backends[2].Eligible = false
 		r.expect(r.pass(1, idle, idle, idle), "18s: needed 1")
 		r.expect(r.pass(60, idle, dead, idle), "25s: spared 1, for no other backend serves")
-		r.service.Backends[2].Wanted = true
+		r.service.Backends[2].Eligible = true
 		r.expect(r.pass(1, idle, dead, well), "1m19s: ejected 1 until 2m19s")
-		if !r.engine.LetBack(r.service.Backends[1].Key, time.Now()) || len(r.engine.Ejections()) != 0 {
+		if !r.engine.Return(r.service.Backends[1].Key, time.Now()) || len(r.engine.Ejections()) != 0 {
 			t.Error("an operation did not let it back")
 		}
-		if r.engine.LetBack(r.service.Backends[1].Key, time.Now()) {
+		if r.engine.Return(r.service.Backends[1].Key, time.Now()) {
 			t.Error("what is not ejected was let back")
 		}
-		r.engine.Look(time.Now(), nil)
+		r.engine.Update(time.Now(), nil)
 		if saved := r.engine.Save(); len(saved) != 0 {
 			t.Errorf("of a service that is gone there is left %+v", saved)
 		}

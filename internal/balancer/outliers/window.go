@@ -40,20 +40,20 @@ func sampleOf(now time.Time, p lb.Protocol, c lb.BackendCount) sample {
 	return sample{now, c.Connections, c.Answered, c.Refused}
 }
 
-// begin begins anew, when a backend begins to take new flows.
-func (b *backend) begin(now time.Time) { b.ejection, b.samples, b.since = nil, nil, now }
+// reset begins anew, when a backend begins to take new flows.
+func (b *backend) reset(now time.Time) { b.ejection, b.samples, b.since = nil, nil, now }
 
-// samplesKept is into how many parts an interval is divided, so that a long one takes no more
+// maxSamples is into how many parts an interval is divided, so that a long one takes no more
 // memory than a short one.
-const samplesKept = 10
+const maxSamples = 10
 
-// note adds the present reading. A counter that has become less belongs to another process or another map than before,
-// so the backend's history is dropped.
-func (b *backend) note(now time.Time, s sample, interval time.Duration) {
+// addSample adds the present reading. A counter that has become less belongs to another process or another map than
+// before, so the backend's history is dropped.
+func (b *backend) addSample(now time.Time, s sample, interval time.Duration) {
 	if s.tried < b.last.tried || s.good < b.last.good || s.bad < b.last.bad {
 		b.samples = nil
 	}
-	if n := len(b.samples); n == 0 || now.Sub(b.samples[n-1].at) >= max(Every, interval/samplesKept) {
+	if n := len(b.samples); n == 0 || now.Sub(b.samples[n-1].at) >= max(Interval, interval/maxSamples) {
 		b.samples = append(b.samples, s)
 	}
 	b.before, b.last = b.last, s
@@ -62,22 +62,22 @@ func (b *backend) note(now time.Time, s sample, interval time.Duration) {
 	}
 }
 
-// judgement is the result of a backend's last interval.
-type judgement struct {
+// evaluation is the result of a backend's last interval.
+type evaluation struct {
 	// known: it says enough, by how much was tried and for how long.
 	known bool
 	// tried is how much was, bad whether it fails, and share how much of it, from 0 to 1.
 	tried uint64
-	bad   bool
+	fails bool
 	share float64
 	text  string
 }
 
-// judge looks at an interval that ended at the reading before the last: later connections and datagrams may still be
-// answered. Answers since then count, so that the share of failures is rather too small than too large.
-func (b *backend) judge(s *Service) (j judgement) {
+// evaluate evaluates an interval that ended at the reading before the last: later connections and datagrams may
+// still be answered. Answers since then count, so that the share of failures is rather too small than too large.
+func (b *backend) evaluate(s *Service) (j evaluation) {
 	if len(b.samples) == 0 || b.before.at.Before(b.samples[0].at) {
-		return judgement{}
+		return evaluation{}
 	}
 	from := b.samples[0]
 	j.tried = b.before.tried - from.tried
@@ -88,7 +88,7 @@ func (b *backend) judge(s *Service) (j judgement) {
 		good -= min(good, bad)
 		j.text = fmt.Sprintf("has answered %d datagrams by %d packets and %d ICMP errors in %s", j.tried,
 			good, bad, over)
-		if bad > 0 && b.steady() {
+		if bad > 0 && b.isSteady() {
 			j.share = float64(bad) / float64(bad+good)
 		}
 	} else {
@@ -101,14 +101,14 @@ func (b *backend) judge(s *Service) (j judgement) {
 			j.share = float64(j.tried-answered) / float64(j.tried)
 		}
 	}
-	j.bad = j.share*100 >= float64(s.Failures)
+	j.fails = j.share*100 >= float64(s.Failures)
 	return j
 }
 
-// steady says whether there were errors in at least half of the interval's parts. A host sends few
+// isSteady says whether there were errors in at least half of the interval's parts. A host sends few
 // ICMP errors a second, however many datagrams it rejects, so that their number alone does not
 // tell a program that is gone from one that was for a moment.
-func (b *backend) steady() bool {
+func (b *backend) isSteady() bool {
 	parts, with := 0, 0
 	for i, s := range b.samples {
 		next := b.last

@@ -13,29 +13,32 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// sender is an IPv4 address of the host that its ARP requests may bear.
-type sender struct {
+// arpSource is an IPv4 address of the host that its ARP requests may bear.
+type arpSource struct {
 	index int
 	local netip.Addr
 	// subnet is the subnet of the address, or of its peer on a point-to-point link.
 	subnet netip.Prefix
-	// elsewhere: other interfaces take it where they have none.
-	elsewhere bool
+	// otherInterfaces: other interfaces take it where they have none.
+	otherInterfaces bool
 }
 
-// senders are the addresses that ARP requests may bear, in the kernel's order, and the neighbours that the host does
-// not ask for, since the administrator has configured where they are.
-type senders struct {
-	list  []sender
+// arpSources are the addresses that ARP requests may bear, in the kernel's order, and the neighbours that the host
+// has already.
+type arpSources struct {
+	list  []arpSource
 	known map[hop]bool
 }
 
-func (p *Paths) senders() (found senders, err error) {
-	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return p.netlink.AddrList(nil, netlink.FAMILY_V4) })
+func (p *Paths) readARPSources() (found arpSources, err error) {
+	list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return p.netlink.AddrList(nil,
+			netlink.FAMILY_V4)
+	})
 	if err != nil {
 		return found, fmt.Errorf("list this host's addresses: %w", err)
 	}
-	neighbours, err := netdump.Whole(func() ([]netlink.Neigh, error) {
+	neighbours, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
 		return p.netlink.NeighList(0, netlink.FAMILY_V4)
 	})
 	if err != nil {
@@ -59,8 +62,8 @@ func (p *Paths) senders() (found senders, err error) {
 		far, too := netip.AddrFromSlice(peer.IP)
 		ones, _ := peer.Mask.Size()
 		if ok && too {
-			found.list = append(found.list, sender{index: a.LinkIndex, local: local.Unmap(),
-				subnet: netip.PrefixFrom(far.Unmap(), ones).Masked(), elsewhere: a.Scope < unix.RT_SCOPE_LINK})
+			found.list = append(found.list, arpSource{index: a.LinkIndex, local: local.Unmap(),
+				subnet: netip.PrefixFrom(far.Unmap(), ones).Masked(), otherInterfaces: a.Scope < unix.RT_SCOPE_LINK})
 		}
 	}
 	return found, nil
@@ -71,7 +74,7 @@ func (p *Paths) senders() (found senders, err error) {
 // first of the interface's in whose subnet the neighbour is, else its first, else that
 // of any other interface. (arp_announce counts only where a packet of the host's waits
 // for the answer.) Invalid if there is none.
-func (f senders) forNeighbour(n hop) netip.Addr {
+func (f arpSources) forNeighbour(n hop) netip.Addr {
 	var first, other netip.Addr
 	for _, s := range f.list {
 		switch {
@@ -79,7 +82,7 @@ func (f senders) forNeighbour(n hop) netip.Addr {
 			return s.local
 		case s.index == n.index && !first.IsValid():
 			first = s.local
-		case s.elsewhere && !other.IsValid():
+		case s.otherInterfaces && !other.IsValid():
 			other = s.local
 		}
 	}

@@ -21,16 +21,17 @@ import (
 // error means nothing, as no socket has sent the packet. A raw socket hears them all.
 
 const (
-	// narrowFor is how long an answer counts; then larger packets are tried again
+	// pmtuLifetime is how long an answer counts; then larger packets are tried again
 	// (RFC 1191 section 6.3, RFC 8201 section 4).
-	narrowFor = 10 * time.Minute
-	// The least MTU of a path: the packet that every host must take over IPv4 (RFC 791), and every link over IPv6.
-	least4, least6 = 576, 1280
-	// hearEvery and hearAtOnce bound the cost of a flood of errors: so many are read at a time, and the kernel keeps no
-	// more than hearBuffer bytes of them meanwhile.
-	hearEvery  = 200 * time.Millisecond
-	hearAtOnce = 100
-	hearBuffer = 1 << 16
+	pmtuLifetime = 10 * time.Minute
+	// minMTU4 and minMTU6 are the least MTU of a path: the packet that every host must take over IPv4 (RFC 791),
+	// and every link over IPv6.
+	minMTU4, minMTU6 = 576, 1280
+	// icmpInterval and icmpBatch bound the cost of a flood of errors: so many are read at a time, and the kernel
+	// keeps no more than icmpBuffer bytes of them.
+	icmpInterval = 200 * time.Millisecond
+	icmpBatch    = 100
+	icmpBuffer   = 1 << 16
 	// The type and the code of an ICMP error about a packet that was too big (RFC 792).
 	unreachable4, tooBig4 = 3, 4
 	// guePort is where GUE datagrams go, and gueFirstSource where their sources begin:
@@ -38,8 +39,8 @@ const (
 	guePort, gueFirstSource = 6080, 0xc000
 )
 
-// narrow is the MTU that a router reported of the path to an address.
-type narrow struct {
+// pathMTU is the MTU that a router reported of the path to an address.
+type pathMTU struct {
 	mtu   int
 	until time.Time
 }
@@ -93,10 +94,10 @@ func openListener(family int) (int, error) {
 	} else {
 		// struct icmp_filter of <linux/icmp.h>: a bit for each type that is not heard.
 		const icmpFilter = 1
-		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1<<unreachable4)), hearTooBig(fd))
+		err = errors.Join(unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1<<unreachable4)), filterTooBig(fd))
 	}
 	if err == nil {
-		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, hearBuffer)
+		err = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, icmpBuffer)
 	}
 	if err != nil {
 		return -1, errors.Join(fmt.Errorf("hear ICMP errors only: %w", err), unix.Close(fd))
@@ -104,9 +105,9 @@ func openListener(family int) (int, error) {
 	return fd, nil
 }
 
-// hearTooBig has a socket of ICMP over IPv4 take only errors about packets that were too big: "port unreachable" has
+// filterTooBig has a socket of ICMP over IPv4 take only errors about packets that were too big: "port unreachable" has
 // the same type, and comes as often as a program of this host logs to such a port.
-func hearTooBig(fd int) error {
+func filterTooBig(fd int) error {
 	return sockfilter.Attach(fd, []bpf.Instruction{
 		bpf.LoadMemShift{Off: 0}, // a raw socket has the IPv4 header, too
 		bpf.LoadIndirect{Off: 1, Size: 1},
@@ -116,16 +117,16 @@ func hearTooBig(fd int) error {
 	})
 }
 
-// hear reads the errors that have come, and reports whether a path's MTU has become smaller.
-func (p *Paths) hear() (changed bool) {
+// readICMPErrors reads the errors that have come, and reports whether a path's MTU has become smaller.
+func (p *Paths) readICMPErrors() (changed bool) {
 	buffer := make([]byte, 2048)
 	for _, listener := range p.listeners {
-		for range hearAtOnce {
+		for range icmpBatch {
 			n, err := unix.Read(listener, buffer)
 			if err != nil {
 				break
 			}
-			if q, ok := readError(buffer[:n]); ok && p.narrowed(q, time.Now()) {
+			if q, ok := readError(buffer[:n]); ok && p.applyICMPError(q, time.Now()) {
 				changed = true
 			}
 		}
@@ -133,36 +134,36 @@ func (p *Paths) hear() (changed bool) {
 	return changed
 }
 
-// narrowed keeps an error's MTU, if it quotes a packet as we send it: from the address that we would use, to a watched
-// address, larger than that MTU, and not larger than the path was known to take. That leaves a host that knows both
-// ends of a tunnel the power to make its packets as small as least4 or least6 for a while, as it has over any host's
-// (RFC 5927 section 7).
-func (p *Paths) narrowed(q quoted, now time.Time) bool {
+// applyICMPError stores an error's MTU, if it quotes a packet as we send it: from the address that we would use, to
+// a watched address, larger than that MTU, and not larger than the path was known to take. That leaves a host that
+// knows both ends of a tunnel the power to make its packets as small as minMTU4 or minMTU6 for a while, as it has
+// over any host's (RFC 5927 section 7).
+func (p *Paths) applyICMPError(q quoted, now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	r, watched := p.routes[q.destination]
-	least := least4
+	least := minMTU4
 	if q.destination.Is6() {
-		least = least6
+		least = minMTU6
 	}
 	if !watched || r.Fault != None || r.Local != q.source || q.size > r.MTU || q.mtu >= q.size || q.mtu < least {
 		return false
 	}
-	p.narrow[q.destination] = narrow{q.mtu, now.Add(narrowFor)}
+	p.pathMTUs[q.destination] = pathMTU{q.mtu, now.Add(pmtuLifetime)}
 	return true
 }
 
-// bound applies the MTU that routers reported to a route.
-func (p *Paths) bound(addr netip.Addr, r *Route, now time.Time) {
+// applyPathMTU applies the MTU that routers reported to a route.
+func (p *Paths) applyPathMTU(addr netip.Addr, r *Route, now time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, known := p.narrow[addr]
+	n, known := p.pathMTUs[addr]
 	switch {
 	case !known:
 	case now.After(n.until):
-		delete(p.narrow, addr)
+		delete(p.pathMTUs, addr)
 	case r.Fault == None && n.mtu < r.MTU:
-		r.MTU, r.Told = n.mtu, true
+		r.MTU, r.PMTUReported = n.mtu, true
 	}
 }
 

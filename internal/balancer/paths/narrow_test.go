@@ -144,10 +144,10 @@ func TestNarrowWays(t *testing.T) {
 		s.to, s.mtu = to6[1], 1450
 		s.protocol, s.sport, s.dport = 17, 0xffff, 6080
 	}))
-	b.until(to4[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1350 && e.Told })
-	b.until(to6[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1450 && e.Told })
+	b.until(to4[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1350 && e.PMTUReported })
+	b.until(to6[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1450 && e.PMTUReported })
 	for _, to := range []string{to4[0], to6[0]} {
-		if e := b.follow()[addr(to)]; e.MTU != 1500 || e.Told {
+		if e := b.follow()[addr(to)]; e.MTU != 1500 || e.PMTUReported {
 			t.Errorf("what was forged has made the way to %s %+v", to, e)
 		}
 	}
@@ -214,23 +214,23 @@ func TestLearned(t *testing.T) {
 	b.until(far, "resolved", hasMAC(b.far[0]))
 	b.until(near, "resolved", hasMAC(b.far[0]))
 	p := b.paths
-	if p.learned() {
+	if p.routesLearned() {
 		t.Error("something is new where nothing has changed")
 	}
 	for _, to := range []string{far, near} {
 		until := func(mtu int, at time.Time) {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.narrow[addr(to)] = narrow{mtu, at}
+			p.pathMTUs[addr(to)] = pathMTU{mtu, at}
 		}
 		// A late event of the neighbours has all ways looked up besides, and finds the change: another round is without
 		// such an event.
 		testenv.Eventually(t, time.Minute, "a round of "+to, func() bool {
 			until(1300, time.Now().Add(time.Hour))
-			narrow, once := p.learned(), p.followOnce() == again
-			twice := p.learned()
+			narrow, once := p.routesLearned(), p.followOnce() == recheckInterval
+			twice := p.routesLearned()
 			until(1300, time.Now().Add(-time.Second))
-			wide, followed := p.learned(), p.followOnce() == again
+			wide, followed := p.routesLearned(), p.followOnce() == recheckInterval
 			if !narrow || !once || twice || !wide || !followed {
 				t.Logf("%s: narrow is found: %t, %t, twice: %t; wide is found: %t, %t", to, narrow, once, twice, wide,
 					followed)
@@ -240,9 +240,9 @@ func TestLearned(t *testing.T) {
 		})
 	}
 	p.mu.Lock()
-	p.narrow[addr("192.0.2.7")] = narrow{1300, time.Now().Add(time.Hour)}
+	p.pathMTUs[addr("192.0.2.7")] = pathMTU{1300, time.Now().Add(time.Hour)}
 	p.mu.Unlock()
-	if p.learned() {
+	if p.routesLearned() {
 		t.Error("an address is new that is not watched")
 	}
 }
@@ -252,24 +252,24 @@ func TestNarrowForAWhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, from := addr("203.0.113.1"), addr("198.18.0.1")
 		wide := Route{MTU: 1500, Local: from}
-		p := &Paths{narrow: map[netip.Addr]narrow{}, routes: map[netip.Addr]Route{to: wide}}
-		if !p.narrowed(quoted{from, to, 1500, 1300}, time.Now()) {
+		p := &Paths{pathMTUs: map[netip.Addr]pathMTU{}, routes: map[netip.Addr]Route{to: wide}}
+		if !p.applyICMPError(quoted{from, to, 1500, 1300}, time.Now()) {
 			t.Fatal("an error about our own packet was not heeded")
 		}
 		mtu := func() int {
 			r := wide
-			p.bound(to, &r, time.Now())
+			p.applyPathMTU(to, &r, time.Now())
 			return r.MTU
 		}
 		if got := mtu(); got != 1300 {
 			t.Errorf("the way takes %d bytes, want 1300", got)
 		}
-		time.Sleep(narrowFor)
+		time.Sleep(pmtuLifetime)
 		if got := mtu(); got != 1300 {
-			t.Errorf("after %v the way takes %d bytes, want 1300", narrowFor, got)
+			t.Errorf("after %v the way takes %d bytes, want 1300", pmtuLifetime, got)
 		}
 		time.Sleep(time.Second)
-		if got := mtu(); got != 1500 || len(p.narrow) != 0 {
+		if got := mtu(); got != 1500 || len(p.pathMTUs) != 0 {
 			t.Errorf("later the way takes %d bytes, want 1500", got)
 		}
 	})

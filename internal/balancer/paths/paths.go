@@ -70,32 +70,32 @@ type port struct {
 
 // Paths keeps the paths to a set of addresses. It is safe for concurrent use.
 type Paths struct {
-	ns        *namespace.Namespace
-	netlink   *netlink.Handle
-	listeners []int // for ICMP errors of routers about packets that are too big
-	events    *nl.NetlinkSocket
-	ports     []*port // replaced as a whole, by who has looking and mu
-	changes   chan struct{}
-	stirred   chan struct{}   // routing may have changed
-	ctx       context.Context // until Close
-	cancel    context.CancelFunc
-	running   sync.WaitGroup
+	ns            *namespace.Namespace
+	netlink       *netlink.Handle
+	listeners     []int // for ICMP errors of routers about packets that are too big
+	events        *nl.NetlinkSocket
+	ports         []*port // replaced as a whole, by who holds lookupMu and mu
+	changes       chan struct{}
+	routesChanged chan struct{}   // routing may have changed
+	ctx           context.Context // until Close
+	cancel        context.CancelFunc
+	running       sync.WaitGroup
 
-	// looking is held while the kernel is asked for routes, which takes its time
-	// where there are many addresses. It is taken before mu.
-	looking sync.Mutex
+	// lookupMu is held while the kernel is asked for routes, which takes its time where there are many addresses.
+	// It is taken before mu.
+	lookupMu sync.Mutex
 
 	mu      sync.Mutex
 	watched []netip.Addr
 	// complete: the state of the watched addresses was read without an error.
-	complete bool
-	narrow   map[netip.Addr]narrow
-	routes   map[netip.Addr]Route
-	sources  map[int]string    // MAC addresses of the ports, by index
-	own      map[string]string // this host's interfaces by their MAC addresses
-	behind   map[hop][]netip.Addr
-	all      bool // Changed has to tell of all
-	over     bool
+	complete   bool
+	pathMTUs   map[netip.Addr]pathMTU
+	routes     map[netip.Addr]Route
+	sources    map[int]string    // MAC addresses of the ports, by index
+	ownMACs    map[string]string // this host's interfaces by their MAC addresses
+	byRouter   map[hop][]netip.Addr
+	allChanged bool // Changed has to tell of all
+	closed     bool
 }
 
 // hop is a router on an interface.
@@ -108,7 +108,8 @@ type hop struct {
 // thread's network namespace. It works until Close. Errors: neigh.ErrNoLink,
 // neigh.ErrNoRights.
 func New(ctx context.Context, interfaces []string) (*Paths, error) {
-	p := &Paths{narrow: map[netip.Addr]narrow{}, changes: make(chan struct{}, 1), stirred: make(chan struct{}, 1)}
+	p := &Paths{pathMTUs: map[netip.Addr]pathMTU{}, changes: make(chan struct{}, 1), routesChanged: make(chan struct{},
+		1)}
 	p.ctx, p.cancel = context.WithCancel(ctx)
 	if err := p.open(interfaces); err != nil {
 		p.cancel()
@@ -158,7 +159,7 @@ func (p *Paths) openPort(name string) (*port, error) {
 		return nil, errors.Join(fmt.Errorf("look for the interface %s: %w", name, err), resolver.Close())
 	}
 	ctx, stop := context.WithCancel(p.ctx)
-	p.running.Go(func() { p.pass(ctx, resolver.Changes()) })
+	p.running.Go(func() { p.forwardSignals(ctx, resolver.Changes()) })
 	return &port{name: name, index: nic.Index, resolver: resolver, stop: stop}, nil
 }
 
@@ -172,9 +173,9 @@ func (o *port) close() {
 // Use has paths leave by the interfaces of these names from now on; those that stay keep the known state of their
 // neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink, neigh.ErrNoRights.
 func (p *Paths) Use(interfaces []string) error {
-	p.looking.Lock()
-	defer p.looking.Unlock()
-	if p.closed() {
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
+	if p.isClosed() {
 		return fmt.Errorf("find paths by %s: %w", strings.Join(interfaces, ", "), errClosed)
 	}
 	var next, made []*port
@@ -208,7 +209,7 @@ func (p *Paths) Use(interfaces []string) error {
 	}
 	p.mu.Lock()
 	before := p.ports
-	p.ports, p.all = next, true
+	p.ports, p.allChanged = next, true
 	p.mu.Unlock()
 	for _, port := range before {
 		if !slices.Contains(next, port) {
@@ -217,7 +218,7 @@ func (p *Paths) Use(interfaces []string) error {
 	}
 	// A lookup that fails now is tried again later.
 	if _, err := p.refresh(p.watched); err != nil {
-		signal(p.stirred)
+		signal(p.routesChanged)
 	}
 	signal(p.changes)
 	return nil
@@ -226,12 +227,12 @@ func (p *Paths) Use(interfaces []string) error {
 // Watch replaces the set of addresses. Addresses that stay keep their known paths. On an error the set may be in part
 // the new one: call it again. Errors: neigh.ErrNoRights, those of reading the routes.
 func (p *Paths) Watch(addrs []netip.Addr) error {
-	p.looking.Lock()
-	defer p.looking.Unlock()
-	if p.closed() {
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
+	if p.isClosed() {
 		return fmt.Errorf("find the paths to the backends: %w", errClosed)
 	}
-	if p.watches(addrs) {
+	if p.isWatching(addrs) {
 		return nil
 	}
 	if _, err := p.refresh(slices.Clone(addrs)); err != nil {
@@ -240,12 +241,12 @@ func (p *Paths) Watch(addrs []netip.Addr) error {
 	return p.failed()
 }
 
-// watches says whether these addresses are watched, and nothing has failed or is to be read anew: then their changes
-// are followed. The caller is looking.
-func (p *Paths) watches(addrs []netip.Addr) bool {
+// isWatching says whether these addresses are watched, and nothing has failed or is to be read anew: then their
+// changes suffice. The caller holds lookupMu.
+func (p *Paths) isWatching(addrs []netip.Addr) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.complete && len(p.stirred) == 0 && slices.Equal(p.watched, addrs) && p.failed() == nil
+	return p.complete && len(p.routesChanged) == 0 && slices.Equal(p.watched, addrs) && p.failed() == nil
 }
 
 // failed returns why the neighbours of an interface are not looked for; nil: they are, on all of them.
@@ -260,23 +261,23 @@ func (p *Paths) failed() error {
 
 // Routes looks addresses up without watching them.
 func (p *Paths) Routes(addrs []netip.Addr) (map[netip.Addr]Route, error) {
-	p.looking.Lock()
-	defer p.looking.Unlock()
-	if p.closed() {
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
+	if p.isClosed() {
 		return nil, fmt.Errorf("find the routes to the backends: %w", errClosed)
 	}
 	routes, _, err := p.lookUp(addrs)
 	return routes, err
 }
 
-func (p *Paths) closed() bool {
+func (p *Paths) isClosed() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.over
+	return p.closed
 }
 
 // refresh watches these addresses: it looks them up and has their next hops resolved. It reports whether a route or an
-// interface's MAC changed; a resolver signals its findings itself. The caller is looking.
+// interface's MAC changed; a resolver signals its findings itself. The caller holds lookupMu.
 func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
 	routes, devices, err := p.lookUp(addrs)
 	p.mu.Lock()
@@ -286,17 +287,17 @@ func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
 		return false, err
 	}
 	sources := p.sourcesOf(devices)
-	p.own = ownMACs(devices)
+	p.ownMACs = readOwnMACs(devices)
 	changed = !maps.Equal(routes, p.routes) || !maps.Equal(sources, p.sources)
 	p.routes, p.sources = routes, sources
 	if changed {
-		p.all, p.behind = true, routersOf(routes)
+		p.allChanged, p.byRouter = true, routersOf(routes)
 	}
 	for _, port := range p.ports {
 		hops := p.nextHops(port.index)
 		if port.err != nil || !slices.Equal(hops, port.hops) {
 			port.hops, port.err = hops, port.resolver.Watch(hops)
-			p.all = true
+			p.allChanged = true
 		}
 	}
 	return changed, nil
@@ -353,16 +354,16 @@ func (p *Paths) entry(addr netip.Addr, neighbours map[netip.Addr]neigh.Entry, fa
 	if r.Fault == None {
 		e.resolve(neighbours, failed)
 	}
-	if name, own := p.own[string(e.MAC)]; own {
+	if name, own := p.ownMACs[string(e.MAC)]; own {
 		// Frames to it would come back, or never leave.
-		e.blame(fmt.Sprintf("has the MAC address %s, which is that of this host's %s", e.MAC, name))
+		e.setReason(fmt.Sprintf("has the MAC address %s, which is that of this host's %s", e.MAC, name))
 		e.MAC = nil
 	}
 	return e
 }
 
-// blame sets the reason, of the address or of the router before it, for which packets do not reach it.
-func (e *Entry) blame(reason string) {
+// setReason sets the reason, of the address or of the router before it, for which packets do not reach it.
+func (e *Entry) setReason(reason string) {
 	e.Reason = reason
 	if reason != "" && e.Gateway.IsValid() {
 		e.Reason = fmt.Sprintf("is behind the router %s, which %s", e.Gateway, reason)
@@ -374,15 +375,15 @@ func (e *Entry) blame(reason string) {
 func (p *Paths) Changed() (entries map[netip.Addr]Entry, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	entries, all = map[netip.Addr]Entry{}, p.all
-	p.all = false
+	entries, all = map[netip.Addr]Entry{}, p.allChanged
+	p.allChanged = false
 	for _, port := range p.ports {
 		neighbours := port.resolver.Changed()
 		if all {
 			continue
 		}
 		for addr := range neighbours {
-			for _, behind := range p.behind[hop{port.index, addr}] {
+			for _, behind := range p.byRouter[hop{port.index, addr}] {
 				entries[behind] = p.entry(behind, neighbours, port.err)
 			}
 			if r, there := p.routes[addr]; there && r.OnLink() && r.Index == port.index {
@@ -405,7 +406,7 @@ func (e *Entry) resolve(neighbours map[netip.Addr]neigh.Entry, failed error) {
 		return
 	}
 	e.MAC, e.Neighbour = n.MAC, n.State
-	e.blame(n.Reason)
+	e.setReason(n.Reason)
 }
 
 // Changes is signalled after Entries may have changed. Several changes may make
@@ -414,12 +415,12 @@ func (p *Paths) Changes() <-chan struct{} { return p.changes }
 
 // Close stops following. Entries then stay as they are.
 func (p *Paths) Close() error {
-	p.looking.Lock()
+	p.lookupMu.Lock()
 	p.mu.Lock()
-	closed := p.over
-	p.over = true
+	closed := p.closed
+	p.closed = true
 	p.mu.Unlock()
-	p.looking.Unlock()
+	p.lookupMu.Unlock()
 	if closed {
 		return nil
 	}
@@ -445,8 +446,8 @@ func (p *Paths) release() {
 	}
 }
 
-// pass turns signals of a resolver into ours.
-func (p *Paths) pass(ctx context.Context, from <-chan struct{}) {
+// forwardSignals turns signals of a resolver into ours.
+func (p *Paths) forwardSignals(ctx context.Context, from <-chan struct{}) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -464,11 +465,11 @@ func (p *Paths) listen() {
 		switch {
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case err == nil && len(messages) > 0 && !slices.ContainsFunc(messages, func(m syscall.NetlinkMessage) bool {
-			return !iface.Renewal(m)
+			return !iface.IsRenewal(m)
 		}):
 			// Addresses stay for longer: no path has changed.
 		case err == nil, errors.Is(err, unix.ENOBUFS): // the latter: messages were lost
-			signal(p.stirred)
+			signal(p.routesChanged)
 		default:
 			return
 		}
@@ -477,65 +478,65 @@ func (p *Paths) listen() {
 
 // How often to look addresses up.
 const (
-	// settle lets changes that come together be followed together.
-	settle = 50 * time.Millisecond
-	// share bounds the cost of following where routes change all the time, as on a router: the time between lookups is
-	// this many times their own.
-	share = 20
-	// again is for changes behind routers that the kernel does not report: path MTUs that it learned. Of neighbours
-	// there is hardly anything to learn, and there may be thousands.
-	again, allAgain = 30 * time.Second, 5 * time.Minute
-	// retry is for lookups that failed.
-	retry = time.Second
+	// debounce lets changes that come together be followed together.
+	debounce = 50 * time.Millisecond
+	// idleFactor bounds the cost of following where routes change all the time, as on a router: the time between
+	// lookups is this many times their own.
+	idleFactor = 20
+	// recheckInterval is for changes behind routers that the kernel does not report: path MTUs that it learned. Of
+	// neighbours there is hardly anything to learn, and there may be thousands.
+	recheckInterval, recheckAllInterval = 30 * time.Second, 5 * time.Minute
+	// retryInterval is for lookups that failed.
+	retryInterval = time.Second
 )
 
 // follow looks all addresses up again when routing has changed, until ctx is
 // done.
 func (p *Paths) follow(ctx context.Context) {
-	timer, hearing := time.NewTimer(again), time.NewTicker(hearEvery)
+	timer, hearing := time.NewTimer(recheckInterval), time.NewTicker(icmpInterval)
 	defer timer.Stop()
 	defer hearing.Stop()
 	var earliest time.Time
 	armed := false // for a change, and not only for the next time that it is due
-	whole := time.Now().Add(allAgain)
+	whole := time.Now().Add(recheckAllInterval)
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-hearing.C:
-			if p.hear() {
-				signal(p.stirred)
+			if p.readICMPErrors() {
+				signal(p.routesChanged)
 			}
-		case <-p.stirred:
+		case <-p.routesChanged:
 			if !armed {
 				armed = true
-				timer.Reset(max(settle, time.Until(earliest)))
+				timer.Reset(max(debounce, time.Until(earliest)))
 			}
 		case <-timer.C:
-			began, wait := time.Now(), again
-			if armed || !began.Before(whole) || p.learned() {
+			began, wait := time.Now(), recheckInterval
+			if armed || !began.Before(whole) || p.routesLearned() {
 				wait = p.followOnce()
-				whole = time.Now().Add(allAgain)
+				whole = time.Now().Add(recheckAllInterval)
 			}
-			if wait == retry {
+			if wait == retryInterval {
 				whole = began
 			}
 			armed = false
-			earliest = time.Now().Add(share * time.Since(began))
+			earliest = time.Now().Add(idleFactor * time.Since(began))
 			timer.Reset(wait)
 		}
 	}
 }
 
-// learned says whether the way to an address behind a router, or to one that is bounded for a while, has changed, or
-// could not be looked up. To look up all addresses each time would be most of the work of an idle balancer of many
-// backends.
-func (p *Paths) learned() bool {
-	p.looking.Lock()
-	defer p.looking.Unlock()
+// routesLearned says whether the path to an address behind a router, or to one that is bounded for a while, has
+// changed, or could not be looked up. To look up all addresses each time would be most of the work of an idle balancer
+// of many backends.
+func (p *Paths) routesLearned() bool {
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
 	p.mu.Lock()
-	known, far := p.routes, slices.Concat(slices.Collect(maps.Values(p.behind))...)
-	far = slices.AppendSeq(far, maps.Keys(p.narrow))
+	known, far := p.routes, slices.Concat(slices.Collect(maps.Values(p.byRouter))...)
+	far = slices.AppendSeq(far, maps.Keys(p.pathMTUs))
 	p.mu.Unlock()
 	if len(far) == 0 {
 		return false
@@ -554,8 +555,8 @@ func (p *Paths) learned() bool {
 
 // followOnce returns when to look again, if nothing changes before.
 func (p *Paths) followOnce() time.Duration {
-	p.looking.Lock()
-	defer p.looking.Unlock()
+	p.lookupMu.Lock()
+	defer p.lookupMu.Unlock()
 	changed, err := p.refresh(p.watched)
 	if changed {
 		signal(p.changes)
@@ -564,9 +565,9 @@ func (p *Paths) followOnce() time.Duration {
 		err = errors.Join(err, port.err)
 	}
 	if err != nil {
-		return retry
+		return retryInterval
 	}
-	return again
+	return recheckInterval
 }
 
 // signal makes c readable, if it is not yet.

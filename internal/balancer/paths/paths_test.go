@@ -408,7 +408,7 @@ func TestClosed(t *testing.T) {
 // TestVLANAdvice: this kernel may have no VLANs to try it with.
 func TestVLANAdvice(t *testing.T) {
 	p := &Paths{ports: []*port{{name: "eth0"}}}
-	got := p.elsewhere(device{name: "eth0.5", vlanOn: "eth0"})
+	got := p.viaOtherInterface(device{name: "eth0.5", vlanOn: "eth0"})
 	if want := "eth0.5 is a VLAN of eth0: add it to interfaces, and set hook: tc, for XDP sees only the frames of eth0"; got.Advice != want {
 		t.Errorf("advice %q, want %q", got.Advice, want)
 	}
@@ -440,11 +440,11 @@ func TestAsker(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := routes[addr("198.18.0.2")].Asks
+		got := routes[addr("198.18.0.2")].ARPSource
 		if step.want == "" && got.IsValid() || step.want != "" && got != addr(step.want) {
 			t.Errorf("%s: asks from %s, want %q", step.name, got, step.want)
 		}
-		if six := routes[addr("2001:2:0:1::2")].Asks; six.IsValid() {
+		if six := routes[addr("2001:2:0:1::2")].ARPSource; six.IsValid() {
 			t.Errorf("%s: a neighbour solicitation from %s", step.name, six)
 		}
 		if got.IsValid() {

@@ -37,9 +37,9 @@ const (
 	OtherInterface Fault = "other interface"
 )
 
-// Passes says whether the fault may pass without another address for the backend:
-// routes, addresses and interfaces come and go.
-func (f Fault) Passes() bool { return f == NoRoute || f == OtherInterface }
+// IsTransient says whether the fault may pass without another address for the backend: routes, addresses and
+// interfaces come and go.
+func (f Fault) IsTransient() bool { return f == NoRoute || f == OtherInterface }
 
 // Route is where the kernel sends packets for an address.
 type Route struct {
@@ -51,15 +51,15 @@ type Route struct {
 	Gateway netip.Addr
 	// Local is the address that the host would send from; invalid if it has none.
 	Local netip.Addr
-	// Asks is the address that the host's ARP requests for an IPv4 neighbour bear;
+	// ARPSource is the address that the host's ARP requests for an IPv4 neighbour bear;
 	// invalid where there are none: neighbour solicitations come from a link-local
 	// address, and a neighbour of the administrator's (nud permanent) is not asked.
-	Asks netip.Addr
+	ARPSource netip.Addr
 	// MTU is the route's or the interface's, in bytes, whichever is less.
 	MTU int
-	// Told says that a router on the path has reported the MTU, for our tunnel packets.
-	Told  bool
-	Fault Fault
+	// PMTUReported says that a router on the path has reported the MTU, for our tunnel packets.
+	PMTUReported bool
+	Fault        Fault
 	// Reason names the fault, of the address: "has no route"; Advice the remedy. Both are empty if there is no fault.
 	Reason, Advice string
 }
@@ -90,7 +90,7 @@ type device struct {
 	mtu4, mtu6 int
 	// vlanOn names the interface of ours that this one is a VLAN of.
 	vlanOn string
-	ours   bool
+	isPort bool
 }
 
 // lookUp asks the kernel about all of the addresses, and for the interfaces. The caller
@@ -100,7 +100,7 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]device
 	if err != nil {
 		return nil, nil, err
 	}
-	senders, err := p.senders()
+	senders, err := p.readARPSources()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -108,9 +108,9 @@ func (p *Paths) lookUp(addrs []netip.Addr) (map[netip.Addr]Route, map[int]device
 	for _, addr := range addrs {
 		r := p.routeTo(addr, devices)
 		if hop := (hop{r.Index, addr.Unmap()}); r.OnLink() && hop.addr.Is4() && !senders.known[hop] {
-			r.Asks = senders.forNeighbour(hop)
+			r.ARPSource = senders.forNeighbour(hop)
 		}
-		p.bound(addr, &r, time.Now())
+		p.applyPathMTU(addr, &r, time.Now())
 		routes[addr] = r
 	}
 	return routes, devices, nil
@@ -125,9 +125,9 @@ func (p *Paths) sourcesOf(devices map[int]device) map[int]string {
 	return sources
 }
 
-// ownMACs returns the host's interfaces by their MAC addresses: of those that share one, as a
+// readOwnMACs returns the host's interfaces by their MAC addresses: of those that share one, as a
 // link and its VLANs do, the first.
-func ownMACs(devices map[int]device) map[string]string {
+func readOwnMACs(devices map[int]device) map[string]string {
 	own := map[string]string{}
 	for _, index := range slices.Sorted(maps.Keys(devices)) {
 		d := devices[index]
@@ -140,7 +140,7 @@ func ownMACs(devices map[int]device) map[string]string {
 
 // devices returns the interfaces by index.
 func (p *Paths) devices() (map[int]device, error) {
-	list, err := netdump.Whole(p.netlink.LinkList)
+	list, err := netdump.Consistent(p.netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list the interfaces: %w", err)
 	}
@@ -148,7 +148,7 @@ func (p *Paths) devices() (map[int]device, error) {
 	for _, link := range list {
 		attrs := link.Attrs()
 		d := device{name: attrs.Name, mac: string(attrs.HardwareAddr), mtu4: attrs.MTU, mtu6: attrs.MTU}
-		d.ours = p.portOf(attrs.Index) != nil
+		d.isPort = p.portOf(attrs.Index) != nil
 		if parent := p.portOf(attrs.ParentIndex); link.Type() == "vlan" && parent != nil {
 			d.vlanOn = parent.name
 		}
@@ -204,8 +204,8 @@ func (p *Paths) routeTo(addr netip.Addr, devices map[int]device) Route {
 		return Route{Fault: NoRoute, Reason: "has a route that puts packets into a tunnel (" + encapName(r) +
 			"), which balanced packets do not go through",
 			Advice: "add a route without one"}
-	case !d.ours:
-		return p.elsewhere(d)
+	case !d.isPort:
+		return p.viaOtherInterface(d)
 	}
 	route := Route{Interface: d.name, Index: r.LinkIndex, Gateway: gatewayOf(r), MTU: d.mtu4}
 	route.Local, _ = netip.AddrFromSlice(r.Src)
@@ -238,13 +238,13 @@ func noRoute(err error) Route {
 	return r
 }
 
-// elsewhere is a route by an interface that is none of ours.
-func (p *Paths) elsewhere(d device) Route {
+// viaOtherInterface is a route by an interface that is none of ours.
+func (p *Paths) viaOtherInterface(d device) Route {
 	names := make([]string, len(p.ports))
 	for i, port := range p.ports {
 		names[i] = port.name
 	}
-	r := Elsewhere(d.name, names)
+	r := ViaOtherInterface(d.name, names)
 	if d.vlanOn != "" {
 		r.Advice = fmt.Sprintf(
 			"%s is a VLAN of %s: add it to interfaces, and set hook: tc, for XDP sees only the frames of %s", d.name,
@@ -253,8 +253,8 @@ func (p *Paths) elsewhere(d device) Route {
 	return r
 }
 
-// Elsewhere is a route by an interface that is none of ours, which have these names.
-func Elsewhere(by string, ours []string) Route {
+// ViaOtherInterface is a route by an interface that is none of ours, which have these names.
+func ViaOtherInterface(by string, ours []string) Route {
 	return Route{Fault: OtherInterface, Interface: by,
 		Reason: fmt.Sprintf("is reached by %s, which is not among this configuration's interfaces (%s)", by,
 			strings.Join(ours, ", ")),

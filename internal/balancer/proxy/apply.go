@@ -13,7 +13,7 @@ import (
 
 // Apply brings the engine to the desired state; see Engine.
 func (e *engine) Apply(ctx context.Context, d Desired) error {
-	back, err := e.take(ctx)
+	back, err := e.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -22,56 +22,57 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 		return ErrEnded
 	}
 	if len(d.Services) == 0 {
-		return e.halt(ctx)
+		return e.stopProxy(ctx)
 	}
 	c, err := e.prepare(ctx, d)
 	if err != nil {
 		return err
 	}
-	runs := e.kept != nil && e.kept.Master.Runs()
-	if runs && !e.kept.Whole {
-		e.finish(ctx)
+	runs := e.running != nil && e.running.Master.IsRunning()
+	if runs && !e.running.Complete {
+		e.resumeChange(ctx)
 	}
-	if runs && e.kept.Whole {
+	if runs && e.running.Complete {
 		// Of servers alone, there is nothing for HAProxy to judge beforehand.
-		if steps, can := plan(e.kept.Rendering, c.rendering, e.kept.Left); can {
-			return e.command(ctx, c, steps)
+		if steps, can := compareRenderings(e.running.Rendering, c.rendering, e.running.Draining); can {
+			return e.changeLive(ctx, c, steps)
 		}
 	}
-	if err := mayBind(d); err != nil {
+	if err := checkPorts(d); err != nil {
 		return err
 	}
-	if err := e.judge(ctx, d, c); err != nil {
+	if err := e.validate(ctx, d, c); err != nil {
 		return err
 	}
 	if !runs {
-		return e.begin(ctx, c)
+		return e.startWith(ctx, c)
 	}
 	return e.reload(ctx, c)
 }
 
-// begin starts HAProxy with a configuration. If that fails, the next start is with the one before.
-func (e *engine) begin(ctx context.Context, c *candidate) error {
-	before := e.kept
+// startWith starts HAProxy with a configuration. If that fails, the next start is with the one before.
+func (e *engine) startWith(ctx context.Context, c *candidate) error {
+	before := e.running
 	if err := e.write(c); err != nil {
-		return errors.Join(err, e.restore(before))
+		return errors.Join(err, e.restoreConfig(before))
 	}
-	e.kept = &kept{Rendering: c.rendering, Program: c.program.path, Version: c.program.version, Served: c.served()}
+	e.running = &savedState{Rendering: c.rendering, Program: c.program.path, Version: c.program.version,
+		Served: c.served()}
 	if before != nil {
-		e.kept.Workers = before.Workers
+		e.running.Workers = before.Workers
 	}
 	if err := e.start(ctx); err != nil {
-		failed := c.rendering.started(err)
-		e.kept = before
-		return errors.Join(failed, e.restore(before))
+		failed := c.rendering.startError(err)
+		e.running = before
+		return errors.Join(failed, e.restoreConfig(before))
 	}
 	e.deaths = 0
-	e.tidy()
+	e.removeUnused()
 	return nil
 }
 
-// restore writes the former configuration again, or removes the written one where there was none.
-func (e *engine) restore(before *kept) error {
+// restoreConfig writes the previous configuration again, or removes the written one where there was none.
+func (e *engine) restoreConfig(before *savedState) error {
 	if before != nil {
 		return e.writeFile(before.Rendering)
 	}
@@ -81,71 +82,73 @@ func (e *engine) restore(before *kept) error {
 	return nil
 }
 
-// command brings a running HAProxy to a configuration by commands to its worker, and where one fails by a reload. The
-// file is written first: a HAProxy that starts after a crash has the wanted configuration. Where the file cannot be
-// written, the commands are given all the same.
-func (e *engine) command(ctx context.Context, c *candidate, s *steps) error {
-	commands := s.all()
+// changeLive brings a running HAProxy to a configuration by commands to its worker, and where one fails by a
+// reload. The file is written first: a HAProxy that starts after a crash has the desired configuration. Where the
+// file cannot be written, the commands are given all the same.
+func (e *engine) changeLive(ctx context.Context, c *candidate, s *steps) error {
+	commands := s.commands()
 	if len(commands) == 0 {
-		e.kept.Rendering = c.rendering // the same text, but for the places that lines come from
+		e.running.Rendering = c.rendering // the same text, but for the places that lines come from
 		return nil
 	}
-	if err := e.unfinished(c.rendering); err != nil {
+	if err := e.markPending(c.rendering); err != nil {
 		return err
 	}
 	// Half of a change would be neither: from here on it is finished, even if the caller is gone.
 	ctx = context.WithoutCancel(ctx)
-	if err := e.run(ctx, commands); err != nil {
+	if err := e.runCommands(ctx, commands); err != nil {
 		e.log.Info("HAProxy does not take a change at its socket: reloading it", "because", err)
 		return e.reload(ctx, c)
 	}
-	e.finished(c.rendering, s)
+	e.markApplied(c.rendering, s)
 	return e.save()
 }
 
-// finished notes that HAProxy has the configuration that the steps lead to.
-func (e *engine) finished(r *Rendering, s *steps) {
-	e.kept.Rendering, e.kept.Left, e.kept.Whole, e.kept.Next = r, s.left, true, nil
+// markApplied records that HAProxy has the configuration that the steps lead to.
+func (e *engine) markApplied(r *Rendering, s *steps) {
+	e.running.Rendering, e.running.Draining, e.running.Complete, e.running.Next = r, s.draining, true, nil
 }
 
-// finish gives the commands of a change again that was cut short, for HAProxy may have had any of them. Without it, the
-// next change would need a reload, and thus a file: a process that was killed while the disk was full could not be
-// started again.
-func (e *engine) finish(ctx context.Context) {
-	if e.kept.Next == nil {
+// resumeChange gives the commands of a change again that was cut short, for HAProxy may have had any of them.
+// Without it, the next change would need a reload, and thus a file: a process that was killed while the disk was
+// full could not be started again.
+func (e *engine) resumeChange(ctx context.Context) {
+	if e.running.Next == nil {
 		return
 	}
-	next := e.kept.Next
-	if err := e.bring(context.WithoutCancel(ctx), e.kept.Rendering, next, e.kept.Left); err != nil {
+	next := e.running.Next
+	if err := e.applyDifference(context.WithoutCancel(ctx), e.running.Rendering, next, e.running.Draining); err != nil {
 		e.log.Info("HAProxy does not take the rest of a change that was cut short: reloading it", "because", err)
 		return
 	}
 	e.unwritten = !isFile(e.host.file(), []byte(next.String()))
 }
 
-// errCommands: a change is more than commands can make of a running HAProxy.
-var errCommands = errors.New("it is no change of servers alone")
+// errNeedsReload: a change is more than commands can make of a running HAProxy.
+var errNeedsReload = errors.New("it is no change of servers alone")
 
-// bring has HAProxy become from one rendering another by commands, of which it may have had some, without a reload.
-func (e *engine) bring(ctx context.Context, from, to *Rendering, left map[string]Server) error {
-	s, can := plan(from, to, left)
+// applyDifference has HAProxy become from one rendering another by commands, of which it may have had some, without
+// a reload.
+func (e *engine) applyDifference(ctx context.Context, from, to *Rendering, left map[string]Server) error {
+	s, can := compareRenderings(from, to, left)
 	if !can {
-		return errCommands
+		return errNeedsReload
 	}
-	commands := s.all()
+	commands := s.commands()
 	for i := range commands {
-		commands[i].fine = append(commands[i].fine, commands[i].done...)
+		commands[i].success = append(commands[i].success, commands[i].repeated...)
 	}
-	if err := e.run(ctx, commands); err != nil {
+	if err := e.runCommands(ctx, commands); err != nil {
 		return err
 	}
-	e.finished(to, s)
+	e.markApplied(to, s)
 	return nil
 }
 
-// unfinished writes a configuration, and notes that HAProxy does not have it yet. A HAProxy that runs needs no file.
-func (e *engine) unfinished(r *Rendering) error {
-	e.kept.Whole, e.kept.Next = false, r
+// markPending writes a configuration, and records that HAProxy does not have it yet. A HAProxy that runs needs no
+// file.
+func (e *engine) markPending(r *Rendering) error {
+	e.running.Complete, e.running.Next = false, r
 	if err := e.save(); err != nil {
 		return err
 	}
@@ -155,14 +158,14 @@ func (e *engine) unfinished(r *Rendering) error {
 	return nil
 }
 
-// run has the worker do commands.
-func (e *engine) run(ctx context.Context, commands []step) error {
-	worker, err := e.worker(ctx)
+// runCommands has the worker run commands.
+func (e *engine) runCommands(ctx context.Context, commands []step) error {
+	worker, err := e.currentWorker(ctx)
 	if err != nil {
 		return err
 	}
 	for _, c := range commands {
-		if err := e.socket.Do(ctx, worker, c.command, c.fine...); err != nil {
+		if err := e.socket.RunWorkerCommand(ctx, worker, c.command, c.success...); err != nil {
 			return err
 		}
 	}
@@ -172,8 +175,8 @@ func (e *engine) run(ctx context.Context, commands []step) error {
 // errNoWorker: the master is about to end, too.
 var errNoWorker = errors.New("HAProxy's master has no worker that takes connections")
 
-// worker returns the process that takes new connections.
-func (e *engine) worker(ctx context.Context) (int, error) {
+// currentWorker returns the process that takes new connections.
+func (e *engine) currentWorker(ctx context.Context) (int, error) {
 	all, err := e.socket.Processes(ctx)
 	if err != nil {
 		return 0, err
@@ -184,16 +187,16 @@ func (e *engine) worker(ctx context.Context) (int, error) {
 	return all.Workers[0], nil
 }
 
-// delete deletes servers whose connections have ended.
-func (e *engine) delete(ctx context.Context, worker int) {
+// deleteServers deletes servers whose connections have ended.
+func (e *engine) deleteServers(ctx context.Context, worker int) {
 	changed := false
-	for _, name := range sortedKeys(e.kept.Left) {
-		err := e.socket.Do(ctx, worker, "del server "+name, deleted)
+	for _, name := range sortedKeys(e.running.Draining) {
+		err := e.socket.RunWorkerCommand(ctx, worker, "del server "+name, deleted)
 		if err != nil && !errors.Is(err, master.ErrCommand) {
 			return // the worker is gone: another look comes
 		}
 		if err == nil {
-			delete(e.kept.Left, name)
+			delete(e.running.Draining, name)
 			changed = true
 		}
 	}

@@ -16,8 +16,8 @@ import (
 	"time"
 )
 
-// largestPEM bounds a certificate's file, in bytes.
-const largestPEM = 1 << 20
+// maxPEM bounds a certificate's file, in bytes.
+const maxPEM = 1 << 20
 
 // certificate is a file with a certificate, its chain and its key.
 type certificate struct {
@@ -42,7 +42,7 @@ func readCertificate(path string) (*certificate, error) {
 		if block, rest = pem.Decode(rest); block == nil {
 			break
 		}
-		if err := c.take(block, &key); err != nil {
+		if err := c.addBlock(block, &key); err != nil {
 			return nil, fmt.Errorf("%w: %s: %v", ErrCertificate, path, err)
 		}
 	}
@@ -69,15 +69,15 @@ func readBounded(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer file.Close()
-	contents, err := io.ReadAll(io.LimitReader(file, largestPEM+1))
-	if err == nil && len(contents) > largestPEM {
-		err = fmt.Errorf("%s has more than %d bytes", path, largestPEM)
+	contents, err := io.ReadAll(io.LimitReader(file, maxPEM+1))
+	if err == nil && len(contents) > maxPEM {
+		err = fmt.Errorf("%s has more than %d bytes", path, maxPEM)
 	}
 	return contents, err
 }
 
-// take takes a block of the file.
-func (c *certificate) take(block *pem.Block, key *any) (err error) {
+// addBlock adds a block of the file.
+func (c *certificate) addBlock(block *pem.Block, key *any) (err error) {
 	switch block.Type {
 	case "CERTIFICATE":
 		parsed, err := x509.ParseCertificate(block.Bytes)
@@ -117,18 +117,18 @@ func matches(leaf *x509.Certificate, key any) bool {
 
 // served returns the properties of a certificate that are kept.
 func (c *certificate) served() served {
-	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), Before: c.leaf.NotBefore, After: c.leaf.NotAfter}
+	return served{Sum: c.sum, Subject: c.leaf.Subject.String(), NotBefore: c.leaf.NotBefore, NotAfter: c.leaf.NotAfter}
 }
 
-// trouble names the fault of a certificate's validity, and the remedy; empty: there is none.
-func (s served) trouble(path string, now time.Time) string {
+// problem names the fault of a certificate's validity, and the remedy; empty: there is none.
+func (s served) problem(path string, now time.Time) string {
 	switch {
-	case now.After(s.After):
+	case now.After(s.NotAfter):
 		return fmt.Sprintf("the certificate %s (%s) expired at %s; renew it", path, s.Subject,
-			s.After.UTC().Format(time.RFC3339))
-	case now.Before(s.Before):
+			s.NotAfter.UTC().Format(time.RFC3339))
+	case now.Before(s.NotBefore):
 		return fmt.Sprintf("the certificate %s (%s) is valid from %s on only; see whether the clock is right", path,
-			s.Subject, s.Before.UTC().Format(time.RFC3339))
+			s.Subject, s.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return ""
 }

@@ -13,46 +13,46 @@ import (
 // step is a command to a worker, and the answers by which it may succeed.
 type step struct {
 	command string
-	fine    []string
-	// done are the answers where HAProxy has had the command before.
-	done []string
+	success []string
+	// repeated are the answers where HAProxy has had the command before.
+	repeated []string
 }
 
 // steps are the commands that make a running HAProxy of one rendering that of another.
 type steps struct {
-	// come are servers that are added, other those that have another weight or limit, or are on again, and leave those
-	// that get no client any more: in this order there is always one for a client.
-	come, other, leave []step
-	// left are servers that go, by the names of their section and their own: they can be deleted when no connection
-	// of theirs is left.
-	left map[string]Server
+	// added are servers that are added, changed those that have another weight or limit, or are on again, and
+	// removed those that are to go.
+	added, changed, removed []step
+	// draining are servers that go, by the names of their section and their own: they can be deleted when no
+	// connection is left.
+	draining map[string]Server
 }
 
-// all are the commands in order.
-func (s *steps) all() []step { return slices.Concat(s.come, s.other, s.leave) }
+// commands are all commands in order.
+func (s *steps) commands() []step { return slices.Concat(s.added, s.changed, s.removed) }
 
-// plan compares renderings, where left are servers that the old one has no more and HAProxy has still. It returns
-// false where commands cannot do it: then HAProxy must be reloaded.
-func plan(old, next *Rendering, left map[string]Server) (*steps, bool) {
+// compareRenderings returns the steps from one rendering to another, where left are servers that the old one has no
+// more and HAProxy has still. It returns false where commands cannot do it: then HAProxy must be reloaded.
+func compareRenderings(old, next *Rendering, left map[string]Server) (*steps, bool) {
 	if len(old.Blocks) != len(next.Blocks) || !maps.Equal(old.Files, next.Files) ||
 		!maps.Equal(old.Certificates, next.Certificates) {
 		return nil, false
 	}
-	s := &steps{left: maps.Clone(left)}
-	if s.left == nil {
-		s.left = map[string]Server{}
+	s := &steps{draining: maps.Clone(left)}
+	if s.draining == nil {
+		s.draining = map[string]Server{}
 	}
 	for i := range next.Blocks {
 		a, b := &old.Blocks[i], &next.Blocks[i]
-		if a.Pool != b.Pool || !slices.Equal(a.Lines, b.Lines) || !s.pool(a, b) {
+		if a.Pool != b.Pool || !slices.Equal(a.Lines, b.Lines) || !s.comparePool(a, b) {
 			return nil, false
 		}
 	}
 	return s, true
 }
 
-// pool compares the servers of a section.
-func (s *steps) pool(old, next *Block) bool {
+// comparePool compares the servers of a section.
+func (s *steps) comparePool(old, next *Block) bool {
 	var ready []step
 	before := map[string]Server{}
 	for _, server := range old.Servers {
@@ -63,40 +63,40 @@ func (s *steps) pool(old, next *Block) bool {
 		was, has := before[server.Name]
 		delete(before, server.Name)
 		if !has {
-			if was, has = s.left[name]; has {
-				delete(s.left, name)
+			if was, has = s.draining[name]; has {
+				delete(s.draining, name)
 			}
 		}
 		switch {
 		case !has:
-			s.add(name, server)
+			s.addServer(name, server)
 			if !server.Off {
 				ready = append(ready, step{command: "set server " + name + " state ready"})
 			}
-		case !was.same(server):
+		case !was.changesLive(server):
 			return false
 		default:
-			s.set(name, was, server)
+			s.setServer(name, was, server)
 		}
 	}
 	if len(ready) > 0 && next.CookieKey != "" {
 		// Only a key has servers that came at run time have a cookie; the same one leaves the others theirs.
-		s.come = append(s.come, step{command: "set dynamic-cookie-key backend " + next.Pool + " " + next.CookieKey})
+		s.added = append(s.added, step{command: "set dynamic-cookie-key backend " + next.Pool + " " + next.CookieKey})
 	}
-	s.come = append(s.come, ready...)
+	s.added = append(s.added, ready...)
 	for _, server := range old.Servers {
 		if _, gone := before[server.Name]; gone {
 			name := next.Pool + "/" + server.Name
 			server.Off = true
-			s.left[name] = server
-			s.leave = append(s.leave, step{command: "set server " + name + " state maint"})
+			s.draining[name] = server
+			s.removed = append(s.removed, step{command: "set server " + name + " state maint"})
 		}
 	}
 	return true
 }
 
-// same says whether only commands are between two servers.
-func (s Server) same(o Server) bool {
+// changesLive says whether only commands are between two servers.
+func (s Server) changesLive(o Server) bool {
 	return s.Name == o.Name && s.Address == o.Address && s.ID == o.ID && slices.Equal(s.Fixed, o.Fixed)
 }
 
@@ -108,34 +108,34 @@ const (
 	nameTaken = "Already exists a server with the same name in backend."
 )
 
-func (s *steps) add(name string, server Server) {
+func (s *steps) addServer(name string, server Server) {
 	words := append([]string{"add", "server", name, server.Address, "id", strconv.FormatUint(uint64(server.ID), 10)},
 		server.settings()...)
 	numberTaken := fmt.Sprintf("('server %s')", server.Name)
-	s.come = append(s.come, step{escaped(words), []string{registered}, []string{nameTaken, numberTaken}})
+	s.added = append(s.added, step{escapeWords(words), []string{registered}, []string{nameTaken, numberTaken}})
 }
 
-func (s *steps) set(name string, was, server Server) {
+func (s *steps) setServer(name string, was, server Server) {
 	if was.Weight != server.Weight {
-		s.other = append(s.other, step{command: fmt.Sprintf("set server %s weight %d", name, server.Weight)})
+		s.changed = append(s.changed, step{command: fmt.Sprintf("set server %s weight %d", name, server.Weight)})
 	}
-	if was.Most != server.Most {
-		s.other = append(s.other, step{command: fmt.Sprintf("set maxconn server %s %d", name, server.Most)})
+	if was.MaxConn != server.MaxConn {
+		s.changed = append(s.changed, step{command: fmt.Sprintf("set maxconn server %s %d", name, server.MaxConn)})
 	}
 	switch {
 	case was.Off && !server.Off:
-		s.other = append(s.other, step{command: "set server " + name + " state ready"})
+		s.changed = append(s.changed, step{command: "set server " + name + " state ready"})
 	case !was.Off && server.Off:
-		s.leave = append(s.leave, step{command: "set server " + name + " state maint"})
+		s.removed = append(s.removed, step{command: "set server " + name + " state maint"})
 	}
-	if server.Ends && !(was.Ends && was.Off) {
-		s.leave = append(s.leave, step{command: "shutdown sessions server " + name})
+	if server.EndsConnections && !(was.EndsConnections && was.Off) {
+		s.removed = append(s.removed, step{command: "shutdown sessions server " + name})
 	}
 }
 
-// escaped makes a command of words: on the socket, a backslash takes away the special meaning of a character
+// escapeWords makes a command of words: on the socket, a backslash takes away the special meaning of a character
 // (management guide, section 9.3).
-func escaped(words []string) string {
+func escapeWords(words []string) string {
 	var command strings.Builder
 	for i, w := range words {
 		if i > 0 {

@@ -70,7 +70,7 @@ func TestPlan(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			steps, can := plan(old, with(c.change), c.left)
+			steps, can := compareRenderings(old, with(c.change), c.left)
 			if can == c.reload {
 				t.Fatalf("can be done by commands: %v", can)
 			}
@@ -78,13 +78,13 @@ func TestPlan(t *testing.T) {
 				return
 			}
 			var got []string
-			for _, s := range steps.all() {
+			for _, s := range steps.commands() {
 				got = append(got, s.command)
 			}
 			if diff := cmp.Diff(c.want, got); diff != "" {
 				t.Errorf("commands (- want, + got):\n%s", diff)
 			}
-			if diff := cmp.Diff(c.left_, sortedKeys(steps.left)); diff != "" && len(c.left_)+len(steps.left) > 0 {
+			if diff := cmp.Diff(c.left_, sortedKeys(steps.draining)); diff != "" && len(c.left_)+len(steps.draining) > 0 {
 				t.Errorf("servers left (- want, + got):\n%s", diff)
 			}
 		})
@@ -97,7 +97,7 @@ func TestCountsNeverGoBack(t *testing.T) {
 	reading := func(n, active uint64) master.Statistics {
 		return master.Statistics{object: {"conn_tot": n, "scur": active}}
 	}
-	var counts tally
+	var counts counterTotals
 	path := t.TempDir() + "/counts.json"
 	for i, step := range []struct {
 		workers       map[int]master.Statistics
@@ -115,10 +115,10 @@ func TestCountsNeverGoBack(t *testing.T) {
 			if err := counts.save((*durable.Files)(nil).Content("counts", path, "", 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			counts = tally{}
+			counts = counterTotals{}
 			counts.load(path)
 		}
-		settled := counts.take(step.workers)
+		settled := counts.update(step.workers)
 		sum := counts.sums()[object]
 		if sum["conn_tot"] != step.total || sum["scur"] != step.active || settled != step.settled {
 			t.Errorf("step %d: %v, settled %v, want %d and %d, %v", i, sum, settled, step.total, step.active, step.settled)
@@ -129,11 +129,11 @@ func TestCountsNeverGoBack(t *testing.T) {
 func TestDelays(t *testing.T) {
 	t.Parallel()
 	for deaths, want := range []time.Duration{0, 0, 500 * time.Millisecond, time.Second, 2 * time.Second} {
-		if got := delayOf(deaths); got != want {
+		if got := backoff(deaths); got != want {
 			t.Errorf("after %d deaths: %v, want %v", deaths, got, want)
 		}
 	}
-	if got := delayOf(1000); got != lastDelay {
+	if got := backoff(1000); got != maxBackoff {
 		t.Errorf("after many deaths: %v", got)
 	}
 }

@@ -21,7 +21,7 @@ func (e *engine) Check(ctx context.Context, d Desired) error {
 	if err != nil {
 		return err
 	}
-	return e.judge(ctx, d, c)
+	return e.validate(ctx, d, c)
 }
 
 // prepare renders a desired state, and makes those checks itself for which HAProxy's messages would help less.
@@ -34,7 +34,7 @@ func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
 		return nil, err
 	}
 	c := &candidate{rendering: r, certificates: map[string]*certificate{}}
-	if c.program, err = e.find(ctx, d.Engine.Program); err != nil {
+	if c.program, err = e.findProgram(ctx, d.Engine.Program); err != nil {
 		return nil, place{engine: true, field: "program"}.wrap(err)
 	}
 	if err := e.checkUser(d.Engine); err != nil {
@@ -46,39 +46,39 @@ func (e *engine) prepare(ctx context.Context, d Desired) (*candidate, error) {
 	return c, nil
 }
 
-// judge has HAProxy judge a candidate, unless it was the last that it has found good.
-func (e *engine) judge(ctx context.Context, d Desired, c *candidate) error {
+// validate has HAProxy check a candidate, unless it was the last that it has accepted.
+func (e *engine) validate(ctx context.Context, d Desired, c *candidate) error {
 	verdict := c.program.path + c.program.version + c.rendering.String()
 	for _, path := range sortedKeys(c.certificates) {
 		verdict += c.certificates[path].sum
 	}
-	if e.isJudged(verdict) {
+	if e.isValidated(verdict) {
 		return nil
 	}
-	if err := judge(ctx, d, e.host, c); err != nil {
+	if err := validate(ctx, d, e.host, c); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	e.judged = verdict
+	e.validated = verdict
 	e.mu.Unlock()
 	return nil
 }
 
-func (e *engine) isJudged(verdict string) bool {
+func (e *engine) isValidated(verdict string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.judged == verdict
+	return e.validated == verdict
 }
 
-// find returns HAProxy, which is asked for its version again where its file has changed.
-func (e *engine) find(ctx context.Context, configured string) (program, error) {
+// findProgram returns HAProxy, which is asked for its version again where its file has changed.
+func (e *engine) findProgram(ctx context.Context, configured string) (program, error) {
 	e.mu.Lock()
 	p := e.program
 	e.mu.Unlock()
-	if p.current() && configured == p.configured {
+	if p.isCurrent() && configured == p.configured {
 		return p, nil
 	}
-	p, err := find(ctx, configured)
+	p, err := findProgram(ctx, configured)
 	if err != nil {
 		return p, err
 	}
@@ -118,7 +118,7 @@ func (e *engine) readCertificates(d Desired, c *candidate) error {
 			if err != nil {
 				return at.wrap(err)
 			}
-			if why := read.served().trouble(path, e.now()); why != "" && !e.serves(path) {
+			if why := read.served().problem(path, e.now()); why != "" && !e.isServed(path) {
 				return at.wrap(fmt.Errorf("%w: %s", ErrCertificate, why))
 			}
 			c.certificates[path] = read

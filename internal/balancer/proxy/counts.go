@@ -11,12 +11,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy/master"
 )
 
-// gather asks all workers for their counters, and saves them.
-func (e *engine) gather(ctx context.Context) {
-	e.gathering.Lock()
-	defer e.gathering.Unlock()
+// readAllCounts asks all workers for their counters, and saves them.
+func (e *engine) readAllCounts(ctx context.Context) {
+	e.countsMu.Lock()
+	defer e.countsMu.Unlock()
 	e.askWorkers(ctx)
-	e.keepCounts()
+	e.saveCounts()
 }
 
 // askWorkers asks all workers for their counters, and says whether one has ended since the last time.
@@ -26,8 +26,8 @@ func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 		return false // it is about to end or to start: its last answer counts
 	}
 	workers := map[int]master.Statistics{}
-	for pid, session := range e.holds {
-		workers[pid] = e.counts.last(pid)
+	for pid, session := range e.heldWorkers {
+		workers[pid] = e.counts.worker(pid)
 		if counted, err := session.Statistics(ctx); err == nil {
 			workers[pid] = counted
 		}
@@ -38,26 +38,26 @@ func (e *engine) askWorkers(ctx context.Context) (ended bool) {
 		}
 		counted, err := e.socket.Statistics(ctx, pid)
 		if err != nil {
-			counted = e.counts.last(pid)
+			counted = e.counts.worker(pid)
 		}
 		workers[pid] = counted
 	}
-	return e.counts.take(workers)
+	return e.counts.update(workers)
 }
 
 // readCounts asks all workers for their counts, and writes them only where a worker has ended: one that goes on can be
 // asked again, and a file for each reader of counts would be one for each status.
 func (e *engine) readCounts(ctx context.Context) {
-	e.gathering.Lock()
-	defer e.gathering.Unlock()
+	e.countsMu.Lock()
+	defer e.countsMu.Unlock()
 	if e.askWorkers(ctx) {
-		e.keepCounts()
+		e.saveCounts()
 	}
 }
 
-// keepCounts saves the counts for the next process.
-func (e *engine) keepCounts() {
-	if err := e.counts.save(e.counted); err != nil {
+// saveCounts saves the counts for the next process.
+func (e *engine) saveCounts() {
+	if err := e.counts.save(e.countsFile); err != nil {
 		e.log.Error("the proxy engine's counts could not be kept", "because", err)
 	}
 }
@@ -72,13 +72,13 @@ func (e *engine) Stats(ctx context.Context) (Stats, error) {
 	}
 	s := Stats{Services: map[lb.ServiceKey]Counts{}, Backends: map[lb.BackendKey]Counts{}}
 	for object, n := range e.counts.sums() {
-		s.add(object, n)
+		s.addObject(object, n)
 	}
 	return s, nil
 }
 
-// add adds an object's numbers to those of its service, or of its backend.
-func (s Stats) add(object master.Object, n numbers) {
+// addObject adds an object's numbers to those of its service, or of its backend.
+func (s Stats) addObject(object master.Object, n numbers) {
 	name, _, _ := cutLast(object.Section, '.')
 	vip, port, err := parseEndpoint(name)
 	if err != nil {
@@ -88,11 +88,11 @@ func (s Stats) add(object master.Object, n numbers) {
 	switch object.Server {
 	case master.Frontend:
 		c := s.Services[key]
-		c.clients(n)
+		c.addClients(n)
 		s.Services[key] = c
 	case master.Backend:
 		c := s.Services[key]
-		c.backends(n)
+		c.addBackends(n)
 		s.Services[key] = c
 	default:
 		address, port, err := parseEndpoint(object.Server)
@@ -101,14 +101,14 @@ func (s Stats) add(object master.Object, n numbers) {
 		}
 		at := lb.BackendKey{Service: key, Address: address, Port: port}
 		c := s.Backends[at]
-		c.clients(n)
-		c.backends(n)
+		c.addClients(n)
+		c.addBackends(n)
 		s.Backends[at] = c
 	}
 }
 
-// clients adds the counters of connections to a section of clients, or to a server.
-func (c *Counts) clients(n numbers) {
+// addClients adds the counters of connections to a section of clients, or to a server.
+func (c *Counts) addClients(n numbers) {
 	c.Connections += max(n["conn_tot"], n["connect"])
 	c.Active += n["scur"]
 	c.BytesIn += n["bin"]
@@ -120,8 +120,8 @@ func (c *Counts) clients(n numbers) {
 	}
 }
 
-// backends adds the counters of connections that HAProxy opens to servers.
-func (c *Counts) backends(n numbers) {
+// addBackends adds the counters of connections that HAProxy opens to servers.
+func (c *Counts) addBackends(n numbers) {
 	c.Failed += n["econ"]
 	c.Retried += n["wretr"]
 	c.Redispatched += n["wredis"]

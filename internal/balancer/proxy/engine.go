@@ -20,8 +20,9 @@ import (
 // engine is HAProxy, as Engine has it.
 type engine struct {
 	host Host
-	// known is the file of HAProxy's state, config that of its configuration, and counted that of its counts.
-	known, config, counted *durable.Content
+	// stateFile is the file of HAProxy's state, config that of its configuration, and countsFile that of its
+	// counts.
+	stateFile, config, countsFile *durable.Content
 	// unwritten: the last configuration could not be written, so that the file is older.
 	unwritten bool
 	// filed is the configuration in the file, as far as this process knows.
@@ -31,25 +32,25 @@ type engine struct {
 	now    func() time.Time
 	socket master.Socket
 
-	// turn is held by each change of HAProxy, one at a time; it guards the fields below, up to mu.
-	turn chan struct{}
-	// kept is the HAProxy that runs, or is to; nil: none is.
-	kept  *kept
-	ended bool
-	// lived is when HAProxy was started last, and deaths how often it has died since it last lived for long.
-	lived  time.Time
-	deaths int
+	// changeLock is held by each change of HAProxy, one at a time; it guards the fields below, up to mu.
+	changeLock chan struct{}
+	// running is the HAProxy that runs, or is to; nil: none is.
+	running *savedState
+	ended   bool
+	// startedAt is when HAProxy was started last, and deaths how often it has died since it last lived for long.
+	startedAt time.Time
+	deaths    int
 
 	// watch ends with Leave and Stop, and watching counts the goroutines that run until then.
 	watch    context.Context
 	unwatch  context.CancelFunc
 	watching sync.WaitGroup
 
-	// gathering serializes the reading of workers' counters: of two readings, the later one must be stored last.
-	gathering sync.Mutex
-	counts    tally
-	// holds are sessions with workers that are to end, by their processes: see hold.
-	holds map[int]*master.Session
+	// countsMu serializes the reading of workers' counters: of two readings, the later one must be stored last.
+	countsMu sync.Mutex
+	counts   counterTotals
+	// heldWorkers are sessions with workers that are to end, by their processes: see holdWorker.
+	heldWorkers map[int]*master.Session
 
 	// unsupported says why nothing can be served from the directory; nil: it can.
 	unsupported error
@@ -58,23 +59,23 @@ type engine struct {
 	mu      sync.Mutex
 	state   State
 	program program
-	// judged is the configuration that HAProxy has accepted last.
-	judged string
-	// shown are the certificates that are served, by path.
-	shown map[string]served
-	// down says why HAProxy does not run, and broken why a certificate could not be renewed.
-	down, broken string
+	// validated is the configuration that HAProxy has accepted last.
+	validated string
+	// servedCertificates are the certificates that are served, by path.
+	servedCertificates map[string]served
+	// downReason says why HAProxy does not run, and renewProblem why a certificate could not be renewed.
+	downReason, renewProblem string
 
 	changes chan struct{}
 }
 
 var _ Engine = (*engine)(nil)
 
-// take waits for the turn, which the function that it returns gives back.
-func (e *engine) take(ctx context.Context) (func(), error) {
+// lock waits until no other change is made, and returns the function that lets the next one begin.
+func (e *engine) lock(ctx context.Context) (func(), error) {
 	select {
-	case e.turn <- struct{}{}:
-		return func() { <-e.turn }, nil
+	case e.changeLock <- struct{}{}:
+		return func() { <-e.changeLock }, nil
 	case <-ctx.Done():
 		return nil, fmt.Errorf("waiting for another change of the proxy engine: %w", ctx.Err())
 	}
@@ -90,13 +91,13 @@ func (e *engine) State() State {
 // Changes is signalled when State has changed; see Engine.
 func (e *engine) Changes() <-chan struct{} { return e.changes }
 
-// note changes the state under mu, and signals where it differs then.
-func (e *engine) note(change func()) {
+// updateState changes the state under mu, and signals where it differs then.
+func (e *engine) updateState(change func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	before := e.state
 	change()
-	e.state.Trouble = e.trouble()
+	e.state.Problem = e.problems()
 	if e.state == before {
 		return
 	}
@@ -106,15 +107,15 @@ func (e *engine) note(change func()) {
 	}
 }
 
-// trouble lists the faults. The caller holds mu.
-func (e *engine) trouble() string {
+// problems lists the faults. The caller holds mu.
+func (e *engine) problems() string {
 	var all []string
-	for _, path := range sortedKeys(e.shown) {
-		if why := e.shown[path].trouble(path, e.now()); why != "" {
+	for _, path := range sortedKeys(e.servedCertificates) {
+		if why := e.servedCertificates[path].problem(path, e.now()); why != "" {
 			all = append(all, why)
 		}
 	}
-	for _, why := range []string{e.down, e.broken} {
+	for _, why := range []string{e.downReason, e.renewProblem} {
 		if why != "" {
 			all = append(all, why)
 		}
@@ -122,11 +123,11 @@ func (e *engine) trouble() string {
 	return strings.Join(all, "; ")
 }
 
-// serves says whether a certificate is served.
-func (e *engine) serves(path string) bool {
+// isServed says whether a certificate is served.
+func (e *engine) isServed(path string) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	_, is := e.shown[path]
+	_, is := e.servedCertificates[path]
 	return is
 }
 

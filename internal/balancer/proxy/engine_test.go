@@ -77,7 +77,7 @@ func TestServesHTTPS(t *testing.T) {
 	if c := stats.Backends[s.BackendKey(s.Backends[1])]; c.Requests != 2 {
 		t.Errorf("counts of w2: %+v", c)
 	}
-	if state := r.State(); state.PID == 0 || state.Workers != 1 || state.Version == "" || state.Trouble != "" {
+	if state := r.State(); state.PID == 0 || state.Workers != 1 || state.Version == "" || state.Problem != "" {
 		t.Errorf("state %+v", state)
 	}
 }
@@ -203,7 +203,7 @@ func TestChangesLoseNothing(t *testing.T) {
 		s.Backends = s.Backends[:2] // removed
 		r.apply(s)
 		renew(i + 1)
-		if err := r.Renewed(t.Context()); err != nil {
+		if err := r.RenewCertificates(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if i == 0 && r.State().Reloads != state.Reloads {
@@ -259,7 +259,7 @@ func TestKilledComesBack(t *testing.T) {
 		})
 		t.Logf("back %v after the %s was killed", time.Since(killed).Round(time.Millisecond), who)
 		testenv.Eventually(t, time.Minute, "the killed HAProxy's workers are gone", func() bool {
-			return !slices.ContainsFunc(workers, process.ID.Runs)
+			return !slices.ContainsFunc(workers, process.ID.IsRunning)
 		})
 	}
 	after, err := r.Stats(t.Context())
@@ -276,7 +276,7 @@ func TestKilledWithoutRoom(t *testing.T) {
 	t.Parallel()
 	disk := &testdisk.FileSystem{}
 	r := &rig{t: t, dir: t.TempDir() + "/proxy",
-		files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
+		files: durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})}
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
 	r.open()
@@ -311,7 +311,7 @@ func TestKilledWithoutRoom(t *testing.T) {
 	})
 	onlySecond("killed")
 	// Another process goes on with that, and may change servers.
-	if err := r.Leave(); err != nil {
+	if err := r.Detach(); err != nil {
 		t.Error(err)
 	}
 	r.open()
@@ -350,7 +350,7 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 	t.Parallel()
 	disk := &testdisk.FileSystem{}
 	r := &rig{t: t, dir: t.TempDir() + "/proxy",
-		files: durable.New(durable.Options{FileSystem: disk, Spare: &testdisk.Spare{}})}
+		files: durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})}
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
 	r.open()
@@ -367,7 +367,7 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 		next.Backends = []lb.Backend{s.Backends[1], newBackend(t, "w3")}
 		disk.Fail(&testdisk.Troubles[0], 0)
 		commands = cutShort(t, r.Engine.(*engine), desired(next), cut)
-		if err := r.Leave(); err != nil {
+		if err := r.Detach(); err != nil {
 			t.Error(err)
 		}
 		r.open()
@@ -395,7 +395,7 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 // cutShort has an engine begin a change of servers, and end after some commands of it. It returns how many there are.
 func cutShort(t *testing.T, e *engine, d Desired, after int) int {
 	t.Helper()
-	back, err := e.take(t.Context())
+	back, err := e.lock(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -404,14 +404,14 @@ func cutShort(t *testing.T, e *engine, d Desired, after int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, can := plan(e.kept.Rendering, c.rendering, e.kept.Left)
+	s, can := compareRenderings(e.running.Rendering, c.rendering, e.running.Draining)
 	if !can {
 		t.Fatal("the change needs a reload")
 	}
-	if err := errors.Join(e.unfinished(c.rendering), e.run(t.Context(), s.all()[:after])); err != nil {
+	if err := errors.Join(e.markPending(c.rendering), e.runCommands(t.Context(), s.commands()[:after])); err != nil {
 		t.Fatal(err)
 	}
-	return len(s.all())
+	return len(s.commands())
 }
 
 // children returns a process's.
@@ -447,7 +447,7 @@ func TestAdoption(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := r.Leave(); err != nil {
+	if err := r.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	if err := r.Apply(t.Context(), desired(s)); !errors.Is(err, ErrEnded) {
@@ -544,7 +544,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 	}
 	// A renewal that is no good: the one before is served, and the fault is reported.
 	writePEM(t, good, ca.Config(t, "a.test", -time.Hour))
-	if err := r.Renewed(t.Context()); !errors.Is(err, ErrCertificate) || r.State().Trouble == "" {
+	if err := r.RenewCertificates(t.Context()); !errors.Is(err, ErrCertificate) || r.State().Problem == "" {
 		t.Errorf("%v, state %+v", err, r.State())
 	}
 	mustGet(t, client(t, ca, s), "https://a.test/")
@@ -567,7 +567,7 @@ func TestNoProgram(t *testing.T) {
 		at.Field != "program" {
 		t.Errorf("%v", err)
 	}
-	if err := engine.Leave(); err != nil {
+	if err := engine.Detach(); err != nil {
 		t.Error(err)
 	}
 }
@@ -576,7 +576,7 @@ func TestNoProgram(t *testing.T) {
 // gets the reason for which it cannot be served there.
 func TestDirectoryThatCannotBe(t *testing.T) {
 	for dir, says := range map[string]string{
-		"/" + strings.Repeat("a", longestDir): "has more than 80 bytes",
+		"/" + strings.Repeat("a", maxDirName): "has more than 80 bytes",
 		"/run/a (copy)":                       "must be absolute and of letters",
 		"run":                                 "must be absolute",
 	} {

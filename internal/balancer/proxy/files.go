@@ -29,7 +29,7 @@ func (f *Files) Changed(paths []string) (changed []string) {
 	known := make(map[string]fileState, len(paths))
 	for _, path := range paths {
 		was, had := f.known[path]
-		now, ok := look(path, was)
+		now, ok := readFileState(path, was)
 		if !ok {
 			now = was
 		}
@@ -44,8 +44,8 @@ func (f *Files) Changed(paths []string) (changed []string) {
 	return changed
 }
 
-// look returns the present state of a file, where was is its last known one.
-func look(path string, was fileState) (fileState, bool) {
+// readFileState returns the present state of a file, where was is its last known one.
+func readFileState(path string, was fileState) (fileState, bool) {
 	info, err := os.Stat(path)
 	if err != nil || !info.Mode().IsRegular() {
 		return fileState{}, false

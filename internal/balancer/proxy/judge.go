@@ -17,28 +17,29 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// judgeBound is how long HAProxy may take to judge a configuration: it reads every certificate.
-const judgeBound = time.Minute
+// validateTimeout is how long HAProxy may take to check a configuration: it reads every certificate.
+const validateTimeout = time.Minute
 
-// judge has HAProxy check a configuration, which it reads from a directory of its own: among temporary files or, where
-// those have no room, beside the one that HAProxy runs with, so that no other file system decides what may be served.
-func judge(ctx context.Context, d Desired, h Host, c *candidate) error {
-	err := judgeBelow(ctx, os.TempDir(), d, h, c)
+// validate has HAProxy check a configuration, which it reads from a directory of its own: among temporary files or,
+// where those have no room, beside the one that HAProxy runs with, so that no other file system decides what may be
+// served.
+func validate(ctx context.Context, d Desired, h Host, c *candidate) error {
+	err := validateIn(ctx, os.TempDir(), d, h, c)
 	if durable.Unwritable(err) {
-		return judgeBelow(ctx, filepath.Dir(h.Dir), d, h, c)
+		return validateIn(ctx, filepath.Dir(h.Dir), d, h, c)
 	}
 	return err
 }
 
-// judgeBelow is judge with a directory below another.
-func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candidate) error {
+// validateIn is validate with a directory below another.
+func validateIn(ctx context.Context, parent string, d Desired, h Host, c *candidate) error {
 	dir, err := os.MkdirTemp(parent, "jeoul-proxy-")
 	if err != nil {
 		return fmt.Errorf("making a directory for HAProxy to check a configuration: %w", err)
 	}
 	defer os.RemoveAll(dir)
 	trial := *c
-	if trial.rendering, err = Render(d, Host{Dir: dir, Root: h.Root, Foreign: h.Foreign}); err != nil {
+	if trial.rendering, err = Render(d, Host{Dir: dir, Root: h.Root, NonlocalBind: h.NonlocalBind}); err != nil {
 		return err
 	}
 	if err := trial.extras(); err != nil {
@@ -48,7 +49,7 @@ func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candid
 	if err := os.WriteFile(at, []byte(trial.rendering.String()), 0o600); err != nil {
 		return fmt.Errorf("writing what HAProxy is to check: %w", err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, judgeBound)
+	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, c.program.path, "-c", "-f", at)
 	cmd.Env = environment()
@@ -62,16 +63,16 @@ func judgeBelow(ctx context.Context, parent string, d Desired, h Host, c *candid
 	case !errors.As(err, &exit):
 		return fmt.Errorf("having %s check the configuration: %v", c.program.path, err)
 	}
-	return trial.rendering.refusal(at, string(output))
+	return trial.rendering.parseRefusal(at, string(output))
 }
 
 // alerts finds an error of HAProxy's, with the line of the file that it is about where it has one: "[ALERT] (123) :
 // config : parsing [/path:12] : the error".
 var alerts = regexp.MustCompile(`^\[ALERT\]\s+\(\d+\) : (?:config : )?(.*)$`)
 
-// refusal makes an error of HAProxy's output about the configuration at a path: the first alert, with the place that
-// its line comes from.
-func (r *Rendering) refusal(path, output string) error {
+// parseRefusal makes an error of HAProxy's output about the configuration at a path: the first alert, with the
+// place of the line that it is about.
+func (r *Rendering) parseRefusal(path, output string) error {
 	var first string
 	var from place
 	for text := range strings.Lines(output) {
@@ -83,8 +84,8 @@ func (r *Rendering) refusal(path, output string) error {
 		if rest, ok := strings.CutPrefix(why, "parsing ["+path+":"); ok {
 			number, after, _ := strings.Cut(rest, "]")
 			n, _ := strconv.Atoi(number)
-			at, why = r.at(n), strings.TrimLeft(after, " :")
-		} else if p, ok := r.named(why); ok {
+			at, why = r.placeOf(n), strings.TrimLeft(after, " :")
+		} else if p, ok := r.sectionPlace(why); ok {
 			at = p
 		}
 		if first == "" || from == (place{}) && at != (place{}) {
@@ -94,14 +95,14 @@ func (r *Rendering) refusal(path, output string) error {
 	if first == "" {
 		first = strings.TrimSpace(output)
 	}
-	return from.wrap(fmt.Errorf("%w: %s", ErrRefused, tidy(first)))
+	return from.wrap(fmt.Errorf("%w: %s", ErrRefused, oneLine(first)))
 }
 
 // sectionNames finds the name of a section in an error that names no line.
 var sectionNames = regexp.MustCompile(`[0-9a-f.:]+_\d+\.(?:clients|all|route\d+)`)
 
-// named returns the place of the section that an error names.
-func (r *Rendering) named(why string) (place, bool) {
+// sectionPlace returns the place of the section that an error names.
+func (r *Rendering) sectionPlace(why string) (place, bool) {
 	name := sectionNames.FindString(why)
 	if name == "" {
 		return place{}, false
@@ -116,10 +117,10 @@ func (r *Rendering) named(why string) (place, bool) {
 	return place{}, false
 }
 
-// tidy bounds an error's text, and has it in one line.
-func tidy(text string) string {
+// oneLine bounds an error's text, and has it in one line.
+func oneLine(text string) string {
 	const most = 600
-	text = strings.Join(strings.Fields(printable(text)), " ")
+	text = strings.Join(strings.Fields(printableComment(text)), " ")
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}

@@ -19,24 +19,24 @@ import (
 
 // save saves HAProxy's state. A file that cannot be written is reported as a fault, and is no error here.
 func (e *engine) save() error {
-	e.kept.Unfiled = e.unwritten
-	contents, err := json.Marshal(e.kept)
+	e.running.Unwritten = e.unwritten
+	contents, err := json.Marshal(e.running)
 	if err != nil {
 		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
 	}
-	if err := e.known.Save(contents); err != nil && !durable.Unwritable(err) {
+	if err := e.stateFile.Save(contents); err != nil && !durable.Unwritable(err) {
 		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
 	}
 	return nil
 }
 
 // load returns the saved state, or nil if there is none.
-func (e *engine) load() (*kept, error) {
-	contents, err := e.known.Load(os.ReadFile)
+func (e *engine) load() (*savedState, error) {
+	contents, err := e.stateFile.Load(os.ReadFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
-	var k kept
+	var k savedState
 	if err == nil {
 		err = json.Unmarshal(contents, &k)
 	}
@@ -137,16 +137,16 @@ func (e *engine) remove() error {
 	return nil
 }
 
-// tidy removes files that no configuration names any more.
-func (e *engine) tidy() {
+// removeUnused removes files that no configuration names any more.
+func (e *engine) removeUnused() {
 	found, err := os.ReadDir(e.host.Dir)
 	if err != nil {
 		return
 	}
 	for _, f := range found {
 		path := filepath.Join(e.host.Dir, f.Name())
-		_, file := e.kept.Rendering.Files[path]
-		_, certificate := e.kept.Rendering.Certificates[path]
+		_, file := e.running.Rendering.Files[path]
+		_, certificate := e.running.Rendering.Certificates[path]
 		if isExtra(f.Name()) && !file && !certificate {
 			os.Remove(path)
 		}

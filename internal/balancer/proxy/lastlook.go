@@ -12,19 +12,19 @@ import (
 )
 
 const (
-	// heldPause is how long is waited before a worker that is to end is asked again whether it has work.
-	heldPause = 100 * time.Millisecond
-	// idleLooks is how many looks in a row must find a worker without work before it may end. One of its threads may
-	// have taken a connection from the kernel and not counted it as work yet, and a busy host may keep that thread
-	// waiting.
-	idleLooks = 5
-	// lastMoments are the time before a worker's hard stop in which each look may be the last.
-	lastMoments = time.Second
+	// idlePoll is the interval between two checks of whether a worker that is to end has work.
+	idlePoll = 100 * time.Millisecond
+	// idleChecks is how many checks in a row must find a worker without work before it may end. One of its threads
+	// may have taken a connection from the kernel and not counted it as work yet, and a busy host may keep that
+	// thread waiting.
+	idleChecks = 5
+	// hardStopMargin is the time before a worker's hard stop in which each check may be the last.
+	hardStopMargin = time.Second
 )
 
-// hold keeps one of the workers, the one that answers at their socket, from ending: counts from after the last reading
-// would be lost with it. It returns nil if the worker cannot be held, which costs those counts alone.
-func (e *engine) hold(ctx context.Context, workers []int) *master.Session {
+// holdWorker keeps one of the workers, the one that answers at their socket, from ending: counts from after the
+// last reading would be lost with it. It returns nil if the worker cannot be held, which costs those counts alone.
+func (e *engine) holdWorker(ctx context.Context, workers []int) *master.Session {
 	s, err := master.Open(ctx, e.host.socket())
 	if err != nil || !slices.Contains(workers, s.PID) {
 		e.log.Debug("no worker of HAProxy's is held until its last count", "because", err)
@@ -33,42 +33,42 @@ func (e *engine) hold(ctx context.Context, workers []int) *master.Session {
 		}
 		return nil
 	}
-	e.gathering.Lock()
-	defer e.gathering.Unlock()
-	if before := e.holds[s.PID]; before != nil {
+	e.countsMu.Lock()
+	defer e.countsMu.Unlock()
+	if before := e.heldWorkers[s.PID]; before != nil {
 		before.Close()
 	}
-	e.holds[s.PID] = s
+	e.heldWorkers[s.PID] = s
 	return s
 }
 
-// letGo closes the session by which hold keeps a worker, which may then end.
-func (e *engine) letGo(s *master.Session) {
+// releaseWorker closes the session by which holdWorker keeps a worker, which may then end.
+func (e *engine) releaseWorker(s *master.Session) {
 	if s == nil {
 		return
 	}
-	e.gathering.Lock()
-	defer e.gathering.Unlock()
-	e.release(s)
+	e.countsMu.Lock()
+	defer e.countsMu.Unlock()
+	e.releaseWorkerLocked(s)
 }
 
-// release is letGo, where the caller holds gathering.
-func (e *engine) release(s *master.Session) {
+// releaseWorkerLocked is releaseWorker, where the caller holds countsMu.
+func (e *engine) releaseWorkerLocked(s *master.Session) {
 	s.Close()
-	if e.holds[s.PID] == s {
-		delete(e.holds, s.PID)
+	if e.heldWorkers[s.PID] == s {
+		delete(e.heldWorkers, s.PID)
 	}
 }
 
-// lookLast reads the counts of a held worker once it has no work left, and lets it end.
-func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
+// readFinalCounts reads the counts of a held worker once it has no work left, and lets it end.
+func (e *engine) readFinalCounts(s *master.Session, hardStop time.Duration) {
 	if s == nil {
 		return
 	}
-	end := time.Now().Add(hardStop - lastMoments)
+	end := time.Now().Add(hardStop - hardStopMargin)
 	e.watching.Go(func() {
-		defer e.letGo(s)
-		for looks := 0; looks < idleLooks && clock.Sleep(e.watch, heldPause) == nil; {
+		defer e.releaseWorker(s)
+		for looks := 0; looks < idleChecks && clock.Sleep(e.watch, idlePoll) == nil; {
 			idle, err := s.Idle(e.watch)
 			if err != nil {
 				return // it has been ended
@@ -76,21 +76,21 @@ func (e *engine) lookLast(s *master.Session, hardStop time.Duration) {
 			if looks++; !idle {
 				looks = 0
 			}
-			if looks == idleLooks || !time.Now().Before(end) {
-				e.noteLast(s)
+			if looks == idleChecks || !time.Now().Before(end) {
+				e.storeFinalCounts(s)
 			}
 		}
 	})
 }
 
-// noteLast notes the counters of a held worker.
-func (e *engine) noteLast(s *master.Session) {
-	e.gathering.Lock()
-	defer e.gathering.Unlock()
+// storeFinalCounts stores the counters of a held worker.
+func (e *engine) storeFinalCounts(s *master.Session) {
+	e.countsMu.Lock()
+	defer e.countsMu.Unlock()
 	counted, err := s.Statistics(e.watch)
 	if err != nil {
 		return
 	}
-	e.counts.note(s.PID, counted)
-	e.keepCounts()
+	e.counts.setWorker(s.PID, counted)
+	e.saveCounts()
 }

@@ -30,22 +30,22 @@ type Options struct {
 	Files *durable.Files
 }
 
-// longestDir bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them
+// maxDirName bounds the directory's name, in bytes: addresses of sockets have 108 (unix(7)), and HAProxy makes them
 // under a longer name first.
-const longestDir = 80
+const maxDirName = 80
 
-// unsupported says why an engine cannot have a directory; nil if it can.
-func unsupported(dir string) error {
+// checkDir says why an engine cannot have a directory; nil if it can.
+func checkDir(dir string) error {
 	if !strings.HasPrefix(dir, "/") || strings.ContainsFunc(dir, func(r rune) bool {
-		return unsafe(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)
+		return needsQuote(r) || strings.ContainsRune(",()[]{}!<>|*%?&~^;=@", r)
 	}) {
 		return fmt.Errorf("the directory of the proxy engine, %q, must be absolute and of letters, digits and ._/-",
 			dir)
 	}
-	if len(dir) > longestDir {
+	if len(dir) > maxDirName {
 		return fmt.Errorf(
 			"the directory of the proxy engine, %q, has more than %d bytes: sockets in it could not have addresses",
-			dir, longestDir)
+			dir, maxDirName)
 	}
 	return nil
 }
@@ -53,12 +53,13 @@ func unsupported(dir string) error {
 // New makes the engine of a directory. A HAProxy that an engine has left there, or that has outlived the process of
 // one, serves on. A directory that no engine can have is an error only when there is something to serve.
 func New(o Options) (Engine, error) {
-	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, Foreign: may(unix.CAP_NET_ADMIN)}, log: o.Log,
-		now:  o.Now,
-		turn: make(chan struct{}, 1), changes: make(chan struct{}, 1), holds: map[int]*master.Session{}}
-	e.known = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
+	e := &engine{host: Host{Dir: o.Dir, Root: os.Geteuid() == 0, NonlocalBind: hasCapability(unix.CAP_NET_ADMIN)},
+		log:        o.Log,
+		now:        o.Now,
+		changeLock: make(chan struct{}, 1), changes: make(chan struct{}, 1), heldWorkers: map[int]*master.Session{}}
+	e.stateFile = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
 	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)
-	e.counted = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
+	e.countsFile = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
 	e.socket = master.Socket(e.host.master())
 	e.watch, e.unwatch = context.WithCancel(context.Background())
 	if e.now == nil {
@@ -67,11 +68,11 @@ func New(o Options) (Engine, error) {
 	if e.log == nil {
 		e.log = slog.New(slog.DiscardHandler)
 	}
-	e.unsupported = unsupported(o.Dir)
+	e.unsupported = checkDir(o.Dir)
 	if e.unsupported != nil {
 		return e, nil // and nothing is there to adopt
 	}
 	e.adopt()
-	e.watching.Go(e.tend)
+	e.watching.Go(e.maintain)
 	return e, nil
 }

@@ -180,18 +180,18 @@ func TestConnectionsLive(t *testing.T) {
 		t.Errorf("%d reloads", n)
 	}
 	e := r.Engine.(*engine)
-	worker, err := e.worker(t.Context())
+	worker, err := e.currentWorker(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	many, pool := master.Remembered{}, serviceName(s.Key())+allOf
+	many, pool := master.StickTable{}, serviceName(s.Key())+allOf
 	for i := range 2000 {
 		many[netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})] = 1
 	}
-	if err := e.socket.Remind(t.Context(), worker, pool, many); err != nil {
+	if err := e.socket.WriteTable(t.Context(), worker, pool, many); err != nil {
 		t.Error(err)
 	}
-	if known, err := e.socket.Table(t.Context(), worker, pool); err != nil || len(known) != len(many)+1 {
+	if known, err := e.socket.ReadTable(t.Context(), worker, pool); err != nil || len(known) != len(many)+1 {
 		t.Errorf("%d clients are remembered, want %d; %v", len(known), len(many)+1, err)
 	}
 	for range 4 {

@@ -18,20 +18,20 @@ type program struct {
 	path, version string
 	// configured is the configured path by which it was found.
 	configured string
-	// changed is when the file was, by which another one is noticed.
-	changed time.Time
+	// modified is when the file was, by which another one is noticed.
+	modified time.Time
 }
 
-// places are where HAProxy is if no path names it.
-var places = []string{"haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"}
+// programPaths are where HAProxy is if no path names it.
+var programPaths = []string{"haproxy", "/usr/sbin/haproxy", "/usr/local/sbin/haproxy"}
 
-// install says how to get HAProxy.
-const install = "install HAProxy " + Oldest +
+// installHint says how to get HAProxy.
+const installHint = "install HAProxy " + MinVersion +
 	" or newer (on Debian 12 and newer: apt-get install haproxy; its own service is not needed: systemctl disable --now haproxy)"
 
-// find returns the program at a path, or where no path is given the one that is installed.
-func find(ctx context.Context, configured string) (program, error) {
-	candidates := places
+// findProgram returns the program at a path, or where no path is given the one that is installed.
+func findProgram(ctx context.Context, configured string) (program, error) {
+	candidates := programPaths
 	if configured != "" {
 		candidates = []string{configured}
 	}
@@ -40,24 +40,24 @@ func find(ctx context.Context, configured string) (program, error) {
 		if err != nil {
 			continue
 		}
-		return ask(ctx, path)
+		return queryVersion(ctx, path)
 	}
 	if configured != "" {
-		return program{}, fmt.Errorf("%w: no program at %s; correct the path, or %s", ErrNoProgram, configured, install)
+		return program{}, fmt.Errorf("%w: no program at %s; correct the path, or %s", ErrNoProgram, configured, installHint)
 	}
-	return program{}, fmt.Errorf("%w: it is neither in PATH nor in /usr/sbin; %s", ErrNoProgram, install)
+	return program{}, fmt.Errorf("%w: it is neither in PATH nor in /usr/sbin; %s", ErrNoProgram, installHint)
 }
 
 // versions finds the version in the output of "haproxy -v".
 var versions = regexp.MustCompile(`(?i)^HA-?Proxy version (\d+)\.(\d+)(\S*)`)
 
-// ask has the program say its version.
-func ask(ctx context.Context, path string) (program, error) {
+// queryVersion has the program print its version.
+func queryVersion(ctx context.Context, path string) (program, error) {
 	info, err := os.Stat(path)
 	if err != nil {
 		return program{}, fmt.Errorf("%w: %v", ErrNoProgram, err)
 	}
-	ctx, cancel := context.WithTimeout(ctx, judgeBound)
+	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
 	defer cancel()
 	output, err := exec.CommandContext(ctx, path, "-v").Output()
 	if err != nil {
@@ -67,7 +67,7 @@ func ask(ctx context.Context, path string) (program, error) {
 	if err != nil {
 		return program{}, fmt.Errorf("%s: %w", path, err)
 	}
-	return program{path: path, version: version, changed: info.ModTime()}, nil
+	return program{path: path, version: version, modified: info.ModTime()}, nil
 }
 
 // readVersion reads the version in the output of "haproxy -v", and refuses one that is too old.
@@ -81,15 +81,15 @@ func readVersion(output []byte) (string, error) {
 	major, _ := strconv.Atoi(string(found[1]))
 	minor, _ := strconv.Atoi(string(found[2]))
 	if major < 2 || major == 2 && minor < 6 {
-		return "", fmt.Errorf("%w: it is version %s; %s", ErrTooOld, version, install)
+		return "", fmt.Errorf("%w: it is version %s; %s", ErrTooOld, version, installHint)
 	}
 	return version, nil
 }
 
-// current says whether the program's file is the one that was asked for its version.
-func (p program) current() bool {
+// isCurrent says whether the program's file is the one that was asked for its version.
+func (p program) isCurrent() bool {
 	info, err := os.Stat(p.path)
-	return err == nil && p.path != "" && info.ModTime().Equal(p.changed)
+	return err == nil && p.path != "" && info.ModTime().Equal(p.modified)
 }
 
 // environment has the variables of this process that HAProxy gets: none that it would take for its own, or systemd's.

@@ -66,13 +66,15 @@ type Counts struct {
 }
 
 // Plus returns the sum of both counts. The gauges, Active and Queued, have no sum, and stay those of c.
-func (c Counts) Plus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a + b }) }
+func (c Counts) Plus(o Counts) Counts { return c.combine(o, func(a, b uint64) uint64 { return a + b }) }
 
 // Minus likewise returns the difference of c and o.
-func (c Counts) Minus(o Counts) Counts { return c.with(o, func(a, b uint64) uint64 { return a - b }) }
+func (c Counts) Minus(o Counts) Counts {
+	return c.combine(o, func(a, b uint64) uint64 { return a - b })
+}
 
-// with returns the counts with each number that only grows combined with that of another.
-func (c Counts) with(o Counts, combine func(a, b uint64) uint64) Counts {
+// combine returns the counts with each number that only grows combined with that of another.
+func (c Counts) combine(o Counts, combine func(a, b uint64) uint64) Counts {
 	for _, n := range []struct {
 		of   *uint64
 		more uint64
@@ -101,8 +103,8 @@ type State struct {
 	Started time.Time
 	// Reloads since the master began, and Workers that run, those that a reload has replaced included.
 	Reloads, Workers int
-	// Trouble names the fault and the remedy; empty: there is none.
-	Trouble string
+	// Problem names the fault and the remedy; empty: there is none.
+	Problem string
 }
 
 // Engine is the running engine.
@@ -119,10 +121,10 @@ type Engine interface {
 	State() State
 	// Changes is signalled when State has changed.
 	Changes() <-chan struct{}
-	// Renewed has HAProxy take certificates whose files have changed, by the runtime socket.
-	Renewed(ctx context.Context) error
-	// Leave ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
-	Leave() error
+	// RenewCertificates has HAProxy take certificates whose files have changed, by the runtime socket.
+	RenewCertificates(ctx context.Context) error
+	// Detach ends the engine's watch, and leaves HAProxy serving, for the next process of this instance to adopt.
+	Detach() error
 	// Stop ends HAProxy, and removes its files.
 	Stop(ctx context.Context) error
 }

@@ -16,102 +16,102 @@ import (
 )
 
 const (
-	// serveBound is how long HAProxy may take until it serves, at a start and at a reload: it reads every
+	// serveTimeout is how long HAProxy may take until it serves, at a start and at a reload: it reads every
 	// certificate, on a host that may be busy.
-	serveBound = time.Minute
-	// listenBound is how long is waited for the workers before, which are signalled to end, to accept no connection any
-	// more.
-	listenBound = 10 * time.Second
-	// pause is how long is waited before HAProxy is asked again whether it serves.
-	pause = 10 * time.Millisecond
+	serveTimeout = time.Minute
+	// drainListenTimeout is how long is waited for the workers before, which are signalled to end, to accept no
+	// connection any more.
+	drainListenTimeout = 10 * time.Second
+	// servePoll is how long is waited before HAProxy is asked again whether it serves.
+	servePoll = 10 * time.Millisecond
 )
 
 // The errors of a configuration that HAProxy did not take, by its state afterwards.
 var (
-	// errGone: it has ended.
-	errGone = errors.New("HAProxy ended")
-	// errKept: it serves as before.
-	errKept = errors.New("it goes on with the configuration before")
+	// errExited: it has ended.
+	errExited = errors.New("HAProxy ended")
+	// errUnchanged: it serves as before.
+	errUnchanged = errors.New("it goes on with the configuration before")
 )
 
 // reload has HAProxy take a configuration: new workers take the listening sockets over, and the old ones end with
 // their connections. Where they cannot, the old ones serve on, and the file is the old one again.
 func (e *engine) reload(ctx context.Context, c *candidate) error {
-	before, whole, next := e.kept.Rendering, e.kept.Whole, e.kept.Next
+	before, whole, next := e.running.Rendering, e.running.Complete, e.running.Next
 	ctx = context.WithoutCancel(ctx) // a change that has begun is finished
-	e.gather(ctx)                    // the counts of a worker that ends soon
-	e.kept.Whole, e.kept.Next = false, nil
+	e.readAllCounts(ctx)             // the counts of a worker that ends soon
+	e.running.Complete, e.running.Next = false, nil
 	if err := errors.Join(e.save(), e.write(c)); err != nil {
 		// HAProxy was not signalled: changes of servers alone need no reload still.
-		e.kept.Whole, e.kept.Next = whole, next
+		e.running.Complete, e.running.Next = whole, next
 		return errors.Join(err, e.writeFile(before))
 	}
-	if err := e.reloaded(ctx, c.rendering); err != nil {
+	if err := e.reloadAndWait(ctx, c.rendering); err != nil {
 		// If it has ended, the watch starts another, with the former configuration. If it does not answer, its
 		// configuration is not known.
-		if errors.Is(err, errKept) {
-			e.kept.Whole, e.kept.Next = whole, next
+		if errors.Is(err, errUnchanged) {
+			e.running.Complete, e.running.Next = whole, next
 		}
-		return errors.Join(c.rendering.started(err), e.writeFile(before), e.save())
+		return errors.Join(c.rendering.startError(err), e.writeFile(before), e.save())
 	}
-	e.kept.Rendering, e.kept.Served, e.kept.Left, e.kept.Whole = c.rendering, c.served(), nil, true
-	e.kept.Program, e.kept.Version = c.program.path, c.program.version
-	e.show()
-	e.tidy()
+	e.running.Rendering, e.running.Served, e.running.Draining, e.running.Complete = c.rendering, c.served(), nil, true
+	e.running.Program, e.running.Version = c.program.path, c.program.version
+	e.setServedCertificates()
+	e.removeUnused()
 	return e.save()
 }
 
-// reloaded asks for a reload, and waits until new workers serve with a rendering.
-func (e *engine) reloaded(ctx context.Context, r *Rendering) error {
-	ctx, cancel := context.WithTimeout(ctx, serveBound)
+// reloadAndWait asks for a reload, and waits until new workers serve with a rendering.
+func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
+	ctx, cancel := context.WithTimeout(ctx, serveTimeout)
 	defer cancel()
 	before, err := e.socket.Processes(ctx)
 	if err != nil {
 		return fmt.Errorf("reloading HAProxy: %w", err)
 	}
-	var clients map[string]master.Remembered
+	var clients map[string]master.StickTable
 	if len(before.Workers) > 0 {
-		clients = e.remembered(ctx, before.Workers[0])
+		clients = e.readPersistence(ctx, before.Workers[0])
 	}
-	held, letGo := e.hold(ctx, before.Workers), true
+	held, letGo := e.holdWorker(ctx, before.Workers), true
 	defer func() {
 		if letGo {
-			e.letGo(held)
+			e.releaseWorker(held)
 		}
 	}()
-	e.forgetMessages()
+	e.truncateMessages()
 	// The master answers from 2.7 on; before, it ends the connection.
-	if _, err := e.socket.Ask(ctx, "reload"); err != nil && ctx.Err() != nil {
+	if _, err := e.socket.Command(ctx, "reload"); err != nil && ctx.Err() != nil {
 		return fmt.Errorf("reloading HAProxy: %w", err)
 	}
 	for {
 		now, err := e.socket.Processes(ctx)
 		switch {
-		case err != nil && !e.kept.Master.Runs():
-			return fmt.Errorf("reloading HAProxy: %w%s", errGone, e.said())
+		case err != nil && !e.running.Master.IsRunning():
+			return fmt.Errorf("reloading HAProxy: %w%s", errExited, e.readAlerts())
 		case err == nil && now.Failed > 0 && now.Reloads+now.Failed > before.Reloads+before.Failed:
-			return fmt.Errorf("reloading HAProxy: %w%s", errKept, e.said())
-		case err == nil && now.Reloads > before.Reloads && e.answers(ctx, now, before.Workers):
-			e.workers(now)
-			e.remind(ctx, now.Workers[0], r, clients)
-			e.awaitOld(ctx, before.Workers)
+			return fmt.Errorf("reloading HAProxy: %w%s", errUnchanged, e.readAlerts())
+		case err == nil && now.Reloads > before.Reloads && e.workerReady(ctx, now, before.Workers):
+			e.recordWorkers(now)
+			e.writePersistence(ctx, now.Workers[0], r, clients)
+			e.awaitOldWorkers(ctx, before.Workers)
 			letGo = false
-			e.lookLast(held, e.kept.Rendering.HardStop)
+			e.readFinalCounts(held, e.running.Rendering.HardStop)
 			return nil
 		}
-		if err := clock.Sleep(ctx, pause); err != nil {
-			return fmt.Errorf("reloading HAProxy: new workers do not serve: %w%s", err, e.said())
+		if err := clock.Sleep(ctx, servePoll); err != nil {
+			return fmt.Errorf("reloading HAProxy: new workers do not serve: %w%s", err, e.readAlerts())
 		}
 	}
 }
 
-// answers says whether there is a worker that is none of the former ones, and whether it has begun to work.
-func (e *engine) answers(ctx context.Context, p master.Processes, previous []int) bool {
+// workerReady says whether there is a worker that is none of the previous ones, and whether it has begun to work.
+func (e *engine) workerReady(ctx context.Context, p master.Processes, previous []int) bool {
 	for _, pid := range p.Workers {
 		if slices.Contains(previous, pid) {
 			return false
 		}
-		answer, err := e.socket.Worker(ctx, pid, "show info")
+		answer, err := e.socket.WorkerCommand(ctx, pid, "show info")
 		if err != nil || !strings.Contains(answer, fmt.Sprintf("\nPid: %d\n", pid)) {
 			return false
 		}
@@ -119,15 +119,15 @@ func (e *engine) answers(ctx context.Context, p master.Processes, previous []int
 	return len(p.Workers) > 0
 }
 
-// awaitOld waits until workers that were replaced accept no connections any more. They are signalled before the new
-// ones begin, and share the listening sockets with them until they have run: on a busy host, a client that comes after
-// the reload was served by the configuration before. One that does not react ends by its hard stop.
-func (e *engine) awaitOld(ctx context.Context, old []int) {
-	ctx, cancel := context.WithTimeout(ctx, listenBound)
+// awaitOldWorkers waits until workers that were replaced accept no connections any more. They are signalled before
+// the new ones begin, and share the listening sockets with them until they have run: on a busy host, a client that
+// comes after the reload was served by the configuration before. One that does not react ends by its hard stop.
+func (e *engine) awaitOldWorkers(ctx context.Context, old []int) {
+	ctx, cancel := context.WithTimeout(ctx, drainListenTimeout)
 	defer cancel()
 	for _, pid := range old {
 		for e.listens(ctx, pid) {
-			if clock.Sleep(ctx, pause) != nil {
+			if clock.Sleep(ctx, servePoll) != nil {
 				e.log.Warn("a worker of HAProxy's that a reload has replaced still accepts connections", "pid", pid)
 				return
 			}
@@ -138,7 +138,7 @@ func (e *engine) awaitOld(ctx context.Context, old []int) {
 // listens says whether a worker accepts connections: it has listening sockets besides that of its master, which it
 // keeps to its end.
 func (e *engine) listens(ctx context.Context, pid int) bool {
-	answer, err := e.socket.Worker(ctx, pid, "show info")
+	answer, err := e.socket.WorkerCommand(ctx, pid, "show info")
 	if err != nil {
 		return ctx.Err() != nil // else it has ended
 	}
@@ -146,11 +146,11 @@ func (e *engine) listens(ctx context.Context, pid int) bool {
 	return info["Pid"] == pid && info["Listeners"] > info["Unstoppable Jobs"]
 }
 
-// forgetMessages empties the file of HAProxy's messages.
-func (e *engine) forgetMessages() { os.Truncate(e.host.messages(), 0) }
+// truncateMessages empties the file of HAProxy's messages.
+func (e *engine) truncateMessages() { os.Truncate(e.host.messages(), 0) }
 
-// said returns HAProxy's alerts, which say why it cannot go on.
-func (e *engine) said() string {
+// readAlerts returns HAProxy's alerts, which say why it cannot go on.
+func (e *engine) readAlerts() string {
 	contents, err := os.ReadFile(e.host.messages())
 	if err != nil {
 		return ""
@@ -165,24 +165,25 @@ func (e *engine) said() string {
 	if len(said) == 0 {
 		return ""
 	}
-	return ": " + tidy(strings.Join(said, "; "))
+	return ": " + oneLine(strings.Join(said, "; "))
 }
 
-// started adds to an error of a start or a reload the place that it is about.
-func (r *Rendering) started(err error) error {
-	at, _ := r.named(err.Error())
+// startError adds to an error of a start or a reload the place that it is about.
+func (r *Rendering) startError(err error) error {
+	at, _ := r.sectionPlace(err.Error())
 	return at.wrap(err)
 }
 
-// remembered asks a worker that is about to be replaced which clients are at which servers, by section. HAProxy's own
-// way, a section "peers", has a worker without connections end before it has sent its table to the next one (2.6.12).
-func (e *engine) remembered(ctx context.Context, worker int) map[string]master.Remembered {
-	all := map[string]master.Remembered{}
-	for _, b := range e.kept.Rendering.Blocks {
-		if !b.Remembers {
+// readPersistence reads from a worker that is about to be replaced which clients are at which servers, by section.
+// HAProxy's own way, a section "peers", has a worker without connections end before it has sent its table to the
+// next one (2.6.12).
+func (e *engine) readPersistence(ctx context.Context, worker int) map[string]master.StickTable {
+	all := map[string]master.StickTable{}
+	for _, b := range e.running.Rendering.Blocks {
+		if !b.Persistent {
 			continue
 		}
-		clients, err := e.socket.Table(ctx, worker, b.Pool)
+		clients, err := e.socket.ReadTable(ctx, worker, b.Pool)
 		if err != nil {
 			e.log.Error("clients' persistence could not be read before HAProxy was reloaded", "section", b.Pool,
 				"because", err)
@@ -193,13 +194,14 @@ func (e *engine) remembered(ctx context.Context, worker int) map[string]master.R
 	return all
 }
 
-// remind gives a new worker the persistence tables that remembered has returned, of the sections that there still are.
-func (e *engine) remind(ctx context.Context, worker int, r *Rendering, all map[string]master.Remembered) {
+// writePersistence gives a new worker the persistence tables that readPersistence has returned, of the sections
+// that there still are.
+func (e *engine) writePersistence(ctx context.Context, worker int, r *Rendering, all map[string]master.StickTable) {
 	for _, b := range r.Blocks {
-		if !b.Remembers || len(all[b.Pool]) == 0 {
+		if !b.Persistent || len(all[b.Pool]) == 0 {
 			continue
 		}
-		if err := e.socket.Remind(ctx, worker, b.Pool, all[b.Pool]); err != nil {
+		if err := e.socket.WriteTable(ctx, worker, b.Pool, all[b.Pool]); err != nil {
 			e.log.Error("clients' persistence could not be handed over after HAProxy was reloaded", "section", b.Pool,
 				"because", err)
 		}

@@ -16,16 +16,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy/snippet"
 )
 
-// Oldest is the oldest HAProxy that can be the engine.
-const Oldest = "2.6"
+// MinVersion is the oldest HAProxy that can be the engine.
+const MinVersion = "2.6"
 
 // Bounds of workers that reloads leave behind, and of remembered clients.
 const (
-	// oldWorkers is how many reloads a worker survives whose connections do not end: the next one ends it.
-	oldWorkers = 16
-	// rememberedClients is how many clients a service with persistence remembers; the one that has been silent for
+	// maxReloads is how many reloads a worker survives whose connections do not end: the next one ends it.
+	maxReloads = 16
+	// maxPersistentClients is how many clients a service with persistence remembers; the one that has been silent for
 	// longest makes room.
-	rememberedClients = "1m"
+	maxPersistentClients = "1m"
 )
 
 // Host has the properties of the host that the configuration depends on.
@@ -34,8 +34,8 @@ type Host struct {
 	Dir string
 	// Root: the engine starts as root, and becomes another user in an empty directory.
 	Root bool
-	// Foreign: it may bind addresses that the host does not have yet.
-	Foreign bool
+	// NonlocalBind: it may bind addresses that the host does not have yet.
+	NonlocalBind bool
 }
 
 // The instance's files, in its directory.
@@ -48,14 +48,14 @@ func (h Host) state() string    { return filepath.Join(h.Dir, "state.json") }
 func (h Host) counts() string   { return filepath.Join(h.Dir, "counts.json") }
 
 // extra is a file beside the configuration, named by a hash of its content.
-func (h Host) extra(kind, contents string) string { return h.summed(kind, contents) }
+func (h Host) extra(kind, contents string) string { return h.hashedPath(kind, contents) }
 
 // certificate is the engine's own copy of a certificate's file. HAProxy reads certificates at each reload, and when
 // it starts after a crash: a file that is just being replaced, or was by one that is no good, must not keep it from
 // that.
-func (h Host) certificate(path string) string { return h.summed("certificate", path) + ".pem" }
+func (h Host) certificate(path string) string { return h.hashedPath("certificate", path) + ".pem" }
 
-func (h Host) summed(kind, text string) string {
+func (h Host) hashedPath(kind, text string) string {
 	sum := sha256.Sum256([]byte(text))
 	return filepath.Join(h.Dir, kind+"-"+hex.EncodeToString(sum[:8]))
 }
@@ -77,7 +77,7 @@ func Render(d Desired, h Host) (*Rendering, error) {
 			return nil, place{service: services[i].Key()}.wrap(fmt.Errorf("%q and %q have one address and port",
 				services[i-1].Name, services[i].Name))
 		}
-		if err := renderService(r, &services[i], h, logs(d.Engine)); err != nil {
+		if err := renderService(r, &services[i], h, hasLog(d.Engine)); err != nil {
 			return nil, err
 		}
 	}
@@ -85,7 +85,7 @@ func Render(d Desired, h Host) (*Rendering, error) {
 }
 
 func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
-	t := &text{from: place{engine: true}}
+	t := &sectionWriter{from: place{engine: true}}
 	t.lines = append(t.lines,
 		line{text: "# Jeoul has made this file and replaces it: change its configuration instead."})
 	t.section("what all services share", "global")
@@ -106,18 +106,18 @@ func renderGlobal(r *Rendering, e lb.ProxyEngine, h Host) error {
 		t.add("connections", "maxconn", strconv.FormatUint(uint64(e.Connections), 10))
 	}
 	t.add("hard_stop", "hard-stop-after", milliseconds(r.HardStop))
-	t.add("", "mworker-max-reloads", strconv.Itoa(oldWorkers))
+	t.add("", "mworker-max-reloads", strconv.Itoa(maxReloads))
 	t.add("", "ssl-default-bind-options", "ssl-min-ver", "TLSv1.2")
 	t.add("", "ssl-default-server-options", "ssl-min-ver", "TLSv1.2")
 	t.verbatim("global", e.Global, snippet.GlobalKeys)
-	r.block(t, Block{}, nil)
+	r.addBlock(t, Block{}, nil)
 	return t.err
 }
 
-// logs says whether the engine's lines name a log.
-func logs(e lb.ProxyEngine) bool {
+// hasLog says whether the engine's lines name a log.
+func hasLog(e lb.ProxyEngine) bool {
 	for text := range strings.Lines(e.Global) {
-		if strings.HasPrefix(snippet.Bare(text), "log ") {
+		if strings.HasPrefix(snippet.TrimLine(text), "log ") {
 			return true
 		}
 	}
@@ -132,17 +132,17 @@ func renderService(r *Rendering, s *Service, h Host, logged bool) error {
 	}
 	c := &service{Service: s, p: p, http: p.Speaks == lb.SpeaksHTTP, name: serviceName(s.Key()), host: h, out: r,
 		logs: logged}
-	if err := c.check(); err != nil {
+	if err := c.checkSupported(); err != nil {
 		return err
 	}
-	t := &text{from: place{service: s.Key()}}
+	t := &sectionWriter{from: place{service: s.Key()}}
 	c.clients(t)
-	r.block(t, Block{}, nil)
+	r.addBlock(t, Block{}, nil)
 	if t.err != nil {
 		return t.err
 	}
 	for i, route := range p.Routes {
-		if err := c.backends(c.routeName(i), fmt.Sprintf("%s, route %d", s.Name, i+1), c.chosen(route)); err != nil {
+		if err := c.backends(c.routeName(i), fmt.Sprintf("%s, route %d", s.Name, i+1), c.routeBackends(route)); err != nil {
 			return err
 		}
 	}
@@ -167,8 +167,8 @@ type service struct {
 
 func (c *service) routeName(i int) string { return c.name + routeOf + strconv.Itoa(i) }
 
-// chosen returns the indices of a route's backends, in the service's order.
-func (c *service) chosen(route lb.Route) (indices []int) {
+// routeBackends returns the indices of a route's backends, in the service's order.
+func (c *service) routeBackends(route lb.Route) (indices []int) {
 	for i, b := range c.Backends {
 		if slices.Contains(route.Backends, b.Name) {
 			indices = append(indices, i)
@@ -177,8 +177,8 @@ func (c *service) chosen(route lb.Route) (indices []int) {
 	return indices
 }
 
-// check refuses settings that this engine cannot carry out for a service.
-func (c *service) check() error {
+// checkSupported refuses settings that this engine cannot carry out for a service.
+func (c *service) checkSupported() error {
 	for _, f := range []struct {
 		field string
 		bad   bool

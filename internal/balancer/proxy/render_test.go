@@ -21,7 +21,7 @@ import (
 var update = flag.Bool("update", false, "write the golden files anew")
 
 // golden is the host of golden files.
-var golden = Host{Dir: "/run/jeoul/eth0/proxy", Root: true, Foreign: true}
+var golden = Host{Dir: "/run/jeoul/eth0/proxy", Root: true, NonlocalBind: true}
 
 func TestRenderGolden(t *testing.T) {
 	t.Parallel()

@@ -12,12 +12,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// heaviest is the largest weight that HAProxy has.
-const heaviest = 256
+// maxWeight is the largest weight that HAProxy has.
+const maxWeight = 256
 
 // backends makes the section of some of a service's backends.
 func (c *service) backends(name, comment string, chosen []int) error {
-	t := &text{from: place{service: c.Key()}}
+	t := &sectionWriter{from: place{service: c.Key()}}
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
 	t.section("backends of "+comment, "backend", name)
 	t.add("proxy.speaks", "mode", c.mode())
@@ -44,16 +44,16 @@ func (c *service) backends(name, comment string, chosen []int) error {
 	for i, index := range chosen {
 		from[i] = place{service: c.Key(), field: fmt.Sprintf("backends[%d]", index)}
 	}
-	b := Block{Pool: name, Servers: servers, Remembers: c.Persistence.On()}
+	b := Block{Pool: name, Servers: servers, Persistent: c.Persistence.On()}
 	if c.p.Cookie != "" {
 		b.CookieKey = c.name
 	}
-	c.out.block(t, b, from)
+	c.out.addBlock(t, b, from)
 	return t.err
 }
 
 // balance makes the lines of the scheduler. All of them let servers come, go and have other weights at run time.
-func (c *service) balance(t *text) {
+func (c *service) balance(t *sectionWriter) {
 	add := func(words ...string) { t.add("scheduler", append([]string{"balance"}, words...)...) }
 	switch {
 	case c.Scheduler == lb.LeastConnections, c.Scheduler == lb.WeightedLeastConnections:
@@ -74,7 +74,7 @@ func (c *service) balance(t *text) {
 }
 
 // persist makes the lines that keep a client at its backend.
-func (c *service) persist(t *text) {
+func (c *service) persist(t *sectionWriter) {
 	if c.Persistence.On() {
 		kind, mask := "ip", fmt.Sprintf("src,ipmask(%d)", c.Persistence.Prefix)
 		if c.VIP.Is6() {
@@ -83,15 +83,15 @@ func (c *service) persist(t *text) {
 		if c.Persistence.Prefix == 0 {
 			mask = "src"
 		}
-		t.add("persistence.timeout", "stick-table", "type", kind, "size", rememberedClients, "expire",
+		t.add("persistence.timeout", "stick-table", "type", kind, "size", maxPersistentClients, "expire",
 			milliseconds(c.Persistence.Timeout))
 		t.add("persistence.prefix", "stick", "on", mask)
 	}
 	if c.p.Cookie == "" {
 		return
 	}
-	if !token(c.p.Cookie) {
-		t.fail("proxy.cookie",
+	if !isToken(c.p.Cookie) {
+		t.setError("proxy.cookie",
 			fmt.Errorf("%q %w as the name of a cookie: it has letters, digits and some punctuation (RFC 6265, section 4.1.1)", c.p.Cookie, ErrValue))
 	}
 	words := []string{"cookie", c.p.Cookie, "insert", "indirect", "nocache", "httponly", "dynamic"}
@@ -105,8 +105,8 @@ func (c *service) persist(t *text) {
 }
 
 // servers makes a section's servers.
-func (c *service) servers(t *text, chosen []int) []Server {
-	fixed := c.fixed(t)
+func (c *service) servers(t *sectionWriter, chosen []int) []Server {
+	fixed := c.fixedParameters(t)
 	ids := c.ids(chosen)
 	var most uint32
 	for _, i := range chosen {
@@ -116,11 +116,11 @@ func (c *service) servers(t *text, chosen []int) []Server {
 	for n, i := range chosen {
 		b := c.Backends[i]
 		s := Server{Name: endpoint(b.Address, b.Port), Address: netip.AddrPortFrom(b.Address, b.Port).String(),
-			ID: ids[n], Fixed: fixed, Most: b.Upper}
+			ID: ids[n], Fixed: fixed, MaxConn: b.Upper}
 		s.Weight = c.weight(b, most)
 		o := c.Observed.Of(i)
 		s.Off = o.Unhealthy != "" || o.Standby
-		s.Ends = o.Unhealthy != "" && !o.Ejected && !c.Checks.OnDown.Keeps()
+		s.EndsConnections = o.Unhealthy != "" && !o.Ejected && !c.Checks.OnDown.Keeps()
 		servers[n] = s
 	}
 	return servers
@@ -133,10 +133,10 @@ func (c *service) weight(b lb.Backend, most uint32) uint32 {
 		return 0
 	case !c.Scheduler.Weighted():
 		return 1
-	case most <= heaviest:
+	case most <= maxWeight:
 		return uint32(b.Weight)
 	}
-	return max(uint32(b.Weight)*heaviest/most, 1)
+	return max(uint32(b.Weight)*maxWeight/most, 1)
 }
 
 // ids returns servers' numbers: by their order where that decides, and else of their endpoints, for HAProxy's hashes
@@ -177,8 +177,8 @@ func (c *service) ids(chosen []int) []uint32 {
 // systemAuthorities is where Debian has those that the system trusts.
 const systemAuthorities = "/etc/ssl/certs/ca-certificates.crt"
 
-// fixed returns the parameters that all servers of the service have behind their addresses.
-func (c *service) fixed(*text) (words []string) {
+// fixedParameters returns the parameters that all servers of the service have behind their addresses.
+func (c *service) fixedParameters(*sectionWriter) (words []string) {
 	switch c.p.SendProxy {
 	case 1:
 		words = append(words, "send-proxy")

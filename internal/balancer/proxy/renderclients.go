@@ -13,7 +13,7 @@ import (
 )
 
 // clients makes the section of a service's clients.
-func (c *service) clients(t *text) {
+func (c *service) clients(t *sectionWriter) {
 	timeouts := c.p.Timeouts.WithDefaults(c.p.Speaks)
 	t.section("service "+c.Name, "frontend", c.name+clientsOf)
 	c.bind(t)
@@ -36,13 +36,13 @@ func (c *service) clients(t *text) {
 	if c.Limits.Rate > 0 {
 		t.add("limits.rate", "rate-limit", "sessions", strconv.FormatUint(uint64(c.Limits.Rate), 10))
 	}
-	c.listed(t)
+	c.accessRules(t)
 	if c.Scheduler == lb.Maglev && !c.BySource() {
 		// The hash is of the connection that HAProxy sees, which may be that of a proxy before it.
 		t.add("scheduler", "tcp-request", "connection", "set-var-fmt(sess.flow)", "%ci:%cp")
 	}
 	if c.http {
-		c.requests(t)
+		c.requestRules(t)
 	}
 	t.verbatim("proxy.frontend", c.p.Frontend, nil)
 	for i, route := range c.p.Routes {
@@ -60,10 +60,10 @@ func (c *service) mode() string {
 }
 
 // bind makes the line of the address, and of the certificates: the first of them is shown where SNI fits none.
-func (c *service) bind(t *text) {
+func (c *service) bind(t *sectionWriter) {
 	words := []string{"bind", netip.AddrPortFrom(c.VIP, c.Port).String()}
 	field := "vip"
-	if c.host.Foreign {
+	if c.host.NonlocalBind {
 		words = append(words, "transparent")
 	}
 	if c.MSS > 0 {
@@ -77,7 +77,7 @@ func (c *service) bind(t *text) {
 		words = append(words, "ssl")
 		for i, path := range c.p.Certificates {
 			if !strings.HasPrefix(path, "/") {
-				t.fail(fmt.Sprintf("proxy.certificates[%d]", i),
+				t.setError(fmt.Sprintf("proxy.certificates[%d]", i),
 					fmt.Errorf("%q: %w by a relative path; write an absolute one", path, ErrCertificate))
 			}
 			copied := c.host.certificate(path)
@@ -93,9 +93,9 @@ func (c *service) bind(t *text) {
 	t.add(field, words...)
 }
 
-// listed turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer one
+// accessRules turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer one
 // counts, as everywhere: so it is one map, whose file is named by a hash of its content.
-func (c *service) listed(t *text) {
+func (c *service) accessRules(t *sectionWriter) {
 	if !c.RestrictsClients() {
 		return
 	}
@@ -123,8 +123,8 @@ func (c *service) listed(t *text) {
 		"allow", "}")
 }
 
-// requests makes the rules of requests and responses.
-func (c *service) requests(t *text) {
+// requestRules makes the rules of requests and responses.
+func (c *service) requestRules(t *sectionWriter) {
 	tls := len(c.p.Certificates) > 0
 	if !c.p.NoForwardedFor {
 		t.add("proxy.no_forwarded_for", "option", "forwardfor")
@@ -145,11 +145,11 @@ func (c *service) requests(t *text) {
 	c.headers(t, "proxy.response_headers", "http-after-response", c.p.ResponseHeaders)
 }
 
-func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
+func (c *service) headers(t *sectionWriter, field, rule string, headers []lb.Header) {
 	for i, h := range headers {
 		at := fmt.Sprintf("%s[%d]", field, i)
-		if !token(h.Name) {
-			t.fail(at, fmt.Errorf(
+		if !isToken(h.Name) {
+			t.setError(at, fmt.Errorf(
 				"%q %w as the name of a header: it has letters, digits and some punctuation (RFC 9110, section 5.6.2)",
 				h.Name, ErrValue))
 			continue
@@ -157,24 +157,24 @@ func (c *service) headers(t *text, field, rule string, headers []lb.Header) {
 		if h.Value == "" {
 			t.add(at, rule, "del-header", h.Name)
 		} else {
-			t.add(at, rule, "set-header", h.Name, format(h.Value))
+			t.add(at, rule, "set-header", h.Name, literalFormat(h.Value))
 		}
 	}
 }
 
 // security has responses bear headers that ask browsers to be careful, unless backends set them.
-func (c *service) security(t *text, tls bool) {
+func (c *service) security(t *sectionWriter, tls bool) {
 	for _, h := range lb.SecurityHeadersOf(tls) {
 		t.add("proxy.security_headers", "http-after-response", "set-header", h.Name, h.Value, "unless", "{", "res.hdr("+
 			h.Name+")", "-m", "found", "}")
 	}
 }
 
-// patterns is how many of them are in a line: HAProxy takes 64 words.
-const patterns = 40
+// maxPatterns is how many of them are in a line: HAProxy takes 64 words.
+const maxPatterns = 40
 
 // route makes a route's conditions. Conditions of one name are alternatives.
-func (c *service) route(t *text, i int, route lb.Route) {
+func (c *service) route(t *sectionWriter, i int, route lb.Route) {
 	at := fmt.Sprintf("proxy.routes[%d]", i)
 	name := "route" + strconv.Itoa(i)
 	rule := []string{"use_backend", c.routeName(i)}
@@ -193,17 +193,17 @@ func (c *service) route(t *text, i int, route lb.Route) {
 	t.add(at, rule...)
 	for j, b := range route.Backends {
 		if !slices.ContainsFunc(c.Backends, func(have lb.Backend) bool { return have.Name == b }) {
-			t.fail(fmt.Sprintf("%s.backends[%d]", at, j), fmt.Errorf("the service has no backend %q", b))
+			t.setError(fmt.Sprintf("%s.backends[%d]", at, j), fmt.Errorf("the service has no backend %q", b))
 		}
 	}
 }
 
-func (c *service) hosts(t *text, at, name string, hosts []string) {
+func (c *service) hosts(t *sectionWriter, at, name string, hosts []string) {
 	var exact, below []string
 	for i, h := range hosts {
 		if h == "" || strings.ContainsAny(h, " \t:/*") && !strings.HasPrefix(h, "*.") ||
 			strings.ContainsAny(strings.TrimPrefix(h, "*"), "*:/ \t") {
-			t.fail(fmt.Sprintf("%s.hosts[%d]", at, i),
+			t.setError(fmt.Sprintf("%s.hosts[%d]", at, i),
 				fmt.Errorf("%q %w as a host: write a name without port, or *. and a name", h, ErrValue))
 		}
 		if rest, wild := strings.CutPrefix(h, "*"); wild {
@@ -216,11 +216,11 @@ func (c *service) hosts(t *text, at, name string, hosts []string) {
 	alternatives(t, at+".hosts", name, "req.hdr(host),host_only,lower", "end", below)
 }
 
-func (c *service) paths(t *text, at, name string, paths []string) {
+func (c *service) paths(t *sectionWriter, at, name string, paths []string) {
 	var whole, below []string
 	for i, p := range paths {
 		if !strings.HasPrefix(p, "/") {
-			t.fail(fmt.Sprintf("%s.paths[%d]", at, i),
+			t.setError(fmt.Sprintf("%s.paths[%d]", at, i),
 				fmt.Errorf("%q %w as the beginning of a path: begin it with a slash", p, ErrValue))
 		}
 		if strings.HasSuffix(p, "/") {
@@ -234,14 +234,14 @@ func (c *service) paths(t *text, at, name string, paths []string) {
 }
 
 // alternatives makes conditions of one name.
-func alternatives(t *text, field, name, fetch, match string, values []string) {
-	for some := range slices.Chunk(values, patterns) {
+func alternatives(t *sectionWriter, field, name, fetch, match string, values []string) {
+	for some := range slices.Chunk(values, maxPatterns) {
 		t.add(field, append([]string{"acl", name, fetch, "-m", match, "--"}, some...)...)
 	}
 }
 
-// token says whether a name is one by RFC 9110, section 5.6.2.
-func token(name string) bool {
+// isToken says whether a name is one by RFC 9110, section 5.6.2.
+func isToken(name string) bool {
 	return name != "" && !strings.ContainsFunc(name, func(r rune) bool {
 		letter := 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9'
 		return !letter && !strings.ContainsRune("!#$%&'*+-.^_`|~", r)

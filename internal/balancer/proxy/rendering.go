@@ -35,8 +35,8 @@ type Block struct {
 	// Pool is the name of the section "backend"; empty: it is another section.
 	Pool    string   `json:"pool,omitempty"`
 	Servers []Server `json:"servers,omitempty"`
-	// Remembers: it has a table of clients and their servers.
-	Remembers bool `json:"remembers,omitempty"`
+	// Persistent: it has a table of clients and their servers.
+	Persistent bool `json:"remembers,omitempty"`
 	// CookieKey is the key of servers' cookies; empty: they have none.
 	CookieKey string `json:"cookie_key,omitempty"`
 }
@@ -52,10 +52,10 @@ type Server struct {
 	// Weight is 0 to heaviest; with 0 persistent clients are served. Off serves none.
 	Weight uint32 `json:"weight"`
 	Off    bool   `json:"off,omitempty"`
-	// Most is how many connections it gets at once; 0: any number.
-	Most uint32 `json:"most,omitempty"`
-	// Ends: the connections that it has are to be ended when it goes off.
-	Ends bool `json:"ends,omitempty"`
+	// MaxConn is how many connections it gets at once; 0: any number.
+	MaxConn uint32 `json:"most,omitempty"`
+	// EndsConnections: the connections that it has are to be ended when it goes off.
+	EndsConnections bool `json:"ends,omitempty"`
 }
 
 // words are the server's line.
@@ -70,8 +70,8 @@ func (s Server) words() []string {
 // settings are the words behind the address, without the id.
 func (s Server) settings() []string {
 	words := append(slices.Clone(s.Fixed), "weight", strconv.FormatUint(uint64(s.Weight), 10))
-	if s.Most > 0 {
-		words = append(words, "maxconn", strconv.FormatUint(uint64(s.Most), 10))
+	if s.MaxConn > 0 {
+		words = append(words, "maxconn", strconv.FormatUint(uint64(s.MaxConn), 10))
 	}
 	return words
 }
@@ -99,8 +99,8 @@ func quoteAll(words []string) []string {
 	return quoted
 }
 
-// at returns where a line of the file, the first of which is 1, comes from.
-func (r *Rendering) at(number int) place {
+// placeOf returns where a line of the file, the first of which is 1, comes from.
+func (r *Rendering) placeOf(number int) place {
 	for i, b := range r.Blocks {
 		whole := len(b.Lines) + len(b.Servers)
 		if number > whole {
@@ -115,8 +115,8 @@ func (r *Rendering) at(number int) place {
 	return place{}
 }
 
-// block makes a block of lines, and adds it.
-func (r *Rendering) block(t *text, b Block, serversFrom []place) {
+// addBlock makes a block of lines, and adds it.
+func (r *Rendering) addBlock(t *sectionWriter, b Block, serversFrom []place) {
 	var from []place
 	for _, l := range t.lines {
 		b.Lines, from = append(b.Lines, l.text), append(from, l.from)

@@ -31,13 +31,13 @@ func TestRenewsLargeChains(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for i, size := range []int{master.LargestPayload, 2 * master.LargestPayload} {
+	for i, size := range []int{master.MaxPayload, 2 * master.MaxPayload} {
 		own := encoded(t, ca.Config(t, "a.test", time.Duration(i+2)*time.Hour))
 		chain := bytes.Repeat(authority, (size-len(own))/len(authority))
 		if err := os.WriteFile(path, append(own, chain...), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.Renewed(t.Context()); err != nil {
+		if err := r.RenewCertificates(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		answer, _ := mustGet(t, client(t, ca, s), "https://a.test/")
@@ -62,7 +62,7 @@ func TestDiesUnwatched(t *testing.T) {
 	r.counted(s, 1)
 	before := r.State()
 	workers := children(t, before.PID)
-	if err := r.Leave(); err != nil {
+	if err := r.Detach(); err != nil {
 		t.Fatal(err)
 	}
 	if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
@@ -70,7 +70,7 @@ func TestDiesUnwatched(t *testing.T) {
 	}
 	id := process.ID{PID: before.PID}
 	testenv.Eventually(t, time.Minute, "HAProxy has ended", func() bool {
-		return !id.Runs() && syscall.Kill(before.PID, 0) != nil
+		return !id.IsRunning() && syscall.Kill(before.PID, 0) != nil
 	})
 	r.open()
 	r.apply(s)
@@ -82,7 +82,7 @@ func TestDiesUnwatched(t *testing.T) {
 		t.Errorf("served %q", text)
 	}
 	testenv.Eventually(t, time.Minute, "the workers that were left have ended", func() bool {
-		return !slices.ContainsFunc(workers, process.ID.Runs)
+		return !slices.ContainsFunc(workers, process.ID.IsRunning)
 	})
 	r.counted(s, 2)
 }

@@ -11,17 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// may says whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN, sockets may
-// have addresses that the host does not have (ip(7), IP_TRANSPARENT).
-func may(capability int) bool {
+// hasCapability says whether this process, and so HAProxy, has a capability (capabilities(7)): with CAP_NET_ADMIN,
+// sockets may have addresses that the host does not have (ip(7), IP_TRANSPARENT).
+func hasCapability(capability int) bool {
 	header, data := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}, [2]unix.CapUserData{}
 	return unix.Capget(&header, &data[0]) == nil && data[0].Effective&(1<<capability) != 0
 }
 
-// mayBind refuses services at ports that this process must not bind, where HAProxy would say that its permission was
+// checkPorts refuses services at ports that this process must not bind, where HAProxy would say that its permission was
 // denied.
-func mayBind(d Desired) error {
-	if may(unix.CAP_NET_BIND_SERVICE) {
+func checkPorts(d Desired) error {
+	if hasCapability(unix.CAP_NET_BIND_SERVICE) {
 		return nil
 	}
 	first := 1024 // ip_unprivileged_port_start, by default

@@ -19,35 +19,35 @@ var gauges = map[string]bool{"qcur": true, "scur": true}
 // numbers are the counters and gauges of an object, by HAProxy's names.
 type numbers = map[string]uint64
 
-// tally adds up the workers' counters, those of ended workers included.
-type tally struct {
+// counterTotals adds up the workers' counters, those of ended workers included.
+type counterTotals struct {
 	mu sync.Mutex
-	// past are the counts of workers that have ended, and those of an object from before it began at 0 again.
-	past map[master.Object]numbers
+	// ended are the counts of workers that have ended, and those of an object from before it began at 0 again.
+	ended map[master.Object]numbers
 	// live is the last statistics of each worker.
 	live map[int]master.Statistics
 }
 
-// take notes the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
+// update stores the workers' counters; those that are not among them have ended. It says whether HAProxy itself has
 // forgotten some of the counts.
-func (t *tally) take(workers map[int]master.Statistics) (settled bool) {
+func (t *counterTotals) update(workers map[int]master.Statistics) (settled bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.past == nil {
-		t.past = map[master.Object]numbers{}
+	if t.ended == nil {
+		t.ended = map[master.Object]numbers{}
 	}
 	for pid, before := range t.live {
 		now := workers[pid]
 		for object, was := range before {
-			settled = t.settle(object, was, now[object]) || settled
+			settled = t.keepReset(object, was, now[object]) || settled
 		}
 	}
 	t.live = workers
 	return settled
 }
 
-// note notes the counters of a worker.
-func (t *tally) note(pid int, counted master.Statistics) {
+// setWorker stores the counters of a worker.
+func (t *counterTotals) setWorker(pid int, counted master.Statistics) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.live == nil {
@@ -56,15 +56,15 @@ func (t *tally) note(pid int, counted master.Statistics) {
 	t.live[pid] = counted
 }
 
-// last returns the last statistics of a worker.
-func (t *tally) last(pid int) master.Statistics {
+// worker returns the last statistics of a worker.
+func (t *counterTotals) worker(pid int) master.Statistics {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.live[pid]
 }
 
-// settle keeps the former count of an object that has begun anew, and says whether it has.
-func (t *tally) settle(object master.Object, was, now numbers) bool {
+// keepReset keeps the previous count of an object that has begun anew, and says whether it has.
+func (t *counterTotals) keepReset(object master.Object, was, now numbers) bool {
 	again := now == nil
 	for name, n := range now {
 		again = again || !gauges[name] && n < was[name]
@@ -72,10 +72,10 @@ func (t *tally) settle(object master.Object, was, now numbers) bool {
 	if !again {
 		return false
 	}
-	sum := t.past[object]
+	sum := t.ended[object]
 	if sum == nil {
 		sum = numbers{}
-		t.past[object] = sum
+		t.ended[object] = sum
 	}
 	for name, n := range was {
 		if !gauges[name] {
@@ -86,10 +86,10 @@ func (t *tally) settle(object master.Object, was, now numbers) bool {
 }
 
 // sums returns the sums over all workers, by object.
-func (t *tally) sums() map[master.Object]numbers {
+func (t *counterTotals) sums() map[master.Object]numbers {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	all := make(map[master.Object]numbers, len(t.past))
+	all := make(map[master.Object]numbers, len(t.ended))
 	add := func(object master.Object, more numbers) {
 		sum := all[object]
 		if sum == nil {
@@ -100,7 +100,7 @@ func (t *tally) sums() map[master.Object]numbers {
 			sum[name] += n
 		}
 	}
-	for object, n := range t.past {
+	for object, n := range t.ended {
 		add(object, n)
 	}
 	for _, worker := range t.live {
@@ -111,8 +111,8 @@ func (t *tally) sums() map[master.Object]numbers {
 	return all
 }
 
-// forget drops the counts of objects that are no longer configured, and that no worker has.
-func (t *tally) forget(r *Rendering) {
+// prune drops the counts of objects that are no longer configured, and that no worker has.
+func (t *counterTotals) prune(r *Rendering) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	known := map[master.Object]bool{}
@@ -121,22 +121,22 @@ func (t *tally) forget(r *Rendering) {
 			known[master.Object{Section: b.Pool, Server: s.Name}] = true
 		}
 		known[master.Object{Section: b.Pool, Server: master.Backend}] = true
-		known[master.Object{Section: b.clients(), Server: master.Frontend}] = true
+		known[master.Object{Section: b.frontendName(), Server: master.Frontend}] = true
 	}
 	for _, worker := range t.live {
 		for object := range worker {
 			known[object] = true
 		}
 	}
-	for object := range t.past {
+	for object := range t.ended {
 		if !known[object] {
-			delete(t.past, object)
+			delete(t.ended, object)
 		}
 	}
 }
 
-// clients returns the name of the section "frontend" that the block is, if it is one.
-func (b Block) clients() string {
+// frontendName returns the name of the section "frontend" that the block is, if it is one.
+func (b Block) frontendName() string {
 	for _, text := range b.Lines {
 		if name, is := strings.CutPrefix(text, "frontend "); is {
 			return name
@@ -173,9 +173,9 @@ func read(list []storedCount) map[master.Object]numbers {
 }
 
 // save writes the tally into a file.
-func (t *tally) save(to *durable.Content) error {
+func (t *counterTotals) save(to *durable.Content) error {
 	t.mu.Lock()
-	file := storedCounts{Past: listed(t.past), Live: map[int][]storedCount{}}
+	file := storedCounts{Past: listed(t.ended), Live: map[int][]storedCount{}}
 	for pid, worker := range t.live {
 		file.Live[pid] = listed(worker)
 	}
@@ -191,13 +191,13 @@ func (t *tally) save(to *durable.Content) error {
 }
 
 // load reads the counts of another process; there are none without a file, or with one that cannot be read.
-func (t *tally) load(path string) {
+func (t *counterTotals) load(path string) {
 	var file storedCounts
 	contents, err := os.ReadFile(path)
 	if err != nil || json.Unmarshal(contents, &file) != nil {
 		return
 	}
-	t.past, t.live = read(file.Past), map[int]master.Statistics{}
+	t.ended, t.live = read(file.Past), map[int]master.Statistics{}
 	for pid, worker := range file.Live {
 		t.live[pid] = read(worker)
 	}

@@ -10,50 +10,50 @@ import (
 )
 
 const (
-	// tending is how often HAProxy's processes, counts and left servers are looked at.
-	tending = 5 * time.Second
-	// mostSaid bounds the file of HAProxy's messages, in bytes.
-	mostSaid = 1 << 20
+	// maintainInterval is how often HAProxy's processes, counts and left servers are looked at.
+	maintainInterval = 5 * time.Second
+	// maxMessages bounds the file of HAProxy's messages, in bytes.
+	maxMessages = 1 << 20
 )
 
-// tend looks after a HAProxy that runs, until the watch ends.
-func (e *engine) tend() {
-	ticker := time.NewTicker(tending)
+// maintain maintains a HAProxy that runs, until the watch ends.
+func (e *engine) maintain() {
+	ticker := time.NewTicker(maintainInterval)
 	defer ticker.Stop()
 	for {
 		select {
 		case <-e.watch.Done():
 			return
 		case <-ticker.C:
-			e.look()
+			e.maintainOnce()
 		}
 	}
 }
 
-// look looks at the process once.
-func (e *engine) look() {
-	back, err := e.take(e.watch)
+// maintainOnce reads the state of the process once.
+func (e *engine) maintainOnce() {
+	back, err := e.lock(e.watch)
 	if err != nil {
 		return
 	}
 	defer back()
-	if e.ended || e.kept == nil {
+	if e.ended || e.running == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(e.watch, tending)
+	ctx, cancel := context.WithTimeout(e.watch, maintainInterval)
 	defer cancel()
 	now, err := e.socket.Processes(ctx)
 	if err != nil {
 		return // it has ended, which is noticed elsewhere
 	}
-	e.workers(now)
-	e.gather(ctx)
-	e.counts.forget(e.kept.Rendering)
-	if len(now.Workers) > 0 && len(e.kept.Left) > 0 {
-		e.delete(ctx, now.Workers[0])
+	e.recordWorkers(now)
+	e.readAllCounts(ctx)
+	e.counts.prune(e.running.Rendering)
+	if len(now.Workers) > 0 && len(e.running.Draining) > 0 {
+		e.deleteServers(ctx, now.Workers[0])
 	}
-	if info, err := os.Stat(e.host.messages()); err == nil && info.Size() > mostSaid {
-		e.forgetMessages()
+	if info, err := os.Stat(e.host.messages()); err == nil && info.Size() > maxMessages {
+		e.truncateMessages()
 	}
 }
 
@@ -68,12 +68,12 @@ func (e *engine) adopt() {
 		return
 	}
 	e.counts.load(e.host.counts())
-	if !k.Master.Runs() {
-		e.retire(k.Workers, k.Rendering.HardStop)
+	if !k.Master.IsRunning() {
+		e.retireWorkers(k.Workers, k.Rendering.HardStop)
 		return
 	}
-	e.kept = k
-	ctx, cancel := context.WithTimeout(e.watch, endBound)
+	e.running = k
+	ctx, cancel := context.WithTimeout(e.watch, endTimeout)
 	defer cancel()
 	now, err := e.socket.Processes(ctx)
 	if err == nil && now.Master != k.Master.PID {
@@ -84,21 +84,21 @@ func (e *engine) adopt() {
 			"because", err)
 		e.end(ctx, k.Master)
 		e.endWorkers(k.Workers)
-		e.kept = nil
+		e.running = nil
 		return
 	}
 	contents, err := os.ReadFile(e.host.file())
 	e.unwritten = err != nil || string(contents) != k.Rendering.String()
-	k.Whole = k.Whole && (k.Unfiled || !e.unwritten)
-	e.lived = time.Now()
-	e.workers(now)
-	e.follow()
-	e.log.Info("HAProxy serves on", "pid", k.Master.PID, "since", k.Began)
+	k.Complete = k.Complete && (k.Unwritten || !e.unwritten)
+	e.startedAt = time.Now()
+	e.recordWorkers(now)
+	e.supervise()
+	e.log.Info("HAProxy serves on", "pid", k.Master.PID, "since", k.Started)
 }
 
-// Leave ends the engine's watch; see Engine.
-func (e *engine) Leave() error {
-	back, err := e.take(context.Background())
+// Detach ends the engine's watch; see Engine.
+func (e *engine) Detach() error {
+	back, err := e.lock(context.Background())
 	if err != nil {
 		return err
 	}
@@ -107,18 +107,18 @@ func (e *engine) Leave() error {
 		return nil
 	}
 	e.ended = true
-	if e.kept == nil {
+	if e.running == nil {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), endBound)
+	ctx, cancel := context.WithTimeout(context.Background(), endTimeout)
 	defer cancel()
-	e.gather(ctx) // before the watch ends, which lets workers go
+	e.readAllCounts(ctx) // before the watch ends, which lets workers go
 	return e.save()
 }
 
 // Stop ends HAProxy, and removes its files; see Engine.
 func (e *engine) Stop(ctx context.Context) error {
-	back, err := e.take(ctx)
+	back, err := e.lock(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,5 +131,5 @@ func (e *engine) Stop(ctx context.Context) error {
 	if e.unsupported != nil {
 		return nil // nothing was put there
 	}
-	return errors.Join(e.halt(ctx), e.remove())
+	return errors.Join(e.stopProxy(ctx), e.remove())
 }

@@ -32,21 +32,21 @@ type line struct {
 	from place
 }
 
-// text gathers the lines of a section; of errors, the first.
-type text struct {
+// sectionWriter gathers the lines of a section; of errors, the first.
+type sectionWriter struct {
 	lines []line
 	from  place
 	err   error
 }
 
 // section begins a section: a comment names its subject.
-func (t *text) section(comment, kind string, names ...string) {
-	t.lines = append(t.lines, line{text: ""}, line{text: "# " + printable(comment)})
+func (t *sectionWriter) section(comment, kind string, names ...string) {
+	t.lines = append(t.lines, line{text: ""}, line{text: "# " + printableComment(comment)})
 	t.lines = append(t.lines, line{text: strings.Join(append([]string{kind}, names...), " "), from: t.from})
 }
 
 // add puts a line of words, each of which HAProxy reads as it stands here; field is the field that they come from.
-func (t *text) add(field string, words ...string) {
+func (t *sectionWriter) add(field string, words ...string) {
 	from := t.from
 	from.field = field
 	quoted := make([]string, len(words))
@@ -60,8 +60,8 @@ func (t *text) add(field string, words ...string) {
 	t.lines = append(t.lines, line{text: "    " + strings.Join(quoted, " "), from: from})
 }
 
-// fail keeps an error about a field.
-func (t *text) fail(field string, err error) {
+// setError records an error about a field.
+func (t *sectionWriter) setError(field string, err error) {
 	if err == nil || t.err != nil {
 		return
 	}
@@ -71,35 +71,35 @@ func (t *text) fail(field string, err error) {
 }
 
 // verbatim puts lines of HAProxy's own language, which must not leave their section.
-func (t *text) verbatim(field, lines string, ours map[string]string) {
+func (t *sectionWriter) verbatim(field, lines string, ours map[string]string) {
 	if strings.TrimSpace(lines) == "" {
 		return
 	}
-	t.fail(field, snippet.Check(lines, ours))
+	t.setError(field, snippet.Check(lines, ours))
 	from := t.from
 	from.field = field
 	for text := range strings.Lines(lines) {
-		t.lines = append(t.lines, line{text: "    " + snippet.Bare(text), from: from})
+		t.lines = append(t.lines, line{text: "    " + snippet.TrimLine(text), from: from})
 	}
 }
 
 // quote returns a word as HAProxy's configuration must have it to read just that (configuration manual, section 2.2):
 // within single quotes every character stands for itself, but for the single quote.
 func quote(word string) (string, error) {
-	if i := strings.IndexFunc(word, control); i >= 0 {
+	if i := strings.IndexFunc(word, isControl); i >= 0 {
 		return "''", fmt.Errorf("%q has a control character at byte %d: %w; remove it", word, i, ErrValue)
 	}
-	if word != "" && strings.IndexFunc(word, unsafe) < 0 {
+	if word != "" && strings.IndexFunc(word, needsQuote) < 0 {
 		return word, nil
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'", nil
 }
 
-// control says whether a character could end a line or a word, whatever the quotation.
-func control(r rune) bool { return r < ' ' || r == 0x7f }
+// isControl says whether a character could end a line or a word, whatever the quotation.
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
-// unsafe says whether a character means something outside of quotes.
-func unsafe(r rune) bool {
+// needsQuote says whether a character means something outside of quotes.
+func needsQuote(r rune) bool {
 	switch {
 	case 'a' <= r && r <= 'z', 'A' <= r && r <= 'Z', '0' <= r && r <= '9':
 		return false
@@ -107,18 +107,18 @@ func unsafe(r rune) bool {
 	return !strings.ContainsRune("._:/,()@-+=[]{}!<>|*%?&~^;", r)
 }
 
-// printable returns text for a comment: no line of its own can come of it.
-func printable(s string) string {
+// printableComment returns text for a comment: no line of its own can come of it.
+func printableComment(s string) string {
 	return strings.Map(func(r rune) rune {
-		if control(r) {
+		if isControl(r) {
 			return ' '
 		}
 		return r
 	}, s)
 }
 
-// format returns a value for where HAProxy expects a format of its logs, so that it stands for itself.
-func format(value string) string { return strings.ReplaceAll(value, "%", "%%") }
+// literalFormat returns a value for where HAProxy expects a format of its logs, so that it stands for itself.
+func literalFormat(value string) string { return strings.ReplaceAll(value, "%", "%%") }
 
 // milliseconds returns a duration as HAProxy's configuration writes it. A shorter one than a millisecond is one: 0
 // would stand for no bound at all.

@@ -28,10 +28,10 @@ import (
 )
 
 const (
-	// pollEvery is how often the data plane is asked where replies go.
-	pollEvery = time.Second
-	// stay is how long after its last reply a neighbour is confirmed: connections pause.
-	stay = 10 * time.Second
+	// pollInterval is how often the data plane is asked where replies go.
+	pollInterval = time.Second
+	// idleTimeout is how long after its last reply a neighbour is confirmed: connections pause.
+	idleTimeout = 10 * time.Second
 	// replyTimeout is how long one does not answer before that is reported. Its MAC address may have changed: then the
 	// kernel's question to everybody is answered at once.
 	replyTimeout = 1500 * time.Millisecond
@@ -60,13 +60,14 @@ type key struct {
 // hop is a neighbour that replies go to.
 type hop struct {
 	key
-	router bool
-	seen   time.Time // when a reply last went there, as of the poll
-	mac    net.HardwareAddr
-	// silent is since when it does not answer, zero if it does, and reason why; told says that it was logged.
-	silent time.Time
-	reason string
-	told   bool
+	router    bool
+	lastReply time.Time // when a reply last went there, as of the poll
+	mac       net.HardwareAddr
+	// silentSince is since when it does not answer, zero if it does, and reason why; logged says that it was
+	// logged.
+	silentSince time.Time
+	reason      string
+	logged      bool
 }
 
 // link is an interface that replies leave by.
@@ -127,7 +128,7 @@ func (c *Confirmer) Problems() []string {
 
 // Run confirms next hops until the context ends.
 func (c *Confirmer) Run(ctx context.Context) {
-	tick := time.NewTicker(pollEvery)
+	tick := time.NewTicker(pollInterval)
 	defer tick.Stop()
 	defer c.close()
 	for {
@@ -163,34 +164,34 @@ func (c *Confirmer) logFault(err error) {
 
 // poll has those neighbours watched that replies go to.
 func (c *Confirmer) poll(ctx context.Context, now time.Time) (err error) {
-	noted, err := c.source.ReplyHops(2 * pollEvery)
+	noted, err := c.source.ReplyHops(2 * pollInterval)
 	if err != nil {
 		return err
 	}
 	fresh := map[int][]lb.ReplyHop{}
 	for _, n := range noted {
 		if h := c.hops[keyOf(n)]; h != nil {
-			h.seen, h.router = now, h.router || n.Router
+			h.lastReply, h.router = now, h.router || n.Router
 		} else {
 			fresh[n.Interface] = append(fresh[n.Interface], n)
 		}
 	}
 	for index, hops := range fresh {
-		err = cmp.Or(err, c.admit(ctx, index, hops, now))
+		err = cmp.Or(err, c.addHops(ctx, index, hops, now))
 	}
 	for k, h := range c.hops {
-		if now.Sub(h.seen) > stay {
+		if now.Sub(h.lastReply) > idleTimeout {
 			delete(c.hops, k)
 		}
 	}
-	return cmp.Or(err, c.watch())
+	return cmp.Or(err, c.watchHops())
 }
 
 func keyOf(n lb.ReplyHop) key { return key{n.Interface, n.Address} }
 
-// admit takes new neighbours in, of those that the kernel has an entry of: two CPUs may have written an element of the
-// table at once, so that it is a mixture.
-func (c *Confirmer) admit(ctx context.Context, index int, hops []lb.ReplyHop, now time.Time) error {
+// addHops takes new neighbours in, of those that the kernel has an entry of: two CPUs may have written an element of
+// the table at once, so that it is a mixture.
+func (c *Confirmer) addHops(ctx context.Context, index int, hops []lb.ReplyHop, now time.Time) error {
 	l := c.links[index]
 	if l == nil {
 		name, r, err := c.open(ctx, index)
@@ -216,13 +217,13 @@ func (c *Confirmer) admit(ctx context.Context, index int, hops []lb.ReplyHop, no
 			h.router = h.router || n.Router
 			continue
 		}
-		c.hops[keyOf(n)] = &hop{key: keyOf(n), router: n.Router, seen: now}
+		c.hops[keyOf(n)] = &hop{key: keyOf(n), router: n.Router, lastReply: now}
 	}
 	return nil
 }
 
-// watch gives each interface's resolver its neighbours, and lets go of interfaces that have none any more.
-func (c *Confirmer) watch() (err error) {
+// watchHops gives each interface's resolver its neighbours, and lets go of interfaces that have none any more.
+func (c *Confirmer) watchHops() (err error) {
 	wanted := map[int][]netip.Addr{}
 	for k := range c.hops {
 		wanted[k.index] = append(wanted[k.index], k.address)
@@ -255,40 +256,40 @@ func (c *Confirmer) report(now time.Time) {
 	}
 	var silent []*hop
 	for k, h := range c.hops {
-		if e, watched := entries[k.index][k.address]; watched && c.judge(h, e, now) {
+		if e, watched := entries[k.index][k.address]; watched && c.updateHop(h, e, now) {
 			silent = append(silent, h)
 		}
 	}
 	slices.SortFunc(silent, func(a, b *hop) int {
 		return cmp.Or(cmp.Compare(a.index, b.index), a.address.Compare(b.address))
 	})
-	problems := c.name(silent)
+	problems := c.updateProblems(silent)
 	c.mu.Lock()
 	c.problems = problems
 	c.mu.Unlock()
 }
 
-// judge takes the kernel's state of a neighbour over, and reports whether it has not answered for some time.
-func (c *Confirmer) judge(h *hop, e neigh.Entry, now time.Time) bool {
+// updateHop takes the kernel's state of a neighbour over, and reports whether it has not answered for some time.
+func (c *Confirmer) updateHop(h *hop, e neigh.Entry, now time.Time) bool {
 	if e.State == neigh.Failed {
-		if h.silent.IsZero() {
-			h.silent = now
+		if h.silentSince.IsZero() {
+			h.silentSince = now
 		}
 		h.reason = e.Reason
-		return now.Sub(h.silent) >= replyTimeout
+		return now.Sub(h.silentSince) >= replyTimeout
 	}
 	if e.State != neigh.Reachable {
-		return h.told // being asked, or announced: it has not answered
+		return h.logged // being asked, or announced: it has not answered
 	}
 	about := events.About{Kind: events.KindPath}.Attr()
 	switch {
-	case h.told:
+	case h.logged:
 		c.log.Info(fmt.Sprintf("%s answers again, with the MAC address %s", c.describe(h), e.MAC), about)
 	case h.mac != nil && !bytes.Equal(h.mac, e.MAC):
 		c.log.Info(fmt.Sprintf("%s has another MAC address, to which replies go now: %s → %s", c.describe(h), h.mac,
 			e.MAC), about)
 	}
-	h.mac, h.silent, h.told = e.MAC, time.Time{}, false
+	h.mac, h.silentSince, h.logged = e.MAC, time.Time{}, false
 	return false
 }
 
@@ -301,12 +302,12 @@ func (c *Confirmer) describe(h *hop) string {
 	return fmt.Sprintf("%s %s on %s", what, h.address, c.links[h.index].name)
 }
 
-// mostNamed is how many clients a line names.
-const mostNamed = 5
+// maxNamed is how many clients a line names.
+const maxNamed = 5
 
-// name returns the problems, and logs those that are new. A router that is silent concerns all behind it; clients come
-// and go.
-func (c *Confirmer) name(silent []*hop) (problems []string) {
+// updateProblems returns the problems, and logs those that are new. A router that is silent concerns all behind it;
+// clients come and go.
+func (c *Confirmer) updateProblems(silent []*hop) (problems []string) {
 	about := events.About{Kind: events.KindPath}.Attr()
 	clients := map[int][]*hop{}
 	for _, h := range silent {
@@ -317,21 +318,21 @@ func (c *Confirmer) name(silent []*hop) (problems []string) {
 		line := fmt.Sprintf("%s %s: replies (modes nat and fullnat) to clients behind it are lost",
 			c.describe(h), h.reason)
 		problems = append(problems, line)
-		if !h.told {
+		if !h.logged {
 			c.log.Warn(line, about)
 		}
-		h.told = true
+		h.logged = true
 	}
 	for index, of := range clients {
 		line := fmt.Sprintf(
 			"replies (modes nat and fullnat) to %d clients on %s are lost, for they do not answer ARP requests or neighbour solicitations: %s",
 			len(of), c.links[index].name, listHops(of))
 		problems = append(problems, line)
-		if slices.ContainsFunc(of, func(h *hop) bool { return !h.told }) {
+		if slices.ContainsFunc(of, func(h *hop) bool { return !h.logged }) {
 			c.log.Info(line, about)
 		}
 		for _, h := range of {
-			h.told = true
+			h.logged = true
 		}
 	}
 	slices.Sort(problems)
@@ -342,7 +343,7 @@ func (c *Confirmer) name(silent []*hop) (problems []string) {
 func listHops(of []*hop) (list string) {
 	for i, h := range of {
 		switch {
-		case i == mostNamed:
+		case i == maxNamed:
 			return fmt.Sprintf("%s, and %d more", list, len(of)-i)
 		case i > 0:
 			list += ", "

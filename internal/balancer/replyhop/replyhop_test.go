@@ -185,17 +185,17 @@ func TestWatches(t *testing.T) {
 		torn := client
 		torn.Address = netip.MustParseAddr("192.0.2.77")
 		w.set(func() { w.hops = []lb.ReplyHop{router, client, other, torn} })
-		pass(pollEvery)
+		pass(pollInterval)
 		expect(t, "on eth2", w.watching(2), []netip.Addr{client.Address, router.Address})
 		w.know(other, neigh.Stale, macA)
 		w.set(func() { w.hops = []lb.ReplyHop{client, other} })
-		pass(stay)
+		pass(idleTimeout)
 		expect(t, "on eth3", w.watching(3), []netip.Addr{other.Address})
 		expect(t, "within the time that connections pause", w.watching(2), []netip.Addr{client.Address, router.Address})
-		pass(2 * pollEvery)
+		pass(2 * pollInterval)
 		expect(t, "after the last reply", w.watching(2), []netip.Addr{client.Address})
 		w.set(func() { w.hops = []lb.ReplyHop{client} })
-		pass(stay + 2*pollEvery)
+		pass(idleTimeout + 2*pollInterval)
 		if got := w.watching(3); got != nil {
 			t.Errorf("an interface without replies is watched: %v", got)
 		}
@@ -208,12 +208,12 @@ func TestRouterMoves(t *testing.T) {
 		pass(500 * time.Millisecond)
 		w.set(func() { w.hops = []lb.ReplyHop{router} })
 		w.know(router, neigh.Reachable, macA)
-		pass(2 * pollEvery)
+		pass(2 * pollInterval)
 		expect(t, "log at first", w.logged(), []string{})
 		w.know(router, neigh.Failed, nil)
-		pass(pollEvery)
+		pass(pollInterval)
 		w.know(router, neigh.Reachable, macB)
-		pass(pollEvery)
+		pass(pollInterval)
 		expect(t, "log", w.logged(), []string{
 			`level=INFO msg="the router 192.0.2.254 on eth2 has another MAC address, to which replies go now: 02:00:00:00:00:0a → 02:00:00:00:00:0b"`})
 		expect(t, "problems", c.Problems(), []string{})
@@ -232,26 +232,26 @@ func TestSilent(t *testing.T) {
 		for _, h := range hops {
 			w.know(h, neigh.Reachable, macA)
 		}
-		pass(2 * pollEvery)
+		pass(2 * pollInterval)
 		w.know(router, neigh.Failed, nil)
-		pass(4 * pollEvery)
+		pass(4 * pollInterval)
 		gone := "the router 192.0.2.254 on eth2 does not answer: replies (modes nat and fullnat) to clients behind it are lost"
 		expect(t, "problems", c.Problems(), []string{gone})
 		expect(t, "log", w.logged(), []string{`level=WARN msg="` + gone + `"`})
 		for _, h := range hops[1:] {
 			w.know(h, neigh.Failed, nil)
 		}
-		pass(4 * pollEvery)
+		pass(4 * pollInterval)
 		clients := "replies (modes nat and fullnat) to 7 clients on eth2 are lost, for they do not answer ARP requests or neighbour solicitations: 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4, 192.0.2.5, and 2 more"
 		expect(t, "problems", c.Problems(), []string{clients, gone})
 		expect(t, "log", w.logged(), []string{`level=INFO msg="` + clients + `"`})
 		// An announcement is not yet an answer.
 		w.know(router, neigh.Stale, macB)
-		pass(pollEvery)
+		pass(pollInterval)
 		expect(t, "problems", c.Problems(), []string{clients, gone})
 		w.know(router, neigh.Reachable, macB)
 		w.set(func() { w.hops = hops[:1] })
-		pass(stay + 2*pollEvery)
+		pass(idleTimeout + 2*pollInterval)
 		expect(t, "problems at last", c.Problems(), []string{})
 		expect(t, "log", w.logged(),
 			[]string{`level=INFO msg="the router 192.0.2.254 on eth2 answers again, with the MAC address 02:00:00:00:00:0b"`})
@@ -265,7 +265,7 @@ func TestFaults(t *testing.T) {
 		w.know(other, neigh.Reachable, macA)
 		w.know(client, neigh.Reachable, macA)
 		w.set(func() { w.hops, w.absent[2] = []lb.ReplyHop{client, other}, true })
-		pass(3 * pollEvery)
+		pass(3 * pollInterval)
 		expect(t, "log without an interface", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: no interface 2"`})
 		expect(t, "the other interface", w.watching(3), []netip.Addr{other.Address})
@@ -277,15 +277,15 @@ func TestFaults(t *testing.T) {
 				return nil
 			}
 		})
-		pass(3 * pollEvery)
+		pass(3 * pollInterval)
 		expect(t, "log when refused", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: refused"`})
 		w.set(func() { w.refused, w.err = nil, errors.New("no data plane") })
-		pass(3 * pollEvery)
+		pass(3 * pollInterval)
 		expect(t, "log without a data plane", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: no data plane"`})
 		w.set(func() { w.err = nil })
-		pass(2 * pollEvery)
+		pass(2 * pollInterval)
 		expect(t, "log", w.logged(), []string{})
 		expect(t, "in the end", w.watching(2), []netip.Addr{client.Address})
 	})

@@ -27,14 +27,14 @@ import (
 )
 
 const (
-	// settle is how long nothing may change before routes are read.
-	settle = 50 * time.Millisecond
-	// rereadEvery is the time between readings while nothing changes: the kernel sends no event for MTUs of paths.
-	rereadEvery = 2 * time.Second
-	// share bounds the cost of reading: the time between readings is as many times their own.
-	share = 20
-	// retry is when routes are read again of which there were too many.
-	retry = time.Minute
+	// debounce is how long nothing may change before routes are read.
+	debounce = 50 * time.Millisecond
+	// rereadInterval is the time between readings while nothing changes: the kernel sends no event for MTUs of paths.
+	rereadInterval = 2 * time.Second
+	// idleFactor bounds the cost of reading: the time between readings is as many times their own.
+	idleFactor = 20
+	// retryInterval is when routes are read again of which there were too many.
+	retryInterval = time.Minute
 	// receiveTimeout bounds each wait of the receiving socket, so that listen notices the end of its context.
 	receiveTimeout = 200 * time.Millisecond
 )
@@ -59,8 +59,8 @@ type Follower struct {
 	changed chan struct{}
 	// logged is the last line of logOnce.
 	logged string
-	// held are the routes in the mirror.
-	held lb.ReplyRoutes
+	// mirrored are the routes in the mirror.
+	mirrored lb.ReplyRoutes
 
 	mu sync.Mutex
 	// changes counts events that may have changed an answer.
@@ -126,7 +126,7 @@ func (f *Follower) listen(ctx context.Context) {
 			f.retract()
 		default:
 			for i := range messages {
-				if f.matters(&messages[i]) {
+				if f.isRelevant(&messages[i]) {
 					f.retract()
 					break
 				}
@@ -135,8 +135,8 @@ func (f *Follower) listen(ctx context.Context) {
 	}
 }
 
-// matters says whether an event may change an answer.
-func (f *Follower) matters(m *syscall.NetlinkMessage) bool {
+// isRelevant says whether an event may change an answer.
+func (f *Follower) isRelevant(m *syscall.NetlinkMessage) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.idle {
@@ -178,19 +178,19 @@ func (f *Follower) follow(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-f.changed:
-			timer.Reset(max(settle, time.Until(earliest)))
+			timer.Reset(max(debounce, time.Until(earliest)))
 			continue
 		case <-timer.C:
 		}
-		began, next := time.Now(), rereadEvery
+		began, next := time.Now(), rereadInterval
 		if err := f.Update(); errors.Is(err, errTooMany) {
-			next = retry
+			next = retryInterval
 		} else if err != nil {
 			f.logOnce(fmt.Sprintf("the kernel is asked where each reply goes: %v", err))
-			next = settle
+			next = debounce
 		}
-		next = max(next, share*time.Since(began))
-		earliest = began.Add(share * time.Since(began))
+		next = max(next, idleFactor*time.Since(began))
+		earliest = began.Add(idleFactor * time.Since(began))
 		timer.Reset(next)
 	}
 }
@@ -206,7 +206,7 @@ func (f *Follower) Update() error {
 	before := f.changes
 	f.idle = false
 	f.mu.Unlock()
-	var read picture
+	var read routeSnapshot
 	if err := f.ns.Do(func() (err error) { read, err = f.read(); return err }); err != nil {
 		f.mu.Lock()
 		f.idle = errors.Is(err, errTooMany)
@@ -217,7 +217,7 @@ func (f *Follower) Update() error {
 		}
 		return err
 	}
-	if holds && reflect.DeepEqual(read.routes, f.held) {
+	if holds && reflect.DeepEqual(read.routes, f.mirrored) {
 		return nil
 	}
 	if err := errors.Join(f.mirror.InvalidateReplyRoutes(), f.mirror.WriteReplyRoutes(read.routes)); err != nil {
@@ -227,7 +227,7 @@ func (f *Follower) Update() error {
 	defer f.mu.Unlock()
 	if f.changes == before {
 		_ = f.mirror.EnableReplyRoutes(read.routes)
-		f.held = read.routes
+		f.mirrored = read.routes
 		f.logOnce(read.String())
 	}
 	return nil

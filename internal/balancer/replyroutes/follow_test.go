@@ -214,7 +214,7 @@ func (g *ground) beat() {
 func (g *ground) hold() {
 	g.Helper()
 	g.must(g.follower.Update())
-	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.held.IPv4 || g.follower.held.IPv6) {
+	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.mirrored.IPv4 || g.follower.mirrored.IPv6) {
 		g.Fatal("the mirror does not hold what was read")
 	}
 	g.beat()
@@ -223,9 +223,9 @@ func (g *ground) hold() {
 // falsify has the mirror hold other MAC addresses than the kernel has.
 func (g *ground) falsify() {
 	g.Helper()
-	other := g.follower.held
+	other := g.follower.mirrored
 	other.Hops = nil
-	for _, hop := range g.follower.held.Hops {
+	for _, hop := range g.follower.mirrored.Hops {
 		hop.MAC[0] ^= 0x40
 		other.Hops = append(other.Hops, hop)
 	}
@@ -359,7 +359,7 @@ func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mir
 			if got := g.send(client, lengths[i]); got != kernel[i] {
 				g.Errorf("table %d: %v, %d bytes: %x, the kernel says %x; %+v", table, client, lengths[i],
 					got, kernel[i],
-					g.follower.held)
+					g.follower.mirrored)
 				return
 			}
 		}
@@ -458,7 +458,7 @@ func FuzzMessages(f *testing.F) {
 	f.Fuzz(func(t *testing.T, m []byte) {
 		for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 			table := table{family: family}
-			if table.take(m) != nil {
+			if table.addRoute(m) != nil {
 				continue
 			}
 			for _, r := range table.main {
@@ -467,7 +467,7 @@ func FuzzMessages(f *testing.F) {
 				}
 			}
 		}
-		usualRule(m)
+		defaultRule(m)
 		parseNeighbour(m)
 	})
 }
@@ -566,14 +566,14 @@ func TestTooManyRoutes(t *testing.T) {
 	testenv.Target(t, "test-hooks")
 	newGround(t, lb.HookTC, func(g *ground) {
 		g.defaults(1)
-		for n := range mostRoutes + 1 {
+		for n := range maxRoutes + 1 {
 			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(n>>16), byte(n >> 8), byte(n), 0}), 24)
 			route := g.byDefault(0, 1)
 			route.Dst = netOf(prefix)
 			g.must(netlink.RouteAdd(route))
 		}
 		if err := g.follower.Update(); !errors.Is(err, errTooMany) {
-			g.Errorf("%d routes are read: %v", mostRoutes+1, err)
+			g.Errorf("%d routes are read: %v", maxRoutes+1, err)
 		}
 		if holds, _, _ := g.balancer.ReplyRoutesEnabled(); holds {
 			g.Error("the mirror holds what it has not read")

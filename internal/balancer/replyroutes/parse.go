@@ -39,22 +39,22 @@ type table struct {
 	family uint8
 	main   []route
 	local  []netip.Prefix
-	// narrow: the kernel has learned of paths with a smaller MTU.
-	narrow bool
-	// why says why the kernel is asked of all of it; "" where it is not.
-	why string
+	// reducedMTU: the kernel has learned of paths with a smaller MTU.
+	reducedMTU bool
+	// kernelReason says why the kernel is asked of all of it; "" where it is not.
+	kernelReason string
 }
 
 // errShort says that a message is cut short.
 var errShort = errors.New("a message of the kernel is cut short")
 
-// read reads a family's routes. Errors: errTooMany, errOddRules.
+// read reads a family's routes. Errors: errTooMany, errPolicyRouting.
 func (t *table) read() error {
 	request := nl.NewNetlinkRequest(unix.RTM_GETROUTE, unix.NLM_F_DUMP)
 	request.AddData(&nl.RtMsg{RtMsg: unix.RtMsg{Family: t.family}})
 	var failed error
 	err := request.ExecuteIter(unix.NETLINK_ROUTE, unix.RTM_NEWROUTE, func(m []byte) bool {
-		if failed = t.take(m); failed == nil && len(t.main)+len(t.local) > mostRoutes {
+		if failed = t.addRoute(m); failed == nil && len(t.main)+len(t.local) > maxRoutes {
 			failed = errTooMany
 		}
 		return failed == nil
@@ -68,8 +68,8 @@ func (t *table) read() error {
 	return nil
 }
 
-// take takes a route from a message of the kernel. Errors: errOddRules, errShort.
-func (t *table) take(m []byte) error {
+// addRoute adds a route from a message of the kernel. Errors: errPolicyRouting, errShort.
+func (t *table) addRoute(m []byte) error {
 	if len(m) < unix.SizeofRtMsg {
 		return errShort
 	}
@@ -79,11 +79,11 @@ func (t *table) take(m []byte) error {
 		return fmt.Errorf("%w: %w", errShort, err)
 	}
 	if head.Flags&unix.RTM_F_CLONED != 0 {
-		t.narrow = true
+		t.reducedMTU = true
 		return nil
 	}
 	if head.Src_len != 0 {
-		return errOddRules
+		return errPolicyRouting
 	}
 	number, destination, one := uint32(head.Table), netip.IPv4Unspecified(), route{}
 	if t.family == unix.AF_INET6 {
@@ -93,18 +93,18 @@ func (t *table) take(m []byte) error {
 	for _, a := range attributes {
 		switch value := a.Value; a.Attr.Type {
 		case unix.RTA_TABLE:
-			number = word(value)
+			number = readUint32(value)
 		case unix.RTA_DST:
 			destination, _ = netip.AddrFromSlice(value)
 		case unix.RTA_GATEWAY:
 			one.router.address, _ = netip.AddrFromSlice(value)
 		case unix.RTA_OIF:
-			one.router.index = int(word(value))
+			one.router.index = int(readUint32(value))
 		case unix.RTA_PRIORITY, unix.RTA_PREFSRC, unix.RTA_PREF, unix.RTA_FLOW:
 		case unix.RTA_CACHEINFO:
-			certain = certain && !expires(value)
+			certain = certain && !hasLifetime(value)
 		case unix.RTA_METRICS:
-			certain = certain && !narrows(value)
+			certain = certain && !setsMTU(value)
 		default:
 			certain = false
 		}
@@ -125,22 +125,22 @@ func (t *table) take(m []byte) error {
 	return nil
 }
 
-// word is a number of the kernel's; 0 where it is cut short.
-func word(value []byte) uint32 {
+// readUint32 is a number of the kernel's; 0 where it is cut short.
+func readUint32(value []byte) uint32 {
 	if len(value) < 4 {
 		return 0
 	}
 	return binary.NativeEndian.Uint32(value)
 }
 
-// expires says whether a route has a lifetime, by its struct rta_cacheinfo.
-func expires(value []byte) bool {
+// hasLifetime says whether a route has a lifetime, by its struct rta_cacheinfo.
+func hasLifetime(value []byte) bool {
 	const at = 8 // rta_expires, the third word
-	return len(value) < at+4 || word(value[at:]) != 0
+	return len(value) < at+4 || readUint32(value[at:]) != 0
 }
 
-// narrows says whether a route's metrics set an MTU, or lock one.
-func narrows(value []byte) bool {
+// setsMTU says whether a route's metrics set an MTU, or lock one.
+func setsMTU(value []byte) bool {
 	metrics, err := nl.ParseRouteAttr(value)
 	if err != nil {
 		return true
@@ -153,11 +153,11 @@ func narrows(value []byte) bool {
 	return false
 }
 
-// usualRules are the tables of the rules that the kernel begins with, by the rules' priorities.
-var usualRules = map[uint32]uint32{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT}
+// defaultRules are the tables of the rules that the kernel begins with, by the rules' priorities.
+var defaultRules = map[uint32]uint32{0: unix.RT_TABLE_LOCAL, 32766: unix.RT_TABLE_MAIN, 32767: unix.RT_TABLE_DEFAULT}
 
-// usualRule returns the table of one of usualRules, and RT_TABLE_UNSPEC of any other rule.
-func usualRule(m []byte) uint32 {
+// defaultRule returns the table of one of defaultRules, and RT_TABLE_UNSPEC of any other rule.
+func defaultRule(m []byte) uint32 {
 	if len(m) < unix.SizeofRtMsg {
 		return unix.RT_TABLE_UNSPEC
 	}
@@ -171,19 +171,19 @@ func usualRule(m []byte) uint32 {
 	for _, a := range attributes {
 		switch a.Attr.Type {
 		case unix.FRA_TABLE:
-			number = word(a.Value)
+			number = readUint32(a.Value)
 		case unix.FRA_PRIORITY:
-			priority = word(a.Value)
+			priority = readUint32(a.Value)
 		case unix.FRA_PROTOCOL:
 		case unix.FRA_SUPPRESS_PREFIXLEN:
-			if word(a.Value) != 1<<32-1 {
+			if readUint32(a.Value) != 1<<32-1 {
 				return unix.RT_TABLE_UNSPEC
 			}
 		default:
 			return unix.RT_TABLE_UNSPEC
 		}
 	}
-	if usualRules[priority] != number {
+	if defaultRules[priority] != number {
 		return unix.RT_TABLE_UNSPEC
 	}
 	return number
@@ -196,7 +196,7 @@ func parseNeighbour(m []byte) (n neighbour, address mac, valid bool, err error) 
 	if len(m) < length {
 		return n, address, false, errShort
 	}
-	n.index = int(word(m[4:]))
+	n.index = int(readUint32(m[4:]))
 	state := binary.NativeEndian.Uint16(m[8:])
 	attributes, err := nl.ParseRouteAttr(m[length:])
 	if err != nil {

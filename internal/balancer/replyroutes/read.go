@@ -21,28 +21,29 @@ import (
 	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
-// mostRoutes is how many routes are read of a family: with more, a reading would take a CPU for seconds.
-const mostRoutes = 1 << 16
+// maxRoutes is how many routes are read of a family: with more, a reading would take a CPU for seconds.
+const maxRoutes = 1 << 16
 
 // errTooMany says that there are more.
-var errTooMany = fmt.Errorf("the kernel is asked where each reply goes: there are more than %d routes", mostRoutes)
+var errTooMany = fmt.Errorf("the kernel is asked where each reply goes: there are more than %d routes", maxRoutes)
 
-// errOddRules says that other rules than the kernel's own choose between tables, or that a route asks for the source.
-var errOddRules = errors.New("routes depend on more than the destination")
+// errPolicyRouting says that other rules than the kernel's own choose between tables, or that a route asks for the
+// source.
+var errPolicyRouting = errors.New("routes depend on more than the destination")
 
 // leastMTU are the smallest path MTUs that the kernel takes from routers (net.ipv4.route.min_pmtu; RFC 8200 section 5).
-const leastMTU4, leastMTU6 = 552, 1280
+const minMTU4, minMTU6 = 552, 1280
 
-// picture is the result of a reading.
-type picture struct {
+// routeSnapshot is the result of a reading.
+type routeSnapshot struct {
 	routes lb.ReplyRoutes
-	// why4 and why6 say why a family is left to the kernel; "" where it is not.
-	why4, why6 string
+	// kernelReason4 and kernelReason6 say why a family is left to the kernel; "" where it is not.
+	kernelReason4, kernelReason6 string
 }
 
-func (p picture) String() string {
+func (p routeSnapshot) String() string {
 	var parts []string
-	for _, of := range []struct{ name, why string }{{"IPv4", p.why4}, {"IPv6", p.why6}} {
+	for _, of := range []struct{ name, why string }{{"IPv4", p.kernelReason4}, {"IPv6", p.kernelReason6}} {
 		if of.why == "" {
 			of.why = "by mirrored routes"
 		}
@@ -58,33 +59,33 @@ type link struct {
 	mtu4, mtu6 uint32
 }
 
-// reading is a picture that is being made, with its inputs.
-type reading struct {
+// snapshotBuilder makes a snapshot, of its inputs.
+type snapshotBuilder struct {
 	links map[int]link
 	// hops are the numbers of next hops in routes.Hops.
 	hops map[neighbour]int
 	macs map[neighbour]mac
-	made picture
+	made routeSnapshot
 }
 
 // read reads the routes of the calling thread's namespace, and has changes of their routers noticed.
-func (f *Follower) read() (picture, error) {
+func (f *Follower) read() (routeSnapshot, error) {
 	links, err := readLinks()
 	if err != nil {
-		return picture{}, err
+		return routeSnapshot{}, err
 	}
-	r := &reading{links: links, hops: map[neighbour]int{}}
+	r := &snapshotBuilder{links: links, hops: map[neighbour]int{}}
 	var all []table
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		t := table{family: family}
-		if t.why, err = f.refusal(family); err != nil {
-			return picture{}, err
+		if t.kernelReason, err = f.kernelReason(family); err != nil {
+			return routeSnapshot{}, err
 		}
-		if t.why == "" {
-			if err := t.read(); errors.Is(err, errOddRules) {
-				t.why = "by the kernel, for " + err.Error()
+		if t.kernelReason == "" {
+			if err := t.read(); errors.Is(err, errPolicyRouting) {
+				t.kernelReason = "by the kernel, for " + err.Error()
 			} else if err != nil {
-				return picture{}, err
+				return routeSnapshot{}, err
 			}
 		}
 		all = append(all, t)
@@ -97,22 +98,22 @@ func (f *Follower) read() (picture, error) {
 			}
 		}
 	}
-	f.watch(routers)
+	f.watchNeighbours(routers)
 	if err := readNeighbours(routers); err != nil {
-		return picture{}, err
+		return routeSnapshot{}, err
 	}
-	f.watch(routers)
+	f.watchNeighbours(routers)
 	r.macs = routers
 	for _, t := range all {
-		r.add(&t)
+		r.addTable(&t)
 	}
-	r.made.routes.IPv4, r.made.why4 = all[0].why == "", all[0].why
-	r.made.routes.IPv6, r.made.why6 = all[1].why == "", all[1].why
+	r.made.routes.IPv4, r.made.kernelReason4 = all[0].kernelReason == "", all[0].kernelReason
+	r.made.routes.IPv6, r.made.kernelReason6 = all[1].kernelReason == "", all[1].kernelReason
 	return r.made, nil
 }
 
-// watch has changes of these neighbours noticed.
-func (f *Follower) watch(routers map[neighbour]mac) {
+// watchNeighbours has changes of these neighbours noticed.
+func (f *Follower) watchNeighbours(routers map[neighbour]mac) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.routers = map[neighbour]mac{}
@@ -121,8 +122,8 @@ func (f *Follower) watch(routers map[neighbour]mac) {
 	}
 }
 
-// refusal says why a family is left to the kernel, before its routes are read; "" if it is not.
-func (f *Follower) refusal(family uint8) (string, error) {
+// kernelReason says why a family is left to the kernel, before its routes are read; "" if it is not.
+func (f *Follower) kernelReason(family uint8) (string, error) {
 	name := "ipv4"
 	if family == unix.AF_INET6 {
 		name = "ipv6"
@@ -145,7 +146,7 @@ func (f *Follower) refusal(family uint8) (string, error) {
 	}
 	tables := map[uint32]bool{}
 	for _, m := range messages {
-		tables[usualRule(m)] = true
+		tables[defaultRule(m)] = true
 	}
 	if tables[unix.RT_TABLE_UNSPEC] || !tables[unix.RT_TABLE_LOCAL] || !tables[unix.RT_TABLE_MAIN] {
 		return "by the kernel, for there are other routing rules than its own (`ip rule`)", nil
@@ -190,7 +191,7 @@ func readNeighbours(of map[neighbour]mac) error {
 	}
 	for index := range indices {
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-			list, err := netdump.Whole(func() ([]netlink.Neigh, error) {
+			list, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
 				return netlink.NeighListExecute(netlink.Ndmsg{Family: uint8(family), Index: uint32(index)})
 			})
 			if err != nil {
@@ -208,9 +209,9 @@ func readNeighbours(of map[neighbour]mac) error {
 	return nil
 }
 
-// add takes the routes of a family over.
-func (r *reading) add(t *table) {
-	if t.why != "" {
+// addTable takes the routes of a family over.
+func (r *snapshotBuilder) addTable(t *table) {
+	if t.kernelReason != "" {
 		return
 	}
 	slices.SortStableFunc(t.main, func(a, b route) int {
@@ -223,13 +224,13 @@ func (r *reading) add(t *table) {
 			continue
 		}
 		r.made.routes.Routes = append(r.made.routes.Routes,
-			lb.ReplyRoute{Prefix: route.prefix, Hop: r.hop(t, route.router)})
+			lb.ReplyRoute{Prefix: route.prefix, Hop: r.nextHop(t, route.router)})
 	}
 	r.made.routes.Local = append(r.made.routes.Local, t.local...)
 }
 
-// hop returns the number of a next hop, which it adds; AskKernel where the kernel's answer is not certain.
-func (r *reading) hop(t *table, router neighbour) int {
+// nextHop returns the number of a next hop, which it adds; AskKernel where the kernel's answer is not certain.
+func (r *snapshotBuilder) nextHop(t *table, router neighbour) int {
 	address, l := r.macs[router], r.links[router.index]
 	if router.index == 0 || address == (mac{}) || l.mtu4 == 0 {
 		return lb.AskKernel
@@ -237,11 +238,11 @@ func (r *reading) hop(t *table, router neighbour) int {
 	if at, known := r.hops[router]; known {
 		return at
 	}
-	mtu, least := l.mtu4, uint32(leastMTU4)
+	mtu, least := l.mtu4, uint32(minMTU4)
 	if t.family == unix.AF_INET6 {
-		mtu, least = l.mtu6, leastMTU6
+		mtu, least = l.mtu6, minMTU6
 	}
-	if t.narrow {
+	if t.reducedMTU {
 		// Routers have reported paths that take less; which packets those are only the kernel knows.
 		mtu = min(mtu, least)
 	}

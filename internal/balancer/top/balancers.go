@@ -22,9 +22,9 @@ type balancerRow struct {
 	tone   tone
 }
 
-// balancersOf lists them, this balancer first.
-func balancersOf(s *ops.Status, now time.Time) []balancerRow {
-	rows := []balancerRow{self(s)}
+// balancerRows lists them, this balancer first.
+func balancerRows(s *ops.Status, now time.Time) []balancerRow {
+	rows := []balancerRow{selfRow(s)}
 	for i := range s.Interfaces {
 		rows = append(rows, interfaceRow(&s.Interfaces[i]))
 	}
@@ -50,7 +50,7 @@ func balancersOf(s *ops.Status, now time.Time) []balancerRow {
 	return append(rows, discoveryRows(s)...)
 }
 
-func self(s *ops.Status) balancerRow {
+func selfRow(s *ops.Status) balancerRow {
 	row := balancerRow{Kind: "balancer", Name: "this one", State: "running", Since: s.Started, tone: good,
 		Detail: fmt.Sprintf("jeoul %s, process %d, generation %d, %s", s.Version, s.PID, s.Generation, s.Config)}
 	if len(s.Problems) > 0 {
@@ -94,7 +94,7 @@ func vrrpRow(v *ops.VRRP, now time.Time) balancerRow {
 			"; peer %s, priority %d, heard %s ago",
 			v.Peer.Address,
 			v.Peer.Priority,
-			since(v.Peer.Heard, now),
+			formatSince(v.Peer.Heard, now),
 		)
 	}
 	if v.Drained != nil {
@@ -192,10 +192,10 @@ func memberRow(m *ops.Member) balancerRow {
 			parts,
 			fmt.Sprintf(
 				"flows: told %s, behind %s, taken %s, refused %s",
-				count(f.Told),
-				count(f.Behind),
-				count(f.Taken),
-				count(refused),
+				formatCount(f.Told),
+				formatCount(f.Behind),
+				formatCount(f.Taken),
+				formatCount(refused),
 			),
 		)
 		if m.State == ops.MemberAlive && !(f.Telling && f.Heard) {

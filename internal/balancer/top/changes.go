@@ -29,10 +29,10 @@ func changeText(o *ops.Overlay) string {
 }
 
 // changedAt is when the first of the operations was done, and changedBy the name of the one who has done it.
-func changedAt(o *ops.Overlay) time.Time { at, _ := changed(o); return at }
-func changedBy(o *ops.Overlay) string    { _, by := changed(o); return by }
+func changedAt(o *ops.Overlay) time.Time { at, _ := changes(o); return at }
+func changedBy(o *ops.Overlay) string    { _, by := changes(o); return by }
 
-func changed(o *ops.Overlay) (time.Time, string) {
+func changes(o *ops.Overlay) (time.Time, string) {
 	switch {
 	case o.Drain != nil:
 		return o.Drain.At, o.Drain.By

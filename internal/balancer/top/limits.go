@@ -8,34 +8,34 @@ import (
 
 // limitRow is a bound, and how much of it is in use.
 type limitRow struct {
-	Name string  `json:"limit"`
-	Used float64 `json:"used"`
-	Of   float64 `json:"of"`
+	Name  string  `json:"limit"`
+	Used  float64 `json:"used"`
+	Limit float64 `json:"of"`
 	// Share is Used of Of, of 1.
 	Share float64 `json:"share"`
-	// Then names the consequence of exceeding it.
-	Then string `json:"then"`
+	// Consequence names the consequence of exceeding it.
+	Consequence string `json:"then"`
 }
 
 // The shares from which a limit needs attention.
 const (
-	muchUsed = 0.8
-	mostUsed = 0.95
+	warnShare = 0.8
+	badShare  = 0.95
 )
 
 // tone judges how much is used.
 func (r limitRow) tone() tone {
 	switch {
-	case r.Share >= mostUsed:
+	case r.Share >= badShare:
 		return bad
-	case r.Share >= muchUsed:
+	case r.Share >= warnShare:
 		return warn
 	}
 	return plain
 }
 
-// limitsOf lists every bound that is in force.
-func limitsOf(s *ops.Status, f *figures) (rows []limitRow) {
+// limitRows lists every bound that is in force.
+func limitRows(s *ops.Status, f *snapshotFigures) (rows []limitRow) {
 	add := func(name string, used, of float64, then string) {
 		if of > 0 {
 			rows = append(rows, limitRow{name, used, of, used / of, then})

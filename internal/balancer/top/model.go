@@ -23,11 +23,11 @@ type Model struct {
 	now time.Time
 
 	history *history
-	figures figures
+	figures snapshotFigures
 	// known: there was a reading, and figures are those of the last one, at readAt.
 	known  bool
 	readAt time.Time
-	away   absence
+	outage outage
 
 	view   View
 	places map[View]place
@@ -43,12 +43,12 @@ type Model struct {
 	notice notice
 }
 
-// absence is a time in which the balancer does not answer.
-type absence struct {
+// outage is a time in which the balancer does not answer.
+type outage struct {
 	// since is when the first reading failed; zero: it answers. asked is when the present one began; zero: none is
 	// under way.
-	since, asked time.Time
-	err          error
+	since, requested time.Time
+	err              error
 }
 
 // place is where the user is in a view.
@@ -94,34 +94,34 @@ type (
 )
 
 const (
-	// readBound is how long a reading may take, and retry the time from one that failed to the next.
-	readBound = 15 * time.Second
-	retry     = time.Second
-	// idleShare bounds the work that watching gives to the balancer: readings pause for so many times their own
+	// readTimeout is how long a reading may take, and retryInterval the time from one that failed to the next.
+	readTimeout   = 15 * time.Second
+	retryInterval = time.Second
+	// idleFactor bounds the work that watching gives to the balancer: readings pause for so many times their own
 	// duration.
-	idleShare = 49
-	// slowest bounds that pause.
-	slowest = 10 * time.Second
-	// silent is how long a reading may take before the screen says so.
-	silent = 2 * time.Second
+	idleFactor = 49
+	// maxPause bounds that pause.
+	maxPause = 10 * time.Second
+	// slowAfter is how long a reading may take before the screen says so.
+	slowAfter = 2 * time.Second
 )
 
 // pause is the time from the end of a reading that took so long to the next one.
 func (m Model) pause(took time.Duration) time.Duration {
-	return min(max(m.options.Interval-took, idleShare*took), max(slowest, m.options.Interval))
+	return min(max(m.options.Interval-took, idleFactor*took), max(maxPause, m.options.Interval))
 }
 
-// theirs is the present time by the balancer's clock, by which all times of a status are: another machine's clock may
-// differ from this one's, and each may be set meanwhile.
-func (m *Model) theirs() time.Time {
+// balancerTime is the present time by the balancer's clock, by which all times of a status are: another machine's clock
+// may differ from this one's, and each may be set meanwhile.
+func (m *Model) balancerTime() time.Time {
 	if !m.known {
 		return m.now
 	}
 	return m.figures.status.Taken(m.readAt).Add(m.now.Sub(m.readAt))
 }
 
-// at changes the place in the present view.
-func (m *Model) at(change func(*place)) {
+// placeInView changes the place in the present view.
+func (m *Model) placeInView(change func(*place)) {
 	p := m.places[m.view]
 	change(&p)
 	m.places[m.view] = p
@@ -147,8 +147,8 @@ func (i *input) insert(text string) {
 	}
 }
 
-// press takes a key, and the text that it stands for.
-func (i *input) press(key, text string) {
+// handleKey handles a key, and the text that it stands for.
+func (i *input) handleKey(key, text string) {
 	switch key {
 	case "backspace", "ctrl+h":
 		runes := []rune(i.text)
@@ -169,8 +169,8 @@ type question struct {
 	// input is a further value that the operation needs, asked for by label; nil: it needs none.
 	input *input
 	label string
-	// wrong names the fault in the input.
-	wrong string
+	// inputFault names the fault in the input.
+	inputFault string
 }
 
 // pager shows a text over the table.

@@ -44,8 +44,8 @@ func report(ctx context.Context, options Options, to io.Writer, asJSON bool, tim
 		}
 		at := options.Now()
 		model.history.add(status, at)
-		model.figures, model.known, model.now, model.readAt = figuresOf(status, model.history, at), true, at, at
-		model.refresh()
+		model.figures, model.known, model.now, model.readAt = newFigures(status, model.history, at), true, at, at
+		model.updateTable()
 		if n == 0 {
 			continue
 		}
@@ -83,8 +83,8 @@ func (m Model) shownDrops() (rows []dropRow) {
 	return rows
 }
 
-// pick returns the rows that are shown, in order.
-func pick[T any](rows []T, order []int) []T {
+// selectRows returns the rows that are shown, in order.
+func selectRows[T any](rows []T, order []int) []T {
 	picked := make([]T, 0, len(order))
 	for _, i := range order {
 		picked = append(picked, rows[i])
@@ -97,17 +97,17 @@ func (m Model) writeJSON(to io.Writer) error {
 	s := snapshot{At: m.now, Seconds: samples[len(samples)-1].at.Sub(samples[0].at).Seconds()}
 	switch f := &m.figures; m.view {
 	case Services:
-		s.Services = pick(f.services, m.order)
+		s.Services = selectRows(f.services, m.order)
 	case Backends:
-		s.Backends = pick(f.backends, m.order)
+		s.Backends = selectRows(f.backends, m.order)
 	case Drops:
 		s.Drops = m.shownDrops()
 	case Balancers:
-		s.Balancers = pick(f.balancers, m.order)
+		s.Balancers = selectRows(f.balancers, m.order)
 	case Limits:
-		s.Limits = pick(f.limits, m.order)
+		s.Limits = selectRows(f.limits, m.order)
 	case Changes:
-		s.Operations = pick(f.status.Operations.InForce, m.order)
+		s.Operations = selectRows(f.status.Operations.InForce, m.order)
 	}
 	encoder := json.NewEncoder(to)
 	encoder.SetIndent("", "  ")

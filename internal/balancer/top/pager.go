@@ -12,11 +12,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// describeEvery is the time from one description of a thing that is shown to the next.
-const describeEvery = 2 * time.Second
+// describeInterval is the time from one description of a thing that is shown to the next.
+const describeInterval = 2 * time.Second
 
-// details shows all about the selected row.
-func (m Model) details() (tea.Model, tea.Cmd) {
+// showDetails shows all about the selected row.
+func (m Model) showDetails() (tea.Model, tea.Cmd) {
 	i, ok := m.selected()
 	if !ok {
 		return m, nil
@@ -32,17 +32,17 @@ func (m Model) details() (tea.Model, tea.Cmd) {
 	default:
 		// There is no more than the row has: all of it is shown, in lines.
 		p.live, p.title = false, string(m.view)
-		p.lines = m.wholeRow(i)
+		p.lines = m.showRow(i)
 	}
 	m.pager = p
 	if !p.live {
 		return m, nil
 	}
-	return m, m.ask(*p)
+	return m, m.requestDescription(*p)
 }
 
-// wholeRow is a row with a line for each column.
-func (m Model) wholeRow(i int) (lines []string) {
+// showRow is a row with a line for each column.
+func (m Model) showRow(i int) (lines []string) {
 	for _, c := range m.table.columns {
 		if c.trend == nil {
 			lines = append(lines, m.glyphs.fit(c.title, 14, false)+c.text(i))
@@ -51,19 +51,19 @@ func (m Model) wholeRow(i int) (lines []string) {
 	return lines
 }
 
-// ask asks for the description that a pager shows.
-func (m Model) ask(p pager) tea.Cmd {
+// requestDescription asks for the description that a pager shows.
+func (m Model) requestDescription(p pager) tea.Cmd {
 	ctx, balancer := m.ctx, m.options.Balancer
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(ctx, readBound)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		text, err := balancer.Describe(ctx, p.service, p.backend)
 		return describedMsg{p.id(), text, err}
 	}
 }
 
-// describe takes a description.
-func (m *Model) describe(msg describedMsg) {
+// handleDescription shows a description.
+func (m *Model) handleDescription(msg describedMsg) {
 	if m.pager == nil || !m.pager.live || m.pager.id() != msg.id {
 		return
 	}
@@ -80,14 +80,14 @@ func (m *Model) describe(msg describedMsg) {
 // scroll moves the text by lines.
 func (m *Model) scroll(by int) {
 	p := *m.pager
-	p.offset = max(min(p.offset+by, len(p.lines)-m.pagerRoom()), 0)
+	p.offset = max(min(p.offset+by, len(p.lines)-m.pagerRows()), 0)
 	m.pager = &p
 }
 
-// page takes a key over a text.
-func (m Model) page(key string) (tea.Model, tea.Cmd) {
+// handlePagerKey handles a key over a text.
+func (m Model) handlePagerKey(key string) (tea.Model, tea.Cmd) {
 	m.notice = notice{}
-	room := m.pagerRoom()
+	room := m.pagerRows()
 	switch key {
 	case "esc", "q", "enter", "left", "backspace":
 		m.pager = nil
@@ -104,7 +104,7 @@ func (m Model) page(key string) (tea.Model, tea.Cmd) {
 	case "end", "G", "shift+g":
 		m.scroll(1 << 30)
 	case "d", "e", "x", "w":
-		return order(map[string]ops.Verb{"d": ops.Drain, "e": ops.Enable, "x": ops.Disable, "w": ops.Weight}[key])(m)
+		return askFor(map[string]ops.Verb{"d": ops.Drain, "e": ops.Enable, "x": ops.Disable, "w": ops.Weight}[key])(m)
 	}
 	return m, nil
 }

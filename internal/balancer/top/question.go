@@ -15,8 +15,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// order asks whether an operation on the selected backend is meant.
-func order(verb ops.Verb) func(Model) (tea.Model, tea.Cmd) {
+// askFor asks whether an operation on the selected backend is meant.
+func askFor(verb ops.Verb) func(Model) (tea.Model, tea.Cmd) {
 	return func(m Model) (tea.Model, tea.Cmd) {
 		if m.options.ReadOnly {
 			m.notice = notice{"nothing is changed with --read-only", warn}
@@ -62,8 +62,8 @@ func (m *Model) target() (service, backend string, ok bool) {
 	return "", "", false
 }
 
-// answer takes a key of the user's answer: Enter is yes, Esc no.
-func (m Model) answer(key, text string) (tea.Model, tea.Cmd) {
+// handleAnswer handles a key of the user's answer: Enter is yes, Esc no.
+func (m Model) handleAnswer(key, text string) (tea.Model, tea.Cmd) {
 	q := *m.question
 	m.question = &q
 	if q.input != nil {
@@ -74,14 +74,14 @@ func (m Model) answer(key, text string) (tea.Model, tea.Cmd) {
 	case key == "esc" || q.input == nil && (key == "n" || key == "q"):
 		m.question, m.notice = nil, notice{"nothing was changed", plain}
 	case key == "enter" || q.input == nil && key == "y":
-		if q.wrong = q.complete(); q.wrong != "" {
+		if q.inputFault = q.complete(); q.inputFault != "" {
 			return m, nil
 		}
 		m.question, m.notice = nil, notice{"asked for: " + orderText(q.order), plain}
-		return m, m.operate(q.order)
+		return m, m.startOperation(q.order)
 	case q.input != nil:
-		q.input.press(key, m.glyphs.clean(text))
-		q.wrong = ""
+		q.input.handleKey(key, m.glyphs.clean(text))
+		q.inputFault = ""
 	}
 	return m, nil
 }
@@ -113,11 +113,11 @@ func (q *question) complete() string {
 	return ""
 }
 
-// operate does it.
-func (m Model) operate(order ops.Order) tea.Cmd {
+// startOperation starts the operation.
+func (m Model) startOperation(order ops.Order) tea.Cmd {
 	ctx, balancer := m.ctx, m.options.Balancer
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(ctx, 2*readBound)
+		ctx, cancel := context.WithTimeout(ctx, 2*readTimeout)
 		defer cancel()
 		done, err := balancer.Operate(ctx, order)
 		return operatedMsg{done, err}
@@ -153,7 +153,7 @@ func operationText(o *ops.Operation) string {
 }
 
 // consequences lists the effects that an operation will have, by the present figures.
-func (f *figures) consequences(o ops.Order) []string {
+func (f *snapshotFigures) consequences(o ops.Order) []string {
 	if o.Verb == ops.Undo {
 		if len(f.status.Operations.History) == 0 {
 			return []string{"There is no operation that can be taken back."}
@@ -170,7 +170,7 @@ func (f *figures) consequences(o ops.Order) []string {
 	}
 	flows := "the flows that it has"
 	if row.service.Tracked {
-		flows = fmt.Sprintf("the %s active flows that it has", count(row.Active))
+		flows = fmt.Sprintf("the %s active flows that it has", formatCount(row.Active))
 	}
 	left := fmt.Sprintf("New flows of %s go to %d other backends.", o.Service, others)
 	if others == 0 {
@@ -197,7 +197,7 @@ func (f *figures) consequences(o ops.Order) []string {
 	case ops.Enable:
 		return []string{
 			fmt.Sprintf("Enable %s/%s (%s), which is %s now.", o.Service, o.Backend, row.Address, row.State),
-			enabled(row),
+			enabledConsequence(row),
 		}
 	}
 	return []string{
@@ -207,14 +207,14 @@ func (f *figures) consequences(o ops.Order) []string {
 			o.Backend,
 			row.Address,
 			row.Weight,
-			percent(row.Due),
+			formatPercent(row.Due),
 		),
 		"Flows that it has stay. 0 takes no new flow. It ends when the daemon is stopped.",
 	}
 }
 
 // backendOf returns the row of an order's backend, nil if it is gone, and how many others of its service are up.
-func (f *figures) backendOf(o ops.Order) (row *backendRow, others int) {
+func (f *snapshotFigures) backendOf(o ops.Order) (row *backendRow, others int) {
 	for i := range f.backends {
 		b := &f.backends[i]
 		switch {
@@ -228,8 +228,8 @@ func (f *figures) backendOf(o ops.Order) (row *backendRow, others int) {
 	return row, others
 }
 
-// enabled says when a backend takes new flows once it is enabled.
-func enabled(row *backendRow) string {
+// enabledConsequence says when a backend takes new flows once it is enabled.
+func enabledConsequence(row *backendRow) string {
 	switch {
 	case row.backend.Health != nil && row.backend.Health.State == lb.Failing:
 		return "It takes new flows when its health checks pass again."

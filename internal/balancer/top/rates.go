@@ -20,8 +20,8 @@ type rates struct {
 	ReturnedBits float64 `json:"returned_bits_per_second"`
 }
 
-// plus adds up rates; the sum is known where one of them is.
-func (r rates) plus(other rates) rates {
+// add adds up rates; the sum is known where one of them is.
+func (r rates) add(other rates) rates {
 	return rates{r.Known || other.Known, r.Connections + other.Connections, r.Packets + other.Packets,
 		r.Bits + other.Bits, r.ReturnedBits + other.ReturnedBits}
 }
@@ -29,8 +29,8 @@ func (r rates) plus(other rates) rates {
 // counters are read at one moment.
 type counters struct{ connections, packets, bytes, returned uint64 }
 
-// until returns the rates between two readings; unknown where a counter has begun anew.
-func (c counters) until(later counters, elapsed time.Duration) rates {
+// ratesUntil returns the rates between two readings; unknown where a counter has begun anew.
+func (c counters) ratesUntil(later counters, elapsed time.Duration) rates {
 	seconds := elapsed.Seconds()
 	if seconds <= 0 || later.connections < c.connections || later.packets < c.packets || later.bytes < c.bytes ||
 		later.returned < c.returned {
@@ -48,8 +48,8 @@ const (
 	trendPoints = 40
 )
 
-// counted is a status's counters by their objects: see serviceID and the functions beside it.
-type counted map[string]counters
+// objectCounters is a status's counters by their objects: see serviceID and the functions beside it.
+type objectCounters map[string]counters
 
 // serviceID and those below it return the keys of counted objects. The separator is no character of a name.
 func serviceID(service string) string          { return "s\x00" + service }
@@ -57,9 +57,9 @@ func backendID(service, backend string) string { return "b\x00" + service + "\x0
 func outcomeID(name string) string             { return "o\x00" + name }
 func lostID(nic string) string                 { return "x\x00" + nic }
 
-// countersOf reads all counters that have rates.
-func countersOf(s *ops.Status) counted {
-	all := counted{}
+// readCounters reads all counters that have rates.
+func readCounters(s *ops.Status) objectCounters {
+	all := objectCounters{}
 	for i := range s.Services {
 		service := &s.Services[i]
 		if p := service.Proxy; p != nil {
@@ -82,7 +82,7 @@ func countersOf(s *ops.Status) counted {
 // sample is the counters at a moment.
 type sample struct {
 	at      time.Time
-	counted counted
+	counted objectCounters
 }
 
 // history is the latest samples, and the past of the rates.
@@ -104,7 +104,7 @@ type trend struct {
 
 // add takes a status that was read at a moment.
 func (h *history) add(s *ops.Status, at time.Time) {
-	h.samples = append(h.samples, sample{at, countersOf(s)})
+	h.samples = append(h.samples, sample{at, readCounters(s)})
 	for len(h.samples) > 2 && at.Sub(h.samples[1].at) >= rateWindow {
 		h.samples = slices.Delete(h.samples, 0, 1)
 	}
@@ -127,7 +127,7 @@ func (h *history) rate(id string) rates {
 		if !there {
 			continue
 		}
-		if r := before.until(now, latest.at.Sub(s.at)); r.Known {
+		if r := before.ratesUntil(now, latest.at.Sub(s.at)); r.Known {
 			return r
 		}
 	}

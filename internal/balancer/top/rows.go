@@ -56,8 +56,8 @@ type dropRow struct {
 	trend   []float64
 }
 
-// figures are everything that the views show, of one reading.
-type figures struct {
+// snapshotFigures are everything that the views show, of one reading.
+type snapshotFigures struct {
 	status    *ops.Status
 	services  []serviceRow
 	backends  []backendRow
@@ -68,14 +68,14 @@ type figures struct {
 	dropped   float64
 }
 
-// figuresOf reads a status, which the history has as its latest, and which came at a moment.
-func figuresOf(s *ops.Status, h *history, at time.Time) figures {
-	f := figures{status: s, services: make([]serviceRow, 0, len(s.Services))}
+// newFigures reads a status, which the history has as its latest, and which came at a moment.
+func newFigures(s *ops.Status, h *history, at time.Time) snapshotFigures {
+	f := snapshotFigures{status: s, services: make([]serviceRow, 0, len(s.Services))}
 	for i := range s.Services {
 		f.addService(&s.Services[i], h)
 	}
 	for _, o := range s.Outcomes {
-		if passes(o.Name) {
+		if isDelivered(o.Name) {
 			continue
 		}
 		rate := h.rate(outcomeID(o.Name)).Packets
@@ -91,19 +91,19 @@ func figuresOf(s *ops.Status, h *history, at time.Time) figures {
 		f.drops = append(f.drops, dropRow{"lost_by_driver " + nic.Name, nic.XDPLost, rate,
 			"counted as forwarded, and lost by the driver after XDP", h.trend(lostID(nic.Name), rate)})
 	}
-	f.balancers = balancersOf(s, s.Taken(at))
-	f.limits = limitsOf(s, &f)
+	f.balancers = balancerRows(s, s.Taken(at))
+	f.limits = limitRows(s, &f)
 	h.prune()
 	return f
 }
 
-// passes says whether an outcome is a packet's way to a backend, to a client, or to this host's own programs.
-func passes(outcome string) bool {
+// isDelivered says whether an outcome is a packet's way to a backend, to a client, or to this host's own programs.
+func isDelivered(outcome string) bool {
 	return outcome == "forwarded" || outcome == "returned" || strings.HasPrefix(outcome, "passed_")
 }
 
 // addService adds the rows of a service and its backends.
-func (f *figures) addService(s *ops.Service, h *history) {
+func (f *snapshotFigures) addService(s *ops.Service, h *history) {
 	row := serviceRow{
 		Name:     s.Name,
 		Address:  lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol}.String(),
@@ -117,11 +117,11 @@ func (f *figures) addService(s *ops.Service, h *history) {
 	for i := range s.Backends {
 		b := &s.Backends[i]
 		rates := h.rate(backendID(s.Name, b.Name))
-		f.backends = append(f.backends, backendRow{Service: s.Name, Name: b.Name, Address: endpoint(s, b),
+		f.backends = append(f.backends, backendRow{Service: s.Name, Name: b.Name, Address: endpointText(s, b),
 			State:  b.State,
 			Reason: b.Reason, Weight: b.Weight, Active: b.Active, Connections: b.Connections, rates: rates,
 			Due: dueWeight(b), trend: h.trend(backendID(s.Name, b.Name), rates.Connections), service: s, backend: b})
-		row.rates = row.plus(rates)
+		row.rates = row.add(rates)
 		row.Connections += b.Connections
 		weights += dueWeight(b)
 		if b.State == lb.Up {
@@ -141,7 +141,7 @@ func (f *figures) addService(s *ops.Service, h *history) {
 		row.rates, row.Connections = h.rate(serviceID(s.Name)), s.Proxy.Connections
 	}
 	row.trend = h.trend(serviceID(s.Name), row.rates.Connections)
-	f.total = f.total.plus(row.rates)
+	f.total = f.total.add(row.rates)
 	f.services = append(f.services, row)
 }
 
@@ -156,8 +156,8 @@ func dueWeight(b *ops.Backend) float64 {
 	return float64(b.Weight)
 }
 
-// endpoint is a backend's address, with the port where it differs from the service's.
-func endpoint(s *ops.Service, b *ops.Backend) string {
+// endpointText is a backend's address, with the port where it differs from the service's.
+func endpointText(s *ops.Service, b *ops.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()
 	}

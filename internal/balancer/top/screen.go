@@ -15,8 +15,8 @@ import (
 
 // The least screen that a table is drawn on.
 const (
-	leastWidth  = 40
-	leastHeight = 8
+	minWidth  = 40
+	minHeight = 8
 )
 
 // The looks. Terminals without colours show the words that say the same; bubbletea leaves out the colours where
@@ -45,11 +45,11 @@ func (m Model) lines() []string {
 	if m.width == 0 || m.height == 0 {
 		return nil
 	}
-	if m.width < leastWidth || m.height < leastHeight {
+	if m.width < minWidth || m.height < minHeight {
 		return m.tooSmall()
 	}
-	lines := m.head()
-	foot := m.foot()
+	lines := m.headLines()
+	foot := m.footLines()
 	switch {
 	case m.pager != nil:
 		lines = append(lines, m.pagerLines()...)
@@ -66,7 +66,7 @@ func (m Model) lines() []string {
 
 // tooSmall returns the text for a terminal that is too small.
 func (m Model) tooSmall() []string {
-	text := fmt.Sprintf("too small: %dx%d; jeoul top needs %dx%d. q quits", m.width, m.height, leastWidth, leastHeight)
+	text := fmt.Sprintf("too small: %dx%d; jeoul top needs %dx%d. q quits", m.width, m.height, minWidth, minHeight)
 	lines := strings.Split(ansi.Wrap(text, m.width, ""), "\n")
 	return lines[:min(len(lines), m.height)]
 }
@@ -76,8 +76,8 @@ func (m Model) plain(text string) string {
 	return strings.TrimRight(m.glyphs.fit(m.glyphs.clean(text), m.width, false), " ")
 }
 
-// head are the lines above the table.
-func (m Model) head() []string {
+// headLines are the lines above the table.
+func (m Model) headLines() []string {
 	lines := []string{titleStyle.Render(m.titleLine()), m.plain(m.summary()), m.tabs()}
 	if text, tone := m.banner(); text != "" {
 		lines = append(lines, toneStyles[tone].Render(m.plain("! "+text)))
@@ -89,7 +89,7 @@ func (m Model) head() []string {
 func (m Model) titleLine() string {
 	left := "jeoul top  " + m.options.At
 	if s := m.figures.status; m.known {
-		left += fmt.Sprintf("  up %s  %s", since(s.Started, m.theirs()), string(s.Hook.Name))
+		left += fmt.Sprintf("  up %s  %s", formatSince(s.Started, m.balancerTime()), string(s.Hook.Name))
 		if s.Hook.Generic {
 			left += " (generic)"
 		}
@@ -114,7 +114,7 @@ func (m Model) summary() string {
 		if !f.total.Known {
 			return "-"
 		}
-		return si(value)
+		return formatSI(value)
 	}
 	up, all := 0, 0
 	for i := range f.services {
@@ -127,11 +127,11 @@ func (m Model) summary() string {
 		rate(f.total.Bits),
 	)
 	if f.total.ReturnedBits > 0 {
-		text += fmt.Sprintf("  back %sbit/s", si(f.total.ReturnedBits))
+		text += fmt.Sprintf("  back %sbit/s", formatSI(f.total.ReturnedBits))
 	}
-	text += fmt.Sprintf("  dropped %s/s  backends up %d/%d", si(f.dropped), up, all)
+	text += fmt.Sprintf("  dropped %s/s  backends up %d/%d", formatSI(f.dropped), up, all)
 	if t := f.status.Flows; t != nil && t.ProvenLimit > 0 {
-		text += fmt.Sprintf("  flows %s", percent(float64(t.Proven)/float64(t.ProvenLimit)))
+		text += fmt.Sprintf("  flows %s", formatPercent(float64(t.Proven)/float64(t.ProvenLimit)))
 	}
 	return text
 }
@@ -152,25 +152,25 @@ func (m Model) tabs() string {
 // banner is the fault that needs a person's attention now.
 func (m Model) banner() (string, tone) {
 	switch {
-	case !m.away.since.IsZero():
+	case !m.outage.since.IsZero():
 		text := fmt.Sprintf(
 			"no answer since %s (%s): %v",
-			m.away.since.Local().Format(time.TimeOnly),
-			since(m.away.since, m.now),
-			m.away.err,
+			m.outage.since.Local().Format(time.TimeOnly),
+			formatSince(m.outage.since, m.now),
+			m.outage.err,
 		)
 		if m.known {
 			text = fmt.Sprintf(
 				"no answer since %s (%s), figures of %s: %v",
-				m.away.since.Local().Format(time.TimeOnly),
-				since(m.away.since, m.now),
+				m.outage.since.Local().Format(time.TimeOnly),
+				formatSince(m.outage.since, m.now),
 				m.readAt.Local().Format(time.TimeOnly),
-				m.away.err,
+				m.outage.err,
 			)
 		}
 		return text, bad
-	case !m.away.asked.IsZero() && m.now.Sub(m.away.asked) >= silent:
-		return fmt.Sprintf("asked at %s, and not answered yet", m.away.asked.Local().Format(time.TimeOnly)), warn
+	case !m.outage.requested.IsZero() && m.now.Sub(m.outage.requested) >= slowAfter:
+		return fmt.Sprintf("asked at %s, and not answered yet", m.outage.requested.Local().Format(time.TimeOnly)), warn
 	}
 	problems := m.figures.status.Problems
 	switch len(problems) {
@@ -182,16 +182,16 @@ func (m Model) banner() (string, tone) {
 	return fmt.Sprintf("(1 of %d) %s", len(problems), problems[0]), warn
 }
 
-// room is how many rows of the table there is room for.
-func (m *Model) room() int { return m.pagerRoom() - 1 }
+// tableRows is how many rows of the table there is room for.
+func (m *Model) tableRows() int { return m.pagerRows() - 1 }
 
-// pagerRoom is how many lines there are between head and foot, less a title.
-func (m *Model) pagerRoom() int { return m.height - len(m.head()) - len(m.foot()) }
+// pagerRows is how many lines there are between head and foot, less a title.
+func (m *Model) pagerRows() int { return m.height - len(m.headLines()) - len(m.footLines()) }
 
 // tableLines are the titles, and the rows that there is room for.
 func (m Model) tableLines() []string {
 	p := m.places[m.view]
-	room := max(m.room(), 0)
+	room := max(m.tableRows(), 0)
 	shown := m.order[min(p.offset, len(m.order)):min(p.offset+room, len(m.order))]
 	if len(m.order) == 0 {
 		text := m.table.empty
@@ -246,7 +246,7 @@ func (l layout) line(g glyphs, i int, selected bool, width int) string {
 // pagerLines are the title of a text, and as many of its lines as there is room for.
 func (m Model) pagerLines() []string {
 	p := m.pager
-	end := min(p.offset+m.pagerRoom(), len(p.lines))
+	end := min(p.offset+m.pagerRows(), len(p.lines))
 	title := p.title
 	if p.offset > 0 || end < len(p.lines) {
 		title += fmt.Sprintf("  lines %d to %d of %d", p.offset+1, end, len(p.lines))
@@ -258,8 +258,8 @@ func (m Model) pagerLines() []string {
 	return slices.Concat([]string{titleStyle.Render(m.plain(title))}, lines)
 }
 
-// foot are the lines below the table.
-func (m Model) foot() []string {
+// footLines are the lines below the table.
+func (m Model) footLines() []string {
 	switch {
 	case m.question != nil:
 		return m.questionLines()
@@ -303,9 +303,9 @@ func (m Model) questionLines() []string {
 	if q.input != nil {
 		lines = append(lines, titleStyle.Render(m.plain(q.label+": "+q.input.text+"_")))
 	}
-	if q.wrong != "" {
-		lines = append(lines, toneStyles[bad].Render(m.plain(q.wrong)))
+	if q.inputFault != "" {
+		lines = append(lines, toneStyles[bad].Render(m.plain(q.inputFault)))
 	}
 	lines = append(lines, titleStyle.Render(m.plain(fmt.Sprintf("Enter: %s   Esc: leave it as it is", q.order.Verb))))
-	return lines[max(len(lines)-(m.height-len(m.head())-1), 0):]
+	return lines[max(len(lines)-(m.height-len(m.headLines())-1), 0):]
 }

@@ -73,8 +73,8 @@ func (t *table) sorted(title string) sorting {
 	return sorting{title, i >= 0 && t.columns[i].value == nil}
 }
 
-// arrange returns the rows that a filter selects, in order. Rows that are equal stay in the table's own order.
-func (t *table) arrange(by sorting, filter string) []int {
+// selectAndSort returns the rows that a filter selects, in order. Rows that are equal stay in the table's own order.
+func (t *table) selectAndSort(by sorting, filter string) []int {
 	wanted := strings.Fields(strings.ToLower(filter))
 	order := make([]int, 0, t.rows)
 	for i := range t.rows {
@@ -122,10 +122,10 @@ type layout struct {
 func (t *table) resolve(g glyphs, shown []int, width int) layout {
 	l := layout{columns: slices.Clone(t.columns)}
 	for _, c := range l.columns {
-		l.widths = append(l.widths, widthOf(g, c, shown, widest))
+		l.widths = append(l.widths, widthOf(g, c, shown, maxColumn))
 	}
 	if last := len(l.columns) - 1; l.columns[last].trend == nil {
-		l.widths[last] = min(l.widths[last], leastLast)
+		l.widths[last] = min(l.widths[last], minLast)
 	}
 	for l.total() > width {
 		drop := 0
@@ -166,11 +166,11 @@ func (l layout) squeeze(width int) {
 	}
 }
 
-// widest bounds the columns of text that are not the last, and leastLast is the least width of the last one, where its
+// maxColumn bounds the columns of text that are not the last, and minLast is the least width of the last one, where its
 // text is that long.
 const (
-	widest    = 40
-	leastLast = 24
+	maxColumn = 40
+	minLast   = 24
 )
 
 // widthOf is how wide a column must be for rows, up to a bound.

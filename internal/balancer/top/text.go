@@ -82,8 +82,8 @@ func (g glyphs) spark(values []float64, width int) string {
 	return string(line)
 }
 
-// si writes a figure in at most six columns: 0.5, 17, 999, 1.23k, 45.6M.
-func si(value float64) string {
+// formatSI writes a figure in at most six columns: 0.5, 17, 999, 1.23k, 45.6M.
+func formatSI(value float64) string {
 	unit := ""
 	for _, larger := range []string{"k", "M", "G", "T", "P"} {
 		if math.Abs(value) < 999.5 {
@@ -102,21 +102,21 @@ func si(value float64) string {
 	return fmt.Sprintf("%.2f%s", value, unit)
 }
 
-// count writes 1234567 as 1,234,567.
-func count[T ~uint32 | ~uint64 | ~int](n T) string {
+// formatCount writes 1234567 as 1,234,567.
+func formatCount[T ~uint32 | ~uint64 | ~int](n T) string {
 	return message.NewPrinter(language.English).Sprintf("%d", n)
 }
 
-// percent writes a share of 1.
-func percent(share float64) string {
+// formatPercent writes a share of 1.
+func formatPercent(share float64) string {
 	if share > 0 && share < 0.0995 {
 		return fmt.Sprintf("%.1f%%", 100*share)
 	}
 	return fmt.Sprintf("%.0f%%", 100*share)
 }
 
-// age writes how long something lasts: 12s, 5m, 3h, 12d.
-func age(d time.Duration) string {
+// formatAge writes how long something lasts: 12s, 5m, 3h, 12d.
+func formatAge(d time.Duration) string {
 	d = max(d, 0)
 	switch {
 	case d < 2*time.Minute:
@@ -129,12 +129,12 @@ func age(d time.Duration) string {
 	return fmt.Sprintf("%dd", int(d.Hours()/24))
 }
 
-// since writes how long ago something began; "-" where that is unknown.
-func since(began, now time.Time) string {
+// formatSince writes how long ago something began; "-" where that is unknown.
+func formatSince(began, now time.Time) string {
 	if began.IsZero() {
 		return "-"
 	}
-	return age(now.Sub(began))
+	return formatAge(now.Sub(began))
 }
 
 func orDash(text string) string {

@@ -20,7 +20,7 @@ func TestSI(t *testing.T) {
 	for value, want := range map[float64]string{0: "0", 0.25: "0.2", 9.96: "10", 17: "17", 999: "999", 999.6: "1.00k",
 		1234:   "1.23k",
 		45_600: "45.6k", 99_960: "100k", 999_400: "999k", 1e6: "1.00M", 2.5e9: "2.50G", 3e15: "3.00P"} {
-		if got := si(value); got != want || len(got) > rateWidth {
+		if got := formatSI(value); got != want || len(got) > rateWidth {
 			t.Errorf("si(%g) = %q, want %q", value, got, want)
 		}
 	}

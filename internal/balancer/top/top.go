@@ -18,7 +18,7 @@ import (
 
 // The least interval between readings, and the default.
 const (
-	LeastInterval   = 100 * time.Millisecond
+	MinInterval     = 100 * time.Millisecond
 	DefaultInterval = 500 * time.Millisecond
 )
 

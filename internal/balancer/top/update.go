@@ -28,19 +28,19 @@ func New(options Options) (Model, error) {
 		now:     options.Now(),
 		view:    options.View,
 		places:  map[View]place{},
-		figures: figures{status: &ops.Status{}},
+		figures: snapshotFigures{status: &ops.Status{}},
 	}
 	m.places[Drops] = place{sort: sorting{column: "PKT/S"}}
-	m.refresh()
+	m.updateTable()
 	if options.Sort != "" {
 		title, err := m.table.titled(options.Sort)
 		if err != nil {
 			return Model{}, err
 		}
-		m.at(func(p *place) { p.sort = m.table.sorted(title) })
+		m.placeInView(func(p *place) { p.sort = m.table.sorted(title) })
 	}
-	m.at(func(p *place) { p.filter = options.Filter })
-	m.refresh()
+	m.placeInView(func(p *place) { p.filter = options.Filter })
+	m.updateTable()
 	return m, nil
 }
 
@@ -59,114 +59,114 @@ func (t *table) titled(name string) (string, error) {
 }
 
 // Init reads the balancer, and starts the clock.
-func (m Model) Init() tea.Cmd { return tea.Batch(m.read(), m.clock()) }
+func (m Model) Init() tea.Cmd { return tea.Batch(m.readStatus(), m.tickClock()) }
 
 // Update takes a message.
 func (m Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	switch msg := msg.(type) {
 	case tea.WindowSizeMsg:
 		m.width, m.height = msg.Width, msg.Height
-		m.refresh()
+		m.updateTable()
 	case clockMsg:
 		m.now = msg.now
-		m.refresh()
-		return m, m.clock()
+		m.updateTable()
+		return m, m.tickClock()
 	case dueMsg:
-		m.away.asked = m.now
-		return m, m.read()
+		m.outage.requested = m.now
+		return m, m.readStatus()
 	case readingMsg:
-		return m.take(msg)
+		return m.handleReading(msg)
 	case describedMsg:
-		m.describe(msg)
+		m.handleDescription(msg)
 	case operatedMsg:
 		m.notice = noticeOf(msg)
 	case tea.PasteMsg:
 		if m.typing != nil {
 			m.typing.insert(m.glyphs.clean(msg.Content))
-			m.at(func(p *place) { p.filter = m.typing.text })
-			m.refresh()
+			m.placeInView(func(p *place) { p.filter = m.typing.text })
+			m.updateTable()
 		}
 	case tea.KeyPressMsg:
-		return m.press(msg)
+		return m.handleKey(msg)
 	}
 	return m, nil
 }
 
-// take shows a reading, and has the next one come.
-func (m Model) take(msg readingMsg) (tea.Model, tea.Cmd) {
-	m.now, m.away.asked = msg.at, time.Time{}
+// handleReading shows a reading, and has the next one come.
+func (m Model) handleReading(msg readingMsg) (tea.Model, tea.Cmd) {
+	m.now, m.outage.requested = msg.at, time.Time{}
 	if msg.err != nil {
-		if m.away.since.IsZero() {
-			m.away.since = msg.at
+		if m.outage.since.IsZero() {
+			m.outage.since = msg.at
 		}
-		m.away.err = msg.err
-		return m, later(retry)
+		m.outage.err = msg.err
+		return m, scheduleReading(retryInterval)
 	}
-	if !m.away.since.IsZero() && m.known {
-		m.notice = notice{fmt.Sprintf("the balancer answers again, after %s", age(msg.at.Sub(m.away.since))), good}
+	if !m.outage.since.IsZero() && m.known {
+		m.notice = notice{fmt.Sprintf("the balancer answers again, after %s", formatAge(msg.at.Sub(m.outage.since))),
+			good}
 	}
-	m.away = absence{}
+	m.outage = outage{}
 	m.history.add(msg.status, msg.at)
-	m.figures, m.known, m.readAt = figuresOf(msg.status, m.history, msg.at), true, msg.at
-	m.refresh()
-	commands := []tea.Cmd{later(m.pause(msg.took))}
-	if m.pager != nil && m.pager.live && msg.at.Sub(m.pager.asked) >= describeEvery {
+	m.figures, m.known, m.readAt = newFigures(msg.status, m.history, msg.at), true, msg.at
+	m.updateTable()
+	commands := []tea.Cmd{scheduleReading(m.pause(msg.took))}
+	if m.pager != nil && m.pager.live && msg.at.Sub(m.pager.asked) >= describeInterval {
 		m.pager.asked = msg.at
-		commands = append(commands, m.ask(*m.pager))
+		commands = append(commands, m.requestDescription(*m.pager))
 	}
 	return m, tea.Batch(commands...)
 }
 
-// read asks for a status.
-func (m Model) read() tea.Cmd {
+// readStatus asks for a status.
+func (m Model) readStatus() tea.Cmd {
 	ctx, balancer, now := m.ctx, m.options.Balancer, m.options.Now
 	return func() tea.Msg {
-		ctx, cancel := context.WithTimeout(ctx, readBound)
+		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
 		began := now()
 		status, err := balancer.Status(ctx)
 		if errors.Is(err, context.DeadlineExceeded) {
-			err = fmt.Errorf("no answer within %s", readBound)
+			err = fmt.Errorf("no answer within %s", readTimeout)
 		}
 		at := now()
 		return readingMsg{status, err, at, at.Sub(began)}
 	}
 }
 
-// later has the next reading come after a pause.
-func later(pause time.Duration) tea.Cmd {
+// scheduleReading has the next reading come after a pause.
+func scheduleReading(pause time.Duration) tea.Cmd {
 	return tea.Tick(pause, func(time.Time) tea.Msg { return dueMsg{} })
 }
 
-// clock has the time come in a second.
-func (m Model) clock() tea.Cmd {
+// tickClock has the time come in a second.
+func (m Model) tickClock() tea.Cmd {
 	now := m.options.Now
 	return tea.Tick(time.Second, func(time.Time) tea.Msg { return clockMsg{now()} })
 }
 
-// refresh makes the table of the present view anew. The cursor stays on its row, wherever that has come to be; where
-// the
-// row has gone, it stays in its place.
-func (m *Model) refresh() {
-	m.table = m.figures.table(m.view, m.options.All, m.theirs())
+// updateTable makes the table of the present view anew. The cursor stays on its row, wherever that has come to be;
+// where the row has gone, it stays in its place.
+func (m *Model) updateTable() {
+	m.table = m.figures.table(m.view, m.options.All, m.balancerTime())
 	p := m.places[m.view]
-	m.order = m.table.arrange(p.sort, p.filter)
+	m.order = m.table.selectAndSort(p.sort, p.filter)
 	if at := slices.IndexFunc(m.order, func(i int) bool { return m.table.id(i) == p.selected }); at >= 0 {
 		p.cursor = at
 	}
 	m.places[m.view] = p
-	m.move(0)
+	m.moveCursor(0)
 }
 
-// move moves the cursor by rows, and shows it.
-func (m *Model) move(by int) {
-	m.at(func(p *place) {
+// moveCursor moves the cursor by rows, and shows it.
+func (m *Model) moveCursor(by int) {
+	m.placeInView(func(p *place) {
 		p.cursor = min(max(p.cursor+by, 0), max(len(m.order)-1, 0))
 		p.selected = ""
 		if len(m.order) > 0 {
 			p.selected = m.table.id(m.order[p.cursor])
 		}
-		room := max(m.room(), 1)
+		room := max(m.tableRows(), 1)
 		p.offset = min(max(p.offset, p.cursor-room+1), p.cursor)
 		p.offset = max(min(p.offset, len(m.order)-room), 0)
 	})

@@ -33,7 +33,7 @@ const trendWidth = 12
 const rateWidth = 6
 
 // table makes a view of the figures; all has it show counters that are 0, too.
-func (f *figures) table(v View, all bool, now time.Time) *table {
+func (f *snapshotFigures) table(v View, all bool, now time.Time) *table {
 	switch v {
 	case Backends:
 		return f.backendTable()
@@ -56,7 +56,7 @@ func rateColumns(of func(i int) rates, rank int) []column {
 			value: func(i int) float64 { return value(of(i)) },
 			text: func(i int) string {
 				if r := of(i); r.Known {
-					return si(value(r))
+					return formatSI(value(r))
 				}
 				return "-"
 			}}
@@ -69,27 +69,27 @@ func rateColumns(of func(i int) rates, rank int) []column {
 	}
 }
 
-// number is a column of exact counts.
-func number(title string, rank int, of func(i int) uint64) column {
+// numberColumn is a column of exact counts.
+func numberColumn(title string, rank int, of func(i int) uint64) column {
 	return column{title: title, right: true, rank: rank,
-		text:  func(i int) string { return count(of(i)) },
+		text:  func(i int) string { return formatCount(of(i)) },
 		value: func(i int) float64 { return float64(of(i)) }}
 }
 
-func words(title string, rank int, of func(i int) string) column {
+func splitWords(title string, rank int, of func(i int) string) column {
 	return column{title: title, rank: rank, text: of}
 }
 
-func sparkline(rank int, of func(i int) []float64) column {
+func trendColumn(rank int, of func(i int) []float64) column {
 	return column{title: "TREND", width: trendWidth, rank: rank, trend: of}
 }
 
-func (f *figures) serviceTable() *table {
+func (f *snapshotFigures) serviceTable() *table {
 	row := func(i int) *serviceRow { return &f.services[i] }
 	columns := []column{
-		words("SERVICE", 0, func(i int) string { return row(i).Name }),
-		words("ADDRESS", 6, func(i int) string { return row(i).Address }),
-		words("MODE", 7, func(i int) string { return string(row(i).Mode) }),
+		splitWords("SERVICE", 0, func(i int) string { return row(i).Name }),
+		splitWords("ADDRESS", 6, func(i int) string { return row(i).Address }),
+		splitWords("MODE", 7, func(i int) string { return string(row(i).Mode) }),
 		{title: "UP", right: true, width: 5, value: func(i int) float64 { return float64(row(i).BackendsUp) },
 			text: func(i int) string { return fmt.Sprintf("%d/%d", row(i).BackendsUp, row(i).Backends) },
 			tone: func(i int) tone {
@@ -109,10 +109,10 @@ func (f *figures) serviceTable() *table {
 				if !row(i).Tracked {
 					return "-"
 				}
-				return count(row(i).Active)
+				return formatCount(row(i).Active)
 			}},
-		number("TOTAL", 8, func(i int) uint64 { return row(i).Connections }),
-		sparkline(1, func(i int) []float64 { return row(i).trend }))
+		numberColumn("TOTAL", 8, func(i int) uint64 { return row(i).Connections }),
+		trendColumn(1, func(i int) []float64 { return row(i).trend }))
 	return &table{columns: columns, rows: len(f.services), empty: "no service is configured",
 		id:    func(i int) string { return serviceID(row(i).Name) },
 		words: func(i int) string { return row(i).Name + " " + row(i).Address + " " + string(row(i).Mode) }}
@@ -131,26 +131,26 @@ func stateTone(s lb.BackendState) tone {
 	return warn
 }
 
-func (f *figures) backendTable() *table {
+func (f *snapshotFigures) backendTable() *table {
 	row := func(i int) *backendRow { return &f.backends[i] }
 	columns := []column{
-		words("SERVICE", 0, func(i int) string { return row(i).Service }),
-		words("BACKEND", 0, func(i int) string { return row(i).Name }),
-		words("ADDRESS", 6, func(i int) string { return row(i).Address }),
+		splitWords("SERVICE", 0, func(i int) string { return row(i).Service }),
+		splitWords("BACKEND", 0, func(i int) string { return row(i).Name }),
+		splitWords("ADDRESS", 6, func(i int) string { return row(i).Address }),
 		{title: "STATE", text: func(i int) string { return string(row(i).State) },
 			tone: func(i int) tone { return stateTone(row(i).State) }},
-		number("WEIGHT", 3, func(i int) uint64 { return uint64(row(i).Weight) }),
+		numberColumn("WEIGHT", 3, func(i int) uint64 { return uint64(row(i).Weight) }),
 	}
 	columns = append(columns, rateColumns(func(i int) rates { return row(i).rates }, 4)...)
 	columns = append(columns,
-		number("ACTIVE", 2, func(i int) uint64 { return uint64(row(i).Active) }),
-		number("TOTAL", 8, func(i int) uint64 { return row(i).Connections }),
+		numberColumn("ACTIVE", 2, func(i int) uint64 { return uint64(row(i).Active) }),
+		numberColumn("TOTAL", 8, func(i int) uint64 { return row(i).Connections }),
 		column{title: "SHARE", right: true, width: 5, rank: 5, value: func(i int) float64 { return row(i).Share },
-			text: func(i int) string { return percent(row(i).Share) }},
+			text: func(i int) string { return formatPercent(row(i).Share) }},
 		column{title: "DUE", right: true, width: 5, rank: 5, value: func(i int) float64 { return row(i).Due },
-			text: func(i int) string { return percent(row(i).Due) }},
-		sparkline(1, func(i int) []float64 { return row(i).trend }),
-		words("REASON", 7, func(i int) string { return row(i).Reason }))
+			text: func(i int) string { return formatPercent(row(i).Due) }},
+		trendColumn(1, func(i int) []float64 { return row(i).trend }),
+		splitWords("REASON", 7, func(i int) string { return row(i).Reason }))
 	return &table{columns: columns, rows: len(f.backends), empty: "no backend is configured",
 		id: func(i int) string { return backendID(row(i).Service, row(i).Name) },
 		words: func(i int) string {
@@ -159,7 +159,7 @@ func (f *figures) backendTable() *table {
 		}}
 }
 
-func (f *figures) dropTable(all bool) *table {
+func (f *snapshotFigures) dropTable(all bool) *table {
 	drops := f.drops
 	if !all {
 		drops = slices.DeleteFunc(slices.Clone(drops), func(r dropRow) bool { return r.Packets == 0 })
@@ -169,57 +169,60 @@ func (f *figures) dropTable(all bool) *table {
 		id:    func(i int) string { return row(i).Name },
 		words: func(i int) string { return row(i).Name + " " + row(i).Meaning },
 		columns: []column{
-			words("OUTCOME", 0, func(i int) string { return row(i).Name }),
+			splitWords("OUTCOME", 0, func(i int) string { return row(i).Name }),
 			{title: "PKT/S", right: true, width: rateWidth, value: func(i int) float64 { return row(i).Rate },
-				text: func(i int) string { return si(row(i).Rate) },
+				text: func(i int) string { return formatSI(row(i).Rate) },
 				tone: func(i int) tone {
 					if row(i).Rate > 0 {
 						return warn
 					}
 					return plain
 				}},
-			number("TOTAL", 1, func(i int) uint64 { return row(i).Packets }),
-			sparkline(2, func(i int) []float64 { return row(i).trend }),
-			words("MEANING", 3, func(i int) string { return row(i).Meaning }),
+			numberColumn("TOTAL", 1, func(i int) uint64 { return row(i).Packets }),
+			trendColumn(2, func(i int) []float64 { return row(i).trend }),
+			splitWords("MEANING", 3, func(i int) string { return row(i).Meaning }),
 		}}
 }
 
-func (f *figures) balancerTable(now time.Time) *table {
+func (f *snapshotFigures) balancerTable(now time.Time) *table {
 	row := func(i int) *balancerRow { return &f.balancers[i] }
 	return &table{rows: len(f.balancers),
 		id:    func(i int) string { return row(i).Kind + "\x00" + row(i).Name },
 		words: func(i int) string { return row(i).Kind + " " + row(i).Name + " " + row(i).State + " " + row(i).Detail },
 		columns: []column{
-			words("KIND", 0, func(i int) string { return row(i).Kind }),
-			words("NAME", 0, func(i int) string { return row(i).Name }),
+			splitWords("KIND", 0, func(i int) string { return row(i).Kind }),
+			splitWords("NAME", 0, func(i int) string { return row(i).Name }),
 			{title: "STATE", text: func(i int) string { return row(i).State }, tone: func(i int) tone {
 				return row(i).tone
 			}},
-			{title: "FOR", right: true, rank: 1, text: func(i int) string { return since(row(i).Since, now) },
+			{title: "FOR", right: true, rank: 1, text: func(i int) string { return formatSince(row(i).Since, now) },
 				value: func(i int) float64 { return now.Sub(row(i).Since).Seconds() }},
-			words("DETAIL", 2, func(i int) string { return row(i).Detail }),
+			splitWords("DETAIL", 2, func(i int) string { return row(i).Detail }),
 		}}
 }
 
-func (f *figures) limitTable() *table {
+func (f *snapshotFigures) limitTable() *table {
 	row := func(i int) *limitRow { return &f.limits[i] }
 	tones := func(i int) tone { return row(i).tone() }
 	return &table{rows: len(f.limits), empty: "no limit is in force",
 		id:    func(i int) string { return row(i).Name },
 		words: func(i int) string { return row(i).Name },
 		columns: []column{
-			words("LIMIT", 0, func(i int) string { return row(i).Name }),
+			splitWords("LIMIT", 0, func(i int) string { return row(i).Name }),
 			{title: "USED", right: true, width: 5, value: func(i int) float64 { return row(i).Share }, tone: tones,
-				text: func(i int) string { return percent(row(i).Share) }},
-			{title: "NOW", right: true, rank: 1, text: func(i int) string { return count(uint64(row(i).Used + 0.5)) },
+				text: func(i int) string { return formatPercent(row(i).Share) }},
+			{title: "NOW", right: true, rank: 1, text: func(i int) string {
+				return formatCount(uint64(row(i).Used +
+					0.5))
+			},
 				value: func(i int) float64 { return row(i).Used }},
-			{title: "OF", right: true, rank: 1, text: func(i int) string { return count(uint64(row(i).Of)) },
-				value: func(i int) float64 { return row(i).Of }},
-			words("BEYOND IT", 2, func(i int) string { return row(i).Then }),
+			{title: "OF", right: true, rank: 1, text: func(i int) string { return formatCount(uint64(row(i).Limit)) },
+				value: func(i int) float64 { return row(i).Limit }},
+			splitWords("BEYOND IT", 2, func(i int) string { return row(i).Consequence }),
 		}}
 }
 
-func (f *figures) changeTable(now time.Time) *table {
+func (f *snapshotFigures) changeTable(now time.Time) *table {
 	changes := f.status.Operations.InForce
 	drained := func(i int) time.Time {
 		if d := changes[i].Drain; d != nil {
@@ -231,8 +234,8 @@ func (f *figures) changeTable(now time.Time) *table {
 		id:    func(i int) string { return backendID(changes[i].Service, changes[i].Backend) },
 		words: func(i int) string { return changes[i].String() + " " + changeText(&changes[i]) },
 		columns: []column{
-			words("BACKEND", 0, func(i int) string { return changes[i].String() }),
-			words("OPERATION", 0, func(i int) string { return changeText(&changes[i]) }),
+			splitWords("BACKEND", 0, func(i int) string { return changes[i].String() }),
+			splitWords("OPERATION", 0, func(i int) string { return changeText(&changes[i]) }),
 			{title: "OUT IN", right: true, rank: 1, value: func(i int) float64 { return drained(i).Sub(now).Seconds() },
 				text: func(i int) string {
 					switch d := drained(i); {
@@ -241,12 +244,15 @@ func (f *figures) changeTable(now time.Time) *table {
 					case d.Before(now):
 						return "passed"
 					default:
-						return age(d.Sub(now))
+						return formatAge(d.Sub(now))
 					}
 				}},
-			number("FLOWS LEFT", 1, func(i int) uint64 { return changes[i].Left.Flows }),
-			{title: "FOR", right: true, rank: 3, text: func(i int) string { return since(changedAt(&changes[i]), now) },
+			numberColumn("FLOWS LEFT", 1, func(i int) uint64 { return changes[i].Left.Flows }),
+			{title: "FOR", right: true, rank: 3, text: func(i int) string {
+				return formatSince(changedAt(&changes[i]),
+					now)
+			},
 				value: func(i int) float64 { return now.Sub(changedAt(&changes[i])).Seconds() }},
-			words("BY", 2, func(i int) string { return changedBy(&changes[i]) }),
+			splitWords("BY", 2, func(i int) string { return changedBy(&changes[i]) }),
 		}}
 }

@@ -52,7 +52,7 @@ func TestLacks(t *testing.T) {
 			if test.page == 0 {
 				test.page = 4 << 10
 			}
-			lacks := Host{Root: root, Arch: "arm64", PageSize: test.page}.Lacks()
+			lacks := Host{Root: root, Arch: "arm64", PageSize: test.page}.MissingFeatures()
 			if test.want == nil {
 				if len(lacks) > 0 {
 					t.Fatalf("it lacks %v", lacks)
@@ -69,7 +69,7 @@ func TestLacks(t *testing.T) {
 			}
 		})
 	}
-	if lacks := (Host{Root: fstest.MapFS{}, Arch: "arm64", PageSize: 4 << 10}).Lacks(); len(lacks) > 0 {
+	if lacks := (Host{Root: fstest.MapFS{}, Arch: "arm64", PageSize: 4 << 10}).MissingFeatures(); len(lacks) > 0 {
 		t.Errorf("where nothing can be read, it lacks %v", lacks)
 	}
 }
@@ -80,7 +80,7 @@ func TestHere(t *testing.T) {
 	if _, err := os.Stat("/sys/kernel/btf"); err != nil {
 		t.Skip("there is no sysfs here, or no BTF")
 	}
-	for _, lack := range Here().Lacks() {
+	for _, lack := range Local().MissingFeatures() {
 		if lack.Fatal {
 			t.Errorf("it lacks %v", lack)
 		}
@@ -106,16 +106,16 @@ func TestCompilerIsOff(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	isOff := func(lack Lack) bool {
+	isOff := func(lack MissingFeature) bool {
 		return strings.Contains(lack.String(), "is off") && strings.Contains(lack.Remedy, "sysctl -w")
 	}
-	if lacks := Here().Lacks(); !slices.ContainsFunc(lacks, isOff) {
+	if lacks := Local().MissingFeatures(); !slices.ContainsFunc(lacks, isOff) {
 		t.Errorf("the compiler is off, and it lacks %v", lacks)
 	}
 	if err := os.WriteFile(path, []byte("1"), 0); err != nil {
 		t.Fatal(err)
 	}
-	if lacks := Here().Lacks(); slices.ContainsFunc(lacks, isOff) {
+	if lacks := Local().MissingFeatures(); slices.ContainsFunc(lacks, isOff) {
 		t.Errorf("the compiler is on, and it lacks %v", lacks)
 	}
 }

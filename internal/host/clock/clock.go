@@ -33,7 +33,7 @@ func Read() Reading {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &up); err != nil { // cannot be, since Linux 2.6.39
 		panic(err)
 	}
-	return At(time.Now(), boot(), time.Duration(up.Nano()))
+	return At(time.Now(), bootID(), time.Duration(up.Nano()))
 }
 
 // At returns the reading of a moment of this process.
@@ -41,7 +41,7 @@ func At(now time.Time, boot string, up time.Duration) Reading {
 	return Reading{Wall: now.Round(0), Boot: boot, Up: up, now: now}
 }
 
-var boot = sync.OnceValue(func() string {
+var bootID = sync.OnceValue(func() string {
 	id, err := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	if err != nil {
 		return "" // the wall clock alone is there
@@ -49,18 +49,18 @@ var boot = sync.OnceValue(func() string {
 	return strings.TrimSpace(string(id))
 })
 
-// Written returns a time of this process as the wall clock of the reading would have shown it: for a
+// ToWall returns a time of this process as the wall clock of the reading would have shown it: for a
 // file that has the reading, too.
-func (r Reading) Written(t time.Time) time.Time {
+func (r Reading) ToWall(t time.Time) time.Time {
 	if t.IsZero() {
 		return t
 	}
 	return r.Wall.Add(t.Sub(r.now))
 }
 
-// Told returns a time of a file as one of this process, where r is the reading in the file and now
+// FromWall returns a time of a file as one of this process, where r is the reading in the file and now
 // the present one. Of another boot, the wall clock is all there is to go by.
-func (r Reading) Told(t time.Time, now Reading) time.Time {
+func (r Reading) FromWall(t time.Time, now Reading) time.Time {
 	if t.IsZero() || r.Boot == "" || r.Boot != now.Boot {
 		return t
 	}

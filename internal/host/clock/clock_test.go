@@ -36,7 +36,7 @@ func TestTold(t *testing.T) {
 			file, err := json.Marshal(struct {
 				Reading Reading
 				T       time.Time
-			}{before, before.Written(start.Add(-test.ago))})
+			}{before, before.ToWall(start.Add(-test.ago))})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -48,7 +48,7 @@ func TestTold(t *testing.T) {
 				t.Fatal(err)
 			}
 			now := At(start.Add(test.later), test.boot, 5*time.Hour+test.later)
-			if got := now.now.Sub(read.Reading.Told(read.T, now)); got != test.want {
+			if got := now.now.Sub(read.Reading.FromWall(read.T, now)); got != test.want {
 				t.Errorf("%v ago, want %v", got, test.want)
 			}
 		})
@@ -58,10 +58,10 @@ func TestTold(t *testing.T) {
 // TestZeroStaysZero: no time is none, by whatever clock.
 func TestZeroStaysZero(t *testing.T) {
 	r := Read()
-	if got := r.Written(time.Time{}); !got.IsZero() {
+	if got := r.ToWall(time.Time{}); !got.IsZero() {
 		t.Errorf("written as %v", got)
 	}
-	if got := r.Told(time.Time{}, Read()); !got.IsZero() {
+	if got := r.FromWall(time.Time{}, Read()); !got.IsZero() {
 		t.Errorf("told as %v", got)
 	}
 }
@@ -74,7 +74,7 @@ func TestRead(t *testing.T) {
 		t.Errorf("%+v, then %+v", a, b)
 	}
 	moment := time.Now()
-	if got := a.Told(a.Written(moment), b); got.Sub(moment).Abs() > time.Minute {
+	if got := a.FromWall(a.ToWall(moment), b); got.Sub(moment).Abs() > time.Minute {
 		t.Errorf("%v became %v", moment, got)
 	}
 }

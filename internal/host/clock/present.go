@@ -8,43 +8,43 @@ import (
 	"time"
 )
 
-// Present converts times of this process to the wall clock as it is set now. By the wall clock of the moment at which
+// WallClock converts times of this process to the wall clock as it is set now. By the wall clock of the moment at which
 // they were taken, an event of a minute ago would seem an hour old once the clock was set forward by an hour.
-type Present struct {
+type WallClock struct {
 	base Reading
 
-	mu  sync.Mutex
-	set time.Duration
+	mu     sync.Mutex
+	offset time.Duration
 }
 
-// NewPresent returns a Present for times taken after a reading.
-func NewPresent(base Reading) *Present { return &Present{base: base} }
+// NewWallClock returns a WallClock for times taken after a reading.
+func NewWallClock(base Reading) *WallClock { return &WallClock{base: base} }
 
-// leastSet is the least difference that is a setting of the clock: reading two clocks takes time, too.
-const leastSet = 100 * time.Millisecond
+// minStep is the least difference that is a step of the clock: reading two clocks takes time, too.
+const minStep = 100 * time.Millisecond
 
 // Of returns a function that converts times to the wall clock of the reading now; nil where no time needs converting.
 // As long as nobody sets the clock, it converts a time to the same value every time. After the machine has slept, which
 // the monotonic clock does not count, it leaves times unchanged.
-func (p *Present) Of(now Reading) func(time.Time) time.Time {
+func (p *WallClock) Of(now Reading) func(time.Time) time.Time {
 	passed, up := now.now.Sub(p.base.now), now.Up-p.base.Up
 	set := now.Wall.Sub(p.base.Wall) - up
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if (set - p.set).Abs() >= leastSet {
-		p.set = set
+	if (set - p.offset).Abs() >= minStep {
+		p.offset = set
 	}
-	if p.set == 0 || (up-passed).Abs() >= leastSet {
+	if p.offset == 0 || (up-passed).Abs() >= minStep {
 		return nil
 	}
-	set = p.set
+	set = p.offset
 	return func(t time.Time) time.Time {
 		wall := t.Round(0)
 		if t == wall || wall.IsZero() {
 			return t // by the wall clock alone
 		}
 		told := p.base.Wall.Add(t.Sub(p.base.now) + set)
-		if told.Sub(wall).Abs() < leastSet {
+		if told.Sub(wall).Abs() < minStep {
 			return t
 		}
 		return told

@@ -18,7 +18,7 @@ func (r Reading) set(after, by, slept time.Duration) Reading {
 func TestPresent(t *testing.T) {
 	base := Read()
 	for _, by := range []time.Duration{time.Hour, -time.Hour, -20 * 365 * 24 * time.Hour} {
-		p, taken := NewPresent(base), base.now.Add(time.Minute)
+		p, taken := NewWallClock(base), base.now.Add(time.Minute)
 		if of := p.Of(base.set(2*time.Minute, time.Millisecond, 0)); of != nil {
 			t.Fatalf("a clock that was not set tells %v as %v", taken, of(taken))
 		}

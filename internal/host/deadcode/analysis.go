@@ -109,7 +109,7 @@ func arguments(ins *asm.Instruction, state *registers) *registers {
 // branch follows a jump. Once a branch was found to go both ways it stays so, for less and less is known each time.
 func (a *analysis) branch(i int, state *registers) (next bool) {
 	ins := &a.program[i]
-	way := decide(ins, state)
+	way := decideJump(ins, state)
 	if ins.Symbol() != "" && way != jumps || a.outcomes[i] == runs || a.outcomes[i] != dead && a.outcomes[i] != way {
 		// The first instruction of a function bears its name, so it stays.
 		way = runs
@@ -135,8 +135,8 @@ func (r *registers) learn(ins *asm.Instruction, op asm.JumpOp) {
 	}
 }
 
-// decide says which way ins goes: jumps, falls, or runs where it may go either way.
-func decide(ins *asm.Instruction, state *registers) outcome {
+// decideJump says which way ins goes: jumps, falls, or runs where it may go either way.
+func decideJump(ins *asm.Instruction, state *registers) outcome {
 	op := ins.OpCode.JumpOp()
 	if op == asm.Ja {
 		return jumps

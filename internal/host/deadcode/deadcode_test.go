@@ -211,7 +211,7 @@ func TestArithmetic(t *testing.T) {
 		if !c.wide {
 			ins = c.op.Imm32(asm.R1, c.r, "")
 		}
-		if got := decide(&ins, &registers{asm.R1: constant(c.l)}); got != c.want {
+		if got := decideJump(&ins, &registers{asm.R1: constant(c.l)}); got != c.want {
 			t.Errorf("%v with %#x: %d, want %d", ins, c.l, got, c.want)
 		}
 	}

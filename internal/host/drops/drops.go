@@ -93,16 +93,16 @@ func New() (*Tracer, error) {
 	t := &Tracer{}
 	var err error
 	if t.names, err = readNames(); err != nil {
-		return nil, explain(err)
+		return nil, explainError(err)
 	}
 	if err := t.load(); err != nil {
-		return nil, explain(err)
+		return nil, explainError(err)
 	}
 	o := &t.objects
 	for _, program := range []*ebpf.Program{o.KfreeSkb, o.XdpException, o.XdpRedirectErr, o.XdpDevmapXmit} {
 		l, err := link.AttachTracing(link.TracingOptions{Program: program})
 		if err != nil {
-			return nil, errors.Join(explain(err), t.Close())
+			return nil, errors.Join(explainError(err), t.Close())
 		}
 		t.links = append(t.links, l)
 	}
@@ -120,7 +120,7 @@ func (t *Tracer) load() error {
 	return spec.LoadAndAssign(&t.objects, nil)
 }
 
-func explain(err error) error {
+func explainError(err error) error {
 	var refusal *ebpf.VerifierError
 	if errors.Is(err, fs.ErrPermission) && !errors.As(err, &refusal) {
 		// The rest of the error is about maps and limits, which are not the cause.

@@ -22,8 +22,8 @@ import (
 // ErrNotWritten is wrapped by the error of Save: the content holds all the same, and Retry writes the file later.
 var ErrNotWritten = errors.New("not written to its file yet")
 
-// Spare keeps small contents where no room on a disk is needed, until the machine is started anew.
-type Spare interface {
+// Fallback keeps small contents where no room on a disk is needed, until the machine is started anew.
+type Fallback interface {
 	// Store keeps a content under a name, whole or not at all, in the place of the one before.
 	Store(name string, data []byte) error
 	// Load returns the content; fs.ErrNotExist where there is none.
@@ -35,22 +35,22 @@ type Spare interface {
 // Fault is a file that could not be written.
 type Fault struct {
 	// The content's name, as a noun with an article, and the path of its file.
-	What, Path string
+	Name, Path string
 	// Since is when writing it failed first, and Err why it did last.
 	Since time.Time
 	Err   error
-	// Kept: the second place has the content, so that only a start of the machine loses it.
-	Kept bool
+	// InFallback: the second place has the content, so that only a start of the machine loses it.
+	InFallback bool
 }
 
 // String names the fault, its consequence, and the remedy.
 func (f Fault) String() string {
 	until := "it ends with this process"
-	if f.Kept {
+	if f.InFallback {
 		until = "the kernel keeps it until the machine is started anew"
 	}
 	return fmt.Sprintf("%s cannot be written to %s (%s): decisions go on, and %s: make room there, or make it writable",
-		f.What, f.Path, oneLine(f.Err), until)
+		f.Name, f.Path, oneLine(f.Err), until)
 }
 
 func oneLine(err error) string { return strings.Join(strings.Fields(err.Error()), " ") }
@@ -59,7 +59,7 @@ func oneLine(err error) string { return strings.Join(strings.Fields(err.Error())
 type Options struct {
 	// FileSystem is OS if nil; without a Spare there is no second place.
 	FileSystem FileSystem
-	Spare      Spare
+	Fallback   Fallback
 }
 
 // Files are the files of a daemon. The zero value is of use; its methods may be called from several goroutines,
@@ -68,20 +68,20 @@ type Files struct {
 	opt Options
 
 	mu       sync.Mutex
-	pending  map[string]*pending // by path
+	pending  map[string]*pendingFile // by path
 	failures uint64
 	changes  chan struct{}
 }
 
-// pending is a fault, and how to try again; again is nil where its owner does.
-type pending struct {
+// pendingFile is a fault, and how to try again; retry is nil where its owner does.
+type pendingFile struct {
 	Fault
-	again func() error
+	retry func() error
 }
 
 // New returns files of which none is written.
 func New(opt Options) *Files {
-	return &Files{opt: opt, pending: map[string]*pending{}, changes: make(chan struct{}, 1)}
+	return &Files{opt: opt, pending: map[string]*pendingFile{}, changes: make(chan struct{}, 1)}
 }
 
 // FileSystem is the file system that files are written to.
@@ -124,17 +124,17 @@ func (f *Files) Failures() uint64 {
 	return f.failures
 }
 
-// Note notes the result of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
-func (f *Files) Note(what, path string, err error, kept bool) {
-	f.note(what, path, err, kept, nil)
+// RecordResult records the result of an attempt to write a file: an error of nil ends its fault. Its owner tries again.
+func (f *Files) RecordResult(what, path string, err error, kept bool) {
+	f.setResult(what, path, err, kept, nil)
 }
 
-// NoteAgain is Note for a file that is written in another way than a Content: Retry calls again.
-func (f *Files) NoteAgain(what, path string, err error, again func() error) {
-	f.note(what, path, err, false, again)
+// RecordRetryable is RecordResult for a file that is written in another way than a Content: Retry calls again.
+func (f *Files) RecordRetryable(what, path string, err error, again func() error) {
+	f.setResult(what, path, err, false, again)
 }
 
-func (f *Files) note(what, path string, err error, kept bool, again func() error) {
+func (f *Files) setResult(what, path string, err error, kept bool, again func() error) {
 	if f == nil {
 		return
 	}
@@ -144,20 +144,20 @@ func (f *Files) note(what, path string, err error, kept bool, again func() error
 	if err == nil {
 		delete(f.pending, path)
 		if failing {
-			f.changed()
+			f.notifyChanged()
 		}
 		return
 	}
 	f.failures++
-	now := &pending{Fault{what, path, time.Now(), err, kept}, again}
+	now := &pendingFile{Fault{what, path, time.Now(), err, kept}, again}
 	if failing {
 		now.Since = before.Since
 	}
 	f.pending[path] = now
-	f.changed()
+	f.notifyChanged()
 }
 
-func (f *Files) changed() {
+func (f *Files) notifyChanged() {
 	select {
 	case f.changes <- struct{}{}:
 	default:
@@ -172,7 +172,7 @@ func (f *Files) Retry() {
 	f.mu.Lock()
 	again := make([]func() error, 0, len(f.pending))
 	for _, path := range slices.Sorted(maps.Keys(f.pending)) {
-		if try := f.pending[path].again; try != nil {
+		if try := f.pending[path].retry; try != nil {
 			again = append(again, try)
 		}
 	}
@@ -186,17 +186,17 @@ func (f *Files) Retry() {
 type Content struct {
 	files *Files
 	// The content's name for a Fault, its path, and the name of its copy in the second place.
-	what, path, name string
+	noun, path, name string
 	mode             fs.FileMode
 	mu               sync.Mutex
-	// wanted is the content that could not be written; nil: the file is to be removed.
-	wanted []byte
+	// unwritten is the content that could not be written; nil: the file is to be removed.
+	unwritten []byte
 }
 
 // Content returns the file at a path, which is kept under a name in the second place; with an empty name, as of a file
 // that another program reads, or of a nil Files, it has none.
 func (f *Files) Content(what, path, name string, mode fs.FileMode) *Content {
-	return &Content{files: f, what: what, path: path, name: name, mode: mode}
+	return &Content{files: f, noun: what, path: path, name: name, mode: mode}
 }
 
 // Path is where the file is.
@@ -206,7 +206,7 @@ func (c *Content) Path() string { return c.path }
 func (c *Content) Save(data []byte) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = data
+	c.unwritten = data
 	return c.write()
 }
 
@@ -214,22 +214,22 @@ func (c *Content) Save(data []byte) error {
 func (c *Content) write() error {
 	fsys := c.files.FileSystem()
 	var err error
-	if c.wanted == nil {
+	if c.unwritten == nil {
 		err = remove(fsys, c.path)
 	} else {
-		err = InDirectory(fsys, c.path, func() error { return Replace(fsys, c.path, c.wanted, c.mode, false) })
+		err = InDirectory(fsys, c.path, func() error { return Replace(fsys, c.path, c.unwritten, c.mode, false) })
 	}
-	spare := c.spare()
+	spare := c.fallback()
 	if err == nil {
-		c.files.note(c.what, c.path, nil, false, nil)
+		c.files.setResult(c.noun, c.path, nil, false, nil)
 		if spare != nil {
 			_ = spare.Drop(c.name) // a copy is of no account where the file is another than it was made beside
 		}
 		return nil
 	}
-	kept := spare != nil && c.copyTo(spare) == nil
-	c.files.note(c.what, c.path, err, kept, c.again)
-	return &notWritten{Fault{What: c.what, Path: c.path, Err: err, Kept: kept}}
+	kept := spare != nil && c.writeCopy(spare) == nil
+	c.files.setResult(c.noun, c.path, err, kept, c.retryWrite)
+	return &notWritten{Fault{Name: c.noun, Path: c.path, Err: err, InFallback: kept}}
 }
 
 // notWritten is the error of Save.
@@ -238,23 +238,23 @@ type notWritten struct{ Fault }
 func (n *notWritten) Error() string   { return n.Fault.String() }
 func (n *notWritten) Unwrap() []error { return []error{ErrNotWritten, n.Err} }
 
-// again tries once more to write the content.
-func (c *Content) again() error {
+// retryWrite tries once more to write the content.
+func (c *Content) retryWrite() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.write()
 }
 
-func (c *Content) spare() Spare {
+func (c *Content) fallback() Fallback {
 	if c.files == nil || c.name == "" {
 		return nil
 	}
-	return c.files.opt.Spare
+	return c.files.opt.Fallback
 }
 
-// copied begins a copy. Beside is the file as it was when the copy was made: where it is another one now, it was
+// copyHeader begins a copy. Beside is the file as it was when the copy was made: where it is another one now, it was
 // written later.
-type copied struct {
+type copyHeader struct {
 	Beside  stamp `json:"beside"`
 	Removed bool  `json:"removed,omitempty"`
 }
@@ -281,23 +281,23 @@ func (c *Content) stamp() (stamp, error) {
 	return s, nil
 }
 
-// copyTo keeps the content in the second place.
-func (c *Content) copyTo(spare Spare) error {
+// writeCopy keeps the content in the second place.
+func (c *Content) writeCopy(spare Fallback) error {
 	beside, err := c.stamp()
 	if err != nil {
 		return err
 	}
-	head, err := json.Marshal(copied{beside, c.wanted == nil})
+	head, err := json.Marshal(copyHeader{beside, c.unwritten == nil})
 	if err != nil {
 		return err
 	}
-	return spare.Store(c.name, slices.Concat(head, []byte{'\n'}, c.wanted))
+	return spare.Store(c.name, slices.Concat(head, []byte{'\n'}, c.unwritten))
 }
 
 // Load returns the newest content: that of the file by read, or the copy where the file could not be written since.
 // Errors are those of read, as fs.ErrNotExist where there is none.
 func (c *Content) Load(read func(path string) ([]byte, error)) ([]byte, error) {
-	if data, newer, removed := c.copy(); newer {
+	if data, newer, removed := c.readCopy(); newer {
 		if removed {
 			return nil, fmt.Errorf("%s: %w", c.path, fs.ErrNotExist)
 		}
@@ -306,9 +306,9 @@ func (c *Content) Load(read func(path string) ([]byte, error)) ([]byte, error) {
 	return read(c.path)
 }
 
-// copy returns the copy, and whether it is newer than the file.
-func (c *Content) copy() (data []byte, newer, removed bool) {
-	spare := c.spare()
+// readCopy returns the copy, and whether it is newer than the file.
+func (c *Content) readCopy() (data []byte, newer, removed bool) {
+	spare := c.fallback()
 	if spare == nil {
 		return nil, false, false
 	}
@@ -316,7 +316,7 @@ func (c *Content) copy() (data []byte, newer, removed bool) {
 	if err != nil {
 		return nil, false, false
 	}
-	var head copied
+	var head copyHeader
 	first, data, whole := bytes.Cut(data, []byte{'\n'})
 	if !whole || json.Unmarshal(first, &head) != nil {
 		return nil, false, false
@@ -335,10 +335,10 @@ func (c *Content) Forget() error {
 	defer c.mu.Unlock()
 	fsys := c.files.FileSystem()
 	err := errors.Join(remove(fsys, c.path), remove(fsys, c.path+NewSuffix))
-	if spare := c.spare(); spare != nil {
+	if spare := c.fallback(); spare != nil {
 		err = errors.Join(err, spare.Drop(c.name))
 	}
-	c.wanted = nil
-	c.files.note(c.what, c.path, nil, false, nil)
+	c.unwritten = nil
+	c.files.setResult(c.noun, c.path, nil, false, nil)
 	return err
 }

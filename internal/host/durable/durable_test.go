@@ -38,7 +38,7 @@ func TestTroubles(t *testing.T) {
 				disk, path := &testdisk.FileSystem{}, filepath.Join(t.TempDir(), "run.operations")
 				options := durable.Options{FileSystem: disk}
 				if with {
-					options.Spare = &testdisk.Spare{}
+					options.Fallback = &testdisk.Spare{}
 				}
 				open := func() (*durable.Files, *durable.Content) {
 					files := durable.New(options)
@@ -58,7 +58,7 @@ func TestTroubles(t *testing.T) {
 				}
 				faults := files.Faults()
 				told := errors.Is(err, durable.ErrNotWritten) && errors.Is(err, trouble.Err)
-				if (err != nil) != (len(faults) == 1) || err != nil && (!told || faults[0].Kept != with) {
+				if (err != nil) != (len(faults) == 1) || err != nil && (!told || faults[0].InFallback != with) {
 					t.Errorf("%s after %d: faults %v, error %v", trouble.Name, after, faults, err)
 				}
 				if failed := disk.Failed() > 0; failed != (err != nil) {
@@ -81,7 +81,7 @@ func TestTroubles(t *testing.T) {
 // TestRemovalFails: a file whose removal failed is not read by the next process; one that is written later is.
 func TestRemovalFails(t *testing.T) {
 	disk, spare, path := &testdisk.FileSystem{}, &testdisk.Spare{}, filepath.Join(t.TempDir(), "run.operations")
-	files := durable.New(durable.Options{FileSystem: disk, Spare: spare})
+	files := durable.New(durable.Options{FileSystem: disk, Fallback: spare})
 	c := files.Content("the drains", path, "operations", 0o600)
 	if err := c.Save([]byte("a drain")); err != nil {
 		t.Fatal(err)

@@ -46,17 +46,17 @@ func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) e
 func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lacking, err := c.lacking(link, addrs)
+	lacking, err := c.missingAddresses(link, addrs)
 	if err != nil {
-		return fmt.Errorf("%s: %w", putting(link, addrs...), err)
+		return fmt.Errorf("%s: %w", addError(link, addrs...), err)
 	}
-	ours := c.ours()
+	ours := c.ownPlaces()
 	fresh := slices.DeleteFunc(slices.Clone(lacking), func(ch change) bool {
 		// It was removed since; it is in the journal already.
 		return ours[ch.place()]
 	})
-	if err := c.journal.add(fresh...); err != nil {
-		return fmt.Errorf("%s: %w", putting(link, addrs...), err)
+	if err := c.journal.append(fresh...); err != nil {
+		return fmt.Errorf("%s: %w", addError(link, addrs...), err)
 	}
 	var made []change
 	for _, ch := range lacking {
@@ -69,23 +69,23 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 			err = c.journal.forget(ch)
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", putting(link, ch.Address), errors.Join(err, c.abandon(made, fresh)))
+			return fmt.Errorf("%s: %w", addError(link, ch.Address), errors.Join(err, c.rollBack(made, fresh)))
 		}
 	}
 	return nil
 }
 
-// putting names the work of AddAddresses, for its errors.
-func putting(link string, addrs ...netip.Addr) string {
+// addError names the work of AddAddresses, for its errors.
+func addError(link string, addrs ...netip.Addr) string {
 	if len(addrs) == 1 {
 		return fmt.Sprintf("put address %s on %s", addrs[0].Unmap(), link)
 	}
 	return fmt.Sprintf("put %d addresses on %s", len(addrs), link)
 }
 
-// lacking returns those of addrs, each once, that the link does not have, and
-// notes those that were there already.
-func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
+// missingAddresses returns those of addrs, each once, that the link does not have, and records those that were
+// there already.
+func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, error) {
 	if c.closed {
 		return nil, errClosed
 	}
@@ -102,7 +102,7 @@ func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
 	if err != nil {
 		return nil, err
 	}
-	ours, seen := c.ours(), map[place]bool{}
+	ours, seen := c.ownPlaces(), map[place]bool{}
 	var lacking []change
 	for _, addr := range addrs {
 		ch := change{Kind: kindAddress, Link: name, Index: link.Attrs().Index, Address: addr.Unmap()}
@@ -112,16 +112,16 @@ func (c *Changes) lacking(name string, addrs []netip.Addr) ([]change, error) {
 		case !there[at]:
 			lacking = append(lacking, ch)
 		case !ours[at]:
-			c.noteKept(name, ch.Address)
+			c.recordKept(name, ch.Address)
 		}
 		seen[at] = true
 	}
 	return lacking, nil
 }
 
-// abandon takes back the addresses of a batch, the last one first, and strikes out their journal entries. Those that
+// rollBack takes back the addresses of a batch, the last one first, and removes their journal entries. Those that
 // cannot be taken back stay written down.
-func (c *Changes) abandon(made, fresh []change) error {
+func (c *Changes) rollBack(made, fresh []change) error {
 	var failed []error
 	stays := map[change]bool{}
 	for _, ch := range slices.Backward(made) {
@@ -136,23 +136,23 @@ func (c *Changes) abandon(made, fresh []change) error {
 
 // addAddress reports whether it was this call that put the address there.
 func (c *Changes) addAddress(ch change, opt AddressOptions) (bool, error) {
-	err := c.netlink.AddrAdd(nil, withOptions(ch, opt))
+	err := c.netlink.AddrAdd(nil, netlinkAddress(ch, opt))
 	switch {
 	case errors.Is(err, unix.EEXIST):
 		// Another program was faster between looking and adding.
-		c.noteKept(ch.Link, ch.Address)
+		c.recordKept(ch.Link, ch.Address)
 		return false, nil
 	case errors.Is(err, unix.EACCES) && ch.Address.Is6() && c.ipv6Off(ch.Link):
 		return false, fmt.Errorf("IPv6 is switched off there: set net.ipv6.conf.%s.disable_ipv6 to 0", ch.Link)
 	case err != nil:
-		return false, rights(err)
+		return false, wrapRights(err)
 	}
-	c.note(Event{Subject: subject(ch), Old: absent, New: present})
+	c.addEvent(Event{Subject: subject(ch), Old: absent, New: present})
 	return true, nil
 }
 
-// withOptions is an address as the kernel is to have it.
-func withOptions(ch change, opt AddressOptions) *netlink.Addr {
+// netlinkAddress is an address as the kernel is to have it.
+func netlinkAddress(ch change, opt AddressOptions) *netlink.Addr {
 	addr := kernelAddress(ch)
 	if ch.Address.Is4() && opt.ScopeHost {
 		addr.Scope = unix.RT_SCOPE_HOST
@@ -187,7 +187,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 	stays := map[place]bool{}
 	if opt.Lifetime == 0 {
 		// Most of them do already.
-		list, err := c.list()
+		list, err := c.listAddresses()
 		if err != nil {
 			return fmt.Errorf("renew addresses on %s: %w", link, err)
 		}
@@ -207,15 +207,16 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 			continue
 		}
 		// An index of before is that of a link that is gone, and with it its addresses.
-		if err := c.netlink.AddrReplace(nil, withOptions(ch, opt)); err != nil && !errors.Is(err, unix.ENODEV) {
-			failed = append(failed, fmt.Errorf("renew address %s on %s: %w", ch.Address, link, rights(err)))
+		if err := c.netlink.AddrReplace(nil, netlinkAddress(ch, opt)); err != nil && !errors.Is(err, unix.ENODEV) {
+			failed = append(failed, fmt.Errorf("renew address %s on %s: %w", ch.Address, link, wrapRights(err)))
 		}
 	}
 	return errors.Join(failed...)
 }
 
-// Held returns which addresses AddAddresses has put on link, by this process or the one before, and are still there.
-func (c *Changes) Held(link string) (held []netip.Addr, err error) {
+// InstalledAddresses returns which addresses AddAddresses has put on link, by this process or the one before, and are
+// still there.
+func (c *Changes) InstalledAddresses(link string) (held []netip.Addr, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -251,8 +252,8 @@ func subject(ch change) string {
 	return fmt.Sprintf("%s on %s", netip.PrefixFrom(ch.Address, ch.Address.BitLen()), ch.Link)
 }
 
-func (c *Changes) noteKept(link string, addr netip.Addr) {
-	c.note(Event{Subject: subject(change{Link: link, Address: addr}), Old: present, New: present,
+func (c *Changes) recordKept(link string, addr netip.Addr) {
+	c.addEvent(Event{Subject: subject(change{Link: link, Address: addr}), Old: present, New: present,
 		Reason: "jeoul did not put it there: it stays, also afterwards"})
 }
 
@@ -280,14 +281,14 @@ func (c *Changes) RemoveAddresses(link string, addrs []netip.Addr) error {
 
 // removeAddresses takes those away that were put there and are chosen.
 func (c *Changes) removeAddresses(chosen func(change) bool) error {
-	undoing := c.undoing("")
+	undoing := c.newUndoer("")
 	var failed []error
 	var gone []change
 	for _, ch := range c.journal.changes {
 		if ch.Kind != kindAddress || !chosen(ch) {
 			continue
 		}
-		if err := undoing.address(ch); err != nil {
+		if err := undoing.removeAddress(ch); err != nil {
 			failed = append(failed, err)
 			continue
 		}
@@ -296,8 +297,9 @@ func (c *Changes) removeAddresses(chosen func(change) bool) error {
 	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
-// KeepAddresses removes the addresses that AddAddresses has put on any link, but addrs on this one, as many as it can.
-func (c *Changes) KeepAddresses(link string, addrs []netip.Addr) error {
+// RetainAddresses removes the addresses that AddAddresses has put on any link, but addrs on this one, as many as it
+// can.
+func (c *Changes) RetainAddresses(link string, addrs []netip.Addr) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
@@ -310,9 +312,9 @@ func (c *Changes) KeepAddresses(link string, addrs []netip.Addr) error {
 	return c.removeAddresses(func(ch change) bool { return ch.Link != link || !stays[ch.Address] })
 }
 
-// address takes an address away if it is still there.
-func (u *undoing) address(ch change) error {
-	there, err := u.there()
+// removeAddress takes an address away if it is still there.
+func (u *undoer) removeAddress(ch change) error {
+	there, err := u.present()
 	if err != nil {
 		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, err)
 	}
@@ -329,14 +331,14 @@ func (c *Changes) deleteAddress(ch change, reason string) error {
 		// Removed by another program in between, alone or with its link.
 		return nil
 	case err != nil:
-		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, rights(err))
+		return fmt.Errorf("take address %s off %s: %w", ch.Address, ch.Link, wrapRights(err))
 	}
-	c.note(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
+	c.addEvent(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
 	return nil
 }
 
-// ours returns where AddAddresses has put addresses.
-func (c *Changes) ours() map[place]bool {
+// ownPlaces returns where AddAddresses has put addresses.
+func (c *Changes) ownPlaces() map[place]bool {
 	ours := map[place]bool{}
 	for _, ch := range c.journal.changes {
 		if ch.Kind == kindAddress {
@@ -373,7 +375,7 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 			continue
 		}
 		if err != nil {
-			return nil, fmt.Errorf("%s: %w", doing, rights(err))
+			return nil, fmt.Errorf("%s: %w", doing, wrapRights(err))
 		}
 		names = append(names, link.Attrs().Name)
 	}
@@ -382,7 +384,7 @@ func (c *Changes) Links(addr netip.Addr) ([]string, error) {
 
 // places lists the addresses that there are.
 func (c *Changes) places() (map[place]bool, error) {
-	list, err := c.list()
+	list, err := c.listAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -395,10 +397,10 @@ func (c *Changes) places() (map[place]bool, error) {
 	return places, nil
 }
 
-func (c *Changes) list() ([]netlink.Addr, error) {
-	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return c.netlink.AddrList(nil, unix.AF_UNSPEC) })
+func (c *Changes) listAddresses() ([]netlink.Addr, error) {
+	list, err := netdump.Consistent(func() ([]netlink.Addr, error) { return c.netlink.AddrList(nil, unix.AF_UNSPEC) })
 	if err != nil {
-		return nil, fmt.Errorf("list the addresses: %w", rights(err))
+		return nil, fmt.Errorf("list the addresses: %w", wrapRights(err))
 	}
 	return list, nil
 }
@@ -414,7 +416,7 @@ func (c *Changes) link(name string) (netlink.Link, error) {
 		return nil, fmt.Errorf("%w: %s", ErrNoLink, name)
 	}
 	if err != nil {
-		return nil, rights(err)
+		return nil, wrapRights(err)
 	}
 	return link, nil
 }

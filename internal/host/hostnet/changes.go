@@ -25,29 +25,29 @@ type Changes struct {
 	journal *lockedJournal
 	events  []Event
 	closed  bool
-	// untold are files whose faults nobody else is told of; told are those in earlier Events.
-	untold *durable.Files
-	told   map[string]bool
+	// unreported are files whose faults nobody else is told of; reported are those in earlier Events.
+	unreported *durable.Files
+	reported   map[string]bool
 	// forwarding4 and forwarding6 are the settings of Forward.
 	forwarding4, forwarding6 forwarding
 }
 
-// undoing is the state of taking changes back.
-type undoing struct {
+// undoer undoes changes, and has the state of that.
+type undoer struct {
 	*Changes
 	reason string // for the Events
-	// foreign names the sysctls that another program has changed: an earlier change
+	// changedByOthers names the sysctls that another program has changed: an earlier change
 	// of ours must not be restored over theirs.
-	foreign map[string]bool
-	// there is where addresses were when the first was asked about: there may be
+	changedByOthers map[string]bool
+	// present is where addresses were when the first was asked about: there may be
 	// thousands, and each list has them all.
-	there func() (map[place]bool, error)
+	present func() (map[place]bool, error)
 }
 
-// make journals ch, does it, and strikes it out again if it was refused or, as
-// do reports with false, did not have to be done.
-func (c *Changes) make(ch change, do func() (bool, error)) error {
-	if err := c.journal.add(ch); err != nil {
+// apply journals ch, does it, and removes it from the journal again if it was refused or, as do reports with false,
+// did not have to be made.
+func (c *Changes) apply(ch change, do func() (bool, error)) error {
+	if err := c.journal.append(ch); err != nil {
 		return err
 	}
 	made, err := do()
@@ -81,16 +81,16 @@ func (e Event) String() string {
 	return b.String()
 }
 
-func (c *Changes) note(e Event) { c.events = append(c.events, e) }
+func (c *Changes) addEvent(e Event) { c.events = append(c.events, e) }
 
 // Events returns the events since the last call, oldest first, and forgets them. It may be called after Close.
 func (c *Changes) Events() []Event {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for _, fault := range c.untold.Faults() {
-		if !c.told[fault.Path] {
-			c.told[fault.Path] = true
-			c.note(Event{Subject: fault.Path, Reason: fault.String()})
+	for _, fault := range c.unreported.Faults() {
+		if !c.reported[fault.Path] {
+			c.reported[fault.Path] = true
+			c.addEvent(Event{Subject: fault.Path, Reason: fault.String()})
 		}
 	}
 	events := c.events
@@ -98,8 +98,8 @@ func (c *Changes) Events() []Event {
 	return events
 }
 
-func (c *Changes) undoing(reason string) *undoing {
-	return &undoing{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
+func (c *Changes) newUndoer(reason string) *undoer {
+	return &undoer{c, reason, map[string]bool{}, sync.OnceValues(c.places)}
 }
 
 // place is an address on a link, with whatever prefix length.
@@ -115,6 +115,6 @@ type forwarding struct {
 	sysctls []string
 	// links are the links on which the host forwards.
 	links []string
-	// inherited: another process has set them, perhaps not all that it wanted.
-	inherited bool
+	// adopted: another process has set them, perhaps not all that it wanted.
+	adopted bool
 }

@@ -21,7 +21,7 @@ func TestGiveClsact(t *testing.T) {
 		there  string
 		err    error
 		events string
-		// ours: GiveClsact says that it brought it; left is the qdisc after Close, without the filter.
+		// ours: EnsureClsact says that it brought it; left is the qdisc after Close, without the filter.
 		ours bool
 		left string
 	}{
@@ -41,7 +41,7 @@ func TestGiveClsact(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			err = c.GiveClsact("veth0", func(ours bool) error {
+			err = c.EnsureClsact("veth0", func(ours bool) error {
 				if ours != test.ours {
 					t.Errorf("there is %q: it is brought: %v", test.there, ours)
 				}

@@ -23,7 +23,7 @@ func TestUnwritableJournal(t *testing.T) {
 			t.Run(trouble.Name+map[bool]string{true: ", killed", false: ", stopped"}[killed], func(t *testing.T) {
 				ns, dir, disk := testenv.Namespace(t), t.TempDir(), &testdisk.FileSystem{}
 				before, spare := look(t, ns), &testdisk.Spare{}
-				files := durable.New(durable.Options{FileSystem: disk, Spare: spare})
+				files := durable.New(durable.Options{FileSystem: disk, Fallback: spare})
 				testenv.In(t, ns, func() error {
 					c, err := hostnet.Open(dir, "test", hostnet.Files(files))
 					if err != nil {
@@ -37,12 +37,12 @@ func TestUnwritableJournal(t *testing.T) {
 						t.Errorf("faults are %v", faults)
 					}
 					if killed {
-						c.Leave() // as a kill does: nothing more is written
-						files = durable.New(durable.Options{FileSystem: disk, Spare: spare})
-						if c, err = hostnet.Inherit(dir, "test", hostnet.Files(files)); err != nil {
+						c.Detach() // as a kill does: nothing more is written
+						files = durable.New(durable.Options{FileSystem: disk, Fallback: spare})
+						if c, err = hostnet.Adopt(dir, "test", hostnet.Files(files)); err != nil {
 							return err
 						}
-						if held, err := c.Held("lo"); err != nil || len(held) != 2 {
+						if held, err := c.InstalledAddresses("lo"); err != nil || len(held) != 2 {
 							t.Errorf("the next process knows of %v: %v", held, err)
 						}
 						if err := c.AddAddresses("lo", []netip.Addr{vip4, vip6}, vip); err != nil {

@@ -26,8 +26,8 @@ var (
 	ErrCorrupt = errors.New("journal is damaged")
 )
 
-// elsewhere is the remedy for a state directory that is of no use.
-const elsewhere = "make it writable, or choose another state directory"
+// stateDirHint is the remedy for a state directory that is of no use.
+const stateDirHint = "make it writable, or choose another state directory"
 
 // errClosed is for a caller's mistake, not for a caller's test.
 var errClosed = errors.New("used after Close")
@@ -36,9 +36,9 @@ var errClosed = errors.New("used after Close")
 // network namespace.
 const JournalSuffix = ".journal"
 
-// rights makes an error for want of rights one that says so and that a caller
+// wrapRights makes an error for want of rights one that says so and that a caller
 // can test for.
-func rights(err error) error {
+func wrapRights(err error) error {
 	if errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) {
 		return fmt.Errorf("%w (%w)", ErrNoRights, err)
 	}

@@ -15,10 +15,10 @@ import (
 // The values of a feature, as Events have them.
 const featureOn, featureOff = "on", "off"
 
-// SwitchOff switches a feature of a link off, by the kernel's name for it, as
-// `ethtool -K` does. One that is off already is left alone. Errors: ErrNoLink,
-// ErrNoRights; that the link has no such feature, or that it stays on.
-func (c *Changes) SwitchOff(name, feature, why string) error {
+// DisableFeature switches a feature of a link off, by the kernel's name for it, as `ethtool -K` does. One that is
+// off already is left alone. Errors: ErrNoLink, ErrNoRights; that the link has no such feature, or that it stays
+// on.
+func (c *Changes) DisableFeature(name, feature, why string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doing := fmt.Sprintf("switch %s of %s off", feature, name)
@@ -35,14 +35,14 @@ func (c *Changes) SwitchOff(name, feature, why string) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	if !on {
-		c.note(Event{Subject: subject(ch), Old: featureOff, New: featureOff, Reason: "is off already"})
+		c.addEvent(Event{Subject: subject(ch), Old: featureOff, New: featureOff, Reason: "is off already"})
 		return nil
 	}
-	err = c.make(ch, func() (bool, error) {
+	err = c.apply(ch, func() (bool, error) {
 		if err := c.setFeature(name, feature, false); err != nil {
 			return false, err
 		}
-		c.note(Event{Subject: subject(ch), Old: featureOn, New: featureOff, Reason: why})
+		c.addEvent(Event{Subject: subject(ch), Old: featureOn, New: featureOff, Reason: why})
 		return true, nil
 	})
 	if err != nil {
@@ -51,15 +51,15 @@ func (c *Changes) SwitchOff(name, feature, why string) error {
 	return nil
 }
 
-// SwitchBack switches a feature of a link on again if SwitchOff switched it off; anything
-// else it leaves alone.
-func (c *Changes) SwitchBack(name, feature, why string) error {
+// RestoreFeature switches a feature of a link on again if DisableFeature switched it off; anything else it leaves
+// alone.
+func (c *Changes) RestoreFeature(name, feature, why string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
 		return fmt.Errorf("switch %s of %s on again: %w", feature, name, errClosed)
 	}
-	undoing := c.undoing(why)
+	undoing := c.newUndoer(why)
 	var failed []error
 	for _, ch := range slices.Clone(c.journal.changes) {
 		if ch.Kind != kindFeature || ch.Link != name || ch.Feature != feature {
@@ -75,13 +75,13 @@ func (c *Changes) SwitchBack(name, feature, why string) error {
 }
 
 // undoFeature switches a feature on again, unless it is on already, or its link is gone.
-func (u *undoing) undoFeature(ch change) error {
+func (u *undoer) undoFeature(ch change) error {
 	link, err := u.netlink.LinkByIndex(ch.Index)
 	if _, gone := err.(netlink.LinkNotFoundError); gone {
 		return nil
 	}
 	if err != nil {
-		return fmt.Errorf("look for the link %s: %w", ch.Link, rights(err))
+		return fmt.Errorf("look for the link %s: %w", ch.Link, wrapRights(err))
 	}
 	name := link.Attrs().Name
 	on, err := u.hasFeature(name, ch.Feature)
@@ -91,7 +91,7 @@ func (u *undoing) undoFeature(ch change) error {
 	if err := u.setFeature(name, ch.Feature, true); err != nil {
 		return fmt.Errorf("switch %s of %s on again: %w", ch.Feature, name, err)
 	}
-	u.note(Event{Subject: subject(ch), Old: featureOff, New: featureOn, Reason: u.reason})
+	u.addEvent(Event{Subject: subject(ch), Old: featureOff, New: featureOn, Reason: u.reason})
 	return nil
 }
 
@@ -111,7 +111,7 @@ func (c *Changes) hasFeature(name, feature string) (on bool, err error) {
 	err = c.ethtool(func(tool *ethtool.Ethtool) error {
 		all, err := tool.Features(name)
 		if err != nil {
-			return rights(err)
+			return wrapRights(err)
 		}
 		var there bool
 		if on, there = all[feature]; !there {
@@ -129,7 +129,7 @@ func (c *Changes) setFeature(name, feature string, on bool) error {
 		return fmt.Errorf("its driver cannot (%w)", err)
 	}
 	if err != nil {
-		return rights(err)
+		return wrapRights(err)
 	}
 	switch now, err := c.hasFeature(name, feature); {
 	case err != nil:

@@ -66,15 +66,15 @@ func TestSwitchOff(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		if err := c.SwitchOff("veth9", parse, ""); !errors.Is(err, hostnet.ErrNoLink) {
+		if err := c.DisableFeature("veth9", parse, ""); !errors.Is(err, hostnet.ErrNoLink) {
 			t.Errorf("a link that is not there: %v", err)
 		}
-		if err := c.SwitchOff("veth0", "no-such-feature", ""); err == nil {
+		if err := c.DisableFeature("veth0", "no-such-feature", ""); err == nil {
 			t.Error("a feature that does not exist was switched off")
 		}
 		setFeature(t, "veth0", stagParse, false)
-		if err := errors.Join(c.SwitchOff("veth0", parse, "for a test"),
-			c.SwitchOff("veth0", stagParse, "for a test")); err != nil {
+		if err := errors.Join(c.DisableFeature("veth0", parse, "for a test"),
+			c.DisableFeature("veth0", stagParse, "for a test")); err != nil {
 			return err
 		}
 		if on := featuresOf(t, "veth0"); len(on) > 0 {
@@ -111,12 +111,12 @@ func TestSwitchBack(t *testing.T) {
 		}
 		defer c.Close()
 		setFeature(t, "veth0", stagParse, false)
-		if err := errors.Join(c.SwitchOff("veth0", parse, ""), c.SwitchOff("veth0", stagParse, "")); err != nil {
+		if err := errors.Join(c.DisableFeature("veth0", parse, ""), c.DisableFeature("veth0", stagParse, "")); err != nil {
 			return err
 		}
 		c.Events()
-		if err := errors.Join(c.SwitchBack("veth0", stagParse, "why"), c.SwitchBack("veth9", parse, "why"),
-			c.SwitchBack("veth0", parse, "why")); err != nil {
+		if err := errors.Join(c.RestoreFeature("veth0", stagParse, "why"), c.RestoreFeature("veth9", parse, "why"),
+			c.RestoreFeature("veth0", parse, "why")); err != nil {
 			return err
 		}
 		if on := featuresOf(t, "veth0"); !slices.Equal(on, []string{parse}) {
@@ -128,7 +128,7 @@ func TestSwitchBack(t *testing.T) {
 		}
 		// It is not ours to restore any more.
 		setFeature(t, "veth0", parse, false)
-		if err := errors.Join(c.SwitchBack("veth0", parse, "why"), c.Close()); err != nil {
+		if err := errors.Join(c.RestoreFeature("veth0", parse, "why"), c.Close()); err != nil {
 			return err
 		}
 		if on := featuresOf(t, "veth0"); len(on) > 0 {
@@ -146,7 +146,7 @@ func TestSwitchedOffByOneThatDied(t *testing.T) {
 			return err
 		}
 		defer c.Close()
-		if err := c.SwitchOff("veth0", parse, ""); err != nil {
+		if err := c.DisableFeature("veth0", parse, ""); err != nil {
 			return err
 		}
 		journals, err := filepath.Glob(filepath.Join(dir, "*.journal"))

@@ -46,15 +46,15 @@ func (c *Changes) AddFilter(name string, f Filter) error {
 		return fmt.Errorf("%s: add the queueing discipline %s: %w", doing, clsact, err)
 	}
 	ch := change{Kind: kindFilter, Link: name, Index: link.Attrs().Index, Filter: f.Name, Egress: f.Egress}
-	err = c.make(ch, func() (bool, error) {
+	err = c.apply(ch, func() (bool, error) {
 		filter := &netlink.BpfFilter{
 			FilterAttrs: netlink.FilterAttrs{LinkIndex: ch.Index, Parent: filterParent(ch), Protocol: unix.ETH_P_ALL},
 			Fd:          f.FD, Name: f.Name, DirectAction: true,
 		}
 		if err := c.netlink.FilterAdd(filter); err != nil {
-			return false, rights(err)
+			return false, wrapRights(err)
 		}
-		c.note(Event{Subject: subject(ch), Old: absent, New: present})
+		c.addEvent(Event{Subject: subject(ch), Old: absent, New: present})
 		return true, nil
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func (c *Changes) RemoveFilters(index int) error {
 	if c.closed {
 		return fmt.Errorf("take filters away: %w", errClosed)
 	}
-	undoing := c.undoing("")
+	undoing := c.newUndoer("")
 	var failed []error
 	var gone []change
 	for _, ch := range slices.Backward(c.journal.changes) {
@@ -103,9 +103,9 @@ func (c *Changes) RemoveFilters(index int) error {
 
 // addClsact adds the queueing discipline if the link has none that serves.
 func (c *Changes) addClsact(link netlink.Link) error {
-	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
 	if err != nil {
-		return rights(err)
+		return wrapRights(err)
 	}
 	for _, q := range qdiscs {
 		if q.Type() == clsact {
@@ -113,20 +113,20 @@ func (c *Changes) addClsact(link netlink.Link) error {
 		}
 	}
 	ch := change{Kind: kindClsact, Link: link.Attrs().Name, Index: link.Attrs().Index}
-	return c.make(ch, func() (bool, error) {
+	return c.apply(ch, func() (bool, error) {
 		if err := c.netlink.QdiscAdd(clsactOf(ch)); err != nil {
-			return false, rights(err)
+			return false, wrapRights(err)
 		}
-		c.note(Event{Subject: subject(ch), Old: absent, New: present})
+		c.addEvent(Event{Subject: subject(ch), Old: absent, New: present})
 		return true, nil
 	})
 }
 
-// GiveClsact gives a link the queueing discipline if it has none, and calls attach, which is told whether
+// EnsureClsact gives a link the queueing discipline if it has none, and calls attach, which is told whether
 // it was brought here and is to attach a filter by which a later owner knows. Until attach has returned
 // the journal says it: a process that is killed before leaves none. Errors: ErrNoLink, ErrNoRights;
 // attach's.
-func (c *Changes) GiveClsact(name string, attach func(ours bool) error) error {
+func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	doing := fmt.Sprintf("add the queueing discipline %s to %s", clsact, name)
@@ -138,12 +138,12 @@ func (c *Changes) GiveClsact(name string, attach func(ours bool) error) error {
 		return fmt.Errorf("%s: %w", doing, err)
 	}
 	ch := change{Kind: kindClsact, Link: name, Index: link.Attrs().Index}
-	err = c.make(ch, func() (bool, error) {
+	err = c.apply(ch, func() (bool, error) {
 		err := c.netlink.QdiscAdd(clsactOf(ch))
 		if errors.Is(err, unix.EEXIST) { // one, or its forerunner ingress, is there
 			return false, nil
 		}
-		return err == nil, rights(err)
+		return err == nil, wrapRights(err)
 	})
 	if err != nil {
 		return fmt.Errorf("%s: %w", doing, err)
@@ -201,10 +201,10 @@ func (c *Changes) undoFilter(ch change, reason string) error {
 		if !ok || ours.Name != ch.Filter {
 			continue
 		}
-		if err := c.netlink.FilterDel(ours); err != nil && !gone(err) {
-			return fmt.Errorf("take filter %s off %s: %w", ch.Filter, ch.Link, rights(err))
+		if err := c.netlink.FilterDel(ours); err != nil && !isGone(err) {
+			return fmt.Errorf("take filter %s off %s: %w", ch.Filter, ch.Link, wrapRights(err))
 		}
-		c.note(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
+		c.addEvent(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
 	}
 	return nil
 }
@@ -220,7 +220,7 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 			return fmt.Errorf("take %s off %s: %w", clsact, ch.Link, err)
 		}
 		if len(filters) > 0 {
-			c.note(Event{Subject: subject(ch), Old: present, New: present, Reason: "it has filters: it stays"})
+			c.addEvent(Event{Subject: subject(ch), Old: present, New: present, Reason: "it has filters: it stays"})
 			return nil
 		}
 	}
@@ -228,12 +228,12 @@ func (c *Changes) undoClsact(ch change, reason string) error {
 		return err
 	}
 	if err := c.netlink.QdiscDel(clsactOf(ch)); err != nil {
-		if gone(err) {
+		if isGone(err) {
 			return nil
 		}
-		return fmt.Errorf("take %s off %s: %w", clsact, ch.Link, rights(err))
+		return fmt.Errorf("take %s off %s: %w", clsact, ch.Link, wrapRights(err))
 	}
-	c.note(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
+	c.addEvent(Event{Subject: subject(ch), Old: present, New: absent, Reason: reason})
 	return nil
 }
 
@@ -243,9 +243,9 @@ func (c *Changes) hasClsact(index int) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, rights(err)
+		return false, wrapRights(err)
 	}
-	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return c.netlink.QdiscList(link) })
 	for _, q := range qdiscs {
 		if q.Type() == clsact {
 			return true, err
@@ -257,18 +257,18 @@ func (c *Changes) hasClsact(index int) (bool, error) {
 // filters lists those at one side of a link; none if the link is gone.
 func (c *Changes) filters(ch change) ([]netlink.Filter, error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: ch.Index}}
-	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
 		return c.netlink.FilterList(link, filterParent(ch))
 	})
-	if err != nil && gone(err) {
+	if err != nil && isGone(err) {
 		return nil, nil
 	}
-	return filters, rights(err)
+	return filters, wrapRights(err)
 }
 
-// gone reports whether an error means that another program has removed it, alone
+// isGone reports whether an error means that another program has removed it, alone
 // or with its link. The kernel says EINVAL where the queueing discipline is
 // missing.
-func gone(err error) bool {
+func isGone(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENODEV) || errors.Is(err, unix.EINVAL)
 }

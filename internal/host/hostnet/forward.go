@@ -32,7 +32,7 @@ func (c *Changes) Forward(links []string, four, six bool) error {
 		return fmt.Errorf("make the host forward IPv4: %w", err)
 	}
 	if _, err = c.forwardFamily(&c.forwarding6, six, links, c.forward6); err != nil {
-		err = errors.Join(fmt.Errorf("make the host forward IPv6: %w", err), c.forwarding4.takeBack(c, made4))
+		err = errors.Join(fmt.Errorf("make the host forward IPv6: %w", err), c.forwarding4.restore(c, made4))
 	}
 	return err
 }
@@ -43,8 +43,8 @@ func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 	switch {
 	case !want:
 		done.links = nil
-		return nil, c.restoreAll(&done.sysctls)
-	case len(done.sysctls) > 0 && !done.inherited && slices.Equal(done.links, links):
+		return nil, c.restoreSysctls(&done.sysctls)
+	case len(done.sysctls) > 0 && !done.adopted && slices.Equal(done.links, links):
 		return nil, nil
 	}
 	list, err := settings(links)
@@ -52,36 +52,36 @@ func (c *Changes) forwardFamily(done *forwarding, want bool, links []string,
 		return nil, err
 	}
 	for _, s := range list {
-		if slices.Contains(done.sysctls, s.name) && !done.inherited {
+		if slices.Contains(done.sysctls, s.name) && !done.adopted {
 			continue // of a link that stays
 		}
 		if err := c.setSysctl(s.name, s.value); err != nil {
-			return nil, errors.Join(err, c.restoreAll(&made))
+			return nil, errors.Join(err, c.restoreSysctls(&made))
 		}
 		if !slices.Contains(done.sysctls, s.name) {
 			made = append(made, s.name)
 		}
 	}
-	done.sysctls, done.links, done.inherited = append(done.sysctls, made...), slices.Clone(links), false
-	return made, c.leaveLinks(done)
+	done.sysctls, done.links, done.adopted = append(done.sysctls, made...), slices.Clone(links), false
+	return made, c.restoreLinks(done)
 }
 
-// takeBack takes back sysctls that forwardFamily has set.
-func (f *forwarding) takeBack(c *Changes, made []string) error {
+// restore takes back sysctls that forwardFamily has set.
+func (f *forwarding) restore(c *Changes, made []string) error {
 	f.sysctls = slices.DeleteFunc(f.sysctls, func(name string) bool { return slices.Contains(made, name) })
-	err := c.restoreAll(&made)
+	err := c.restoreSysctls(&made)
 	f.sysctls = append(f.sysctls, made...)
-	f.inherited = true // what is set is not all that is wanted
+	f.adopted = true // what is set is not all that is wanted
 	return err
 }
 
 // linkSettings are the names of the settings that forwarding takes of a link for itself. The settings that keep the
-// routes of other links (keepRouters) are not among them.
+// routes of other links (keepRouterSettings) are not among them.
 var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forwarding", "force_forwarding"}
 
-// leaveLinks takes back the settings of links on which the host is not to forward any more, and of the first those that
-// only the others need.
-func (c *Changes) leaveLinks(done *forwarding) error {
+// restoreLinks takes back the settings of links on which the host is not to forward any more, and of the first those
+// that only the others need.
+func (c *Changes) restoreLinks(done *forwarding) error {
 	stays := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
 	for i, link := range done.links {
 		for _, name := range linkSettings {
@@ -94,14 +94,14 @@ func (c *Changes) leaveLinks(done *forwarding) error {
 		return slices.Contains(stays, name) || !slices.Contains(linkSettings, name[strings.LastIndexByte(name, '.')+1:])
 	})
 	done.sysctls = slices.DeleteFunc(done.sysctls, func(name string) bool { return slices.Contains(leave, name) })
-	err := c.restoreAll(&leave)
+	err := c.restoreSysctls(&leave)
 	done.sysctls = append(done.sysctls, leave...)
 	return err
 }
 
-// restoreAll takes sysctls back, the last one first. Those that it could not stay
+// restoreSysctls takes sysctls back, the last one first. Those that it could not stay
 // in the list, and in the journal.
-func (c *Changes) restoreAll(names *[]string) error {
+func (c *Changes) restoreSysctls(names *[]string) error {
 	var failed []error
 	var remain []string
 	for _, name := range slices.Backward(*names) {
@@ -126,7 +126,7 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 		// A reply that was translated, and then left to the kernel, comes from
 		// the VIP: an address of this host, which the kernel takes for a forgery.
 		list = append(list, setting{conf4(link, "accept_local"), "1"})
-		strict, err := c.strict(link)
+		strict, err := c.isStrict(link)
 		if err != nil {
 			return nil, err
 		}
@@ -150,9 +150,9 @@ func (c *Changes) forward4(links []string) ([]setting, error) {
 	return list, nil
 }
 
-// strict says whether the kernel drops packets whose source is not routed back
+// isStrict says whether the kernel drops packets whose source is not routed back
 // by the link that they came in on: the greater of the two values counts.
-func (c *Changes) strict(link string) (bool, error) {
+func (c *Changes) isStrict(link string) (bool, error) {
 	all, err := c.read(conf4("all", "rp_filter"))
 	if err != nil {
 		return false, err
@@ -171,7 +171,7 @@ func (c *Changes) forward6(links []string) ([]setting, error) {
 		}
 		single = single && err == nil
 	}
-	list, err := c.keepRouters(single)
+	list, err := c.keepRouterSettings(single)
 	if err != nil {
 		return nil, err
 	}
@@ -196,10 +196,10 @@ func forwardSettings6(links []string, single bool) []setting {
 	return list
 }
 
-// keepRouters lists the settings that keep the default routes that routers have announced. A host that begins to
+// keepRouterSettings lists the settings that keep the default routes that routers have announced. A host that begins to
 // forward, on whatever interface, drops those of all, and takes no new ones on interfaces that forward, unless
 // accept_ra is 2 there.
-func (c *Changes) keepRouters(single bool) ([]setting, error) {
+func (c *Changes) keepRouterSettings(single bool) ([]setting, error) {
 	links, err := c.confs6()
 	if err != nil {
 		return nil, err

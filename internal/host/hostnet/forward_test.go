@@ -293,8 +293,8 @@ func TestForwardElsewhere(t *testing.T) {
 			same(t, fmt.Sprint(links), want[fmt.Sprint(links)], r.changed(before))
 		}
 		// Another process goes on, elsewhere.
-		c.Leave()
-		if c, err = hostnet.Inherit(dir, "test"); err != nil {
+		c.Detach()
+		if c, err = hostnet.Adopt(dir, "test"); err != nil {
 			return err
 		}
 		if err := c.Forward(lists[3], true, true); err != nil {

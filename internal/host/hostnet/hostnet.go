@@ -57,10 +57,10 @@ func Open(dir, name string, with ...Option) (*Changes, error) {
 	return open(dir, name, (*Changes).recover, with)
 }
 
-// Inherit is Open for a process that goes on with the work of the one that left: its changes stay, as if this process
-// had made them. The user takes back those that are not wanted any more: see KeepAddresses and Forward.
-func Inherit(dir, name string, with ...Option) (*Changes, error) {
-	return open(dir, name, (*Changes).inherit, with)
+// Adopt is Open for a process that goes on with the work of the one that left: its changes stay, as if this process
+// had made them. The user takes back those that are not wanted any more: see RetainAddresses and Forward.
+func Adopt(dir, name string, with ...Option) (*Changes, error) {
+	return open(dir, name, (*Changes).adopt, with)
 }
 
 func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes, error) {
@@ -81,8 +81,8 @@ func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes
 	}
 	c := &Changes{ns: ns}
 	if opt.files == nil {
-		c.untold, c.told = durable.New(durable.Options{}), map[string]bool{}
-		opt.files = c.untold
+		c.unreported, c.reported = durable.New(durable.Options{}), map[string]bool{}
+		opt.files = c.unreported
 	}
 	if err := c.open(dir, name, begin, opt.files); err != nil {
 		c.release()
@@ -94,7 +94,7 @@ func open(dir, name string, begin func(*Changes) error, with []Option) (*Changes
 func makeDir(dir string, files *durable.Files) error {
 	// Without the directory, each write into it is a fault of its own.
 	if err := files.FileSystem().MkdirAll(dir, 0o755); err != nil && !durable.Unwritable(err) {
-		return fmt.Errorf("make the state directory: %w: %s", rights(err), elsewhere)
+		return fmt.Errorf("make the state directory: %w: %s", wrapRights(err), stateDirHint)
 	}
 	return nil
 }
@@ -106,7 +106,7 @@ func (c *Changes) open(dir, name string, begin func(*Changes) error, files *dura
 	}
 	c.netlink, err = netlink.NewHandle(unix.NETLINK_ROUTE)
 	if err != nil {
-		return fmt.Errorf("open a netlink socket: %w", rights(err))
+		return fmt.Errorf("open a netlink socket: %w", wrapRights(err))
 	}
 	c.journal, err = lockJournal(pathOf(dir, name, c.ns), id, files, c.lockAgain)
 	if err != nil {
@@ -137,8 +137,8 @@ func (c *Changes) recover() error {
 	return c.journal.replace(nil)
 }
 
-// inherit takes over the changes of the journal's last owner.
-func (c *Changes) inherit() error {
+// adopt takes over the changes of the journal's last owner.
+func (c *Changes) adopt() error {
 	if err := c.load(); err != nil {
 		return fmt.Errorf("take over the network changes of the process before, from %s: %w", c.journal.path, err)
 	}
@@ -146,28 +146,28 @@ func (c *Changes) inherit() error {
 		switch {
 		case ch.Kind != kindSysctl:
 		case strings.HasPrefix(ch.Sysctl, "net.ipv4."):
-			c.forwarding4.inherit(ch.Sysctl)
+			c.forwarding4.adopt(ch.Sysctl)
 		case strings.HasPrefix(ch.Sysctl, "net.ipv6."):
-			c.forwarding6.inherit(ch.Sysctl)
+			c.forwarding6.adopt(ch.Sysctl)
 		}
 	}
 	// It names the owner.
 	return c.journal.replace(c.journal.changes)
 }
 
-// inherit notes a sysctl that another process has set.
-func (f *forwarding) inherit(name string) {
+// adopt records a sysctl that another process has set.
+func (f *forwarding) adopt(name string) {
 	if !slices.Contains(f.sysctls, name) {
 		f.sysctls = append(f.sysctls, name)
 	}
-	f.inherited = true
+	f.adopted = true
 }
 
 // load reads the journal of its last owner.
 func (c *Changes) load() error {
 	why, err := c.journal.load()
 	if why != "" {
-		c.note(Event{Subject: c.journal.path, Reason: why})
+		c.addEvent(Event{Subject: c.journal.path, Reason: why})
 	}
 	return err
 }
@@ -177,7 +177,7 @@ func (c *Changes) load() error {
 func (c *Changes) undoAll(reason string) error {
 	var failed []error
 	var remain []change
-	undoing := c.undoing(reason)
+	undoing := c.newUndoer(reason)
 	for _, ch := range slices.Backward(c.journal.changes) {
 		if err := undoing.undo(ch); err != nil {
 			failed = append(failed, err)
@@ -192,12 +192,12 @@ func (c *Changes) undoAll(reason string) error {
 }
 
 // undo takes one change back.
-func (u *undoing) undo(ch change) error {
+func (u *undoer) undo(ch change) error {
 	switch ch.Kind {
 	case kindSysctl:
-		return u.undoSysctl(ch, u.reason, u.foreign)
+		return u.undoSysctl(ch, u.reason, u.changedByOthers)
 	case kindAddress:
-		return u.address(ch)
+		return u.removeAddress(ch)
 	case kindFilter:
 		return u.undoFilter(ch, u.reason)
 	case kindClsact:
@@ -230,9 +230,9 @@ func (c *Changes) Close() error {
 	return err
 }
 
-// Leave lets go of the lock and leaves all changes as they are: the journal has
-// them, for Inherit or the next Open. After it, as after Close, nothing more is done.
-func (c *Changes) Leave() {
+// Detach releases the lock and leaves all changes as they are: the journal has them, for Adopt or the next Open.
+// After it, as after Close, nothing more is done.
+func (c *Changes) Detach() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.closed {

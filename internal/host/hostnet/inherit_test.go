@@ -20,7 +20,7 @@ func TestInherit(t *testing.T) {
 	inherit := func() (c *hostnet.Changes) {
 		t.Helper()
 		testenv.In(t, ns, func() (err error) {
-			c, err = hostnet.Inherit(dir, "test")
+			c, err = hostnet.Adopt(dir, "test")
 			return err
 		})
 		return c
@@ -32,11 +32,11 @@ func TestInherit(t *testing.T) {
 			t.Fatal(err)
 		}
 		same(t, "what was done", []string(nil), texts(c.Events()))
-		c.Leave()
+		c.Detach()
 		same(t, "left", changed, look(t, ns))
 	}
 	c := inherit()
-	if err := c.KeepAddresses("lo", []netip.Addr{vip6}); err != nil {
+	if err := c.RetainAddresses("lo", []netip.Addr{vip6}); err != nil {
 		t.Fatal(err)
 	}
 	same(t, "what was not wanted any more", []string{"198.18.0.100/32 on lo: present → absent"}, texts(c.Events()))
@@ -63,8 +63,8 @@ func TestInheritForwarding(t *testing.T) {
 		whole := r.changed(before)
 		// As if the process had been killed before it set the last.
 		r.set("ipv4/conf/eth1/forwarding", "0")
-		c.Leave()
-		if c, err = hostnet.Inherit(dir, "test"); err != nil {
+		c.Detach()
+		if c, err = hostnet.Adopt(dir, "test"); err != nil {
 			return err
 		}
 		if err := c.Forward(links, true, true); err != nil {
@@ -95,7 +95,7 @@ func TestKeepAddressesOfOneLink(t *testing.T) {
 			}
 		}
 		c.Events()
-		if err := c.KeepAddresses("eth1", []netip.Addr{vip4}); err != nil {
+		if err := c.RetainAddresses("eth1", []netip.Addr{vip4}); err != nil {
 			return err
 		}
 		same(t, "what was not wanted any more", []string{"198.18.0.100/32 on eth0.5: present → absent",

@@ -150,15 +150,15 @@ type lockedJournal struct {
 	content *durable.Content
 	// lock is nil where its file cannot be made: another process is then kept out by the other locks of a balancer.
 	// again is one more attempt at it, for files.
-	lock  *os.File
-	again func() error
+	lock      *os.File
+	retryLock func() error
 	// changes are the changes that hold, oldest first.
 	changes []change
 }
 
 const (
-	whatJournal = "the journal of network changes"
-	whatLock    = "the lock of network changes"
+	journalNoun = "the journal of network changes"
+	lockNoun    = "the lock of network changes"
 )
 
 // lockSuffix is the suffix of the lock's file: one of its own, since the journal's is replaced at each change.
@@ -166,20 +166,20 @@ const lockSuffix = ".lock"
 
 // lockJournal takes the lock that belongs to path. Errors: ErrBusy, ErrNoRights.
 func lockJournal(path string, id identity, files *durable.Files, again func() error) (*lockedJournal, error) {
-	content := files.Content(whatJournal, path, "journal", 0o600)
+	content := files.Content(journalNoun, path, "journal", 0o600)
 	// An owner that closes removes the lock file, perhaps between our opening
 	// it and our locking it: then the lock is on a file that no other process will find.
 	for range 100 {
 		file, err := openLock(path + lockSuffix)
 		if durable.Unwritable(err) {
-			files.NoteAgain(whatLock, path+lockSuffix, err, again)
-			return &lockedJournal{path: path, id: id, files: files, content: content, again: again}, nil
+			files.RecordRetryable(lockNoun, path+lockSuffix, err, again)
+			return &lockedJournal{path: path, id: id, files: files, content: content, retryLock: again}, nil
 		}
 		if err != nil {
-			return nil, fmt.Errorf("lock the journal of network changes: %w: %s", rights(err), elsewhere)
+			return nil, fmt.Errorf("lock the journal of network changes: %w: %s", wrapRights(err), stateDirHint)
 		}
-		j := &lockedJournal{path: path, id: id, files: files, content: content, lock: file, again: again}
-		found, err := j.take()
+		j := &lockedJournal{path: path, id: id, files: files, content: content, lock: file, retryLock: again}
+		found, err := j.tryLock()
 		if found && err == nil {
 			return j, nil
 		}
@@ -211,18 +211,18 @@ func (j *lockedJournal) lockAgain() error {
 	file, err := openLock(path)
 	if err == nil {
 		j.lock = file
-		if found, failed := j.take(); !found || failed != nil {
+		if found, failed := j.tryLock(); !found || failed != nil {
 			j.lock, err = nil, errors.Join(failed, file.Close(), errNotTaken)
 		}
 	}
-	j.files.NoteAgain(whatLock, path, err, j.again)
+	j.files.RecordRetryable(lockNoun, path, err, j.retryLock)
 	return err
 }
 
 var errNotTaken = errors.New("another process has taken it")
 
-// take locks the open lock file and reports whether it is still the one at its path.
-func (j *lockedJournal) take() (bool, error) {
+// tryLock locks the open lock file and reports whether it is still the one at its path.
+func (j *lockedJournal) tryLock() (bool, error) {
 	if err := unix.Flock(int(j.lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
 		if errors.Is(err, unix.EWOULDBLOCK) {
 			return false, fmt.Errorf("%w%s", ErrBusy, j.owner())
@@ -253,7 +253,7 @@ func Running(dir, name string) (bool, error) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("look whether another process has changed this host's network: %w", rights(err))
+		return false, fmt.Errorf("look whether another process has changed this host's network: %w", wrapRights(err))
 	}
 	defer lock.Close()
 	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB)
@@ -300,7 +300,7 @@ func (j *lockedJournal) load() (why string, err error) {
 func (j *lockedJournal) read() (contents, error) {
 	data, err := j.content.Load(func(path string) ([]byte, error) { return journal.Read(path, ErrCorrupt) })
 	if err != nil {
-		return contents{}, rights(err)
+		return contents{}, wrapRights(err)
 	}
 	c, err := decodeJournal(data)
 	if err != nil {
@@ -309,9 +309,9 @@ func (j *lockedJournal) read() (contents, error) {
 	return c, nil
 }
 
-// add writes changes down; only then may they be made. A change that cannot be written down is known to this process
+// append writes changes down; only then may they be made. A change that cannot be written down is known to this process
 // all the same, and a fault until it is.
-func (j *lockedJournal) add(changes ...change) error {
+func (j *lockedJournal) append(changes ...change) error {
 	if len(changes) == 0 {
 		return nil
 	}
@@ -343,7 +343,7 @@ func (j *lockedJournal) forget(changes ...change) error {
 // error is that of more changes than a journal holds, or of a file that nothing is the matter with.
 func (j *lockedJournal) replace(changes []change) error {
 	data, err := encodeJournal(contents{j.id, changes})
-	if err == nil && len(data) > journal.Most {
+	if err == nil && len(data) > journal.MaxSize {
 		return fmt.Errorf("write the journal of network changes: %d changes are more than it holds", len(changes))
 	}
 	if err == nil {
@@ -351,7 +351,7 @@ func (j *lockedJournal) replace(changes []change) error {
 		err = j.content.Save(data)
 	}
 	if err != nil && !durable.Unwritable(err) {
-		return fmt.Errorf("write the journal of network changes: %w: %s", rights(err), elsewhere)
+		return fmt.Errorf("write the journal of network changes: %w: %s", wrapRights(err), stateDirHint)
 	}
 	j.changes = changes
 	return nil

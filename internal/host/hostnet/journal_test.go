@@ -225,7 +225,7 @@ func TestDirectoryIsGone(t *testing.T) {
 			case !again && err != nil:
 				t.Errorf("a start without a directory: %v", err)
 			case !again:
-				other.Leave()
+				other.Detach()
 			}
 			return nil
 		})

@@ -68,8 +68,8 @@ type deadly struct {
 
 var deadlyStories = []deadly{
 	{"a start", nil, hostnet.Open, bring},
-	{"a stop", bring, hostnet.Inherit, (*hostnet.Changes).Close},
-	{"a reload", bring, hostnet.Inherit, move},
+	{"a stop", bring, hostnet.Adopt, (*hostnet.Changes).Close},
+	{"a reload", bring, hostnet.Adopt, move},
 	{"a start that takes back", bring, hostnet.Open, func(*hostnet.Changes) error { return nil }},
 }
 
@@ -78,9 +78,9 @@ func bring(c *hostnet.Changes) error {
 	return errors.Join(
 		c.SetSysctl(ignore, "1"), c.SetSysctl(ignore, "2"),
 		c.AddAddresses("eth0.5", []netip.Addr{vip4, vip6}, vip),
-		c.SwitchOff("eth0.5", parse, "for a test"),
+		c.DisableFeature("eth0.5", parse, "for a test"),
 		c.Forward([]string{"eth0.5", "eth1"}, true, true),
-		c.GiveClsact("eth1", func(ours bool) error {
+		c.EnsureClsact("eth1", func(ours bool) error {
 			if !ours {
 				return errors.New("there is a clsact")
 			}
@@ -92,8 +92,8 @@ func bring(c *hostnet.Changes) error {
 func move(c *hostnet.Changes) error {
 	return errors.Join(
 		c.AddAddresses("eth1", []netip.Addr{vip4}, vip),
-		c.KeepAddresses("eth1", []netip.Addr{vip4}),
-		c.SwitchBack("eth0.5", parse, "for a test"),
+		c.RetainAddresses("eth1", []netip.Addr{vip4}),
+		c.RestoreFeature("eth0.5", parse, "for a test"),
 		c.Forward([]string{"eth1"}, true, false))
 }
 
@@ -145,7 +145,7 @@ func (w *walk) kill(n int, inherits bool) (steps []string) {
 				return err
 			}
 			err = w.left(c)
-			c.Leave()
+			c.Detach()
 			return err
 		})
 	}
@@ -156,7 +156,7 @@ func (w *walk) kill(n int, inherits bool) (steps []string) {
 	testenv.In(w.t, w.host, func() error {
 		open := hostnet.Open
 		if inherits {
-			open = hostnet.Inherit
+			open = hostnet.Adopt
 		}
 		c, err := open(w.dir, "test")
 		if err == nil && inherits {

@@ -59,7 +59,7 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 				t.Errorf("%s: %s stays for %d s", when, addr, lifetime)
 			}
 		}
-		if held, err := c.Held("lo"); err != nil || len(held) != 2 {
+		if held, err := c.InstalledAddresses("lo"); err != nil || len(held) != 2 {
 			t.Errorf("%s: ours are %v: %v", when, held, err)
 		}
 	}
@@ -86,7 +86,7 @@ func TestAddressesEndWithTheirProcess(t *testing.T) {
 		}
 	}
 	gone := func() bool {
-		held, err := c.Held("lo")
+		held, err := c.InstalledAddresses("lo")
 		return err == nil && len(held) == 0
 	}
 	testenv.Eventually(t, time.Minute, "the kernel has taken away what was not renewed", gone)

@@ -47,7 +47,7 @@ func (c *Changes) setSysctl(name, value string) error {
 			return err
 		}
 		if old == value {
-			c.note(Event{Subject: name, Old: old, New: old, Reason: "has that value already"})
+			c.addEvent(Event{Subject: name, Old: old, New: old, Reason: "has that value already"})
 			return nil
 		}
 		ch := change{Kind: kindSysctl, Sysctl: name, Old: old, New: value}
@@ -55,23 +55,23 @@ func (c *Changes) setSysctl(name, value string) error {
 			if err := writeChecked(name, old, value); err != nil {
 				return false, err
 			}
-			c.note(Event{Subject: name, Old: old, New: value})
+			c.addEvent(Event{Subject: name, Old: old, New: value})
 			return true, nil
 		}
-		if again, err := c.setAgain(ch); err != nil || again {
+		if again, err := c.isReset(ch); err != nil || again {
 			if err == nil {
 				_, err = write()
 			}
 			return err
 		}
-		return c.make(ch, write)
+		return c.apply(ch, write)
 	})
 }
 
-// setAgain reports whether the last of our changes to a sysctl set the same value, which something else has changed
+// isReset reports whether the last of our changes to a sysctl set the same value, which something else has changed
 // since. The journal then has one entry as before, with the value that was there now as the one to put back: it
 // does not grow where two programs disagree.
-func (c *Changes) setAgain(ch change) (bool, error) {
+func (c *Changes) isReset(ch change) (bool, error) {
 	changes := slices.Clone(c.journal.changes)
 	for i, was := range slices.Backward(changes) {
 		if was.Kind != kindSysctl || was.Sysctl != ch.Sysctl {
@@ -123,14 +123,14 @@ func (c *Changes) undoSysctl(ch change, reason string, foreign map[string]bool) 
 			return nil
 		case now != ch.New:
 			foreign[ch.Sysctl] = true
-			c.note(Event{Subject: ch.Sysctl, Old: now, New: now,
+			c.addEvent(Event{Subject: ch.Sysctl, Old: now, New: now,
 				Reason: fmt.Sprintf("changed since jeoul set it from %s to %s", ch.Old, ch.New)})
 			return nil
 		}
 		if err := writeSysctl(ch.Sysctl, ch.Old); err != nil {
 			return err
 		}
-		c.note(Event{Subject: ch.Sysctl, Old: now, New: ch.Old, Reason: reason})
+		c.addEvent(Event{Subject: ch.Sysctl, Old: now, New: ch.Old, Reason: reason})
 		return nil
 	})
 }
@@ -141,7 +141,7 @@ func writeChecked(name, old, value string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return rights(sysctl.Set(name, old, value))
+	return wrapRights(sysctl.Set(name, old, value))
 }
 
 func readSysctl(name string) (string, error) {
@@ -149,12 +149,12 @@ func readSysctl(name string) (string, error) {
 		return "", err
 	}
 	value, err := sysctl.Read(name)
-	return value, rights(err)
+	return value, wrapRights(err)
 }
 
 func writeSysctl(name, value string) error {
 	if err := checkName(name); err != nil {
 		return err
 	}
-	return rights(sysctl.Write(name, value))
+	return wrapRights(sysctl.Write(name, value))
 }

@@ -102,15 +102,15 @@ func (i *Interfaces) find(names []string) (found []watched, err error) {
 	return found, nil
 }
 
-// Follow watches the interfaces of these names from now on, and no others; losses on those that stay are counted on. On
-// an error it goes on with those of before.
-func (i *Interfaces) Follow(names []string) error {
+// SetNames watches the interfaces of these names from now on, and no others; losses on those that stay are counted
+// on. On an error it goes on with those of before.
+func (i *Interfaces) SetNames(names []string) error {
 	next, err := i.find(names)
 	if err != nil {
 		return err
 	}
 	for at := range next {
-		before := i.all()
+		before := i.watchedInterfaces()
 		if was := slices.IndexFunc(before, func(w watched) bool { return w.index == next[at].index }); was >= 0 {
 			next[at].lost = before[was].lost
 		} else {
@@ -123,9 +123,9 @@ func (i *Interfaces) Follow(names []string) error {
 	return nil
 }
 
-// Look returns the states of interfaces, in the order of their names, whether they are watched
+// Lookup returns the states of interfaces, in the order of their names, whether they are watched
 // or not. Errors: ErrNotFound, ErrGone.
-func (i *Interfaces) Look(names []string) ([]State, error) {
+func (i *Interfaces) Lookup(names []string) ([]State, error) {
 	found, err := i.find(names)
 	if err != nil {
 		return nil, err
@@ -133,8 +133,8 @@ func (i *Interfaces) Look(names []string) ([]State, error) {
 	return i.states(found)
 }
 
-// all returns the watched interfaces. It is replaced as a whole.
-func (i *Interfaces) all() []watched {
+// watchedInterfaces returns the watched interfaces. It is replaced as a whole.
+func (i *Interfaces) watchedInterfaces() []watched {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.watched
@@ -159,14 +159,14 @@ func (i *Interfaces) listen() {
 		messages, _, err := i.events.Receive()
 		switch {
 		case errors.Is(err, unix.ENOBUFS):
-			i.signal() // messages were lost, and one about these may be among them
+			i.notifyChanged() // messages were lost, and one about these may be among them
 		case errors.Is(err, unix.EINTR), errors.Is(err, unix.EAGAIN):
 		case err != nil:
 			return
 		}
 		for _, m := range messages {
-			if index, ok := indexOf(m.Data); ok && (i.has(index) || i.misses()) && !Renewal(m) {
-				i.signal()
+			if index, ok := indexOf(m.Data); ok && (i.has(index) || i.isMissing()) && !IsRenewal(m) {
+				i.notifyChanged()
 				break
 			}
 		}
@@ -174,12 +174,12 @@ func (i *Interfaces) listen() {
 }
 
 func (i *Interfaces) has(index int) bool {
-	return slices.ContainsFunc(i.all(), func(w watched) bool { return w.index == index })
+	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.index == index })
 }
 
-// misses says whether an interface is gone: any other may be the one that takes its place.
-func (i *Interfaces) misses() bool {
-	return slices.ContainsFunc(i.all(), func(w watched) bool { return w.gone })
+// isMissing says whether an interface is gone: any other may be the one that takes its place.
+func (i *Interfaces) isMissing() bool {
+	return slices.ContainsFunc(i.watchedInterfaces(), func(w watched) bool { return w.gone })
 }
 
 // indexOf reads the interface's index, which both struct ifinfomsg and struct
@@ -191,7 +191,7 @@ func indexOf(message []byte) (int, bool) {
 	return int(binary.NativeEndian.Uint32(message[4:8])), true
 }
 
-func (i *Interfaces) signal() {
+func (i *Interfaces) notifyChanged() {
 	select {
 	case i.changes <- struct{}{}:
 	default:
@@ -226,7 +226,7 @@ func (i *Interfaces) findAgain(w watched) (watched, error) {
 	_, err := i.handle.LinkByIndex(w.index)
 	if _, missing := err.(netlink.LinkNotFoundError); !missing {
 		w.gone = false
-		return w, wrapped("ask for the interface", err)
+		return w, wrapError("ask for the interface", err)
 	}
 	link, err := i.handle.LinkByName(w.name)
 	if _, missing := err.(netlink.LinkNotFoundError); missing {
@@ -234,12 +234,12 @@ func (i *Interfaces) findAgain(w watched) (watched, error) {
 		return w, nil
 	}
 	if err != nil {
-		return w, wrapped("look for the interface "+w.name, err)
+		return w, wrapError("look for the interface "+w.name, err)
 	}
 	return watched{name: w.name, index: link.Attrs().Index}, nil
 }
 
-func wrapped(doing string, err error) error {
+func wrapError(doing string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -284,7 +284,10 @@ func (i *Interfaces) state(w watched) (State, error) {
 }
 
 func (i *Interfaces) addresses(link netlink.Link) ([]netip.Prefix, error) {
-	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return i.handle.AddrList(link, netlink.FAMILY_ALL) })
+	list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return i.handle.AddrList(link,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -300,7 +303,10 @@ func (i *Interfaces) addresses(link netlink.Link) ([]netip.Prefix, error) {
 // routes returns the destinations that the main table reaches through the
 // interface without a gateway.
 func (i *Interfaces) routes(link netlink.Link) ([]netip.Prefix, error) {
-	list, err := netdump.Whole(func() ([]netlink.Route, error) { return i.handle.RouteList(link, netlink.FAMILY_ALL) })
+	list, err := netdump.Consistent(func() ([]netlink.Route, error) {
+		return i.handle.RouteList(link,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, err
 	}

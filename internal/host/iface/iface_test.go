@@ -190,18 +190,18 @@ func TestFollow(t *testing.T) {
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0")
-	if err := i.Follow([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) ||
+	if err := i.SetNames([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) ||
 		!strings.Contains(err.Error(), "ctl9") {
 		t.Errorf("error %v, want ErrNotFound that names ctl9", err)
 	}
 	if s, err := first(i); err != nil || s.Name != "ctl0" {
 		t.Errorf("after a refusal: %+v, %v", s, err)
 	}
-	states, err := i.Look([]string{"ctl2", "ctl0"})
+	states, err := i.Lookup([]string{"ctl2", "ctl0"})
 	if err != nil || len(states) != 2 || states[0].Name != "ctl2" || states[0].Index == states[1].Index {
 		t.Errorf("looked at %+v, %v", states, err)
 	}
-	if err := i.Follow([]string{"ctl2"}); err != nil {
+	if err := i.SetNames([]string{"ctl2"}); err != nil {
 		t.Fatal(err)
 	}
 	l.ip("link del ctl0")

@@ -32,7 +32,7 @@ func TestRenewal(t *testing.T) {
 		if err != nil || len(messages) != 1 {
 			t.Fatalf("%d messages: %v", len(messages), err)
 		}
-		return Renewal(messages[0])
+		return IsRenewal(messages[0])
 	}
 	for _, address := range []string{"198.18.0.100/32", "2001:2::100/128"} {
 		for _, each := range []struct {
@@ -66,6 +66,6 @@ func FuzzRenewal(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		m := syscall.NetlinkMessage{Data: data}
 		m.Header.Type = unix.RTM_NEWADDR
-		Renewal(m)
+		IsRenewal(m)
 	})
 }

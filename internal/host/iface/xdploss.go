@@ -20,7 +20,7 @@ func CountsXDPLoss(counter string) bool { return xdpLosses.MatchString(counter) 
 // programs sent were lost on it since Watch, as far as its driver counts them. The
 // programs have counted them as sent.
 func (i *Interfaces) XDPLost() []uint64 {
-	all := i.all()
+	all := i.watchedInterfaces()
 	lost := make([]uint64, len(all))
 	for at, w := range all {
 		if now := i.countXDPLost(w); now > w.lost {

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/host/namespace"
 )
 
-// Most bounds the read of a file that may be no journal at all, in bytes; a change takes about 150.
-const Most = 16 << 20
+// MaxSize bounds the read of a file that may be no journal at all, in bytes; a change takes about 150.
+const MaxSize = 16 << 20
 
 // NewSuffix is the suffix of a file that is about to replace a journal.
 const NewSuffix = durable.NewSuffix
@@ -59,19 +59,19 @@ func Read(path string, damaged error) ([]byte, error) {
 		return nil, err
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)
-	if !ok || !info.Mode().IsRegular() || !trusted(stat.Uid, filepath.Dir(path)) || info.Mode().Perm()&0o022 != 0 {
+	if !ok || !info.Mode().IsRegular() || !isTrusted(stat.Uid, filepath.Dir(path)) || info.Mode().Perm()&0o022 != 0 {
 		return nil, fmt.Errorf("%w: others than its owner could have written it: look at it, and remove it", damaged)
 	}
-	data, err := io.ReadAll(io.LimitReader(file, Most+1))
-	if err == nil && len(data) > Most {
-		err = fmt.Errorf("%w: it is longer than %d bytes", damaged, Most)
+	data, err := io.ReadAll(io.LimitReader(file, MaxSize+1))
+	if err == nil && len(data) > MaxSize {
+		err = fmt.Errorf("%w: it is longer than %d bytes", damaged, MaxSize)
 	}
 	return data, err
 }
 
-// trusted says whether a user may direct a process with our rights: root, ourselves, and, where an administrator cleans
-// up behind a service, the user that the directory was given to and who alone can write to it.
-func trusted(uid uint32, dir string) bool {
+// isTrusted says whether a user may direct a process with our rights: root, ourselves, and, where an administrator
+// cleans up behind a service, the user that the directory was given to and who alone can write to it.
+func isTrusted(uid uint32, dir string) bool {
 	if uid == 0 || int(uid) == os.Geteuid() {
 		return true
 	}

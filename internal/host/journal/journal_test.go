@@ -63,7 +63,7 @@ func TestReadRefuses(t *testing.T) {
 	if _, err := Read(path, errDamaged); !errors.Is(err, errDamaged) {
 		t.Errorf("one that others can write: %v", err)
 	}
-	write(bytes.Repeat([]byte(" "), Most+1), 0o600)
+	write(bytes.Repeat([]byte(" "), MaxSize+1), 0o600)
 	if _, err := Read(path, errDamaged); !errors.Is(err, errDamaged) {
 		t.Errorf("one that is too long: %v", err)
 	}

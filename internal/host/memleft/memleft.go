@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Left is how much memory may still be taken, in bytes, and who says so.
-type Left struct {
+// Available is how much memory may still be taken, in bytes, and which limit says so.
+type Available struct {
 	Bytes uint64
 	// Source names the file with the limit.
 	Source string
@@ -21,7 +21,7 @@ type Left struct {
 }
 
 // lower returns the tighter of two bounds.
-func (m Left) lower(o Left) Left {
+func (m Available) lower(o Available) Available {
 	if !m.Known || o.Known && o.Bytes < m.Bytes {
 		return o
 	}
@@ -30,10 +30,10 @@ func (m Left) lower(o Left) Left {
 
 // Read asks the kernel how much of the machine's memory is available, and how much the control groups of this process
 // leave of that. Maps are charged to them (Linux 5.11 and later).
-func Read(root fs.FS) Left {
-	var left Left
-	if available, ok := field(root, "proc/meminfo", "MemAvailable:"); ok {
-		left = Left{available << 10, "MemAvailable of /proc/meminfo", true}
+func Read(root fs.FS) Available {
+	var left Available
+	if available, ok := readField(root, "proc/meminfo", "MemAvailable:"); ok {
+		left = Available{available << 10, "MemAvailable of /proc/meminfo", true}
 	}
 	groups, err := fs.ReadFile(root, "proc/self/cgroup")
 	if err != nil {
@@ -46,28 +46,28 @@ func Read(root fs.FS) Left {
 		}
 		switch {
 		case parts[0] == "0" && parts[1] == "":
-			left = left.lower(groupLeft(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current",
+			left = left.lower(cgroupAvailable(root, "sys/fs/cgroup", parts[2], "memory.max", "memory.current",
 				"inactive_file"))
 		case parts[1] == "memory":
-			left = left.lower(groupLeft(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
+			left = left.lower(cgroupAvailable(root, "sys/fs/cgroup/memory", parts[2], "memory.limit_in_bytes",
 				"memory.usage_in_bytes", "total_inactive_file"))
 		}
 	}
 	return left
 }
 
-// groupLeft returns the memory that a control group and those above it may still take. In a container their files may
-// be where the root's would be.
-func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left) {
+// cgroupAvailable returns the memory that a control group and those above it may still take. In a container their files
+// may be where the root's would be.
+func cgroupAvailable(root fs.FS, mount, group, limit, usage, cache string) (left Available) {
 	for at := path.Clean("/" + group); ; at = path.Dir(at) {
 		dir := path.Join(mount, at)
-		most, ok := amount(root, path.Join(dir, limit))
-		used, readable := amount(root, path.Join(dir, usage))
+		most, ok := readBytes(root, path.Join(dir, limit))
+		used, readable := readBytes(root, path.Join(dir, usage))
 		if ok && readable {
 			// The page cache of files goes when memory is needed.
-			copies, _ := field(root, path.Join(dir, "memory.stat"), cache)
+			copies, _ := readField(root, path.Join(dir, "memory.stat"), cache)
 			used -= min(copies, used)
-			left = left.lower(Left{most - min(used, most), "/" + path.Join(dir, limit), true})
+			left = left.lower(Available{most - min(used, most), "/" + path.Join(dir, limit), true})
 		}
 		if at == "/" {
 			return left
@@ -75,8 +75,8 @@ func groupLeft(root fs.FS, mount, group, limit, usage, cache string) (left Left)
 	}
 }
 
-// amount reads a file with a number of bytes; "max" is none.
-func amount(root fs.FS, name string) (uint64, bool) {
+// readBytes reads a file with a number of bytes; "max" is none.
+func readBytes(root fs.FS, name string) (uint64, bool) {
 	text, err := fs.ReadFile(root, name)
 	if err != nil {
 		return 0, false
@@ -85,8 +85,8 @@ func amount(root fs.FS, name string) (uint64, bool) {
 	return n, err == nil
 }
 
-// field reads the number after a name at the beginning of a line.
-func field(root fs.FS, file, name string) (uint64, bool) {
+// readField reads the number after a name at the beginning of a line.
+func readField(root fs.FS, file, name string) (uint64, bool) {
 	text, err := fs.ReadFile(root, file)
 	if err != nil {
 		return 0, false
@@ -100,15 +100,15 @@ func field(root fs.FS, file, name string) (uint64, bool) {
 	return 0, false
 }
 
-// Room returns how many bytes may be taken.
-func (m Left) Room() uint64 {
-	return m.Bytes - min(max(m.Bytes/Margin, leastMemoryMargin), m.Bytes)
+// Usable returns how many bytes may be taken.
+func (m Available) Usable() uint64 {
+	return m.Bytes - min(max(m.Bytes/Margin, minMargin), m.Bytes)
 }
 
 // The share of the memory that is available which is not taken: the kernel needs some for
 // packets, and we for changes.
 const (
 	// Margin divides the available memory; one such part stays.
-	Margin            = 8
-	leastMemoryMargin = 64 << 20
+	Margin    = 8
+	minMargin = 64 << 20
 )

@@ -19,11 +19,11 @@ import (
 // an event for want of buffer space (ENOBUFS): then missed events are made up for by reading the table.
 func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, stop func()) {
 	defer close(r.ended)
-	defer r.end()
+	defer r.close()
 	for {
 		r.follow(ctx, updates)
 		stop()
-		updates, stop = r.renew(ctx)
+		updates, stop = r.resubscribe(ctx)
 		if ctx.Err() != nil {
 			stop()
 			return
@@ -31,10 +31,10 @@ func (r *Resolver) run(ctx context.Context, updates <-chan netlink.NeighUpdate, 
 	}
 }
 
-func (r *Resolver) end() {
+func (r *Resolver) close() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.over = true
+	r.closed = true
 	r.release()
 }
 
@@ -57,8 +57,8 @@ func (r *Resolver) subscribe() (<-chan netlink.NeighUpdate, func(), error) {
 	return updates, stop, nil
 }
 
-// renew subscribes again, as often as it takes, and then reads the table.
-func (r *Resolver) renew(ctx context.Context) (<-chan netlink.NeighUpdate, func()) {
+// resubscribe subscribes again, as often as it takes, and then reads the table.
+func (r *Resolver) resubscribe(ctx context.Context) (<-chan netlink.NeighUpdate, func()) {
 	for {
 		if ctx.Err() != nil {
 			return nil, func() {}
@@ -72,7 +72,7 @@ func (r *Resolver) renew(ctx context.Context) (<-chan netlink.NeighUpdate, func(
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(r.pace.retry):
+		case <-time.After(r.timing.retry):
 		}
 	}
 }
@@ -81,24 +81,24 @@ func (r *Resolver) renew(ctx context.Context) (<-chan netlink.NeighUpdate, func(
 func (r *Resolver) resync() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	table, err := r.table()
+	table, err := r.readTable()
 	if err != nil {
 		return err
 	}
 	now := time.Now()
 	for addr, p := range r.peers {
-		if p.update(table[addr], now, r.pace) {
-			r.noteChange(p)
+		if p.update(table[addr], now, r.timing) {
+			r.markChanged(p)
 		}
 	}
 	return nil
 }
 
-// table returns the link's neighbours as the kernel has them.
-func (r *Resolver) table() (map[netip.Addr]netlink.Neigh, error) {
+// readTable returns the link's neighbours as the kernel has them.
+func (r *Resolver) readTable() (map[netip.Addr]netlink.Neigh, error) {
 	table := map[netip.Addr]netlink.Neigh{}
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		list, err := netdump.Whole(func() ([]netlink.Neigh, error) { return r.netlink.NeighList(r.index, family) })
+		list, err := netdump.Consistent(func() ([]netlink.Neigh, error) { return r.netlink.NeighList(r.index, family) })
 		if err != nil {
 			return nil, fmt.Errorf("read the neighbour table: %w", err)
 		}
@@ -130,7 +130,7 @@ func (r *Resolver) follow(ctx context.Context, updates <-chan netlink.NeighUpdat
 		case <-r.wake:
 		case <-timer.C:
 		}
-		timer.Reset(r.actDue())
+		timer.Reset(r.probeDue())
 	}
 }
 
@@ -150,48 +150,47 @@ func (r *Resolver) apply(u netlink.NeighUpdate) bool {
 	if u.Type == unix.RTM_DELNEIGH {
 		now = netlink.Neigh{}
 	}
-	if p.update(now, time.Now(), r.pace) {
-		r.noteChange(p)
+	if p.update(now, time.Now(), r.timing) {
+		r.markChanged(p)
 	}
 	return true
 }
 
-// actDue acts for all peers whose time has come, and returns how long it is
-// until the next one's.
-func (r *Resolver) actDue() time.Duration {
+// probeDue probes all peers whose time has come, and returns how long it is until the next one's.
+func (r *Resolver) probeDue() time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	now := time.Now()
 	next := time.Hour
 	for _, p := range r.peers {
-		if !p.next.After(now) {
+		if !p.nextProbe.After(now) {
 			// The error is in the entry.
-			_ = r.act(p, now)
+			_ = r.probe(p, now)
 		}
-		next = min(next, p.next.Sub(now))
+		next = min(next, p.nextProbe.Sub(now))
 	}
 	return max(next, 0)
 }
 
-// act makes the kernel ask for a peer, or verify its entry.
-func (r *Resolver) act(p *peer, now time.Time) error {
+// probe makes the kernel ask for a peer, or verify its entry.
+func (r *Resolver) probe(p *peer, now time.Time) error {
 	switch {
-	case p.kernel&(configured|beingProbed) != 0:
-		p.next = now.Add(r.pace.verify)
+	case p.kernelState&(statesConfigured|statesProbing) != 0:
+		p.nextProbe = now.Add(r.timing.verify)
 		return nil
-	case p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0:
+	case p.kernelState&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0:
 		// Three requests to the MAC address that is known, which stays in use.
 		err := r.writeEntry(p, netlink.Neigh{State: netlink.NUD_PROBE})
 		if !errors.Is(err, unix.EINVAL) {
-			p.next = now.Add(r.pace.verify)
-			return r.refused(p, err)
+			p.nextProbe = now.Add(r.timing.verify)
+			return r.recordRefusal(p, err)
 		}
 		// The kernel has lost the entry in the meantime.
-		p.kernel = netlink.NUD_NONE
+		p.kernelState = netlink.NUD_NONE
 	}
 	// As if a packet for it were waiting: up to three requests to everybody.
-	p.asked(now, r.pace)
-	return r.refused(p, r.writeEntry(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
+	p.probeSent(now, r.timing)
+	return r.recordRefusal(p, r.writeEntry(p, netlink.Neigh{State: netlink.NUD_NONE, Flags: netlink.NTF_USE}))
 }
 
 // writeEntry writes into the peer's entry in the neighbour table.
@@ -200,8 +199,8 @@ func (r *Resolver) writeEntry(p *peer, n netlink.Neigh) error {
 	return r.netlink.NeighSet(&n)
 }
 
-// refused notes why the kernel would not ask for p, if err is one.
-func (r *Resolver) refused(p *peer, err error) error {
+// recordRefusal records why the kernel would not ask for p, if err is one.
+func (r *Resolver) recordRefusal(p *peer, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -209,8 +208,8 @@ func (r *Resolver) refused(p *peer, err error) error {
 		err = fmt.Errorf("%w (%w)", ErrNoRights, err)
 	}
 	err = fmt.Errorf("the kernel would not ask for %s: %w", p.entry.Address, err)
-	if p.failed(err) {
-		r.noteChange(p)
+	if p.probeFailed(err) {
+		r.markChanged(p)
 	}
 	return err
 }

@@ -66,62 +66,64 @@ type Entry struct {
 	Reason  string // why there is no MAC, for a person to read; "" if there is one
 }
 
-// pace is how often to ask.
-type pace struct {
+// timing is how often to ask.
+type timing struct {
 	// retry is the time until an address that did not answer is asked for
 	// again. It doubles up to maxRetry. The kernel sends three requests, one a
 	// second, each time.
 	retry, maxRetry time.Duration
-	// unsure is the time until a MAC address that is unverified is probed. It bounds the probes that a flood of
+	// verifyNew is the time until a MAC address that is unverified is probed. It bounds the probes that a flood of
 	// announcements can make us send.
-	unsure time.Duration
+	verifyNew time.Duration
 	// verify is the time until one that answered is probed again, so that a
 	// network card that was replaced in silence, or a host that is gone, is
 	// noticed: after this and three requests without an answer.
 	verify time.Duration
-	// apart lengthens verify where there are many peers: probes of different ones are that far apart on average.
+	// spacing lengthens verify where there are many peers: probes of different ones are that far apart on average.
 	// 0: however many there are.
-	apart time.Duration
+	spacing time.Duration
 }
 
-var defaultPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 5 * time.Second}
+var defaultTiming = timing{retry: time.Second, maxRetry: 4 * time.Second, verifyNew: time.Second,
+	verify: 5 * time.Second}
 
-// confirmPace finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
+// confirmTiming finds out sooner than the kernel would as a forwarder, which uses a stale entry for 5 s before it makes
 // three requests, a second apart (delay_first_probe_time, ucast_solicit; arp(7)). With 1,024 peers verify is 20 s, and
 // the kernel trusts a neighbour that answered for 15 to 45 s (base_reachable_time).
-var confirmPace = pace{retry: time.Second, maxRetry: 4 * time.Second, unsure: time.Second, verify: 4 * time.Second,
-	apart: 20 * time.Millisecond}
+var confirmTiming = timing{retry: time.Second, maxRetry: 4 * time.Second, verifyNew: time.Second,
+	verify:  4 * time.Second,
+	spacing: 20 * time.Millisecond}
 
-// among returns the pace for so many peers.
-func (p pace) among(peers int) pace {
-	p.verify = max(p.verify, time.Duration(peers)*p.apart)
+// forPeers returns the timing for so many peers.
+func (p timing) forPeers(peers int) timing {
+	p.verify = max(p.verify, time.Duration(peers)*p.spacing)
 	return p
 }
 
 // Resolver keeps the MAC addresses of a set of addresses on one link. It is
 // safe for concurrent use.
 type Resolver struct {
-	link    string
-	index   int
-	given   pace // for few peers
-	pace    pace // for those that are watched
-	ns      *namespace.Namespace
-	netlink *netlink.Handle
-	changes chan struct{}
-	wake    chan struct{} // the time to act next may have changed
-	cancel  context.CancelFunc
-	ended   chan struct{}
+	link       string
+	index      int
+	baseTiming timing // for few peers
+	timing     timing // for those that are watched
+	ns         *namespace.Namespace
+	netlink    *netlink.Handle
+	changes    chan struct{}
+	wake       chan struct{} // the time to act next may have changed
+	cancel     context.CancelFunc
+	ended      chan struct{}
 
-	mu    sync.Mutex
-	peers map[netip.Addr]*peer
-	news  map[netip.Addr]bool // peers that Changed has to tell of
-	over  bool                // no more is followed, and the sockets are closed
+	mu           sync.Mutex
+	peers        map[netip.Addr]*peer
+	changedPeers map[netip.Addr]bool // peers that Changed has to tell of
+	closed       bool                // no more is followed, and the sockets are closed
 }
 
 // New returns a Resolver for a link in the calling thread's network namespace.
 // It works until ctx is done or Close is called. Errors: ErrNoLink, ErrNoRights.
 func New(ctx context.Context, link string) (*Resolver, error) {
-	return newResolver(ctx, link, defaultPace)
+	return newResolver(ctx, link, defaultTiming)
 }
 
 // NewConfirming is New for neighbours that the kernel resolves by itself, and whose MAC addresses eBPF programs use
@@ -129,12 +131,12 @@ func New(ctx context.Context, link string) (*Resolver, error) {
 // change of a MAC address is found within 8 s where there are few, which is the kernel's own time as a forwarder at
 // best.
 func NewConfirming(ctx context.Context, link string) (*Resolver, error) {
-	return newResolver(ctx, link, confirmPace)
+	return newResolver(ctx, link, confirmTiming)
 }
 
-func newResolver(ctx context.Context, link string, p pace) (*Resolver, error) {
+func newResolver(ctx context.Context, link string, p timing) (*Resolver, error) {
 	r := &Resolver{
-		link: link, given: p, pace: p, peers: map[netip.Addr]*peer{}, news: map[netip.Addr]bool{},
+		link: link, baseTiming: p, timing: p, peers: map[netip.Addr]*peer{}, changedPeers: map[netip.Addr]bool{},
 		changes: make(chan struct{}, 1), wake: make(chan struct{}, 1), ended: make(chan struct{}),
 	}
 	updates, stop, err := r.open()
@@ -179,13 +181,13 @@ func ethernet(link string) (*net.Interface, error) {
 func (r *Resolver) Watch(addrs []netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return fmt.Errorf("resolve MAC addresses on %s: the resolver was closed", r.link)
 	}
-	peers, err := r.admit(addrs)
+	peers, err := r.validate(addrs)
 	if err == nil {
-		r.pace = r.given.among(len(peers))
-		err = r.start(peers)
+		r.timing = r.baseTiming.forPeers(len(peers))
+		err = r.startPeers(peers)
 	}
 	if err != nil {
 		return fmt.Errorf("resolve MAC addresses on %s: %w", r.link, err)
@@ -193,7 +195,7 @@ func (r *Resolver) Watch(addrs []netip.Addr) error {
 	changed := len(peers) != len(r.peers)
 	for addr := range peers {
 		if r.peers[addr] == nil {
-			changed, r.news[addr] = true, true
+			changed, r.changedPeers[addr] = true, true
 		}
 	}
 	r.peers = peers
@@ -204,9 +206,9 @@ func (r *Resolver) Watch(addrs []netip.Addr) error {
 	return nil
 }
 
-// admit returns the set that addrs make, or why one of them cannot be watched.
-func (r *Resolver) admit(addrs []netip.Addr) (map[netip.Addr]*peer, error) {
-	own, err := r.own()
+// validate returns the set that addrs make, or why one of them cannot be watched.
+func (r *Resolver) validate(addrs []netip.Addr) (map[netip.Addr]*peer, error) {
+	own, err := r.ownAddresses()
 	if err != nil {
 		return nil, err
 	}
@@ -231,11 +233,14 @@ var broadcast4 = netip.AddrFrom4([4]byte{255, 255, 255, 255})
 // key is the form in which addresses are compared: the link makes a zone needless.
 func key(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
 
-// own returns the host's addresses, and which link has them. A link-local
+// ownAddresses returns the host's addresses, and which link has them. A link-local
 // address is one of its link only: another host's may be the same elsewhere, as
 // is that of many a router (fe80::1).
-func (r *Resolver) own() (map[netip.Addr]string, error) {
-	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return r.netlink.AddrList(nil, netlink.FAMILY_ALL) })
+func (r *Resolver) ownAddresses() (map[netip.Addr]string, error) {
+	list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return r.netlink.AddrList(nil,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, fmt.Errorf("list this host's addresses: %w", err)
 	}
@@ -259,10 +264,10 @@ func (r *Resolver) linkName(index int) string {
 	return link.Attrs().Name
 }
 
-// start takes over the kernel's entries of those of peers that are new, and asks for them at once if it has none: want
-// of rights shows here.
-func (r *Resolver) start(peers map[netip.Addr]*peer) error {
-	table, err := r.table()
+// startPeers takes over the kernel's entries of those of peers that are new, and asks for them at once if it has none:
+// want of rights shows here.
+func (r *Resolver) startPeers(peers map[netip.Addr]*peer) error {
+	table, err := r.readTable()
 	if err != nil {
 		return err
 	}
@@ -271,8 +276,8 @@ func (r *Resolver) start(peers map[netip.Addr]*peer) error {
 		if r.peers[addr] != nil {
 			continue
 		}
-		p.update(table[addr], now, r.pace)
-		if err := r.act(p, now); errors.Is(err, ErrNoRights) {
+		p.update(table[addr], now, r.timing)
+		if err := r.probe(p, now); errors.Is(err, ErrNoRights) {
 			return err
 		}
 	}
@@ -283,10 +288,10 @@ func (r *Resolver) start(peers map[netip.Addr]*peer) error {
 func (r *Resolver) Known(addrs []netip.Addr) (known []netip.Addr, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.over {
+	if r.closed {
 		return nil, fmt.Errorf("read the neighbours on %s: the resolver was closed", r.link)
 	}
-	table, err := r.table()
+	table, err := r.readTable()
 	if err != nil {
 		return nil, err
 	}
@@ -315,19 +320,19 @@ func (r *Resolver) Entries() map[netip.Addr]Entry {
 func (r *Resolver) Changed() map[netip.Addr]Entry {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	entries := make(map[netip.Addr]Entry, len(r.news))
-	for addr := range r.news {
+	entries := make(map[netip.Addr]Entry, len(r.changedPeers))
+	for addr := range r.changedPeers {
 		if p := r.peers[addr]; p != nil {
 			entries[addr] = p.entry
 		}
 	}
-	clear(r.news)
+	clear(r.changedPeers)
 	return entries
 }
 
-// noteChange notes that a peer has changed; the caller holds the lock.
-func (r *Resolver) noteChange(p *peer) {
-	r.news[key(p.entry.Address)] = true
+// markChanged records that a peer has changed; the caller holds the lock.
+func (r *Resolver) markChanged(p *peer) {
+	r.changedPeers[key(p.entry.Address)] = true
 	signal(r.changes)
 }
 

@@ -30,9 +30,9 @@ var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 const never = time.Hour
 
 var (
-	quick = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond,
+	quick = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
 		verify: 50 * time.Millisecond}
-	patient = pace{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, unsure: 20 * time.Millisecond,
+	patient = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
 		verify: never}
 
 	peer4, peer6     = netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:2::2:1")
@@ -50,7 +50,7 @@ type pair struct {
 	resolver       *Resolver
 }
 
-func newPair(tb testing.TB, p pace) *pair {
+func newPair(tb testing.TB, p timing) *pair {
 	tb.Helper()
 	l := &pair{tb: tb, balancer: testenv.Namespace(tb), peer: testenv.Namespace(tb)}
 	_, l.peerMAC = testenv.Veth(tb,
@@ -249,12 +249,12 @@ func TestConfiguredEntry(t *testing.T) {
 		l.watch(peer)
 		l.until(peer, otherMAC, Reachable)
 		l.resolver.mu.Lock()
-		err := l.resolver.act(l.resolver.peers[peer], time.Now())
+		err := l.resolver.probe(l.resolver.peers[peer], time.Now())
 		l.resolver.mu.Unlock()
 		if err != nil {
 			t.Fatal(err)
 		}
-		table, err := l.resolver.table()
+		table, err := l.resolver.readTable()
 		if err != nil || table[peer].State != netlink.NUD_PERMANENT {
 			t.Errorf("the entry is %+v, %v", table[peer], err)
 		}

@@ -16,20 +16,20 @@ import (
 
 // Groups of the kernel's states of a neighbour (NUD_*, include/uapi/linux/neighbour.h).
 const (
-	// configured by an administrator: not ours to touch, and never probed.
-	configured = netlink.NUD_PERMANENT | netlink.NUD_NOARP
-	answered   = netlink.NUD_REACHABLE | configured
-	// beingProbed entries have a MAC address that the kernel is verifying, or
+	// statesConfigured: by an administrator: not ours to touch, and never probed.
+	statesConfigured = netlink.NUD_PERMANENT | netlink.NUD_NOARP
+	statesAnswered   = netlink.NUD_REACHABLE | statesConfigured
+	// statesProbing entries have a MAC address that the kernel is verifying, or
 	// is about to.
-	beingProbed = netlink.NUD_DELAY | netlink.NUD_PROBE
+	statesProbing = netlink.NUD_DELAY | netlink.NUD_PROBE
 )
 
 // peer is a watched address.
 type peer struct {
-	entry  Entry
-	kernel int           // the state that the kernel last told, one of NUD_*
-	next   time.Time     // when to act next
-	wait   time.Duration // how long after that, if it does not answer
+	entry       Entry
+	kernelState int           // the state that the kernel last told, one of NUD_*
+	nextProbe   time.Time     // when to act next
+	wait        time.Duration // how long after that, if it does not answer
 }
 
 func newPeer(addr netip.Addr) *peer {
@@ -38,15 +38,15 @@ func newPeer(addr netip.Addr) *peer {
 
 // update takes over the kernel's entry of the address, the zero Neigh if none, and sets the time to act next. It
 // reports whether the entry changed.
-func (p *peer) update(n netlink.Neigh, now time.Time, pace pace) bool {
+func (p *peer) update(n netlink.Neigh, now time.Time, pace timing) bool {
 	before := p.entry
-	if n.State == netlink.NUD_FAILED && p.kernel&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
+	if n.State == netlink.NUD_FAILED && p.kernelState&(netlink.NUD_REACHABLE|netlink.NUD_STALE) != 0 {
 		// An entry fails while it is probed. This one was not, but deleted, as
 		// by `ip neigh flush`: the kernel shows it as failed first.
 		n = netlink.Neigh{}
 	}
-	p.kernel = n.State
-	p.entry.State, p.entry.MAC = judge(before, n)
+	p.kernelState = n.State
+	p.entry.State, p.entry.MAC = nextState(before, n)
 	p.entry.Reason = ""
 	if p.entry.MAC == nil {
 		p.entry.Reason = reason(p.entry, n)
@@ -56,23 +56,23 @@ func (p *peer) update(n netlink.Neigh, now time.Time, pace pace) bool {
 	}
 	switch {
 	case p.entry.State == Reachable:
-		p.next = now.Add(spread(pace.verify))
-	case p.kernel&beingProbed != 0:
+		p.nextProbe = now.Add(jitter(pace.verify))
+	case p.kernelState&statesProbing != 0:
 		// The kernel will tell how it went.
-		p.next = now.Add(pace.verify)
-	case p.kernel == netlink.NUD_STALE:
-		p.next = earlier(p.next, now.Add(pace.unsure))
+		p.nextProbe = now.Add(pace.verify)
+	case p.kernelState == netlink.NUD_STALE:
+		p.nextProbe = earlier(p.nextProbe, now.Add(pace.verifyNew))
 	case before.MAC != nil:
 		// It was lost just now.
-		p.next, p.wait = now, pace.retry
+		p.nextProbe, p.wait = now, pace.retry
 	}
 	return before.State != p.entry.State || !bytes.Equal(before.MAC, p.entry.MAC)
 }
 
-// judge returns the state and MAC address that follow from the entry before and the kernel's entry now.
-func judge(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
+// nextState returns the state and MAC address that follow from the entry before and the kernel's entry now.
+func nextState(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 	switch {
-	case n.State&(answered|beingProbed|netlink.NUD_STALE) != 0:
+	case n.State&(statesAnswered|statesProbing|netlink.NUD_STALE) != 0:
 		if !usable(n.HardwareAddr) {
 			return Failed, nil
 		}
@@ -81,7 +81,7 @@ func judge(before Entry, n netlink.Neigh) (string, net.HardwareAddr) {
 			mac = slices.Clone(n.HardwareAddr)
 		}
 		switch {
-		case n.State&answered != 0:
+		case n.State&statesAnswered != 0:
 			return Reachable, mac
 		case n.State == netlink.NUD_STALE:
 			return Stale, mac
@@ -121,9 +121,9 @@ func reason(e Entry, n netlink.Neigh) string {
 	return "does not answer neighbour solicitations"
 }
 
-// asked notes that the kernel was made to ask.
-func (p *peer) asked(now time.Time, pace pace) {
-	p.next = now.Add(p.wait)
+// probeSent records that the kernel was made to ask.
+func (p *peer) probeSent(now time.Time, pace timing) {
+	p.nextProbe = now.Add(p.wait)
 	p.wait = min(2*p.wait, pace.maxRetry)
 	if p.entry.State == Unknown {
 		p.entry.State = Probing
@@ -131,16 +131,16 @@ func (p *peer) asked(now time.Time, pace pace) {
 	}
 }
 
-// failed notes that the kernel could not be made to ask.
-func (p *peer) failed(err error) (changed bool) {
+// probeFailed records that the kernel could not be made to ask.
+func (p *peer) probeFailed(err error) (changed bool) {
 	changed = p.entry.State != Failed
 	p.entry.State, p.entry.MAC, p.entry.Reason = Failed, nil, err.Error()
 	return changed
 }
 
-// spread returns a time up to a quarter shorter, so that peers which were
+// jitter returns a time up to a quarter shorter, so that peers which were
 // started together are not all probed at the same moment for ever.
-func spread(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
+func jitter(d time.Duration) time.Duration { return d - rand.N(d/4+1) }
 
 func earlier(a, b time.Time) time.Time {
 	if a.Before(b) {

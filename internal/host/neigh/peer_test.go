@@ -80,7 +80,7 @@ func TestUpdate(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := newPeer(peer4)
 			for i, s := range steps {
-				changed := p.update(netlink.Neigh{State: s.state, HardwareAddr: s.mac}, time.Now(), defaultPace)
+				changed := p.update(netlink.Neigh{State: s.state, HardwareAddr: s.mac}, time.Now(), defaultTiming)
 				got := []any{p.entry.State, p.entry.MAC, changed, p.entry.Reason == ""}
 				want := []any{s.want, s.wantMAC, s.changed, s.wantMAC != nil}
 				if diff := cmp.Diff(want, got); diff != "" {
@@ -95,10 +95,10 @@ func TestUpdate(t *testing.T) {
 func TestUpdateLeavesEntriesAlone(t *testing.T) {
 	p := newPeer(peer4)
 	event := netlink.Neigh{State: netlink.NUD_REACHABLE, HardwareAddr: net.HardwareAddr{2, 0, 0, 0, 0, 0xa}}
-	p.update(event, time.Now(), defaultPace)
+	p.update(event, time.Now(), defaultTiming)
 	given := p.entry
 	copy(event.HardwareAddr, macB)
-	p.update(netlink.Neigh{State: netlink.NUD_REACHABLE, HardwareAddr: macB}, time.Now(), defaultPace)
+	p.update(netlink.Neigh{State: netlink.NUD_REACHABLE, HardwareAddr: macB}, time.Now(), defaultTiming)
 	if diff := cmp.Diff(macA, given.MAC); diff != "" {
 		t.Error(diff)
 	}
@@ -110,17 +110,17 @@ func TestSchedule(t *testing.T) {
 	now := time.Now()
 	p := newPeer(peer4)
 	at := func(state int, mac net.HardwareAddr) time.Duration {
-		p.update(netlink.Neigh{State: state, HardwareAddr: mac}, now, defaultPace)
-		return p.next.Sub(now)
+		p.update(netlink.Neigh{State: state, HardwareAddr: mac}, now, defaultTiming)
+		return p.nextProbe.Sub(now)
 	}
-	p.next = now
-	if got := at(netlink.NUD_REACHABLE, macA); got < defaultPace.verify*3/4 || got > defaultPace.verify {
+	p.nextProbe = now
+	if got := at(netlink.NUD_REACHABLE, macA); got < defaultTiming.verify*3/4 || got > defaultTiming.verify {
 		t.Errorf("reachable: next in %v", got)
 	}
-	if got := at(netlink.NUD_STALE, macB); got != defaultPace.unsure {
+	if got := at(netlink.NUD_STALE, macB); got != defaultTiming.verifyNew {
 		t.Errorf("announced: next in %v", got)
 	}
-	if got := at(netlink.NUD_PROBE, macB); got != defaultPace.verify {
+	if got := at(netlink.NUD_PROBE, macB); got != defaultTiming.verify {
 		t.Errorf("probed: next in %v", got)
 	}
 	if got := at(netlink.NUD_FAILED, nil); got != 0 {
@@ -128,7 +128,7 @@ func TestSchedule(t *testing.T) {
 	}
 	var waits []time.Duration
 	for range 4 {
-		p.asked(now, defaultPace)
+		p.probeSent(now, defaultTiming)
 		waits = append(waits, at(netlink.NUD_FAILED, nil))
 	}
 	want := []time.Duration{time.Second, 2 * time.Second, 4 * time.Second, 4 * time.Second}
@@ -142,14 +142,14 @@ func TestSchedule(t *testing.T) {
 func TestConfirmPace(t *testing.T) {
 	const kernel = 8 * time.Second
 	for _, peers := range []int{1, 100, 200} {
-		if got := confirmPace.among(peers).verify + 3*time.Second; got >= kernel {
+		if got := confirmTiming.forPeers(peers).verify + 3*time.Second; got >= kernel {
 			t.Errorf("%d peers: a change is found after up to %v", peers, got)
 		}
 	}
-	if got := time.Second / (confirmPace.among(1024).verify / 1024); got > 50 {
+	if got := time.Second / (confirmTiming.forPeers(1024).verify / 1024); got > 50 {
 		t.Errorf("1024 peers are probed %d times a second", got)
 	}
-	if got := defaultPace.among(100000); got != defaultPace {
+	if got := defaultTiming.forPeers(100000); got != defaultTiming {
 		t.Errorf("the pace for backends becomes %+v", got)
 	}
 }

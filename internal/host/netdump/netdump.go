@@ -19,23 +19,23 @@ import (
 // On a busy host a table may change during each of several dumps in a row, so a pause that grows lies between them. All
 // together they take some three seconds at most.
 const (
-	attempts  = 60
-	longPause = 64 * time.Millisecond
+	attempts = 60
+	maxPause = 64 * time.Millisecond
 )
 
-// Whole returns the list that dump reads, and calls it again as long as its table changes meanwhile. If that does not
-// end, the error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
-func Whole[T any](dump func() ([]T, error)) (list []T, err error) {
+// Consistent returns the list that dump reads, and calls it again as long as its table changes meanwhile. If that does
+// not end, the error is netlink.ErrDumpInterrupted, and the list is the last one, which may lack entries.
+func Consistent[T any](dump func() ([]T, error)) (list []T, err error) {
 	pause := time.Millisecond
 	for range attempts {
 		if list, err = dump(); !errors.Is(err, netlink.ErrDumpInterrupted) {
 			return list, err
 		}
 		_ = clock.Sleep(context.Background(), pause)
-		pause = min(2*pause, longPause)
+		pause = min(2*pause, maxPause)
 	}
 	return list, err
 }
 
 // Links returns all links of the calling thread's network namespace.
-func Links() ([]netlink.Link, error) { return Whole(netlink.LinkList) }
+func Links() ([]netlink.Link, error) { return Consistent(netlink.LinkList) }

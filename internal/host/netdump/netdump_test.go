@@ -25,7 +25,7 @@ func TestWhole(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, interrupted := range []int{0, 1, attempts - 1} {
 			changing := &table{interrupted: interrupted}
-			list, err := Whole(changing.dump)
+			list, err := Consistent(changing.dump)
 			if err != nil || !slices.Equal(list, []int{1, 2}) || changing.dumps != interrupted+1 {
 				t.Errorf("%d dumps were interrupted: %v, %v after %d", interrupted, list, err, changing.dumps)
 			}
@@ -36,7 +36,7 @@ func TestWhole(t *testing.T) {
 func TestEndlessChanges(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		changing := &table{interrupted: attempts}
-		list, err := Whole(changing.dump)
+		list, err := Consistent(changing.dump)
 		if !errors.Is(err, netlink.ErrDumpInterrupted) || !slices.Equal(list, []int{1}) {
 			t.Errorf("%v, %v", list, err)
 		}
@@ -45,7 +45,7 @@ func TestEndlessChanges(t *testing.T) {
 
 func TestOtherErrors(t *testing.T) {
 	calls, want := 0, errors.New("not permitted")
-	if _, err := Whole(func() ([]int, error) { calls++; return nil, want }); err != want || calls != 1 {
+	if _, err := Consistent(func() ([]int, error) { calls++; return nil, want }); err != want || calls != 1 {
 		t.Errorf("%v after %d calls", err, calls)
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Most returns how many file descriptors the process may have once its soft limit is raised.
-func Most() (uint64, error) {
-	limit, err := read()
+// Max returns how many file descriptors the process may have once its soft limit is raised.
+func Max() (uint64, error) {
+	limit, err := readLimit()
 	return limit.Max, err
 }
 
@@ -19,7 +19,7 @@ func Most() (uint64, error) {
 // starts. (Go's runtime does so for itself, but gives its children the limit it
 // was started with.)
 func Raise() error {
-	limit, err := read()
+	limit, err := readLimit()
 	if err != nil {
 		return err
 	}
@@ -30,7 +30,7 @@ func Raise() error {
 	return nil
 }
 
-func read() (limit unix.Rlimit, err error) {
+func readLimit() (limit unix.Rlimit, err error) {
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
 		return limit, fmt.Errorf("reading the limit of open files: %w", err)
 	}

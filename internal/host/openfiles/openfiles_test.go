@@ -12,7 +12,7 @@ import (
 )
 
 func TestRaise(t *testing.T) {
-	before, err := read()
+	before, err := readLimit()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func TestRaise(t *testing.T) {
 	if err := Raise(); err != nil {
 		t.Fatal(err)
 	}
-	most, err := Most()
+	most, err := Max()
 	if err != nil || most != before.Max {
 		t.Errorf("the process may have %d files (%v), want %d", most, err, before.Max)
 	}

@@ -20,31 +20,32 @@ import (
 )
 
 const (
-	// garbage is how much garbage may gather before it is collected, in per cent of the memory in use. Go's 100 saves a
-	// daemon that allocates little nothing that is worth that memory.
-	garbage = 50
-	// calm is how long there must be no change before memory is given back: a change that follows would take it anew.
-	calm = 2 * time.Second
+	// gcPercent is how much garbage may gather before it is collected, in per cent of the memory in use. Go's 100 saves
+	// a daemon that allocates little nothing that is worth that memory.
+	gcPercent = 50
+	// debounce is how long there must be no change before memory is given back: a change that follows would take it
+	// anew.
+	debounce = 2 * time.Second
 )
 
-// Daemon bounds the garbage of this process, unless the environment does by GOGC.
-func Daemon() {
+// SetGCPercent bounds the garbage of this process, unless the environment does by GOGC.
+func SetGCPercent() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(garbage)
+		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// Keeper gives memory back when changes are over.
-type Keeper struct {
+// Releaser gives memory back when changes are over.
+type Releaser struct {
 	changed chan struct{}
 	release func() error
 }
 
-// NewKeeper returns a Keeper that gives back this process's memory.
-func NewKeeper() *Keeper { return &Keeper{make(chan struct{}, 1), Release} }
+// NewReleaser returns a Releaser that gives back this process's memory.
+func NewReleaser() *Releaser { return &Releaser{make(chan struct{}, 1), Release} }
 
 // Changed says that a start or a change has taken memory that is not needed any more. It does not wait.
-func (k *Keeper) Changed() {
+func (k *Releaser) Changed() {
 	select {
 	case k.changed <- struct{}{}:
 	default: // said, and not heard yet
@@ -52,15 +53,15 @@ func (k *Keeper) Changed() {
 }
 
 // Run gives memory back after changes, until ctx ends. An error is handed to failed: nothing is lost but memory.
-func (k *Keeper) Run(ctx context.Context, failed func(error)) {
-	timer := time.NewTimer(calm)
+func (k *Releaser) Run(ctx context.Context, failed func(error)) {
+	timer := time.NewTimer(debounce)
 	timer.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-k.changed:
-			timer.Reset(calm)
+			timer.Reset(debounce)
 		case <-timer.C:
 			if err := k.release(); err != nil {
 				failed(err)
@@ -79,7 +80,7 @@ func Release() error {
 		return fmt.Errorf("reading which pages of the program are in memory: %v", err)
 	}
 	defer maps.Close()
-	areas, err := unchanged(maps)
+	areas, err := cleanFileMappings(maps)
 	if err != nil {
 		return fmt.Errorf("reading which pages of the program are in memory: %v", err)
 	}
@@ -91,19 +92,19 @@ func Release() error {
 	return err
 }
 
-// area is a range of addresses.
-type area struct{ from, to uintptr }
+// addressRange is a range of addresses.
+type addressRange struct{ from, to uintptr }
 
-// kept are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers
+// keptFlags are flags of mappings (VmFlags in proc_pid_smaps(5)) whose pages the kernel does not give up, but answers
 // EINVAL: "pf" has no pages, but physical memory, as the kernel's BTF in /sys/kernel/btf since Linux 6.16, which is
 // mapped when eBPF programs are loaded; "lo" is locked; "ht" has huge pages.
-var kept = []string{"pf", "lo", "ht"}
+var keptFlags = []string{"pf", "lo", "ht"}
 
-// unchanged returns where files are mapped privately and read-only, no page is this process's own, and the kernel gives
-// pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds data that is nowhere else:
-// a relocated address, or a debugger's breakpoint.
-func unchanged(smaps io.Reader) (areas []area, err error) {
-	var at area
+// cleanFileMappings returns where files are mapped privately and read-only, no page is this process's own, and the
+// kernel gives pages up, of a list as /proc/PID/smaps has it (proc_pid_smaps(5)). A page of its own holds data that is
+// nowhere else: a relocated address, or a debugger's breakpoint.
+func cleanFileMappings(smaps io.Reader) (areas []addressRange, err error) {
+	var at addressRange
 	candidate := false
 	lines := bufio.NewScanner(smaps)
 	for lines.Scan() {
@@ -117,7 +118,7 @@ func unchanged(smaps io.Reader) (areas []area, err error) {
 		case len(fields) == 3 && fields[0] == "Anonymous:":
 			candidate = candidate && fields[1] == "0"
 		case candidate && len(fields) > 0 && fields[0] == "VmFlags:": // the last line of a mapping
-			if !slices.ContainsFunc(kept, func(flag string) bool { return slices.Contains(fields, flag) }) {
+			if !slices.ContainsFunc(keptFlags, func(flag string) bool { return slices.Contains(fields, flag) }) {
 				areas = append(areas, at)
 			}
 			candidate = false

@@ -21,7 +21,7 @@ import (
 func TestKeeper(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		released, failed := 0, 0
-		k := NewKeeper()
+		k := NewReleaser()
 		k.release = func() error { released++; return errors.New("refused") }
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -29,20 +29,20 @@ func TestKeeper(t *testing.T) {
 		for range 10 {
 			k.Changed()
 			k.Changed()
-			time.Sleep(calm / 2)
+			time.Sleep(debounce / 2)
 		}
 		synctest.Wait()
 		if released != 0 {
 			t.Errorf("given back %d times amid changes", released)
 		}
-		time.Sleep(calm)
+		time.Sleep(debounce)
 		synctest.Wait()
 		if released != 1 || failed != 1 {
 			t.Errorf("given back %d times after the changes, and %d times failed; want once", released, failed)
 		}
 		time.Sleep(time.Hour)
 		k.Changed()
-		time.Sleep(2 * calm)
+		time.Sleep(2 * debounce)
 		synctest.Wait()
 		if released != 2 {
 			t.Errorf("given back %d times after another change, want 2", released)
@@ -83,11 +83,11 @@ ffffffffff600000-ffffffffff601000 --xp 00000000 00:00 0          [vsyscall]
 Anonymous:             0 kB
 VmFlags: ex
 `
-	areas, err := unchanged(strings.NewReader(smaps))
+	areas, err := cleanFileMappings(strings.NewReader(smaps))
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []area{{0x400000, 0x1477000}, {0x1477000, 0x2554000}}
+	want := []addressRange{{0x400000, 0x1477000}, {0x1477000, 0x2554000}}
 	if len(areas) != len(want) || areas[0] != want[0] || areas[1] != want[1] {
 		t.Errorf("%x, want %x", areas, want)
 	}

@@ -36,9 +36,9 @@ type Device struct {
 type Reading struct {
 	// Devices is the CPU time for the packets of each device.
 	Devices map[Device]time.Duration
-	// Billed is how much of it ran on top of processes of a namespace, by its
+	// PerNamespace is how much of it ran on top of processes of a namespace, by its
 	// inode number, and is part of their CPU time.
-	Billed map[uint64]time.Duration
+	PerNamespace map[uint64]time.Duration
 }
 
 // Meter listens to the kernel's tracepoints until it is closed. It sees the whole machine, and costs each poll of a
@@ -102,10 +102,10 @@ func meterError(err error) error {
 // Read returns the work so far. It does not stop the packets: figures of
 // different devices may be a poll apart in time.
 func (m *Meter) Read() (Reading, error) {
-	reading := Reading{Devices: map[Device]time.Duration{}, Billed: map[uint64]time.Duration{}}
+	reading := Reading{Devices: map[Device]time.Duration{}, PerNamespace: map[uint64]time.Duration{}}
 	add := func(key meterChargeKey, ns uint64) {
 		if key.Ifindex == 0 {
-			reading.Billed[uint64(key.Netns)] += time.Duration(ns)
+			reading.PerNamespace[uint64(key.Netns)] += time.Duration(ns)
 		} else {
 			reading.Devices[Device{uint64(key.Netns), int(key.Ifindex)}] += time.Duration(ns)
 		}

@@ -33,14 +33,14 @@ func TestDatagramsAreCharged(t *testing.T) {
 			const datagrams = 2000
 			sendUntil(t, from, datagrams, "the receiver's device was charged", func() bool {
 				reading := read(t, meter)
-				return reading.Devices[receiver] > 0 && reading.Billed[from.Inode()] > 0
+				return reading.Devices[receiver] > 0 && reading.PerNamespace[from.Inode()] > 0
 			})
 			reading := read(t, meter)
 			if work := reading.Devices[receiver]; work < datagrams*20*time.Nanosecond {
 				t.Errorf("%d datagrams cost %v: not even the packets' memory can be that quick", datagrams, work)
 			}
-			if reading.Billed[to.Inode()] > 0 {
-				t.Errorf("the receiving namespace, which has no process, was billed %v", reading.Billed[to.Inode()])
+			if reading.PerNamespace[to.Inode()] > 0 {
+				t.Errorf("the receiving namespace, which has no process, was billed %v", reading.PerNamespace[to.Inode()])
 			}
 			allIsBilled(t, meter)
 		})
@@ -125,7 +125,7 @@ func allIsBilled(t *testing.T, meter *Meter) {
 	t.Helper()
 	testenv.Eventually(t, time.Minute, "all work was billed to a device", func() bool {
 		reading := read(t, meter)
-		return total(reading.Devices) == total(reading.Billed)
+		return total(reading.Devices) == total(reading.PerNamespace)
 	})
 }
 

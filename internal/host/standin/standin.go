@@ -15,16 +15,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// name is the abstract socket name of a path.
-func name(path string) string { return "@" + path }
+// abstractName is the abstract socket name of a path.
+func abstractName(path string) string { return "@" + path }
 
 // Listen listens in the place of the socket at a path.
 func Listen(ctx context.Context, path string) (net.Listener, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "unix", name(path))
+	l, err := new(net.ListenConfig).Listen(ctx, "unix", abstractName(path))
 	if err != nil {
 		return nil, err
 	}
-	return trusting{l}, nil
+	return trustedListener{l}, nil
 }
 
 // Dial connects to the socket at a path, or where no process answers there to its stand-in.
@@ -33,33 +33,33 @@ func Dial(ctx context.Context, path string) (net.Conn, error) {
 	if !errors.Is(err, unix.ENOENT) && !errors.Is(err, unix.ECONNREFUSED) {
 		return conn, err
 	}
-	other, failed := new(net.Dialer).DialContext(ctx, "unix", name(path))
+	other, failed := new(net.Dialer).DialContext(ctx, "unix", abstractName(path))
 	if failed != nil {
 		return nil, err // the file is what people know
 	}
 	// Anyone can take a name that nobody has.
-	if !trusted(other) {
+	if !isTrusted(other) {
 		other.Close()
 		return nil, err
 	}
 	return other, nil
 }
 
-// trusting accepts root and its own user, as the mode of a file would.
-type trusting struct{ net.Listener }
+// trustedListener accepts connections of root and of its own user, as the mode of a file would.
+type trustedListener struct{ net.Listener }
 
-func (t trusting) Accept() (net.Conn, error) {
+func (t trustedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := t.Listener.Accept()
-		if err != nil || trusted(conn) {
+		if err != nil || isTrusted(conn) {
 			return conn, err
 		}
 		conn.Close()
 	}
 }
 
-// trusted says whether the other end is root or this process's user.
-func trusted(conn net.Conn) bool {
+// isTrusted says whether the other end is root or this process's user.
+func isTrusted(conn net.Conn) bool {
 	of, is := conn.(syscall.Conn)
 	if !is {
 		return false

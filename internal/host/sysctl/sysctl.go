@@ -22,8 +22,8 @@ var (
 	// ErrReadOnly says that /proc/sys is mounted read-only.
 	ErrReadOnly = errors.New(
 		"/proc/sys is read-only here, as in most containers: set it on the host, or give the container a writable one")
-	// ErrAltered says that the kernel took a value and kept another.
-	ErrAltered = errors.New("the kernel made another value of it")
+	// ErrNotKept says that the kernel took a value and kept another.
+	ErrNotKept = errors.New("the kernel made another value of it")
 )
 
 // Tree is a file system that has a proc/sys; the zero Tree is the machine's own.
@@ -95,18 +95,18 @@ func (t Tree) Write(name, value string) error {
 	}
 	file, err := os.OpenFile(path, flags, 0)
 	if err != nil {
-		return explain(name, value, err)
+		return explainError(name, value, err)
 	}
 	// One write: the kernel takes each for a value of its own.
 	_, err = file.WriteString(value + "\n")
 	if err := errors.Join(err, file.Close()); err != nil {
-		return explain(name, value, err)
+		return explainError(name, value, err)
 	}
 	return nil
 }
 
 // Set writes value and reads it back: some sysctls take a value and keep another.
-// Then old is put back, and the error is ErrAltered.
+// Then old is put back, and the error is ErrNotKept.
 func (t Tree) Set(name, old, value string) error {
 	if err := t.Write(name, value); err != nil {
 		return err
@@ -116,7 +116,7 @@ func (t Tree) Set(name, old, value string) error {
 		return err
 	}
 	if now != OneLine(value) {
-		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", name, value, ErrAltered, now), t.Write(name, old))
+		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", name, value, ErrNotKept, now), t.Write(name, old))
 	}
 	return nil
 }
@@ -127,7 +127,7 @@ func (t Tree) Writable(name string) bool {
 	return err == nil && unix.Access(path, unix.W_OK) == nil
 }
 
-func explain(name, value string, err error) error {
+func explainError(name, value string, err error) error {
 	if errors.Is(err, unix.EROFS) {
 		return fmt.Errorf("set %s to %s: %w (%w)", name, value, ErrReadOnly, err)
 	}

@@ -47,9 +47,9 @@ func (m *Manager) Reloading() {
 	m.send(fmt.Sprintf("%s\nMONOTONIC_USEC=%d", daemon.SdNotifyReloading, now.Nano()/1000))
 }
 
-// Attend tells the watchdog, where there is one, that this process works, for as long as responds returns without an
-// error. It returns nil when responds fails, or the context ends.
-func (m *Manager) Attend(ctx context.Context, responds func(context.Context) error) error {
+// RunWatchdog notifies the watchdog, where there is one, that this process works, for as long as responds returns
+// no error. It returns nil when responds fails, or the context ends.
+func (m *Manager) RunWatchdog(ctx context.Context, responds func(context.Context) error) error {
 	interval, err := daemon.SdWatchdogEnabled(false)
 	if err != nil {
 		m.log.Warn(fmt.Sprintf("the watchdog of systemd is not told that the daemon works: %v", err))

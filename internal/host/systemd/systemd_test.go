@@ -63,7 +63,7 @@ func TestWatchdogIsToldOfWhatResponds(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	hung, done, responses := make(chan struct{}), make(chan error, 1), 0
 	go func() {
-		done <- m.Attend(ctx, func(ctx context.Context) error {
+		done <- m.RunWatchdog(ctx, func(ctx context.Context) error {
 			if responses++; responses <= 3 {
 				return nil
 			}

@@ -181,7 +181,7 @@ func (f *file) Close() error {
 	return err
 }
 
-// Spare is a durable.Spare in the memory of a test.
+// Spare is a durable.Fallback in the memory of a test.
 type Spare struct {
 	mu   sync.Mutex
 	kept map[string][]byte

@@ -102,10 +102,10 @@ func look(opt Options) (*host, error) {
 	h := &host{opt: opt}
 	var err1, err2, err3 error
 	h.links, err1 = netdump.Links()
-	h.addresses, err2 = netdump.Whole(func() ([]netlink.Addr, error) {
+	h.addresses, err2 = netdump.Consistent(func() ([]netlink.Addr, error) {
 		return netlink.AddrList(nil, netlink.FAMILY_ALL)
 	})
-	routes, err3 := netdump.Whole(func() ([]netlink.Route, error) {
+	routes, err3 := netdump.Consistent(func() ([]netlink.Route, error) {
 		return netlink.RouteList(nil, netlink.FAMILY_ALL)
 	})
 	if err := errors.Join(err1, err2, err3); err != nil {

@@ -108,7 +108,10 @@ func (f *follower) ask() (map[netip.Addr]tcAgentRole, error) {
 	for _, vip := range f.vips {
 		roles[vip] = tcAgentRoleAGENT_ROLE_VIP
 	}
-	list, err := netdump.Whole(func() ([]netlink.Addr, error) { return f.handle.AddrList(nil, netlink.FAMILY_ALL) })
+	list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return f.handle.AddrList(nil,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -101,7 +101,7 @@ func runsOn(l netlink.Link) (bool, error) {
 		if egress {
 			parent = netlink.HANDLE_MIN_EGRESS
 		}
-		filters, err := netdump.Whole(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
+		filters, err := netdump.Consistent(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
 		// without the queueing discipline
 		if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
 			return false, err

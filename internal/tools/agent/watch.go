@@ -163,7 +163,10 @@ func (a *Agent) look(log *slog.Logger) (problems []string) {
 
 // keepVIPs puts VIPs back that are gone, and keeps ARP quiet about them first: see prepare.
 func (a *Agent) keepVIPs(links []netlink.Link) (problems []error) {
-	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(nil,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil {
 		return []error{fmt.Errorf("list the addresses of this host: %w", err)}
 	}

@@ -61,7 +61,7 @@ func Run(ctx context.Context, o Options) (*Report, error) {
 	if o.For <= 0 {
 		return nil, fmt.Errorf("%w: nothing can be seen in %s; use --for 10s or so", ErrOptions, o.For)
 	}
-	x := &examination{options: o, evidence: &evidence.Evidence{Lacks: bpfhost.Here().Lacks()}}
+	x := &examination{options: o, evidence: &evidence.Evidence{Lacks: bpfhost.Local().MissingFeatures()}}
 	started := time.Now()
 	if err := x.look(ctx); err != nil {
 		return nil, err

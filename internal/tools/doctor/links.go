@@ -46,7 +46,10 @@ func readLink(l netlink.Link) (evidence.Link, error) {
 	link := evidence.Link{Name: a.Name, Index: a.Index, MTU: a.MTU, MAC: a.HardwareAddr.String(),
 		Up:  a.Flags&net.FlagUp != 0,
 		XDP: a.Xdp != nil && a.Xdp.Attached}
-	addresses, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+		return netlink.AddrList(l,
+			netlink.FAMILY_ALL)
+	})
 	var gone netlink.LinkNotFoundError
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) && !errors.As(err, &gone) {
 		return link, err
@@ -71,7 +74,7 @@ func countLink(l *evidence.Link, device netlink.Link, driver *ethtool.Ethtool) {
 		maps.DeleteFunc(s, func(_ string, n uint64) bool { return n == 0 })
 		l.Driver = s
 	}
-	qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(device) })
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(device) })
 	if err != nil {
 		return
 	}

@@ -27,7 +27,10 @@ const tick = time.Second / 100
 
 func readNeighbours() ([]evidence.Neighbour, error) {
 	gateways := map[netip.Addr]bool{}
-	routes, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+		return netlink.RouteList(nil,
+			netlink.FAMILY_ALL)
+	})
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}
@@ -36,7 +39,7 @@ func readNeighbours() ([]evidence.Neighbour, error) {
 			gateways[a.Unmap()] = true
 		}
 	}
-	all, err := netdump.Whole(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_ALL) })
+	all, err := netdump.Consistent(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, netlink.FAMILY_ALL) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {
 		return nil, err
 	}

@@ -107,7 +107,7 @@ func (h *Host) farUsage(meter bool) (farUsage, error) {
 	for device, work := range reading.Devices {
 		usage.Softirqs = append(usage.Softirqs, farSoftirq{device, work.Nanoseconds()})
 	}
-	for namespace, billed := range reading.Billed {
+	for namespace, billed := range reading.PerNamespace {
 		usage.Billed[namespace] = billed.Nanoseconds()
 	}
 	return usage, nil
@@ -115,12 +115,12 @@ func (h *Host) farUsage(meter bool) (farUsage, error) {
 
 // reading is the machine's packet work, as the meter reads it.
 func (f farUsage) reading() softirq.Reading {
-	reading := softirq.Reading{Devices: map[softirq.Device]time.Duration{}, Billed: map[uint64]time.Duration{}}
+	reading := softirq.Reading{Devices: map[softirq.Device]time.Duration{}, PerNamespace: map[uint64]time.Duration{}}
 	for _, s := range f.Softirqs {
 		reading.Devices[s.Device] = time.Duration(s.Ns)
 	}
 	for namespace, ns := range f.Billed {
-		reading.Billed[namespace] = time.Duration(ns)
+		reading.PerNamespace[namespace] = time.Duration(ns)
 	}
 	return reading
 }

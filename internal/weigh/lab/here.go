@@ -91,7 +91,7 @@ func (w Whereabouts) find() (netlink.Link, netip.Prefix, error) {
 			names = append(names, at.Name)
 			continue
 		}
-		addresses, err := netdump.Whole(func() ([]netlink.Addr, error) {
+		addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
 			return netlink.AddrList(link, netlink.FAMILY_V4)
 		})
 		if err != nil {
@@ -169,7 +169,7 @@ const routeProtocol = 219
 
 // removeRoutes removes all routes of workers from this namespace.
 func removeRoutes() error {
-	routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+	routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 		return netlink.RouteListFiltered(netlink.FAMILY_V4, &netlink.Route{Protocol: routeProtocol},
 			netlink.RT_FILTER_PROTOCOL)
 	})

@@ -134,7 +134,7 @@ func (h *Host) Cut(on bool) error {
 // it has: next hops whose link is gone do not count.
 func (l *Lab) Ways(vip netip.Addr) (ways []*Host, err error) {
 	err = l.Router.Do(func() error {
-		routes, err := netdump.Whole(func() ([]netlink.Route, error) {
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
 			return netlink.RouteListFiltered(netlink.FAMILY_V4,
 				&netlink.Route{Dst: netdev.IPNet(netip.PrefixFrom(vip, vip.BitLen()))}, netlink.RT_FILTER_DST)
 		})

@@ -34,8 +34,8 @@ type Client struct {
 	Role ops.Role
 }
 
-// lookEvery is how long files are taken to be as they were read.
-const lookEvery = time.Second
+// checkInterval is how long files are taken to be as they were read.
+const checkInterval = time.Second
 
 // warnBefore is how long before its end a certificate is a problem.
 const warnBefore = 7 * 24 * time.Hour
@@ -44,13 +44,13 @@ const warnBefore = 7 * 24 * time.Hour
 type Guard struct {
 	log *slog.Logger
 
-	mu   sync.Mutex
-	cfg  config.API
-	held *material
-	// looked is when the files were last looked at, and failed why they could not be read anew;
+	mu      sync.Mutex
+	cfg     config.API
+	current *credentials
+	// checkedAt is when the files were last looked at, and readError why they could not be read anew;
 	// nil: they could, or are as they were.
-	looked time.Time
-	failed error
+	checkedAt time.Time
+	readError error
 }
 
 // New reads the files that a configuration names. Errors: a yamlfile.Problem at the key of
@@ -67,7 +67,7 @@ func New(cfg *config.Config, log *slog.Logger) (*Guard, error) {
 // Prepare reads the files that another configuration names; use puts them in force. Errors: as those
 // of New, and nothing was changed.
 func (g *Guard) Prepare(cfg *config.Config) (use func(), err error) {
-	held, err := read(cfg.API)
+	held, err := readCredentials(cfg.API)
 	var at fileError
 	if errors.As(err, &at) {
 		return nil, cfg.At("api."+at.key, "%v", at.err)
@@ -78,53 +78,53 @@ func (g *Guard) Prepare(cfg *config.Config) (use func(), err error) {
 	return func() {
 		g.mu.Lock()
 		defer g.mu.Unlock()
-		g.cfg, g.looked = cfg.API, time.Now()
-		g.hold(held)
+		g.cfg, g.checkedAt = cfg.API, time.Now()
+		g.setMaterial(held)
 	}, nil
 }
 
-// hold puts the files' content in force.
-func (g *Guard) hold(held *material) {
-	g.held, g.failed = held, nil
+// setMaterial puts the files' content in force.
+func (g *Guard) setMaterial(held *credentials) {
+	g.current, g.readError = held, nil
 	if problem := held.problem(time.Now()); problem != "" {
 		g.log.Warn(problem)
 	}
 }
 
-// material returns the content of the files, read anew if they have changed. Where they cannot be read, the former
-// content goes on to hold.
-func (g *Guard) material() *material {
+// currentCredentials returns the content of the files, read anew if they have changed. Where they cannot be read, the
+// former content goes on to hold.
+func (g *Guard) currentCredentials() *credentials {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := time.Now()
-	if since := now.Sub(g.looked); since >= 0 && since < lookEvery {
-		return g.held
+	if since := now.Sub(g.checkedAt); since >= 0 && since < checkInterval {
+		return g.current
 	}
-	g.looked = now
-	if stamps(g.cfg) == g.held.stamps && g.failed == nil {
-		return g.held
+	g.checkedAt = now
+	if stamps(g.cfg) == g.current.stamps && g.readError == nil {
+		return g.current
 	}
-	held, err := read(g.cfg)
+	held, err := readCredentials(g.cfg)
 	switch {
 	case err == nil:
 		g.log.Info("read the changed files of the API over TCP")
-		g.hold(held)
-	case g.failed == nil || g.failed.Error() != err.Error():
-		g.failed = fmt.Errorf("the API over TCP goes on with what its files said before: %w", err)
-		g.log.Warn(g.failed.Error())
+		g.setMaterial(held)
+	case g.readError == nil || g.readError.Error() != err.Error():
+		g.readError = fmt.Errorf("the API over TCP goes on with what its files said before: %w", err)
+		g.log.Warn(g.readError.Error())
 	}
-	return g.held
+	return g.current
 }
 
 // Problems returns the faults that need a person's attention, a line each: files that cannot be read, and a certificate
 // that expires.
 func (g *Guard) Problems() []string {
-	problem := g.material().problem(time.Now())
+	problem := g.currentCredentials().problem(time.Now())
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	var lines []string
-	if g.failed != nil {
-		lines = append(lines, g.failed.Error())
+	if g.readError != nil {
+		lines = append(lines, g.readError.Error())
 	}
 	if problem != "" {
 		lines = append(lines, problem)
@@ -138,7 +138,7 @@ func (g *Guard) TLS() *tls.Config {
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12,
 		GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
-			held := g.material()
+			held := g.currentCredentials()
 			cfg := &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"},
 				Certificates: []tls.Certificate{held.certificate}}
 			if held.authorities != nil {
@@ -152,9 +152,9 @@ func (g *Guard) TLS() *tls.Config {
 // Client returns the client that has sent a request: by its token, or by the certificate of its connection where it has
 // none. Errors: ErrUnknown, ErrNoRole.
 func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, error) {
-	held := g.material()
+	held := g.currentCredentials()
 	if token != "" {
-		return held.tokens.client(token)
+		return held.tokens.clientOf(token)
 	}
 	if len(certificates) == 0 || held.authorities == nil {
 		return Client{}, fmt.Errorf("%w: send a token (Authorization: Bearer TOKEN), or use a client certificate",
@@ -163,11 +163,11 @@ func (g *Guard) Client(token string, certificates []*x509.Certificate) (Client, 
 	g.mu.Lock()
 	clients := g.cfg.Clients
 	g.mu.Unlock()
-	return ofCertificate(certificates[0], clients)
+	return certificateRole(certificates[0], clients)
 }
 
-// ofCertificate finds the role of a certificate's subject.
-func ofCertificate(certificate *x509.Certificate, clients []config.APIClient) (Client, error) {
+// certificateRole finds the role of a certificate's subject.
+func certificateRole(certificate *x509.Certificate, clients []config.APIClient) (Client, error) {
 	subject := certificate.Subject
 	name := "certificate " + subject.String()
 	for _, c := range clients {

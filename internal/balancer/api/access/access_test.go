@@ -84,7 +84,7 @@ func (h *host) guard(t *testing.T) *Guard {
 }
 
 // look has the files looked at with the next question.
-func (g *Guard) look() { g.looked = time.Time{} }
+func (g *Guard) look() { g.checkedAt = time.Time{} }
 
 // TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used leaves the former
 // tokens.

@@ -19,8 +19,8 @@ import (
 // maxFile bounds each of the files, in bytes.
 const maxFile = 1 << 20
 
-// material is the content of the files.
-type material struct {
+// credentials is the content of the files.
+type credentials struct {
 	certificate tls.Certificate
 	path        string
 	// authorities is nil where no client certificate is accepted.
@@ -56,14 +56,14 @@ func stamps(cfg config.API) (all [4]stamp) {
 	return all
 }
 
-// read reads the files. Errors: fileError.
-func read(cfg config.API) (*material, error) {
-	m := &material{path: cfg.Certificate, stamps: stamps(cfg)}
-	certificate, err := content(cfg.Certificate, false)
+// readCredentials reads the files. Errors: fileError.
+func readCredentials(cfg config.API) (*credentials, error) {
+	m := &credentials{path: cfg.Certificate, stamps: stamps(cfg)}
+	certificate, err := readFile(cfg.Certificate, false)
 	if err != nil {
 		return nil, fileError{"certificate", err}
 	}
-	key, err := content(cfg.Key, true)
+	key, err := readFile(cfg.Key, true)
 	if err != nil {
 		return nil, fileError{"key", err}
 	}
@@ -72,7 +72,7 @@ func read(cfg config.API) (*material, error) {
 			cfg.Certificate, cfg.Key, err)}
 	}
 	if cfg.ClientCA != "" {
-		authorities, err := content(cfg.ClientCA, false)
+		authorities, err := readFile(cfg.ClientCA, false)
 		if err != nil {
 			return nil, fileError{"client_ca", err}
 		}
@@ -82,7 +82,7 @@ func read(cfg config.API) (*material, error) {
 		}
 	}
 	if cfg.Tokens != "" {
-		text, err := content(cfg.Tokens, true)
+		text, err := readFile(cfg.Tokens, true)
 		if err == nil {
 			m.tokens, err = parseTokens(cfg.Tokens, text)
 		}
@@ -93,8 +93,8 @@ func read(cfg config.API) (*material, error) {
 	return m, nil
 }
 
-// content reads a file; a secret one must be its owner's and its group's alone.
-func content(path string, secret bool) ([]byte, error) {
+// readFile reads a file; a secret one must be its owner's and its group's alone.
+func readFile(path string, secret bool) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		var at *fs.PathError
@@ -120,7 +120,7 @@ func content(path string, secret bool) ([]byte, error) {
 }
 
 // problem names the fault of the server's certificate at a time; "" where there is none.
-func (m *material) problem(now time.Time) string {
+func (m *credentials) problem(now time.Time) string {
 	leaf := m.certificate.Leaf
 	const form = "the certificate of the API over TCP (%s) %s %s; clients refuse it: renew it, it is read again then"
 	switch {

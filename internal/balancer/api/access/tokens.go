@@ -86,9 +86,9 @@ func parseTokens(path string, text []byte) (tokens, error) {
 	return read.tokens, f.Problems.Err()
 }
 
-// client finds the token that was sent; how long that takes says nothing about the tokens that
+// clientOf finds the token that was sent; how long that takes says nothing about the tokens that
 // there are.
-func (ts tokens) client(sent string) (Client, error) {
+func (ts tokens) clientOf(sent string) (Client, error) {
 	hash, found := sha256.Sum256([]byte(sent)), -1
 	for i, t := range ts {
 		found = subtle.ConstantTimeSelect(subtle.ConstantTimeCompare(hash[:], t.hash[:]), i, found)

@@ -19,16 +19,16 @@ import (
 const (
 	// interval is the time from one status to the next where nothing happens, and gap the least time between two: an
 	// event has one made at once.
-	interval, gap = time.Second, 200 * time.Millisecond
-	// Share bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
+	interval, minInterval = time.Second, 200 * time.Millisecond
+	// MaxShare bounds the cost of statuses for any number of watchers and backends: making them takes at most this part
 	// of the time.
-	Share = 1.0 / 50
-	// ahead is how many statuses may be made before their time, for events, which those after them wait for: who
+	MaxShare = 1.0 / 50
+	// maxAhead is how many statuses may be made before their time, for events, which those after them wait for: who
 	// watches sees a transition at once however much a status costs, and a flood of events costs no more than Share.
-	ahead = 4
-	// costs is of how many statuses the least time counts as the cost of one: other work on the machine only adds to
-	// it.
-	costs = 8
+	maxAhead = 4
+	// costSamples is of how many statuses the least time counts as the cost of one: other work on the machine only adds
+	// to it.
+	costSamples = 8
 )
 
 // Watcher is a stream that gets statuses.
@@ -41,8 +41,8 @@ type Watcher struct {
 	Frames chan []byte
 }
 
-// give has a frame take the place of one that was not sent.
-func (w *Watcher) give(frame []byte) {
+// setFrame has a frame take the place of one that was not sent.
+func (w *Watcher) setFrame(frame []byte) {
 	select {
 	case <-w.Frames:
 	default:
@@ -62,21 +62,21 @@ type Feed struct {
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
-	// joined is closed when a watcher joins.
-	joined chan struct{}
-	// runs: a goroutine makes statuses.
-	runs  bool
-	start time.Time
+	// subscribed is closed when a watcher subscribes.
+	subscribed chan struct{}
+	// running: a goroutine makes statuses.
+	running bool
+	start   time.Time
 }
 
 // New returns a feed that reads statuses; problem returns the form of an error for a watcher.
 func New(status func() (ops.Status, error), log *events.Log, problem func(error) any) *Feed {
 	return &Feed{status: status, events: log, problem: problem, watchers: map[*Watcher]struct{}{},
-		joined: make(chan struct{}), start: time.Now()}
+		subscribed: make(chan struct{}), start: time.Now()}
 }
 
-// Join adds a watcher of the backends of some services, or of all.
-func (f *Feed) Join(all bool, of []string) *Watcher {
+// Subscribe adds a watcher of the backends of some services, or of all.
+func (f *Feed) Subscribe(all bool, of []string) *Watcher {
 	services := slices.Sorted(slices.Values(of))
 	w := &Watcher{Frames: make(chan []byte, 1), wanted: fmt.Sprintf("%t %q", all, services)}
 	w.with = func(service string) bool {
@@ -86,17 +86,17 @@ func (f *Feed) Join(all bool, of []string) *Watcher {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watchers[w] = struct{}{}
-	close(f.joined)
-	f.joined = make(chan struct{})
-	if !f.runs {
-		f.runs = true
+	close(f.subscribed)
+	f.subscribed = make(chan struct{})
+	if !f.running {
+		f.running = true
 		go f.run()
 	}
 	return w
 }
 
-// Leave takes a watcher away.
-func (f *Feed) Leave(w *Watcher) {
+// Unsubscribe removes a watcher.
+func (f *Feed) Unsubscribe(w *Watcher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.watchers, w)
@@ -105,14 +105,14 @@ func (f *Feed) Leave(w *Watcher) {
 // run makes statuses until nobody watches.
 func (f *Feed) run() {
 	reader := f.events.Latest(0)
-	var spent spending
+	var spent costTracker
 	for {
 		f.mu.Lock()
-		watchers, joined := make([]*Watcher, 0, len(f.watchers)), f.joined
+		watchers, joined := make([]*Watcher, 0, len(f.watchers)), f.subscribed
 		for w := range f.watchers {
 			watchers = append(watchers, w)
 		}
-		f.runs = len(watchers) > 0
+		f.running = len(watchers) > 0
 		f.mu.Unlock()
 		if len(watchers) == 0 {
 			return
@@ -128,25 +128,25 @@ func (f *Feed) run() {
 	}
 }
 
-// spending is the cost of the latest statuses.
-type spending struct {
+// costTracker is the cost of the latest statuses.
+type costTracker struct {
 	latest []time.Duration
-	// paid is when all of them together have taken no more than Share of the time.
-	paid time.Time
+	// paidAt is when all of them together have taken no more than MaxShare of the time.
+	paidAt time.Time
 }
 
 // next counts a status that was made from one time to another, and says when the next one is made: where there is an
 // event, and otherwise.
-func (s *spending) next(began, ended time.Time) (early, usual time.Time) {
-	s.latest = append(s.latest[max(0, len(s.latest)-costs+1):], ended.Sub(began))
-	pause := time.Duration(float64(slices.Min(s.latest)) / Share)
-	s.paid = latest(s.paid, began).Add(pause)
-	early = latest(began.Add(gap), s.paid.Add(-ahead*pause))
-	return early, latest(began.Add(interval), s.paid, early)
+func (s *costTracker) next(began, ended time.Time) (early, usual time.Time) {
+	s.latest = append(s.latest[max(0, len(s.latest)-costSamples+1):], ended.Sub(began))
+	pause := time.Duration(float64(slices.Min(s.latest)) / MaxShare)
+	s.paidAt = latestTime(s.paidAt, began).Add(pause)
+	early = latestTime(began.Add(minInterval), s.paidAt.Add(-maxAhead*pause))
+	return early, latestTime(began.Add(interval), s.paidAt, early)
 }
 
-// latest returns the last of some times.
-func latest(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
+// latestTime returns the last of some times.
+func latestTime(times ...time.Time) time.Time { return slices.MaxFunc(times, time.Time.Compare) }
 
 // wait returns after a time, or when one of two channels is closed; nil ones never are.
 func wait(d time.Duration, a, b <-chan struct{}) {
@@ -170,7 +170,7 @@ func (f *Feed) send(watchers []*Watcher) {
 			frame = f.frameOf("status", status.Watched(at, at.Sub(f.start), w.with), err)
 			frames[w.wanted] = frame
 		}
-		w.give(frame)
+		w.setFrame(frame)
 	}
 }
 

@@ -26,7 +26,7 @@ func TestWatchersShare(t *testing.T) {
 		}, events.NewLog(events.DefaultCapacity, time.Now()), nil)
 		var watchers []*Watcher
 		for range 3 {
-			watchers = append(watchers, p.Join(true, nil))
+			watchers = append(watchers, p.Subscribe(true, nil))
 		}
 		time.Sleep(time.Minute)
 		n := made.Load()
@@ -38,7 +38,7 @@ func TestWatchersShare(t *testing.T) {
 			t.Error("the same status was written twice")
 		}
 		for _, w := range watchers {
-			p.Leave(w)
+			p.Unsubscribe(w)
 		}
 		time.Sleep(time.Minute)
 		n = made.Load()
@@ -46,7 +46,7 @@ func TestWatchersShare(t *testing.T) {
 		if made.Load() != n {
 			t.Error("statuses are made though nobody watches")
 		}
-		p.Leave(p.Join(false, nil))
+		p.Unsubscribe(p.Subscribe(false, nil))
 		time.Sleep(time.Minute)
 	})
 }
@@ -64,13 +64,13 @@ func TestEventsAreShownAtOnce(t *testing.T) {
 			time.Sleep(cost)
 			return ops.Status{}, nil
 		}, log, nil)
-		w := p.Join(true, nil)
+		w := p.Subscribe(true, nil)
 		time.Sleep(time.Minute + time.Second)
 		<-w.Frames
 		say.Info("a backend is unhealthy")
 		began := time.Now()
 		<-w.Frames
-		if late := time.Since(began); late > cost+gap {
+		if late := time.Since(began); late > cost+minInterval {
 			t.Errorf("a status came %v after the event", late)
 		}
 		before := made.Load()
@@ -78,10 +78,10 @@ func TestEventsAreShownAtOnce(t *testing.T) {
 			say.Info("another")
 			time.Sleep(100 * time.Millisecond)
 		}
-		if n, most := made.Load()-before, int64(float64(time.Minute/cost)*Share)+ahead; n > most {
+		if n, most := made.Load()-before, int64(float64(time.Minute/cost)*MaxShare)+maxAhead; n > most {
 			t.Errorf("%d statuses in a minute of events, want at most %d", n, most)
 		}
-		p.Leave(w)
+		p.Unsubscribe(w)
 		time.Sleep(time.Minute)
 	})
 }

@@ -44,7 +44,7 @@ func Main() {
 func (f *flags) run(ctx context.Context) error {
 	// The reader of its log may end with the balancer that has started it.
 	signal.Ignore(syscall.SIGPIPE, syscall.SIGHUP)
-	resident.Daemon()
+	resident.SetGCPercent()
 	// A program that is run by a descriptor has its number for a name.
 	_ = os.WriteFile("/proc/self/comm", []byte("jeoul-bgp"), 0)
 	build, err := program.OwnBuild()

@@ -174,7 +174,7 @@ func checkUnused(number uint32) error {
 	if number == unix.RT_TABLE_MAIN {
 		return nil
 	}
-	rules, err := netdump.Whole(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
+	rules, err := netdump.Consistent(func() ([]netlink.Rule, error) { return netlink.RuleList(netlink.FAMILY_ALL) })
 	if err != nil {
 		return fmt.Errorf("see which tables packets go by: %w", err)
 	}
@@ -219,7 +219,10 @@ func (r route) exists() bool {
 		family = netlink.FAMILY_V6
 	}
 	const by = netlink.RT_FILTER_TABLE | netlink.RT_FILTER_PROTOCOL | netlink.RT_FILTER_DST | netlink.RT_FILTER_TYPE
-	there, err := netdump.Whole(func() ([]netlink.Route, error) { return netlink.RouteListFiltered(family, want, by) })
+	there, err := netdump.Consistent(func() ([]netlink.Route, error) {
+		return netlink.RouteListFiltered(family, want,
+			by)
+	})
 	return err == nil && slices.ContainsFunc(there, func(o netlink.Route) bool { return o.Priority == r.Metric })
 }
 

@@ -27,7 +27,7 @@ func (v *View) Outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outlier
 			key := s.BackendKey(b)
 			m := v.member(Use{i, j})
 			judged.Backends[j] = outliers.Backend{Key: key, Count: counts[key],
-				Wanted: !v.OverlayOf(s, b).Out() && m.wanted() && m.State != lb.Failing}
+				Eligible: !v.OverlayOf(s, b).Out() && m.wanted() && m.State != lb.Failing}
 		}
 		all = append(all, judged)
 	}

@@ -67,7 +67,7 @@ func Misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 // net/ipv4/fib_frontend.c). Nothing else about a VIP that is this host's own does harm:
 // IPv6 solicits from a link-local address, and a router between does not have the VIP.
 func AsksFromVIP(s lb.Service, r paths.Route) bool {
-	return s.Mode.KeepsPort() && r.Asks.IsValid() && r.Asks == s.VIP
+	return s.Mode.KeepsPort() && r.ARPSource.IsValid() && r.ARPSource == s.VIP
 }
 
 func family(addr netip.Addr) string {
@@ -115,7 +115,7 @@ func Within(links []iface.State, r paths.Route) paths.Route {
 	if r.Fault != paths.None || slices.ContainsFunc(links, func(l iface.State) bool { return l.Index == r.Index }) {
 		return r
 	}
-	return paths.Elsewhere(r.Interface, LinkNames(links))
+	return paths.ViaOtherInterface(r.Interface, LinkNames(links))
 }
 
 // EntryWithin is within for a path entry of an address.

@@ -91,7 +91,7 @@ func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count l
 		State: Condition(s, b, o, e).State, Drain: o.Drain, Forced: o.Forced,
 		Neighbour: neighbourState(now),
 		Reason:    Condition(s, b, o, now).Reason,
-		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.Told,
+		Interface: e.Interface, NextHop: nextHop(e), MAC: e.MAC.String(), MTU: e.MTU, Narrow: e.PMTUReported,
 		Packets: count.Packets, Bytes: count.Bytes, Connections: count.Connections,
 		ReturnedPackets: count.ReturnedPackets, ReturnedBytes: count.ReturnedBytes,
 		Answered: count.Answered, Refused: count.Refused, Unreachable: count.Unreachable,

@@ -314,7 +314,8 @@ func (v *View) News(links []iface.State, entries map[netip.Addr]paths.Entry, all
 // every mode.
 func samePath(a, b *paths.Entry) bool {
 	return a == b || a.Index == b.Index && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
-		a.MTU == b.MTU && a.Local == b.Local && a.Asks == b.Asks && a.Fault == b.Fault && a.OnLink() == b.OnLink()
+		a.MTU == b.MTU && a.Local == b.Local && a.ARPSource == b.ARPSource && a.Fault == b.Fault &&
+		a.OnLink() == b.OnLink()
 }
 
 // SameEntry says whether two entries say the same to a person, too, who does not

@@ -184,7 +184,7 @@ func (f *filter) ourFilters() ([]*netlink.BpfFilter, error) {
 // list returns the filters of one direction: ours, by their name, and the others.
 func (f *filter) list(parent uint32) (ours []*netlink.BpfFilter, others []netlink.Filter, err error) {
 	link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: f.port.Index}}
-	all, err := netdump.Whole(func() ([]netlink.Filter, error) { return f.netlink.FilterList(link, parent) })
+	all, err := netdump.Consistent(func() ([]netlink.Filter, error) { return f.netlink.FilterList(link, parent) })
 	if err != nil {
 		return nil, nil, fmt.Errorf("listing TC filters: %w", err)
 	}

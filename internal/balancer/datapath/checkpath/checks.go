@@ -94,7 +94,7 @@ var _ health.Way = (*Checks)(nil)
 // target finds a backend, and puts its row beside the program.
 func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error) {
 	vip := key.Service.VIP
-	t := checknet.Target{Remote: netip.AddrPortFrom(vip, port), Answers: netip.AddrPortFrom(vip, port)}
+	t := checknet.Target{Remote: netip.AddrPortFrom(vip, port), ReplySource: netip.AddrPortFrom(vip, port)}
 	r, i, err := c.find(key)
 	if err != nil {
 		return t, err
@@ -104,7 +104,7 @@ func (c *Checks) target(key lb.BackendKey, port uint16) (checknet.Target, error)
 		return t, err
 	}
 	if r.Service.Mode.Translates() {
-		t.Answers = netip.AddrPortFrom(key.Address, port)
+		t.ReplySource = netip.AddrPortFrom(key.Address, port)
 	}
 	t.Mark, err = c.store(key, row)
 	return t, err

@@ -23,7 +23,7 @@ func (c *Checks) hostAddress(index int, four bool) (address netip.Addr, err erro
 	var all []netlink.Addr
 	err = c.net.Host(func() (err error) {
 		link := &netlink.Device{LinkAttrs: netlink.LinkAttrs{Index: index}}
-		all, err = netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
+		all, err = netdump.Consistent(func() ([]netlink.Addr, error) { return netlink.AddrList(link, family) })
 		return err
 	})
 	if err != nil {

@@ -156,7 +156,7 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 		}
 		recipes, of = append(recipes, recipe), append(of, i)
 	}
-	if err := tables.CheckMemory(recipes, func() memleft.Left { return memleft.Read(os.DirFS("/")) }); err != nil {
+	if err := tables.CheckMemory(recipes, func() memleft.Available { return memleft.Read(os.DirFS("/")) }); err != nil {
 		return err
 	}
 	made, failed, err := tables.BuildAll(recipes)

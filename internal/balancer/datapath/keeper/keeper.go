@@ -114,7 +114,7 @@ func (k *Keeper) Pin(g *loader.Programs, shared *sharedmaps.Maps, more map[strin
 // NotePinError records that something could not be pinned. It is in use all the same, and Repin pins it later.
 func (k *Keeper) NotePinError(err error) {
 	k.Lost = true
-	k.Files.Note(PinsSubject, k.Store.Dir(), err, false)
+	k.Files.RecordResult(PinsSubject, k.Store.Dir(), err, false)
 }
 
 // PinsSubject names the pins in messages about their faults.

@@ -51,7 +51,7 @@ func (k *Keeper) Write(number uint64, data []byte) {
 	err := k.writeFile(number, data)
 	if err == nil {
 		k.unwritten = nil
-		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
+		k.Files.RecordResult(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
@@ -60,7 +60,7 @@ func (k *Keeper) Write(number uint64, data []byte) {
 
 // NoteWriteError records that the present snapshot could not be written to its file.
 func (k *Keeper) NoteWriteError(err error, pinned bool) {
-	k.Files.Note(snapshotSubject, k.Snapshot, err, pinned)
+	k.Files.RecordResult(snapshotSubject, k.Snapshot, err, pinned)
 }
 
 // RetryWrites retries writes that have failed: it writes the last snapshot to its file, if there is only a pinned copy,
@@ -83,7 +83,7 @@ func (k *Keeper) revert(number uint64) {
 	}
 	k.unwritten = nil
 	if slices.Contains(k.SnapshotFiles(), number) {
-		k.Files.Note(snapshotSubject, k.Snapshot, nil, false)
+		k.Files.RecordResult(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
 	k.unwritten, _ = k.load(number)

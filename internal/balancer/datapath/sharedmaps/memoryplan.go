@@ -99,8 +99,8 @@ func PlanWithout(p lb.MemoryPlan, want Sizes, have *Maps) lb.MemoryPlan {
 }
 
 // CheckPlan returns an error where a plan does not fit into the memory that is left, with the largest limit that would.
-func CheckPlan(p lb.MemoryPlan, left memleft.Left) error {
-	room := left.Room()
+func CheckPlan(p lb.MemoryPlan, left memleft.Available) error {
+	room := left.Usable()
 	if !left.Known || p.Total() <= room {
 		return nil
 	}

@@ -36,7 +36,7 @@ func (r Recipe) BuildBase() (*Table, error) {
 				math.MaxUint16)
 		}
 	}
-	if err := CheckMemory([]Recipe{r}, func() memleft.Left { return memleft.Read(os.DirFS("/")) }); err != nil {
+	if err := CheckMemory([]Recipe{r}, func() memleft.Available { return memleft.Read(os.DirFS("/")) }); err != nil {
 		return nil, err
 	}
 	t, err := r.Build()

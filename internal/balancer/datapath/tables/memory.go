@@ -11,7 +11,7 @@ import (
 
 // CheckMemory refuses tables for which this process has too little memory while it makes them: the kernel would kill
 // it.
-func CheckMemory(recipes []Recipe, look func() memleft.Left) error {
+func CheckMemory(recipes []Recipe, look func() memleft.Available) error {
 	var need, largest, tables uint64
 	for i := range recipes {
 		r := &recipes[i]
@@ -38,7 +38,7 @@ func CheckMemory(recipes []Recipe, look func() memleft.Left) error {
 	return fmt.Errorf(
 		"%w: to make the tables of %d services takes %s, and %s are available (%s): use fewer services, or a smaller table_size: %d slots each would fit",
 		lb.ErrTooLarge, tables, lb.Mebibytes(need), lb.Mebibytes(left.Bytes), left.Source,
-		RoundDown(left.Room()*4/(slotBytes*(13*tables+32))))
+		RoundDown(left.Usable()*4/(slotBytes*(13*tables+32))))
 }
 
 // slotBytes is the size of a slot.

@@ -18,8 +18,8 @@ func TestTablesTooLargeToMake(t *testing.T) {
 		return slices.Repeat([]Recipe{{FullRecipe: FullRecipe{Size: size, All: make([]netip.AddrPort, 2)},
 			Owners: make([]netip.AddrPort, 2)}}, 7)
 	}
-	left := memleft.Left{Bytes: 100 << 20, Source: "a test", Known: true}
-	look := func() memleft.Left { return left }
+	left := memleft.Available{Bytes: 100 << 20, Source: "a test", Known: true}
+	look := func() memleft.Available { return left }
 	err := CheckMemory(recipes(16777213), look)
 	if want := "not enough memory: to make the tables of 7 services takes 408.0 MiB, and 100.0 MiB are available (a test): use fewer services, or a smaller table_size: 583000 slots each would fit"; !errors.Is(err, lb.ErrTooLarge) || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
@@ -28,7 +28,7 @@ func TestTablesTooLargeToMake(t *testing.T) {
 		t.Errorf("what would fit: %v", err)
 	}
 	if err := CheckMemory(append(recipes(1021), Recipe{FullRecipe: FullRecipe{Size: 16777213}}),
-		func() memleft.Left { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
+		func() memleft.Available { t.Error("asked for tables of some kilobytes"); return left }); err != nil {
 		t.Error(err)
 	}
 	left.Known = false

@@ -13,14 +13,14 @@ import (
 func (r *Record) Split(snap int) (came, leaves capture.Frame) {
 	at := int(min(r.IngressCaptured, uint32(len(r.Frames))))
 	end := at + int(min(r.EgressCaptured, uint32(len(r.Frames)-at)))
-	came = capture.Cut(r.Frames[:at], int(r.IngressLength), snap)
+	came = capture.Truncate(r.Frames[:at], int(r.IngressLength), snap)
 	if !bytes.Equal(r.Frames[:at], r.Frames[at:end]) || r.IngressLength != r.FrameLength {
-		leaves = capture.Cut(r.Frames[at:end], int(r.FrameLength), snap)
+		leaves = capture.Truncate(r.Frames[at:end], int(r.FrameLength), snap)
 	}
 	return came, leaves
 }
 
 // Counts are a slot's counters as a client sees them.
 func (s *XdpCaptureState) Counts() capture.Counts {
-	return capture.Counts{Matched: s.Matched, Taken: s.Taken, Limited: s.Limited, Lost: s.Lost, Bytes: s.Bytes}
+	return capture.Counts{Matched: s.Matched, Captured: s.Taken, Limited: s.Limited, Lost: s.Lost, Bytes: s.Bytes}
 }

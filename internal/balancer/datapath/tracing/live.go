@@ -125,9 +125,9 @@ func numbersOf(r *generation.Register, service, backend string) (ids, indices []
 	}
 	switch {
 	case len(ids) == 0:
-		return nil, nil, capture.Missing("service", service, services)
+		return nil, nil, capture.NotFound("service", service, services)
 	case backend != "" && len(indices) == 0:
-		return nil, nil, capture.Missing("backend of "+service, backend, backends)
+		return nil, nil, capture.NotFound("backend of "+service, backend, backends)
 	}
 	return ids, indices, nil
 }

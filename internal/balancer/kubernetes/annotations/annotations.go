@@ -67,8 +67,8 @@ const (
 	CheckICMP CheckKind = "icmp"
 )
 
-// Wishes are the settings that a Service asks for. The zero value of each field stands for the cluster's default.
-type Wishes struct {
+// Settings are the settings that a Service asks for. The zero value of each field stands for the cluster's default.
+type Settings struct {
 	// Addresses are of different families.
 	Addresses []netip.Addr
 	Pool      string
@@ -102,29 +102,29 @@ var Modes = []lb.Mode{lb.L2DSR, lb.IPIP, lb.GUE, lb.NAT, lb.FullNAT}
 // schedulers are those that need no more than a Service has: it has no order of backends.
 var schedulers = slices.DeleteFunc(slices.Clone(lb.Schedulers), func(s lb.Scheduler) bool { return s == lb.Failover })
 
-// readers take the value of an annotation into Wishes; they return the fault of it, "" if there is none.
-var readers = map[string]func(w *Wishes, value string) string{
-	Addresses: readAddresses,
-	Pool:      func(w *Wishes, value string) string { w.Pool = value; return "" },
-	Mode:      func(w *Wishes, value string) string { return word(&w.Mode, value, Modes) },
-	Backends:  func(w *Wishes, value string) string { return word(&w.Backends, value, []Target{Nodes, Pods}) },
-	Scheduler: func(w *Wishes, value string) string { return word(&w.Scheduler, value, schedulers) },
-	Check: func(w *Wishes, value string) string {
-		return word(&w.Check, value, []CheckKind{CheckAuto, CheckNone, CheckTCP, CheckVIP, CheckICMP})
+// parsers take the value of an annotation into Settings; they return the fault of it, "" if there is none.
+var parsers = map[string]func(w *Settings, value string) string{
+	Addresses: parseAddresses,
+	Pool:      func(w *Settings, value string) string { w.Pool = value; return "" },
+	Mode:      func(w *Settings, value string) string { return parseWord(&w.Mode, value, Modes) },
+	Backends:  func(w *Settings, value string) string { return parseWord(&w.Backends, value, []Target{Nodes, Pods}) },
+	Scheduler: func(w *Settings, value string) string { return parseWord(&w.Scheduler, value, schedulers) },
+	Check: func(w *Settings, value string) string {
+		return parseWord(&w.Check, value, []CheckKind{CheckAuto, CheckNone, CheckTCP, CheckVIP, CheckICMP})
 	},
-	OnEmpty: func(w *Wishes, value string) string {
-		return word(&w.OnEmpty, value, []lb.OnEmpty{lb.KeepVIP, lb.WithdrawVIP})
+	OnEmpty: func(w *Settings, value string) string {
+		return parseWord(&w.OnEmpty, value, []lb.OnEmpty{lb.KeepVIP, lb.WithdrawVIP})
 	},
-	OnDown: func(w *Wishes, value string) string {
-		return word(&w.OnDown, value, []lb.OnDown{lb.KeepFlows, lb.ResetFlows, lb.MoveFlows})
+	OnDown: func(w *Settings, value string) string {
+		return parseWord(&w.OnDown, value, []lb.OnDown{lb.KeepFlows, lb.ResetFlows, lb.MoveFlows})
 	},
-	SlowStart: readSlowStart,
+	SlowStart: parseSlowStart,
 }
 
 // Names returns the names of the annotations, sorted.
 func Names() []string {
-	names := make([]string, 0, len(readers))
-	for name := range readers {
+	names := make([]string, 0, len(parsers))
+	for name := range parsers {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -133,7 +133,7 @@ func Names() []string {
 
 // Parse reads the annotations of an object, of which those of other prefixes are left alone. The problems are in the
 // order of the names; a field of Wishes whose annotation has one is zero.
-func Parse(annotations map[string]string) (Wishes, []Problem) {
+func Parse(annotations map[string]string) (Settings, []Problem) {
 	var names []string
 	for name := range annotations {
 		if strings.HasPrefix(name, Prefix) {
@@ -141,7 +141,7 @@ func Parse(annotations map[string]string) (Wishes, []Problem) {
 		}
 	}
 	slices.Sort(names)
-	var wishes Wishes
+	var wishes Settings
 	var problems []Problem
 	for _, name := range names {
 		if message := parse(&wishes, name, annotations[name]); message != "" {
@@ -152,8 +152,8 @@ func Parse(annotations map[string]string) (Wishes, []Problem) {
 }
 
 // parse reads one annotation and returns the fault of it; "" if there is none.
-func parse(wishes *Wishes, name, value string) string {
-	read, known := readers[name]
+func parse(wishes *Settings, name, value string) string {
+	read, known := parsers[name]
 	switch {
 	case !known:
 		if near := nearest.Word(name, Names()); near != "" {
@@ -168,8 +168,8 @@ func parse(wishes *Wishes, name, value string) string {
 	return read(wishes, strings.TrimSpace(value))
 }
 
-// word takes one of several words.
-func word[T ~string](to *T, value string, words []T) string {
+// parseWord parses one of several words.
+func parseWord[T ~string](to *T, value string, words []T) string {
 	if !slices.Contains(words, T(value)) {
 		list := make([]string, len(words))
 		for i, w := range words {
@@ -181,8 +181,8 @@ func word[T ~string](to *T, value string, words []T) string {
 	return ""
 }
 
-// readAddresses takes a list of addresses with commas between them.
-func readAddresses(w *Wishes, value string) string {
+// parseAddresses parses a list of addresses with commas between them.
+func parseAddresses(w *Settings, value string) string {
 	addresses, problem := ParseAddresses(value)
 	w.Addresses = addresses
 	return problem
@@ -213,15 +213,15 @@ func ParseAddresses(value string) ([]netip.Addr, string) {
 
 // The bounds of slow start are the configuration's.
 const (
-	shortestSlowStart = time.Second
-	longestSlowStart  = time.Hour
+	minSlowStart = time.Second
+	maxSlowStart = time.Hour
 )
 
-func readSlowStart(w *Wishes, value string) string {
+func parseSlowStart(w *Settings, value string) string {
 	length, err := time.ParseDuration(value)
-	if err != nil || length < shortestSlowStart || length > longestSlowStart {
+	if err != nil || length < minSlowStart || length > maxSlowStart {
 		return fmt.Sprintf("%s is not a length of time from %s to %s; write one such as 30s",
-			yamlfile.Quote(value), shortestSlowStart, longestSlowStart)
+			yamlfile.Quote(value), minSlowStart, maxSlowStart)
 	}
 	w.SlowStart = length
 	return ""

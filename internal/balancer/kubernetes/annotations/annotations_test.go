@@ -20,7 +20,7 @@ func TestParse(t *testing.T) {
 		Check:   "none",
 		OnEmpty: "withdraw", OnDown: "reset", SlowStart: " 30s ", "example.com/other": "x",
 	})
-	want := Wishes{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
+	want := Settings{Addresses: []netip.Addr{netip.MustParseAddr("192.0.2.10"), netip.MustParseAddr("2001:db8::10")},
 		Pool: "public",
 		Mode: lb.IPIP, Backends: Nodes, Scheduler: lb.WeightedLeastConnections, Check: CheckNone,
 		OnEmpty: lb.WithdrawVIP,
@@ -59,7 +59,7 @@ func TestParseRefuses(t *testing.T) {
 		if diff := cmp.Diff(want, problems); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", c.name, diff)
 		}
-		if diff := cmp.Diff(Wishes{Pool: "public"}, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+		if diff := cmp.Diff(Settings{Pool: "public"}, got, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 			t.Errorf("%s took a bad value (-want +got):\n%s", c.name, diff)
 		}
 	}
@@ -76,7 +76,7 @@ func FuzzParse(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name, value string) {
 		wishes, problems := Parse(map[string]string{name: value})
 		if !strings.HasPrefix(name, Prefix) &&
-			(len(problems) > 0 || !cmp.Equal(wishes, Wishes{}, cmpopts.EquateComparable(netip.Addr{}))) {
+			(len(problems) > 0 || !cmp.Equal(wishes, Settings{}, cmpopts.EquateComparable(netip.Addr{}))) {
 			t.Fatalf("an annotation of another prefix is read: %v %v", wishes, problems)
 		}
 		if len(problems) > 1 {
@@ -86,7 +86,7 @@ func FuzzParse(f *testing.F) {
 			if len(p.Message) > 1024 {
 				t.Fatalf("a message of %d bytes does not fit into an Event", len(p.Message))
 			}
-			if !cmp.Equal(wishes, Wishes{}, cmpopts.EquateComparable(netip.Addr{})) {
+			if !cmp.Equal(wishes, Settings{}, cmpopts.EquateComparable(netip.Addr{})) {
 				t.Fatalf("a bad value was taken: %v", wishes)
 			}
 		}

@@ -28,8 +28,8 @@ import (
 )
 
 const (
-	// settle is how long changes are gathered: a rollout makes many of them at once.
-	settle = 50 * time.Millisecond
+	// debounce is how long changes are gathered: a rollout makes many of them at once.
+	debounce = 50 * time.Millisecond
 	// retryAfter is how long after a failure a balancer or an API server is tried again, and how often the balancer is
 	// asked whether it still has the services that it was handed.
 	retryAfter = 5 * time.Second
@@ -69,17 +69,17 @@ type Options struct {
 type Controller struct {
 	opt Options
 	// Only the loop of pictures has these.
-	picture model.Picture
+	result model.Result
 	// plan is the plan of Gateways, nil where they are not served; services are those of Services and Gateways.
 	plan     *gateway.Plan
 	services []lb.Service
 	pushed   bool
-	// told is the last report to the balancer, and toldAt its time; announced are the troubles that an Event was made
-	// of, and waiting has the Services without an address, since when.
-	told      ops.FeedReport
-	toldAt    time.Time
-	announced map[troubleKey]ops.FeedTrouble
-	waiting   map[types.UID]time.Time
+	// lastReport is the last report to the balancer, and reportedAt its time; announced are the troubles that an Event
+	// was made of, and waiting has the Services without an address, since when.
+	lastReport ops.FeedReport
+	reportedAt time.Time
+	announced  map[troubleKey]ops.FeedTrouble
+	waiting    map[types.UID]time.Time
 	// expired counts the watches of each kind that have expired.
 	expired map[watch.Kind]int
 	started time.Time
@@ -94,8 +94,8 @@ type Controller struct {
 	write    chan struct{}
 	// unreached are the reasons for which packets never reach backends, by the name of their service; asked is when the
 	// balancer reported them.
-	unreached map[string]string
-	asked     time.Time
+	unreached   map[string]string
+	unreachedAt time.Time
 }
 
 // New returns a controller that does nothing before Run.
@@ -107,21 +107,21 @@ func New(opt Options) *Controller {
 func (c *Controller) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { c.opt.Watcher.Run(ctx) })
-	running.Go(func() { c.follow(ctx) })
+	running.Go(func() { c.run(ctx) })
 	running.Go(func() { c.followRights(ctx) })
 	err := c.opt.Lease.Hold(ctx, c.opt.Client, func(leading context.Context) {
 		c.opt.Log.Info("this balancer writes the status of Services now", "lease", c.opt.Lease.Namespace+"/"+
 			c.opt.Lease.Name)
-		c.note(func(h *Health) { h.Leading = true })
-		defer c.note(func(h *Health) { h.Leading = false })
+		c.updateHealth(func(h *Health) { h.Leading = true })
+		defer c.updateHealth(func(h *Health) { h.Leading = false })
 		c.writeStatus(leading)
-	}, func(identity string) { c.note(func(h *Health) { h.Leader = identity }) })
+	}, func(identity string) { c.updateHealth(func(h *Health) { h.Leader = identity }) })
 	running.Wait()
 	return err
 }
 
-// follow makes a picture of each change, and hands it over.
-func (c *Controller) follow(ctx context.Context) {
+// run builds the services after each change, and pushes them.
+func (c *Controller) run(ctx context.Context) {
 	tick := time.NewTicker(retryAfter)
 	defer tick.Stop()
 	for {
@@ -130,17 +130,17 @@ func (c *Controller) follow(ctx context.Context) {
 			return
 		case <-tick.C:
 		case <-c.opt.Watcher.Changed():
-			if clock.Sleep(ctx, settle) != nil {
+			if clock.Sleep(ctx, debounce) != nil {
 				return
 			}
 		}
-		c.look(ctx)
+		c.reconcile(ctx)
 		c.sendReport(ctx)
 	}
 }
 
-// look makes a picture and hands it over where it has changed, or where the balancer does not have it.
-func (c *Controller) look(ctx context.Context) {
+// reconcile builds the services, and pushes them where they have changed, or where the balancer does not have them.
+func (c *Controller) reconcile(ctx context.Context) {
 	c.reportWatches()
 	if !c.opt.Watcher.Synced() {
 		return // there is no picture yet, and the balancer's services are the best that is known
@@ -149,27 +149,27 @@ func (c *Controller) look(ctx context.Context) {
 	services := c.build()
 	same := c.pushed && push.Same(services, c.services)
 	c.services = services
-	if !same || !c.balancerHasIt(ctx) || c.refusedForLong() {
-		c.push(ctx)
+	if !same || !c.isPushed(ctx) || c.retryRefused() {
+		c.pushAll(ctx)
 	}
-	c.askReach(ctx)
+	c.readUnreached(ctx)
 	c.publish()
 }
 
-// refusedForLong says whether refused services are to be tried again: the balancer's file may be another by now.
-func (c *Controller) refusedForLong() bool {
-	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > askAgain
+// retryRefused says whether refused services are to be tried again: the balancer's file may be another by now.
+func (c *Controller) retryRefused() bool {
+	return len(c.refused) > 0 && time.Since(c.Health().Pushed) > reachInterval
 }
 
-// push hands the picture over.
-func (c *Controller) push(ctx context.Context) {
+// pushAll pushes the services.
+func (c *Controller) pushAll(ctx context.Context) {
 	result, err := c.pushServices(ctx)
 	c.pushed = err == nil
 	if err != nil {
 		if ctx.Err() == nil {
 			c.opt.Log.Error("the balancer did not take the services, and goes on with those it has", "err", err)
 		}
-		c.note(func(h *Health) { h.Balancer = problemNow(h.Balancer, err.Error()) })
+		c.updateHealth(func(h *Health) { h.Balancer = continueTrouble(h.Balancer, err.Error()) })
 		return
 	}
 	for name, why := range result.Refused {
@@ -181,7 +181,7 @@ func (c *Controller) push(ctx context.Context) {
 	c.refused = result.Refused
 	c.mu.Unlock()
 	changed := c.Health().Generation != result.Generation
-	c.note(func(h *Health) {
+	c.updateHealth(func(h *Health) {
 		h.Balancer, h.Generation, h.Pushed, h.Services = Trouble{}, result.Generation, time.Now(), len(c.services)
 		h.Refused = result.Refused
 	})
@@ -191,15 +191,15 @@ func (c *Controller) push(ctx context.Context) {
 	}
 }
 
-// balancerHasIt says whether the balancer has the services that it was handed: somebody may have put others into the
+// isPushed says whether the balancer has the services that it was handed: somebody may have put others into the
 // source.
-func (c *Controller) balancerHasIt(ctx context.Context) bool {
+func (c *Controller) isPushed(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {
-		c.note(func(h *Health) { h.Balancer = problemNow(h.Balancer, err.Error()) })
+		c.updateHealth(func(h *Health) { h.Balancer = continueTrouble(h.Balancer, err.Error()) })
 		return true // it cannot be handed anything now
 	}
-	c.note(func(h *Health) { h.Balancer = Trouble{} })
+	c.updateHealth(func(h *Health) { h.Balancer = Trouble{} })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return generation == c.health.Generation
@@ -207,22 +207,22 @@ func (c *Controller) balancerHasIt(ctx context.Context) bool {
 
 // readPools reads the pools anew. Where they cannot be read, those before stay.
 func (c *Controller) readPools() {
-	read, err := c.poolsNow()
+	read, err := c.currentPools()
 	if err != nil {
 		if before := c.Health().Pools.Problem; before != err.Error() {
 			c.opt.Log.Error("the pools cannot be read, and those before stay", "err", err)
 		}
-		c.note(func(h *Health) { h.Pools = problemNow(h.Pools, err.Error()) })
+		c.updateHealth(func(h *Health) { h.Pools = continueTrouble(h.Pools, err.Error()) })
 		return
 	}
 	c.opt.Settings.Pools = read
-	c.note(func(h *Health) { h.Pools = Trouble{} })
+	c.updateHealth(func(h *Health) { h.Pools = Trouble{} })
 }
 
 // poolsKey is the key of a ConfigMap that has the pools.
 const poolsKey = "pools.yaml"
 
-func (c *Controller) poolsNow() ([]pools.Pool, error) {
+func (c *Controller) currentPools() ([]pools.Pool, error) {
 	if c.opt.Pools != nil {
 		return c.opt.Pools()
 	}
@@ -240,12 +240,12 @@ func (c *Controller) poolsNow() ([]pools.Pool, error) {
 // publish hands the verdicts to who writes the status.
 func (c *Controller) publish() {
 	c.mu.Lock()
-	verdicts := make(map[string]model.Verdict, len(c.picture.Verdicts))
-	for key, v := range c.picture.Verdicts {
+	verdicts := make(map[string]model.Verdict, len(c.result.Verdicts))
+	for key, v := range c.result.Verdicts {
 		verdicts[key] = v
 	}
-	for i, s := range c.picture.Services {
-		v := verdicts[c.picture.Owners[i]]
+	for i, s := range c.result.Services {
+		v := verdicts[c.result.Owners[i]]
 		if why, refused := c.refused[s.Name]; refused {
 			v.Problems = append(slices.Clip(v.Problems),
 				model.Problem{Reason: ReasonRefused, Message: s.Name + ": " + why})
@@ -254,7 +254,7 @@ func (c *Controller) publish() {
 			v.Problems = append(slices.Clip(v.Problems), model.Problem{Reason: model.ReasonNodeUnusable,
 				Message: s.Name + ": " + why})
 		}
-		verdicts[c.picture.Owners[i]] = v
+		verdicts[c.result.Owners[i]] = v
 	}
 	c.latest = verdicts
 	if c.plan != nil {
@@ -293,9 +293,9 @@ func (c *Controller) writeStatus(ctx context.Context) {
 		failed = err != nil
 		if err != nil && ctx.Err() == nil {
 			c.opt.Log.Error("status cannot be written", "err", err)
-			c.note(func(h *Health) { h.Status = problemNow(h.Status, err.Error()) })
+			c.updateHealth(func(h *Health) { h.Status = continueTrouble(h.Status, err.Error()) })
 			continue
 		}
-		c.note(func(h *Health) { h.Status = Trouble{} })
+		c.updateHealth(func(h *Health) { h.Status = Trouble{} })
 	}
 }

@@ -84,7 +84,7 @@ func startedWith(t *testing.T, client *fake.Clientset, b *balancer, change func(
 	var running sync.WaitGroup
 	ctx, stop := context.WithCancel(t.Context())
 	running.Go(func() { watcher.Run(ctx) })
-	running.Go(func() { c.follow(ctx) })
+	running.Go(func() { c.run(ctx) })
 	t.Cleanup(func() { stop(); running.Wait() })
 	return c
 }

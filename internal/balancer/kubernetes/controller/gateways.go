@@ -21,14 +21,14 @@ import (
 func (c *Controller) build() []lb.Service {
 	cluster := c.opt.Watcher.Cluster()
 	if c.opt.Gateways == nil {
-		c.picture = model.Rebuild(cluster, c.opt.Settings, c.picture)
-		return c.picture.Services
+		c.result = model.Rebuild(cluster, c.opt.Settings, c.result)
+		return c.result.Services
 	}
 	plan := gateway.NewPlan(c.opt.Watcher.Gateways(), *c.opt.Gateways)
 	cluster.Claims = plan.Claims(c.opt.Settings.Pools)
-	c.picture = model.Rebuild(cluster, c.opt.Settings, c.picture)
-	services := slices.Concat(c.picture.Services,
-		plan.Build(c.picture.Grants, model.NewFinder(cluster, c.opt.Settings)))
+	c.result = model.Rebuild(cluster, c.opt.Settings, c.result)
+	services := slices.Concat(c.result.Services,
+		plan.Build(c.result.Grants, model.NewFinder(cluster, c.opt.Settings)))
 	slices.SortFunc(services, func(a, b lb.Service) int { return strings.Compare(a.Name, b.Name) })
 	c.plan = plan
 	return services

@@ -22,8 +22,8 @@ type Trouble struct {
 	Problem string    `json:"problem,omitempty"`
 }
 
-// problemNow returns a trouble that goes on, or begins now.
-func problemNow(before Trouble, problem string) Trouble {
+// continueTrouble returns a trouble that goes on, or begins now.
+func continueTrouble(before Trouble, problem string) Trouble {
 	if before.Problem == "" {
 		before.Since = time.Now()
 	}
@@ -74,7 +74,7 @@ func (c *Controller) Health() Health {
 	return h
 }
 
-func (c *Controller) note(change func(*Health)) {
+func (c *Controller) updateHealth(change func(*Health)) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	change(&c.health)
@@ -87,7 +87,7 @@ func (c *Controller) reportWatches() {
 		if state.Expired > c.expired[kind] {
 			c.expired[kind] = state.Expired
 			c.opt.Log.Info("a watch expired, and all objects are listed anew", "kind", string(kind))
-			c.event(corev1.EventTypeNormal, "WatchExpired", fmt.Sprintf(
+			c.recordEvent(corev1.EventTypeNormal, "WatchExpired", fmt.Sprintf(
 				"the watch of %s expired (410), and all of them are listed anew", kind))
 		}
 		if state.Problem == "" {
@@ -109,16 +109,16 @@ func (c *Controller) reportWatches() {
 			"the cluster does not have all of the Gateway API (standard channel), and Gateways are served without",
 			"missing", missing)
 	}
-	c.reportPast()
+	c.reportRollback()
 	synced := c.opt.Watcher.Synced()
 	kept, _ := c.opt.Watcher.Kept()
 	kept = append(kept, c.opt.Watcher.KeptGateways()...)
-	c.note(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
+	c.updateHealth(func(h *Health) { h.Watches, h.Synced, h.Missing, h.Kept = now, synced, missing, kept })
 }
 
-// reportPast says that the cluster went back in time, once for each time.
-func (c *Controller) reportPast() {
-	at := c.opt.Watcher.WentBack()
+// reportRollback says that the cluster went back in time, once for each time.
+func (c *Controller) reportRollback() {
+	at := c.opt.Watcher.RolledBack()
 	if at.IsZero() || at.Equal(c.wentBack) {
 		return
 	}
@@ -126,7 +126,7 @@ func (c *Controller) reportPast() {
 	const text = "the cluster went back to an older state, as when a backup of etcd is restored: all objects are listed " +
 		"anew, and Services and Gateways that vanished stay balanced until jeoul-kubernetes is restarted, or they are made again"
 	c.opt.Log.Warn(text)
-	c.event(corev1.EventTypeWarning, reasonOf(ops.TroubleKept), text)
+	c.recordEvent(corev1.EventTypeWarning, reasonOf(ops.TroubleKept), text)
 }
 
 // Handler answers /healthz (the process runs), /readyz (the balancer has a picture that is not old; otherwise 503),

@@ -11,23 +11,23 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// askAgain is how often the balancer is asked which backends it cannot reach: the answer may be long.
-const askAgain = 30 * time.Second
+// reachInterval is how often the balancer is asked which backends it cannot reach: the answer may be long.
+const reachInterval = 30 * time.Second
 
 // maxUnreached bounds the backends that a message names.
 const maxUnreached = 5
 
-// askReach asks the balancer which backends have no route that their mode could use, such as nodes that are no
+// readUnreached asks the balancer which backends have no route that their mode could use, such as nodes that are no
 // neighbours in mode l2dsr. Where it does not answer, its last answer stays.
-func (c *Controller) askReach(ctx context.Context) {
-	if time.Since(c.asked) < askAgain || !c.pushed {
+func (c *Controller) readUnreached(ctx context.Context) {
+	if time.Since(c.unreachedAt) < reachInterval || !c.pushed {
 		return
 	}
 	backends, err := c.opt.Backends(ctx)
 	if err != nil {
-		return // balancerHasIt says so
+		return // isPushed says so
 	}
-	c.asked = time.Now()
+	c.unreachedAt = time.Now()
 	found := unreachedOf(backends)
 	c.mu.Lock()
 	c.unreached = found

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// askRights is how often the account's rights are asked for.
-	askRights = time.Minute
-	// reportBound bounds a report to the balancer, and a look at the rights.
-	reportBound = 5 * time.Second
+	// rightsInterval is how often the account's rights are asked for.
+	rightsInterval = time.Minute
+	// reportTimeout bounds a report to the balancer, and a request for the rights.
+	reportTimeout = 5 * time.Second
 	// claimTimeout is how long a Service may have no address before it counts as unclaimed, and the Lease no holder.
 	claimTimeout = time.Minute
-	// maxNamed bounds the objects that are named of one kind of trouble, and maxSaid a text of it, in bytes.
+	// maxNamed bounds the objects that are named of one kind of trouble, and maxText a text of it, in bytes.
 	maxNamed = 6
-	maxSaid  = 600
+	maxText  = 600
 )
 
 // reasons are the reasons of Events of troubles; other kinds have TroubleOther's.
@@ -50,17 +50,17 @@ type troubleKey struct {
 // stays.
 func (c *Controller) followRights(ctx context.Context) {
 	for c.opt.Rights != nil {
-		asking, cancel := context.WithTimeout(ctx, reportBound)
+		asking, cancel := context.WithTimeout(ctx, reportTimeout)
 		missing, err := c.opt.Rights(asking)
 		cancel()
 		if err == nil {
 			var list []string
 			for _, r := range missing {
-				list = append(list, fmt.Sprintf("the account may not %s, which it needs to %s", r, r.For))
+				list = append(list, fmt.Sprintf("the account may not %s, which it needs to %s", r, r.Purpose))
 			}
-			c.note(func(h *Health) { h.Rights = list })
+			c.updateHealth(func(h *Health) { h.Rights = list })
 		}
-		if clock.Sleep(ctx, askRights) != nil {
+		if clock.Sleep(ctx, rightsInterval) != nil {
 			return
 		}
 	}
@@ -75,33 +75,33 @@ func (c *Controller) sendReport(ctx context.Context) {
 			report.AsOf = t.Since
 		}
 	}
-	c.announce(report.Troubles, now)
-	if c.opt.Report == nil || reflect.DeepEqual(report, c.told) && now.Sub(c.toldAt) < retryAfter {
+	c.recordTroubles(report.Troubles, now)
+	if c.opt.Report == nil || reflect.DeepEqual(report, c.lastReport) && now.Sub(c.reportedAt) < retryAfter {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, reportBound)
+	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	if c.opt.Report(ctx, c.opt.Pusher.Source, report) == nil { // balancerHasIt says where it is not there
-		c.told, c.toldAt = report, now
+	if c.opt.Report(ctx, c.opt.Pusher.Source, report) == nil { // isPushed says where it is not there
+		c.lastReport, c.reportedAt = report, now
 	}
 }
 
 // troubles returns the faults, the worst first.
 func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	h := c.Health()
-	if t, away := unreachedNow(h.Watches, c.opt.Watcher.Reached()); away {
+	if t, away := apiServerTrouble(h.Watches, c.opt.Watcher.RevisionState()); away {
 		list = append(list, t)
 	}
 	list = append(list, c.keptTroubles()...)
-	for _, right := range some(h.Rights, "rights") {
+	for _, right := range listNames(h.Rights, "rights") {
 		list = append(list, ops.FeedTrouble{Kind: ops.TroubleRight, On: right, Problem: "this right is missing",
 			Remedy: "apply deploy/kubernetes again"})
 	}
-	list = append(list, c.unclaimed(now)...)
+	list = append(list, c.unclaimedServices(now)...)
 	other := func(on string, t Trouble, remedy string) {
 		if t.Problem != "" {
 			list = append(list, ops.FeedTrouble{Kind: ops.TroubleOther, On: on, Since: t.Since,
-				Problem: cut(t.Problem), Remedy: remedy})
+				Problem: truncate(t.Problem), Remedy: remedy})
 		}
 	}
 	other("pools", h.Pools, "those before stay")
@@ -114,9 +114,9 @@ func (c *Controller) troubles(now time.Time) (list []ops.FeedTrouble) {
 	return list
 }
 
-// unreachedNow returns the fault of an API server that does not list its objects, if it does not: of which kinds, since
-// when, and why.
-func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTrouble, bool) {
+// apiServerTrouble returns the fault of an API server that does not list its objects, if it does not: of which kinds,
+// since when, and why.
+func apiServerTrouble(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTrouble, bool) {
 	t := ops.FeedTrouble{Kind: ops.TroubleUnreached, Remedy: "what was known last goes on"}
 	var kinds []string
 	for _, kind := range slices.Sorted(maps.Keys(stale)) {
@@ -128,10 +128,11 @@ func unreachedNow(stale map[watch.Kind]Trouble, reached watch.State) (ops.FeedTr
 	}
 	switch {
 	case len(kinds) > 0:
-		t.Problem = cut(fmt.Sprintf("the API server does not say what there is of %s: %s", strings.Join(kinds, ", "),
+		t.Problem = truncate(fmt.Sprintf("the API server does not say what there is of %s: %s", strings.Join(kinds,
+			", "),
 			t.Problem))
 	case reached.Problem != "":
-		t.Since, t.Problem = reached.Since, cut("the API server does not answer: "+reached.Problem)
+		t.Since, t.Problem = reached.Since, truncate("the API server does not answer: "+reached.Problem)
 	}
 	return t, t.Problem != ""
 }
@@ -143,7 +144,7 @@ func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
 	for i := range names {
 		names[i] = "Service " + names[i]
 	}
-	for _, name := range some(append(names, c.opt.Watcher.KeptGateways()...), "objects") {
+	for _, name := range listNames(append(names, c.opt.Watcher.KeptGateways()...), "objects") {
 		list = append(list, ops.FeedTrouble{Kind: ops.TroubleKept, On: name, Since: since,
 			Problem: "it vanished when the cluster went back to an older state, and is balanced as it was last known",
 			Remedy:  "make it again, or restart jeoul-kubernetes to have it balanced no longer"})
@@ -151,8 +152,8 @@ func (c *Controller) keptTroubles() (list []ops.FeedTrouble) {
 	return list
 }
 
-// unclaimed names Services that have no address for claimTimeout, and whose class this balancer does not serve.
-func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
+// unclaimedServices names Services that have no address for claimTimeout, and whose class this balancer does not serve.
+func (c *Controller) unclaimedServices(now time.Time) (list []ops.FeedTrouble) {
 	if !c.opt.Watcher.Synced() {
 		return nil
 	}
@@ -172,7 +173,7 @@ func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
 		}
 	}
 	c.waiting = waiting
-	for _, name := range some(names, "Services") {
+	for _, name := range listNames(names, "Services") {
 		list = append(list, ops.FeedTrouble{Kind: ops.TroubleUnclaimed, On: "Service " + name,
 			Problem: "it has " + cmp.Or(classes[name], "another class") + ", and no controller gives it an address",
 			Remedy:  "this balancer serves the loadBalancerClass " + c.opt.Settings.Class})
@@ -180,19 +181,19 @@ func (c *Controller) unclaimed(now time.Time) (list []ops.FeedTrouble) {
 	return list
 }
 
-// some returns a bounded number of names, with how many more there are.
-func some(names []string, noun string) []string {
+// listNames returns a bounded number of names, with how many more there are.
+func listNames(names []string, noun string) []string {
 	if len(names) <= maxNamed {
 		return names
 	}
 	return append(slices.Clone(names[:maxNamed]), fmt.Sprintf("(%d more %s)", len(names)-maxNamed, noun))
 }
 
-func cut(text string) string { return status.Bounded(text, maxSaid) }
+func truncate(text string) string { return status.Truncate(text, maxText) }
 
-// announce makes an Event, on the Lease, of each trouble that begins and of each that ends: of one that kept Events
-// from being made, the second has all that there is to say.
-func (c *Controller) announce(troubles []ops.FeedTrouble, now time.Time) {
+// recordTroubles makes an Event, on the Lease, of each trouble that begins and of each that ends: of one that kept
+// Events from being made, the second has all that there is to say.
+func (c *Controller) recordTroubles(troubles []ops.FeedTrouble, now time.Time) {
 	current := map[troubleKey]ops.FeedTrouble{}
 	for _, t := range troubles {
 		key := troubleKey{t.Kind, t.On}
@@ -205,11 +206,11 @@ func (c *Controller) announce(troubles []ops.FeedTrouble, now time.Time) {
 			current[key] = t
 			continue
 		}
-		c.event(corev1.EventTypeWarning, reasonOf(t.Kind), t.Text())
+		c.recordEvent(corev1.EventTypeWarning, reasonOf(t.Kind), t.Text())
 	}
 	for key, t := range c.announced {
 		if _, lasts := current[key]; !lasts {
-			c.event(corev1.EventTypeNormal, reasonOf(key.kind)+"Ended", fmt.Sprintf("it ended after %s: %s",
+			c.recordEvent(corev1.EventTypeNormal, reasonOf(key.kind)+"Ended", fmt.Sprintf("it ended after %s: %s",
 				now.Sub(t.Since).Round(time.Second), t.Text()))
 		}
 	}
@@ -218,12 +219,12 @@ func (c *Controller) announce(troubles []ops.FeedTrouble, now time.Time) {
 
 func reasonOf(kind ops.TroubleKind) string { return cmp.Or(reasons[kind], reasons[ops.TroubleOther]) }
 
-// event makes an Event that is about no Service: on the Lease, which each cluster that is served has.
-func (c *Controller) event(kind, reason, text string) {
+// recordEvent makes an Event that is about no Service: on the Lease, which each cluster that is served has.
+func (c *Controller) recordEvent(kind, reason, text string) {
 	if c.opt.Recorder == nil {
 		return
 	}
 	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: c.opt.Lease.Namespace,
 		Name: c.opt.Lease.Name}}
-	c.opt.Recorder.Eventf(lease, nil, kind, reason, "Follow", "%s", cut(c.opt.Lease.Identity+": "+text))
+	c.opt.Recorder.Eventf(lease, nil, kind, reason, "Follow", "%s", truncate(c.opt.Lease.Identity+": "+text))
 }

@@ -78,7 +78,7 @@ func TestAPIServerAway(t *testing.T) {
 	c := startedWith(t, client, b, func(c *Controller) {
 		c.opt.Report, c.opt.Recorder, c.opt.Follows = h.take, h, "the cluster"
 		c.opt.Rights = func(context.Context) ([]rights.Right, error) {
-			return []rights.Right{{Verb: "patch", Resource: "services", Subresource: "status", For: "write"}}, nil
+			return []rights.Right{{Verb: "patch", Resource: "services", Subresource: "status", Purpose: "write"}}, nil
 		}
 	})
 	ctx, stop := context.WithCancel(t.Context())
@@ -125,11 +125,11 @@ func TestUnclaimed(t *testing.T) {
 	eventually(t, "the cluster is known", c.opt.Watcher.Synced)
 	alone := New(c.opt) // which nobody runs
 	now := time.Now()
-	if got := alone.unclaimed(now); len(got) > 0 {
+	if got := alone.unclaimedServices(now); len(got) > 0 {
 		t.Errorf("at once: %v", got)
 	}
 	text := ""
-	for _, trouble := range alone.unclaimed(now.Add(2 * claimTimeout)) {
+	for _, trouble := range alone.unclaimedServices(now.Add(2 * claimTimeout)) {
 		text += trouble.Text() + "\n"
 	}
 	for _, want := range []string{"Service shop/typo: it has the class jeoul.io/balanser", "Service shop/none: it has no class",

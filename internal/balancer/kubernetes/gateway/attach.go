@@ -24,12 +24,12 @@ func (p *Plan) attach() {
 }
 
 // gatewayOf returns the Gateway of ours that a route names, nil if it is none.
-func (p *Plan) gatewayOf(r *route, ref v1.ParentReference) *owned {
+func (p *Plan) gatewayOf(r *route, ref v1.ParentReference) *ownGateway {
 	if valueOr(ref.Group, v1.GroupName) != v1.GroupName || valueOr(ref.Kind, "Gateway") != "Gateway" {
 		return nil
 	}
 	namespace := string(valueOr(ref.Namespace, v1.Namespace(r.object.GetNamespace())))
-	at := slices.IndexFunc(p.gateways, func(g *owned) bool {
+	at := slices.IndexFunc(p.gateways, func(g *ownGateway) bool {
 		return g.Namespace == namespace &&
 			g.Name == string(ref.Name)
 	})
@@ -40,7 +40,7 @@ func (p *Plan) gatewayOf(r *route, ref v1.ParentReference) *owned {
 }
 
 // attachTo brings a route to the listeners of a Gateway. Whether a listener is served does not matter for it.
-func (p *Plan) attachTo(g *owned, r *route, made *parent) {
+func (p *Plan) attachTo(g *ownGateway, r *route, made *parent) {
 	var named, allowed, chosen []*listener
 	for _, l := range g.listeners {
 		if made.ref.SectionName != nil && *made.ref.SectionName != l.spec.Name || made.ref.Port != nil &&
@@ -48,7 +48,7 @@ func (p *Plan) attachTo(g *owned, r *route, made *parent) {
 			continue
 		}
 		named = append(named, l)
-		if !slices.Contains(l.kinds, r.kind) || !p.admits(g.Gateway, l, r.object.GetNamespace()) {
+		if !slices.Contains(l.kinds, r.kind) || !p.allowsNamespace(g.Gateway, l, r.object.GetNamespace()) {
 			continue
 		}
 		allowed = append(allowed, l)
@@ -61,20 +61,20 @@ func (p *Plan) attachTo(g *owned, r *route, made *parent) {
 	}
 	switch {
 	case len(named) == 0:
-		made.accepted = because(v1.RouteReasonNoMatchingParent,
+		made.accepted = refused(v1.RouteReasonNoMatchingParent,
 			"parentRefs: Gateway %s has no listener of that sectionName and port", g.name())
 		return
 	case len(allowed) == 0:
-		made.accepted = because(v1.RouteReasonNotAllowedByListeners,
+		made.accepted = refused(v1.RouteReasonNotAllowedByListeners,
 			"parentRefs: no listener of Gateway %s allows a %s of namespace %s", g.name(), r.kind,
 			r.object.GetNamespace())
 		return
 	case len(chosen) == 0:
-		made.accepted = because(v1.RouteReasonNoMatchingListenerHostname,
+		made.accepted = refused(v1.RouteReasonNoMatchingListenerHostname,
 			"hostnames: no listener of Gateway %s has one of them", g.name())
 		return
 	}
-	p.judgeRules(r, made)
+	p.checkRules(r, made)
 	if !made.accepted.ok() {
 		return
 	}
@@ -85,18 +85,18 @@ func (p *Plan) attachTo(g *owned, r *route, made *parent) {
 	}
 }
 
-// judgeRules notes the first of a route's rules that cannot be served: if none can be, the route is not accepted.
-func (p *Plan) judgeRules(r *route, made *parent) {
+// checkRules records the first of a route's rules that cannot be served: if none can be, the route is not accepted.
+func (p *Plan) checkRules(r *route, made *parent) {
 	if r.kind != kindHTTP {
 		if len(r.backends) > 1 {
-			made.partial = because(v1.RouteReasonUnsupportedValue,
+			made.partial = refused(v1.RouteReasonUnsupportedValue,
 				"spec.rules: the first rule has all connections, and the others none; remove them")
 		}
 		return
 	}
 	served := 0
 	for i := range r.http {
-		problem := unsupported(&r.http[i], i)
+		problem := checkRule(&r.http[i], i)
 		if problem.ok() {
 			served++
 		} else if made.partial.ok() {

@@ -17,15 +17,15 @@ import (
 // reasonUnreachable is why a Service is no backend that is there: the balancer has no way to it.
 const reasonUnreachable = "BackendUnreachable"
 
-// members are the backends of a reference, which share its weight.
-type members struct {
+// refBackends are the backends of a reference, which share its weight.
+type refBackends struct {
 	weight   int
 	backends []lb.Backend
 }
 
 // resolve returns the backends of references, and why one of them has none.
 func (b *builder) resolve(r *route, refs []v1.BackendRef, protocol corev1.Protocol,
-	family pools.Family) (all []members, problem verdict) {
+	family pools.Family) (all []refBackends, problem verdict) {
 	for i := range refs {
 		backends, bad := b.resolveOne(r, &refs[i], protocol, family)
 		if !bad.ok() {
@@ -34,7 +34,7 @@ func (b *builder) resolve(r *route, refs []v1.BackendRef, protocol corev1.Protoc
 			}
 			continue
 		}
-		all = append(all, members{int(valueOr(refs[i].Weight, 1)), backends})
+		all = append(all, refBackends{int(valueOr(refs[i].Weight, 1)), backends})
 	}
 	return all, problem
 }
@@ -43,11 +43,11 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 	family pools.Family) ([]lb.Backend, verdict) {
 	namespace, name := string(valueOr(ref.Namespace, v1.Namespace(r.object.GetNamespace()))), string(ref.Name)
 	if valueOr(ref.Group, "") != "" || valueOr(ref.Kind, "Service") != "Service" {
-		return nil, because(v1.RouteReasonInvalidKind, "backendRefs: a backend is a Service, not a %s/%s",
+		return nil, refused(v1.RouteReasonInvalidKind, "backendRefs: a backend is a Service, not a %s/%s",
 			valueOr(ref.Group, ""), valueOr(ref.Kind, "Service"))
 	}
 	if !granted(b.objects.Grants, reference{r.kind, r.object.GetNamespace(), "Service", namespace, name}) {
-		return nil, because(v1.RouteReasonRefNotPermitted,
+		return nil, refused(v1.RouteReasonRefNotPermitted,
 			"backendRefs: no ReferenceGrant of namespace %s lets a %s of %s refer to Service %s",
 			namespace, r.kind, r.object.GetNamespace(), name)
 	}
@@ -56,7 +56,7 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 			s.Name == name
 	})
 	if at < 0 || b.objects.Services[at].Spec.Type == corev1.ServiceTypeExternalName {
-		return nil, because(v1.RouteReasonBackendNotFound, "backendRefs: there is no Service %s/%s with endpoints",
+		return nil, refused(v1.RouteReasonBackendNotFound, "backendRefs: there is no Service %s/%s with endpoints",
 			namespace, name)
 	}
 	s := b.objects.Services[at]
@@ -65,23 +65,23 @@ func (b *builder) resolveOne(r *route, ref *v1.BackendRef, protocol corev1.Proto
 		return p.Port == number && (p.Protocol == protocol || p.Protocol == "" && protocol == corev1.ProtocolTCP)
 	})
 	if i < 0 {
-		return nil, because(v1.RouteReasonBackendNotFound, "backendRefs: Service %s/%s has no port %d for %s",
+		return nil, refused(v1.RouteReasonBackendNotFound, "backendRefs: Service %s/%s has no port %d for %s",
 			namespace,
 			name, number, protocol)
 	}
 	backends, problems := b.finder.Backends(s, &s.Spec.Ports[i], family)
 	if len(backends) == 0 && len(problems) > 0 {
-		return nil, because(reasonUnreachable, "backendRefs: Service %s/%s: %s", namespace, name, problems[0])
+		return nil, refused(reasonUnreachable, "backendRefs: Service %s/%s: %s", namespace, name, problems[0])
 	}
 	return backends, verdict{}
 }
 
-// heaviest bounds the weights of backends: one lighter than a thousandth of it gets more than its share.
-const heaviest = 1000
+// maxWeight bounds the weights of backends: one lighter than a thousandth of it gets more than its share.
+const maxWeight = 1000
 
-// weigh gives the backends of each reference their part of its weight, in which each that takes new flows has the
-// same. A reference of weight 0 keeps the flows that it has.
-func weigh(all []members) (list []lb.Backend) {
+// distributeWeights gives the backends of each reference their part of its weight, in which each that takes new
+// flows has the same. A reference of weight 0 keeps the flows that it has.
+func distributeWeights(all []refBackends) (list []lb.Backend) {
 	parts := make([]float64, len(all))
 	largest := 0.0
 	for i, m := range all {
@@ -103,28 +103,28 @@ func weigh(all []members) (list []lb.Backend) {
 		for _, b := range m.backends {
 			share := 1.0
 			if largest > 0 {
-				share = parts[i] * float64(max(b.Weight, 1)) / largest * heaviest
+				share = parts[i] * float64(max(b.Weight, 1)) / largest * maxWeight
 			}
 			b.Weight = uint16(max(share+0.5, 1))
 			b.Draining = b.Draining || m.weight == 0
 			endpoint := netip.AddrPortFrom(b.Address, b.Port)
 			if j, again := at[endpoint]; again {
 				if !b.Draining {
-					merge(&list[j], b)
+					addBackend(&list[j], b)
 				}
 				continue
 			}
-			b.Name = names.Take(b.Name, endpoint.String())
+			b.Name = names.Assign(b.Name, endpoint.String())
 			at[endpoint] = len(list)
 			list = append(list, b)
 		}
 	}
-	reduce(list)
+	normalize(list)
 	return list
 }
 
-// merge adds the weight of a backend that is named again.
-func merge(to *lb.Backend, b lb.Backend) {
+// addBackend adds the weight of a backend that is named again.
+func addBackend(to *lb.Backend, b lb.Backend) {
 	if to.Draining {
 		to.Weight, to.Draining = b.Weight, false
 		return
@@ -132,8 +132,8 @@ func merge(to *lb.Backend, b lb.Backend) {
 	to.Weight += b.Weight
 }
 
-// reduce makes weights that are all alike 1.
-func reduce(list []lb.Backend) {
+// normalize makes weights that are all alike 1.
+func normalize(list []lb.Backend) {
 	if slices.ContainsFunc(list, func(b lb.Backend) bool { return b.Weight != list[0].Weight }) {
 		return
 	}

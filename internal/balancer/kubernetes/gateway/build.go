@@ -35,7 +35,7 @@ func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service 
 
 // resolveAttached notes whether the backends of routes are there, whether or not the listener is served, and whether
 // or not it is the route that is.
-func (b *builder) resolveAttached(g *owned, l *listener) {
+func (b *builder) resolveAttached(g *ownGateway, l *listener) {
 	family := b.familyOf(g)
 	note := func(a *attachment, problem verdict) {
 		if a.parent.resolved.ok() {
@@ -55,7 +55,7 @@ func (b *builder) resolveAttached(g *owned, l *listener) {
 }
 
 // familyOf returns the family of a Gateway's first address, IPv4 while it has none.
-func (b *builder) familyOf(g *owned) pools.Family {
+func (b *builder) familyOf(g *ownGateway) pools.Family {
 	if len(g.grant.Addresses) > 0 {
 		return pools.FamilyOf(g.grant.Addresses[0])
 	}
@@ -70,12 +70,12 @@ func protocolOf(l *listener) corev1.Protocol {
 }
 
 // addGateway makes the services of a Gateway at an address: one for each port. Listeners for HTTP share theirs.
-func (b *builder) addGateway(g *owned, addr netip.Addr) {
+func (b *builder) addGateway(g *ownGateway, addr netip.Addr) {
 	web := map[pools.Port][]*listener{}
 	var ports []pools.Port
 	for _, l := range g.listeners {
 		switch {
-		case !l.serves():
+		case !l.isServed():
 		case l.isHTTP():
 			if len(web[l.port()]) == 0 {
 				ports = append(ports, l.port())
@@ -91,14 +91,14 @@ func (b *builder) addGateway(g *owned, addr netip.Addr) {
 }
 
 // addFlows makes the service of a TCP or UDP listener. Of several routes the oldest has all connections.
-func (b *builder) addFlows(g *owned, l *listener, addr netip.Addr) {
+func (b *builder) addFlows(g *ownGateway, l *listener, addr netip.Addr) {
 	s := lb.Service{Name: serviceName(g, l.port(), addr), VIP: addr, Port: l.port().Number, Protocol: l.port().Protocol,
-		Mode: b.usualMode(), Scheduler: lb.Maglev, AllowEmpty: true, Limits: lb.Limits{Refuse: lb.RefuseByReset},
+		Mode: b.defaultMode(), Scheduler: lb.Maglev, AllowEmpty: true, Limits: lb.Limits{Refuse: lb.RefuseByReset},
 		Checks: model.PodChecks(l.port().Protocol)}
 	if len(l.attached) > 0 && len(l.attached[0].route.backends) > 0 {
 		first := l.attached[0]
 		all, _ := b.resolve(first.route, first.route.backends[0], protocolOf(l), pools.FamilyOf(addr))
-		s.Backends = weigh(all)
+		s.Backends = distributeWeights(all)
 	}
 	l.services = append(l.services, s.Name)
 	b.services = append(b.services, s)

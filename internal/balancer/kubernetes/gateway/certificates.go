@@ -15,7 +15,7 @@ import (
 func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 	t := l.spec.TLS
 	if t == nil || valueOr(t.Mode, v1.TLSModeTerminate) != v1.TLSModeTerminate {
-		l.accepted = because(v1.ListenerReasonUnsupportedValue,
+		l.accepted = refused(v1.ListenerReasonUnsupportedValue,
 			"tls.mode: a listener of protocol HTTPS ends TLS; use Terminate")
 		return
 	}
@@ -30,7 +30,7 @@ func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 		l.certificates = append(l.certificates, file)
 	}
 	if len(l.certificates) == 0 {
-		l.resolved = because(v1.ListenerReasonInvalidCertificateRef,
+		l.resolved = refused(v1.ListenerReasonInvalidCertificateRef,
 			"tls.certificateRefs: an HTTPS listener needs a certificate")
 	}
 }
@@ -39,12 +39,12 @@ func (p *Plan) resolveCertificates(g *v1.Gateway, l *listener) {
 func (p *Plan) certificate(g *v1.Gateway, ref *v1.SecretObjectReference) (file string, text []byte, problem verdict) {
 	namespace, name := string(valueOr(ref.Namespace, v1.Namespace(g.Namespace))), string(ref.Name)
 	if valueOr(ref.Group, "") != "" || valueOr(ref.Kind, "Secret") != "Secret" {
-		return "", nil, because(v1.ListenerReasonInvalidCertificateRef,
+		return "", nil, refused(v1.ListenerReasonInvalidCertificateRef,
 			"tls.certificateRefs: certificates are in Secrets, not in %s/%s",
 			valueOr(ref.Group, ""), valueOr(ref.Kind, ""))
 	}
 	if !granted(p.objects.Grants, reference{"Gateway", g.Namespace, "Secret", namespace, name}) {
-		return "", nil, because(v1.ListenerReasonRefNotPermitted,
+		return "", nil, refused(v1.ListenerReasonRefNotPermitted,
 			"tls.certificateRefs: no ReferenceGrant of namespace %s lets Gateways of %s refer to Secret %s",
 			namespace, g.Namespace, name)
 	}
@@ -53,14 +53,14 @@ func (p *Plan) certificate(g *v1.Gateway, ref *v1.SecretObjectReference) (file s
 			s.Name == name
 	})
 	if at < 0 {
-		return "", nil, because(v1.ListenerReasonInvalidCertificateRef,
+		return "", nil, refused(v1.ListenerReasonInvalidCertificateRef,
 			"tls.certificateRefs: there is no Secret %s/%s of type %s",
 			namespace, name, corev1.SecretTypeTLS)
 	}
 	certificate, key := p.objects.Secrets[at].Data[corev1.TLSCertKey],
 		p.objects.Secrets[at].Data[corev1.TLSPrivateKeyKey]
 	if _, err := tls.X509KeyPair(certificate, key); err != nil {
-		return "", nil, because(v1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs: Secret %s/%s: %v",
+		return "", nil, refused(v1.ListenerReasonInvalidCertificateRef, "tls.certificateRefs: Secret %s/%s: %v",
 			namespace,
 			name, err)
 	}

@@ -327,8 +327,8 @@ func TestHTTP(t *testing.T) {
 		!slices.Equal(first.Backends, []string{"b-0", "b-1"}) || len(last.Paths) != 0 || last.Backends[0] != "a-0" {
 		t.Errorf("the routes are %+v", s.Proxy.Routes)
 	}
-	for _, line := range []string{"http-request return status 404 if !{ var(" + matched + ") -m found }",
-		"http-request return status 500 if { var(" + matched + ") -m int 0 }"} {
+	for _, line := range []string{"http-request return status 404 if !{ var(" + matchedVariable + ") -m found }",
+		"http-request return status 500 if { var(" + matchedVariable + ") -m int 0 }"} {
 		if !strings.Contains(s.Proxy.Frontend, line+"\n") {
 			t.Errorf("there is no line %q in\n%s", line, s.Proxy.Frontend)
 		}
@@ -347,7 +347,7 @@ func TestBelow(t *testing.T) {
 	}{{"a.b", "a.b", true}, {"a.b", "*.b", true}, {"x.a.b", "*.b", true}, {"b", "*.b", false}, {"*.a.b", "*.b",
 		true}, {"*.b", "*.a.b", false},
 		{"*.b", "a.b", false}, {"cb", "*.b", false}} {
-		if got := below(test.name, test.other); got != test.want {
+		if got := matchesWildcard(test.name, test.other); got != test.want {
 			t.Errorf("%s below %s: %v", test.name, test.other, got)
 		}
 	}

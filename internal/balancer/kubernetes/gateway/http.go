@@ -30,7 +30,7 @@ type entry struct {
 }
 
 // addHTTP makes the service of the listeners for HTTP, or HTTPS, of one port.
-func (b *builder) addHTTP(g *owned, list []*listener, addr netip.Addr) {
+func (b *builder) addHTTP(g *ownGateway, list []*listener, addr netip.Addr) {
 	port := list[0].port()
 	s := lb.Service{Name: serviceName(g, port, addr), VIP: addr, Port: port.Number, Protocol: lb.TCP,
 		Mode:      lb.ModeProxy,
@@ -48,11 +48,11 @@ func (b *builder) addHTTP(g *owned, list []*listener, addr netip.Addr) {
 			entries = append(entries, b.entriesOf(l, a, pools.FamilyOf(addr))...)
 		}
 	}
-	entries = inOrder(entries)
+	entries = sortEntries(entries)
 	s.Backends = joinBackends(entries)
 	var lines strings.Builder
 	for i, e := range entries {
-		e.write(&lines, i)
+		e.writeCondition(&lines, i)
 		if len(e.backends) > 0 {
 			s.Proxy.Routes = append(s.Proxy.Routes, e.route(s.Backends))
 		}
@@ -67,11 +67,11 @@ func (b *builder) entriesOf(l *listener, a *attachment, family pools.Family) (li
 	hosts, _ := l.hostnamesOf(a.route)
 	for i := range a.route.http {
 		rule := &a.route.http[i]
-		if !unsupported(rule, i).ok() {
+		if !checkRule(rule, i).ok() {
 			continue
 		}
 		all, problem := b.resolve(a.route, backendRefs(rule), corev1.ProtocolTCP, family)
-		made := entry{backends: weigh(all), from: a, status: 503}
+		made := entry{backends: distributeWeights(all), from: a, status: 503}
 		if !problem.ok() || len(rule.BackendRefs) == 0 {
 			made.status = 500
 		}
@@ -98,9 +98,9 @@ func pathOf(m *v1.HTTPRouteMatch) string {
 	return strings.TrimRight(valueOr(m.Path.Value, "/"), "/")
 }
 
-// inOrder puts entries into the order in which they are tried: the most specific host first, then the longest path,
+// sortEntries puts entries into the order in which they are tried: the most specific host first, then the longest path,
 // then the oldest route. Of two for the same requests, the first stays.
-func inOrder(list []entry) []entry {
+func sortEntries(list []entry) []entry {
 	slices.SortStableFunc(list, func(a, b entry) int {
 		return cmp.Or(cmp.Compare(hostRank(b.host), hostRank(a.host)), strings.Compare(a.host, b.host),
 			cmp.Compare(len(b.path), len(a.path)),
@@ -128,14 +128,14 @@ func joinBackends(entries []entry) (list []lb.Backend) {
 			endpoint := netip.AddrPortFrom(b.Address, b.Port)
 			if i, again := at[endpoint]; again {
 				if list[i].Weight != b.Weight && len(e.backends) > 1 && e.from.parent.partial.ok() {
-					e.from.parent.partial = because(v1.RouteReasonUnsupportedValue,
+					e.from.parent.partial = refused(v1.RouteReasonUnsupportedValue,
 						"spec.rules: a Service has the same weight in all rules of a port; %s has another already",
 						b.Name)
 				}
 				continue
 			}
 			at[endpoint] = len(list)
-			b.Name = names.Take(b.Name, endpoint.String())
+			b.Name = names.Assign(b.Name, endpoint.String())
 			list = append(list, b)
 		}
 	}
@@ -158,12 +158,12 @@ func (e *entry) route(all []lb.Backend) lb.Route {
 	return r
 }
 
-// matched is a variable of HAProxy: the number of the first entry that a request fits.
-const matched = "txn.gateway_rule"
+// matchedVariable is a variable of HAProxy: the number of the first entry that a request fits.
+const matchedVariable = "txn.gateway_rule"
 
-// write has HAProxy note that a request fits an entry, unless it fits one before.
-func (e *entry) write(lines *strings.Builder, i int) {
-	rule := fmt.Sprintf("http-request set-var(%s) int(%d) if !{ var(%s) -m found }", matched, i, matched)
+// writeCondition has HAProxy note that a request fits an entry, unless it fits one before.
+func (e *entry) writeCondition(lines *strings.Builder, i int) {
+	rule := fmt.Sprintf("http-request set-var(%s) int(%d) if !{ var(%s) -m found }", matchedVariable, i, matchedVariable)
 	if host, wild := strings.CutPrefix(e.host, "*"); wild {
 		rule += " { req.hdr(host),host_only,lower -m end -- " + host + " }"
 	} else if host != "" {
@@ -187,10 +187,10 @@ func writeAnswers(lines *strings.Builder, entries []entry) {
 		answer(404, "if TRUE")
 		return
 	}
-	answer(404, "if !{ var("+matched+") -m found }")
+	answer(404, "if !{ var("+matchedVariable+") -m found }")
 	for i, e := range entries {
 		if len(e.backends) == 0 {
-			answer(e.status, fmt.Sprintf("if { var(%s) -m int %d }", matched, i))
+			answer(e.status, fmt.Sprintf("if { var(%s) -m int %d }", matchedVariable, i))
 		}
 	}
 }

@@ -17,8 +17,8 @@ var routeKinds = map[v1.ProtocolType]string{v1.TCPProtocolType: kindTCP, v1.UDPP
 	v1.HTTPProtocolType:  kindHTTP,
 	v1.HTTPSProtocolType: kindHTTP}
 
-// judge makes the listeners of a Gateway.
-func (p *Plan) judge(g *v1.Gateway) []*listener {
+// addListeners makes the listeners of a Gateway.
+func (p *Plan) addListeners(g *v1.Gateway) []*listener {
 	list := make([]*listener, len(g.Spec.Listeners))
 	for i := range g.Spec.Listeners {
 		l := &listener{spec: &g.Spec.Listeners[i]}
@@ -26,11 +26,11 @@ func (p *Plan) judge(g *v1.Gateway) []*listener {
 		kind, known := routeKinds[l.spec.Protocol]
 		switch {
 		case !known:
-			l.accepted = because(v1.ListenerReasonUnsupportedProtocol,
+			l.accepted = refused(v1.ListenerReasonUnsupportedProtocol,
 				"protocol: %s is not served; TCP, UDP, HTTP and HTTPS are", l.spec.Protocol)
 			continue
 		case l.spec.Protocol == v1.HTTPSProtocolType && p.settings.Certificates == "":
-			l.accepted = because(v1.ListenerReasonUnsupportedProtocol,
+			l.accepted = refused(v1.ListenerReasonUnsupportedProtocol,
 				"protocol: this balancer serves no HTTPS; start jeoul-kubernetes with --certificates DIR, or use HTTP")
 			continue
 		}
@@ -53,7 +53,7 @@ func (l *listener) resolveKinds(own string) {
 		if valueOr(k.Group, v1.GroupName) == v1.GroupName && string(k.Kind) == own {
 			l.kinds = []string{own}
 		} else if l.resolved.ok() {
-			l.resolved = because(v1.ListenerReasonInvalidRouteKinds,
+			l.resolved = refused(v1.ListenerReasonInvalidRouteKinds,
 				"allowedRoutes.kinds[%d]: a listener of protocol %s has routes of kind %s, not %s",
 				i, l.spec.Protocol, own, k.Kind)
 		}
@@ -69,11 +69,11 @@ func (l *listener) findConflict(before []*listener) {
 		}
 		switch {
 		case other.spec.Protocol != l.spec.Protocol || !l.isHTTP():
-			l.conflicted = because(v1.ListenerReasonProtocolConflict, "port: listener %s has port %d for %s",
+			l.conflicted = refused(v1.ListenerReasonProtocolConflict, "port: listener %s has port %d for %s",
 				other.spec.Name,
 				l.spec.Port, other.spec.Protocol)
 		case valueOr(other.spec.Hostname, "") == valueOr(l.spec.Hostname, ""):
-			l.conflicted = because(v1.ListenerReasonHostnameConflict,
+			l.conflicted = refused(v1.ListenerReasonHostnameConflict,
 				"hostname: listener %s has this port and hostname",
 				other.spec.Name)
 		}
@@ -84,8 +84,8 @@ func (l *listener) findConflict(before []*listener) {
 	}
 }
 
-// admits says whether routes of a namespace may attach to a listener of a Gateway.
-func (p *Plan) admits(g *v1.Gateway, l *listener, namespace string) bool {
+// allowsNamespace says whether routes of a namespace may attach to a listener of a Gateway.
+func (p *Plan) allowsNamespace(g *v1.Gateway, l *listener, namespace string) bool {
 	allowed := l.spec.AllowedRoutes
 	if allowed == nil || allowed.Namespaces == nil {
 		return namespace == g.Namespace
@@ -114,17 +114,17 @@ func (l *listener) hostnamesOf(r *route) (names []string, any bool) {
 	for _, h := range r.hostnames {
 		name := strings.ToLower(string(h))
 		switch {
-		case own == "" || below(name, own):
+		case own == "" || matchesWildcard(name, own):
 			names = append(names, name)
-		case below(own, name):
+		case matchesWildcard(own, name):
 			names = append(names, own)
 		}
 	}
 	return names, len(names) > 0
 }
 
-// below says whether a name, which may be a wildcard, is one that another stands for.
-func below(name, other string) bool {
+// matchesWildcard says whether a name, which may be a wildcard, is one that another stands for.
+func matchesWildcard(name, other string) bool {
 	if name == other {
 		return true
 	}

@@ -16,10 +16,10 @@ func NewPlan(o Objects, settings Settings) *Plan {
 		if !p.isOurs(g) {
 			continue
 		}
-		made := &owned{Gateway: g, listeners: p.judge(g)}
-		made.asked, made.accepted = askedOf(g)
+		made := &ownGateway{Gateway: g, listeners: p.addListeners(g)}
+		made.requested, made.accepted = requestedAddresses(g)
 		if g.Spec.Infrastructure != nil && g.Spec.Infrastructure.ParametersRef != nil {
-			made.accepted = because(v1.GatewayReasonInvalidParameters,
+			made.accepted = refused(v1.GatewayReasonInvalidParameters,
 				"spec.infrastructure.parametersRef: there are no parameters; remove it")
 		}
 		p.gateways = append(p.gateways, made)
@@ -32,19 +32,19 @@ func NewPlan(o Objects, settings Settings) *Plan {
 // isOurs says whether a Gateway is of a class that is ours and accepted.
 func (p *Plan) isOurs(g *v1.Gateway) bool {
 	return slices.ContainsFunc(p.objects.Classes, func(c *v1.GatewayClass) bool {
-		return c.Name == string(g.Spec.GatewayClassName) && p.owns(c) && c.Spec.ParametersRef == nil
+		return c.Name == string(g.Spec.GatewayClassName) && p.isOwnClass(c) && c.Spec.ParametersRef == nil
 	})
 }
 
-func (p *Plan) owns(c *v1.GatewayClass) bool {
+func (p *Plan) isOwnClass(c *v1.GatewayClass) bool {
 	return string(c.Spec.ControllerName) == p.settings.Controller
 }
 
-// askedOf returns the addresses that a Gateway asks for.
-func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
+// requestedAddresses returns the addresses that a Gateway asks for.
+func requestedAddresses(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 	for i, a := range g.Spec.Addresses {
 		if valueOr(a.Type, v1.IPAddressType) != v1.IPAddressType {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].type: %s is not served; use %s",
+			return nil, refused(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].type: %s is not served; use %s",
 				i,
 				*a.Type, v1.IPAddressType)
 		}
@@ -53,12 +53,12 @@ func askedOf(g *v1.Gateway) (list []netip.Addr, problem verdict) {
 		}
 		addr, err := netip.ParseAddr(a.Value)
 		if err != nil || addr.Zone() != "" || addr.Is4In6() {
-			return nil, because(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].value: %.64q is no IP address",
+			return nil, refused(v1.GatewayReasonUnsupportedAddress, "spec.addresses[%d].value: %.64q is no IP address",
 				i,
 				a.Value)
 		}
 		if slices.ContainsFunc(list, func(other netip.Addr) bool { return other.Is4() == addr.Is4() }) {
-			return nil, because(v1.GatewayReasonUnsupportedAddress,
+			return nil, refused(v1.GatewayReasonUnsupportedAddress,
 				"spec.addresses[%d].value: a Gateway has one address of each family; remove %s", i, addr)
 		}
 		list = append(list, addr)

@@ -19,36 +19,36 @@ import (
 type Plan struct {
 	objects  Objects
 	settings Settings
-	gateways []*owned
+	gateways []*ownGateway
 	routes   []*route
 	verdicts map[*route][]*parent
 	// Certificates are the files that HTTPS listeners need in the directory of certificates.
 	Certificates map[string][]byte
 }
 
-// owned is a Gateway of a class of ours.
-type owned struct {
+// ownGateway is a Gateway of a class of ours.
+type ownGateway struct {
 	*v1.Gateway
 	listeners []*listener
 	// accepted is whether the Gateway as such can be served, its listeners aside.
-	accepted verdict
-	asked    []netip.Addr
-	grant    pools.Grant
+	accepted  verdict
+	requested []netip.Addr
+	grant     pools.Grant
 }
 
-func (g *owned) name() string { return g.Namespace + "/" + g.Name }
+func (g *ownGateway) name() string { return g.Namespace + "/" + g.Name }
 
 // claim is the name of a Gateway's claim on the pools; no Service has a second slash in its name.
-func (g *owned) claim() string { return "gateway/" + g.name() }
+func (g *ownGateway) claim() string { return "gateway/" + g.name() }
 
 // Claims are the claims of Gateways to addresses of the pools.
 func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 	var claims []pools.Claim
 	for _, g := range p.gateways {
 		c := pools.Claim{Name: g.claim(), Namespace: g.Namespace, Created: g.CreationTimestamp.Time, Require: true,
-			Asked: g.asked, Field: "spec.addresses", Ours: true}
+			Requested: g.requested, Field: "spec.addresses", Ours: true}
 		for _, l := range g.listeners {
-			if l.serves() && !slices.Contains(c.Ports, l.port()) {
+			if l.isServed() && !slices.Contains(c.Ports, l.port()) {
 				c.Ports = append(c.Ports, l.port())
 			}
 		}
@@ -58,7 +58,7 @@ func (p *Plan) Claims(all []pools.Pool) []pools.Claim {
 				c.Held = append(c.Held, addr)
 			}
 		}
-		c.Families = familiesOf(g.asked, all)
+		c.Families = familiesOf(g.requested, all)
 		if g.accepted.ok() {
 			claims = append(claims, c)
 		}
@@ -87,16 +87,16 @@ func familiesOf(asked []netip.Addr, all []pools.Pool) (families []pools.Family) 
 
 // serviceName returns the name of the balancer's service for a port of a Gateway: NAMESPACE:NAME:PROTOCOL-PORT:gateway,
 // and ":v6" behind it at an IPv6 address. The names for Services have no such part.
-func serviceName(g *owned, port pools.Port, addr netip.Addr) string {
+func serviceName(g *ownGateway, port pools.Port, addr netip.Addr) string {
 	name := fmt.Sprintf("%s:%s:%s-%d:gateway", g.Namespace, g.Name, port.Protocol, port.Number)
 	if addr.Is6() {
 		name += ":v6"
 	}
-	return fit(name)
+	return shortenName(name)
 }
 
-// usualMode is the mode of TCP and UDP listeners where none is set.
-func (p *Plan) usualMode() lb.Mode { return cmp.Or(p.settings.Mode, lb.FullNAT) }
+// defaultMode is the mode of TCP and UDP listeners where none is set.
+func (p *Plan) defaultMode() lb.Mode { return cmp.Or(p.settings.Mode, lb.FullNAT) }
 
 // verdict is the status of a condition, with the reason where it does not hold.
 type verdict struct {
@@ -105,8 +105,8 @@ type verdict struct {
 
 func (v verdict) ok() bool { return v.reason == "" }
 
-// because returns a verdict that something is not so, with the reason.
-func because[R ~string](reason R, format string, args ...any) verdict {
+// refused returns a verdict that something is not so, with the reason.
+func refused[R ~string](reason R, format string, args ...any) verdict {
 	return verdict{string(reason), fmt.Sprintf(format, args...)}
 }
 
@@ -125,8 +125,8 @@ type listener struct {
 	services []string
 }
 
-// serves says whether the listener is to have a service.
-func (l *listener) serves() bool { return l.accepted.ok() && l.usable() }
+// isServed says whether the listener is to have a service.
+func (l *listener) isServed() bool { return l.accepted.ok() && l.usable() }
 
 // usable says whether the objects that the listener refers to are there: one whose kinds of routes are only partly
 // known is.
@@ -160,5 +160,5 @@ type attachment struct {
 	parent *parent
 }
 
-// fit bounds the names of services.
-func fit(name string) string { return model.Fit(name) }
+// shortenName bounds the names of services.
+func shortenName(name string) string { return model.ShortenName(name) }

@@ -42,7 +42,7 @@ type RouteStatus struct {
 // it does.
 func (p *Plan) Report(pending func(service string) string) (r Report) {
 	for _, c := range p.objects.Classes {
-		if p.owns(c) {
+		if p.isOwnClass(c) {
 			r.Classes = append(r.Classes, ClassStatus{c, classStatus(c)})
 		}
 	}
@@ -87,7 +87,7 @@ func classStatus(c *v1.GatewayClass) (s v1.GatewayClassStatus) {
 }
 
 // report returns the status of a Gateway.
-func (g *owned) report(pending func(string) string) (s v1.GatewayStatus) {
+func (g *ownGateway) report(pending func(string) string) (s v1.GatewayStatus) {
 	addressType := v1.IPAddressType
 	for _, addr := range g.grant.Addresses {
 		s.Addresses = append(s.Addresses, v1.GatewayStatusAddress{Type: &addressType, Value: addr.String()})
@@ -107,7 +107,7 @@ func (g *owned) report(pending func(string) string) (s v1.GatewayStatus) {
 	return s
 }
 
-func (g *owned) reportAccepted(accepted int) metav1.Condition {
+func (g *ownGateway) reportAccepted(accepted int) metav1.Condition {
 	const kind = v1.GatewayConditionAccepted
 	switch {
 	case !g.accepted.ok():
@@ -123,12 +123,12 @@ func (g *owned) reportAccepted(accepted int) metav1.Condition {
 	return condition(kind, metav1.ConditionTrue, v1.GatewayReasonAccepted, "all listeners are accepted", g.Generation)
 }
 
-func (g *owned) reportProgrammed(programmed int) metav1.Condition {
+func (g *ownGateway) reportProgrammed(programmed int) metav1.Condition {
 	const kind = v1.GatewayConditionProgrammed
 	switch {
 	case !g.accepted.ok():
 		return condition(kind, metav1.ConditionFalse, v1.GatewayReasonInvalid, g.accepted.message, g.Generation)
-	case len(g.grant.Problems) > 0 && len(g.asked) > 0:
+	case len(g.grant.Problems) > 0 && len(g.requested) > 0:
 		return condition(kind, metav1.ConditionFalse, v1.GatewayReasonAddressNotUsable,
 			g.grant.Problems[0].Field+": "+g.grant.Problems[0].Message, g.Generation)
 	case len(g.grant.Addresses) == 0:
@@ -146,7 +146,7 @@ func (g *owned) reportProgrammed(programmed int) metav1.Condition {
 }
 
 // report returns the status of a listener, and whether the balancer serves it.
-func (l *listener) report(g *owned, pending func(string) string) (s v1.ListenerStatus, programmed bool) {
+func (l *listener) report(g *ownGateway, pending func(string) string) (s v1.ListenerStatus, programmed bool) {
 	s = v1.ListenerStatus{Name: l.spec.Name, SupportedKinds: []v1.RouteGroupKind{},
 		AttachedRoutes: int32(len(l.attached))}
 	group := v1.Group(v1.GroupName)
@@ -167,7 +167,7 @@ func (l *listener) report(g *owned, pending func(string) string) (s v1.ListenerS
 			v1.ListenerConditionReason(l.conflicted.reason),
 			l.conflicted.message, g.Generation)
 	}
-	missing := l.missing(g, pending)
+	missing := l.notServedReason(g, pending)
 	s.Conditions = []metav1.Condition{
 		state(v1.ListenerConditionAccepted, l.accepted, v1.ListenerReasonAccepted, "the listener can be served"),
 		conflicted,
@@ -177,21 +177,21 @@ func (l *listener) report(g *owned, pending func(string) string) (s v1.ListenerS
 	return s, missing.ok()
 }
 
-// missing says why the balancer does not serve a listener.
-func (l *listener) missing(g *owned, pending func(string) string) verdict {
+// notServedReason says why the balancer does not serve a listener.
+func (l *listener) notServedReason(g *ownGateway, pending func(string) string) verdict {
 	switch {
 	case !g.accepted.ok():
-		return because(v1.ListenerReasonInvalid, "%s", g.accepted.message)
+		return refused(v1.ListenerReasonInvalid, "%s", g.accepted.message)
 	case !l.accepted.ok():
-		return because(v1.ListenerReasonInvalid, "%s", l.accepted.message)
+		return refused(v1.ListenerReasonInvalid, "%s", l.accepted.message)
 	case !l.usable():
-		return because(v1.ListenerReasonInvalid, "%s", l.resolved.message)
+		return refused(v1.ListenerReasonInvalid, "%s", l.resolved.message)
 	case len(l.services) == 0:
-		return because(v1.ListenerReasonPending, "the Gateway has no address yet")
+		return refused(v1.ListenerReasonPending, "the Gateway has no address yet")
 	}
 	for _, name := range l.services {
 		if why := pending(name); why != "" {
-			return because(v1.ListenerReasonPending, "%s", why)
+			return refused(v1.ListenerReasonPending, "%s", why)
 		}
 	}
 	return verdict{}

@@ -9,12 +9,12 @@ import (
 	v1 "sigs.k8s.io/gateway-api/apis/v1"
 )
 
-// unsupported refuses a rule of an HTTPRoute by its first field that the proxy does not carry out: it matches by host
+// checkRule refuses a rule of an HTTPRoute by its first field that the proxy does not carry out: it matches by host
 // and by path prefix only.
-func unsupported(rule *v1.HTTPRouteRule, i int) verdict {
+func checkRule(rule *v1.HTTPRouteRule, i int) verdict {
 	at := fmt.Sprintf("spec.rules[%d]", i)
 	refuse := func(what string) verdict {
-		return because(v1.RouteReasonUnsupportedValue,
+		return refused(v1.RouteReasonUnsupportedValue,
 			"%s.%s is not served; requests are told apart by hostname and by PathPrefix only", at, what)
 	}
 	switch {

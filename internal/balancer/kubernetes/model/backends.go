@@ -23,9 +23,9 @@ func NewFinder(c Cluster, settings Settings) *Finder {
 func (f *Finder) Backends(s *corev1.Service, port *corev1.ServicePort, family pools.Family) ([]lb.Backend, []Problem) {
 	b := f.builder
 	b.Verdicts = map[string]Verdict{}
-	p := plan{service: s, mode: lb.FullNAT}
+	p := portPlan{service: s, mode: lb.FullNAT}
 	p.local = s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal
-	p.target = b.usualTarget(s, p.mode)
+	p.target = b.defaultTarget(s, p.mode)
 	made := lb.Service{Port: uint16(port.Port), Mode: p.mode}
 	endpoints := endpointsOf(b.slices[Key(s)], port, family, b.settings.Zone)
 	if p.target == annotations.Pods {

@@ -21,8 +21,8 @@ const (
 )
 
 // setChecks has the backends of a service checked.
-func (p *plan) setChecks(s *lb.Service, port *corev1.ServicePort) {
-	kind := cmp.Or(p.wishes.Check, annotations.CheckAuto)
+func (p *portPlan) setChecks(s *lb.Service, port *corev1.ServicePort) {
+	kind := cmp.Or(p.settings.Check, annotations.CheckAuto)
 	check := lb.Check{Via: lb.ViaAddress, Interval: checkInterval, Timeout: checkTimeout, Fall: checkFall,
 		Rise: checkRise}
 	switch nodePort := uint16(port.NodePort); {
@@ -60,8 +60,8 @@ func PodChecks(protocol lb.Protocol) lb.Checks {
 
 // onDown is the policy for flows of a backend whose checks fail: the one that the Service asks for, on the ports whose
 // protocol has it.
-func (p *plan) onDown(protocol lb.Protocol) lb.OnDown {
-	switch asked := p.wishes.OnDown; {
+func (p *portPlan) onDown(protocol lb.Protocol) lb.OnDown {
+	switch asked := p.settings.OnDown; {
 	case asked == "", asked == lb.ResetFlows && protocol == lb.UDP, asked == lb.MoveFlows && protocol == lb.TCP:
 		return lb.DefaultOnDown(protocol)
 	default:

@@ -51,8 +51,9 @@ type Cluster struct {
 	Claims []pools.Claim
 }
 
-// Wishes are the last valid wishes of Services, by "namespace/name": one whose annotations cannot be read keeps them.
-type Wishes map[string]annotations.Wishes
+// ServiceSettings are the last valid settings of Services, by "namespace/name": one whose annotations cannot be
+// read keeps those.
+type ServiceSettings map[string]annotations.Settings
 
 // Verdict is the result for a Service.
 type Verdict struct {
@@ -99,22 +100,22 @@ const (
 	ReasonNodeUnusable      = "NodeUnusable"
 )
 
-// Picture is the balancer's services and the verdicts that follow from a cluster.
-type Picture struct {
+// Result is the balancer's services and the verdicts that follow from a cluster.
+type Result struct {
 	// Services are the balancer's, in the order of their names. Owners are the "namespace/name" of their Kubernetes
 	// Services, in the same order.
 	Services []lb.Service
 	Owners   []string
 	// Verdicts are the verdicts by "namespace/name": of each Service that is ours, or seems to be meant to be.
 	Verdicts map[string]Verdict
-	// Wishes are to be handed to the next Build.
-	Wishes Wishes
+	// ServiceSettings are to be handed to the next Build.
+	ServiceSettings ServiceSettings
 	// Grants are the grants of the cluster's Claims and of its Services, by the name of the claim.
 	Grants map[string]pools.Grant
-	// parts are the results of our Services, by "namespace/name", and of is the settings and nodes that they depend on
-	// besides.
-	parts map[string]*part
-	of    common
+	// results are the results of our Services, by "namespace/name", and inputs are the settings and nodes that they
+	// depend on besides.
+	results map[string]*serviceResult
+	inputs  sharedInputs
 	// pools and claims are the inputs of the Grants, beside the claims of the parts.
 	pools  []pools.Pool
 	claims []pools.Claim
@@ -129,14 +130,15 @@ type builder struct {
 	// slices are the EndpointSlices of each Service, by "namespace/name".
 	slices map[string][]*discoveryv1.EndpointSlice
 	nodes  nodes
-	// anew: a Service of ours has changed. granted: the Grants have not.
-	anew, granted bool
-	Picture
+	// changed: a Service of ours has changed. sameGrants: the Grants have not.
+	changed, sameGrants bool
+	Result
 }
 
 func newBuilder(c Cluster, settings Settings) *builder {
 	b := &builder{settings: settings, slices: map[string][]*discoveryv1.EndpointSlice{}, nodes: nodesOf(c.Nodes),
-		Picture: Picture{Verdicts: map[string]Verdict{}, Wishes: Wishes{}, parts: map[string]*part{}}}
+		Result: Result{Verdicts: map[string]Verdict{}, ServiceSettings: ServiceSettings{},
+			results: map[string]*serviceResult{}}}
 	for _, slice := range c.Slices {
 		if name := slice.Labels[discoveryv1.LabelServiceName]; name != "" {
 			key := slice.Namespace + "/" + name
@@ -147,40 +149,41 @@ func newBuilder(c Cluster, settings Settings) *builder {
 }
 
 // Build makes services of a cluster. Wishes are those of the picture before, nil if there is none.
-func Build(c Cluster, settings Settings, before Wishes) Picture {
-	return Rebuild(c, settings, Picture{Wishes: before})
+func Build(c Cluster, settings Settings, before ServiceSettings) Result {
+	return Rebuild(c, settings, Result{ServiceSettings: before})
 }
 
 // Rebuild is Build after a picture, from which it takes over the part of each Service whose objects are the same ones
 // as before.
-func Rebuild(c Cluster, settings Settings, before Picture) Picture {
+func Rebuild(c Cluster, settings Settings, before Result) Result {
 	b := newBuilder(c, settings)
-	b.of = common{settings.Class, settings.Classless, settings.Mode, settings.RoutedPods, settings.Zone, b.nodes.sorted}
-	if !b.of.same(before.of) {
-		before.parts = nil
+	b.inputs = sharedInputs{settings.Class, settings.Classless, settings.Mode, settings.RoutedPods, settings.Zone,
+		b.nodes.sorted}
+	if !b.inputs.equal(before.inputs) {
+		before.results = nil
 	}
-	ours := make([]*part, 0, len(before.parts))
+	ours := make([]*serviceResult, 0, len(before.results))
 	for _, s := range c.Services {
-		if p := b.partOf(s, before); p != nil {
+		if p := b.resultOf(s, before); p != nil {
 			ours = append(ours, p)
 		}
 	}
 	b.allocate(c.Claims, ours, before)
 	b.Services, b.Owners = make([]lb.Service, 0, len(before.Services)), make([]string, 0, len(before.Services))
 	for _, p := range ours {
-		b.serve(p)
+		b.addServices(p)
 	}
-	b.sort()
-	return b.Picture
+	b.sortServices()
+	return b.Result
 }
 
 // allocate assigns addresses to Gateways and Services. It keeps those of the last picture where pools and claims are
 // the same.
-func (b *builder) allocate(gateways []pools.Claim, ours []*part, before Picture) {
+func (b *builder) allocate(gateways []pools.Claim, ours []*serviceResult, before Result) {
 	b.pools, b.claims = b.settings.Pools, gateways
-	b.granted = !b.anew && len(ours) == len(before.parts) && reflect.DeepEqual(b.pools, before.pools) &&
+	b.sameGrants = !b.changed && len(ours) == len(before.results) && reflect.DeepEqual(b.pools, before.pools) &&
 		reflect.DeepEqual(b.claims, before.claims)
-	if b.granted {
+	if b.sameGrants {
 		b.Grants = before.Grants
 		return
 	}
@@ -191,8 +194,8 @@ func (b *builder) allocate(gateways []pools.Claim, ours []*part, before Picture)
 	b.Grants = pools.Allocate(b.pools, claims)
 }
 
-// sort puts the services into the order of their names, which that of the informers is not.
-func (b *builder) sort() {
+// sortServices puts the services into the order of their names, which that of the informers is not.
+func (b *builder) sortServices() {
 	order := make([]int, len(b.Services))
 	for i := range order {
 		order[i] = i
@@ -205,11 +208,12 @@ func (b *builder) sort() {
 	b.Services, b.Owners = services, owners
 }
 
-// admit says whether a Service is ours, and notes its faults as far as they can be told without its addresses.
-func (b *builder) admit(s *corev1.Service, before Wishes) bool {
+// selectService says whether a Service is ours, and records its faults as far as they can be found without its
+// addresses.
+func (b *builder) selectService(s *corev1.Service, before ServiceSettings) bool {
 	key := Key(s)
 	if s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-		if seemsMeant(s) {
+		if hasAnnotations(s) {
 			b.Verdicts[key] = Verdict{Problems: []Problem{{ReasonNotLoadBalancer, "spec.type", fmt.Sprintf(
 				"a Service of type %s is not served by a load balancer; use LoadBalancer, or remove the annotations %s*", typeOf(s), annotations.Prefix)}}}
 		}
@@ -223,20 +227,20 @@ func (b *builder) admit(s *corev1.Service, before Wishes) bool {
 			"a headless Service (None) has no load balancer; give it a cluster IP"}}}
 		return false
 	}
-	wishes, problems := annotations.Parse(s.Annotations)
+	settings, problems := annotations.Parse(s.Annotations)
 	verdict := Verdict{Ours: true}
 	for _, p := range problems {
 		verdict.Problems = append(verdict.Problems, Problem{ReasonInvalidAnnotation, p.Field, p.Message})
 	}
 	if kept, known := before[key]; known && len(problems) > 0 {
-		wishes = kept
+		settings = kept
 	}
-	b.Wishes[key], b.Verdicts[key] = wishes, verdict
+	b.ServiceSettings[key], b.Verdicts[key] = settings, verdict
 	return true
 }
 
-// seemsMeant says whether a Service that is of another type has annotations of ours.
-func seemsMeant(s *corev1.Service) bool {
+// hasAnnotations says whether a Service that is of another type has annotations of ours.
+func hasAnnotations(s *corev1.Service) bool {
 	for name := range s.Annotations {
 		if strings.HasPrefix(name, annotations.Prefix) {
 			return true
@@ -252,8 +256,8 @@ func typeOf(s *corev1.Service) corev1.ServiceType {
 	return s.Spec.Type
 }
 
-// fail notes a problem of a Service; each once, though several ports may have it.
-func (b *builder) fail(s *corev1.Service, reason, field, format string, args ...any) {
+// addProblem records a problem of a Service; each once, though several ports may have it.
+func (b *builder) addProblem(s *corev1.Service, reason, field, format string, args ...any) {
 	verdict, problem := b.Verdicts[Key(s)], Problem{reason, field, fmt.Sprintf(format, args...)}
 	if slices.Contains(verdict.Problems, problem) {
 		return
@@ -262,26 +266,26 @@ func (b *builder) fail(s *corev1.Service, reason, field, format string, args ...
 	b.Verdicts[Key(s)] = verdict
 }
 
-// claim says which addresses a Service asks for.
-func (b *builder) claim(s *corev1.Service) pools.Claim {
-	wishes := b.Wishes[Key(s)]
+// claimOf says which addresses a Service asks for.
+func (b *builder) claimOf(s *corev1.Service) pools.Claim {
+	settings := b.ServiceSettings[Key(s)]
 	c := pools.Claim{Name: Key(s), Namespace: s.Namespace, Created: s.CreationTimestamp.Time, Require: requiresDual(s),
-		Asked: wishes.Addresses, Field: annotations.Field(annotations.Addresses),
-		Pool: wishes.Pool, PoolField: annotations.Field(annotations.Pool)}
+		Requested: settings.Addresses, Field: annotations.Field(annotations.Addresses),
+		Pool: settings.Pool, PoolField: annotations.Field(annotations.Pool)}
 	c.Families = append(c.Families, familiesOf(s)...)
 	for i := range s.Spec.Ports {
 		if p, ok := protocolOf(&s.Spec.Ports[i]); ok {
 			c.Ports = append(c.Ports, pools.Port{Protocol: p, Number: uint16(s.Spec.Ports[i].Port)})
 		}
 	}
-	c.Held, c.Ours = held(s), wroteStatus(s)
-	if asked := s.Spec.LoadBalancerIP; asked != "" && len(c.Asked) == 0 {
+	c.Held, c.Ours = statusAddresses(s), isStatusManager(s)
+	if asked := s.Spec.LoadBalancerIP; asked != "" && len(c.Requested) == 0 {
 		const field = "spec.loadBalancerIP"
 		addresses, problem := annotations.ParseAddresses(asked)
 		if problem != "" {
-			b.fail(s, ReasonInvalidField, field, "%s", problem)
+			b.addProblem(s, ReasonInvalidField, field, "%s", problem)
 		}
-		c.Asked, c.Field = addresses, field
+		c.Requested, c.Field = addresses, field
 	}
 	return c
 }
@@ -320,8 +324,8 @@ func protocolOf(port *corev1.ServicePort) (lb.Protocol, bool) {
 	return 0, false
 }
 
-// held returns the addresses that the status of a Service has.
-func held(s *corev1.Service) (list []netip.Addr) {
+// statusAddresses returns the addresses that the status of a Service has.
+func statusAddresses(s *corev1.Service) (list []netip.Addr) {
 	for _, ingress := range s.Status.LoadBalancer.Ingress {
 		if addr, err := netip.ParseAddr(ingress.IP); err == nil && addr.Zone() == "" && addr.IsGlobalUnicast() &&
 			!addr.Is4In6() {
@@ -331,8 +335,8 @@ func held(s *corev1.Service) (list []netip.Addr) {
 	return list
 }
 
-// wroteStatus says whether this controller, on whichever balancer, wrote the addresses in the status of a Service.
-func wroteStatus(s *corev1.Service) bool {
+// isStatusManager says whether this controller, on whichever balancer, wrote the addresses in the status of a Service.
+func isStatusManager(s *corev1.Service) bool {
 	return slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == FieldManager && m.Subresource == "status"
 	})

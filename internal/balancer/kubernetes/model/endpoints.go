@@ -15,7 +15,7 @@ import (
 
 // endpoint is a pod, or another server, behind one port of a Service.
 type endpoint struct {
-	at netip.AddrPort
+	address netip.AddrPort
 	// name is the pod's; the address where it is none.
 	name string
 	// node is empty where it is not known.
@@ -24,8 +24,8 @@ type endpoint struct {
 	ready, serving, terminating bool
 	// zones are the zones that it is meant for; empty: it has no hint.
 	zones []string
-	// takes: it is one of those that take new flows. The others that are there keep theirs.
-	takes bool
+	// eligible: it is one of those that take new flows. The others that are there keep theirs.
+	eligible bool
 }
 
 // endpointsOf returns the endpoints of one family of a port, by address. Which of them take new flows is as KEP-1669
@@ -44,8 +44,8 @@ func endpointsOf(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, fa
 		for i := range slice.Endpoints {
 			e, ok := endpointOf(&slice.Endpoints[i], number)
 			// A slice that is being replaced may still have an older state of it.
-			if before, again := found[e.at]; ok && (!again || !before.ready && e.ready) {
-				found[e.at] = e
+			if before, again := found[e.address]; ok && (!again || !before.ready && e.ready) {
+				found[e.address] = e
 			}
 		}
 	}
@@ -53,8 +53,8 @@ func endpointsOf(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, fa
 	for _, e := range found {
 		all = append(all, e)
 	}
-	slices.SortFunc(all, func(a, b endpoint) int { return a.at.Compare(b.at) })
-	markTakers(all, zone)
+	slices.SortFunc(all, func(a, b endpoint) int { return a.address.Compare(b.address) })
+	markEligible(all, zone)
 	return all
 }
 
@@ -94,7 +94,7 @@ func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 		return endpoint{}, false
 	}
 	c := from.Conditions
-	e := endpoint{at: netip.AddrPortFrom(addr.Unmap(), port), name: from.Addresses[0],
+	e := endpoint{address: netip.AddrPortFrom(addr.Unmap(), port), name: from.Addresses[0],
 		ready:       c.Ready == nil || *c.Ready,
 		terminating: c.Terminating != nil && *c.Terminating}
 	e.serving = e.ready
@@ -115,9 +115,9 @@ func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 	return e, true
 }
 
-// markTakers marks those that take new flows. Hints are heeded where all that could take them have one, and one is for
-// the zone, as kube-proxy does.
-func markTakers(all []endpoint, zone string) {
+// markEligible marks those that take new flows. Hints are heeded where all that could take them have one, and one
+// is for the zone, as kube-proxy does.
+func markEligible(all []endpoint, zone string) {
 	could := func(e endpoint) bool { return e.ready }
 	if !slices.ContainsFunc(all, could) {
 		could = func(e endpoint) bool { return e.serving && e.terminating }
@@ -130,6 +130,6 @@ func markTakers(all []endpoint, zone string) {
 		}
 	}
 	for i := range all {
-		all[i].takes = could(all[i]) && (!hinted || !inZone || slices.Contains(all[i].zones, zone))
+		all[i].eligible = could(all[i]) && (!hinted || !inZone || slices.Contains(all[i].zones, zone))
 	}
 }

@@ -107,7 +107,7 @@ func settings(t *testing.T) Settings {
 }
 
 // show returns services and problems as text: a line each.
-func show(p Picture) string {
+func show(p Result) string {
 	var out strings.Builder
 	for _, s := range p.Services {
 		fmt.Fprintf(&out, "%s %s %s:", s.Name, s.Key(), s.Mode)
@@ -133,7 +133,7 @@ func show(p Picture) string {
 }
 
 // sound fails where a balancer would refuse the services.
-func sound(t *testing.T, p Picture) {
+func sound(t *testing.T, p Result) {
 	t.Helper()
 	made := config.New()
 	made.Services = p.Services
@@ -329,11 +329,11 @@ func TestBuildKeepsWishes(t *testing.T) {
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}
 	first := Build(cluster, set, nil)
 	cluster.Services[0].Annotations["jeoul.io/mode"] = "ipop"
-	second := Build(cluster, set, first.Wishes)
+	second := Build(cluster, set, first.ServiceSettings)
 	if second.Services[0].Mode != lb.IPIP || len(second.Verdicts["shop/web"].Problems) != 1 {
 		t.Errorf("mode %s with problems %v", second.Services[0].Mode, second.Verdicts["shop/web"].Problems)
 	}
-	third := Build(cluster, set, second.Wishes)
+	third := Build(cluster, set, second.ServiceSettings)
 	if third.Services[0].Mode != lb.IPIP {
 		t.Errorf("mode %s after a second look", third.Services[0].Mode)
 	}

@@ -15,8 +15,8 @@ import (
 // takes more than one.
 const maxName = 64
 
-// hashed is how many hexadecimal digits of a hash end a name that is too long.
-const hashed = 16
+// hashDigits is how many hexadecimal digits of a hash end a name that is too long.
+const hashDigits = 16
 
 // ServiceName returns the name of the balancer's service for a port of a Kubernetes Service at its IPv4 or IPv6
 // address: NAMESPACE:NAME:PORT, the port by its name or, where it has none, by its number, and ":v6" behind it for
@@ -30,27 +30,27 @@ func ServiceName(service *corev1.Service, port *corev1.ServicePort, v6 bool) str
 	if v6 {
 		parts = append(parts, "v6")
 	}
-	return Fit(strings.Join(parts, ":"))
+	return ShortenName(strings.Join(parts, ":"))
 }
 
-// Fit returns a name that is too long in a shorter form, which no other name has: an underscore, which names of
-// Kubernetes objects do not have, and a hash of the whole stand at its end.
-func Fit(name string) string {
+// ShortenName returns a name that is too long in a shorter form, which no other name has: an underscore, which
+// names of Kubernetes do not have, and a hash.
+func ShortenName(name string) string {
 	if len(name) <= maxName {
 		return name
 	}
 	sum := sha256.Sum256([]byte(name))
-	return name[:maxName-hashed-1] + "_" + hex.EncodeToString(sum[:])[:hashed]
+	return name[:maxName-hashDigits-1] + "_" + hex.EncodeToString(sum[:])[:hashDigits]
 }
 
 // BackendNames gives the backends of a service names of their own.
 type BackendNames map[string]bool
 
-// Take returns a name, with the endpoint behind it where another backend has it already.
-func (n BackendNames) Take(name, endpoint string) string {
-	name = Fit(name)
+// Assign returns a name, with the endpoint behind it where another backend has it already.
+func (n BackendNames) Assign(name, endpoint string) string {
+	name = ShortenName(name)
 	if n[name] {
-		name = Fit(name + ":" + endpoint)
+		name = ShortenName(name + ":" + endpoint)
 	}
 	n[name] = true
 	return name

@@ -25,8 +25,8 @@ type node struct {
 	name string
 	// addresses are its own, the first of each family.
 	addresses map[pools.Family]netip.Addr
-	// leaving: it takes no new flow, and keeps those that it has.
-	leaving bool
+	// draining: it takes no new flow, and keeps those that it has.
+	draining bool
 	// ready is the node's condition Ready; Kubernetes takes 40 s to notice that a node is dead.
 	ready bool
 }
@@ -40,7 +40,8 @@ type nodes struct {
 func nodesOf(list []*corev1.Node) nodes {
 	all := nodes{named: map[string]*node{}}
 	for _, n := range list {
-		made := &node{name: n.Name, addresses: map[pools.Family]netip.Addr{}, leaving: isLeaving(n), ready: isReady(n)}
+		made := &node{name: n.Name, addresses: map[pools.Family]netip.Addr{}, draining: isDraining(n),
+			ready: isReady(n)}
 		for _, a := range n.Status.Addresses {
 			addr, err := netip.ParseAddr(a.Address)
 			if a.Type != corev1.NodeInternalIP || err != nil || addr.Zone() != "" || !addr.Unmap().IsGlobalUnicast() {
@@ -56,8 +57,8 @@ func nodesOf(list []*corev1.Node) nodes {
 	return all
 }
 
-// isLeaving says whether a node is to take no new flow from outside of the cluster.
-func isLeaving(n *corev1.Node) bool {
+// isDraining says whether a node is to take no new flow from outside of the cluster.
+func isDraining(n *corev1.Node) bool {
 	_, excluded := n.Labels[corev1.LabelNodeExcludeBalancers]
 	return excluded || n.DeletionTimestamp != nil || slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool {
 		return t.Key == taintScaleDown || t.Key == taintOutOfService

@@ -14,8 +14,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// common is the settings and nodes that all Services depend on.
-type common struct {
+// sharedInputs is the settings and nodes that all Services depend on.
+type sharedInputs struct {
 	class      string
 	classless  bool
 	mode       lb.Mode
@@ -24,15 +24,15 @@ type common struct {
 	nodes      []*node
 }
 
-func (c common) same(o common) bool { return reflect.DeepEqual(c, o) }
+func (c sharedInputs) equal(o sharedInputs) bool { return reflect.DeepEqual(c, o) }
 
-// part is the result of one of our Services, with its inputs. It is never changed.
-type part struct {
+// serviceResult is the result of one of our Services, with its inputs. It is never changed.
+type serviceResult struct {
 	service *corev1.Service
-	// wishes and claim, and the verdict claimed, go by the Service alone.
-	wishes  annotations.Wishes
-	claim   pools.Claim
-	claimed Verdict
+	// settings and claim, and the verdict claimed, go by the Service alone.
+	settings annotations.Settings
+	claim    pools.Claim
+	claimed  Verdict
 	// services and verdict go by its slices and its grant, too.
 	slices   []*discoveryv1.EndpointSlice
 	grant    pools.Grant
@@ -41,35 +41,36 @@ type part struct {
 	served   bool
 }
 
-// partOf returns the part of a Service; nil where it is not ours. The former part is taken where the object is the
-// same.
-func (b *builder) partOf(s *corev1.Service, before Picture) *part {
+// resultOf returns the result of a Service; nil where it is not ours. The previous result is taken where the object is
+// the same.
+func (b *builder) resultOf(s *corev1.Service, before Result) *serviceResult {
 	key := Key(s)
-	if old := before.parts[key]; old != nil && old.service == s {
-		b.Wishes[key], b.Verdicts[key], b.parts[key] = old.wishes, old.claimed, old
+	if old := before.results[key]; old != nil && old.service == s {
+		b.ServiceSettings[key], b.Verdicts[key], b.results[key] = old.settings, old.claimed, old
 		return old
 	}
-	if !b.admit(s, before.Wishes) {
+	if !b.selectService(s, before.ServiceSettings) {
 		return nil
 	}
-	b.anew = true
-	p := &part{service: s, claim: b.claim(s)}
-	p.wishes, p.claimed = b.Wishes[key], clipped(b.Verdicts[key])
-	b.parts[key] = p
+	b.changed = true
+	p := &serviceResult{service: s, claim: b.claimOf(s)}
+	p.settings, p.claimed = b.ServiceSettings[key], clipVerdict(b.Verdicts[key])
+	b.results[key] = p
 	return p
 }
 
-// serve adds the services of a part, which are the former ones where its slices and its grant have not changed.
-func (b *builder) serve(p *part) {
+// addServices adds the services of a result, which are the previous ones where its slices and its grant have not
+// changed.
+func (b *builder) addServices(p *serviceResult) {
 	key := Key(p.service)
 	grant, list := b.Grants[key], b.slices[key]
-	if !p.served || !slices.Equal(p.slices, list) || !b.granted && !reflect.DeepEqual(p.grant, grant) {
+	if !p.served || !slices.Equal(p.slices, list) || !b.sameGrants && !reflect.DeepEqual(p.grant, grant) {
 		first, made := len(b.Services), *p
 		b.Verdicts[key] = p.claimed
-		b.add(p.service)
+		b.addService(p.service)
 		made.slices, made.grant, made.served = list, grant, true
-		made.services, made.verdict = slices.Clone(b.Services[first:]), clipped(b.Verdicts[key])
-		b.parts[key] = &made
+		made.services, made.verdict = slices.Clone(b.Services[first:]), clipVerdict(b.Verdicts[key])
+		b.results[key] = &made
 		return
 	}
 	b.Verdicts[key] = p.verdict
@@ -78,8 +79,8 @@ func (b *builder) serve(p *part) {
 	}
 }
 
-// clipped returns a verdict that problems can be added to without changing another one.
-func clipped(v Verdict) Verdict {
+// clipVerdict returns a verdict that problems can be added to without changing another one.
+func clipVerdict(v Verdict) Verdict {
 	v.Problems, v.Unassigned = slices.Clip(v.Problems), slices.Clip(v.Unassigned)
 	return v
 }

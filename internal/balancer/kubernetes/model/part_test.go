@@ -47,7 +47,7 @@ func TestRebuild(t *testing.T) {
 		next, other := c, set
 		next.Services, next.Slices = append([]*corev1.Service(nil), c.Services...), append(c.Slices[:0:0], c.Slices...)
 		change(&next, &other)
-		got, want := Rebuild(next, other, before), Build(next, other, before.Wishes)
+		got, want := Rebuild(next, other, before), Build(next, other, before.ServiceSettings)
 		if show(got) != show(want) || !reflect.DeepEqual(got.Services, want.Services) ||
 			!reflect.DeepEqual(got.Verdicts, want.Verdicts) || !reflect.DeepEqual(got.Owners, want.Owners) {
 			t.Errorf("%s: rebuilt:\n%s\nbuilt:\n%s", name, show(got), show(want))

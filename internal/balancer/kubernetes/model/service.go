@@ -17,12 +17,12 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// plan is how the ports of a Service are served.
-type plan struct {
-	service *corev1.Service
-	wishes  annotations.Wishes
-	mode    lb.Mode
-	target  annotations.Target
+// portPlan is how the ports of a Service are served.
+type portPlan struct {
+	service  *corev1.Service
+	settings annotations.Settings
+	mode     lb.Mode
+	target   annotations.Target
 	// local: a node gets only packets that a pod on it takes (externalTrafficPolicy: Local).
 	local bool
 	// clients are the networks of spec.loadBalancerSourceRanges; restricted says that there is such a list.
@@ -30,14 +30,14 @@ type plan struct {
 	restricted bool
 }
 
-// add makes the balancer's services of a Service: one for each port and address.
-func (b *builder) add(s *corev1.Service) {
-	p := plan{service: s, wishes: b.Wishes[Key(s)],
+// addService makes the balancer's services of a Service: one for each port and address.
+func (b *builder) addService(s *corev1.Service) {
+	p := portPlan{service: s, settings: b.ServiceSettings[Key(s)],
 		local: s.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal}
-	p.mode = cmp.Or(p.wishes.Mode, b.settings.Mode, lb.L2DSR)
-	p.target = cmp.Or(p.wishes.Backends, b.usualTarget(s, p.mode))
+	p.mode = cmp.Or(p.settings.Mode, b.settings.Mode, lb.L2DSR)
+	p.target = cmp.Or(p.settings.Backends, b.defaultTarget(s, p.mode))
 	p.clients, p.restricted = b.clientsOf(s)
-	b.checkWishes(&p)
+	b.dropUnused(&p)
 	grant := b.Grants[Key(s)]
 	verdict := b.Verdicts[Key(s)]
 	verdict.Mode, verdict.Addresses = p.mode, grant.Addresses
@@ -50,7 +50,7 @@ func (b *builder) add(s *corev1.Service) {
 		field := "spec.ports[" + strconv.Itoa(i) + "]"
 		protocol, ok := protocolOf(port)
 		if !ok {
-			b.refusePort(s, port, field)
+			b.checkPort(s, port, field)
 			continue
 		}
 		for _, addr := range grant.Held {
@@ -59,8 +59,8 @@ func (b *builder) add(s *corev1.Service) {
 	}
 }
 
-// usualTarget is the default target of a Service's packets.
-func (b *builder) usualTarget(s *corev1.Service, mode lb.Mode) annotations.Target {
+// defaultTarget is the default target of a Service's packets.
+func (b *builder) defaultTarget(s *corev1.Service, mode lb.Mode) annotations.Target {
 	nodePorts := s.Spec.AllocateLoadBalancerNodePorts == nil || *s.Spec.AllocateLoadBalancerNodePorts
 	if mode.Translates() && (b.settings.RoutedPods || !nodePorts) {
 		return annotations.Pods
@@ -68,19 +68,20 @@ func (b *builder) usualTarget(s *corev1.Service, mode lb.Mode) annotations.Targe
 	return annotations.Nodes
 }
 
-// refusePort says why a port cannot be balanced.
-func (b *builder) refusePort(s *corev1.Service, port *corev1.ServicePort, field string) {
+// checkPort says why a port cannot be balanced.
+func (b *builder) checkPort(s *corev1.Service, port *corev1.ServicePort, field string) {
 	if port.Port < 1 || port.Port > 65535 {
-		b.fail(s, ReasonInvalidField, field+".port", "%d is not a port from 1 to 65535", port.Port)
+		b.addProblem(s, ReasonInvalidField, field+".port", "%d is not a port from 1 to 65535", port.Port)
 		return
 	}
-	b.fail(s, ReasonUnsupported, field+".protocol", "%s is not balanced; TCP and UDP are. The other ports are served",
+	b.addProblem(s, ReasonUnsupported, field+".protocol",
+		"%s is not balanced; TCP and UDP are. The other ports are served",
 		port.Protocol)
 }
 
-// checkWishes drops settings that a Service asks for and that go with none of its ports, and names them.
-func (b *builder) checkWishes(p *plan) {
-	w := &p.wishes
+// dropUnused drops settings that a Service asks for and that go with none of its ports, and names them.
+func (b *builder) dropUnused(p *portPlan) {
+	w := &p.settings
 	has := func(protocol lb.Protocol) bool {
 		return slices.ContainsFunc(p.service.Spec.Ports, func(port corev1.ServicePort) bool {
 			got, ok := protocolOf(&port)
@@ -90,19 +91,19 @@ func (b *builder) checkWishes(p *plan) {
 	field := annotations.Field
 	switch {
 	case w.OnDown == lb.ResetFlows && !has(lb.TCP):
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
 			"%s is for TCP, and the Service has no port of it", w.OnDown)
 	case w.OnDown == lb.MoveFlows && !has(lb.UDP):
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
 			"%s is for UDP, and the Service has no port of it", w.OnDown)
 	case w.OnDown != "" && w.Check == annotations.CheckNone:
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
+		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
 			"says what happens when checks fail, and %s is %s; remove one of the two",
 			annotations.Check, w.Check)
 		w.OnDown = ""
 	}
 	if w.SlowStart > 0 && w.Scheduler != "" && !w.Scheduler.Weighted() {
-		b.fail(p.service, ReasonInvalidAnnotation, field(annotations.SlowStart),
+		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.SlowStart),
 			"the scheduler %s heeds no weights; use another, or remove one of the two",
 			w.Scheduler)
 		w.SlowStart = 0
@@ -122,7 +123,7 @@ func (b *builder) clientsOf(s *corev1.Service) (list []netip.Prefix, restricted 
 	for _, text := range ranges {
 		prefix, err := netip.ParsePrefix(strings.TrimSpace(text))
 		if err != nil || prefix.Addr().Is4In6() {
-			b.fail(s, ReasonInvalidField, field,
+			b.addProblem(s, ReasonInvalidField, field,
 				"%.64q is not a network; write one such as 192.0.2.0/24. Its clients are not served", text)
 			continue
 		}
@@ -134,11 +135,12 @@ func (b *builder) clientsOf(s *corev1.Service) (list []netip.Prefix, restricted 
 }
 
 // addPort adds the service of one port at one address.
-func (b *builder) addPort(p *plan, port *corev1.ServicePort, protocol lb.Protocol, addr netip.Addr, field string) {
+func (b *builder) addPort(p *portPlan, port *corev1.ServicePort, protocol lb.Protocol, addr netip.Addr, field string) {
 	family := pools.FamilyOf(addr)
 	s := lb.Service{Name: ServiceName(p.service, port, !addr.Is4()), VIP: addr, Port: uint16(port.Port),
 		Protocol: protocol, Mode: p.mode,
-		Scheduler: cmp.Or(p.wishes.Scheduler, lb.Maglev), OnEmpty: p.wishes.OnEmpty, SlowStart: p.wishes.SlowStart,
+		Scheduler: cmp.Or(p.settings.Scheduler,
+			lb.Maglev), OnEmpty: p.settings.OnEmpty, SlowStart: p.settings.SlowStart,
 		AllowEmpty: true,
 		Limits:     lb.Limits{Refuse: lb.RefuseByReset}}
 	endpoints := endpointsOf(b.slices[Key(p.service)], port, family, b.settings.Zone)
@@ -154,30 +156,32 @@ func (b *builder) addPort(p *plan, port *corev1.ServicePort, protocol lb.Protoco
 }
 
 // addPods makes endpoints the backends of a service.
-func (b *builder) addPods(p *plan, s *lb.Service, endpoints []endpoint, field string) {
+func (b *builder) addPods(p *portPlan, s *lb.Service, endpoints []endpoint, field string) {
 	names := BackendNames{}
 	for _, e := range endpoints {
-		if p.mode.KeepsPort() && e.at.Port() != s.Port {
-			b.fail(p.service, ReasonUnsupported, field+".targetPort",
+		if p.mode.KeepsPort() && e.address.Port() != s.Port {
+			b.addProblem(p.service, ReasonUnsupported, field+".targetPort",
 				"pods listen on %d, and mode %s leaves the port %d as it is; use the same port, or %s %s, or send to nodes (%s)",
-				e.at.Port(), p.mode, s.Port, annotations.Mode, lb.FullNAT, annotations.Backends)
+				e.address.Port(), p.mode, s.Port, annotations.Mode, lb.FullNAT, annotations.Backends)
 			s.Backends = nil
 			return
 		}
-		s.Backends = append(s.Backends, lb.Backend{Name: names.Take(e.name, e.at.String()), Address: e.at.Addr(),
-			Port:   e.at.Port(),
-			Weight: 1, Draining: !e.takes})
+		s.Backends = append(s.Backends, lb.Backend{Name: names.Assign(e.name, e.address.String()),
+			Address: e.address.Addr(),
+			Port:    e.address.Port(),
+			Weight:  1, Draining: !e.eligible})
 	}
 }
 
 // addNodes makes nodes the backends of a service. With externalTrafficPolicy Local each weighs as much as it has
 // endpoints that take new flows, so that each of them gets the same share; without, every node sends on to all of them.
-func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *corev1.ServicePort, family pools.Family,
+func (b *builder) addNodes(p *portPlan, s *lb.Service, endpoints []endpoint, port *corev1.ServicePort,
+	family pools.Family,
 	field string) {
 	number := s.Port
 	if p.mode.Translates() {
 		if port.NodePort < 1 || port.NodePort > 65535 {
-			b.fail(p.service, ReasonUnsupported, field+".nodePort",
+			b.addProblem(p.service, ReasonUnsupported, field+".nodePort",
 				"mode %s sends to nodes by NodePort, and the port has none; let one be allocated, or send to pods (%s)",
 				p.mode, annotations.Backends)
 			return
@@ -190,7 +194,7 @@ func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *c
 	taking, there := map[string]int{}, map[string]int{}
 	for _, e := range endpoints {
 		there[e.node]++
-		if e.takes {
+		if e.eligible {
 			taking[e.node]++
 		}
 	}
@@ -201,45 +205,46 @@ func (b *builder) addNodes(p *plan, s *lb.Service, endpoints []endpoint, port *c
 			continue
 		}
 		if !addr.IsValid() {
-			b.fail(p.service, ReasonNodeUnusable, "", "node %s has no InternalIP of %s", n.name, family)
+			b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has no InternalIP of %s", n.name, family)
 			continue
 		}
 		if owner, again := owners[addr]; again {
-			b.fail(p.service, ReasonNodeUnusable, "", "node %s has the InternalIP %s of node %s", n.name, addr, owner)
+			b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has the InternalIP %s of node %s", n.name, addr,
+				owner)
 			continue
 		}
 		owners[addr] = n.name
-		backend := lb.Backend{Name: names.Take(n.name, addr.String()), Address: addr, Port: number, Weight: 1}
+		backend := lb.Backend{Name: names.Assign(n.name, addr.String()), Address: addr, Port: number, Weight: 1}
 		switch {
 		case p.local:
 			backend.Weight = uint16(min(max(taking[n.name], 1), 1<<16-1))
-			backend.Draining = n.leaving || taking[n.name] == 0
+			backend.Draining = n.draining || taking[n.name] == 0
 		default:
-			backend.Draining = n.leaving || !n.ready || len(taking) == 0
+			backend.Draining = n.draining || !n.ready || len(taking) == 0
 		}
 		s.Backends = append(s.Backends, backend)
 	}
 	if !p.local && len(taking) > 0 {
-		useUnready(s, b.nodes)
+		useUnreadyNodes(s, b.nodes)
 	}
 }
 
-// useUnready has nodes that are not ready take new flows where no other does: kubelets that are all unheard of are no
-// evidence against kube-proxy.
-func useUnready(s *lb.Service, all nodes) {
+// useUnreadyNodes has nodes that are not ready take new flows where no other does: kubelets that are all unheard of are
+// no evidence against kube-proxy.
+func useUnreadyNodes(s *lb.Service, all nodes) {
 	if slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
 		return
 	}
 	for i := range s.Backends {
 		backend := &s.Backends[i]
-		at := slices.IndexFunc(all.sorted, func(n *node) bool { return Fit(n.name) == backend.Name })
-		backend.Draining = at < 0 || all.sorted[at].leaving
+		at := slices.IndexFunc(all.sorted, func(n *node) bool { return ShortenName(n.name) == backend.Name })
+		backend.Draining = at < 0 || all.sorted[at].draining
 	}
 }
 
 // setClients has a service serve those networks of its family that the Service names. Where none is of its family,
 // it serves no client.
-func (p *plan) setClients(s *lb.Service) {
+func (p *portPlan) setClients(s *lb.Service) {
 	if !p.restricted {
 		return
 	}
@@ -258,7 +263,7 @@ func (p *plan) setClients(s *lb.Service) {
 }
 
 // setAffinity has a service send all flows of a client to one backend (sessionAffinity: ClientIP).
-func (p *plan) setAffinity(s *lb.Service) {
+func (p *portPlan) setAffinity(s *lb.Service) {
 	if p.service.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
 		return
 	}

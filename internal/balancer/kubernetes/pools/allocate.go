@@ -50,9 +50,9 @@ type Claim struct {
 	// Families are those that the Service has, and Require says that it must have an address of each.
 	Families []Family
 	Require  bool
-	// Asked are addresses that the Service asks for, at most one of each family, and Field is where.
-	Asked []netip.Addr
-	Field string
+	// Requested are addresses that the Service asks for, at most one of each family, and Field is where.
+	Requested []netip.Addr
+	Field     string
 	// Pool is the pool that it asks for, and PoolField is where; empty: any.
 	Pool, PoolField string
 	// Held are the addresses that its status has. Ours: this controller wrote them.
@@ -97,15 +97,15 @@ func Allocate(pools []Pool, claims []Claim) map[string]Grant {
 	a := allocation{pools: pools, users: map[netip.Addr]map[Port]string{}, next: map[*Range]netip.Addr{}}
 	grants := make(map[string]Grant, len(claims))
 	for _, c := range claims {
-		grants[c.Name] = Grant{Held: a.hold(c)}
+		grants[c.Name] = Grant{Held: a.keepHeld(c)}
 	}
 	var waiting []Claim
 	for _, c := range claims {
-		if !a.asks(c) {
+		if !a.isRequested(c) {
 			waiting = append(waiting, c)
 			continue
 		}
-		grants[c.Name] = a.grantAsked(c, grants[c.Name])
+		grants[c.Name] = a.grantRequested(c, grants[c.Name])
 	}
 	for _, c := range waiting {
 		grants[c.Name] = a.grantAny(c, grants[c.Name])
@@ -122,11 +122,11 @@ type allocation struct {
 	next map[*Range]netip.Addr
 }
 
-// asks says whether a Service asks for addresses.
-func (a *allocation) asks(c Claim) bool { return len(c.Asked) > 0 }
+// isRequested says whether a Service asks for addresses.
+func (a *allocation) isRequested(c Claim) bool { return len(c.Requested) > 0 }
 
-// user returns a Service that has a port of the claim's at an address; empty if none has.
-func (a *allocation) user(c Claim, addr netip.Addr) string {
+// userOf returns a Service that has a port of the claim's at an address; empty if none has.
+func (a *allocation) userOf(c Claim, addr netip.Addr) string {
 	for _, p := range c.Ports {
 		if user := a.users[addr][p]; user != "" && user != c.Name {
 			return user
@@ -135,7 +135,7 @@ func (a *allocation) user(c Claim, addr netip.Addr) string {
 	return ""
 }
 
-func (a *allocation) take(c Claim, addr netip.Addr) {
+func (a *allocation) assign(c Claim, addr netip.Addr) {
 	if a.users[addr] == nil {
 		a.users[addr] = map[Port]string{}
 	}
@@ -155,27 +155,30 @@ func (a *allocation) release(c Claim, addr netip.Addr) {
 	}
 }
 
-// hold returns which of the addresses in a Service's status it has rightly, and takes them. One outside of the pools
-// that this controller has not written is another's: anybody may have put it there.
-func (a *allocation) hold(c Claim) (held []netip.Addr) {
+// keepHeld returns which of the addresses in a Service's status it has rightly, and takes them. One outside of the
+// pools that this controller has not written is another's: anybody may have put it there.
+func (a *allocation) keepHeld(c Claim) (held []netip.Addr) {
 	for _, addr := range c.Held {
-		pooled := slices.ContainsFunc(a.pools, func(p Pool) bool { return p.Contains(addr) && p.admits(c.Namespace) })
-		if !pooled && !c.Ours || !slices.Contains(c.Families, FamilyOf(addr)) || a.user(c, addr) != "" {
+		pooled := slices.ContainsFunc(a.pools, func(p Pool) bool {
+			return p.Contains(addr) &&
+				p.allowsNamespace(c.Namespace)
+		})
+		if !pooled && !c.Ours || !slices.Contains(c.Families, FamilyOf(addr)) || a.userOf(c, addr) != "" {
 			continue
 		}
 		if slices.ContainsFunc(held, func(h netip.Addr) bool { return h.Is4() == addr.Is4() }) {
 			continue
 		}
-		a.take(c, addr)
+		a.assign(c, addr)
 		held = append(held, addr)
 	}
 	return held
 }
 
-// grantAsked gives a Service the addresses that it asks for. Where one cannot be given, it keeps its own.
-func (a *allocation) grantAsked(c Claim, g Grant) Grant {
-	for _, addr := range c.Asked {
-		if problem, bad := a.refuse(c, addr); bad {
+// grantRequested gives a Service the addresses that it asks for. Where one cannot be given, it keeps its own.
+func (a *allocation) grantRequested(c Claim, g Grant) Grant {
+	for _, addr := range c.Requested {
+		if problem, bad := a.refusal(c, addr); bad {
 			g.Problems = append(g.Problems, problem)
 		}
 	}
@@ -184,7 +187,7 @@ func (a *allocation) grantAsked(c Claim, g Grant) Grant {
 		return g
 	}
 	kept := slices.DeleteFunc(slices.Clone(g.Held), func(held netip.Addr) bool {
-		return slices.ContainsFunc(c.Asked, func(addr netip.Addr) bool {
+		return slices.ContainsFunc(c.Requested, func(addr netip.Addr) bool {
 			return addr.Is4() == held.Is4() && addr != held
 		})
 	})
@@ -193,19 +196,19 @@ func (a *allocation) grantAsked(c Claim, g Grant) Grant {
 			a.release(c, addr)
 		}
 	}
-	for _, addr := range c.Asked {
-		a.take(c, addr)
+	for _, addr := range c.Requested {
+		a.assign(c, addr)
 		if !slices.Contains(kept, addr) {
 			kept = append(kept, addr)
 		}
 	}
-	return a.fill(c, g, kept)
+	return a.fillMissing(c, g, kept)
 }
 
-// refuse says why a Service cannot have an address that it asks for.
-func (a *allocation) refuse(c Claim, addr netip.Addr) (Problem, bool) {
+// refusal says why a Service cannot have an address that it asks for.
+func (a *allocation) refusal(c Claim, addr netip.Addr) (Problem, bool) {
 	at := slices.IndexFunc(a.pools, func(p Pool) bool { return p.Contains(addr) })
-	user := a.user(c, addr)
+	user := a.userOf(c, addr)
 	switch {
 	case !slices.Contains(c.Families, FamilyOf(addr)):
 		return Problem{ReasonWrongFamily, c.Field,
@@ -216,7 +219,7 @@ func (a *allocation) refuse(c Claim, addr netip.Addr) (Problem, bool) {
 				fmt.Sprintf("%s is in no pool (%s); ask for one that is, or add it to a pool", addr,
 					listPools(a.pools))},
 			true
-	case !a.pools[at].admits(c.Namespace):
+	case !a.pools[at].allowsNamespace(c.Namespace):
 		return Problem{ReasonOutsidePools, c.Field,
 			fmt.Sprintf("%s is in the pool %s, which is for other namespaces than %s",
 				addr, a.pools[at].Name, c.Namespace)}, true
@@ -249,21 +252,21 @@ func (a *allocation) grantAny(c Claim, g Grant) Grant {
 			}
 		}
 	}
-	return a.fill(c, g, kept)
+	return a.fillMissing(c, g, kept)
 }
 
-// fill adds an address of each family that is missing, and names a Service's addresses outside of the pools.
-func (a *allocation) fill(c Claim, g Grant, have []netip.Addr) Grant {
+// fillMissing adds an address of each family that is missing, and names a Service's addresses outside of the pools.
+func (a *allocation) fillMissing(c Claim, g Grant, have []netip.Addr) Grant {
 	var problems []Problem
 	for _, family := range c.Families {
 		i := slices.IndexFunc(have, func(addr netip.Addr) bool { return FamilyOf(addr) == family })
 		if i < 0 {
-			addr, problem := a.free(c, family)
+			addr, problem := a.findFree(c, family)
 			if !addr.IsValid() {
 				problems = append(problems, problem)
 				continue
 			}
-			a.take(c, addr)
+			a.assign(c, addr)
 			g.Addresses = append(g.Addresses, addr)
 			continue
 		}
@@ -290,8 +293,8 @@ func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 	for i := range a.pools {
 		p := &a.pools[i]
 		switch {
-		case c.Pool != "" && p.Name != c.Pool, c.Pool == "" && p.Asked:
-		case !p.admits(c.Namespace):
+		case c.Pool != "" && p.Name != c.Pool, c.Pool == "" && p.ExplicitOnly:
+		case !p.allowsNamespace(c.Namespace):
 			problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("the pool %s is for other namespaces than %s",
 				p.Name, c.Namespace)}
 		default:
@@ -302,7 +305,7 @@ func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 	case len(list) > 0:
 		return list, Problem{}
 	case c.Pool != "" && problem.Message == "":
-		problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("there is no pool %q; use one of %s", shorten(c.Pool),
+		problem = Problem{ReasonNoPool, c.PoolField, fmt.Sprintf("there is no pool %q; use one of %s", truncate(c.Pool),
 			listPools(a.pools))}
 	case c.Pool == "":
 		problem = Problem{ReasonNoPool, "",
@@ -312,8 +315,8 @@ func (a *allocation) candidates(c Claim) (list []*Pool, problem Problem) {
 	return nil, problem
 }
 
-// shorten bounds a value that is quoted in a message.
-func shorten(text string) string {
+// truncate bounds a value that is quoted in a message.
+func truncate(text string) string {
 	const most = 63
 	if len(text) > most {
 		return text[:most] + "…"
@@ -321,8 +324,8 @@ func shorten(text string) string {
 	return text
 }
 
-// free returns an address that no Service has, or why there is none.
-func (a *allocation) free(c Claim, family Family) (netip.Addr, Problem) {
+// findFree returns an address that no Service has, or why there is none.
+func (a *allocation) findFree(c Claim, family Family) (netip.Addr, Problem) {
 	list, problem := a.candidates(c)
 	if len(list) == 0 {
 		return netip.Addr{}, problem
@@ -374,7 +377,7 @@ func (a *allocation) search(r *Range) netip.Addr {
 		addr = r.First
 	}
 	for ; addr.IsValid() && r.Contains(addr); addr = addr.Next() {
-		if len(a.users[addr]) == 0 && r.automatic(addr) {
+		if len(a.users[addr]) == 0 && r.isAutomatic(addr) {
 			a.next[r] = addr
 			return addr
 		}

@@ -37,10 +37,10 @@ func (r Range) String() string {
 	return r.First.String() + "-" + r.Last.String()
 }
 
-// automatic says whether an address may be given to a Service that does not ask for it: the first and the last one of
+// isAutomatic says whether an address may be given to a Service that does not ask for it: the first and the last one of
 // an IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out, since
 // the range may be a whole subnet.
-func (r Range) automatic(addr netip.Addr) bool {
+func (r Range) isAutomatic(addr netip.Addr) bool {
 	spare := r.Network.IsValid() && addr.BitLen()-r.Network.Bits() > 1
 	return !spare || addr != r.First && (!addr.Is4() || addr != r.Last)
 }
@@ -49,8 +49,8 @@ func (r Range) automatic(addr netip.Addr) bool {
 type Pool struct {
 	Name   string
 	Ranges []Range
-	// Asked: only Services that name the pool, or an address of it, get one.
-	Asked bool
+	// ExplicitOnly: only Services that name the pool, or an address of it, get one.
+	ExplicitOnly bool
 	// Namespaces are the namespaces whose Services may have an address of the pool; empty: all.
 	Namespaces []string
 }
@@ -60,8 +60,8 @@ func (p Pool) Contains(addr netip.Addr) bool {
 	return slices.ContainsFunc(p.Ranges, func(r Range) bool { return r.Contains(addr) })
 }
 
-// admits says whether Services of a namespace may have addresses of the pool.
-func (p Pool) admits(namespace string) bool {
+// allowsNamespace says whether Services of a namespace may have addresses of the pool.
+func (p Pool) allowsNamespace(namespace string) bool {
 	return len(p.Namespaces) == 0 || slices.Contains(p.Namespaces, namespace)
 }
 
@@ -90,7 +90,7 @@ var poolKeys = keytable.Table[Pool]{
 		Value: keytable.Items(func(p *Pool) *[]Range { return &p.Ranges }, addressRange, "range",
 			keytable.Length{Max: maxRanges, Empty: "name a network or a range",
 				TooMany: "that a pool can have; join neighbouring ones"})},
-	{Name: "asked_only", Value: keytable.Field(func(p *Pool) *bool { return &p.Asked }, keytable.Bool, false)},
+	{Name: "asked_only", Value: keytable.Field(func(p *Pool) *bool { return &p.ExplicitOnly }, keytable.Bool, false)},
 	{Name: "namespaces",
 		Value: keytable.Items(func(p *Pool) *[]string { return &p.Namespaces }, dnsLabel, "namespace",
 			keytable.Length{Max: maxNamespaces, Empty: "name a namespace, or remove the line",
@@ -185,7 +185,7 @@ func checkPools(f *yamlfile.File, pools []Pool) {
 			}
 		}
 		for k, r := range p.Ranges {
-			if other, in := overlap(pools, i, k); in != "" {
+			if other, in := findOverlap(pools, i, k); in != "" {
 				f.Fail(yamlfile.Element(yamlfile.Join(at, "addresses"), k),
 					"%s overlaps %s of %s; an address is in one pool", r, other, in)
 			}
@@ -193,8 +193,8 @@ func checkPools(f *yamlfile.File, pools []Pool) {
 	}
 }
 
-// overlap returns a range before range k of pool i that has an address of it, and that range's place.
-func overlap(pools []Pool, i, k int) (Range, string) {
+// findOverlap returns a range before range k of pool i that has an address of it, and that range's place.
+func findOverlap(pools []Pool, i, k int) (Range, string) {
 	own := pools[i].Ranges[k]
 	for j := range i + 1 {
 		for l, r := range pools[j].Ranges {

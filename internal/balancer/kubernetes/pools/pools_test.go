@@ -88,7 +88,7 @@ func addrs(text ...string) (list []netip.Addr) {
 	return list
 }
 
-func (c Claim) asking(text ...string) Claim { c.Asked = addrs(text...); return c }
+func (c Claim) asking(text ...string) Claim { c.Requested = addrs(text...); return c }
 func (c Claim) holding(text ...string) Claim {
 	c.Held, c.Ours = addrs(text...), true
 	return c

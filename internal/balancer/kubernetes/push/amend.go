@@ -14,9 +14,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// needsWhole says whether a difference was not taken since the balancer has another source than the one that it is
+// needsFull says whether a difference was not taken since the balancer has another source than the one that it is
 // different from, or knows no differences, as one of an earlier version.
-func needsWhole(err error) bool {
+func needsFull(err error) bool {
 	var problem *api.Problem
 	return errors.As(err, &problem) && (problem.Status == http.StatusPreconditionFailed ||
 		problem.Status == http.StatusNotFound || problem.Status == http.StatusMethodNotAllowed)
@@ -28,20 +28,20 @@ func (p *Pusher) amend(ctx context.Context, services []lb.Service) (Result, erro
 	changed, removed := p.difference(services)
 	result := Result{Generation: p.generation, Refused: map[string]string{}}
 	for range maxRounds {
-		if len(changed)+len(removed) == 0 && p.taken != nil {
+		if len(changed)+len(removed) == 0 && p.accepted != nil {
 			return result, nil
 		}
-		text, err := writeDifference(changed, removed)
+		text, err := formatDifference(changed, removed)
 		if err != nil {
 			return result, err
 		}
 		done, err := p.Balancer.Amend(ctx, p.Source, p.generation, text)
 		if err == nil {
 			result.Generation = done.Generation
-			p.learn(changed, removed, done.Generation)
+			p.recordTaken(changed, removed, done.Generation)
 			return result, nil
 		}
-		refused := p.refusedOf(err, len(changed))
+		refused := p.refusedServices(err, len(changed))
 		if len(refused) == 0 {
 			return result, err
 		}
@@ -65,11 +65,11 @@ func (p *Pusher) difference(services []lb.Service) (changed []lb.Service, remove
 	for i := range services {
 		s := &services[i]
 		wanted[s.Name] = true
-		if had, has := p.taken[s.Name]; !has || !same(&had, s) {
+		if had, has := p.accepted[s.Name]; !has || !same(&had, s) {
 			changed = append(changed, *s)
 		}
 	}
-	for name := range p.taken {
+	for name := range p.accepted {
 		if !wanted[name] {
 			removed = append(removed, name)
 		}
@@ -104,8 +104,8 @@ func same(a, b *lb.Service) bool {
 	return reflect.DeepEqual(x, y)
 }
 
-// writeDifference returns the text of a difference.
-func writeDifference(changed []lb.Service, removed []string) ([]byte, error) {
+// formatDifference returns the text of a difference.
+func formatDifference(changed []lb.Service, removed []string) ([]byte, error) {
 	texts, usual := make([][]byte, len(changed)), config.New()
 	for i, s := range changed {
 		var err error
@@ -120,16 +120,16 @@ func writeDifference(changed []lb.Service, removed []string) ([]byte, error) {
 	return text, err
 }
 
-// learn notes the services that the balancer has taken.
-func (p *Pusher) learn(changed []lb.Service, removed []string, generation uint64) {
-	if p.taken == nil {
-		p.taken = map[string]lb.Service{}
+// recordTaken records the services that the balancer has taken.
+func (p *Pusher) recordTaken(changed []lb.Service, removed []string, generation uint64) {
+	if p.accepted == nil {
+		p.accepted = map[string]lb.Service{}
 	}
 	for _, s := range changed {
-		p.taken[s.Name] = s
+		p.accepted[s.Name] = s
 	}
 	for _, name := range removed {
-		delete(p.taken, name)
+		delete(p.accepted, name)
 	}
 	p.generation = generation
 }

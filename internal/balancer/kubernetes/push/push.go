@@ -33,8 +33,8 @@ type Pusher struct {
 	Balancer Balancer
 	// Source is the name of the source of configuration.
 	Source string
-	// taken are the services that the balancer has, by name, as of a generation of the source.
-	taken      map[string]lb.Service
+	// accepted are the services that the balancer has, by name, as of a generation of the source.
+	accepted   map[string]lb.Service
 	generation uint64
 }
 
@@ -52,33 +52,33 @@ type Result struct {
 // source as another client has left it.
 func (p *Pusher) Push(ctx context.Context, services []lb.Service) (Result, error) {
 	result, err := p.amend(ctx, services)
-	if needsWhole(err) {
-		return p.whole(ctx, services)
+	if needsFull(err) {
+		return p.pushAll(ctx, services)
 	}
 	return result, err
 }
 
-// whole hands all services over.
-func (p *Pusher) whole(ctx context.Context, services []lb.Service) (Result, error) {
+// pushAll hands all services over.
+func (p *Pusher) pushAll(ctx context.Context, services []lb.Service) (Result, error) {
 	wanted := append([]lb.Service(nil), services...)
 	result := Result{Refused: map[string]string{}}
 	old := map[string]bool{}
 	for range maxRounds {
-		text, err := write(wanted)
+		text, err := formatServices(wanted)
 		if err != nil {
 			return result, err
 		}
 		change, err := p.Balancer.Apply(ctx, p.Source, text, false)
 		if err == nil {
 			result.Generation = change.Generation
-			p.remember(wanted, change.Generation)
+			p.recordAll(wanted, change.Generation)
 			return result, nil
 		}
-		refused := p.refusedOf(err, len(wanted))
+		refused := p.refusedServices(err, len(wanted))
 		if len(refused) == 0 {
 			return result, err
 		}
-		wanted = p.replace(wanted, refused, old, result.Refused)
+		wanted = p.replaceRefused(wanted, refused, old, result.Refused)
 	}
 	return result, errTooManyRounds()
 }
@@ -89,12 +89,12 @@ func errTooManyRounds() error {
 
 // Has says whether the balancer has taken a service of this name.
 func (p *Pusher) Has(name string) bool {
-	_, has := p.taken[name]
+	_, has := p.accepted[name]
 	return has
 }
 
-// write returns services as the text of a source.
-func write(services []lb.Service) ([]byte, error) {
+// formatServices returns services as the text of a source.
+func formatServices(services []lb.Service) ([]byte, error) {
 	made := config.New()
 	made.Services = services
 	text, err := config.WriteFragment(made, config.FileOwner)
@@ -104,8 +104,8 @@ func write(services []lb.Service) ([]byte, error) {
 	return text, err
 }
 
-// refusedOf returns which services a balancer refuses, by their index, and why.
-func (p *Pusher) refusedOf(err error, count int) map[int]string {
+// refusedServices returns which services a balancer refuses, by their index, and why.
+func (p *Pusher) refusedServices(err error, count int) map[int]string {
 	var problem *api.Problem
 	if !errors.As(err, &problem) || problem.Status != http.StatusUnprocessableEntity {
 		return nil
@@ -125,9 +125,9 @@ func (p *Pusher) refusedOf(err error, count int) map[int]string {
 	return refused
 }
 
-// replace returns the services, with the balancer's former version in the place of each that it refuses; one whose
-// former version is refused, too, is left out.
-func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[string]bool,
+// replaceRefused returns the services, with the balancer's previous version in the place of each that it refuses; one
+// whose former version is refused, too, is left out.
+func (p *Pusher) replaceRefused(wanted []lb.Service, refused map[int]string, old map[string]bool,
 	why map[string]string) []lb.Service {
 	kept := make([]lb.Service, 0, len(wanted))
 	for i, s := range wanted {
@@ -139,7 +139,7 @@ func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[st
 		if _, known := why[s.Name]; !known {
 			why[s.Name] = message
 		}
-		if before, had := p.taken[s.Name]; had && !old[s.Name] && !reflect.DeepEqual(before, s) {
+		if before, had := p.accepted[s.Name]; had && !old[s.Name] && !reflect.DeepEqual(before, s) {
 			kept = append(kept, before)
 		}
 		old[s.Name] = true
@@ -147,10 +147,10 @@ func (p *Pusher) replace(wanted []lb.Service, refused map[int]string, old map[st
 	return kept
 }
 
-func (p *Pusher) remember(services []lb.Service, generation uint64) {
+func (p *Pusher) recordAll(services []lb.Service, generation uint64) {
 	p.generation = generation
-	p.taken = make(map[string]lb.Service, len(services))
+	p.accepted = make(map[string]lb.Service, len(services))
 	for _, s := range services {
-		p.taken[s.Name] = s
+		p.accepted[s.Name] = s
 	}
 }

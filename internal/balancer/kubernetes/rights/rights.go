@@ -19,8 +19,8 @@ type Right struct {
 	// Subresource is such as status; empty: the resource itself. Namespace is empty where the right is needed in all,
 	// and Name where it is needed on every object.
 	Subresource, Namespace, Name string
-	// For is the action that needs it, such as "write the status of Services".
-	For string
+	// Purpose is the action that needs it, such as "write the status of Services".
+	Purpose string
 }
 
 // String returns "patch services/status", with the group and the namespace where there are any.
@@ -50,13 +50,13 @@ type Needed struct {
 
 // List returns the rights.
 func (n Needed) List() []Right {
-	list := follow("", "services", "nodes")
-	list = append(list, follow("discovery.k8s.io", "endpointslices")...)
+	list := watchRights("", "services", "nodes")
+	list = append(list, watchRights("discovery.k8s.io", "endpointslices")...)
 	list = append(list,
-		Right{Verb: "patch", Resource: "services", Subresource: "status", For: "write the status of Services"},
-		Right{Verb: "create", Group: "events.k8s.io", Resource: "events", For: "make Events"})
+		Right{Verb: "patch", Resource: "services", Subresource: "status", Purpose: "write the status of Services"},
+		Right{Verb: "create", Group: "events.k8s.io", Resource: "events", Purpose: "make Events"})
 	lease := Right{Group: "coordination.k8s.io", Resource: "leases", Namespace: n.LeaseNamespace,
-		For: "agree with other balancers on who writes status"}
+		Purpose: "agree with other balancers on who writes status"}
 	for _, verb := range []string{"get", "create", "update"} {
 		lease.Verb, lease.Name = verb, n.Lease
 		if verb == "create" { // RBAC cannot restrict create by name
@@ -65,32 +65,32 @@ func (n Needed) List() []Right {
 		list = append(list, lease)
 	}
 	if n.PoolsNamespace != "" {
-		for _, r := range follow("", "configmaps") {
-			r.Namespace, r.For = n.PoolsNamespace, "read the pools"
+		for _, r := range watchRights("", "configmaps") {
+			r.Namespace, r.Purpose = n.PoolsNamespace, "read the pools"
 			list = append(list, r)
 		}
 	}
 	const group = "gateway.networking.k8s.io"
 	if n.Gateways {
 		kinds := []string{"gatewayclasses", "gateways", "tcproutes", "udproutes", "httproutes"}
-		list = append(list, follow(group, append(slices.Clone(kinds), "referencegrants")...)...)
-		list = append(list, follow("", "namespaces")...)
+		list = append(list, watchRights(group, append(slices.Clone(kinds), "referencegrants")...)...)
+		list = append(list, watchRights("", "namespaces")...)
 		for _, kind := range kinds {
 			list = append(list, Right{Verb: "update", Group: group, Resource: kind, Subresource: "status",
-				For: "write the status of Gateways and routes"})
+				Purpose: "write the status of Gateways and routes"})
 		}
 	}
 	if n.Certificates {
-		list = append(list, follow("", "secrets")...)
+		list = append(list, watchRights("", "secrets")...)
 	}
 	return list
 }
 
-// follow returns the rights to follow kinds of objects.
-func follow(group string, resources ...string) (list []Right) {
+// watchRights returns the rights to follow kinds of objects.
+func watchRights(group string, resources ...string) (list []Right) {
 	for _, resource := range resources {
 		for _, verb := range []string{"list", "watch"} {
-			list = append(list, Right{Verb: verb, Group: group, Resource: resource, For: "follow " + resource})
+			list = append(list, Right{Verb: verb, Group: group, Resource: resource, Purpose: "follow " + resource})
 		}
 	}
 	return list

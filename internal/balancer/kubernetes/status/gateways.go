@@ -47,7 +47,7 @@ func (w *Writer) WriteGateways(ctx context.Context, r gateway.Report) error {
 func (w *Writer) merge(object runtime.Object, had, ours []metav1.Condition) []metav1.Condition {
 	merged := slices.Clone(had)
 	for _, c := range ours {
-		c.Message = Bounded(c.Message, maxMessage)
+		c.Message = Truncate(c.Message, maxMessage)
 		before := apimeta.FindStatusCondition(had, c.Type)
 		if before != nil && before.ObservedGeneration > c.ObservedGeneration {
 			continue

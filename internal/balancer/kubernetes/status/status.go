@@ -59,30 +59,30 @@ type Writer struct {
 	Recorder Recorder
 	// Gateways is for the Gateway API; nil where its objects are not followed.
 	Gateways versioned.Interface
-	// told is the last message about a Service that has no condition to show it, by the Service's UID.
-	told map[types.UID]string
-	// right are the Services whose status was found to be right, and for which verdict, by "namespace/name".
-	right map[string]judged
+	// loggedMessages is the last message about a Service that has no condition to show it, by the Service's UID.
+	loggedMessages map[types.UID]string
+	// upToDate are the Services whose status was found to be right, and for which verdict, by "namespace/name".
+	upToDate map[string]serviceVerdict
 }
 
-// judged is a Service and its verdict.
-type judged struct {
+// serviceVerdict is a Service and its verdict.
+type serviceVerdict struct {
 	service *corev1.Service
 	verdict model.Verdict
 }
 
-// written is the status of a Service, as far as it is ours: fields left out are given up.
-type written struct {
+// appliedStatus is the status of a Service, as far as it is ours: fields left out are given up.
+type appliedStatus struct {
 	metav1.TypeMeta `json:",inline"`
 	Metadata        struct {
 		Name      string    `json:"name"`
 		Namespace string    `json:"namespace"`
 		UID       types.UID `json:"uid"`
 	} `json:"metadata"`
-	Status *ours `json:"status,omitempty"`
+	Status *statusFields `json:"status,omitempty"`
 }
 
-type ours struct {
+type statusFields struct {
 	LoadBalancer *corev1.LoadBalancerStatus `json:"loadBalancer,omitempty"`
 	Conditions   []metav1.Condition         `json:"conditions,omitempty"`
 }
@@ -90,11 +90,11 @@ type ours struct {
 // Write brings the status of Services up to date with their verdicts. It goes on behind an error, and returns all of
 // them.
 func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts map[string]model.Verdict) error {
-	if w.told == nil {
-		w.told = map[types.UID]string{}
+	if w.loggedMessages == nil {
+		w.loggedMessages = map[types.UID]string{}
 	}
-	before := w.right
-	w.right = make(map[string]judged, len(verdicts))
+	before := w.upToDate
+	w.upToDate = make(map[string]serviceVerdict, len(verdicts))
 	var errs []error
 	for _, s := range services {
 		if ctx.Err() != nil {
@@ -105,11 +105,11 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 		var err error
 		switch was, there := before[key]; {
 		case known && there && was.service == s && was.verdict.Equal(verdict):
-			w.right[key] = was
+			w.upToDate[key] = was
 		case known && verdict.Ours:
-			err = w.bring(ctx, s, verdict)
+			err = w.update(ctx, s, verdict)
 		default:
-			err = w.giveUp(ctx, s)
+			err = w.disown(ctx, s)
 			if known {
 				w.recordProblems(s, verdict.Problems)
 			}
@@ -121,8 +121,8 @@ func (w *Writer) Write(ctx context.Context, services []*corev1.Service, verdicts
 	return errors.Join(errs...)
 }
 
-// bring writes the status of a Service of ours, where it differs.
-func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) error {
+// update writes the status of a Service of ours, where it differs.
+func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict) error {
 	ingress := ingressOf(v)
 	conditions := []metav1.Condition{assigned(v), accepted(v)}
 	changed := false
@@ -139,10 +139,10 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 		}
 	}
 	if !changed && sameIngress(s.Status.LoadBalancer.Ingress, ingress) {
-		w.right[model.Key(s)] = judged{s, v}
+		w.upToDate[model.Key(s)] = serviceVerdict{s, v}
 		return nil
 	}
-	status := &ours{Conditions: conditions}
+	status := &statusFields{Conditions: conditions}
 	if len(ingress) > 0 {
 		status.LoadBalancer = &corev1.LoadBalancerStatus{Ingress: ingress}
 	}
@@ -157,8 +157,8 @@ func (w *Writer) bring(ctx context.Context, s *corev1.Service, v model.Verdict) 
 	return w.apply(ctx, s, status)
 }
 
-// giveUp removes our fields from the status of a Service that is ours no more.
-func (w *Writer) giveUp(ctx context.Context, s *corev1.Service) error {
+// disown removes our fields from the status of a Service that is ours no more.
+func (w *Writer) disown(ctx context.Context, s *corev1.Service) error {
 	if !slices.ContainsFunc(s.ManagedFields, func(m metav1.ManagedFieldsEntry) bool {
 		return m.Manager == model.FieldManager && m.Subresource == "status"
 	}) {
@@ -168,8 +168,8 @@ func (w *Writer) giveUp(ctx context.Context, s *corev1.Service) error {
 }
 
 // apply writes the status by server-side apply, as the manager of its fields. A Service that is gone is no error.
-func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *ours) error {
-	object := written{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Status: status}
+func (w *Writer) apply(ctx context.Context, s *corev1.Service, status *statusFields) error {
+	object := appliedStatus{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Service"}, Status: status}
 	object.Metadata.Name, object.Metadata.Namespace, object.Metadata.UID = s.Name, s.Namespace, s.UID
 	body, err := json.Marshal(object)
 	if err != nil {
@@ -240,11 +240,11 @@ func accepted(v model.Verdict) metav1.Condition {
 // condition returns a condition that does not hold, with its reason.
 func condition(name string, problems []model.Problem) metav1.Condition {
 	return metav1.Condition{Type: name, Status: metav1.ConditionFalse, Reason: problems[0].Reason,
-		Message: list(problems)}
+		Message: joinProblems(problems)}
 }
 
-// list returns problems as a text of bounded length.
-func list(problems []model.Problem) string {
+// joinProblems returns problems as a text of bounded length.
+func joinProblems(problems []model.Problem) string {
 	text := ""
 	for i, p := range problems {
 		line := p.String()
@@ -254,7 +254,7 @@ func list(problems []model.Problem) string {
 		rest := fmt.Sprintf("; %d more", len(problems)-i)
 		if len(text)+len(line)+len(rest) > maxMessage {
 			if i == 0 {
-				return Bounded(line, maxMessage)
+				return Truncate(line, maxMessage)
 			}
 			return text + rest
 		}
@@ -274,18 +274,18 @@ func (w *Writer) recordCondition(s *corev1.Service, c *metav1.Condition) {
 
 // recordProblems makes an Event of problems of a Service that has no condition of ours, once.
 func (w *Writer) recordProblems(s *corev1.Service, problems []model.Problem) {
-	if text := list(problems); len(problems) > 0 && w.told[s.UID] != text {
-		w.told[s.UID] = text
+	if text := joinProblems(problems); len(problems) > 0 && w.loggedMessages[s.UID] != text {
+		w.loggedMessages[s.UID] = text
 		w.warn(s, problems[0].Reason, text)
 	}
 }
 
 func (w *Writer) warn(s *corev1.Service, reason, message string) {
-	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", Bounded(message, maxMessage))
+	w.Recorder.Eventf(s, nil, corev1.EventTypeWarning, reason, "Serve", "%s", Truncate(message, maxMessage))
 }
 
-// Bounded returns at most so many bytes of a text, and an ellipsis where that is not all of it.
-func Bounded(text string, most int) string {
+// Truncate returns at most so many bytes of a text, and an ellipsis where that is not all of it.
+func Truncate(text string, most int) string {
 	if len(text) > most {
 		return strings.ToValidUTF8(text[:most], "") + "…"
 	}

@@ -34,7 +34,7 @@ func (r *recorder) Eventf(on, _ runtime.Object, kind, reason, _, note string, ar
 type rig struct {
 	Writer
 	events  recorder
-	patches []written
+	patches []appliedStatus
 	// conflict is answered to patches of addresses.
 	conflict bool
 }
@@ -44,7 +44,7 @@ func newRig(t *testing.T) *rig {
 	r := &rig{}
 	client.PrependReactor("patch", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := action.(clienttesting.PatchAction)
-		var sent written
+		var sent appliedStatus
 		if err := json.Unmarshal(patch.GetPatch(), &sent); err != nil || patch.GetSubresource() != "status" {
 			t.Errorf("patch of %q: %v", patch.GetSubresource(), err)
 		}

@@ -21,15 +21,15 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// askKinds is how often a cluster is asked for kinds of the Gateway API that it did not have.
-const askKinds = 10 * time.Second
+// kindsInterval is how often a cluster is asked for kinds of the Gateway API that it did not have.
+const kindsInterval = 10 * time.Second
 
 // gatewayKinds are the kinds of the Gateway API, which a cluster may have or not.
 type gatewayKinds struct {
 	client  kubernetes.Interface
 	sources map[Kind]source
 	mu      sync.Mutex
-	asked   bool
+	readAt  bool
 	missing []Kind
 }
 
@@ -37,7 +37,7 @@ type gatewayKinds struct {
 func (g *gatewayKinds) known() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.asked
+	return g.readAt
 }
 
 // FollowGateways has the Watcher follow the Gateway API, too, as soon as the cluster has it. It is called before Run.
@@ -51,7 +51,7 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 		HTTPRoutes:      sourceOf(api.HTTPRoutes(all), &v1.HTTPRoute{}),
 		ReferenceGrants: sourceOf(api.ReferenceGrants(all), &v1.ReferenceGrant{}),
 	}}
-	if err := w.add(Namespaces, sourceOf(client.CoreV1().Namespaces(), &corev1.Namespace{})); err != nil {
+	if err := w.addInformer(Namespaces, sourceOf(client.CoreV1().Namespaces(), &corev1.Namespace{})); err != nil {
 		return err
 	}
 	if !secrets {
@@ -59,7 +59,7 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 	}
 	const certificates = "type=" + string(corev1.SecretTypeTLS)
 	list := client.CoreV1().Secrets(all)
-	return w.add(Secrets, source{
+	return w.addInformer(Secrets, source{
 		func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = certificates
 			return list.List(ctx, o)
@@ -74,26 +74,26 @@ func (w *Watcher) FollowGateways(client kubernetes.Interface, gateways versioned
 // removed leaves the picture of it as it was.
 func (w *Watcher) followGateways(ctx context.Context, running *sync.WaitGroup) {
 	for {
-		found, err := w.gateways.ask()
+		found, err := w.gateways.discover()
 		if err == nil {
 			for _, kind := range found {
-				if w.all()[kind] != nil || w.add(kind, w.gateways.sources[kind]) != nil {
+				if w.allInformers()[kind] != nil || w.addInformer(kind, w.gateways.sources[kind]) != nil {
 					continue
 				}
-				informer := w.all()[kind]
+				informer := w.allInformers()[kind]
 				running.Go(func() { informer.RunWithContext(ctx) })
 			}
-			w.gateways.note(found)
-			w.signal()
+			w.gateways.setMissing(found)
+			w.notifyChanged()
 		}
-		if len(found) == len(w.gateways.sources) || clock.Sleep(ctx, askKinds) != nil {
+		if len(found) == len(w.gateways.sources) || clock.Sleep(ctx, kindsInterval) != nil {
 			return
 		}
 	}
 }
 
-// ask returns which of the kinds the cluster has.
-func (g *gatewayKinds) ask() (found []Kind, err error) {
+// discover returns which of the kinds the cluster has.
+func (g *gatewayKinds) discover() (found []Kind, err error) {
 	list, err := g.client.Discovery().ServerResourcesForGroupVersion(v1.GroupVersion.String())
 	if apierrors.IsNotFound(err) {
 		return nil, nil
@@ -109,10 +109,10 @@ func (g *gatewayKinds) ask() (found []Kind, err error) {
 	return found, nil
 }
 
-func (g *gatewayKinds) note(found []Kind) {
+func (g *gatewayKinds) setMissing(found []Kind) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked, g.missing = true, nil
+	g.readAt, g.missing = true, nil
 	for kind := range g.sources {
 		if !slices.Contains(found, kind) {
 			g.missing = append(g.missing, kind)
@@ -133,10 +133,11 @@ func (w *Watcher) Missing() []Kind {
 
 // Gateways returns the picture of the Gateway API; nothing in it may be changed.
 func (w *Watcher) Gateways() gateway.Objects {
-	return gateway.Objects{Classes: present[*v1.GatewayClass](w, GatewayClasses),
-		Gateways:  present[*v1.Gateway](w, Gateways),
-		TCPRoutes: present[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: present[*v1.UDPRoute](w, UDPRoutes),
-		HTTPRoutes: present[*v1.HTTPRoute](w, HTTPRoutes), Grants: present[*v1.ReferenceGrant](w, ReferenceGrants),
-		Namespaces: present[*corev1.Namespace](w, Namespaces), Services: w.Cluster().Services,
-		Secrets: present[*corev1.Secret](w, Secrets)}
+	return gateway.Objects{Classes: presentObjects[*v1.GatewayClass](w, GatewayClasses),
+		Gateways:  presentObjects[*v1.Gateway](w, Gateways),
+		TCPRoutes: presentObjects[*v1.TCPRoute](w, TCPRoutes), UDPRoutes: presentObjects[*v1.UDPRoute](w, UDPRoutes),
+		HTTPRoutes: presentObjects[*v1.HTTPRoute](w, HTTPRoutes), Grants: presentObjects[*v1.ReferenceGrant](w,
+			ReferenceGrants),
+		Namespaces: presentObjects[*corev1.Namespace](w, Namespaces), Services: w.Cluster().Services,
+		Secrets: presentObjects[*corev1.Secret](w, Secrets)}
 }

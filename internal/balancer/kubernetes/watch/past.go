@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	// askEvery is how often the API server is asked for its resource version: a watch says nothing where that has
-	// gone back, as when a backup of etcd was restored, for it waits for a version that does not come.
-	askEvery = 10 * time.Second
-	// askBound bounds one question.
-	askBound = 5 * time.Second
-	// settle is how long a cluster's controllers have to bring their objects, such as EndpointSlices, up to date after
-	// it went back in time. Until then the picture stays.
-	settle = 20 * time.Second
+	// revisionInterval is how often the API server is asked for its resource version: a watch says nothing where that
+	// has gone back, as when a backup of etcd was restored, for it waits for a version that does not come.
+	revisionInterval = 10 * time.Second
+	// revisionTimeout bounds one request.
+	revisionTimeout = 5 * time.Second
+	// rollbackGrace is how long a cluster's controllers have to bring their objects, such as EndpointSlices, up to date
+	// after it went back in time. Until then the picture stays.
+	rollbackGrace = 20 * time.Second
 )
 
-// past is the objects that a cluster had before it went back in time, and has no more: nobody has deleted them.
-type past struct {
+// vanished is the objects that a cluster had before it went back in time, and has no more: nobody has deleted them.
+type vanished struct {
 	// at is when that was found.
 	at       time.Time
 	services map[string]*corev1.Service
@@ -41,21 +41,21 @@ type past struct {
 	objects map[Kind]map[string]metav1.Object
 }
 
-// keep keeps the objects of a kind.
-func keep[T metav1.Object](p *past, kind Kind, list []T) {
+// keepObjects keeps the objects of a kind.
+func keepObjects[T metav1.Object](p *vanished, kind Kind, list []T) {
 	p.objects[kind] = make(map[string]metav1.Object, len(list))
 	for _, object := range list {
 		p.objects[kind][model.Key(object)] = object
 	}
 }
 
-// present returns the objects of a kind, and those that vanished when the cluster went back in time. One that is there
-// again is as in the cluster from then on.
-func present[T metav1.Object](w *Watcher, kind Kind) []T {
+// presentObjects returns the objects of a kind, and those that vanished when the cluster went back in time. One that is
+// there again is as in the cluster from then on.
+func presentObjects[T metav1.Object](w *Watcher, kind Kind) []T {
 	list := listed[T](w, kind)
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	kept := w.past.objects[kind]
+	kept := w.vanished.objects[kind]
 	if len(kept) == 0 {
 		return list
 	}
@@ -80,21 +80,21 @@ func revisionOf(client kubernetes.Interface) func(context.Context) (string, erro
 	}
 }
 
-// awaitPast returns true when the cluster has gone back in time, and false when the context ends.
-func (w *Watcher) awaitPast(ctx context.Context) bool {
+// awaitRollback returns true when the cluster has gone back in time, and false when the context ends.
+func (w *Watcher) awaitRollback(ctx context.Context) bool {
 	var last uint64
-	for clock.Sleep(ctx, w.askEvery) == nil {
-		now, err := w.askRevision(ctx)
+	for clock.Sleep(ctx, w.revisionInterval) == nil {
+		now, err := w.readRevision(ctx)
 		if ctx.Err() != nil {
 			return false
 		}
 		w.mu.Lock()
-		w.reached = w.reached.after(err)
+		w.revisionState = w.revisionState.next(err)
 		w.mu.Unlock()
 		if err != nil || now == 0 {
 			continue
 		}
-		if last = max(last, w.seen()); now < last {
+		if last = max(last, w.lastRevision()); now < last {
 			return true
 		}
 		last = now
@@ -102,9 +102,9 @@ func (w *Watcher) awaitPast(ctx context.Context) bool {
 	return false
 }
 
-// askRevision returns the cluster's resource version; 0 where it is no number, which only Kubernetes' own are.
-func (w *Watcher) askRevision(ctx context.Context) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, askBound)
+// readRevision returns the cluster's resource version; 0 where it is no number, which only Kubernetes' own are.
+func (w *Watcher) readRevision(ctx context.Context) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, revisionTimeout)
 	defer cancel()
 	text, err := w.revision(ctx)
 	if err != nil {
@@ -114,16 +114,16 @@ func (w *Watcher) askRevision(ctx context.Context) (uint64, error) {
 	return number, nil
 }
 
-// seen returns the resource version that Services were last known at.
-func (w *Watcher) seen() uint64 {
-	number, _ := strconv.ParseUint(w.all()[Services].LastSyncResourceVersion(), 10, 64)
+// lastRevision returns the resource version that Services were last known at.
+func (w *Watcher) lastRevision() uint64 {
+	number, _ := strconv.ParseUint(w.allInformers()[Services].LastSyncResourceVersion(), 10, 64)
 	return number
 }
 
-// startOver has everything listed anew, and keeps the Services that there were, with their endpoints.
-func (w *Watcher) startOver() {
+// relist has everything listed anew, and keeps the Services that there were, with their endpoints.
+func (w *Watcher) relist() {
 	before := w.Cluster() // with the objects that were kept already
-	kept := past{at: time.Now(), services: map[string]*corev1.Service{},
+	kept := vanished{at: time.Now(), services: map[string]*corev1.Service{},
 		slices: map[string]*discoveryv1.EndpointSlice{}, objects: map[Kind]map[string]metav1.Object{}}
 	for _, s := range before.Services {
 		if s.Spec.Type == corev1.ServiceTypeLoadBalancer || w.gateways != nil { // whose routes lead to any
@@ -131,7 +131,7 @@ func (w *Watcher) startOver() {
 		}
 	}
 	if w.gateways != nil {
-		kept.keepGateways(w.Gateways())
+		kept.keepGatewayObjects(w.Gateways())
 	}
 	for _, slice := range before.Slices {
 		if kept.services[ownerOf(slice)] != nil {
@@ -140,24 +140,24 @@ func (w *Watcher) startOver() {
 	}
 	w.mu.Lock()
 	sources := maps.Clone(w.sources)
-	w.past, w.settled = kept, time.Now().Add(w.settle)
+	w.vanished, w.settled = kept, time.Now().Add(w.rollbackGrace)
 	w.mu.Unlock()
 	for kind, s := range sources {
 		// The only error is that of a handler added to an informer that has ended, which a new one has not.
-		_ = w.add(kind, s)
+		_ = w.addInformer(kind, s)
 	}
 }
 
-// keepGateways keeps all that Gateways are made of, but Services.
-func (p *past) keepGateways(o gateway.Objects) {
-	keep(p, GatewayClasses, o.Classes)
-	keep(p, Gateways, o.Gateways)
-	keep(p, TCPRoutes, o.TCPRoutes)
-	keep(p, UDPRoutes, o.UDPRoutes)
-	keep(p, HTTPRoutes, o.HTTPRoutes)
-	keep(p, ReferenceGrants, o.Grants)
-	keep(p, Namespaces, o.Namespaces)
-	keep(p, Secrets, o.Secrets)
+// keepGatewayObjects keeps all that Gateways are made of, but Services.
+func (p *vanished) keepGatewayObjects(o gateway.Objects) {
+	keepObjects(p, GatewayClasses, o.Classes)
+	keepObjects(p, Gateways, o.Gateways)
+	keepObjects(p, TCPRoutes, o.TCPRoutes)
+	keepObjects(p, UDPRoutes, o.UDPRoutes)
+	keepObjects(p, HTTPRoutes, o.HTTPRoutes)
+	keepObjects(p, ReferenceGrants, o.Grants)
+	keepObjects(p, Namespaces, o.Namespaces)
+	keepObjects(p, Secrets, o.Secrets)
 }
 
 func ownerOf(slice *discoveryv1.EndpointSlice) string {
@@ -170,35 +170,35 @@ func (w *Watcher) hasSettled() bool {
 	return !time.Now().Before(w.settled)
 }
 
-func (w *Watcher) hasPast() bool {
+func (w *Watcher) hasVanished() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return len(w.past.services)+len(w.past.objects) > 0
+	return len(w.vanished.services)+len(w.vanished.objects) > 0
 }
 
-// withPast adds to a picture the objects that vanished when the cluster went back in time. A Service that is there
+// withVanished adds to a picture the objects that vanished when the cluster went back in time. A Service that is there
 // again is as in the cluster from then on.
-func (w *Watcher) withPast(c model.Cluster) model.Cluster {
+func (w *Watcher) withVanished(c model.Cluster) model.Cluster {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if len(w.past.services) == 0 {
+	if len(w.vanished.services) == 0 {
 		return c
 	}
 	for _, s := range c.Services {
-		delete(w.past.services, model.Key(s))
+		delete(w.vanished.services, model.Key(s))
 	}
-	for name, slice := range w.past.slices {
-		if w.past.services[ownerOf(slice)] == nil {
-			delete(w.past.slices, name)
+	for name, slice := range w.vanished.slices {
+		if w.vanished.services[ownerOf(slice)] == nil {
+			delete(w.vanished.slices, name)
 		}
 	}
 	c.Slices = slices.DeleteFunc(c.Slices, func(slice *discoveryv1.EndpointSlice) bool {
-		return w.past.slices[slice.Namespace+"/"+slice.Name] != nil
+		return w.vanished.slices[slice.Namespace+"/"+slice.Name] != nil
 	})
-	for _, s := range w.past.services {
+	for _, s := range w.vanished.services {
 		c.Services = append(c.Services, s)
 	}
-	for _, slice := range w.past.slices {
+	for _, slice := range w.vanished.slices {
 		c.Slices = append(c.Slices, slice)
 	}
 	return c
@@ -207,25 +207,25 @@ func (w *Watcher) withPast(c model.Cluster) model.Cluster {
 // Kept returns the "namespace/name" of the Services that are in the picture although the cluster has them no more,
 // sorted, and since when.
 func (w *Watcher) Kept() (names []string, since time.Time) {
-	if !w.hasPast() || !w.Synced() {
+	if !w.hasVanished() || !w.Synced() {
 		return nil, time.Time{} // where it is not settled, it is not known which they are
 	}
 	w.Cluster() // drops those that are there again
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for name, s := range w.past.services {
+	for name, s := range w.vanished.services {
 		if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
 			names = append(names, name)
 		}
 	}
 	slices.Sort(names)
-	return names, w.past.at
+	return names, w.vanished.at
 }
 
 // KeptGateways returns the Gateways and routes that are in the picture although the cluster has them no more, as in
 // "Gateway shop/edge", sorted.
 func (w *Watcher) KeptGateways() (names []string) {
-	if !w.hasPast() || !w.Synced() {
+	if !w.hasVanished() || !w.Synced() {
 		return nil
 	}
 	w.Gateways() // drops those that are there again
@@ -233,7 +233,7 @@ func (w *Watcher) KeptGateways() (names []string) {
 	defer w.mu.Unlock()
 	for kind, word := range map[Kind]string{Gateways: "Gateway", TCPRoutes: "TCPRoute", UDPRoutes: "UDPRoute",
 		HTTPRoutes: "HTTPRoute"} {
-		for name := range w.past.objects[kind] {
+		for name := range w.vanished.objects[kind] {
 			names = append(names, word+" "+name)
 		}
 	}
@@ -241,16 +241,16 @@ func (w *Watcher) KeptGateways() (names []string) {
 	return names
 }
 
-// Reached says how well the API server was asked for its resource version.
-func (w *Watcher) Reached() State {
+// RevisionState says how well the API server was asked for its resource version.
+func (w *Watcher) RevisionState() State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.reached
+	return w.revisionState
 }
 
-// WentBack returns when the cluster was last found to have gone back in time; zero: it has not.
-func (w *Watcher) WentBack() time.Time {
+// RolledBack returns when the cluster was last found to have gone back in time; zero: it has not.
+func (w *Watcher) RolledBack() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.past.at
+	return w.vanished.at
 }

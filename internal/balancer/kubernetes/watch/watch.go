@@ -73,14 +73,14 @@ type Watcher struct {
 	informers map[Kind]cache.SharedIndexInformer
 	sources   map[Kind]source
 	states    map[Kind]State
-	// past is the objects that vanished when the cluster went back in time; settled is when its controllers have caught
-	// up.
-	past    past
-	settled time.Time
-	// askEvery and settle are the constants of these names, which tests shorten.
-	askEvery, settle time.Duration
-	// reached is how well the API server was asked for its resource version.
-	reached State
+	// vanished is the objects that vanished when the cluster went back in time; settled is when its controllers have
+	// caught up.
+	vanished vanished
+	settled  time.Time
+	// revisionInterval and rollbackGrace are the constants of these names, which tests shorten.
+	revisionInterval, rollbackGrace time.Duration
+	// revisionState is how well the API server was asked for its resource version.
+	revisionState State
 }
 
 // source is how a kind is listed and watched.
@@ -95,9 +95,9 @@ type source struct {
 func New(client kubernetes.Interface, poolsMap string) (*Watcher, error) {
 	w := &Watcher{informers: map[Kind]cache.SharedIndexInformer{}, sources: map[Kind]source{}, client: client,
 		changed: make(chan struct{}, 1), states: map[Kind]State{}, revision: revisionOf(client),
-		askEvery: askEvery, settle: settle}
+		revisionInterval: revisionInterval, rollbackGrace: rollbackGrace}
 	for kind, s := range sourcesOf(client, poolsMap) {
-		if err := w.add(kind, s); err != nil {
+		if err := w.addInformer(kind, s); err != nil {
 			return nil, err
 		}
 	}
@@ -139,23 +139,23 @@ func sourceOf[L runtime.Object](client lister[L], kind runtime.Object) source {
 	}, client.Watch, kind}
 }
 
-// add makes the informer of a kind.
-func (w *Watcher) add(kind Kind, s source) error {
+// addInformer makes the informer of a kind.
+func (w *Watcher) addInformer(kind Kind, s source) error {
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := s.list(ctx, o)
-			w.heard(kind, err)
+			w.updateState(kind, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			stream, err := s.watch(ctx, o)
-			w.heard(kind, err)
+			w.updateState(kind, err)
 			if err != nil {
 				return nil, err
 			}
 			return apiwatch.Filter(stream, func(e apiwatch.Event) (apiwatch.Event, bool) {
 				if e.Type == apiwatch.Error {
-					w.heard(kind, apierrors.FromObject(e.Object))
+					w.updateState(kind, apierrors.FromObject(e.Object))
 				}
 				return e, true
 			}), nil
@@ -167,9 +167,9 @@ func (w *Watcher) add(kind Kind, s source) error {
 		return err
 	}
 	_, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(any) { w.signal() },
-		UpdateFunc: func(any, any) { w.signal() },
-		DeleteFunc: func(any) { w.signal() },
+		AddFunc:    func(any) { w.notifyChanged() },
+		UpdateFunc: func(any, any) { w.notifyChanged() },
+		DeleteFunc: func(any) { w.notifyChanged() },
 	})
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -200,32 +200,32 @@ func shrink(object any) (any, error) {
 	return object, nil
 }
 
-// heard notes whether the API server has answered.
-func (w *Watcher) heard(kind Kind, err error) {
+// updateState records whether the API server has answered.
+func (w *Watcher) updateState(kind Kind, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	state := w.states[kind].after(err)
+	state := w.states[kind].next(err)
 	if apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
 		state.Expired++
 	}
 	w.states[kind] = state
 }
 
-// after returns a state with another answer of the API server.
-func (s State) after(err error) State {
+// next returns a state with another answer of the API server.
+func (s State) next(err error) State {
 	switch {
 	case err == nil:
 		s.Since, s.Problem = time.Time{}, ""
 	case s.Since.IsZero():
-		s.Since, s.Problem = time.Now(), textOf(err)
+		s.Since, s.Problem = time.Now(), errorText(err)
 	default:
-		s.Problem = textOf(err)
+		s.Problem = errorText(err)
 	}
 	return s
 }
 
-// textOf returns the text of an error, without the URL of a request, which is long and says less.
-func textOf(err error) string {
+// errorText returns the text of an error, without the URL of a request, which is long and says less.
+func errorText(err error) string {
 	var failed *url.Error
 	if errors.As(err, &failed) {
 		return failed.Err.Error()
@@ -233,8 +233,8 @@ func textOf(err error) string {
 	return err.Error()
 }
 
-// signal says that the picture may be another.
-func (w *Watcher) signal() {
+// notifyChanged says that the picture may be another.
+func (w *Watcher) notifyChanged() {
 	select {
 	case w.changed <- struct{}{}:
 	default:
@@ -244,7 +244,7 @@ func (w *Watcher) signal() {
 // Run follows the cluster until the context ends.
 func (w *Watcher) Run(ctx context.Context) {
 	for ctx.Err() == nil && w.follow(ctx) {
-		w.startOver()
+		w.relist()
 	}
 }
 
@@ -253,20 +253,20 @@ func (w *Watcher) follow(ctx context.Context) (wentBack bool) {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	var running sync.WaitGroup
-	for _, informer := range w.all() {
+	for _, informer := range w.allInformers() {
 		running.Go(func() { informer.RunWithContext(ctx) })
 	}
 	if w.gateways != nil {
 		running.Go(func() { w.followGateways(ctx, &running) })
 	}
-	wentBack = w.awaitPast(ctx)
+	wentBack = w.awaitRollback(ctx)
 	end()
 	running.Wait()
 	return wentBack
 }
 
-// all returns the informers.
-func (w *Watcher) all() map[Kind]cache.SharedIndexInformer {
+// allInformers returns the informers.
+func (w *Watcher) allInformers() map[Kind]cache.SharedIndexInformer {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return maps.Clone(w.informers)
@@ -280,7 +280,7 @@ func (w *Watcher) Synced() bool {
 	if w.gateways != nil && !w.gateways.known() || !w.hasSettled() {
 		return false
 	}
-	for _, informer := range w.all() {
+	for _, informer := range w.allInformers() {
 		if !informer.HasSynced() {
 			return false
 		}
@@ -302,7 +302,7 @@ func (w *Watcher) States() map[Kind]State {
 
 // Cluster returns the picture; nothing in it may be changed.
 func (w *Watcher) Cluster() model.Cluster {
-	return w.withPast(model.Cluster{Services: listed[*corev1.Service](w, Services),
+	return w.withVanished(model.Cluster{Services: listed[*corev1.Service](w, Services),
 		Slices: listed[*discoveryv1.EndpointSlice](w, EndpointSlices), Nodes: listed[*corev1.Node](w, Nodes)})
 }
 
@@ -316,7 +316,7 @@ func (w *Watcher) ConfigMap() *corev1.ConfigMap {
 
 // listed returns the objects of a kind, by namespace and name.
 func listed[T metav1.Object](w *Watcher, kind Kind) []T {
-	informer := w.all()[kind]
+	informer := w.allInformers()[kind]
 	if informer == nil {
 		return nil
 	}

@@ -66,7 +66,7 @@ func TestClusterGoesBack(t *testing.T) {
 	}
 	var revision atomic.Value
 	revision.Store("1000")
-	w.askEvery, w.settle = 5*time.Millisecond, 0
+	w.revisionInterval, w.rollbackGrace = 5*time.Millisecond, 0
 	var asked atomic.Int32
 	w.revision = func(context.Context) (string, error) { asked.Add(1); return revision.Load().(string), nil }
 	follow(t, w)
@@ -134,7 +134,7 @@ func TestGatewaysGoBack(t *testing.T) {
 	}
 	var revision atomic.Value
 	revision.Store("1000")
-	w.askEvery, w.settle = 5*time.Millisecond, 0
+	w.revisionInterval, w.rollbackGrace = 5*time.Millisecond, 0
 	var asked atomic.Int32
 	w.revision = func(context.Context) (string, error) { asked.Add(1); return revision.Load().(string), nil }
 	follow(t, w)

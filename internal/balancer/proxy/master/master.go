@@ -16,13 +16,13 @@ import (
 
 // Bounds of a command.
 const (
-	// bound is how long an answer may take where the context has no earlier deadline.
-	bound = 10 * time.Second
-	// largest is the largest answer, in bytes: some 100,000 lines of statistics.
-	largest = 64 << 20
-	// LargestPayload is the largest command with its payload that HAProxy takes, in bytes: its buffers have 16 KiB
+	// answerTimeout is how long an answer may take where the context has no earlier deadline.
+	answerTimeout = 10 * time.Second
+	// maxAnswer is the largest answer, in bytes: some 100,000 lines of statistics.
+	maxAnswer = 64 << 20
+	// MaxPayload is the largest command with its payload that HAProxy takes, in bytes: its buffers have 16 KiB
 	// (tune.bufsize), of which some are reserved (tune.maxrewrite).
-	LargestPayload = 14 << 10
+	MaxPayload = 14 << 10
 )
 
 // Errors of a command.
@@ -38,30 +38,31 @@ var (
 // Socket is the path of a master's socket.
 type Socket string
 
-// Ask has the master do a command, and returns its answer.
-func (s Socket) Ask(ctx context.Context, command string) (string, error) {
+// Command has the master run a command, and returns its answer.
+func (s Socket) Command(ctx context.Context, command string) (string, error) {
 	if strings.ContainsAny(command, "\n;") {
 		return "", fmt.Errorf("asking HAProxy %q: %w", command, errLine)
 	}
 	return s.exchange(ctx, command, command+"\n")
 }
 
-// Worker has a worker do a command.
-func (s Socket) Worker(ctx context.Context, pid int, command string) (string, error) {
-	return s.Ask(ctx, fmt.Sprintf("@!%d %s", pid, command))
+// WorkerCommand has a worker run a command, and returns its answer.
+func (s Socket) WorkerCommand(ctx context.Context, pid int, command string) (string, error) {
+	return s.Command(ctx, fmt.Sprintf("@!%d %s", pid, command))
 }
 
-// Do has a worker do a command that answers with an error only, or else with one of the words in fine.
-func (s Socket) Do(ctx context.Context, pid int, command string, fine ...string) error {
-	answer, err := s.Worker(ctx, pid, command)
+// RunWorkerCommand has a worker run a command that answers with an error only, or else with one of the words in
+// fine.
+func (s Socket) RunWorkerCommand(ctx context.Context, pid int, command string, fine ...string) error {
+	answer, err := s.WorkerCommand(ctx, pid, command)
 	if err != nil {
 		return err
 	}
-	return judge(command, answer, fine)
+	return checkAnswer(command, answer, fine)
 }
 
-// Hand hands a worker a payload. It has no empty line, which would end it.
-func (s Socket) Hand(ctx context.Context, pid int, command, payload string, fine ...string) error {
+// SendPayload sends a worker a payload. It has no empty line, which would end it.
+func (s Socket) SendPayload(ctx context.Context, pid int, command, payload string, fine ...string) error {
 	if strings.Contains(payload, "\n\n") || strings.ContainsAny(command, "\n;") {
 		return fmt.Errorf("handing HAProxy %q: %w", command, errLine)
 	}
@@ -70,10 +71,10 @@ func (s Socket) Hand(ctx context.Context, pid int, command, payload string, fine
 	if err != nil {
 		return err
 	}
-	return judge(command, answer, fine)
+	return checkAnswer(command, answer, fine)
 }
 
-func judge(command, answer string, fine []string) error {
+func checkAnswer(command, answer string, fine []string) error {
 	answer = strings.TrimSpace(answer)
 	if answer == "" {
 		return nil
@@ -88,7 +89,7 @@ func judge(command, answer string, fine []string) error {
 
 // exchange sends a command and reads until HAProxy ends the connection.
 func (s Socket) exchange(ctx context.Context, name, text string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", string(s))
 	if err != nil {
@@ -104,14 +105,14 @@ func (s Socket) exchange(ctx context.Context, name, text string) (string, error)
 	if err != nil {
 		return "", fmt.Errorf("asking HAProxy %q: %w", name, err)
 	}
-	answer, err := io.ReadAll(io.LimitReader(conn, largest+1))
+	answer, err := io.ReadAll(io.LimitReader(conn, maxAnswer+1))
 	switch {
 	case ctx.Err() != nil:
 		return "", fmt.Errorf("asking HAProxy %q: no answer: %w", name, ctx.Err())
 	case err != nil:
 		return "", fmt.Errorf("asking HAProxy %q: %w", name, err)
-	case len(answer) > largest:
-		return "", fmt.Errorf("asking HAProxy %q: %w: it has more than %d bytes", name, ErrAnswer, largest)
+	case len(answer) > maxAnswer:
+		return "", fmt.Errorf("asking HAProxy %q: %w: it has more than %d bytes", name, ErrAnswer, maxAnswer)
 	}
 	return string(answer), nil
 }

@@ -20,7 +20,7 @@ type Processes struct {
 
 // Processes asks which there are.
 func (s Socket) Processes(ctx context.Context) (Processes, error) {
-	answer, err := s.Ask(ctx, "show proc")
+	answer, err := s.Command(ctx, "show proc")
 	if err != nil {
 		return Processes{}, err
 	}
@@ -47,7 +47,7 @@ func ParseProcesses(answer string) (p Processes, err error) {
 		switch {
 		case fields[1] == "master":
 			p.Master = pid
-			if p.Reloads, p.Failed, err = reloads(fields[2:]); err != nil {
+			if p.Reloads, p.Failed, err = parseReloads(fields[2:]); err != nil {
 				return Processes{}, fmt.Errorf("%w: %q: %v", ErrAnswer, text, err)
 			}
 		case fields[1] == "worker" && old:
@@ -62,8 +62,8 @@ func ParseProcesses(answer string) (p Processes, err error) {
 	return p, nil
 }
 
-// reloads reads "5" or "5 [failed: 1]".
-func reloads(fields []string) (all, failed int, err error) {
+// parseReloads reads "5" or "5 [failed: 1]".
+func parseReloads(fields []string) (all, failed int, err error) {
 	if all, err = strconv.Atoi(fields[0]); err != nil {
 		return 0, 0, err
 	}

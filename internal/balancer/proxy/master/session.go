@@ -36,7 +36,7 @@ func Open(ctx context.Context, path string) (*Session, error) {
 	s := &Session{conn: conn}
 	// It would end a session that has been silent for 10 s ("stats timeout").
 	for _, command := range []string{"prompt", "set timeout cli 86400"} {
-		if _, err := s.Ask(ctx, command); err != nil {
+		if _, err := s.Command(ctx, command); err != nil {
 			conn.Close()
 			return nil, err
 		}
@@ -53,11 +53,11 @@ func Open(ctx context.Context, path string) (*Session, error) {
 // Close ends the session.
 func (s *Session) Close() error { return s.conn.Close() }
 
-// Ask has the worker do a command, and returns its answer. After an error the session is of no use.
-func (s *Session) Ask(ctx context.Context, command string) (string, error) {
+// Command has the worker run a command, and returns its answer. After an error the session is of no use.
+func (s *Session) Command(ctx context.Context, command string) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, bound)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, func() { s.conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
@@ -74,16 +74,16 @@ func (s *Session) Ask(ctx context.Context, command string) (string, error) {
 			return strings.TrimSuffix(string(answer), prompt), nil
 		case err != nil:
 			return "", fmt.Errorf("asking a worker of HAProxy's %q: %w", command, err)
-		case len(answer) > largest:
+		case len(answer) > maxAnswer:
 			return "", fmt.Errorf("asking a worker of HAProxy's %q: %w: it has more than %d bytes", command,
-				ErrAnswer, largest)
+				ErrAnswer, maxAnswer)
 		}
 	}
 }
 
 // Statistics asks for the worker's statistics.
 func (s *Session) Statistics(ctx context.Context) (Statistics, error) {
-	answer, err := s.Ask(ctx, allStatistics)
+	answer, err := s.Command(ctx, allStatistics)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *Session) Idle(ctx context.Context) (bool, error) {
 
 // info asks for the numbers of "show info".
 func (s *Session) info(ctx context.Context) (map[string]int, error) {
-	answer, err := s.Ask(ctx, "show info")
+	answer, err := s.Command(ctx, "show info")
 	if err != nil {
 		return nil, err
 	}

@@ -34,7 +34,7 @@ const allStatistics = "show stat -1 7 -1"
 
 // Statistics asks a worker for its statistics.
 func (s Socket) Statistics(ctx context.Context, pid int) (Statistics, error) {
-	answer, err := s.Worker(ctx, pid, allStatistics)
+	answer, err := s.WorkerCommand(ctx, pid, allStatistics)
 	if err != nil {
 		return nil, err
 	}

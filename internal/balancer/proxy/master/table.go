@@ -11,12 +11,12 @@ import (
 	"strings"
 )
 
-// Remembered is the table of persistent clients: the server's number by the client's address.
-type Remembered map[netip.Addr]uint32
+// StickTable is the table of persistent clients: the server's number by the client's address.
+type StickTable map[netip.Addr]uint32
 
-// Table asks a worker which clients a section remembers.
-func (s Socket) Table(ctx context.Context, pid int, section string) (Remembered, error) {
-	answer, err := s.Worker(ctx, pid, "show table "+section)
+// ReadTable reads which clients the table of a section has.
+func (s Socket) ReadTable(ctx context.Context, pid int, section string) (StickTable, error) {
+	answer, err := s.WorkerCommand(ctx, pid, "show table "+section)
 	if err != nil {
 		return nil, err
 	}
@@ -25,11 +25,11 @@ func (s Socket) Table(ctx context.Context, pid int, section string) (Remembered,
 
 // ParseTable reads the answer to "show table" of a table whose keys are addresses. Entries without a server are left
 // out.
-func ParseTable(answer string) (Remembered, error) {
+func ParseTable(answer string) (StickTable, error) {
 	if !strings.HasPrefix(answer, "# table: ") {
 		return nil, fmt.Errorf("%w: it does not begin with the table's name: %.80q", ErrAnswer, answer)
 	}
-	all := Remembered{}
+	all := StickTable{}
 	for text := range strings.Lines(answer) {
 		var key netip.Addr
 		var server uint64
@@ -49,11 +49,11 @@ func ParseTable(answer string) (Remembered, error) {
 	return all, nil
 }
 
-// together is how many bytes of commands are sent at once: HAProxy reads a line of them into one of its buffers.
-const together = 8 << 10
+// maxCommandBytes is how many bytes of commands are sent at once: HAProxy reads a line of them into one of its buffers.
+const maxCommandBytes = 8 << 10
 
-// Remind has a worker remember clients of a section, many by a command.
-func (s Socket) Remind(ctx context.Context, pid int, section string, clients Remembered) error {
+// WriteTable writes clients into the table of a section, many by a command.
+func (s Socket) WriteTable(ctx context.Context, pid int, section string, clients StickTable) error {
 	var line strings.Builder
 	send := func() error {
 		if line.Len() == 0 {
@@ -70,7 +70,7 @@ func (s Socket) Remind(ctx context.Context, pid int, section string, clients Rem
 	var failed error
 	for client, server := range clients {
 		fmt.Fprintf(&line, "set table %s key %s data.server_id %d;", section, client, server)
-		if line.Len() > together {
+		if line.Len() > maxCommandBytes {
 			failed = errors.Join(failed, send())
 		}
 		if failed != nil {

@@ -27,14 +27,14 @@ type ID struct {
 
 // Of returns the identity of the process that has a number now.
 func Of(pid int) (ID, error) {
-	stat, err := status(pid)
+	stat, err := readStatus(pid)
 	if err != nil {
 		return ID{}, fmt.Errorf("reading what process %d is: %w", pid, err)
 	}
 	return ID{PID: pid, Start: stat.Starttime, Boot: clock.Read().Boot}, nil
 }
 
-func status(pid int) (procfs.ProcStat, error) {
+func readStatus(pid int) (procfs.ProcStat, error) {
 	process, err := procfs.NewProc(pid)
 	if err != nil {
 		return procfs.ProcStat{}, err
@@ -42,12 +42,12 @@ func status(pid int) (procfs.ProcStat, error) {
 	return process.Stat()
 }
 
-// Runs says whether the process has not ended.
-func (i ID) Runs() bool {
+// IsRunning says whether the process has not ended.
+func (i ID) IsRunning() bool {
 	if i.PID <= 0 || i.Boot != clock.Read().Boot {
 		return false
 	}
-	stat, err := status(i.PID)
+	stat, err := readStatus(i.PID)
 	return err == nil && stat.Starttime == i.Start && stat.State != "Z" && stat.State != "X"
 }
 
@@ -60,7 +60,7 @@ func (i ID) Signal(signal os.Signal) error {
 		return fmt.Errorf("sending %v to process %d: %v", signal, i.PID, err)
 	}
 	defer handle.Release()
-	if !i.Runs() {
+	if !i.IsRunning() {
 		return nil
 	}
 	if err := handle.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -69,8 +69,8 @@ func (i ID) Signal(signal os.Signal) error {
 	return nil
 }
 
-// glance is how long one look for a process's end takes at most, so that the context is heard.
-const glance = 200 * time.Millisecond
+// waitPoll is how long one look for a process's end takes at most, so that the context is heard.
+const waitPoll = 200 * time.Millisecond
 
 // Wait returns when the process has ended, or with the context's error. It need not be a child.
 func (i ID) Wait(ctx context.Context) error {
@@ -82,12 +82,12 @@ func (i ID) Wait(ctx context.Context) error {
 		return fmt.Errorf("watching process %d: %v", i.PID, err)
 	}
 	defer unix.Close(fd)
-	for i.Runs() {
+	for i.IsRunning() {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		poll := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}
-		if _, err := unix.Poll(poll, int(glance.Milliseconds())); err != nil && err != unix.EINTR {
+		if _, err := unix.Poll(poll, int(waitPoll.Milliseconds())); err != nil && err != unix.EINTR {
 			return fmt.Errorf("watching process %d: %v", i.PID, err)
 		}
 	}

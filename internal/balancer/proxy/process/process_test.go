@@ -21,12 +21,12 @@ func TestProcess(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Wait() })
 	id, err := process.Of(cmd.Process.Pid)
-	if err != nil || !id.Runs() {
-		t.Fatalf("%+v runs: %v; %v", id, id.Runs(), err)
+	if err != nil || !id.IsRunning() {
+		t.Fatalf("%+v runs: %v; %v", id, id.IsRunning(), err)
 	}
 	for _, other := range []process.ID{{}, {PID: id.PID, Start: id.Start + 1, Boot: id.Boot},
 		{PID: id.PID, Start: id.Start, Boot: "another"}} {
-		if other.Runs() {
+		if other.IsRunning() {
 			t.Errorf("%+v runs", other)
 		}
 		if err := other.Signal(syscall.SIGKILL); err != nil && other.PID != 0 {
@@ -35,14 +35,14 @@ func TestProcess(t *testing.T) {
 	}
 	done, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := id.Wait(done); !errors.Is(err, context.Canceled) || !id.Runs() {
-		t.Errorf("waiting with a context that is over: %v; it runs: %v", err, id.Runs())
+	if err := id.Wait(done); !errors.Is(err, context.Canceled) || !id.IsRunning() {
+		t.Errorf("waiting with a context that is over: %v; it runs: %v", err, id.IsRunning())
 	}
 	if err := id.Signal(os.Kill); err != nil {
 		t.Error(err)
 	}
 	// Not reaped yet, it is a zombie: it has ended.
-	if err := id.Wait(t.Context()); err != nil || id.Runs() {
-		t.Errorf("after it was killed: %v; it runs: %v", err, id.Runs())
+	if err := id.Wait(t.Context()); err != nil || id.IsRunning() {
+		t.Errorf("after it was killed: %v; it runs: %v", err, id.IsRunning())
 	}
 }

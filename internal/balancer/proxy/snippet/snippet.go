@@ -38,18 +38,18 @@ func Check(lines string, ours map[string]string) error {
 	number := 0
 	for text := range strings.Lines(lines) {
 		number++
-		if err := checkLine(Bare(text), ours); err != nil {
+		if err := checkLine(TrimLine(text), ours); err != nil {
 			return fmt.Errorf("line %d: %w", number, err)
 		}
 	}
 	return nil
 }
 
-// Bare returns a line without its indentation and its end.
-func Bare(line string) string { return strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t") }
+// TrimLine returns a line without its indentation and its end.
+func TrimLine(line string) string { return strings.TrimLeft(strings.TrimRight(line, "\r\n"), " \t") }
 
 func checkLine(text string, ours map[string]string) error {
-	if strings.ContainsFunc(text, func(r rune) bool { return control(r) && r != '\t' }) {
+	if strings.ContainsFunc(text, func(r rune) bool { return isControl(r) && r != '\t' }) {
 		return fmt.Errorf("a control character is %w: remove it", Err)
 	}
 	fields := strings.FieldsFunc(text, func(r rune) bool { return r == ' ' || r == '\t' })
@@ -79,4 +79,4 @@ func checkLine(text string, ours map[string]string) error {
 	return nil
 }
 
-func control(r rune) bool { return r < ' ' || r == 0x7f }
+func isControl(r rune) bool { return r < ' ' || r == 0x7f }

@@ -28,7 +28,7 @@ type Evidence struct {
 	Flows   Flows  `json:"flows"`
 	Paths   []Path `json:"paths,omitempty"`
 	// Lacks are the features of the kernel that programs of a balancer, or of an agent, need, and that it lacks.
-	Lacks []bpfhost.Lack `json:"lacks,omitempty"`
+	Lacks []bpfhost.MissingFeature `json:"lacks,omitempty"`
 }
 
 // Reading is everything that is counted, at one moment. A part that could not be read is nil.

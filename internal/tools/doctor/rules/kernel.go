@@ -43,7 +43,7 @@ var harmless = []string{
 func judgeKernel(e *evidence.Evidence) []Finding {
 	var figures []Figure
 	for _, lack := range e.Lacks {
-		figures = append(figures, Figure{Name: lack.What, Note: lack.Means + "; " + lack.Remedy})
+		figures = append(figures, Figure{Name: lack.Feature, Note: lack.Consequence + "; " + lack.Remedy})
 	}
 	if len(figures) == 0 {
 		return nil

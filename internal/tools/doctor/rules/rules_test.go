@@ -205,7 +205,7 @@ func TestRules(t *testing.T) {
 			&evidence.Evidence{Seconds: 10,
 				Drops: []drops.Drop{{Source: drops.XDPTransmit, Reason: "ENXIO", Packets: 3, Interface: 2}}},
 			[]string{xdpFailures}},
-		{"a kernel without BTF", &evidence.Evidence{Seconds: 10, Lacks: []bpfhost.Lack{{What: "the kernel has no BTF"}}},
+		{"a kernel without BTF", &evidence.Evidence{Seconds: 10, Lacks: []bpfhost.MissingFeature{{Feature: "the kernel has no BTF"}}},
 			[]string{kernelLacks}},
 		{"backlog", cores(true, evidence.CPU{Dropped: 3}), []string{softnetBacklog}},
 		{"another container's backlog", cores(false, evidence.CPU{Dropped: 3}), nil},

@@ -114,7 +114,7 @@ func (a *Access) Write(k Key, old, value string) error {
 		return err
 	}
 	if !k.Same(now, value) {
-		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", k, value, sysctl.ErrAltered, now), a.put(k, old))
+		return errors.Join(fmt.Errorf("set %s to %s: %w: %s", k, value, sysctl.ErrNotKept, now), a.put(k, old))
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ type Limits struct {
 // ReadLimits reads the limits of this process, which the ones it starts
 // inherit, as they will be after a process raised its soft limit to the hard one.
 func ReadLimits() (Limits, error) {
-	files, err := openfiles.Most()
+	files, err := openfiles.Max()
 	if err != nil {
 		return Limits{}, err
 	}

@@ -167,7 +167,7 @@ func (c CPU) WithSoftirqs(netns uint64, reading softirq.Reading, spread bool) CP
 			c.Threads["softirq/"+strconv.Itoa(device.Index)] = work
 		}
 	}
-	c.Total -= reading.Billed[netns]
+	c.Total -= reading.PerNamespace[netns]
 	return c
 }
 

@@ -27,7 +27,7 @@ func Drops(name string) (receive, transmit uint64, err error) {
 // queueDrops are the frames that did not fit a device's queueing discipline, since it was set;
 // the device does not count them.
 func queueDrops(link netlink.Link) (uint64, error) {
-	disciplines, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
+	disciplines, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 	if err != nil {
 		return 0, err
 	}

@@ -106,7 +106,10 @@ func (d *dnsTrial) ready(ctx context.Context) error {
 var hasTask = lab.NewTask("has-address", func(_ context.Context, h *lab.Host, address netip.Addr) (has bool,
 	err error) {
 	err = h.Do(func() error {
-		all, err := netdump.Whole(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_V4) })
+		all, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(nil,
+				netlink.FAMILY_V4)
+		})
 		has = slices.ContainsFunc(all, func(a netlink.Addr) bool { return a.IP.Equal(address.AsSlice()) })
 		return err
 	})

@@ -264,7 +264,7 @@ func hasProgram(device string) error {
 	if err != nil {
 		return err
 	}
-	filters, err := netdump.Whole(func() ([]netlink.Filter, error) {
+	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
 		return netlink.FilterList(link, netlink.HANDLE_MIN_INGRESS)
 	})
 	if err != nil {
@@ -370,7 +370,7 @@ func clearLoxiLB(balancer *lab.Host, on bool) error {
 			return err
 		}
 		errs := []error{netlink.LinkSetXdpFd(link, -1)}
-		qdiscs, err := netdump.Whole(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
+		qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(link) })
 		errs = append(errs, err)
 		for _, qdisc := range qdiscs {
 			if qdisc.Attrs().Parent == netlink.HANDLE_CLSACT {
