@@ -130,8 +130,8 @@ func TestLiveSocketIsNotStolen(t *testing.T) {
 	}
 }
 
-// dead leaves a socket file as a killed process does.
-func dead(t *testing.T) string {
+// leaveStaleSocket leaves a socket file as a killed process does.
+func leaveStaleSocket(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "dead.sock")
 	listener, err := net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
@@ -144,7 +144,7 @@ func dead(t *testing.T) string {
 }
 
 func TestDeadSocketIsReplaced(t *testing.T) {
-	listener, err := Listen(t.Context(), dead(t))
+	listener, err := Listen(t.Context(), leaveStaleSocket(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestClientErrors(t *testing.T) {
 		text string
 	}{
 		"no socket":   {filepath.Join(t.TempDir(), "none.sock"), ErrNotRunning, "jeoul run -c FILE"},
-		"dead socket": {dead(t), ErrNotRunning, "jeoul run -c FILE"},
+		"dead socket": {leaveStaleSocket(t), ErrNotRunning, "jeoul run -c FILE"},
 		"not ours":    {garbage, nil, "cannot be understood"},
 	}
 	for name, test := range tests {

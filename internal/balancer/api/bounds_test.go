@@ -10,17 +10,17 @@ import (
 	"testing"
 )
 
-// pipes is a listener whose connections are given to it.
-type pipes chan net.Conn
+// pipeListener is a listener whose connections are given to it.
+type pipeListener chan net.Conn
 
-func (p pipes) Accept() (net.Conn, error) { return <-p, nil }
-func (p pipes) Close() error              { return nil }
-func (p pipes) Addr() net.Addr            { return &net.UnixAddr{} }
+func (p pipeListener) Accept() (net.Conn, error) { return <-p, nil }
+func (p pipeListener) Close() error              { return nil }
+func (p pipeListener) Addr() net.Addr            { return &net.UnixAddr{} }
 
 // TestRoomIsMadeBetweenRequests: a connection whose request has begun makes no room for another one, also before the
 // server has said so; one that has made room reads no request any more.
 func TestRoomIsMadeBetweenRequests(t *testing.T) {
-	given := make(pipes, 1)
+	given := make(pipeListener, 1)
 	l := limitConnections(given, 2)
 	accept := func() (client net.Conn, server *limitedConn) {
 		t.Helper()

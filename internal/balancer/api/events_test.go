@@ -24,23 +24,23 @@ func serveEvents(t *testing.T, kept int) (*Client, *slog.Logger) {
 	return NewClient(socket), slog.New(happened.Handler(slog.DiscardHandler))
 }
 
-// told collects the events that a client gets; enough ends it after so many, with an error.
-type told struct {
+// eventRecorder collects the events that a client gets; enough ends it after so many, with an error.
+type eventRecorder struct {
 	messages []string
 	last     string
 	enough   int
 }
 
-var errTold = errors.New("enough")
+var errEnough = errors.New("enough")
 
-func (c *told) notify(e *events.Event, l *events.Lost) error {
+func (c *eventRecorder) notify(e *events.Event, l *events.Lost) error {
 	if e != nil {
 		c.messages, c.last = append(c.messages, e.Message), e.ID
 	} else {
 		c.messages = append(c.messages, fmt.Sprintf("lost %d", l.Events))
 	}
 	if c.enough > 0 && len(c.messages) >= c.enough {
-		return errTold
+		return errEnough
 	}
 	return nil
 }
@@ -50,13 +50,13 @@ func TestEvents(t *testing.T) {
 	client, log := serveEvents(t, 3)
 	log.Info("a")
 	log.Warn("b", events.About{Kind: events.KindHealth}.Attr())
-	var first told
+	var first eventRecorder
 	if err := client.Events(t.Context(), "", false, first.notify); err != nil ||
 		!slices.Equal(first.messages, []string{"a", "b"}) {
 		t.Errorf("what is kept: %q, %v", first.messages, err)
 	}
 
-	coming, done := told{enough: 3}, make(chan error, 1)
+	coming, done := eventRecorder{enough: 3}, make(chan error, 1)
 	begun := make(chan struct{})
 	go func() {
 		done <- client.Events(t.Context(), "", true, func(e *events.Event, l *events.Lost) error {
@@ -68,12 +68,12 @@ func TestEvents(t *testing.T) {
 	}()
 	<-begun
 	log.Error("c")
-	if err := <-done; !errors.Is(err, errTold) || !slices.Equal(coming.messages, []string{"a", "b", "c"}) {
+	if err := <-done; !errors.Is(err, errEnough) || !slices.Equal(coming.messages, []string{"a", "b", "c"}) {
 		t.Errorf("what comes: %q, %v", coming.messages, err)
 	}
 
 	log.Info("d")
-	var second told
+	var second eventRecorder
 	if err := client.Events(t.Context(), first.last, false, second.notify); err != nil ||
 		!slices.Equal(second.messages, []string{"c", "d"}) {
 		t.Errorf("after b: %q, %v", second.messages, err)
@@ -81,12 +81,12 @@ func TestEvents(t *testing.T) {
 	for _, m := range []string{"e", "f"} {
 		log.Info(m)
 	}
-	var third told
+	var third eventRecorder
 	if err := client.Events(t.Context(), first.last, false, third.notify); err != nil ||
 		!slices.Equal(third.messages, []string{"lost 1", "d", "e", "f"}) {
 		t.Errorf("after b, of which one is not kept: %q, %v", third.messages, err)
 	}
-	var strange told
+	var strange eventRecorder
 	if err := client.Events(t.Context(), "other-7", false, strange.notify); err != nil ||
 		!slices.Equal(strange.messages, []string{"lost 0", "d", "e", "f"}) {
 		t.Errorf("after an event of another start: %q, %v", strange.messages, err)

@@ -27,8 +27,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testcert"
 )
 
-// overTCP is a server over TCP, and the credentials of its clients.
-type overTCP struct {
+// tcpServer is a server over TCP, and the credentials of its clients.
+type tcpServer struct {
 	url, dir string
 	ca       *testcert.Authority
 	tokens   map[ops.Role]string
@@ -37,9 +37,9 @@ type overTCP struct {
 // running is a status that can be read.
 var running = ops.Status{Hook: ops.Hook{Name: lb.HookTC}}
 
-func serveOverTCP(t *testing.T, b Balancer) *overTCP {
+func serveOverTCP(t *testing.T, b Balancer) *tcpServer {
 	t.Helper()
-	s := &overTCP{dir: t.TempDir(), ca: testcert.NewAuthority(t), tokens: map[ops.Role]string{}}
+	s := &tcpServer{dir: t.TempDir(), ca: testcert.NewAuthority(t), tokens: map[ops.Role]string{}}
 	path := func(name string) string { return filepath.Join(s.dir, name) }
 	cfg := config.New()
 	cfg.API = config.API{Certificate: path("crt"), Key: path("key"), Tokens: path("tokens"), ClientCA: s.ca.File,
@@ -81,7 +81,7 @@ func serveOverTCP(t *testing.T, b Balancer) *overTCP {
 	return s
 }
 
-func (s *overTCP) client(t *testing.T, r Remote) *Client {
+func (s *tcpServer) client(t *testing.T, r Remote) *Client {
 	t.Helper()
 	r.Server, r.CA = s.url, s.ca.File
 	client, err := NewRemoteClient(r)
@@ -92,7 +92,7 @@ func (s *overTCP) client(t *testing.T, r Remote) *Client {
 }
 
 // certificate is a remote with a client certificate.
-func (s *overTCP) certificate(t *testing.T, ca *testcert.Authority, subject pkix.Name) Remote {
+func (s *tcpServer) certificate(t *testing.T, ca *testcert.Authority, subject pkix.Name) Remote {
 	t.Helper()
 	r := Remote{Certificate: filepath.Join(s.dir, "client.crt"), Key: filepath.Join(s.dir, "client.key")}
 	ca.Write(t, subject, time.Hour, r.Certificate, r.Key)

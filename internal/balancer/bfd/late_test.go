@@ -9,10 +9,10 @@ import (
 	"time"
 )
 
-// queue is the packets that the kernel has received of a neighbour, with their times.
-type queue []datagram
+// packetQueue is the packets that the kernel has received of a neighbour, with their times.
+type packetQueue []datagram
 
-func (q *queue) read() (datagram, bool) {
+func (q *packetQueue) read() (datagram, bool) {
 	if len(*q) == 0 {
 		return datagram{}, false
 	}
@@ -21,7 +21,7 @@ func (q *queue) read() (datagram, bool) {
 	return got, true
 }
 
-func (q *queue) markEmpty(time.Time) {}
+func (q *packetQueue) markEmpty(time.Time) {}
 
 // TestLateReader: a process that comes late to its socket judges a neighbour as it was: alive where packets have come
 // all the while, with the state that the last of them has, and lost at once where none has for the detection time.
@@ -35,7 +35,7 @@ func TestLateReader(t *testing.T) {
 		}, time.Now()), sender: sender{fd: -1}}
 		e.sessions[neighbour] = r
 		t.Cleanup(r.sender.close)
-		var q queue
+		var q packetQueue
 		comes := func(state State, yours uint32, at time.Time) {
 			p := Packet{State: state, Multiplier: 3, MyDiscriminator: 2, YourDiscriminator: yours,
 				DesiredMinTx:  interval,

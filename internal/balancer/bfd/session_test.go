@@ -10,35 +10,35 @@ import (
 	"time"
 )
 
-// end is one end of a session of a test, whose packets arrive at once.
-type end struct {
+// endpoint is one end of a session of a test, whose packets arrive at once.
+type endpoint struct {
 	*Session
 	packets chan Packet
-	other   *end
-	// deaf loses the packets that come.
-	deaf     bool
+	other   *endpoint
+	// dropping loses the packets that come.
+	dropping bool
 	changes  []Change
 	sent     []time.Time
 	said     []Packet
 	commands chan func()
 }
 
-func newEnd(timing Timing, discriminator uint32) *end {
-	return &end{Session: New(timing, discriminator, rand.Float64, time.Now()), packets: make(chan Packet, 64),
+func newEndpoint(timing Timing, discriminator uint32) *endpoint {
+	return &endpoint{Session: New(timing, discriminator, rand.Float64, time.Now()), packets: make(chan Packet, 64),
 		commands: make(chan func())}
 }
 
-// pair has two ends speak until the test's end.
-func pair(t *testing.T, a, b Timing) (x, y *end) {
-	x, y = newEnd(a, 1), newEnd(b, 2)
+// runPair has two ends speak until the test's end.
+func runPair(t *testing.T, a, b Timing) (x, y *endpoint) {
+	x, y = newEndpoint(a, 1), newEndpoint(b, 2)
 	x.other, y.other = y, x
-	for _, e := range []*end{x, y} {
+	for _, e := range []*endpoint{x, y} {
 		go e.run(t.Context().Done())
 	}
 	return x, y
 }
 
-func (e *end) run(done <-chan struct{}) {
+func (e *endpoint) run(done <-chan struct{}) {
 	for {
 		now := time.Now()
 		wait := time.Hour
@@ -50,19 +50,19 @@ func (e *end) run(done <-chan struct{}) {
 		case <-done:
 			return
 		case p := <-e.packets:
-			if !e.deaf {
+			if !e.dropping {
 				c, err := e.HandlePacket(p, time.Now())
 				if err != nil {
 					panic(err)
 				}
-				e.note(c)
+				e.recordChange(c)
 			}
 		case f := <-e.commands:
 			f()
 		case <-timer.C:
 		}
 		now = time.Now()
-		e.note(e.CheckDetection(now))
+		e.recordChange(e.CheckDetection(now))
 		for _, p := range e.PacketsDue(now) {
 			e.sent, e.said = append(e.sent, now), append(e.said, p)
 			e.other.packets <- p
@@ -70,20 +70,20 @@ func (e *end) run(done <-chan struct{}) {
 	}
 }
 
-func (e *end) note(c Change) {
+func (e *endpoint) recordChange(c Change) {
 	if c.From != c.To {
 		e.changes = append(e.changes, c)
 	}
 }
 
 // do has an end do something between two packets.
-func (e *end) do(f func()) {
+func (e *endpoint) do(f func()) {
 	done := make(chan struct{})
 	e.commands <- func() { f(); close(done) }
 	<-done
 }
 
-func (e *end) expect(t *testing.T, when string, state State, diag Diagnostic) {
+func (e *endpoint) expect(t *testing.T, when string, state State, diag Diagnostic) {
 	t.Helper()
 	e.do(func() {
 		if e.state != state || e.diag != diag {
@@ -116,7 +116,7 @@ func TestUp(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
-				x, y := pair(t, c.a, c.b)
+				x, y := runPair(t, c.a, c.b)
 				time.Sleep(20 * time.Second)
 				x.expect(t, "after a while", Up, NoDiagnostic)
 				y.expect(t, "after a while", Up, NoDiagnostic)
@@ -148,8 +148,8 @@ func TestUp(t *testing.T) {
 func TestSlowStart(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x, y := pair(t, quick, quick)
-		x.deaf, y.deaf = true, true
+		x, y := runPair(t, quick, quick)
+		x.dropping, y.dropping = true, true
 		time.Sleep(100 * time.Second)
 		x.do(func() {
 			if len(x.sent) < 100 || len(x.sent) > 135 {
@@ -173,21 +173,21 @@ func TestSlowStart(t *testing.T) {
 func TestLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x, y := pair(t, quick, quick)
+		x, y := runPair(t, quick, quick)
 		time.Sleep(10 * time.Second)
-		x.do(func() { x.deaf = true })
+		x.do(func() { x.dropping = true })
 		time.Sleep(151 * time.Millisecond)
 		x.expect(t, "deaf", Down, DetectionExpired)
 		time.Sleep(time.Millisecond)
 		y.expect(t, "told by a deaf one", Down, NeighborSignaled)
-		for _, e := range []*end{x, y} {
+		for _, e := range []*endpoint{x, y} {
 			if last := e.changes[len(e.changes)-1]; last.From != Up || !last.Failed {
 				t.Errorf("the last change is %+v", last)
 			}
 		}
 		time.Sleep(time.Minute)
 		x.do(func() {
-			x.deaf = false
+			x.dropping = false
 			if x.remote != 0 {
 				t.Errorf("the discriminator of one that is lost is %d", x.remote)
 			}
@@ -201,13 +201,13 @@ func TestLost(t *testing.T) {
 func TestShut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x, y := pair(t, quick, quick)
+		x, y := runPair(t, quick, quick)
 		time.Sleep(10 * time.Second)
-		x.do(func() { x.note(x.TakeDown(time.Now())) })
+		x.do(func() { x.recordChange(x.TakeDown(time.Now())) })
 		time.Sleep(10 * time.Second)
 		x.expect(t, "shut", AdminDown, AdministrativeDown)
 		y.expect(t, "beside one that is shut", Down, NeighborSignaled)
-		for _, e := range []*end{x, y} {
+		for _, e := range []*endpoint{x, y} {
 			if last := e.changes[len(e.changes)-1]; last.From != Up || last.Failed {
 				t.Errorf("the last change is %+v", last)
 			}
@@ -219,7 +219,7 @@ func TestShut(t *testing.T) {
 func TestRetime(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		x, y := pair(t, quick, quick)
+		x, y := runPair(t, quick, quick)
 		time.Sleep(10 * time.Second)
 		for _, next := range []Timing{{time.Second, 3}, {20 * time.Millisecond, 4}, {2 * time.Second, 2}, quick} {
 			x.do(func() { x.SetTiming(next, time.Now()) })

@@ -39,35 +39,37 @@ func (p fakeProgram) Start(_ string, restarting bool) error {
 	return p.start(restarting)
 }
 
-// fake is a speaker without routers.
-type fake struct {
+// fakeSpeaker is a speaker without routers.
+type fakeSpeaker struct {
 	mu      sync.Mutex
-	wanted  Desired
+	desired Desired
 	refuse  error
 	state   State
 	changed chan struct{}
 }
 
-func newFake() *fake { return &fake{state: State{Number: 1}, changed: make(chan struct{})} }
+func newFakeSpeaker() *fakeSpeaker {
+	return &fakeSpeaker{state: State{Number: 1}, changed: make(chan struct{})}
+}
 
-func (f *fake) Apply(w Desired) error {
+func (f *fakeSpeaker) Apply(w Desired) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.refuse != nil {
 		return f.refuse
 	}
-	f.wanted, f.state.VIPs = w, w.VIPs
-	f.note()
+	f.desired, f.state.VIPs = w, w.VIPs
+	f.setState()
 	return nil
 }
 
-func (f *fake) note() {
+func (f *fakeSpeaker) setState() {
 	f.state.Number++
 	close(f.changed)
 	f.changed = make(chan struct{})
 }
 
-func (f *fake) State() State {
+func (f *fakeSpeaker) State() State {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	state := f.state
@@ -75,26 +77,26 @@ func (f *fake) State() State {
 	return state
 }
 
-func (f *fake) Changed() <-chan struct{} {
+func (f *fakeSpeaker) Changed() <-chan struct{} {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.changed
 }
 
-func (f *fake) Shutdown(ShutdownMode) {}
+func (f *fakeSpeaker) Shutdown(ShutdownMode) {}
 
-func (f *fake) WithdrawAll() {
+func (f *fakeSpeaker) WithdrawAll() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.VIPs = nil
-	f.note()
+	f.setState()
 }
 
-func (f *fake) peer(p ops.BGPPeer) {
+func (f *fakeSpeaker) peer(p ops.BGPPeer) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Peers = []ops.BGPPeer{p}
-	f.note()
+	f.setState()
 }
 
 type lines struct {
@@ -134,7 +136,7 @@ func serve(t *testing.T, socket string, speaker Speaker) {
 	})
 }
 
-func wanting(vips ...string) Desired {
+func desiredState(vips ...string) Desired {
 	w := Desired{BGP: lb.BGP{ASN: 64512, RouterID: netip.MustParseAddr("192.0.2.10")}}
 	for _, vip := range vips {
 		w.VIPs = append(w.VIPs, netip.MustParseAddr(vip))
@@ -145,7 +147,7 @@ func wanting(vips ...string) Desired {
 // TestKeeper: a keeper starts a speaker when something is wanted, sends it the desired state, and reads the state of
 // its peers.
 func TestKeeper(t *testing.T) {
-	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFake(), &lines{}
+	socket, speaker, log := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker(), &lines{}
 	starts := 0
 	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
 		Program: fakeProgram{build: "this build", start: func(restarting bool) error {
@@ -163,13 +165,13 @@ func TestKeeper(t *testing.T) {
 	go func() { k.Run(ctx); close(ended) }()
 	bound, stop := context.WithTimeout(t.Context(), 20*time.Second)
 	defer stop()
-	k.SetDesired(wanting("198.51.100.80"))
+	k.SetDesired(desiredState("198.51.100.80"))
 	k.AwaitDelivery(bound)
 	if found := k.AnnouncedVIPs(t.Context()); len(found) != 1 || found[0] != netip.MustParseAddr("198.51.100.80") ||
 		starts != 1 {
 		t.Errorf("after %d starts, the speaker announces %v", starts, found)
 	}
-	k.SetDesired(wanting())
+	k.SetDesired(desiredState())
 	k.AwaitDelivery(bound)
 	if found := k.AnnouncedVIPs(t.Context()); len(found) != 0 {
 		t.Errorf("after it was withdrawn, the speaker announces %v", found)
@@ -193,7 +195,7 @@ func TestKeeper(t *testing.T) {
 	speaker.mu.Lock()
 	speaker.refuse = errors.New("no such AS")
 	speaker.mu.Unlock()
-	k.SetDesired(wanting("198.51.100.81"))
+	k.SetDesired(desiredState("198.51.100.81"))
 	testenv.Eventually(t, time.Minute, "what the speaker refuses is a problem", func() bool {
 		_, problem := k.State()
 		return problem != nil && strings.Contains(problem.Error(), "no such AS")
@@ -213,10 +215,10 @@ func TestKeeper(t *testing.T) {
 // TestSpeakerWithoutFile: a speaker whose socket has no file, for there is no room or no directory, is found all the
 // same, and a second one is refused.
 func TestSpeakerWithoutFile(t *testing.T) {
-	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFake()
+	socket, speaker := filepath.Join(t.TempDir(), "missing", "speaker"), newFakeSpeaker()
 	serve(t, socket, speaker)
 	client := NewClient(socket)
-	if err := client.Apply(t.Context(), wanting("198.51.100.80")); err != nil {
+	if err := client.Apply(t.Context(), desiredState("198.51.100.80")); err != nil {
 		t.Fatal(err)
 	}
 	if state, err := client.State(t.Context(), 0); err != nil || len(state.VIPs) != 1 || state.PID != os.Getpid() {
@@ -228,10 +230,10 @@ func TestSpeakerWithoutFile(t *testing.T) {
 }
 
 func TestOrphan(t *testing.T) {
-	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFake()
+	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker()
 	serve(t, socket, speaker)
 	client := NewClient(socket)
-	w := wanting("198.51.100.80")
+	w := desiredState("198.51.100.80")
 	w.OrphanTimeout = time.Millisecond
 	if err := client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
@@ -253,7 +255,7 @@ func TestOrphan(t *testing.T) {
 }
 
 func TestWantIsUnderstood(t *testing.T) {
-	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFake()
+	socket, speaker := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker()
 	if _, err := NewClient(socket).State(t.Context(), 0); !errors.Is(err, ErrNoSpeaker) {
 		t.Errorf("without a speaker, the error is %v", err)
 	}

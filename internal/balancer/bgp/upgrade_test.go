@@ -19,9 +19,9 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// foreignSpeaker is a process that is a speaker of another build on a socket: says is State's answer behind the
-// speaker's identity, and ends says whether it ends when it is to. Its answers to the end are sent to ended.
-func foreignSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bool, ended chan<- string) (pid int) {
+// otherBuildSpeaker is a process that is a speaker of another build on a socket. Its answers to the end are sent to
+// ended.
+func otherBuildSpeaker(t *testing.T, socket, protocolAndBuild, says string, ends bool, ended chan<- string) (pid int) {
 	t.Helper()
 	// A program that does nothing stands for the process.
 	cmd := exec.Command(testenv.Program(t, "sleep"), "1000")
@@ -83,9 +83,9 @@ func TestUpgrade(t *testing.T) {
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
-			socket, log, next := filepath.Join(t.TempDir(), "speaker"), &lines{}, newFake()
+			socket, log, next := filepath.Join(t.TempDir(), "speaker"), &lines{}, newFakeSpeaker()
 			ended := make(chan string, 1)
-			pid := foreignSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
+			pid := otherBuildSpeaker(t, socket, test.protocolAndBuild, test.says, test.ends, ended)
 			starts := 0
 			k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.NewTextHandler(log, nil)),
 				Program: fakeProgram{build: "this build", start: func(restarting bool) error {
@@ -97,7 +97,7 @@ func TestUpgrade(t *testing.T) {
 				}}})
 			ctx, cancel := context.WithCancel(t.Context())
 			done := make(chan struct{})
-			k.SetDesired(wanting("198.51.100.80"))
+			k.SetDesired(desiredState("198.51.100.80"))
 			go func() { k.Run(ctx); close(done) }()
 			bound, stop := context.WithTimeout(t.Context(), time.Minute)
 			defer stop()
@@ -129,13 +129,13 @@ func TestProgramIsMissing(t *testing.T) {
 		t.Helper()
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
-		k.SetDesired(wanting("198.51.100.80"))
+		k.SetDesired(desiredState("198.51.100.80"))
 		go func() { k.Run(ctx); close(done) }()
 		t.Cleanup(func() { cancel(); <-done })
 	}
 	t.Run("another build", func(t *testing.T) {
 		t.Parallel()
-		socket, before := filepath.Join(t.TempDir(), "speaker"), newFake()
+		socket, before := filepath.Join(t.TempDir(), "speaker"), newFakeSpeaker()
 		serve(t, socket, before)
 		k := NewKeeper(options(socket))
 		runs(t, k)
@@ -151,7 +151,7 @@ func TestProgramIsMissing(t *testing.T) {
 	})
 	for name, start := range map[string]func(t *testing.T, socket string){
 		"another protocol": func(t *testing.T, socket string) {
-			foreignSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "before"`, Protocol+1),
+			otherBuildSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "before"`, Protocol+1),
 				`"vips": [], "peers": []`, true, make(chan string, 1))
 		},
 		"no speaker": func(*testing.T, string) {},
@@ -176,7 +176,7 @@ func TestInstalledProtocol(t *testing.T) {
 	socket, ended := filepath.Join(t.TempDir(), "speaker"), make(chan string, 1)
 	k := NewKeeper(KeeperOptions{Socket: socket, Log: slog.New(slog.DiscardHandler),
 		Program: fakeProgram{build: "the next build", start: func(bool) error {
-			foreignSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "the next build"`, Protocol+1), `"vips": []`,
+			otherBuildSpeaker(t, socket, fmt.Sprintf(`"protocol": %d, "build": "the next build"`, Protocol+1), `"vips": []`,
 				true, ended)
 			return nil
 		}}})

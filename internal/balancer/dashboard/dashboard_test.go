@@ -13,11 +13,11 @@ import (
 	"testing"
 )
 
-// mostBytes is how large the page may be with all of its files, compressed.
-const mostBytes = 300 << 10
+// maxBytes is how large the page may be with all of its files, compressed.
+const maxBytes = 300 << 10
 
-// behind answers all requests but those for the page.
-var behind = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+// nextHandler answers all requests but those for the page.
+var nextHandler = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	_, _ = io.WriteString(w, "behind "+r.URL.Path)
 })
 
@@ -38,7 +38,7 @@ func TestFilesAreServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	total := 0
-	handler := Handler(behind)
+	handler := Handler(nextHandler)
 	for path, f := range all {
 		total += len(f.gzipped)
 		response := get(handler, path, nil)
@@ -60,8 +60,8 @@ func TestFilesAreServed(t *testing.T) {
 			t.Errorf("%s, which the browser has: %s", path, same.Status)
 		}
 	}
-	if total > mostBytes {
-		t.Errorf("the page has %d bytes, compressed; at most %d", total, mostBytes)
+	if total > maxBytes {
+		t.Errorf("the page has %d bytes, compressed; at most %d", total, maxBytes)
 	}
 	t.Logf("%d files, %d bytes compressed", len(all), total)
 }
@@ -93,7 +93,7 @@ func TestNothingInline(t *testing.T) {
 }
 
 func TestOthersAreLeftAlone(t *testing.T) {
-	handler := Handler(behind)
+	handler := Handler(nextHandler)
 	for path, want := range map[string]string{"/v1/status": "behind /v1/status", "/dashboard": "behind /dashboard",
 		"/index.html": "behind /index.html"} {
 		response := get(handler, path, nil)
@@ -113,7 +113,7 @@ func TestOthersAreLeftAlone(t *testing.T) {
 
 // TestLocalLetsOneUserIn: only requests with the token, for this host and of no other page reach the API.
 func TestLocalLetsOneUserIn(t *testing.T) {
-	handler := Local(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}, "secret", behind)
+	handler := Local(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 9}, "secret", nextHandler)
 	with := func(name, value string) func(*http.Request) {
 		return func(r *http.Request) {
 			r.Method = http.MethodPost

@@ -21,39 +21,39 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// zone answers for name servers.
-type zone struct {
+// fakeZone answers for name servers.
+type fakeZone struct {
 	mu sync.Mutex
 	// records are the zone's records, by name and type, as in "web. A"; a name without any does not exist.
 	records map[string][]string
 	// fails says why a server does not answer, and small that answers over UDP are cut off.
-	fails map[string]error
-	small bool
-	asked []string
+	fails   map[string]error
+	small   bool
+	queries []string
 	// after changes the zone once it has answered for a name and type.
 	after map[string]func()
 }
 
-func (z *zone) set(key string, records ...string) {
+func (z *fakeZone) set(key string, records ...string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	z.records[key] = records
 }
 
 // times returns how often was asked since the last call.
-func (z *zone) times() int {
+func (z *fakeZone) times() int {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	n := len(z.asked)
-	z.asked = nil
+	n := len(z.queries)
+	z.queries = nil
 	return n
 }
 
-func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
+func (z *fakeZone) exchange(_ context.Context, network, server string, ask *dns.Msg) (*dns.Msg, error) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
 	q := ask.Question[0]
-	z.asked = append(z.asked, fmt.Sprintf("%s %s %s %s", network, server, q.Name, dns.TypeToString[q.Qtype]))
+	z.queries = append(z.queries, fmt.Sprintf("%s %s %s %s", network, server, q.Name, dns.TypeToString[q.Qtype]))
 	if err := z.fails[server]; err != nil {
 		return nil, err
 	}
@@ -89,10 +89,10 @@ func (z *zone) exchange(_ context.Context, network, server string, ask *dns.Msg)
 	return answer, nil
 }
 
-func newZone() *zone { return &zone{records: map[string][]string{}, fails: map[string]error{}} }
+func newZone() *fakeZone { return &fakeZone{records: map[string][]string{}, fails: map[string]error{}} }
 
-// of returns the provider that follows a name of the zone, for a service of an IPv4 VIP.
-func (z *zone) of(t *testing.T, d lb.DNSOrigin) dnsProvider {
+// provider returns the provider that follows a name of the zone, for a service of an IPv4 VIP.
+func (z *fakeZone) provider(t *testing.T, d lb.DNSOrigin) dnsProvider {
 	t.Helper()
 	n := newDNSProvider(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
 		Discovery: lb.Discovery{DNS: d}})
@@ -105,8 +105,8 @@ func (z *zone) of(t *testing.T, d lb.DNSOrigin) dnsProvider {
 	return n
 }
 
-// asks returns the records of a name, as "name@address:port*weight" each.
-func asks(t *testing.T, n dnsProvider) (string, records, error) {
+// resolveText returns the records of a name, as "name@address:port*weight" each.
+func resolveText(t *testing.T, n dnsProvider) (string, records, error) {
 	t.Helper()
 	got, err := n.resolve(t.Context())
 	var words []string
@@ -125,46 +125,46 @@ func asks(t *testing.T, n dnsProvider) (string, records, error) {
 func TestDNS(t *testing.T) {
 	tests := map[string]struct {
 		origin lb.DNSOrigin
-		change func(*zone)
+		change func(*fakeZone)
 		want   string
 		ttl    time.Duration
 		why    string
 	}{
-		"addresses": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+		"addresses": {lb.DNSOrigin{Name: "web.example.org."}, func(z *fakeZone) {
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2", "web.example.org. 20 IN A 192.0.2.1",
 				"other. 1 IN A 192.0.2.3")
 			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
 		}, "192.0.2.1@192.0.2.1:0*1 192.0.2.2@192.0.2.2:0*1", 20 * time.Second, ""},
-		"IPv6": {lb.DNSOrigin{Name: "web.example.org.", Type: "AAAA"}, func(z *zone) {
+		"IPv6": {lb.DNSOrigin{Name: "web.example.org.", Type: "AAAA"}, func(z *fakeZone) {
 			z.set("web.example.org. AAAA", "web.example.org. 5 IN AAAA 2001:db8::1")
 		}, "2001:db8::1@[2001:db8::1]:0*1", 5 * time.Second, ""},
-		"alias": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+		"alias": {lb.DNSOrigin{Name: "web.example.org."}, func(z *fakeZone) {
 			z.set("web.example.org. A", "web.example.org. 3 IN CNAME WEB1.example.org.",
 				"web1.example.org. 20 IN A 192.0.2.1")
 		}, "192.0.2.1@192.0.2.1:0*1", 3 * time.Second, ""},
-		"aliases in a circle": {lb.DNSOrigin{Name: "a."}, func(z *zone) {
+		"aliases in a circle": {lb.DNSOrigin{Name: "a."}, func(z *fakeZone) {
 			z.set("a. A", "a. 3 IN CNAME b.", "b. 3 IN CNAME a.")
 		}, "", minTTL, "a. has no record of type A"},
-		"search": {lb.DNSOrigin{Name: "web"}, func(z *zone) {
+		"search": {lb.DNSOrigin{Name: "web"}, func(z *fakeZone) {
 			z.set("web.example.net. A", "web.example.net. 9 IN A 192.0.2.9")
 		}, "192.0.2.9@192.0.2.9:0*1", 9 * time.Second, ""},
-		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*zone) {}, "", minTTL,
+		"gone": {lb.DNSOrigin{Name: "web.example.org."}, func(*fakeZone) {}, "", minTTL,
 			"web.example.org. does not exist (NXDOMAIN)"},
-		"over TCP": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+		"over TCP": {lb.DNSOrigin{Name: "web.example.org."}, func(z *fakeZone) {
 			z.small = true
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
 		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
-		"second server": {lb.DNSOrigin{Name: "web.example.org."}, func(z *zone) {
+		"second server": {lb.DNSOrigin{Name: "web.example.org."}, func(z *fakeZone) {
 			z.fails["192.0.2.53:53"] = errors.New("no answer")
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
 		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
 		"own server": {lb.DNSOrigin{Name: "web.example.org.",
-			Servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.55:5353")}}, func(z *zone) {
+			Servers: []netip.AddrPort{netip.MustParseAddrPort("192.0.2.55:5353")}}, func(z *fakeZone) {
 			z.fails["192.0.2.53:53"], z.fails["192.0.2.54:53"] = errors.New("not to be asked"),
 				errors.New("not to be asked")
 			z.set("web.example.org. A", "web.example.org. 30 IN A 192.0.2.2")
 		}, "192.0.2.2@192.0.2.2:0*1", 30 * time.Second, ""},
-		"services": {lb.DNSOrigin{Name: "_http._tcp.example.org.", Type: "SRV"}, func(z *zone) {
+		"services": {lb.DNSOrigin{Name: "_http._tcp.example.org.", Type: "SRV"}, func(z *fakeZone) {
 			z.set("_http._tcp.example.org. SRV", "_http._tcp.example.org. 60 IN SRV 10 5 8080 a.example.org.",
 				"_http._tcp.example.org. 60 IN SRV 10 0 8081 b.example.org.",
 				"_http._tcp.example.org. 60 IN SRV 20 1 8080 c.example.org.",
@@ -174,7 +174,7 @@ func TestDNS(t *testing.T) {
 			z.set("c.example.org. A", "c.example.org. 70 IN A 192.0.2.4")
 		},
 			"a.example.org-192.0.2.1:8080@192.0.2.1:8080*5 a.example.org-192.0.2.2:8080@192.0.2.2:8080*5 b.example.org@192.0.2.3:8081*1 c.example.org@192.0.2.4:8080*1^", 40 * time.Second, ""},
-		"targets without addresses": {lb.DNSOrigin{Name: "s.", Type: "SRV"}, func(z *zone) {
+		"targets without addresses": {lb.DNSOrigin{Name: "s.", Type: "SRV"}, func(z *fakeZone) {
 			z.set("s. SRV", "s. 60 IN SRV 10 5 8080 a.example.org.")
 		}, "", minTTL, "no target of s. has an address"},
 	}
@@ -182,7 +182,7 @@ func TestDNS(t *testing.T) {
 		t.Run(title, func(t *testing.T) {
 			z := newZone()
 			test.change(z)
-			got, all, err := asks(t, z.of(t, test.origin))
+			got, all, err := resolveText(t, z.provider(t, test.origin))
 			if err != nil || got != test.want || all.ttl != test.ttl || len(all.found) == 0 &&
 				all.emptyReason != test.why {
 				t.Errorf("%q for %s (%s), %v; want %q for %s (%s)", got, all.ttl, all.emptyReason, err, test.want,
@@ -220,7 +220,7 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 					z.records = generation(now)
 				}
 			}}
-			got, _, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"}))
+			got, _, err := resolveText(t, z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV"}))
 			if asked := z.times(); err != nil || got != test.want || asked != test.asked {
 				t.Errorf("%q, %v, after %d questions; want %q after %d", got, err, asked, test.want, test.asked)
 			}
@@ -234,14 +234,14 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 		exchanged.records["a. A"] = []string{"a. 50 IN A 192.0.2.2"}
 		exchanged.records["b. A"] = []string{"b. 50 IN A 192.0.2.1"}
 	}}
-	if got, _, err := asks(t, exchanged.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil ||
+	if got, _, err := resolveText(t, exchanged.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil ||
 		got != "a@192.0.2.2:80*5 b@192.0.2.1:80*5" || exchanged.times() != 6 {
 		t.Errorf("two targets that exchange their addresses between questions: %q after %d questions, %v", got,
 			exchanged.times(), err)
 	}
 	z := newZone()
 	z.set("s. SRV", "s. 60 IN SRV 1 5 80 gone.")
-	if got, all, err := asks(t, z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil || got != "" ||
+	if got, all, err := resolveText(t, z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV"})); err != nil || got != "" ||
 		z.times() != 3 || all.emptyReason != "no target of s. has an address" {
 		t.Errorf("a target that has no address twice: %q (%s), %v", got, all.emptyReason, err)
 	}
@@ -264,20 +264,20 @@ func TestDNSFails(t *testing.T) {
 		"another question": func(m *dns.Msg) { m.Question[0].Name = "other." },
 		"cut off over TCP": func(m *dns.Msg) { m.Truncated = true },
 	} {
-		n := z.of(t, lb.DNSOrigin{Name: "web."})
+		n := z.provider(t, lb.DNSOrigin{Name: "web."})
 		n.exchange = reply(change)
-		if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), want) ||
+		if _, _, err := resolveText(t, n); err == nil || !strings.Contains(err.Error(), want) ||
 			!strings.Contains(err.Error(), "192.0.2.54:53") {
 			t.Errorf("%s: %v", want, err)
 		}
 	}
-	n := z.of(t, lb.DNSOrigin{Name: "web."})
+	n := z.provider(t, lb.DNSOrigin{Name: "web."})
 	n.conf = filepath.Join(t.TempDir(), "none")
-	if _, _, err := asks(t, n); err == nil || !strings.Contains(err.Error(), "no such file") {
+	if _, _, err := resolveText(t, n); err == nil || !strings.Contains(err.Error(), "no such file") {
 		t.Errorf("without a resolver: %v", err)
 	}
 	n.Servers = []netip.AddrPort{netip.MustParseAddrPort("192.0.2.1:53")}
-	if got, _, err := asks(t, n); err != nil || got == "" {
+	if got, _, err := resolveText(t, n); err != nil || got == "" {
 		t.Errorf("with a server of its own: %q, %v", got, err)
 	}
 }
@@ -286,7 +286,7 @@ func TestDNSFails(t *testing.T) {
 func TestDNSTimes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		z := newZone()
-		n := z.of(t, lb.DNSOrigin{Name: "web."})
+		n := z.provider(t, lb.DNSOrigin{Name: "web."})
 		z.set("web. A", "web. 10 IN A 192.0.2.1")
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
@@ -333,7 +333,7 @@ func TestDNSMany(t *testing.T) {
 		all = append(all, fmt.Sprintf("web. 30 IN A 198.18.%d.%d", i/250, i%250+1))
 	}
 	z.set("web. A", all...)
-	if _, got, err := asks(t, z.of(t, lb.DNSOrigin{Name: "web."})); err != nil || len(got.found) != 1000 {
+	if _, got, err := resolveText(t, z.provider(t, lb.DNSOrigin{Name: "web."})); err != nil || len(got.found) != 1000 {
 		t.Errorf("%d addresses, %v", len(got.found), err)
 	}
 	var services []string
@@ -343,8 +343,8 @@ func TestDNSMany(t *testing.T) {
 	z.set("s. SRV", services...)
 	z.times()
 	const most = 2 + 21 // the records twice, as no target has an address, and one target more than are taken
-	if _, _, err := asks(t,
-		z.of(t, lb.DNSOrigin{Name: "s.", Type: "SRV", OriginLimits: lb.OriginLimits{Max: 20}})); err != nil || z.times() > most {
+	if _, _, err := resolveText(t,
+		z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV", OriginLimits: lb.OriginLimits{Max: 20}})); err != nil || z.times() > most {
 		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
 	}
 }

@@ -22,8 +22,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// engine speaks as much of Docker's API as is asked for.
-type engine struct {
+// fakeEngine speaks as much of Docker's API as the tests need.
+type fakeEngine struct {
 	path string
 	mu   sync.Mutex
 	// list is its list of containers; nil: answers replies instead.
@@ -33,14 +33,14 @@ type engine struct {
 	server  *httptest.Server
 }
 
-func newEngine(t *testing.T) *engine {
-	e := &engine{path: filepath.Join(t.TempDir(), "docker.sock")}
+func newFakeEngine(t *testing.T) *fakeEngine {
+	e := &fakeEngine{path: filepath.Join(t.TempDir(), "docker.sock")}
 	e.start(t)
 	return e
 }
 
 // start listens; the test's end ends it.
-func (e *engine) start(t *testing.T) {
+func (e *fakeEngine) start(t *testing.T) {
 	t.Helper()
 	listener, err := net.Listen("unix", e.path)
 	if err != nil {
@@ -54,12 +54,12 @@ func (e *engine) start(t *testing.T) {
 }
 
 // stop takes the socket away.
-func (e *engine) stop() {
+func (e *fakeEngine) stop() {
 	e.server.CloseClientConnections()
 	e.server.Close()
 }
 
-func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *fakeEngine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if r.URL.Path == "/events" {
 		e.notify(w, r)
 		return
@@ -81,7 +81,7 @@ func (e *engine) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // notify streams events.
-func (e *engine) notify(w http.ResponseWriter, r *http.Request) {
+func (e *fakeEngine) notify(w http.ResponseWriter, r *http.Request) {
 	own := make(chan string, 10_000)
 	e.mu.Lock()
 	e.events = append(e.events, own)
@@ -99,7 +99,7 @@ func (e *engine) notify(w http.ResponseWriter, r *http.Request) {
 }
 
 // put changes the containers, with an event, as an engine has one for each.
-func (e *engine) put(list ...map[string]any) {
+func (e *fakeEngine) put(list ...map[string]any) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.list, e.answers = list, nil; list == nil {
@@ -111,7 +111,7 @@ func (e *engine) put(list ...map[string]any) {
 }
 
 // answer has it answer otherwise from now on.
-func (e *engine) answer(with http.HandlerFunc) {
+func (e *fakeEngine) answer(with http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answers = with
@@ -157,7 +157,7 @@ func with(of map[string]any, key string, value any) map[string]any {
 	return of
 }
 
-func (e *engine) of(network string) containers {
+func (e *fakeEngine) provider(network string) containers {
 	return newContainers(lb.Service{VIP: netip.MustParseAddr("192.0.2.100"), Mode: lb.NAT,
 		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: e.path, Network: network}}})
 }
@@ -165,9 +165,9 @@ func (e *engine) of(network string) containers {
 // TestDocker: containers come and go with the engine's events.
 func TestDocker(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
+	e := newFakeEngine(t)
 	e.put(made("w1", "192.0.2.1"))
-	answers := follow(t, e.of(""))
+	answers := follow(t, e.provider(""))
 	expect(t, answers, "w1")
 	e.put(made("w1", "192.0.2.1"), made("w2", "192.0.2.2"), with(made("w3", "192.0.2.3"), "State", "exited"))
 	expect(t, answers, "w1 w2")
@@ -185,9 +185,9 @@ func TestDocker(t *testing.T) {
 // answer counts.
 func TestDockerBad(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
+	e := newFakeEngine(t)
 	e.put(made("w1", "192.0.2.1"))
-	answers := follow(t, e.of(""))
+	answers := follow(t, e.provider(""))
 	expect(t, answers, "w1")
 	for want, handler := range map[string]http.HandlerFunc{
 		"not a list of containers": func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "<html>") },
@@ -208,16 +208,16 @@ func TestDockerBad(t *testing.T) {
 
 // TestDockerStalls: a list that does not come ends with its bound.
 func TestDockerStalls(t *testing.T) {
-	e := newEngine(t)
+	e := newFakeEngine(t)
 	e.answer(func(_ http.ResponseWriter, r *http.Request) { <-r.Context().Done() })
-	c := e.of("")
+	c := e.provider("")
 	c.client.Transport.(*http.Transport).ResponseHeaderTimeout = 50 * time.Millisecond
 	expect(t, follow(t, c), "timeout awaiting response headers")
 }
 
 // TestContainers: the backends that follow from the containers that an engine lists.
 func TestContainers(t *testing.T) {
-	e := &engine{path: "/s"}
+	e := &fakeEngine{path: "/s"}
 	networks := func(names ...string) map[string]any {
 		all := map[string]any{}
 		for i, name := range names {
@@ -265,7 +265,7 @@ func TestContainers(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			a, err := e.of(test.network).parseList(text)
+			a, err := e.provider(test.network).parseList(text)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -290,9 +290,9 @@ func TestContainers(t *testing.T) {
 // to the number that is taken.
 func TestDockerMany(t *testing.T) {
 	t.Parallel()
-	e := newEngine(t)
+	e := newFakeEngine(t)
 	e.put()
-	answers := follow(t, e.of(""))
+	answers := follow(t, e.provider(""))
 	expect(t, answers, "")
 	var list []map[string]any
 	many := func(n int) {
@@ -329,7 +329,7 @@ func TestDockerMany(t *testing.T) {
 
 // TestDockerTooLarge: a list without end is not read.
 func TestDockerTooLarge(t *testing.T) {
-	e := newEngine(t)
+	e := newFakeEngine(t)
 	e.answer(func(w http.ResponseWriter, r *http.Request) {
 		blank := []byte(strings.Repeat(" ", 1<<20))
 		for r.Context().Err() == nil {
@@ -338,14 +338,14 @@ func TestDockerTooLarge(t *testing.T) {
 			}
 		}
 	})
-	expect(t, follow(t, e.of("")), "take more than 32 MiB")
+	expect(t, follow(t, e.provider("")), "take more than 32 MiB")
 }
 
 // TestDockerNoSocket: a socket that no one listens on is named.
 func TestDockerNoSocket(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "s")
-	e := &engine{path: path}
-	answers := follow(t, e.of(""))
+	e := &fakeEngine{path: path}
+	answers := follow(t, e.provider(""))
 	expect(t, answers, "ask the engine at "+path+": dial unix "+path+": connect: no such file or directory")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
@@ -362,9 +362,9 @@ func FuzzDocker(f *testing.F) {
 	}
 	f.Add(text)
 	f.Add([]byte(`[{"Labels":{"jeoul.service":","},"State":"running"}]`))
-	e := &engine{path: "/s"}
+	e := &fakeEngine{path: "/s"}
 	f.Fuzz(func(t *testing.T, text []byte) {
-		a, err := e.of("").parseList(text)
+		a, err := e.provider("").parseList(text)
 		if err != nil && len(a.Found) > 0 {
 			t.Errorf("%v beside %v", a.Found, err)
 		}

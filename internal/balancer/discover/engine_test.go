@@ -19,10 +19,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// says is an origin whose answers a test gives.
-type says chan Answer
+// fakeOrigin is an origin whose answers a test gives.
+type fakeOrigin chan Answer
 
-func (s says) Follow(ctx context.Context, notify func(Answer)) {
+func (s fakeOrigin) Follow(ctx context.Context, notify func(Answer)) {
 	for {
 		select {
 		case <-ctx.Done():
@@ -33,41 +33,41 @@ func (s says) Follow(ctx context.Context, notify func(Answer)) {
 	}
 }
 
-// kept is a Memory.
-type kept struct {
+// fakeMemory is a Memory.
+type fakeMemory struct {
 	text []byte
 	err  error
 }
 
-func (k *kept) Load() ([]byte, error) { return k.text, nil }
-func (k *kept) Save(text []byte) error {
+func (k *fakeMemory) Load() ([]byte, error) { return k.text, nil }
+func (k *fakeMemory) Save(text []byte) error {
 	if k.err == nil {
 		k.text = bytes.Clone(text)
 	}
 	return k.err
 }
 
-// stage is an engine with one origin, of the service web.
-type stage struct {
+// engineTest is an engine with one origin, of the service web.
+type engineTest struct {
 	t *testing.T
 	*Engine
-	origin says
-	memory *kept
+	origin fakeOrigin
+	memory *fakeMemory
 	log    bytes.Buffer
 	stop   func()
 }
 
-var staged = []lb.Service{{Name: "web",
+var testService = []lb.Service{{Name: "web",
 	Discovery: lb.Discovery{DNS: lb.DNSOrigin{Name: "web", OriginLimits: lb.OriginLimits{Stale: time.Hour, Max: 3}}}}}
 
-func newStage(t *testing.T, memory *kept) *stage {
-	s := &stage{t: t, origin: make(says), memory: memory}
+func newEngineTest(t *testing.T, memory *fakeMemory) *engineTest {
+	s := &engineTest{t: t, origin: make(fakeOrigin), memory: memory}
 	s.Engine = New(Options{
 		Provider: func(lb.Service, lb.Origin) Provider { return s.origin }, Memory: memory,
 		Clock: func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(time.Unix(0, 0))) },
 		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
-	s.Watch(staged)
+	s.Watch(testService)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); s.Run(ctx) }()
@@ -75,8 +75,8 @@ func newStage(t *testing.T, memory *kept) *stage {
 	return s
 }
 
-// say has the origin say backends of these names.
-func (s *stage) say(names ...string) {
+// notify has the origin say backends of these names.
+func (s *engineTest) notify(names ...string) {
 	var found []Found
 	for i, name := range names {
 		found = append(found,
@@ -86,13 +86,13 @@ func (s *stage) say(names ...string) {
 	s.origin <- Answer{Found: found}
 }
 
-func (s *stage) fail(why string) { s.origin <- Answer{Err: errors.New(why)} }
+func (s *engineTest) notifyError(why string) { s.origin <- Answer{Err: errors.New(why)} }
 
 // expect compares the set as "a b", with "!" and the problem behind, "?" where it is out of date.
-func (s *stage) expect(want string) {
+func (s *engineTest) expect(want string) {
 	s.t.Helper()
 	synctest.Wait()
-	set := s.Sets(staged)[0]
+	set := s.Sets(testService)[0]
 	var words []string
 	for _, b := range set.Backends {
 		words = append(words, b.Name)
@@ -109,7 +109,7 @@ func (s *stage) expect(want string) {
 }
 
 // signalled says whether there may be something else since the last call.
-func (s *stage) signalled() bool {
+func (s *engineTest) signalled() bool {
 	synctest.Wait()
 	select {
 	case <-s.Changes():
@@ -123,25 +123,25 @@ func (s *stage) signalled() bool {
 // answer after that counts at once.
 func TestStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, &kept{})
+		s := newEngineTest(t, &fakeMemory{})
 		s.expect("")
-		s.fail("away")
+		s.notifyError("away")
 		s.expect("! away")
-		s.say("a", "b")
+		s.notify("a", "b")
 		s.expect("a b")
 		s.signalled()
-		s.say("b", "a") // in another order, at the same addresses: b is where a was
-		s.say("a", "b")
+		s.notify("b", "a") // in another order, at the same addresses: b is where a was
+		s.notify("a", "b")
 		s.expect("a b")
 		s.signalled()
-		s.say("a", "b")
+		s.notify("a", "b")
 		if s.signalled() {
 			t.Error("what says the same was signalled")
 		}
-		s.fail("away")
+		s.notifyError("away")
 		s.expect("a b ! away")
 		time.Sleep(time.Hour - time.Second)
-		s.fail("gone") // the bound is of the first failure
+		s.notifyError("gone") // the bound is of the first failure
 		s.expect("a b ! gone")
 		s.signalled()
 		time.Sleep(time.Second)
@@ -149,7 +149,7 @@ func TestStale(t *testing.T) {
 			t.Error("the end of the bound was not signalled")
 		}
 		s.expect("a b ? ! gone")
-		s.say("c")
+		s.notify("c")
 		s.expect("c")
 		time.Sleep(2 * time.Hour)
 		s.expect("c")
@@ -161,15 +161,15 @@ func TestStale(t *testing.T) {
 // One that is sure has none at once.
 func TestEmpty(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, &kept{})
-		s.say("a")
-		s.say()
+		s := newEngineTest(t, &fakeMemory{})
+		s.notify("a")
+		s.notify()
 		s.expect("a ! names no backend")
 		time.Sleep(time.Hour)
 		s.expect("! names no backend")
-		s.fail("away") // and its first set still counts for the failure's bound, which has passed
+		s.notifyError("away") // and its first set still counts for the failure's bound, which has passed
 		s.expect("a ? ! away")
-		s.say("b")
+		s.notify("b")
 		s.origin <- Answer{Authoritative: true}
 		s.expect("")
 		s.stop()
@@ -179,10 +179,10 @@ func TestEmpty(t *testing.T) {
 // TestMost: a set is cut to its bound, in an order that stays.
 func TestMost(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newStage(t, &kept{})
-		s.say("e", "b", "d", "a", "c")
+		s := newEngineTest(t, &fakeMemory{})
+		s.notify("e", "b", "d", "a", "c")
 		s.expect("a b c")
-		if notes := s.Sets(staged)[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "5 backends, of which 3") {
+		if notes := s.Sets(testService)[0].Notes; len(notes) != 1 || !strings.Contains(notes[0], "5 backends, of which 3") {
 			t.Errorf("notes %q", notes)
 		}
 		s.stop()
@@ -193,9 +193,9 @@ func TestMost(t *testing.T) {
 // those that do not, within the bound, which goes on.
 func TestKept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := &kept{}
-		s := newStage(t, memory)
-		s.say("a", "b")
+		memory := &fakeMemory{}
+		s := newEngineTest(t, memory)
+		s.notify("a", "b")
 		synctest.Wait()
 		memory.err = errors.New("no room") // a kill: the set in force was saved before
 		s.stop()
@@ -204,18 +204,18 @@ func TestKept(t *testing.T) {
 		}
 		memory.err = nil
 
-		s = newStage(t, memory)
+		s = newEngineTest(t, memory)
 		s.expect("a b")
-		s.fail("away")
+		s.notifyError("away")
 		s.expect("a b ! away")
 		s.stop()
 
 		time.Sleep(59 * time.Minute)
-		s = newStage(t, memory)
+		s = newEngineTest(t, memory)
 		s.expect("a b")
 		time.Sleep(2 * time.Minute)
 		s.expect("a b ? ! away")
-		s.say("c")
+		s.notify("c")
 		s.expect("c")
 		s.stop()
 	})
@@ -224,9 +224,9 @@ func TestKept(t *testing.T) {
 // TestForgotten: the sets of an origin that is not followed any more are not kept.
 func TestForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		memory := &kept{}
-		s := newStage(t, memory)
-		s.say("a")
+		memory := &fakeMemory{}
+		s := newEngineTest(t, memory)
+		s.notify("a")
 		synctest.Wait()
 		s.Watch(nil)
 		s.stop()
@@ -234,7 +234,7 @@ func TestForgotten(t *testing.T) {
 			t.Errorf("kept: %v, %v", all, err)
 		}
 		for _, text := range []string{"{", `{"version": 9}`} {
-			s = newStage(t, &kept{text: []byte(text)})
+			s = newEngineTest(t, &fakeMemory{text: []byte(text)})
 			s.expect("")
 			if !strings.Contains(s.log.String(), "what was discovered before") {
 				t.Errorf("of %q the log has %s", text, s.log.String())

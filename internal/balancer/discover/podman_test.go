@@ -131,8 +131,8 @@ func writeImage(t *testing.T, path string) {
 	}
 }
 
-// order has something done with a container.
-func (p *podman) order(t *testing.T, what string) error {
+// command has something done with a container.
+func (p *podman) command(t *testing.T, what string) error {
 	t.Helper()
 	response, err := p.client.Post("http://podman/containers/"+what, "", nil)
 	if err != nil {
@@ -153,11 +153,11 @@ func TestPodman(t *testing.T) {
 		Discovery: lb.Discovery{Docker: lb.DockerOrigin{Socket: p.socket}}})
 	answers := follow(t, c)
 	expect(t, answers, "")
-	if err := p.order(t, "w1/start"); err != nil {
+	if err := p.command(t, "w1/start"); err != nil {
 		t.Skipf("Podman starts no container here: %v", err)
 	}
 	expect(t, answers, "w1")
-	if err := p.order(t, "w2/start"); err != nil {
+	if err := p.command(t, "w2/start"); err != nil {
 		t.Fatal(err)
 	}
 	bound := time.After(30 * time.Second)
@@ -176,18 +176,18 @@ func TestPodman(t *testing.T) {
 			t.Fatal("w2 does not come")
 		}
 	}
-	if err := p.order(t, "w1/stop?t=0"); err != nil {
+	if err := p.command(t, "w1/stop?t=0"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, answers, "w2")
-	if err := p.order(t, "w1/start"); err != nil {
+	if err := p.command(t, "w1/start"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, answers, "w1 w2")
-	if err := p.order(t, "w2/pause"); err != nil {
+	if err := p.command(t, "w2/pause"); err != nil {
 		t.Logf("Podman pauses no container here: %v", err)
 	}
-	if err := p.order(t, "w2/kill"); err != nil {
+	if err := p.command(t, "w2/kill"); err != nil {
 		t.Fatal(err)
 	}
 	expect(t, answers, "w1")

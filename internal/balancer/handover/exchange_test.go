@@ -19,8 +19,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// memory is a data plane that only remembers.
-type memory struct {
+// fakeDataPlane is a data plane that only remembers.
+type fakeDataPlane struct {
 	mu      sync.Mutex
 	flows   map[netip.AddrPort]lb.Flow
 	changed []lb.Flow
@@ -30,9 +30,9 @@ type memory struct {
 	lacks, missed bool
 }
 
-func newMemory() *memory { return &memory{flows: map[netip.AddrPort]lb.Flow{}} }
+func newFakeDataPlane() *fakeDataPlane { return &fakeDataPlane{flows: map[netip.AddrPort]lb.Flow{}} }
 
-func (m *memory) prove(flows ...lb.Flow) {
+func (m *fakeDataPlane) prove(flows ...lb.Flow) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range flows {
@@ -41,14 +41,14 @@ func (m *memory) prove(flows ...lb.Flow) {
 	m.changed = append(m.changed, flows...)
 }
 
-func (m *memory) has(n int) bool {
+func (m *fakeDataPlane) has(n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.flows) == n
 }
 
-// knows says whether it has n flows that provenFlows made.
-func (m *memory) knows(from, n int) bool {
+// hasFlows says whether it has n flows that provenFlows made.
+func (m *fakeDataPlane) hasFlows(from, n int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for _, f := range provenFlows(from, n) {
@@ -59,15 +59,15 @@ func (m *memory) knows(from, n int) bool {
 	return true
 }
 
-func (m *memory) hasBase() bool {
+func (m *fakeDataPlane) hasBase() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.taken) > 0
 }
 
-func (m *memory) FlowPlaces() int { return 1000 }
+func (m *fakeDataPlane) FlowPlaces() int { return 1000 }
 
-func (m *memory) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
+func (m *fakeDataPlane) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	for i := range m.changed {
@@ -77,9 +77,9 @@ func (m *memory) ChangedFlows(_ int, visit func(*lb.Flow)) (bool, error) {
 	return true, nil
 }
 
-func (m *memory) SnapshotFlows() lb.FlowWalk { return wholeWalk{m} }
+func (m *fakeDataPlane) SnapshotFlows() lb.FlowWalk { return wholeWalk{m} }
 
-type wholeWalk struct{ *memory }
+type wholeWalk struct{ *fakeDataPlane }
 
 func (w wholeWalk) Next(_ int, visit func(*lb.Flow)) (bool, error) {
 	w.mu.Lock()
@@ -90,20 +90,20 @@ func (w wholeWalk) Next(_ int, visit func(*lb.Flow)) (bool, error) {
 	return true, nil
 }
 
-func (m *memory) Bases() ([]lb.Base, error) {
+func (m *fakeDataPlane) Bases() ([]lb.Base, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.bases, nil
 }
 
-func (m *memory) MergeBase(b lb.Base) error {
+func (m *fakeDataPlane) MergeBase(b lb.Base) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.taken = append(m.taken, b)
 	return nil
 }
 
-func (m *memory) MergeFlows(flows []lb.Flow) (t lb.MergeResult, err error) {
+func (m *fakeDataPlane) MergeFlows(flows []lb.Flow) (t lb.MergeResult, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	t.Refused = map[string]int{}
@@ -125,7 +125,7 @@ func (m *memory) MergeFlows(flows []lb.Flow) (t lb.MergeResult, err error) {
 	return t, nil
 }
 
-func (m *memory) RetryMissed() (bool, error) {
+func (m *fakeDataPlane) RetryMissed() (bool, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	retry := m.missed && !m.lacks
@@ -133,35 +133,35 @@ func (m *memory) RetryMissed() (bool, error) {
 	return retry, nil
 }
 
-// lack has it lack the services that flows of others need, or not any more.
-func (m *memory) lack(lacks bool) {
+// setLacking has it lack the services that flows of others need, or not any more.
+func (m *fakeDataPlane) setLacking(lacks bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.lacks = lacks
 }
 
-// group is the list of members, as a test sets it.
-type group struct {
+// fakeGroup is the list of members, as a test sets it.
+type fakeGroup struct {
 	mu      sync.Mutex
 	peers   []lb.Peer
 	changed chan struct{}
 }
 
-func newGroup() *group { return &group{changed: make(chan struct{})} }
+func newFakeGroup() *fakeGroup { return &fakeGroup{changed: make(chan struct{})} }
 
-func (g *group) Peers() []lb.Peer {
+func (g *fakeGroup) Peers() []lb.Peer {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.peers
 }
 
-func (g *group) Changed() <-chan struct{} {
+func (g *fakeGroup) Changed() <-chan struct{} {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.changed
 }
 
-func (g *group) are(peers ...lb.Peer) {
+func (g *fakeGroup) setPeers(peers ...lb.Peer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.peers = peers
@@ -169,11 +169,11 @@ func (g *group) are(peers ...lb.Peer) {
 	g.changed = make(chan struct{})
 }
 
-// balancer is a member of a test.
-type balancer struct {
+// testMember is a member of a test.
+type testMember struct {
 	*Exchange
-	memory *memory
-	group  *group
+	memory *fakeDataPlane
+	group  *fakeGroup
 	peer   lb.Peer
 	// begin has it work, and stop has it end.
 	begin, stop func()
@@ -182,7 +182,7 @@ type balancer struct {
 var testKey = bytes.Repeat([]byte{7}, 32)
 
 // start has a member begin, alone at first.
-func start(t *testing.T, name string, change func(*Options)) *balancer {
+func start(t *testing.T, name string, change func(*Options)) *testMember {
 	t.Helper()
 	b := prepare(t, name, change)
 	b.begin()
@@ -190,13 +190,13 @@ func start(t *testing.T, name string, change func(*Options)) *balancer {
 }
 
 // prepare makes a member that has yet to begin.
-func prepare(t *testing.T, name string, change func(*Options)) *balancer {
+func prepare(t *testing.T, name string, change func(*Options)) *testMember {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &balancer{memory: newMemory(), group: newGroup(),
+	b := &testMember{memory: newFakeDataPlane(), group: newFakeGroup(),
 		peer: lb.Peer{Name: name, Address: netip.MustParseAddrPort(listener.Addr().String())}}
 	options := Options{Name: name, Keys: [][]byte{testKey}, Listener: listener, Group: b.group, DataPlane: b.memory,
 		Log: slog.New(slog.DiscardHandler), ScanInterval: 10 * time.Millisecond, JoinTimeout: time.Minute}
@@ -219,8 +219,8 @@ func prepare(t *testing.T, name string, change func(*Options)) *balancer {
 	return b
 }
 
-// meet has each of them know the others.
-func meet(all ...*balancer) {
+// connectAll has each of them know the others.
+func connectAll(all ...*testMember) {
 	for _, b := range all {
 		var peers []lb.Peer
 		for _, o := range all {
@@ -228,7 +228,7 @@ func meet(all ...*balancer) {
 				peers = append(peers, o.peer)
 			}
 		}
-		b.group.are(peers...)
+		b.group.setPeers(peers...)
 	}
 }
 
@@ -261,7 +261,7 @@ func provenFlows(from, n int) (flows []lb.Flow) {
 func TestMembersSendEachOther(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	a.memory.prove(provenFlows(0, 100)...)
-	meet(a, b)
+	connectAll(a, b)
 	b.memory.prove(provenFlows(1000, 100)...)
 	a.memory.mu.Lock()
 	a.memory.bases = []lb.Base{{Service: lb.ServiceKey{VIP: netip.MustParseAddr("198.18.0.1"), Port: 80,
@@ -283,7 +283,7 @@ func TestMembersSendEachOther(t *testing.T) {
 		t.Error("a member joins before it knows of others")
 	default:
 	}
-	meet(a, b, c)
+	connectAll(a, b, c)
 	<-c.Joined()
 	if !c.memory.has(200) || !c.memory.hasBase() {
 		t.Error("a member has joined, and does not know what there was")
@@ -300,7 +300,7 @@ func TestMembersSendEachOther(t *testing.T) {
 	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Added == 0 {
 		t.Errorf("heard: %+v", heard)
 	}
-	meet(a, c)
+	connectAll(a, c)
 	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
 }
 
@@ -309,7 +309,7 @@ func TestMembersSendEachOther(t *testing.T) {
 func TestFlush(t *testing.T) {
 	rarely := func(o *Options) { o.ScanInterval, o.ScanPeriod = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
-	meet(a, b, c)
+	connectAll(a, b, c)
 	eventually(t, "connections", func() bool {
 		told, _ := a.Status()
 		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
@@ -319,7 +319,7 @@ func TestFlush(t *testing.T) {
 		if err := a.Flush(t.Context()); err != nil {
 			t.Fatal(err)
 		}
-		if !b.memory.knows(1000*round, 700) || !c.memory.knows(1000*round, 700) {
+		if !b.memory.hasFlows(1000*round, 700) || !c.memory.hasFlows(1000*round, 700) {
 			t.Errorf("round %d: a flush has returned, and not all is known", round)
 		}
 	}
@@ -338,8 +338,8 @@ func TestFlush(t *testing.T) {
 func TestRequestEarly(t *testing.T) {
 	rarely := func(o *Options) { o.ScanInterval, o.ScanPeriod = time.Hour, time.Hour }
 	a, b, c := start(t, "a", rarely), start(t, "b", rarely), start(t, "c", rarely)
-	meet(a, b, c)
-	for _, m := range []*balancer{a, b, c} {
+	connectAll(a, b, c)
+	for _, m := range []*testMember{a, b, c} {
 		eventually(t, "connections", func() bool {
 			told, heard := m.Status()
 			return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1 && len(heard) == 2 &&
@@ -349,15 +349,15 @@ func TestRequestEarly(t *testing.T) {
 	}
 	a.memory.prove(provenFlows(0, 700)...)
 	b.RequestEarly() // to a and c
-	eventually(t, "what was proven before", func() bool { return b.memory.knows(0, 700) })
+	eventually(t, "what was proven before", func() bool { return b.memory.hasFlows(0, 700) })
 	for round := 1; round < 10; round++ {
 		a.memory.prove(provenFlows(1000*round, 700)...)
 		eventually(t, "what is proven since", func() bool {
-			return b.memory.knows(1000*round, 700) && c.memory.knows(1000*round, 700)
+			return b.memory.hasFlows(1000*round, 700) && c.memory.hasFlows(1000*round, 700)
 		})
 	}
 	b.memory.prove(provenFlows(100_000, 10)...)
-	if a.memory.knows(100_000, 10) {
+	if a.memory.hasFlows(100_000, 10) {
 		t.Error("one that was not asked sends early, too")
 	}
 	for _, test := range []struct {
@@ -376,18 +376,18 @@ func TestRequestEarly(t *testing.T) {
 // flows are taken.
 func TestPeerThatWasHeldUp(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
-	meet(a, b)
+	connectAll(a, b)
 	heardOf := func() bool {
 		told, heard := a.Status()
 		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Complete
 	}
 	eventually(t, "both tell each other", heardOf)
-	a.group.are()
+	a.group.setPeers()
 	eventually(t, "no peer", func() bool { told, _ := a.Status(); return len(told) == 0 })
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "both tell each other again", heardOf)
 	b.stop()
-	a.group.are()
+	a.group.setPeers()
 	eventually(t, "nothing is known of one that has gone", func() bool {
 		told, heard := a.Status()
 		return len(told)+len(heard) == 0
@@ -397,7 +397,7 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 // TestPeerThatIsSlow: once more is queued than may be, it is sent all flows.
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].FullSyncs == 1 })
 	a.memory.prove(provenFlows(0, 3000)...)
 	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
@@ -414,7 +414,7 @@ func TestStrangers(t *testing.T) {
 	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
 	stranger.memory.prove(provenFlows(0, 5)...)
 	a.memory.prove(provenFlows(100, 5)...)
-	meet(a, stranger)
+	connectAll(a, stranger)
 	eventually(t, "a refusal", func() bool {
 		told, _ := a.Status()
 		return len(told) == 1 && errors.Is(told[0].Failed, ErrUntrusted)
@@ -488,14 +488,14 @@ func TestMembersThatContradict(t *testing.T) {
 // TestPeerThatComesBack: one whose process ended and began again, and was not missed meanwhile, is sent flows as soon
 // as it is seen: by its own connection, or as a member; not when the next attempt to connect was due.
 func TestPeerThatComesBack(t *testing.T) {
-	for name, seen := range map[string]func(a, b *balancer){
-		"by its connection": func(a, b *balancer) { b.group.are(a.peer) },
-		"as a member":       func(a, b *balancer) { a.group.are(b.peer) },
+	for name, seen := range map[string]func(a, b *testMember){
+		"by its connection": func(a, b *testMember) { b.group.setPeers(a.peer) },
+		"as a member":       func(a, b *testMember) { a.group.setPeers(b.peer) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			a, b := start(t, "a", func(o *Options) { o.minBackoff = time.Hour }), start(t, "b", nil)
-			meet(a, b)
+			connectAll(a, b)
 			eventually(t, "a connection", func() bool {
 				told, _ := a.Status()
 				return len(told) == 1 && told[0].FullSyncs == 1
@@ -527,7 +527,7 @@ func TestPeerThatComesBack(t *testing.T) {
 func TestKeysRotate(t *testing.T) {
 	old, fresh := testKey, bytes.Repeat([]byte{9}, 32)
 	a, b := start(t, "a", nil), start(t, "b", nil)
-	meet(a, b)
+	connectAll(a, b)
 	proven := 0
 	sendChanges := func(when string) {
 		t.Helper()
@@ -537,7 +537,7 @@ func TestKeysRotate(t *testing.T) {
 	}
 	sendChanges("with the old key")
 	for i, keys := range [][][]byte{{old, fresh}, {fresh, old}, {fresh}} {
-		for _, x := range []*balancer{a, b} {
+		for _, x := range []*testMember{a, b} {
 			use, err := x.PrepareKeys(keys)
 			if err != nil {
 				t.Fatal(err)
@@ -552,7 +552,7 @@ func TestKeysRotate(t *testing.T) {
 		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 &&
 			heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
 	})
-	for _, x := range []*balancer{a, b} {
+	for _, x := range []*testMember{a, b} {
 		x.mu.Lock()
 		for _, state := range x.authenticated {
 			if err := x.tls.VerifyConnection(state); err != nil {
@@ -574,19 +574,19 @@ func TestKeysRotate(t *testing.T) {
 func TestMissedFlowsAreToldAgain(t *testing.T) {
 	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
-	meet(a, b, c)
+	connectAll(a, b, c)
 	eventually(t, "connections", func() bool {
 		told, _ := a.Status()
 		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
 	})
 	for round := range 2 { // the second time, within the pause
-		b.memory.lack(true)
+		b.memory.setLacking(true)
 		a.memory.prove(provenFlows(100*round, 100)...)
 		eventually(t, "flows that are refused", func() bool {
 			_, heard := b.Status()
 			return len(heard) == 2 && heard[0].Refused["unknown_backend"] >= uint64(100*(round+1))
 		})
-		b.memory.lack(false)
+		b.memory.setLacking(false)
 		eventually(t, "all flows after the change", func() bool { return b.memory.has(100 * (round + 1)) })
 	}
 	told, _ := a.Status()

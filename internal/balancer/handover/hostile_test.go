@@ -27,7 +27,7 @@ type refusals struct {
 	from map[netip.Addr][]error
 }
 
-func (r *refusals) note(from netip.Addr, why error) {
+func (r *refusals) record(from netip.Addr, why error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.from == nil {
@@ -49,12 +49,12 @@ func (r *refusals) has(from netip.Addr, why error) bool {
 }
 
 var (
-	here     = netip.MustParseAddr("127.0.0.1")
-	stranger = netip.MustParseAddr("127.0.0.9")
+	localhost        = netip.MustParseAddr("127.0.0.1")
+	untrustedAddress = netip.MustParseAddr("127.0.0.9")
 )
 
 // dialFrom connects to a member from an address.
-func dialFrom(t *testing.T, from netip.Addr, to *balancer) net.Conn {
+func dialFrom(t *testing.T, from netip.Addr, to *testMember) net.Conn {
 	t.Helper()
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: time.Minute}
 	conn, err := dialer.Dial("tcp", to.peer.Address.String())
@@ -65,8 +65,9 @@ func dialFrom(t *testing.T, from netip.Addr, to *balancer) net.Conn {
 	return conn
 }
 
-// speak has the members' key, and says something; it returns once the member has ended the connection, or with it open.
-func speak(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
+// dialAuthenticated has the members' key, and says something; it returns once the member has ended the connection, or
+// with it open.
+func dialAuthenticated(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 	t.Helper()
 	config, err := identity(testKey)
 	if err != nil {
@@ -87,18 +88,18 @@ func speak(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 func TestFloodOfStrangers(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) {
-		o.IsPeer, o.Refused = func(from netip.Addr) bool { return from == here }, refused.note
+		o.IsPeer, o.Refused = func(from netip.Addr) bool { return from == localhost }, refused.record
 	})
 	for range 4 * maxConnections {
-		dialFrom(t, stranger, a)
+		dialFrom(t, untrustedAddress, a)
 	}
 	b := start(t, "b", nil)
 	b.memory.prove(provenFlows(0, 10)...)
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "the flows of a member", func() bool { return a.memory.has(10) })
-	eventually(t, "a refusal of strangers", func() bool { return refused.has(stranger, ErrNoPeer) })
-	if len(refused.from[here]) > 0 {
-		t.Errorf("a member was refused: %v", refused.from[here])
+	eventually(t, "a refusal of strangers", func() bool { return refused.has(untrustedAddress, ErrNoPeer) })
+	if len(refused.from[localhost]) > 0 {
+		t.Errorf("a member was refused: %v", refused.from[localhost])
 	}
 }
 
@@ -107,10 +108,10 @@ func TestPeerLetGo(t *testing.T) {
 	var gone atomic.Bool
 	a := start(t, "a", func(o *Options) { o.IsPeer = func(netip.Addr) bool { return !gone.Load() } })
 	b := start(t, "b", nil)
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
 	gone.Store(true)
-	meet(a)
+	connectAll(a)
 	eventually(t, "the end of what it tells", func() bool {
 		told, heard := a.Status()
 		return len(told)+len(heard) == 0
@@ -121,13 +122,14 @@ func TestPeerLetGo(t *testing.T) {
 // goes on.
 func TestAnotherMembersName(t *testing.T) {
 	var refused refusals
-	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
+	a := start(t, "a", func(o *Options) { o.Refused = refused.record })
 	b := start(t, "b", nil)
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "the member", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
-	conn := speak(t, dialFrom(t, stranger, a), appendMessage(nil, kindHello, []byte(`{"name":"b"}`)))
+	conn := dialAuthenticated(t, dialFrom(t, untrustedAddress, a), appendMessage(nil, kindHello,
+		[]byte(`{"name":"b"}`)))
 	_, _ = io.Copy(io.Discard, conn)
-	eventually(t, "a refusal", func() bool { return refused.has(stranger, ErrName) })
+	eventually(t, "a refusal", func() bool { return refused.has(untrustedAddress, ErrName) })
 	if _, heard := a.Status(); len(heard) != 1 || !heard[0].Connected || !heard[0].Complete {
 		t.Errorf("the member is heard so: %+v", heard)
 	}
@@ -137,7 +139,8 @@ func TestAnotherMembersName(t *testing.T) {
 func TestNamesOfNoMember(t *testing.T) {
 	a := start(t, "a", nil)
 	for _, name := range []string{"x", "y", "z"} {
-		conn := speak(t, dialFrom(t, stranger, a), appendMessage(nil, kindHello, []byte(`{"name":"`+name+`"}`)))
+		conn := dialAuthenticated(t, dialFrom(t, untrustedAddress, a), appendMessage(nil, kindHello,
+			[]byte(`{"name":"`+name+`"}`)))
 		eventually(t, "it is heard", func() bool {
 			_, heard := a.Status()
 			return len(heard) == 1 && heard[0].Name == name
@@ -179,8 +182,8 @@ func TestPeerThatStopsReading(t *testing.T) {
 	t.Cleanup(group.Wait)
 	t.Cleanup(func() { listener.Close() })
 	a.memory.prove(provenFlows(0, 60000)...)
-	a.group.are(c.peer, lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
-	c.group.are(a.peer)
+	a.group.setPeers(c.peer, lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
+	c.group.setPeers(a.peer)
 	eventually(t, "all flows at the other", func() bool { return c.memory.has(60000) })
 	// How much the kernel takes for a peer that reads nothing is its own affair.
 	proven := 60000
@@ -204,7 +207,7 @@ func TestPeerThatStopsReading(t *testing.T) {
 // TestPeerOfAnotherVersion: both sides report it, and are sent no flows.
 func TestPeerOfAnotherVersion(t *testing.T) {
 	var refused refusals
-	a := start(t, "a", func(o *Options) { o.Refused = refused.note })
+	a := start(t, "a", func(o *Options) { o.Refused = refused.record })
 	a.memory.prove(provenFlows(0, 10)...)
 	config, err := identity(testKey)
 	if err != nil {
@@ -231,7 +234,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 	})
 	t.Cleanup(group.Wait)
 	t.Cleanup(func() { listener.Close() })
-	a.group.are(lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
+	a.group.setPeers(lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
 	eventually(t, "the version is named", func() bool {
 		told, _ := a.Status()
 		return len(told) == 1 && errors.Is(told[0].Failed, ErrVersion)
@@ -239,14 +242,14 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 	if got := <-heard; !bytes.Equal(got, appendMessage(nil, kindHello, []byte(`{"name":"a"}`))) {
 		t.Errorf("it was told %q", got)
 	}
-	_, _ = io.Copy(io.Discard, speak(t, dialFrom(t, here, a), later))
-	eventually(t, "the refusal", func() bool { return refused.has(here, ErrVersion) })
+	_, _ = io.Copy(io.Discard, dialAuthenticated(t, dialFrom(t, localhost, a), later))
+	eventually(t, "the refusal", func() bool { return refused.has(localhost, ErrVersion) })
 }
 
 // TestClocksApart: one member's clock is years behind, and the other's decades ahead.
 func TestClocksApart(t *testing.T) {
-	apart := func(by time.Duration) func(b *balancer) {
-		return func(b *balancer) { b.tls.Time = func() time.Time { return time.Now().Add(by) } }
+	apart := func(by time.Duration) func(b *testMember) {
+		return func(b *testMember) { b.tls.Time = func() time.Time { return time.Now().Add(by) } }
 	}
 	a, b := prepare(t, "a", nil), prepare(t, "b", nil)
 	apart(-3 * 365 * 24 * time.Hour)(a)
@@ -255,7 +258,7 @@ func TestClocksApart(t *testing.T) {
 	b.begin()
 	a.memory.prove(provenFlows(0, 10)...)
 	b.memory.prove(provenFlows(100, 10)...)
-	meet(a, b)
+	connectAll(a, b)
 	eventually(t, "all flows at both", func() bool { return a.memory.has(20) && b.memory.has(20) })
 }
 
@@ -263,15 +266,18 @@ func TestClocksApart(t *testing.T) {
 // reach each other.
 func TestCutFromEachOther(t *testing.T) {
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
-	a.group.are(c.peer)
-	b.group.are(c.peer)
-	c.group.are(a.peer, b.peer)
+	a.group.setPeers(c.peer)
+	b.group.setPeers(c.peer)
+	c.group.setPeers(a.peer, b.peer)
 	a.memory.prove(provenFlows(0, 10)...)
 	b.memory.prove(provenFlows(100, 10)...)
 	c.memory.prove(provenFlows(200, 10)...)
 	eventually(t, "all flows at the third", func() bool { return c.memory.has(30) })
-	eventually(t, "the third's at both", func() bool { return a.memory.knows(200, 10) && b.memory.knows(200, 10) })
-	meet(a, b, c)
+	eventually(t, "the third's at both", func() bool {
+		return a.memory.hasFlows(200, 10) && b.memory.hasFlows(200,
+			10)
+	})
+	connectAll(a, b, c)
 	eventually(t, "all flows everywhere", func() bool {
 		return a.memory.has(30) && b.memory.has(30) && c.memory.has(30)
 	})
@@ -287,7 +293,7 @@ type relay struct {
 	recorded []*bytes.Buffer
 }
 
-func (r *relay) carry(t *testing.T, to netip.AddrPort, name string) {
+func (r *relay) forward(t *testing.T, to netip.AddrPort, name string) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -316,12 +322,12 @@ func (r *relay) carry(t *testing.T, to netip.AddrPort, name string) {
 			r.recorded = append(r.recorded, record)
 			r.mu.Unlock()
 			group.Go(func() { defer from.Close(); _, _ = io.Copy(from, on) })
-			group.Go(func() { defer on.Close(); r.pass(n, record, from, on) })
+			group.Go(func() { defer on.Close(); r.copyBytes(n, record, from, on) })
 		}
 	})
 }
 
-func (r *relay) pass(n int, record *bytes.Buffer, from io.Reader, to io.Writer) {
+func (r *relay) copyBytes(n int, record *bytes.Buffer, from io.Reader, to io.Writer) {
 	data := make([]byte, 16384)
 	for {
 		got, err := from.Read(data)
@@ -341,7 +347,7 @@ func (r *relay) pass(n int, record *bytes.Buffer, from io.Reader, to io.Writer) 
 func TestChangedOnTheWay(t *testing.T) {
 	t.Parallel()
 	var refused refusals
-	a, b := start(t, "a", nil), start(t, "b", func(o *Options) { o.Refused = refused.note })
+	a, b := start(t, "a", nil), start(t, "b", func(o *Options) { o.Refused = refused.record })
 	seen := map[int]int{}
 	between := &relay{forge: func(connection int, data []byte) {
 		// The first connections, each further on: in the handshake, after it, in the midst of flows.
@@ -352,14 +358,14 @@ func TestChangedOnTheWay(t *testing.T) {
 		}
 		seen[connection] += len(data)
 	}}
-	between.carry(t, b.peer.Address, "b")
+	between.forward(t, b.peer.Address, "b")
 	a.memory.prove(provenFlows(0, 5000)...)
-	a.group.are(between.peer)
+	a.group.setPeers(between.peer)
 	eventually(t, "all flows", func() bool { return b.memory.has(5000) })
 	eventually(t, "a refusal", func() bool {
 		refused.mu.Lock()
 		defer refused.mu.Unlock()
-		return len(refused.from[here]) > 0
+		return len(refused.from[localhost]) > 0
 	})
 	between.mu.Lock()
 	defer between.mu.Unlock()
@@ -372,9 +378,9 @@ func TestChangedOnTheWay(t *testing.T) {
 func TestRepeatedAndCutShort(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	between := &relay{}
-	between.carry(t, b.peer.Address, "b")
+	between.forward(t, b.peer.Address, "b")
 	a.memory.prove(provenFlows(0, 100)...)
-	a.group.are(between.peer)
+	a.group.setPeers(between.peer)
 	eventually(t, "all flows", func() bool { return b.memory.has(100) })
 	between.mu.Lock()
 	record := bytes.Clone(between.recorded[0].Bytes())
@@ -385,7 +391,7 @@ func TestRepeatedAndCutShort(t *testing.T) {
 	clear(b.memory.flows)
 	b.memory.mu.Unlock()
 	for _, part := range [][]byte{record, record[:len(record)/2], record[:300], record[:3], record[len(record)/2:]} {
-		conn := dialFrom(t, here, b)
+		conn := dialFrom(t, localhost, b)
 		_, _ = conn.Write(part)
 		_ = conn.(*net.TCPConn).CloseWrite()
 		_ = conn.SetReadDeadline(time.Now().Add(time.Minute))

@@ -20,7 +20,7 @@ import (
 )
 
 // attached is how many programs are attached to the sockets of the tests' control group.
-func (r *rig) attached() (n int) {
+func (r *testBalancer) attached() (n int) {
 	r.t.Helper()
 	for _, at := range []ebpf.AttachType{ebpf.AttachCGroupInet4Connect, ebpf.AttachCGroupInet6Connect,
 		ebpf.AttachCGroupUDP4Sendmsg,
@@ -35,7 +35,7 @@ func (r *rig) attached() (n int) {
 	return n
 }
 
-func (r *rig) cgroupFD() int {
+func (r *testBalancer) cgroupFD() int {
 	r.t.Helper()
 	fd, err := unix.Open(r.cgroup, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -50,13 +50,13 @@ const hooks = 9
 // TestSwitched: programs are detached when they are not wanted any more, with their counters, and can be attached
 // again.
 func TestSwitched(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	s := service(false, lb.TCP, lb.RoundRobin)
 	if n := r.attached(); n != 0 {
 		t.Fatalf("%d programs are attached before", n)
 	}
 	r.apply(s)
-	c, _, err := r.opens(families[0], lb.TCP, true)
+	c, _, err := r.open(families[0], lb.TCP, true)
 	if n := r.attached(); err != nil || n != hooks {
 		t.Fatalf("%d programs are attached, %v", n, err)
 	}
@@ -67,7 +67,7 @@ func TestSwitched(t *testing.T) {
 	}
 	c.close()
 	r.apply(s)
-	if _, _, err := r.opens(families[0], lb.TCP, true); err != nil || r.attached() != hooks {
+	if _, _, err := r.open(families[0], lb.TCP, true); err != nil || r.attached() != hooks {
 		t.Errorf("%d programs are attached, %v", r.attached(), err)
 	}
 	if active := r.counters().Services[s.Key()].Active; active != 1 {
@@ -82,7 +82,7 @@ func TestSwitched(t *testing.T) {
 // TestKept: attached programs go on without their process, and with the next one; sockets from before keep their
 // backends, and are counted off when they are closed.
 func TestKept(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	r.in(r.datapath.Close)
 	dir := t.TempDir()
 	t.Cleanup(func() {
@@ -103,16 +103,16 @@ func TestKept(t *testing.T) {
 	r.in(open)
 	s := service(false, lb.TCP, lb.RoundRobin)
 	r.apply(s, service(false, lb.UDP, lb.RoundRobin))
-	before, _, err := r.opens(families[0], lb.TCP, true)
+	before, _, err := r.open(families[0], lb.TCP, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	udp, word, err := r.opens(families[2], lb.UDP, false)
+	udp, word, err := r.open(families[2], lb.UDP, false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	r.in(r.datapath.Leave)
-	between, _, err := r.opens(families[0], lb.TCP, true)
+	between, _, err := r.open(families[0], lb.TCP, true)
 	if n := r.attached(); n != hooks || err != nil {
 		t.Fatalf("without a process: %d programs are attached, %v", n, err)
 	}
@@ -125,7 +125,7 @@ func TestKept(t *testing.T) {
 	if before.peer() != want || between.peer() != want {
 		t.Errorf("their peers are %s and %s", before.peer(), between.peer())
 	}
-	if again, _, err := udp.ask(); again != word {
+	if again, _, err := udp.query(); again != word {
 		t.Errorf("datagrams go to %q, %v, and went to %q", again, err, word)
 	}
 	if n := r.attached(); n != hooks || r.counters().Services[s.Key()].Active != 2 || r.event("served") != 3 {
@@ -147,7 +147,7 @@ func TestKept(t *testing.T) {
 	if n := r.attached(); n != 0 {
 		t.Errorf("%d programs are attached after they were detached", n)
 	}
-	if _, _, err := r.opens(families[0], lb.TCP, true); !errors.Is(err, unix.ECONNREFUSED) {
+	if _, _, err := r.open(families[0], lb.TCP, true); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("after that: %v", err)
 	}
 }

@@ -30,7 +30,7 @@ func sharedPort(service int) uint16        { return uint16(80 + service) }
 func sharedBackendPort(service int) uint16 { return uint16(9000 + service) }
 
 // sharedService is a service that only datagrams with its number are for.
-func (r *rig) sharedService(number int) lb.RoutedService {
+func (r *testBalancer) sharedService(number int) lb.RoutedService {
 	s := service(false, lb.UDP, lb.RoundRobin)
 	s.Name, s.Port = fmt.Sprint("shared-", number), sharedPort(number)
 	for i := range s.Backends {
@@ -41,7 +41,7 @@ func (r *rig) sharedService(number int) lb.RoutedService {
 }
 
 // echo answers each datagram with its content.
-func (r *rig) echo(at netip.AddrPort) {
+func (r *testBalancer) echo(at netip.AddrPort) {
 	var socket net.PacketConn
 	r.in(func() (err error) {
 		socket, err = net.ListenPacket("udp", at.String())
@@ -67,7 +67,7 @@ func (c *client) askShared(number int) (bool, error) {
 	if err := unix.Sendto(c.fd, []byte(asked), 0, c.sockaddr(vip4, int(sharedPort(number)))); err != nil {
 		return false, err
 	}
-	word, from, err := c.hear()
+	word, from, err := c.receive()
 	if err != nil {
 		return false, err
 	}
@@ -109,7 +109,7 @@ func (c *client) askAll(asking *sync.WaitGroup, seed uint64, byVIP *atomic.Uint6
 // go. Each datagram gets to its service, each answer comes from the address that was asked, and the counts of the
 // socket are taken back when it is closed.
 func TestSocketsMeanwhile(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	var services []lb.RoutedService
 	for number := range sharedServices {
 		services = append(services, r.sharedService(number))

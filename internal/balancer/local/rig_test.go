@@ -24,9 +24,8 @@ import (
 // waitTimeout bounds the waits of a test on a busy machine.
 var waitTimeout = testenv.Slowed(30 * time.Second)
 
-// rig is a balancer in a network namespace, whose backends are servers on addresses of its own: a packet for them meets
-// no program, so that only the programs at sockets show.
-type rig struct {
+// testBalancer is a balancer in a network namespace, whose backends are servers of the test.
+type testBalancer struct {
 	t        *testing.T
 	ns       *namespace.Namespace
 	cgroup   string
@@ -59,9 +58,9 @@ func address(ipv6 bool, n int) netip.Addr {
 // name is the answer of backend n.
 func name(n int) string { return fmt.Sprintf("b%d", n) }
 
-func newRig(t *testing.T) *rig {
+func newTestBalancer(t *testing.T) *testBalancer {
 	testenv.Root(t)
-	r := &rig{t: t, ns: testenv.Namespace(t), cgroup: os.Getenv(inside)}
+	r := &testBalancer{t: t, ns: testenv.Namespace(t), cgroup: os.Getenv(inside)}
 	if r.cgroup == "" {
 		t.Skip("no cgroup v2 hierarchy is mounted")
 	}
@@ -73,12 +72,12 @@ func newRig(t *testing.T) *rig {
 		}
 		for _, ipv6 := range []bool{false, true} {
 			for n := 1; n <= backends; n++ {
-				if err := own(lo, address(ipv6, n)); err != nil {
+				if err := ownSocket(lo, address(ipv6, n)); err != nil {
 					return err
 				}
 			}
 		}
-		return errors.Join(own(lo, vip4), own(lo, vip6))
+		return errors.Join(ownSocket(lo, vip4), ownSocket(lo, vip6))
 	})
 	for n := 1; n <= backends; n++ {
 		for _, ipv6 := range []bool{false, true} {
@@ -93,19 +92,19 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-func (r *rig) options() datapath.Options {
+func (r *testBalancer) options() datapath.Options {
 	return datapath.Options{Interfaces: []string{"veth0"}, Hook: lb.HookTC, TableSize: 1021, FlowLimit: 1024,
 		UnprovenLimit: 1024}
 }
 
-func own(lo netlink.Link, a netip.Addr) error {
+func ownSocket(lo netlink.Link, a netip.Addr) error {
 	return netlink.AddrAdd(lo,
 		&netlink.Addr{IPNet: &net.IPNet{IP: a.AsSlice(), Mask: net.CIDRMask(a.BitLen(), a.BitLen())},
 			Flags: unix.IFA_F_NODAD})
 }
 
 // in runs f in the namespace.
-func (r *rig) in(f func() error) {
+func (r *testBalancer) in(f func() error) {
 	r.t.Helper()
 	if err := r.ns.Do(f); err != nil {
 		r.t.Fatal(err)
@@ -113,7 +112,7 @@ func (r *rig) in(f func() error) {
 }
 
 // listen answers TCP and UDP on an address with a word.
-func (r *rig) listen(at netip.AddrPort, word string) {
+func (r *testBalancer) listen(at netip.AddrPort, word string) {
 	var tcp net.Listener
 	var udp net.PacketConn
 	r.in(func() (err error) {
@@ -163,7 +162,7 @@ func service(ipv6 bool, protocol lb.Protocol, scheduler lb.Scheduler) lb.RoutedS
 }
 
 // apply makes these the services.
-func (r *rig) apply(services ...lb.RoutedService) {
+func (r *testBalancer) apply(services ...lb.RoutedService) {
 	r.t.Helper()
 	r.state = lb.State{Services: services, Hook: lb.HookTC, Local: r.cgroup}
 	r.in(func() error { return r.datapath.Apply(r.state) })
@@ -184,7 +183,7 @@ func changed(s lb.RoutedService, n int, change func(*lb.Backend)) lb.RoutedServi
 	return s
 }
 
-func (r *rig) counters() lb.Counters {
+func (r *testBalancer) counters() lb.Counters {
 	r.t.Helper()
 	c, err := r.datapath.Counters()
 	if err != nil {
@@ -194,7 +193,7 @@ func (r *rig) counters() lb.Counters {
 }
 
 // event is how often something happened to sockets.
-func (r *rig) event(name string) uint64 {
+func (r *testBalancer) event(name string) uint64 {
 	r.t.Helper()
 	local := r.counters().Local
 	if local == nil {
@@ -247,15 +246,15 @@ func addressOf(of unix.Sockaddr) netip.AddrPort {
 
 // client is a socket, as a program has it.
 type client struct {
-	*rig
+	*testBalancer
 	family
 	fd     int
 	closed bool
 }
 
-func (r *rig) socket(f family, kind int) *client {
+func (r *testBalancer) socket(f family, kind int) *client {
 	r.t.Helper()
-	c := &client{rig: r, family: f}
+	c := &client{testBalancer: r, family: f}
 	domain := unix.AF_INET
 	if f.ipv6 || f.mapped {
 		domain = unix.AF_INET6
@@ -281,15 +280,15 @@ func (c *client) close() {
 // connect connects to a port of the VIP.
 func (c *client) connect(port int) error { return unix.Connect(c.fd, c.sockaddr(c.vip(), port)) }
 
-// ask sends a datagram to the VIP, and returns who answers, and the address that it seems to come from.
-func (c *client) ask() (string, netip.AddrPort, error) {
+// query sends a datagram to the VIP, and returns who answers, and the address that it seems to come from.
+func (c *client) query() (string, netip.AddrPort, error) {
 	if err := unix.Sendto(c.fd, []byte("?"), 0, c.sockaddr(c.vip(), port)); err != nil {
 		return "", netip.AddrPort{}, err
 	}
-	return c.hear()
+	return c.receive()
 }
 
-func (c *client) hear() (string, netip.AddrPort, error) {
+func (c *client) receive() (string, netip.AddrPort, error) {
 	buffer := make([]byte, 64)
 	for {
 		n, from, err := unix.Recvfrom(c.fd, buffer, 0)
@@ -323,8 +322,8 @@ func (c *client) peer() netip.AddrPort {
 	return addressOf(a)
 }
 
-// opens connects or sends as a kind of client does, and returns who answers.
-func (r *rig) opens(f family, protocol lb.Protocol, connected bool) (*client, string, error) {
+// open connects or sends as a kind of client does, and returns who answers.
+func (r *testBalancer) open(f family, protocol lb.Protocol, connected bool) (*client, string, error) {
 	r.t.Helper()
 	if protocol == lb.TCP {
 		c := r.socket(f, unix.SOCK_STREAM)
@@ -336,7 +335,7 @@ func (r *rig) opens(f family, protocol lb.Protocol, connected bool) (*client, st
 	}
 	c := r.socket(f, unix.SOCK_DGRAM)
 	if !connected {
-		word, from, err := c.ask()
+		word, from, err := c.query()
 		if want := netip.AddrPortFrom(f.vip(), port); err == nil && from != want {
 			err = fmt.Errorf("the answer of %s comes from %s, not %s", word, from, want)
 		}
@@ -348,7 +347,7 @@ func (r *rig) opens(f family, protocol lb.Protocol, connected bool) (*client, st
 	if _, err := unix.Write(c.fd, []byte("?")); err != nil {
 		return c, "", err
 	}
-	word, from, err := c.hear()
+	word, from, err := c.receive()
 	if want := netip.AddrPortFrom(f.vip(), port); err == nil && from != want {
 		err = fmt.Errorf("the answer of %s comes from %s, not %s", word, from, want)
 	}

@@ -38,14 +38,14 @@ func all(scheduler lb.Scheduler) (list []lb.RoutedService) {
 // TestServed: clients of every kind are served by the backends in turn, see the VIP, and are counted for
 // as long as their socket is open.
 func TestServed(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	r.apply(all(lb.RoundRobin)...)
 	eachKind(func(kind string, f family, protocol lb.Protocol, connected bool) {
 		key := lb.ServiceKey{VIP: f.vip(), Port: port, Protocol: protocol}
 		seen := map[string]bool{}
 		var open []*client
 		for range backends {
-			c, word, err := r.opens(f, protocol, connected)
+			c, word, err := r.open(f, protocol, connected)
 			if err != nil {
 				t.Fatalf("%s: %v", kind, err)
 			}
@@ -83,12 +83,12 @@ func TestServed(t *testing.T) {
 
 // TestSchedulers: each scheduler serves; one that fails over, the first backend.
 func TestSchedulers(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	for _, scheduler := range lb.Schedulers {
 		r.apply(service(false, lb.TCP, scheduler))
 		seen := map[string]int{}
 		for range 12 {
-			_, word, err := r.opens(families[0], lb.TCP, true)
+			_, word, err := r.open(families[0], lb.TCP, true)
 			if err != nil {
 				t.Fatalf("%s: %v", scheduler, err)
 			}
@@ -109,7 +109,7 @@ func TestSchedulers(t *testing.T) {
 
 // TestNoBackend: without a backend a client is refused at once, of whatever kind.
 func TestNoBackend(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	var empty []lb.RoutedService
 	for _, s := range all(lb.Maglev) {
 		for n := 1; n <= backends; n++ {
@@ -120,7 +120,7 @@ func TestNoBackend(t *testing.T) {
 	}
 	r.apply(empty...)
 	eachKind(func(kind string, f family, protocol lb.Protocol, connected bool) {
-		if _, word, err := r.opens(f, protocol, connected); !errors.Is(err, unix.ECONNREFUSED) {
+		if _, word, err := r.open(f, protocol, connected); !errors.Is(err, unix.ECONNREFUSED) {
 			t.Errorf("%s: %q, %v", kind, word, err)
 		}
 	})
@@ -132,7 +132,7 @@ func TestNoBackend(t *testing.T) {
 // TestLeftAlone: other ports of the VIP, sockets that are bound to a VIP, and those of other network namespaces reach
 // the same hosts as without a balancer.
 func TestLeftAlone(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	r.apply(service(false, lb.TCP, lb.RoundRobin))
 	r.listen(netip.AddrPortFrom(vip4, 81), "own")
 	c := r.socket(families[0], unix.SOCK_STREAM)
@@ -150,7 +150,7 @@ func TestLeftAlone(t *testing.T) {
 	if word, err := c.read(); word != "own" {
 		t.Errorf("bound to the VIP: %q, %v", word, err)
 	}
-	elsewhere := &rig{t: t, ns: testenv.Namespace(t)}
+	elsewhere := &testBalancer{t: t, ns: testenv.Namespace(t)}
 	if err := elsewhere.socket(families[0], unix.SOCK_STREAM).connect(port); !errors.Is(err, unix.ENETUNREACH) {
 		t.Errorf("in another network namespace: %v", err)
 	}
@@ -162,24 +162,24 @@ func TestLeftAlone(t *testing.T) {
 // TestMoves: the datagrams of an unconnected socket go to one backend, and to another when that is gone, is unhealthy,
 // or comes back under another address; late answers of the former come from the VIP.
 func TestMoves(t *testing.T) {
-	r := newRig(t) // verified once, for all of them
+	r := newTestBalancer(t) // verified once, for all of them
 	for _, f := range families {
 		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
 		r.apply(s)
 		moved := r.event("moved")
-		c, first, err := r.opens(f, lb.UDP, false)
+		c, first, err := r.open(f, lb.UDP, false)
 		if err != nil {
 			t.Fatal(f.name, err)
 		}
 		for range 3 {
-			if word, from, err := c.ask(); word != first || from.Addr() != f.vip() {
+			if word, from, err := c.query(); word != first || from.Addr() != f.vip() {
 				t.Fatalf(f.name+": %q from %s, %v; the first was %q", word, from, err, first)
 			}
 		}
 		was := int(first[1] - '0')
 		s = without(s, was)
 		r.apply(s)
-		second, from, err := c.ask()
+		second, from, err := c.query()
 		if err != nil || second == first || from.Addr() != f.vip() {
 			t.Fatalf(f.name+": %q from %s, %v; that is gone", second, from, err)
 		}
@@ -193,7 +193,7 @@ func TestMoves(t *testing.T) {
 			}
 		}
 		r.apply(s)
-		if third, _, err := c.ask(); err != nil || third == first || third == second {
+		if third, _, err := c.query(); err != nil || third == first || third == second {
 			t.Errorf(f.name+": %q, %v", third, err)
 		}
 		if active := r.counters().Services[s.Key()].Active; active != 1 {
@@ -205,12 +205,12 @@ func TestMoves(t *testing.T) {
 
 // TestDrain: a backend that drains gets no new socket, and keeps those that it has.
 func TestDrain(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	s := service(false, lb.UDP, lb.RoundRobin)
 	r.apply(s)
 	var on1 *client
 	for on1 == nil {
-		c, word, err := r.opens(families[0], lb.UDP, false)
+		c, word, err := r.open(families[0], lb.UDP, false)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -221,30 +221,30 @@ func TestDrain(t *testing.T) {
 	s = changed(s, 1, func(b *lb.Backend) { b.Draining = true })
 	r.apply(s)
 	for range 2 * backends {
-		if _, word, err := r.opens(families[0], lb.UDP, true); err != nil || word == name(1) {
+		if _, word, err := r.open(families[0], lb.UDP, true); err != nil || word == name(1) {
 			t.Errorf("%q, %v", word, err)
 		}
 	}
-	if word, _, err := on1.ask(); word != name(1) {
+	if word, _, err := on1.query(); word != name(1) {
 		t.Errorf("%q, %v", word, err)
 	}
 }
 
 // TestLimits: a cap, a rate and a backend's upper threshold hold for sockets, and a socket counts until it is closed.
 func TestLimits(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	s := service(false, lb.TCP, lb.RoundRobin)
 	s.Limits.Connections = 1
 	r.apply(s)
-	c, _, err := r.opens(families[0], lb.TCP, true)
+	c, _, err := r.open(families[0], lb.TCP, true)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, word, err := r.opens(families[0], lb.TCP, true); !errors.Is(err, unix.ECONNREFUSED) {
+	if _, word, err := r.open(families[0], lb.TCP, true); !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("beyond the cap: %q, %v", word, err)
 	}
 	c.close()
-	if _, _, err := r.opens(families[0], lb.TCP, true); err != nil {
+	if _, _, err := r.open(families[0], lb.TCP, true); err != nil {
 		t.Errorf("after the first was closed: %v", err)
 	}
 	s = service(true, lb.TCP, lb.RoundRobin)
@@ -254,13 +254,13 @@ func TestLimits(t *testing.T) {
 	r.apply(s)
 	seen := map[string]bool{}
 	for range backends {
-		_, word, err := r.opens(families[1], lb.TCP, true)
+		_, word, err := r.open(families[1], lb.TCP, true)
 		if err != nil {
 			t.Fatal(err)
 		}
 		seen[word] = true
 	}
-	if _, word, err := r.opens(families[1], lb.TCP, true); len(seen) != backends || !errors.Is(err, unix.ECONNREFUSED) {
+	if _, word, err := r.open(families[1], lb.TCP, true); len(seen) != backends || !errors.Is(err, unix.ECONNREFUSED) {
 		t.Errorf("%v, and then %q, %v", seen, word, err)
 	}
 	if n := r.event("refused_connection_limit"); n != 2 {
@@ -269,12 +269,12 @@ func TestLimits(t *testing.T) {
 	s = service(false, lb.UDP, lb.RoundRobin)
 	s.Limits.Rate = 1
 	r.apply(s)
-	if _, _, err := r.opens(families[0], lb.UDP, true); err != nil {
+	if _, _, err := r.open(families[0], lb.UDP, true); err != nil {
 		t.Fatal(err)
 	}
 	before := r.event("refused_rate_limit")
 	testenv.Eventually(t, waitTimeout, "a rate of 1 a second to be met", func() bool {
-		_, _, _ = r.opens(families[0], lb.UDP, true)
+		_, _, _ = r.open(families[0], lb.UDP, true)
 		return r.event("refused_rate_limit") > before
 	})
 }
@@ -282,7 +282,7 @@ func TestLimits(t *testing.T) {
 // TestClients: lists of clients go by the address that a socket is bound to, or else by the VIP, and so does
 // persistence.
 func TestClients(t *testing.T) {
-	r := newRig(t) // verified once, for both
+	r := newTestBalancer(t) // verified once, for both
 	for _, f := range families[:2] {
 		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
 		s.Deny = []netip.Prefix{netip.PrefixFrom(address(f.ipv6, 1), f.vip().BitLen())}
@@ -294,7 +294,7 @@ func TestClients(t *testing.T) {
 			if err := unix.Bind(c.fd, c.sockaddr(to, 0)); err != nil {
 				return "", err
 			}
-			word, _, err := c.ask()
+			word, _, err := c.query()
 			return word, err
 		}
 		if word, err := bound(address(f.ipv6, 1)); !errors.Is(err, unix.EPERM) {
@@ -305,7 +305,7 @@ func TestClients(t *testing.T) {
 		}
 		for _, from := range []func() (string, error){
 			func() (string, error) { return bound(address(f.ipv6, 2)) },
-			func() (string, error) { _, word, err := r.opens(f, lb.UDP, true); return word, err },
+			func() (string, error) { _, word, err := r.open(f, lb.UDP, true); return word, err },
 		} {
 			first, err := from()
 			if err != nil {
@@ -322,10 +322,10 @@ func TestClients(t *testing.T) {
 
 // TestReconnect: a socket that is connected again is counted where it is now.
 func TestReconnect(t *testing.T) {
-	r := newRig(t)
+	r := newTestBalancer(t)
 	s := service(false, lb.UDP, lb.RoundRobin)
 	r.apply(s)
-	c, _, err := r.opens(families[0], lb.UDP, true)
+	c, _, err := r.open(families[0], lb.UDP, true)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -349,14 +349,14 @@ func TestReconnect(t *testing.T) {
 // TestStranded: a UDP socket that is connected to a backend which is gone is ended, at once: its program
 // gets an error, connects anew, and is served by another. Others stay.
 func TestStranded(t *testing.T) {
-	r := newRig(t) // verified once, for all of them
+	r := newTestBalancer(t) // verified once, for all of them
 	for _, f := range families {
 		s := service(f.ipv6, lb.UDP, lb.RoundRobin)
 		r.apply(s)
 		ended := r.event("ended")
 		on := map[string]*client{}
 		for len(on) < backends {
-			c, word, err := r.opens(f, lb.UDP, true)
+			c, word, err := r.open(f, lb.UDP, true)
 			if err != nil {
 				t.Fatal(f.name, err)
 			}
@@ -367,7 +367,7 @@ func TestStranded(t *testing.T) {
 		}
 		s = without(s, 1)
 		r.apply(s)
-		if word, _, err := on[name(1)].hear(); !errors.Is(err, unix.ECONNABORTED) {
+		if word, _, err := on[name(1)].receive(); !errors.Is(err, unix.ECONNABORTED) {
 			t.Errorf(f.name+": who waits for a backend that is gone hears %q, %v", word, err)
 		}
 		if _, err := unix.Write(on[name(1)].fd, []byte("?")); !errors.Is(err, unix.EDESTADDRREQ) {
@@ -386,7 +386,7 @@ func TestStranded(t *testing.T) {
 			if _, err := unix.Write(c.fd, []byte("?")); err != nil {
 				t.Errorf(f.name+": the one on %s: %v", word, err)
 			}
-			if got, from, err := c.hear(); err != nil || got == name(1) || word != name(1) && got != word ||
+			if got, from, err := c.receive(); err != nil || got == name(1) || word != name(1) && got != word ||
 				from.Addr() != f.vip() {
 				t.Errorf(f.name+": the one on %s hears %q from %s, %v", word, got, from, err)
 			}

@@ -175,7 +175,7 @@ func TestDisruption(t *testing.T) {
 			worst := 0
 			for gone := range weights {
 				weights[gone] = 0
-				worst = max(worst, moved(before, mustBuild(t, weights, names, DefaultSize), uint16(gone)))
+				worst = max(worst, countMoved(before, mustBuild(t, weights, names, DefaultSize), uint16(gone)))
 				weights[gone] = 1
 			}
 			share := float64(worst) / DefaultSize
@@ -187,8 +187,8 @@ func TestDisruption(t *testing.T) {
 	}
 }
 
-// moved counts the slots that changed hands although their owner stayed.
-func moved(before, after []uint16, gone uint16) int {
+// countMoved counts the slots that changed hands although their owner stayed.
+func countMoved(before, after []uint16, gone uint16) int {
 	n := 0
 	for slot, owner := range before {
 		if owner != gone && after[slot] != owner {
@@ -295,9 +295,9 @@ func TestWithoutErrors(t *testing.T) {
 	}
 }
 
-// plainly fills a table as the paper's pseudo-code does, backend by backend and step
+// fillByPaper fills a table as the paper's pseudo-code does, backend by backend and step
 // by step.
-func plainly(candidates []candidate, size uint32) []uint16 {
+func fillByPaper(candidates []candidate, size uint32) []uint16 {
 	const free = ^uint16(0)
 	table := make([]uint16, size)
 	for i := range table {
@@ -347,7 +347,7 @@ func TestFillingIsThePlainOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := newFilling(candidates, size).fill()
-		if diff := cmp.Diff(plainly(candidates, size), got); diff != "" {
+		if diff := cmp.Diff(fillByPaper(candidates, size), got); diff != "" {
 			t.Fatalf("%d slots, weights %v (-plain +got):\n%s", size, weights, diff)
 		}
 	}

@@ -20,21 +20,21 @@ import (
 
 // Faults of networks, and hostile hosts on them: cuts, repeated messages, two hosts of one name, floods.
 
-// link is a transport that records the datagrams that come, and loses packets between members that are cut off.
-type link struct {
+// recordingTransport is a transport that records the datagrams that come, and loses packets of some addresses.
+type recordingTransport struct {
 	memberlist.NodeAwareTransport
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	stop    chan struct{}
 	group   sync.WaitGroup
 
-	mu   sync.Mutex
-	came []datagram
-	cut  map[netip.Addr]bool
+	mu       sync.Mutex
+	recorded []datagram
+	blocked  map[netip.Addr]bool
 }
 
-// patient has a member that is only late on a busy machine not taken for gone.
-func patient(o *Options) {
+// withLongTimeouts has a member that is only late on a busy machine not taken for one that has failed.
+func withLongTimeouts(o *Options) {
 	tune := o.tuneConfig
 	o.tuneConfig = func(c *memberlist.Config) {
 		tune(c)
@@ -48,40 +48,40 @@ type datagram struct {
 	text []byte
 }
 
-// linked has a member talk over a link that the test has in hand.
-func linked(l *link) func(*Options) {
+// withRecorder has a member talk over a link that the test has in hand.
+func withRecorder(l *recordingTransport) func(*Options) {
 	return func(o *Options) {
 		o.wrap = func(inner memberlist.NodeAwareTransport) memberlist.NodeAwareTransport {
 			l.NodeAwareTransport = inner
 			l.packets, l.streams, l.stop = make(chan *memberlist.Packet), make(chan net.Conn), make(chan struct{})
-			l.group.Go(l.carry)
+			l.group.Go(l.forward)
 			return l
 		}
 	}
 }
 
-// isolate cuts off some addresses, and no others.
-func (l *link) isolate(from ...netip.Addr) {
+// block drops the packets of some addresses, and of no others.
+func (l *recordingTransport) block(from ...netip.Addr) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.cut = map[netip.Addr]bool{}
+	l.blocked = map[netip.Addr]bool{}
 	for _, a := range from {
-		l.cut[a] = true
+		l.blocked[a] = true
 	}
 }
 
-func (l *link) isCut(address string) bool {
+func (l *recordingTransport) isBlocked(address string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	at, err := netip.ParseAddrPort(address)
-	return err == nil && l.cut[at.Addr()]
+	return err == nil && l.blocked[at.Addr()]
 }
 
-// recorded are the datagrams that came from an address.
-func (l *link) recorded(from netip.Addr) (texts [][]byte) {
+// datagramsFrom are the datagrams that came from an address.
+func (l *recordingTransport) datagramsFrom(from netip.Addr) (texts [][]byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, d := range l.came {
+	for _, d := range l.recorded {
 		if d.from == from {
 			texts = append(texts, d.text)
 		}
@@ -89,16 +89,16 @@ func (l *link) recorded(from netip.Addr) (texts [][]byte) {
 	return texts
 }
 
-func (l *link) carry() {
+func (l *recordingTransport) forward() {
 	for {
 		select {
 		case p := <-l.NodeAwareTransport.PacketCh():
-			if l.isCut(p.From.String()) {
+			if l.isBlocked(p.From.String()) {
 				continue
 			}
 			from, _ := netip.ParseAddrPort(p.From.String())
 			l.mu.Lock()
-			l.came = append(l.came, datagram{from.Addr(), bytes.Clone(p.Buf)})
+			l.recorded = append(l.recorded, datagram{from.Addr(), bytes.Clone(p.Buf)})
 			l.mu.Unlock()
 			select {
 			case l.packets <- p:
@@ -106,7 +106,7 @@ func (l *link) carry() {
 				return
 			}
 		case c := <-l.NodeAwareTransport.StreamCh():
-			if l.isCut(c.RemoteAddr().String()) {
+			if l.isBlocked(c.RemoteAddr().String()) {
 				c.Close()
 				continue
 			}
@@ -122,17 +122,17 @@ func (l *link) carry() {
 	}
 }
 
-func (l *link) PacketCh() <-chan *memberlist.Packet { return l.packets }
-func (l *link) StreamCh() <-chan net.Conn           { return l.streams }
+func (l *recordingTransport) PacketCh() <-chan *memberlist.Packet { return l.packets }
+func (l *recordingTransport) StreamCh() <-chan net.Conn           { return l.streams }
 
-func (l *link) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
-	if l.isCut(to.Addr) {
+func (l *recordingTransport) WriteToAddress(packet []byte, to memberlist.Address) (time.Time, error) {
+	if l.isBlocked(to.Addr) {
 		return time.Now(), nil
 	}
 	return l.NodeAwareTransport.WriteToAddress(packet, to)
 }
 
-func (l *link) Shutdown() error {
+func (l *recordingTransport) Shutdown() error {
 	close(l.stop)
 	l.group.Wait()
 	// Packets that it still hands over are taken, for it waits for that.
@@ -153,16 +153,16 @@ func (l *link) Shutdown() error {
 }
 
 // send sends datagrams from an address to a member.
-func (n *network) send(from netip.Addr, to *tested, texts ...[]byte) {
+func (n *network) send(from netip.Addr, to *testMember, texts ...[]byte) {
 	for _, text := range texts {
-		if err := n.paper.send(netip.AddrPortFrom(from, 40_000), to.opt.Listen.String(), text); err != nil {
+		if err := n.fake.send(netip.AddrPortFrom(from, 40_000), to.opt.Listen.String(), text); err != nil {
 			n.t.Fatal(err)
 		}
 	}
 }
 
 // send sends datagrams by the kernel's network.
-func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
+func send(t *testing.T, from netip.Addr, to *testMember, texts ...[]byte) {
 	t.Helper()
 	conn, err := net.DialUDP("udp", &net.UDPAddr{IP: from.AsSlice()}, net.UDPAddrFromAddrPort(to.opt.Listen))
 	if err != nil {
@@ -179,31 +179,31 @@ func send(t *testing.T, from netip.Addr, to *tested, texts ...[]byte) {
 // TestReplayedDatagrams: all that a member ever sent, sent again from its address, brings back neither the process that
 // it was of, nor one that has left, also when memberlist has forgotten it.
 func TestReplayedDatagrams(t *testing.T) {
-	bubble(t, testReplayedDatagrams)
+	inBubble(t, testReplayedDatagrams)
 }
 
 func testReplayedDatagrams(t *testing.T, n *network) {
-	var wire link
+	var wire recordingTransport
 	forgets := func(o *Options) {
-		linked(&wire)(o)
+		withRecorder(&wire)(o)
 		tune := o.tuneConfig
 		o.tuneConfig = func(c *memberlist.Config) {
 			tune(c)
 			c.GossipToTheDeadTime = time.Millisecond
 		}
 	}
-	one, other := n.begin(1, 2, forgets), n.begin(2, 2, nil)
+	one, other := n.start(1, 2, forgets), n.start(2, 2, nil)
 	eventually(t, "they have heard each other, by datagrams", func() bool {
-		return one.heard("lb2") && other.heard("lb1") && len(wire.recorded(n.address(2))) >= 20
+		return one.hasReported("lb2") && other.hasReported("lb1") && len(wire.datagramsFrom(n.address(2))) >= 20
 	})
 	other.end(false)
-	eventually(t, "the first misses the second", func() bool { return one.sees("lb2", ops.MemberFailed) })
-	other = n.begin(2, 2, func(o *Options) { o.Version = "1.2.4" })
+	eventually(t, "the first misses the second", func() bool { return one.hasMember("lb2", ops.MemberFailed) })
+	other = n.start(2, 2, func(o *Options) { o.Version = "1.2.4" })
 	second := func() ops.Member { return one.Status().Members[0] }
 	eventually(t, "the first has heard the second's next process", func() bool {
-		return one.heard("lb2") && second().Version == "1.2.4"
+		return one.hasReported("lb2") && second().Version == "1.2.4"
 	})
-	recorded := wire.recorded(n.address(2))
+	recorded := wire.datagramsFrom(n.address(2))
 	n.send(n.address(2), one, recorded...)
 	// A state sent after the recording is heard after it.
 	other.set(func(l *Local) { l.Configuration = "decaf" })
@@ -213,15 +213,15 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 	}
 
 	other.end(true)
-	eventually(t, "the second has left", func() bool { return one.sees("lb2", ops.MemberLeft) })
+	eventually(t, "the second has left", func() bool { return one.hasMember("lb2", ops.MemberLeft) })
 	// memberlist forgets it after a round of probes, of which nothing is seen.
-	recorded = wire.recorded(n.address(2))
+	recorded = wire.datagramsFrom(n.address(2))
 	begun, before := time.Now(), len(recorded)
 	eventually(t, "the recording has come, over several rounds", func() bool {
 		n.send(n.address(2), one, recorded...)
-		return time.Since(begun) > 2*time.Second && len(wire.recorded(n.address(2))) > before+len(recorded)
+		return time.Since(begun) > 2*time.Second && len(wire.datagramsFrom(n.address(2))) > before+len(recorded)
 	})
-	if one.log.count("lb2 ("+n.address(2).String()) != 4 || !one.sees("lb2", ops.MemberLeft) || len(one.Peers()) > 0 {
+	if one.log.count("lb2 ("+n.address(2).String()) != 4 || !one.hasMember("lb2", ops.MemberLeft) || len(one.Peers()) > 0 {
 		t.Errorf("after a recording of one that has left, the first has %+v, and its log is\n%s", one.Status().Members,
 			one.log.text.String())
 	}
@@ -230,19 +230,19 @@ func testReplayedDatagrams(t *testing.T, n *network) {
 // TestPartition: of three, one is cut off; each side goes on with those that it reaches, and they find each other
 // again.
 func TestPartition(t *testing.T) {
-	bubble(t, testPartition)
+	inBubble(t, testPartition)
 }
 
 func testPartition(t *testing.T, n *network) {
-	var wires [3]link
-	var all []*tested
+	var wires [3]recordingTransport
+	var all []*testMember
 	for i := range wires {
-		all = append(all, n.begin(byte(i+1), 3, linked(&wires[i])))
+		all = append(all, n.start(byte(i+1), 3, withRecorder(&wires[i])))
 	}
 	whole := func() bool {
 		for i, m := range all {
 			for j := range all {
-				if i != j && !m.heard(fmt.Sprintf("lb%d", j+1)) {
+				if i != j && !m.hasReported(fmt.Sprintf("lb%d", j+1)) {
 					return false
 				}
 			}
@@ -251,21 +251,21 @@ func testPartition(t *testing.T, n *network) {
 	}
 	eventually(t, "all have heard all", whole)
 	for range 2 {
-		wires[0].isolate(n.address(2), n.address(3))
-		wires[1].isolate(n.address(1))
-		wires[2].isolate(n.address(1))
+		wires[0].block(n.address(2), n.address(3))
+		wires[1].block(n.address(1))
+		wires[2].block(n.address(1))
 		eventually(t, "the first misses both", func() bool {
-			return all[0].sees("lb2", ops.MemberFailed) && all[0].sees("lb3", ops.MemberFailed)
+			return all[0].hasMember("lb2", ops.MemberFailed) && all[0].hasMember("lb3", ops.MemberFailed)
 		})
 		eventually(t, "both miss the first", func() bool {
-			return all[1].sees("lb1", ops.MemberFailed) && all[2].sees("lb1", ops.MemberFailed)
+			return all[1].hasMember("lb1", ops.MemberFailed) && all[2].hasMember("lb1", ops.MemberFailed)
 		})
 		eventually(t, "each side has those that it reaches", func() bool {
-			return all[1].heard("lb3") && all[2].heard("lb2") && len(all[0].Peers()) == 0 && len(all[1].Peers()) == 1
+			return all[1].hasReported("lb3") && all[2].hasReported("lb2") && len(all[0].Peers()) == 0 && len(all[1].Peers()) == 1
 		})
 		eventually(t, "the first, cut off, says so", func() bool { return len(Problems(all[0].Status())) == 2 })
 		for i := range wires {
-			wires[i].isolate()
+			wires[i].block()
 		}
 		eventually(t, "all have heard all again", whole)
 	}
@@ -275,15 +275,15 @@ func testPartition(t *testing.T, n *network) {
 // TestEqualNames: two members of one name are found and named by both and by a third, which goes on with the one that
 // it has; with a name of its own, the other is a member.
 func TestEqualNames(t *testing.T) {
-	bubble(t, testEqualNames)
+	inBubble(t, testEqualNames)
 }
 
 func testEqualNames(t *testing.T, n *network) {
 	named := func(name string) func(*Options) { return func(o *Options) { o.Name = name } }
-	third, one := n.begin(1, 3, patient), n.begin(2, 3, patient)
-	eventually(t, "the third has heard one", func() bool { return third.heard("lb2") && one.heard("lb1") })
-	other := n.begin(3, 3, named("lb2"))
-	same := func(m *tested, at byte) bool {
+	third, one := n.start(1, 3, withLongTimeouts), n.start(2, 3, withLongTimeouts)
+	eventually(t, "the third has heard one", func() bool { return third.hasReported("lb2") && one.hasReported("lb1") })
+	other := n.start(3, 3, named("lb2"))
+	same := func(m *testMember, at byte) bool {
 		return slices.ContainsFunc(m.Status().Members, func(is ops.Member) bool {
 			return is.State == ops.MemberUnknown && is.SameName == "lb2" &&
 				is.Address == netip.AddrPortFrom(n.address(at), m.opt.Listen.Port()).String()
@@ -292,7 +292,7 @@ func testEqualNames(t *testing.T, n *network) {
 		})
 	}
 	eventually(t, "all three name it", func() bool { return same(third, 3) && same(one, 3) && same(other, 2) })
-	for _, m := range []*tested{third, one, other} {
+	for _, m := range []*testMember{third, one, other} {
 		if said := m.log.count("two members have the name lb2"); said != 1 {
 			t.Errorf("%v says it %d times", m.opt.Listen, said)
 		}
@@ -302,9 +302,9 @@ func testEqualNames(t *testing.T, n *network) {
 		t.Errorf("the third has the peers %v", peers)
 	}
 	other.end(false)
-	n.begin(3, 3, nil)
+	n.start(3, 3, nil)
 	eventually(t, "all have a name of their own", func() bool {
-		return third.heard("lb2") && third.heard("lb3") && one.heard("lb3") && len(Problems(third.Status())) == 0 &&
+		return third.hasReported("lb2") && third.hasReported("lb3") && one.hasReported("lb3") && len(Problems(third.Status())) == 0 &&
 			len(Problems(one.Status())) == 0
 	})
 }
@@ -314,8 +314,8 @@ func testEqualNames(t *testing.T, n *network) {
 func TestFloodOfStrangers(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	one, other := n.begin(1, 2, patient), n.begin(2, 2, patient)
-	eventually(t, "they have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+	one, other := n.start(1, 2, withLongTimeouts), n.start(2, 2, withLongTimeouts)
+	eventually(t, "they have heard each other", func() bool { return one.hasReported("lb2") && other.hasReported("lb1") })
 	noise := bytes.Repeat([]byte("noise"), 200)
 	strangers := 2 * maxRemembered
 	for i := range strangers {
@@ -324,7 +324,7 @@ func TestFloodOfStrangers(t *testing.T) {
 			from = netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1 ^ 128, byte(i)})
 		}
 		send(t, from, one, slices.Repeat([][]byte{noise}, 20)...)
-		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: bound}
+		dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}, Timeout: testTimeout}
 		conn, err := dialer.Dial("tcp", one.opt.Listen.String())
 		if err != nil {
 			t.Fatal(err)

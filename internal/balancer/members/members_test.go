@@ -22,16 +22,16 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// bound is how long anything may take on a busy machine.
-const bound = time.Minute
+// testTimeout is how long anything may take on a busy machine.
+const testTimeout = time.Minute
 
 // network is where the members of a test are: addresses of the loopback interface that no other test has.
 type network struct {
 	t    *testing.T
 	base [2]byte
 	key  Key
-	// paper is nil where it is the kernel's.
-	paper *paper
+	// fake is nil where it is the kernel's.
+	fake *fakeNetwork
 }
 
 func newNetwork(t *testing.T) *network {
@@ -60,8 +60,8 @@ func (l *lines) count(part string) int {
 	return strings.Count(l.text.String(), part)
 }
 
-// tested is a member, whose tables the test changes.
-type tested struct {
+// testMember is a member, whose tables the test changes.
+type testMember struct {
 	*Membership
 	log lines
 	mu  sync.Mutex
@@ -69,7 +69,7 @@ type tested struct {
 	end func(leave bool)
 }
 
-func (m *tested) set(change func(*Local)) {
+func (m *testMember) set(change func(*Local)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	change(&m.has)
@@ -88,10 +88,10 @@ func webTable(digest uint64, takers []lb.Taker) []lb.ServiceTable {
 		Name: "web", Digest: digest, Takers: takers}}
 }
 
-// begin starts member i of so many.
-func (n *network) begin(i, of byte, change func(*Options)) *tested {
+// start starts member i of so many.
+func (n *network) start(i, of byte, change func(*Options)) *testMember {
 	n.t.Helper()
-	is := &tested{has: Local{Configuration: "c0ffee", Ready: true, Tables: webTable(1, takers(80, 81))}}
+	is := &testMember{has: Local{Configuration: "c0ffee", Ready: true, Tables: webTable(1, takers(80, 81))}}
 	options := Options{MembersConfig: lb.MembersConfig{Listen: netip.AddrPortFrom(n.address(i), lb.DefaultMembersPort),
 		Name: fmt.Sprintf("lb%d", i)},
 		Keys: Keys{n.key}, Version: "1.2.3", Log: slog.New(slog.NewTextHandler(&is.log, nil)),
@@ -106,8 +106,8 @@ func (n *network) begin(i, of byte, change func(*Options)) *tested {
 				50*time.Millisecond
 			c.SuspicionMult = 10
 		}}
-	if n.paper != nil {
-		options.network = n.paper.listen
+	if n.fake != nil {
+		options.network = n.fake.listen
 	}
 	for peer := byte(1); peer <= of; peer++ {
 		options.Peers = append(options.Peers, n.address(peer))
@@ -138,36 +138,36 @@ func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
 	ticks := time.NewTicker(20 * time.Millisecond)
 	defer ticks.Stop()
-	for deadline := time.Now().Add(bound); !is(); <-ticks.C {
+	for deadline := time.Now().Add(testTimeout); !is(); <-ticks.C {
 		if time.Now().After(deadline) {
-			t.Fatalf("after %s still not: %s", bound, what)
+			t.Fatalf("after %s still not: %s", testTimeout, what)
 		}
 	}
 }
 
-// sees says whether a member has another in a state.
-func (m *tested) sees(name string, state ops.MemberState) bool {
+// hasMember says whether a member has another in a state.
+func (m *testMember) hasMember(name string, state ops.MemberState) bool {
 	return slices.ContainsFunc(m.Status().Members, func(one ops.Member) bool {
 		return one.Name == name && one.State == state
 	})
 }
 
-func (m *tested) heard(name string) bool {
+func (m *testMember) hasReported(name string) bool {
 	return slices.ContainsFunc(m.Status().Members, func(one ops.Member) bool { return one.Name == name && one.Ready })
 }
 
 // TestMembersCompare: three know of each other; one gets another table, which the others name with service and
 // backend, and it is over when that is.
 func TestMembersCompare(t *testing.T) {
-	bubble(t, testMembersCompare)
+	inBubble(t, testMembersCompare)
 }
 
 func testMembersCompare(t *testing.T, n *network) {
-	all := []*tested{n.begin(1, 3, nil), n.begin(2, 3, nil), n.begin(3, 3, nil)}
+	all := []*testMember{n.start(1, 3, nil), n.start(2, 3, nil), n.start(3, 3, nil)}
 	eventually(t, "all have heard all", func() bool {
 		for i, m := range all {
 			for j := range all {
-				if i != j && !m.heard(fmt.Sprintf("lb%d", j+1)) {
+				if i != j && !m.hasReported(fmt.Sprintf("lb%d", j+1)) {
 					return false
 				}
 			}
@@ -200,15 +200,18 @@ func testMembersCompare(t *testing.T, n *network) {
 
 // TestMembersGoAndCome: one dies and comes back as another process, and one takes its leave.
 func TestMembersGoAndCome(t *testing.T) {
-	bubble(t, testMembersGoAndCome)
+	inBubble(t, testMembersLeaveAndJoin)
 }
 
-func testMembersGoAndCome(t *testing.T, n *network) {
-	one, other := n.begin(1, 2, nil), n.begin(2, 2, nil)
-	eventually(t, "they have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+func testMembersLeaveAndJoin(t *testing.T, n *network) {
+	one, other := n.start(1, 2, nil), n.start(2, 2, nil)
+	eventually(t, "they have heard each other", func() bool {
+		return one.hasReported("lb2") &&
+			other.hasReported("lb1")
+	})
 	changed := one.Changed()
 	other.end(false)
-	eventually(t, "the first misses the second", func() bool { return one.sees("lb2", ops.MemberFailed) })
+	eventually(t, "the first misses the second", func() bool { return one.hasMember("lb2", ops.MemberFailed) })
 	select {
 	case <-changed:
 	default:
@@ -217,12 +220,12 @@ func testMembersGoAndCome(t *testing.T, n *network) {
 	if len(one.Peers()) > 0 {
 		t.Error("a member that has failed is a peer")
 	}
-	other = n.begin(2, 2, func(o *Options) { o.Version = "1.2.4" })
+	other = n.start(2, 2, func(o *Options) { o.Version = "1.2.4" })
 	eventually(t, "the first has heard the second's next process", func() bool {
-		return one.heard("lb2") && one.Status().Members[0].Version == "1.2.4"
+		return one.hasReported("lb2") && one.Status().Members[0].Version == "1.2.4"
 	})
 	other.end(true)
-	eventually(t, "the second has left", func() bool { return one.sees("lb2", ops.MemberLeft) })
+	eventually(t, "the second has left", func() bool { return one.hasMember("lb2", ops.MemberLeft) })
 	if problems := Problems(one.Status()); len(problems) > 0 {
 		t.Errorf("one has left, and there are problems: %v", problems)
 	}
@@ -232,10 +235,13 @@ func testMembersGoAndCome(t *testing.T, n *network) {
 func TestMembersRefuse(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
-	one, other := n.begin(1, 3, nil), n.begin(2, 3, nil)
-	keyless := n.begin(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
-	stranger := n.begin(9, 3, nil)
-	eventually(t, "the two have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+	one, other := n.start(1, 3, nil), n.start(2, 3, nil)
+	keyless := n.start(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
+	stranger := n.start(9, 3, nil)
+	eventually(t, "the two have heard each other", func() bool {
+		return one.hasReported("lb2") &&
+			other.hasReported("lb1")
+	})
 	eventually(t, "the one with another key is told", func() bool {
 		return slices.ContainsFunc(Problems(keyless.Status()), func(p string) bool {
 			return strings.Contains(p, "it has another key")
@@ -266,7 +272,7 @@ func TestMembersRefuse(t *testing.T) {
 			t.Errorf("of %v it was said %d times", n.address(who), said)
 		}
 	}
-	if peers := one.Peers(); len(peers) != 1 || !one.heard("lb2") {
+	if peers := one.Peers(); len(peers) != 1 || !one.hasReported("lb2") {
 		t.Errorf("the first has the peers %v", peers)
 	}
 }
@@ -274,7 +280,7 @@ func TestMembersRefuse(t *testing.T) {
 // TestPeersChange: a peer that is added is found, one that is removed is let go though it and a third go on, and comes
 // back when it is a peer again, at once or later.
 func TestPeersChange(t *testing.T) {
-	bubble(t, testPeersChange)
+	inBubble(t, testPeersChange)
 }
 
 func testPeersChange(t *testing.T, n *network) {
@@ -284,16 +290,25 @@ func testPeersChange(t *testing.T, n *network) {
 		}
 		return list
 	}
-	one, other := n.begin(1, 2, nil), n.begin(2, 2, nil)
-	third := n.begin(3, 3, nil)
-	eventually(t, "two have heard each other", func() bool { return one.heard("lb2") && other.heard("lb1") })
+	one, other := n.start(1, 2, nil), n.start(2, 2, nil)
+	third := n.start(3, 3, nil)
+	eventually(t, "two have heard each other", func() bool {
+		return one.hasReported("lb2") &&
+			other.hasReported("lb1")
+	})
 	other.SetPeers(peers(1, 2, 3))
-	eventually(t, "the second has heard the third", func() bool { return other.heard("lb3") && third.heard("lb2") })
+	eventually(t, "the second has heard the third", func() bool {
+		return other.hasReported("lb3") &&
+			third.hasReported("lb2")
+	})
 	if status := one.Status(); len(status.Members) != 1 {
 		t.Errorf("the first has members that are no peers of its: %+v", status.Members)
 	}
 	one.SetPeers(peers(1, 2, 3))
-	eventually(t, "the first has heard the third", func() bool { return one.heard("lb3") && third.heard("lb1") })
+	eventually(t, "the first has heard the third", func() bool {
+		return one.hasReported("lb3") &&
+			third.hasReported("lb1")
+	})
 
 	// Away and back while the second goes on knowing it, and then until all have forgotten it: SWIM asks by others,
 	// too.
@@ -308,11 +323,12 @@ func testPeersChange(t *testing.T, n *network) {
 		if status := one.Status(); len(status.Members) != 1 || len(one.Peers()) != 1 || one.IsPeer(n.address(3)) {
 			t.Errorf("the first has %+v after it has let the third go", status.Members)
 		}
-		eventually(t, "the second, which has its own peers, has the third", func() bool { return other.heard("lb3") })
+		eventually(t, "the second, which has its own peers, has the third",
+			func() bool { return other.hasReported("lb3") })
 		if longer {
 			other.SetPeers(peers(1))
 			eventually(t, "the third misses the others", func() bool {
-				return third.sees("lb1", ops.MemberFailed) && third.sees("lb2", ops.MemberFailed)
+				return third.hasMember("lb1", ops.MemberFailed) && third.hasMember("lb2", ops.MemberFailed)
 			})
 			eventually(t, "memberlist has forgotten the third", func() bool {
 				one.Membership.mu.Lock()
@@ -323,10 +339,10 @@ func testPeersChange(t *testing.T, n *network) {
 		other.SetPeers(peers(1, 3))
 		one.SetPeers(peers(2, 3))
 		eventually(t, "the first has heard the third again", func() bool {
-			return one.heard("lb3") && third.heard("lb1")
+			return one.hasReported("lb3") && third.hasReported("lb1")
 		})
 	}
-	eventually(t, "the second has heard the third again", func() bool { return other.heard("lb3") })
+	eventually(t, "the second has heard the third again", func() bool { return other.hasReported("lb3") })
 	if gone := one.log.count("lb3 (" + n.address(3).String()); one.log.count("is let go") != 2 || gone == 0 {
 		t.Errorf("it is said %d times that a member is let go", one.log.count("is let go"))
 	}
@@ -335,16 +351,17 @@ func testPeersChange(t *testing.T, n *network) {
 // TestKeysRotate: three get another key by three steps each, one after the other, and none is missed by another at any
 // time; a step too early is found before it cuts one off, and the old key opens nothing any more.
 func TestKeysRotate(t *testing.T) {
-	bubble(t, testKeysRotate)
+	inBubble(t, testKeysRotate)
 }
 
 func testKeysRotate(t *testing.T, n *network) {
 	fresh := NewKey()
-	all := []*tested{n.begin(1, 4, patient), n.begin(2, 4, patient), n.begin(3, 4, patient)}
+	all := []*testMember{n.start(1, 4, withLongTimeouts), n.start(2, 4, withLongTimeouts), n.start(3, 4,
+		withLongTimeouts)}
 	whole := func() bool {
 		for i, m := range all {
 			for j := range all {
-				if name := fmt.Sprintf("lb%d", j+1); i != j && !m.heard(name) {
+				if name := fmt.Sprintf("lb%d", j+1); i != j && !m.hasReported(name) {
 					return false
 				}
 			}
@@ -376,7 +393,7 @@ func testKeysRotate(t *testing.T, n *network) {
 			return whole()
 		})
 	}
-	outdated := n.begin(4, 4, nil)
+	outdated := n.start(4, 4, nil)
 	eventually(t, "one that has the old key is told", func() bool {
 		return slices.ContainsFunc(Problems(outdated.Status()), func(p string) bool {
 			return strings.Contains(p, "it has another key")

@@ -16,8 +16,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// rig is a service under judgement, second by second.
-type rig struct {
+// engineTest is a service under evaluation, second by second.
+type engineTest struct {
 	t       *testing.T
 	engine  *Engine
 	service Service
@@ -28,19 +28,19 @@ type rig struct {
 var usual = lb.Outliers{Failures: 50, Connections: 20, Interval: 5 * time.Second, Pause: 30 * time.Second,
 	LongestPause: 2 * time.Minute, Ejected: 50}
 
-func newRig(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *rig {
-	r := &rig{t: t, engine: New(), service: Service{Outliers: o, Protocol: protocol}, began: time.Now()}
+func newEngineTest(t *testing.T, protocol lb.Protocol, backends int, o lb.Outliers) *engineTest {
+	r := &engineTest{t: t, engine: New(), service: Service{Outliers: o, Protocol: protocol}, began: time.Now()}
 	service := lb.ServiceKey{VIP: netip.MustParseAddr("192.0.2.100"), Port: 80, Protocol: protocol}
 	for i := range backends {
 		r.service.Backends = append(r.service.Backends, Backend{Eligible: true,
 			Key: lb.BackendKey{Service: service, Address: netip.AddrFrom4([4]byte{192, 0, 2, byte(i)}), Port: 80}})
 	}
-	r.look()
+	r.update()
 	return r
 }
 
-// look calls the engine's Look; it returns the changes, as "5s: ejected 0 until 35s".
-func (r *rig) look() (told []string) {
+// update calls the engine's Look; it returns the changes, as "5s: ejected 0 until 35s".
+func (r *engineTest) update() (told []string) {
 	now := time.Now()
 	for _, c := range r.engine.Update(now, []Service{r.service}) {
 		at := slices.IndexFunc(r.service.Backends, func(b Backend) bool { return b.Key == c.Key })
@@ -71,7 +71,7 @@ var (
 )
 
 // count adds a second's answers to a backend that takes flows.
-func (r *rig) count(i int, a answers) {
+func (r *engineTest) count(i int, a answers) {
 	b := &r.service.Backends[i]
 	if _, out := r.engine.Ejections()[b.Key]; out || !b.Eligible {
 		return
@@ -84,19 +84,19 @@ func (r *rig) count(i int, a answers) {
 	}
 }
 
-// pass lets seconds pass in which backends answer so, and returns the changes.
-func (r *rig) pass(seconds int, of ...answers) (told []string) {
+// advance lets seconds pass in which backends answer so, and returns the changes.
+func (r *engineTest) advance(seconds int, of ...answers) (told []string) {
 	for range seconds {
 		time.Sleep(time.Second)
 		for i, a := range of {
 			r.count(i, a)
 		}
-		told = append(told, r.look()...)
+		told = append(told, r.update()...)
 	}
 	return told
 }
 
-func (r *rig) expect(told []string, want ...string) {
+func (r *engineTest) expect(told []string, want ...string) {
 	r.t.Helper()
 	if diff := cmp.Diff(want, told); diff != "" {
 		r.t.Errorf("(-want +got):\n%s", diff)
@@ -151,8 +151,8 @@ func TestEjection(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				r := newRig(t, test.protocol, len(test.of), test.outliers)
-				r.expect(r.pass(test.seconds, test.of...), test.want...)
+				r := newEngineTest(t, test.protocol, len(test.of), test.outliers)
+				r.expect(r.advance(test.seconds, test.of...), test.want...)
 			})
 		})
 	}
@@ -162,18 +162,18 @@ func TestEjection(t *testing.T) {
 // interval that it serves well.
 func TestPauses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 2, usual)
-		r.expect(r.pass(466, dead, well),
+		r := newEngineTest(t, lb.TCP, 2, usual)
+		r.expect(r.advance(466, dead, well),
 			"6s: ejected 0 until 36s", "36s: let back 0", "43s: ejected 0 until 1m43s", "1m43s: let back 0",
 			"1m50s: ejected 0 until 3m50s", "3m50s: let back 0", "3m57s: ejected 0 until 5m57s", "5m57s: let back 0",
 			"6m4s: ejected 0 until 8m4s")
-		r.expect(r.pass(30, well, well), "8m4s: let back 0")
+		r.expect(r.advance(30, well, well), "8m4s: let back 0")
 		// Five times, and two intervals, of which the first is known a second after it.
 		if saved := r.engine.Save(); len(saved) != 1 || saved[0].Times != 3 {
 			t.Errorf("after two intervals: %+v", saved)
 		}
-		r.expect(r.pass(10, well, well))
-		r.expect(r.pass(4, dead, well), "8m30s: ejected 0 until 9m30s")
+		r.expect(r.advance(10, well, well))
+		r.expect(r.advance(4, dead, well), "8m30s: ejected 0 until 9m30s")
 	})
 }
 
@@ -181,40 +181,40 @@ func TestPauses(t *testing.T) {
 // come late.
 func TestBlip(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 2, usual)
-		r.pass(10, well, well)
-		r.expect(r.pass(2, dead, well))
-		r.expect(r.pass(20, well, well))
+		r := newEngineTest(t, lb.TCP, 2, usual)
+		r.advance(10, well, well)
+		r.expect(r.advance(2, dead, well))
+		r.expect(r.advance(20, well, well))
 		// Every answer comes a second late, and each second has more connections.
 		last := uint64(0)
 		for tried := uint64(10); tried < 1000; tried += tried / 2 {
-			r.expect(r.pass(1, answers{tried, last, 0}, well))
+			r.expect(r.advance(1, answers{tried, last, 0}, well))
 			last = tried
 		}
-		u := newRig(t, lb.UDP, 2, usual)
-		u.pass(10, silent, silent) // a service whose clients expect no answer
-		u.expect(u.pass(1, rejects, silent))
-		u.expect(u.pass(20, silent, silent))
+		u := newEngineTest(t, lb.UDP, 2, usual)
+		u.advance(10, silent, silent) // a service whose clients expect no answer
+		u.expect(u.advance(1, rejects, silent))
+		u.expect(u.advance(20, silent, silent))
 	})
 }
 
 // TestCountersBegin: counters that begin anew, and those of the previous process, say nothing.
 func TestCountersBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 2, usual)
+		r := newEngineTest(t, lb.TCP, 2, usual)
 		r.service.Backends[0].Count = lb.BackendCount{Connections: 1000, Answered: 0, Refused: 1000}
-		r = &rig{t: t, engine: New(), service: r.service, began: time.Now()}
-		r.look() // a start with counters that were carried over
-		r.expect(r.pass(20, well, well))
+		r = &engineTest{t: t, engine: New(), service: r.service, began: time.Now()}
+		r.update() // a start with counters that were carried over
+		r.expect(r.advance(20, well, well))
 		// Answers are lost with the counters, and not the connections that follow.
 		r.service.Backends[0].Count = lb.BackendCount{Connections: 90}
-		r.expect(r.pass(20, well, well))
+		r.expect(r.advance(20, well, well))
 		r.service.Backends[0].Count = lb.BackendCount{}
-		r.expect(r.pass(20, well, well))
+		r.expect(r.advance(20, well, well))
 		// A look that comes late, for the process was suspended.
 		time.Sleep(time.Hour)
 		r.count(0, answers{36000, 35990, 0})
-		r.expect(r.pass(20, well, well))
+		r.expect(r.advance(20, well, well))
 	})
 }
 
@@ -222,9 +222,9 @@ func TestCountersBegin(t *testing.T) {
 // answered, some of them again and again. A full backlog is not: such a backend fails its clients.
 func TestFlood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 2, usual)
-		r.expect(r.pass(60, answers{100000, 300000, 0}, well))
-		r.expect(r.pass(7, answers{100000, 256, 0}, well), "1m6s: ejected 0 until 1m36s")
+		r := newEngineTest(t, lb.TCP, 2, usual)
+		r.expect(r.advance(60, answers{100000, 300000, 0}, well))
+		r.expect(r.advance(7, answers{100000, 256, 0}, well), "1m6s: ejected 0 until 1m36s")
 	})
 }
 
@@ -232,16 +232,16 @@ func TestFlood(t *testing.T) {
 // is let back.
 func TestOutranked(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 3, usual)
-		r.expect(r.pass(6, dead, well, well), "6s: ejected 0 until 36s")
+		r := newEngineTest(t, lb.TCP, 3, usual)
+		r.expect(r.advance(6, dead, well, well), "6s: ejected 0 until 36s")
 		r.service.Backends[0].Eligible = false
-		r.expect(r.pass(1, dead, well, well), "7s: outranked 0")
-		r.expect(r.pass(10, idle, dead, well), "11s: ejected 1 until 41s")
+		r.expect(r.advance(1, dead, well, well), "7s: outranked 0")
+		r.expect(r.advance(10, idle, dead, well), "11s: ejected 1 until 41s")
 		r.service.Backends[2].Eligible = false
-		r.expect(r.pass(1, idle, idle, idle), "18s: needed 1")
-		r.expect(r.pass(60, idle, dead, idle), "25s: spared 1, for no other backend serves")
+		r.expect(r.advance(1, idle, idle, idle), "18s: needed 1")
+		r.expect(r.advance(60, idle, dead, idle), "25s: spared 1, for no other backend serves")
 		r.service.Backends[2].Eligible = true
-		r.expect(r.pass(1, idle, dead, well), "1m19s: ejected 1 until 2m19s")
+		r.expect(r.advance(1, idle, dead, well), "1m19s: ejected 1 until 2m19s")
 		if !r.engine.Return(r.service.Backends[1].Key, time.Now()) || len(r.engine.Ejections()) != 0 {
 			t.Error("an operation did not let it back")
 		}
@@ -258,22 +258,22 @@ func TestOutranked(t *testing.T) {
 // TestRestore: the next process goes on, whatever clock it finds.
 func TestRestore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := newRig(t, lb.TCP, 3, usual)
-		r.pass(6, dead, well, well)
-		r.pass(10, dead, well, well)
+		r := newEngineTest(t, lb.TCP, 3, usual)
+		r.advance(6, dead, well, well)
+		r.advance(10, dead, well, well)
 		saved := r.engine.Save()
 		if len(saved) != 1 || saved[0].Times != 1 ||
 			!strings.Contains(saved[0].Reason, "has answered 0 of 50 new connections in 5s, and refused 50") {
 			t.Errorf("saved %+v", saved)
 		}
-		next := &rig{t: t, engine: New(), service: r.service, began: r.began}
+		next := &engineTest{t: t, engine: New(), service: r.service, began: r.began}
 		next.engine.Restore(saved, time.Now())
-		next.look()
-		next.expect(next.pass(60, dead, well, well), "36s: let back 0", "43s: ejected 0 until 1m43s")
+		next.update()
+		next.expect(next.advance(60, dead, well, well), "36s: let back 0", "43s: ejected 0 until 1m43s")
 		// Of an hour ahead.
 		saved[0].Until = time.Now().Add(time.Hour)
-		last := &rig{t: t, engine: New(), service: r.service, began: time.Now()}
+		last := &engineTest{t: t, engine: New(), service: r.service, began: time.Now()}
 		last.engine.Restore(saved, time.Now())
-		last.expect(last.pass(130, well, well, well), "2m1s: let back 0")
+		last.expect(last.advance(130, well, well, well), "2m1s: let back 0")
 	})
 }

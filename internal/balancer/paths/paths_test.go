@@ -25,8 +25,8 @@ import (
 
 var compareAddrs = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
-// bench is a balancer with two links, each to a router with two addresses.
-type bench struct {
+// testNetwork is a balancer with two links, each to a router with two addresses.
+type testNetwork struct {
 	t        *testing.T
 	balancer *namespace.Namespace
 	routers  [2]*namespace.Namespace
@@ -37,11 +37,11 @@ type bench struct {
 
 func addr(text string) netip.Addr { return netip.MustParseAddr(text) }
 
-// newBench makes it, and follows paths by the interfaces of these names.
-func newBench(t *testing.T, interfaces ...string) *bench {
+// newTestNetwork makes it, and follows paths by the interfaces of these names.
+func newTestNetwork(t *testing.T, interfaces ...string) *testNetwork {
 	t.Helper()
 	testenv.Program(t, "ip")
-	b := &bench{t: t, balancer: testenv.Namespace(t)}
+	b := &testNetwork{t: t, balancer: testenv.Namespace(t)}
 	for i, net := range []string{"198.18.0", "198.18.1"} {
 		b.routers[i] = testenv.Namespace(t)
 		six := []string{"2001:2:0:1", "2001:2:0:2"}[i]
@@ -62,7 +62,7 @@ func newBench(t *testing.T, interfaces ...string) *bench {
 }
 
 // ip runs the iproute2 program on the balancer.
-func (b *bench) ip(args string) {
+func (b *testNetwork) ip(args string) {
 	b.t.Helper()
 	testenv.In(b.t, b.balancer, func() error {
 		out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput()
@@ -73,7 +73,7 @@ func (b *bench) ip(args string) {
 	})
 }
 
-func (b *bench) watch(addrs ...string) {
+func (b *testNetwork) watch(addrs ...string) {
 	b.t.Helper()
 	var list []netip.Addr
 	for _, a := range addrs {
@@ -85,7 +85,7 @@ func (b *bench) watch(addrs ...string) {
 }
 
 // follow returns the entries as a caller has them that asks for changes only.
-func (b *bench) follow() map[netip.Addr]Entry {
+func (b *testNetwork) follow() map[netip.Addr]Entry {
 	changed, all := b.paths.Changed()
 	if all {
 		b.entries = b.paths.Entries()
@@ -94,9 +94,9 @@ func (b *bench) follow() map[netip.Addr]Entry {
 	return b.entries
 }
 
-// until waits for a signal after which the entry of an address is as wanted. It
+// awaitEntry waits for a signal after which the entry of an address is as wanted. It
 // looks only when signalled: a change without a signal fails the test.
-func (b *bench) until(to, what string, ok func(Entry) bool) Entry {
+func (b *testNetwork) awaitEntry(to, what string, ok func(Entry) bool) Entry {
 	b.t.Helper()
 	bound := time.After(10 * time.Second)
 	for {
@@ -117,7 +117,7 @@ func hasMAC(mac net.HardwareAddr) func(Entry) bool {
 }
 
 func TestPaths(t *testing.T) {
-	b := newBench(t, "eth0", "eth1")
+	b := newTestNetwork(t, "eth0", "eth1")
 	b.ip("link set eth1 mtu 1400")
 	b.ip("route add 203.0.113.0/24 via 198.18.1.2")
 	b.ip("-6 route add 2001:db8::/64 via 2001:2:0:1::2 mtu 1300")
@@ -140,7 +140,7 @@ func TestPaths(t *testing.T) {
 	}
 	b.watch(all...)
 	for _, test := range tests {
-		e := b.until(test.to, "resolved", func(e Entry) bool { return e.MAC != nil })
+		e := b.awaitEntry(test.to, "resolved", func(e Entry) bool { return e.MAC != nil })
 		nic, err := interfaceIndex(b.balancer, []string{"eth0", "eth1"}[test.port])
 		if err != nil {
 			t.Fatal(err)
@@ -164,14 +164,14 @@ func TestPaths(t *testing.T) {
 // TestLinkLocalRouter: as routers announce themselves; another of our links may
 // have the same address.
 func TestLinkLocalRouter(t *testing.T) {
-	b := newBench(t, "eth0", "eth1")
+	b := newTestNetwork(t, "eth0", "eth1")
 	testenv.In(t, b.routers[0], func() error {
 		return exec.Command("ip", "addr", "add", "fe80::1/64", "dev", "eth0", "nodad").Run()
 	})
 	b.ip("addr add fe80::1/64 dev eth1 nodad")
 	b.ip("-6 route add 2001:db8::/64 via fe80::1 dev eth0")
 	b.watch("2001:db8::9")
-	e := b.until("2001:db8::9", "by eth0", hasMAC(b.far[0]))
+	e := b.awaitEntry("2001:db8::9", "by eth0", hasMAC(b.far[0]))
 	if e.Gateway != addr("fe80::1") || e.Local != addr("2001:2:0:1::1") {
 		t.Errorf("entry %+v", e)
 	}
@@ -189,7 +189,7 @@ func interfaceIndex(ns *namespace.Namespace, name string) (index int, err error)
 }
 
 func TestFaults(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("route add unreachable 203.0.113.0/24")
 	b.ip("route add blackhole 198.51.100.0/24")
 	b.ip("-6 route add unreachable 2001:db8:1::/48")
@@ -237,15 +237,15 @@ func TestFaults(t *testing.T) {
 }
 
 func TestSilentHops(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.9")
 	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv4/neigh/eth0/retrans_time_ms", "20") })
 	b.watch("203.0.113.1", "198.18.0.8")
-	e := b.until("203.0.113.1", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
+	e := b.awaitEntry("203.0.113.1", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
 	if want := "is behind the router 198.18.0.9, which does not answer ARP requests"; e.Reason != want {
 		t.Errorf("reason %q, want %q", e.Reason, want)
 	}
-	e = b.until("198.18.0.8", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
+	e = b.awaitEntry("198.18.0.8", "failed", func(e Entry) bool { return e.Neighbour == neigh.Failed })
 	if want := "does not answer ARP requests"; e.Reason != want {
 		t.Errorf("reason %q, want %q", e.Reason, want)
 	}
@@ -253,73 +253,73 @@ func TestSilentHops(t *testing.T) {
 
 // TestRouteChanges: whatever changes, the path follows.
 func TestRouteChanges(t *testing.T) {
-	b := newBench(t, "eth0", "eth1")
+	b := newTestNetwork(t, "eth0", "eth1")
 	const to = "203.0.113.1"
 	b.watch(to)
-	b.until(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute })
+	b.awaitEntry(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute })
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
-	b.until(to, "by eth0", hasMAC(b.far[0]))
+	b.awaitEntry(to, "by eth0", hasMAC(b.far[0]))
 	b.ip("route replace 203.0.113.0/24 via 198.18.1.2")
-	e := b.until(to, "by eth1", hasMAC(b.far[1]))
+	e := b.awaitEntry(to, "by eth1", hasMAC(b.far[1]))
 	if e.Source.String() != b.own[1].String() || e.Local != addr("198.18.1.1") {
 		t.Errorf("entry %+v", e)
 	}
 	b.ip("route replace 203.0.113.0/24 via 198.18.1.2 mtu 1280")
-	b.until(to, "with the route's MTU", func(e Entry) bool { return e.Path().MTU == 1280 })
+	b.awaitEntry(to, "with the route's MTU", func(e Entry) bool { return e.Path().MTU == 1280 })
 	b.ip("route replace 203.0.113.0/24 via 198.18.1.2")
 	b.ip("link set eth1 mtu 1350")
-	b.until(to, "with the link's MTU", func(e Entry) bool { return e.Path().MTU == 1350 })
+	b.awaitEntry(to, "with the link's MTU", func(e Entry) bool { return e.Path().MTU == 1350 })
 	b.ip("addr add 198.18.1.200/24 dev eth1")
 	b.ip("route replace 203.0.113.0/24 via 198.18.1.2 src 198.18.1.200")
-	b.until(to, "from another address", func(e Entry) bool { return e.Local == addr("198.18.1.200") })
+	b.awaitEntry(to, "from another address", func(e Entry) bool { return e.Local == addr("198.18.1.200") })
 	b.ip("rule add to 203.0.113.0/24 lookup 100")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.3 table 100")
-	b.until(to, "by another table", func(e Entry) bool { return e.Gateway == addr("198.18.0.3") && e.MAC != nil })
+	b.awaitEntry(to, "by another table", func(e Entry) bool { return e.Gateway == addr("198.18.0.3") && e.MAC != nil })
 	b.ip("link set eth0 address 02:00:00:00:00:aa")
-	b.until(to, "from the interface's new MAC", func(e Entry) bool { return e.Source.String() == "02:00:00:00:00:aa" })
+	b.awaitEntry(to, "from the interface's new MAC", func(e Entry) bool { return e.Source.String() == "02:00:00:00:00:aa" })
 	b.ip("route del 203.0.113.0/24 via 198.18.0.3 table 100")
-	b.until(to, "by the main table again", hasMAC(b.far[1]))
+	b.awaitEntry(to, "by the main table again", hasMAC(b.far[1]))
 	b.ip("link set eth1 down")
-	b.until(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute && e.MAC == nil })
+	b.awaitEntry(to, "without a route", func(e Entry) bool { return e.Fault == NoRoute && e.MAC == nil })
 }
 
 // TestOwnMAC: a neighbour with the MAC address of one of the host's own interfaces, whether
 // packets leave by that or by another, is no host to send packets to.
 func TestOwnMAC(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
 	b.watch("198.18.0.2", "203.0.113.1")
-	b.until("203.0.113.1", "resolved", hasMAC(b.far[0]))
+	b.awaitEntry("203.0.113.1", "resolved", hasMAC(b.far[0]))
 	for i, own := range []string{"eth0", "eth1"} {
 		b.ip("neigh replace 198.18.0.2 dev eth0 nud permanent lladdr " + b.own[i].String())
 		reason := fmt.Sprintf("has the MAC address %s, which is that of this host's %s", b.own[i], own)
-		e := b.until("198.18.0.2", "refused", func(e Entry) bool { return e.Reason == reason })
+		e := b.awaitEntry("198.18.0.2", "refused", func(e Entry) bool { return e.Reason == reason })
 		if e.MAC != nil || len(e.Path().MAC) > 0 {
 			t.Errorf("%v still has a way", e)
 		}
-		b.until("203.0.113.1", "refused for its router", func(e Entry) bool {
+		b.awaitEntry("203.0.113.1", "refused for its router", func(e Entry) bool {
 			return e.MAC == nil && e.Reason == "is behind the router 198.18.0.2, which "+reason
 		})
 	}
 	b.ip("neigh replace 198.18.0.2 dev eth0 nud permanent lladdr " + b.far[0].String())
-	b.until("198.18.0.2", "resolved again", hasMAC(b.far[0]))
+	b.awaitEntry("198.18.0.2", "resolved again", hasMAC(b.far[0]))
 }
 
 // TestNexthopObject: a nexthop that is replaced changes routes without a word
 // about them.
 func TestNexthopObject(t *testing.T) {
-	b := newBench(t, "eth0", "eth1")
+	b := newTestNetwork(t, "eth0", "eth1")
 	b.ip("nexthop add id 7 via 198.18.0.2 dev eth0")
 	b.ip("route add 203.0.113.0/24 nhid 7")
 	b.watch("203.0.113.1")
-	b.until("203.0.113.1", "by eth0", hasMAC(b.far[0]))
+	b.awaitEntry("203.0.113.1", "by eth0", hasMAC(b.far[0]))
 	b.ip("nexthop replace id 7 via 198.18.1.2 dev eth1")
-	b.until("203.0.113.1", "by eth1", hasMAC(b.far[1]))
+	b.awaitEntry("203.0.113.1", "by eth1", hasMAC(b.far[1]))
 }
 
 // TestIPv6MTU: an MTU that a router announces holds for IPv6 alone.
 func TestIPv6MTU(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv6/conf/eth0/mtu", "1400") })
 	routes, err := b.paths.Routes([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
 	if err != nil {
@@ -332,10 +332,10 @@ func TestIPv6MTU(t *testing.T) {
 
 // TestWatchNarrows: addresses that are no longer watched are forgotten, and those that stay keep their entries.
 func TestWatchNarrows(t *testing.T) {
-	b := newBench(t, "eth0", "eth1")
+	b := newTestNetwork(t, "eth0", "eth1")
 	b.watch("198.18.0.2", "198.18.1.2")
-	b.until("198.18.0.2", "resolved", hasMAC(b.far[0]))
-	b.until("198.18.1.2", "resolved", hasMAC(b.far[1]))
+	b.awaitEntry("198.18.0.2", "resolved", hasMAC(b.far[0]))
+	b.awaitEntry("198.18.1.2", "resolved", hasMAC(b.far[1]))
 	b.watch("198.18.1.2")
 	entries := b.paths.Entries()
 	if len(entries) != 1 || entries[addr("198.18.1.2")].MAC == nil {
@@ -346,10 +346,10 @@ func TestWatchNarrows(t *testing.T) {
 // TestUse exchanges the interfaces that paths leave by: neighbours on one that stays are known
 // all the time, those on one that comes are found, and one that goes leads nowhere.
 func TestUse(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.watch("198.18.0.2", "198.18.1.2")
-	b.until("198.18.0.2", "found", func(e Entry) bool { return e.MAC != nil })
-	b.until("198.18.1.2", "elsewhere", func(e Entry) bool { return e.Fault == OtherInterface })
+	b.awaitEntry("198.18.0.2", "found", func(e Entry) bool { return e.MAC != nil })
+	b.awaitEntry("198.18.1.2", "elsewhere", func(e Entry) bool { return e.Fault == OtherInterface })
 	if err := b.paths.Use([]string{"eth1", "eth9"}); err == nil || !strings.Contains(err.Error(), "eth9") {
 		t.Errorf("error %v, want one that names eth9", err)
 	}
@@ -359,16 +359,16 @@ func TestUse(t *testing.T) {
 	if e := b.paths.Entries()[addr("198.18.0.2")]; e.MAC == nil {
 		t.Errorf("a neighbour on an interface that stays was forgotten: %+v", e)
 	}
-	b.until("198.18.1.2", "found", func(e Entry) bool {
+	b.awaitEntry("198.18.1.2", "found", func(e Entry) bool {
 		return e.MAC.String() == b.far[1].String() && e.Interface == "eth1"
 	})
 	if err := b.paths.Use([]string{"eth1"}); err != nil {
 		t.Fatal(err)
 	}
-	b.until("198.18.0.2", "elsewhere", func(e Entry) bool {
+	b.awaitEntry("198.18.0.2", "elsewhere", func(e Entry) bool {
 		return e.Fault == OtherInterface && e.MAC == nil && strings.Contains(e.Reason, "(eth1)")
 	})
-	b.until("198.18.1.2", "known", func(e Entry) bool { return e.MAC != nil })
+	b.awaitEntry("198.18.1.2", "known", func(e Entry) bool { return e.MAC != nil })
 }
 
 func TestNoSuchInterface(t *testing.T) {
@@ -386,7 +386,7 @@ func TestNoSuchInterface(t *testing.T) {
 }
 
 func TestClosed(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.watch("198.18.0.2")
 	if err := b.paths.Close(); err != nil {
 		t.Error(err)
@@ -417,7 +417,7 @@ func TestVLANAdvice(t *testing.T) {
 // TestAsker: the address that ARP requests bear is that of the request itself, as the
 // neighbour sees it, and not that of the route.
 func TestAsker(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("link set lo up")
 	for _, step := range []struct{ name, change, want string }{
 		{"one address in the subnet", "", "198.18.0.1"},
@@ -448,13 +448,13 @@ func TestAsker(t *testing.T) {
 			t.Errorf("%s: a neighbour solicitation from %s", step.name, six)
 		}
 		if got.IsValid() {
-			b.wantRequestFrom(step.name, got)
+			b.expectRequestFrom(step.name, got)
 		}
 	}
 }
 
-// wantRequestFrom has the host ask for a neighbour that there is not, and looks at the request at the other end.
-func (b *bench) wantRequestFrom(name string, want netip.Addr) {
+// expectRequestFrom has the host ask for a neighbour that there is not, and looks at the request at the other end.
+func (b *testNetwork) expectRequestFrom(name string, want netip.Addr) {
 	b.t.Helper()
 	var fd int
 	testenv.In(b.t, b.routers[0], func() (err error) {

@@ -35,7 +35,7 @@ import (
 
 func TestServesHTTPS(t *testing.T) {
 	t.Parallel()
-	r, ca := newRig(t), testcert.NewAuthority(t)
+	r, ca := newTestEngine(t), testcert.NewAuthority(t)
 	first, second := filepath.Join(t.TempDir(), "first of two.pem"), filepath.Join(t.TempDir(), "b.pem")
 	writePEM(t, first, ca.Config(t, "a.test", time.Hour))
 	writePEM(t, second, ca.Config(t, "b.test", time.Hour))
@@ -70,7 +70,7 @@ func TestServesHTTPS(t *testing.T) {
 	if answer.StatusCode != http.StatusMovedPermanently || answer.Header.Get("Location") != "https://a.test/x" {
 		t.Errorf("redirect: %d to %q", answer.StatusCode, answer.Header.Get("Location"))
 	}
-	stats := r.counted(s, 4)
+	stats := r.awaitCounts(s, 4)
 	if c := stats.Services[s.Key()]; c.Connections < 2 || c.Responses[2] != 4 || c.BytesIn == 0 {
 		t.Errorf("counts %+v", c)
 	}
@@ -86,7 +86,7 @@ func TestServesHTTPS(t *testing.T) {
 // get nothing.
 func TestProxyHeader(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestEngine(t)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -135,18 +135,18 @@ func TestProxyHeader(t *testing.T) {
 	}
 }
 
-// asking asks a service again and again, over connections that are kept and new ones, and counts failures.
-type asking struct {
-	done   context.CancelFunc
-	wait   sync.WaitGroup
-	asked  atomic.Int64
-	mu     sync.Mutex
-	failed []string
+// clientLoop sends a service requests again and again, over connections that are kept open.
+type clientLoop struct {
+	done     context.CancelFunc
+	wait     sync.WaitGroup
+	requests atomic.Int64
+	mu       sync.Mutex
+	failed   []string
 }
 
-func startAsking(t *testing.T, ca *testcert.Authority, s lb.Service, url string) *asking {
+func startClientLoop(t *testing.T, ca *testcert.Authority, s lb.Service, url string) *clientLoop {
 	ctx, cancel := context.WithCancel(context.Background())
-	a := &asking{done: cancel}
+	a := &clientLoop{done: cancel}
 	for i := range 3 {
 		c := client(t, ca, s)
 		if i > 0 {
@@ -155,7 +155,7 @@ func startAsking(t *testing.T, ca *testcert.Authority, s lb.Service, url string)
 		a.wait.Go(func() {
 			for clock.Sleep(ctx, 5*time.Millisecond) == nil {
 				answer, text, err := get(c, url)
-				if a.asked.Add(1); err != nil || answer.StatusCode != http.StatusOK {
+				if a.requests.Add(1); err != nil || answer.StatusCode != http.StatusOK {
 					a.mu.Lock()
 					a.failed = append(a.failed, fmt.Sprint(err, text))
 					a.mu.Unlock()
@@ -167,8 +167,8 @@ func startAsking(t *testing.T, ca *testcert.Authority, s lb.Service, url string)
 	return a
 }
 
-// end stops asking, and returns the failures.
-func (a *asking) end() []string {
+// stop stops asking, and returns the failures.
+func (a *clientLoop) stop() []string {
 	a.done()
 	a.wait.Wait()
 	return a.failed
@@ -176,7 +176,7 @@ func (a *asking) end() []string {
 
 func TestChangesLoseNothing(t *testing.T) {
 	t.Parallel()
-	r, ca := newRig(t), testcert.NewAuthority(t)
+	r, ca := newTestEngine(t), testcert.NewAuthority(t)
 	certificate := filepath.Join(t.TempDir(), "a.pem")
 	renewed := []([]byte){encoded(t, ca.Config(t, "a.test", time.Hour)),
 		encoded(t, ca.Config(t, "a.test", 2*time.Hour))}
@@ -191,7 +191,7 @@ func TestChangesLoseNothing(t *testing.T) {
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{certificate},
 		Routes: []lb.Route{{Paths: []string{"/a"}, Backends: []string{"w2"}}}}, backends[:2]...)
 	r.apply(s)
-	all := startAsking(t, ca, s, "https://a.test/")
+	all := startClientLoop(t, ca, s, "https://a.test/")
 	state := r.State()
 	for i := range 20 {
 		s.Backends = slices.Clone(backends) // added
@@ -225,15 +225,15 @@ func TestChangesLoseNothing(t *testing.T) {
 	if left := time.Until(answer.TLS.PeerCertificates[0].NotAfter); left > time.Hour {
 		t.Errorf("the certificate is valid for %v: it is not the last", left)
 	}
-	if failed := all.end(); len(failed) > 0 {
-		t.Errorf("%d of %d requests failed, the first: %s", len(failed), all.asked.Load(), failed[0])
+	if failed := all.stop(); len(failed) > 0 {
+		t.Errorf("%d of %d requests failed, the first: %s", len(failed), all.requests.Load(), failed[0])
 	}
-	t.Logf("%d requests, %d reloads", all.asked.Load(), r.State().Reloads)
+	t.Logf("%d requests, %d reloads", all.requests.Load(), r.State().Reloads)
 }
 
 func TestKilledComesBack(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestEngine(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
 	r.apply(s)
 	c := client(t, nil, s)
@@ -275,7 +275,7 @@ func TestKilledComesBack(t *testing.T) {
 func TestKilledWithoutRoom(t *testing.T) {
 	t.Parallel()
 	disk := &testdisk.FileSystem{}
-	r := &rig{t: t, dir: t.TempDir() + "/proxy",
+	r := &testEngine{t: t, dir: t.TempDir() + "/proxy",
 		files: durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})}
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
@@ -334,7 +334,7 @@ func TestKilledWithoutRoom(t *testing.T) {
 // TestTemporaryFilesHaveNoRoom: the files that HAProxy is to judge are written beside its directory, and do not stay
 // there.
 func TestTemporaryFilesHaveNoRoom(t *testing.T) {
-	r := newRig(t)
+	r := newTestEngine(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
 	t.Setenv("TMPDIR", "/proc/sys") // where no file can be made
 	r.apply(s)
@@ -349,7 +349,7 @@ func TestTemporaryFilesHaveNoRoom(t *testing.T) {
 func TestChangeCutShortWithoutRoom(t *testing.T) {
 	t.Parallel()
 	disk := &testdisk.FileSystem{}
-	r := &rig{t: t, dir: t.TempDir() + "/proxy",
+	r := &testEngine{t: t, dir: t.TempDir() + "/proxy",
 		files: durable.New(durable.Options{FileSystem: disk, Fallback: &testdisk.Spare{}})}
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
@@ -366,7 +366,7 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 		next := s
 		next.Backends = []lb.Backend{s.Backends[1], newBackend(t, "w3")}
 		disk.Fail(&testdisk.Troubles[0], 0)
-		commands = cutShort(t, r.Engine.(*engine), desired(next), cut)
+		commands = interruptChange(t, r.Engine.(*engine), desired(next), cut)
 		if err := r.Detach(); err != nil {
 			t.Error(err)
 		}
@@ -392,8 +392,9 @@ func TestChangeCutShortWithoutRoom(t *testing.T) {
 	}
 }
 
-// cutShort has an engine begin a change of servers, and end after some commands of it. It returns how many there are.
-func cutShort(t *testing.T, e *engine, d Desired, after int) int {
+// interruptChange has an engine begin a change of servers, and end after some commands of it. It returns how many there
+// are.
+func interruptChange(t *testing.T, e *engine, d Desired, after int) int {
 	t.Helper()
 	back, err := e.lock(t.Context())
 	if err != nil {
@@ -438,7 +439,7 @@ func children(t *testing.T, pid int) (ids []process.ID) {
 
 func TestAdoption(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestEngine(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"), newBackend(t, "w2"))
 	r.apply(s)
 	mustGet(t, client(t, nil, s), "http://a.test/")
@@ -493,7 +494,7 @@ func TestAdoption(t *testing.T) {
 
 func TestBadInputChangesNothing(t *testing.T) {
 	t.Parallel()
-	r, ca := newRig(t), testcert.NewAuthority(t)
+	r, ca := newTestEngine(t), testcert.NewAuthority(t)
 	good, expired := filepath.Join(t.TempDir(), "good.pem"), filepath.Join(t.TempDir(), "old.pem")
 	writePEM(t, good, ca.Config(t, "a.test", time.Hour))
 	writePEM(t, expired, ca.Config(t, "a.test", -time.Hour))

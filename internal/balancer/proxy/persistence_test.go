@@ -39,7 +39,7 @@ func newTLSBackend(t *testing.T, name string, config *tls.Config) lb.Backend {
 // that is down it leaves. Connections to backends are encrypted, and backends without the right certificate get none.
 func TestCookie(t *testing.T) {
 	t.Parallel()
-	r, ca, other := newRig(t), testcert.NewAuthority(t), testcert.NewAuthority(t)
+	r, ca, other := newTestEngine(t), testcert.NewAuthority(t), testcert.NewAuthority(t)
 	once := uint8(0)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Cookie: "at", Retries: &once, BackendTLS: lb.BackendTLSVerified,
 		BackendCA: ca.File},
@@ -104,8 +104,8 @@ func TestCookie(t *testing.T) {
 	}
 }
 
-// newNamer makes a TCP server that sends its name, and then echoes.
-func newNamer(t *testing.T, name string) lb.Backend {
+// newNameServer makes a TCP server that sends its name, and then echoes.
+func newNameServer(t *testing.T, name string) lb.Backend {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -131,15 +131,15 @@ func newNamer(t *testing.T, name string) lb.Backend {
 	return lb.Backend{Name: name, Address: at.Addr(), Port: at.Port(), Weight: 1}
 }
 
-// talk is a connection to a namer.
-type talk struct {
+// nameConn is a connection to a namer.
+type nameConn struct {
 	t    *testing.T
 	conn net.Conn
 	in   *bufio.Reader
 	name string
 }
 
-func newTalk(t *testing.T, s lb.Service) *talk {
+func dialName(t *testing.T, s lb.Service) *nameConn {
 	t.Helper()
 	conn, err := net.Dial("tcp", netip.AddrPortFrom(s.VIP, s.Port).String())
 	if err != nil {
@@ -147,7 +147,7 @@ func newTalk(t *testing.T, s lb.Service) *talk {
 	}
 	t.Cleanup(func() { conn.Close() })
 	conn.SetDeadline(time.Now().Add(time.Minute))
-	k := &talk{t: t, conn: conn, in: bufio.NewReader(conn)}
+	k := &nameConn{t: t, conn: conn, in: bufio.NewReader(conn)}
 	name, err := k.in.ReadString('\n')
 	if err != nil {
 		t.Fatal(err)
@@ -156,8 +156,8 @@ func newTalk(t *testing.T, s lb.Service) *talk {
 	return k
 }
 
-// lives says whether the other end still answers.
-func (k *talk) lives() bool {
+// isAlive says whether the other end still answers.
+func (k *nameConn) isAlive() bool {
 	fmt.Fprintln(k.conn, "there?")
 	answer, err := k.in.ReadString('\n')
 	return err == nil && answer == "there?\n"
@@ -167,11 +167,11 @@ func (k *talk) lives() bool {
 // reloads, and a backend that is down loses its connections where the service says so.
 func TestConnectionsLive(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	s := newService(t, lb.Proxy{}, newNamer(t, "w1"), newNamer(t, "w2"), newNamer(t, "w3"))
+	r := newTestEngine(t)
+	s := newService(t, lb.Proxy{}, newNameServer(t, "w1"), newNameServer(t, "w2"), newNameServer(t, "w3"))
 	s.Persistence = lb.Persistence{Timeout: time.Hour, Prefix: 32}
 	r.apply(s)
-	first := newTalk(t, s)
+	first := dialName(t, s)
 	p := *s.Proxy
 	p.Timeouts.Connect = 7 * time.Second
 	s.Proxy = &p
@@ -195,11 +195,11 @@ func TestConnectionsLive(t *testing.T) {
 		t.Errorf("%d clients are remembered, want %d; %v", len(known), len(many)+1, err)
 	}
 	for range 4 {
-		if again := newTalk(t, s); again.name != first.name {
+		if again := dialName(t, s); again.name != first.name {
 			t.Errorf("the client of %s went to %s after a reload", first.name, again.name)
 		}
 	}
-	second := newTalk(t, s)
+	second := dialName(t, s)
 	all := s.Backends
 	s.Backends = nil
 	for _, b := range all {
@@ -208,22 +208,22 @@ func TestConnectionsLive(t *testing.T) {
 		}
 	}
 	r.apply(s)
-	if !first.lives() || !second.lives() {
+	if !first.isAlive() || !second.isAlive() {
 		t.Error("a reload or a removal has ended a connection")
 	}
-	third := newTalk(t, s)
+	third := dialName(t, s)
 	if third.name == first.name {
 		t.Errorf("a new connection went to %s, which was removed", third.name)
 	}
 	s.Checks.OnDown = lb.ResetFlows
 	down := slices.IndexFunc(s.Backends, func(b lb.Backend) bool { return b.Name == third.name })
 	r.applyObserved(s, lb.Observations(nil).With(down, lb.Observed{Unhealthy: "does not answer"}))
-	if third.lives() {
+	if third.isAlive() {
 		t.Error("a connection goes on at a backend that is down")
 	}
 	s.Backends = all // the one that was removed comes back with connections that it still has
 	r.apply(s)
-	if n := r.State().Reloads; n != 1 || !second.lives() {
-		t.Errorf("%d reloads; the connection of a backend that came back lives: %v", n, second.lives())
+	if n := r.State().Reloads; n != 1 || !second.isAlive() {
+		t.Errorf("%d reloads; the connection of a backend that came back lives: %v", n, second.isAlive())
 	}
 }

@@ -20,7 +20,7 @@ import (
 // until then.
 func TestReloadIsInForce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestEngine(t)
 	s := newService(t,
 		lb.Proxy{Speaks: lb.SpeaksHTTP, Routes: []lb.Route{{Hosts: []string{"a.test"}, Backends: []string{"w1"}}}},
 		newBackend(t, "w1"), newBackend(t, "w2"))
@@ -29,7 +29,7 @@ func TestReloadIsInForce(t *testing.T) {
 	if err := r.Apply(t.Context(), d); err != nil {
 		t.Fatal(err)
 	}
-	late := holdUp(t, children(t, r.State().PID)[0].PID, unix.SIGUSR1)
+	late := stallThread(t, children(t, r.State().PID)[0].PID, unix.SIGUSR1)
 	asked := make(chan error, 1)
 	c := client(t, nil, s)
 	c.Transport.(*http.Transport).DisableKeepAlives = true
@@ -66,22 +66,22 @@ func TestReloadIsInForce(t *testing.T) {
 	}
 }
 
-// heldUp is a thread that gets a signal late.
-type heldUp struct {
+// stalledThread is a thread that gets a signal late.
+type stalledThread struct {
 	held      chan struct{} // closed once the signal has come
 	on, ended chan struct{}
 }
 
 // release lets it have the signal.
-func (h *heldUp) release() {
+func (h *stalledThread) release() {
 	close(h.on)
 	<-h.ended
 }
 
-// holdUp traces a process's first thread, and has it stand still from when it gets a signal until it is released.
-func holdUp(t *testing.T, pid int, signal unix.Signal) *heldUp {
+// stallThread traces a process's first thread, and has it stand still from when it gets a signal until it is released.
+func stallThread(t *testing.T, pid int, signal unix.Signal) *stalledThread {
 	t.Helper()
-	h := &heldUp{held: make(chan struct{}), on: make(chan struct{}), ended: make(chan struct{})}
+	h := &stalledThread{held: make(chan struct{}), on: make(chan struct{}), ended: make(chan struct{})}
 	seized := make(chan error)
 	go func() {
 		defer close(h.ended)

@@ -22,7 +22,7 @@ import (
 // TestRenewsLargeChains: a chain is handed over by the socket up to its bound, and a larger one by a reload.
 func TestRenewsLargeChains(t *testing.T) {
 	t.Parallel()
-	r, ca := newRig(t), testcert.NewAuthority(t)
+	r, ca := newTestEngine(t), testcert.NewAuthority(t)
 	path := filepath.Join(t.TempDir(), "a.pem")
 	writePEM(t, path, ca.Config(t, "a.test", time.Hour))
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP, Certificates: []string{path}}, newBackend(t, "w1"))
@@ -54,12 +54,12 @@ func TestRenewsLargeChains(t *testing.T) {
 // starts another one, and counts on.
 func TestDiesUnwatched(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestEngine(t)
 	s := newService(t, lb.Proxy{Speaks: lb.SpeaksHTTP}, newBackend(t, "w1"))
 	r.apply(s)
 	c := client(t, nil, s)
 	mustGet(t, c, "http://a.test/")
-	r.counted(s, 1)
+	r.awaitCounts(s, 1)
 	before := r.State()
 	workers := children(t, before.PID)
 	if err := r.Detach(); err != nil {
@@ -84,5 +84,5 @@ func TestDiesUnwatched(t *testing.T) {
 	testenv.Eventually(t, time.Minute, "the workers that were left have ended", func() bool {
 		return !slices.ContainsFunc(workers, process.ID.IsRunning)
 	})
-	r.counted(s, 2)
+	r.awaitCounts(s, 2)
 }

@@ -24,8 +24,8 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// rig is an engine with services on this host's loopback, and its files.
-type rig struct {
+// testEngine is an engine with services on this host's loopback, and its files.
+type testEngine struct {
 	t   *testing.T
 	dir string
 	// files is nil where all can be written.
@@ -33,12 +33,12 @@ type rig struct {
 	Engine
 }
 
-// newRig makes an engine, which ends with the test.
-func newRig(t *testing.T) *rig {
+// newTestEngine makes an engine, which ends with the test.
+func newTestEngine(t *testing.T) *testEngine {
 	t.Helper()
 	testenv.Root(t)
 	testenv.Program(t, "haproxy")
-	r := &rig{t: t, dir: t.TempDir() + "/proxy"}
+	r := &testEngine{t: t, dir: t.TempDir() + "/proxy"}
 	r.open()
 	t.Cleanup(func() {
 		if err := r.Stop(context.Background()); err != nil {
@@ -49,7 +49,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // open makes an engine in the rig's directory.
-func (r *rig) open() {
+func (r *testEngine) open() {
 	r.t.Helper()
 	engine, err := New(Options{Dir: r.dir, Files: r.files, Log: slog.New(slog.NewTextHandler(r.t.Output(), nil))})
 	if err != nil {
@@ -58,9 +58,9 @@ func (r *rig) open() {
 	r.Engine = engine
 }
 
-// counted returns the counters once that many requests of a service are among them. HAProxy counts a request when it
-// has ended, which may be after the client has its answer.
-func (r *rig) counted(s lb.Service, requests uint64) (stats Stats) {
+// awaitCounts returns the counters once that many requests of a service are among them. HAProxy counts a request when
+// it has ended, which may be after the client has its answer.
+func (r *testEngine) awaitCounts(s lb.Service, requests uint64) (stats Stats) {
 	r.t.Helper()
 	testenv.Eventually(r.t, time.Minute, fmt.Sprintf("%d requests of %s are counted", requests, s.Name), func() bool {
 		var err error
@@ -73,18 +73,18 @@ func (r *rig) counted(s lb.Service, requests uint64) (stats Stats) {
 }
 
 // apply applies, and fails the test where that fails.
-func (r *rig) apply(services ...lb.Service) {
+func (r *testEngine) apply(services ...lb.Service) {
 	r.t.Helper()
 	r.applyDesired(desired(services...))
 }
 
 // applyObserved likewise applies a service of whose backends something was observed.
-func (r *rig) applyObserved(s lb.Service, observed lb.Observations) {
+func (r *testEngine) applyObserved(s lb.Service, observed lb.Observations) {
 	r.t.Helper()
 	r.applyDesired(Desired{Services: []Service{{Service: s, Observed: observed}}})
 }
 
-func (r *rig) applyDesired(d Desired) {
+func (r *testEngine) applyDesired(d Desired) {
 	r.t.Helper()
 	if err := r.Apply(r.t.Context(), d); err != nil {
 		r.t.Fatal(err)

@@ -31,8 +31,8 @@ var (
 	macA, macB = net.HardwareAddr{2, 0, 0, 0, 0, 0xa}, net.HardwareAddr{2, 0, 0, 0, 0, 0xb}
 )
 
-// world is a data plane, the kernel's neighbours, and a log.
-type world struct {
+// fakeNetwork is a data plane, the kernel's neighbours, and a log.
+type fakeNetwork struct {
 	sync.Mutex
 	hops    []lb.ReplyHop
 	err     error
@@ -43,13 +43,13 @@ type world struct {
 	lines   []string
 }
 
-func (w *world) ReplyHops(time.Duration) ([]lb.ReplyHop, error) {
+func (w *fakeNetwork) ReplyHops(time.Duration) ([]lb.ReplyHop, error) {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.hops), w.err
 }
 
-func (w *world) Write(line []byte) (int, error) {
+func (w *fakeNetwork) Write(line []byte) (int, error) {
 	w.Lock()
 	defer w.Unlock()
 	w.lines = append(w.lines, strings.TrimSpace(string(line)))
@@ -57,7 +57,7 @@ func (w *world) Write(line []byte) (int, error) {
 }
 
 // logged returns the lines logged since the last call.
-func (w *world) logged() []string {
+func (w *fakeNetwork) logged() []string {
 	w.Lock()
 	defer w.Unlock()
 	lines := w.lines
@@ -65,14 +65,14 @@ func (w *world) logged() []string {
 	return lines
 }
 
-func (w *world) set(do func()) {
+func (w *fakeNetwork) set(do func()) {
 	w.Lock()
 	defer w.Unlock()
 	do()
 }
 
-// know has the kernel say something of a neighbour.
-func (w *world) know(h lb.ReplyHop, state string, mac net.HardwareAddr) {
+// setNeighbour has the kernel say something of a neighbour.
+func (w *fakeNetwork) setNeighbour(h lb.ReplyHop, state string, mac net.HardwareAddr) {
 	w.set(func() {
 		e := neigh.Entry{Address: h.Address, State: state, MAC: mac}
 		if mac == nil {
@@ -83,14 +83,14 @@ func (w *world) know(h lb.ReplyHop, state string, mac net.HardwareAddr) {
 }
 
 // watching returns the addresses watched on an interface; nil if nothing looks for neighbours there.
-func (w *world) watching(index int) []netip.Addr {
+func (w *fakeNetwork) watching(index int) []netip.Addr {
 	w.Lock()
 	defer w.Unlock()
 	return w.watched[index]
 }
 
 type fakeResolver struct {
-	w     *world
+	w     *fakeNetwork
 	index int
 }
 
@@ -130,9 +130,10 @@ func (r fakeResolver) Close() error {
 }
 
 // confirm runs a test beside a Confirmer, in a bubble of its own time.
-func confirm(t *testing.T, test func(w *world, c *Confirmer)) {
+func confirm(t *testing.T, test func(w *fakeNetwork, c *Confirmer)) {
 	synctest.Test(t, func(t *testing.T) {
-		w := &world{entries: map[netip.Addr]neigh.Entry{}, absent: map[int]bool{}, watched: map[int][]netip.Addr{}}
+		w := &fakeNetwork{entries: map[netip.Addr]neigh.Entry{}, absent: map[int]bool{},
+			watched: map[int][]netip.Addr{}}
 		log := slog.New(slog.NewTextHandler(w,
 			&slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 				if a.Key == slog.MessageKey || a.Key == slog.LevelKey {
@@ -161,8 +162,8 @@ func confirm(t *testing.T, test func(w *world, c *Confirmer)) {
 	})
 }
 
-// pass lets time go by, in the middle between two polls.
-func pass(d time.Duration) {
+// advance lets time go by, in the middle between two polls.
+func advance(d time.Duration) {
 	time.Sleep(d)
 	synctest.Wait()
 }
@@ -178,24 +179,24 @@ func expect(t *testing.T, what string, got, want any) {
 // TestWatches: next hops of replies are watched within a second, on each interface, and some time after the last reply
 // no more; those without a kernel entry are not.
 func TestWatches(t *testing.T) {
-	confirm(t, func(w *world, c *Confirmer) {
-		pass(500 * time.Millisecond)
-		w.know(router, neigh.Stale, macA)
-		w.know(client, neigh.Reachable, macA)
+	confirm(t, func(w *fakeNetwork, c *Confirmer) {
+		advance(500 * time.Millisecond)
+		w.setNeighbour(router, neigh.Stale, macA)
+		w.setNeighbour(client, neigh.Reachable, macA)
 		torn := client
 		torn.Address = netip.MustParseAddr("192.0.2.77")
 		w.set(func() { w.hops = []lb.ReplyHop{router, client, other, torn} })
-		pass(pollInterval)
+		advance(pollInterval)
 		expect(t, "on eth2", w.watching(2), []netip.Addr{client.Address, router.Address})
-		w.know(other, neigh.Stale, macA)
+		w.setNeighbour(other, neigh.Stale, macA)
 		w.set(func() { w.hops = []lb.ReplyHop{client, other} })
-		pass(idleTimeout)
+		advance(idleTimeout)
 		expect(t, "on eth3", w.watching(3), []netip.Addr{other.Address})
 		expect(t, "within the time that connections pause", w.watching(2), []netip.Addr{client.Address, router.Address})
-		pass(2 * pollInterval)
+		advance(2 * pollInterval)
 		expect(t, "after the last reply", w.watching(2), []netip.Addr{client.Address})
 		w.set(func() { w.hops = []lb.ReplyHop{client} })
-		pass(idleTimeout + 2*pollInterval)
+		advance(idleTimeout + 2*pollInterval)
 		if got := w.watching(3); got != nil {
 			t.Errorf("an interface without replies is watched: %v", got)
 		}
@@ -204,16 +205,16 @@ func TestWatches(t *testing.T) {
 
 // TestRouterMoves: another MAC address is said, also where the router seemed to be gone for a moment.
 func TestRouterMoves(t *testing.T) {
-	confirm(t, func(w *world, c *Confirmer) {
-		pass(500 * time.Millisecond)
+	confirm(t, func(w *fakeNetwork, c *Confirmer) {
+		advance(500 * time.Millisecond)
 		w.set(func() { w.hops = []lb.ReplyHop{router} })
-		w.know(router, neigh.Reachable, macA)
-		pass(2 * pollInterval)
+		w.setNeighbour(router, neigh.Reachable, macA)
+		advance(2 * pollInterval)
 		expect(t, "log at first", w.logged(), []string{})
-		w.know(router, neigh.Failed, nil)
-		pass(pollInterval)
-		w.know(router, neigh.Reachable, macB)
-		pass(pollInterval)
+		w.setNeighbour(router, neigh.Failed, nil)
+		advance(pollInterval)
+		w.setNeighbour(router, neigh.Reachable, macB)
+		advance(pollInterval)
 		expect(t, "log", w.logged(), []string{
 			`level=INFO msg="the router 192.0.2.254 on eth2 has another MAC address, to which replies go now: 02:00:00:00:00:0a → 02:00:00:00:00:0b"`})
 		expect(t, "problems", c.Problems(), []string{})
@@ -222,36 +223,36 @@ func TestRouterMoves(t *testing.T) {
 
 // TestSilent: a router that does not answer is a problem, said once, until it answers; clients are named together.
 func TestSilent(t *testing.T) {
-	confirm(t, func(w *world, c *Confirmer) {
-		pass(500 * time.Millisecond)
+	confirm(t, func(w *fakeNetwork, c *Confirmer) {
+		advance(500 * time.Millisecond)
 		hops := []lb.ReplyHop{router}
 		for i := range byte(7) {
 			hops = append(hops, lb.ReplyHop{Interface: 2, Address: netip.AddrFrom4([4]byte{192, 0, 2, i + 1})})
 		}
 		w.set(func() { w.hops = hops })
 		for _, h := range hops {
-			w.know(h, neigh.Reachable, macA)
+			w.setNeighbour(h, neigh.Reachable, macA)
 		}
-		pass(2 * pollInterval)
-		w.know(router, neigh.Failed, nil)
-		pass(4 * pollInterval)
+		advance(2 * pollInterval)
+		w.setNeighbour(router, neigh.Failed, nil)
+		advance(4 * pollInterval)
 		gone := "the router 192.0.2.254 on eth2 does not answer: replies (modes nat and fullnat) to clients behind it are lost"
 		expect(t, "problems", c.Problems(), []string{gone})
 		expect(t, "log", w.logged(), []string{`level=WARN msg="` + gone + `"`})
 		for _, h := range hops[1:] {
-			w.know(h, neigh.Failed, nil)
+			w.setNeighbour(h, neigh.Failed, nil)
 		}
-		pass(4 * pollInterval)
+		advance(4 * pollInterval)
 		clients := "replies (modes nat and fullnat) to 7 clients on eth2 are lost, for they do not answer ARP requests or neighbour solicitations: 192.0.2.1, 192.0.2.2, 192.0.2.3, 192.0.2.4, 192.0.2.5, and 2 more"
 		expect(t, "problems", c.Problems(), []string{clients, gone})
 		expect(t, "log", w.logged(), []string{`level=INFO msg="` + clients + `"`})
 		// An announcement is not yet an answer.
-		w.know(router, neigh.Stale, macB)
-		pass(pollInterval)
+		w.setNeighbour(router, neigh.Stale, macB)
+		advance(pollInterval)
 		expect(t, "problems", c.Problems(), []string{clients, gone})
-		w.know(router, neigh.Reachable, macB)
+		w.setNeighbour(router, neigh.Reachable, macB)
 		w.set(func() { w.hops = hops[:1] })
-		pass(idleTimeout + 2*pollInterval)
+		advance(idleTimeout + 2*pollInterval)
 		expect(t, "problems at last", c.Problems(), []string{})
 		expect(t, "log", w.logged(),
 			[]string{`level=INFO msg="the router 192.0.2.254 on eth2 answers again, with the MAC address 02:00:00:00:00:0b"`})
@@ -260,12 +261,12 @@ func TestSilent(t *testing.T) {
 
 // TestFaults: a failed step is logged once, keeps no other from being done, and is tried again.
 func TestFaults(t *testing.T) {
-	confirm(t, func(w *world, c *Confirmer) {
-		pass(500 * time.Millisecond)
-		w.know(other, neigh.Reachable, macA)
-		w.know(client, neigh.Reachable, macA)
+	confirm(t, func(w *fakeNetwork, c *Confirmer) {
+		advance(500 * time.Millisecond)
+		w.setNeighbour(other, neigh.Reachable, macA)
+		w.setNeighbour(client, neigh.Reachable, macA)
 		w.set(func() { w.hops, w.absent[2] = []lb.ReplyHop{client, other}, true })
-		pass(3 * pollInterval)
+		advance(3 * pollInterval)
 		expect(t, "log without an interface", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: no interface 2"`})
 		expect(t, "the other interface", w.watching(3), []netip.Addr{other.Address})
@@ -277,15 +278,15 @@ func TestFaults(t *testing.T) {
 				return nil
 			}
 		})
-		pass(3 * pollInterval)
+		advance(3 * pollInterval)
 		expect(t, "log when refused", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: refused"`})
 		w.set(func() { w.refused, w.err = nil, errors.New("no data plane") })
-		pass(3 * pollInterval)
+		advance(3 * pollInterval)
 		expect(t, "log without a data plane", w.logged(),
 			[]string{`level=WARN msg="next hops of replies are not confirmed: no data plane"`})
 		w.set(func() { w.err = nil })
-		pass(2 * pollInterval)
+		advance(2 * pollInterval)
 		expect(t, "log", w.logged(), []string{})
 		expect(t, "in the end", w.watching(2), []netip.Addr{client.Address})
 	})

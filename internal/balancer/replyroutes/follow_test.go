@@ -36,8 +36,8 @@ var (
 	vips     = []netip.Addr{netip.MustParseAddr("203.0.113.80"), netip.MustParseAddr("2001:db8:ffff::80")}
 )
 
-// ground is a namespace that forwards, a balancer of mode nat in it, and a Follower, which the test has read.
-type ground struct {
+// testNetwork is a namespace that forwards, a balancer of mode nat in it, and a Follower.
+type testNetwork struct {
 	*testing.T
 	balancer *datapath.Datapath
 	follower *Follower
@@ -47,8 +47,8 @@ type ground struct {
 	ran bool
 }
 
-// newGround runs a test there, on a thread of its own.
-func newGround(t *testing.T, hook lb.Hook, test func(g *ground)) {
+// newTestNetwork runs a test there, on a thread of its own.
+func newTestNetwork(t *testing.T, hook lb.Hook, test func(g *testNetwork)) {
 	t.Helper()
 	testenv.Root(t)
 	ns, err := namespace.New()
@@ -64,8 +64,8 @@ func newGround(t *testing.T, hook lb.Hook, test func(g *ground)) {
 			t.Error(err)
 			return
 		}
-		g := &ground{T: t}
-		g.lay()
+		g := &testNetwork{T: t}
+		g.makeLinks()
 		g.balancer = datapath.NewDetached(datapath.Options{Hook: hook}, ownMAC)
 		defer g.balancer.Close()
 		if err := g.balancer.Apply(natState()); err != nil {
@@ -101,15 +101,15 @@ func natState() (state lb.State) {
 	return state
 }
 
-func (g *ground) must(err error) {
+func (g *testNetwork) must(err error) {
 	g.Helper()
 	if err != nil {
 		panic(err)
 	}
 }
 
-// lay makes the links and their routers.
-func (g *ground) lay() {
+// makeLinks makes the links and their routers.
+func (g *testNetwork) makeLinks() {
 	for _, family := range []string{"ipv4", "ipv6"} {
 		g.must(os.WriteFile("/proc/sys/net/"+family+"/conf/all/forwarding", []byte("1"), 0))
 	}
@@ -129,22 +129,22 @@ func (g *ground) lay() {
 			own := netip.PrefixFrom(g.router(family, i, 254), 24+40*family)
 			g.must(netlink.AddrAdd(link, &netlink.Addr{IPNet: netOf(own), Flags: unix.IFA_F_NODAD}))
 			for n := range byte(4) {
-				g.teach(family, i, n+1, n+1)
+				g.setMAC(family, i, n+1, n+1)
 			}
 		}
 	}
 }
 
 // router is the address of a router.
-func (g *ground) router(family, link int, n byte) netip.Addr {
+func (g *testNetwork) router(family, link int, n byte) netip.Addr {
 	if family == 0 {
 		return netip.AddrFrom4([4]byte{10, 9, byte(link), n})
 	}
 	return netip.AddrFrom16([16]byte{0xfd, 9, 7: byte(link), 15: n})
 }
 
-// teach gives a router a MAC address that ends with a byte.
-func (g *ground) teach(family, link int, n, last byte) {
+// setMAC gives a router a MAC address that ends with a byte.
+func (g *testNetwork) setMAC(family, link int, n, last byte) {
 	g.must(netlink.NeighSet(&netlink.Neigh{
 		LinkIndex: g.links[link].Attrs().Index, State: netlink.NUD_PERMANENT, IP: g.router(family, link, n).AsSlice(),
 		HardwareAddr: net.HardwareAddr{2, 9, byte(family), byte(link), 0, last},
@@ -156,7 +156,7 @@ func netOf(p netip.Prefix) *net.IPNet {
 }
 
 // reply is a backend's to a client, of so many bytes in the IP packet.
-func (g *ground) reply(client netip.Addr, length int) []byte {
+func (g *testNetwork) reply(client netip.Addr, length int) []byte {
 	var network gopacket.SerializableLayer
 	tcp := &layers.TCP{SrcPort: 8080, DstPort: 4321, ACK: true, Window: 100}
 	eth := &layers.Ethernet{
@@ -189,7 +189,7 @@ type answer struct {
 }
 
 // send runs a reply through the program.
-func (g *ground) send(client netip.Addr, length int) answer {
+func (g *testNetwork) send(client netip.Addr, length int) answer {
 	g.Helper()
 	in := g.reply(client, length)
 	out := make([]byte, len(in)+256)
@@ -199,8 +199,8 @@ func (g *ground) send(client netip.Addr, length int) answer {
 	return answer{action, [12]byte(run.DataOut[:12])}
 }
 
-// beat has the data plane see that the control plane lives: its clock moves twice, with a reply after each.
-func (g *ground) beat() {
+// advanceHeartbeat has the data plane see that the control plane lives: its clock moves twice, with a reply after each.
+func (g *testNetwork) advanceHeartbeat() {
 	for range 2 {
 		g.balancer.Tick()
 		for _, client := range []string{"192.0.2.200", "2001:db8:77::1"} {
@@ -209,19 +209,19 @@ func (g *ground) beat() {
 	}
 }
 
-// hold has the mirror take the kernel's routes, and returns the data plane to the state in which the kernel is not
+// update has the mirror take the kernel's routes, and returns the data plane to the state in which the kernel is not
 // asked.
-func (g *ground) hold() {
+func (g *testNetwork) update() {
 	g.Helper()
 	g.must(g.follower.Update())
 	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.mirrored.IPv4 || g.follower.mirrored.IPv6) {
 		g.Fatal("the mirror does not hold what was read")
 	}
-	g.beat()
+	g.advanceHeartbeat()
 }
 
-// falsify has the mirror hold other MAC addresses than the kernel has.
-func (g *ground) falsify() {
+// mirrorOtherMACs has the mirror hold other MAC addresses than the kernel has.
+func (g *testNetwork) mirrorOtherMACs() {
 	g.Helper()
 	other := g.follower.mirrored
 	other.Hops = nil
@@ -232,13 +232,13 @@ func (g *ground) falsify() {
 	g.must(g.balancer.InvalidateReplyRoutes())
 	g.must(g.balancer.WriteReplyRoutes(other))
 	g.must(g.balancer.EnableReplyRoutes(other))
-	g.beat()
+	g.advanceHeartbeat()
 }
 
 // mirroredOf says for which of the clients the mirror was used: with other MAC addresses in it, their answers differ.
-func (g *ground) mirroredOf(clients []netip.Addr) (used []bool) {
+func (g *testNetwork) mirroredOf(clients []netip.Addr) (used []bool) {
 	g.Helper()
-	g.falsify()
+	g.mirrorOtherMACs()
 	for _, client := range clients {
 		g.send(client, 100) // by which the next hop's use is noted
 		used = append(used, g.send(client, 100).macs[0]&0x40 != 0)
@@ -248,7 +248,7 @@ func (g *ground) mirroredOf(clients []netip.Addr) (used []bool) {
 }
 
 // randomTable adds routes of each kind, and returns how to take them away.
-func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
+func (g *testNetwork) randomTable(random *rand.Rand, family int) (undo func()) {
 	var added []netlink.Route
 	for range 1 + random.IntN(12) {
 		prefix := g.randomPrefix(random, family)
@@ -294,7 +294,7 @@ func (g *ground) randomTable(random *rand.Rand, family int) (undo func()) {
 }
 
 // randomPrefix is a prefix from a small set, so that prefixes lie within each other.
-func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
+func (g *testNetwork) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 	var address netip.Addr
 	bits := []int{0, 0, 3, 8, 12, 15, 16, 17, 20, 24, 28, 32}[random.IntN(12)]
 	if address = g.randomClient(random, family); family == 1 {
@@ -304,7 +304,7 @@ func (g *ground) randomPrefix(random *rand.Rand, family int) netip.Prefix {
 }
 
 // randomClient is an address from a small set near each other.
-func (g *ground) randomClient(random *rand.Rand, family int) netip.Addr {
+func (g *testNetwork) randomClient(random *rand.Rand, family int) netip.Addr {
 	few := func() byte { return byte(random.IntN(3)) }
 	if family == 0 {
 		return netip.AddrFrom4([4]byte{100 + few(), few(), few(), 1 + few()})
@@ -321,7 +321,7 @@ func TestAsTheKernel(t *testing.T) {
 		tables = 2000
 	}
 	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
-		newGround(t, hook, func(g *ground) {
+		newTestNetwork(t, hook, func(g *testNetwork) {
 			seed := rand.Uint64()
 			g.Logf("seed %d", seed)
 			random, mirrored := rand.New(rand.NewPCG(seed, 0)), [2]int{}
@@ -345,7 +345,7 @@ func TestAsTheKernel(t *testing.T) {
 }
 
 // compare asks the kernel, and then the mirror.
-func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mirrored *[2]int) {
+func (g *testNetwork) compare(table int, clients []netip.Addr, random *rand.Rand, mirrored *[2]int) {
 	g.Helper()
 	lengths, kernel := make([]int, len(clients)), make([]answer, len(clients))
 	g.must(g.balancer.InvalidateReplyRoutes())
@@ -353,7 +353,7 @@ func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mir
 		lengths[i] = []int{100, 1300, 1390, 1450, 1500}[random.IntN(5)]
 		kernel[i] = g.send(client, lengths[i])
 	}
-	g.hold()
+	g.update()
 	for i, client := range clients {
 		for range 3 { // the first notes the use of the next hop
 			if got := g.send(client, lengths[i]); got != kernel[i] {
@@ -372,7 +372,7 @@ func (g *ground) compare(table int, clients []netip.Addr, random *rand.Rand, mir
 }
 
 // expectMirrored says whether replies to clients of each family go by the mirror now.
-func (g *ground) expectMirrored(what string, want bool) {
+func (g *testNetwork) expectMirrored(what string, want bool) {
 	g.Helper()
 	clients := []netip.Addr{netip.MustParseAddr("100.64.1.1"), netip.MustParseAddr("2001:db8::1")}
 	for i, used := range g.mirroredOf(clients) {
@@ -383,7 +383,7 @@ func (g *ground) expectMirrored(what string, want bool) {
 }
 
 // byDefault is a default route through a router of the first link.
-func (g *ground) byDefault(family int, router byte) *netlink.Route {
+func (g *testNetwork) byDefault(family int, router byte) *netlink.Route {
 	to := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	if family == 1 {
 		to = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
@@ -394,7 +394,7 @@ func (g *ground) byDefault(family int, router byte) *netlink.Route {
 }
 
 // defaults sets the default route of each family.
-func (g *ground) defaults(router byte) {
+func (g *testNetwork) defaults(router byte) {
 	for family := range vips {
 		g.must(netlink.RouteReplace(g.byDefault(family, router)))
 	}
@@ -402,9 +402,9 @@ func (g *ground) defaults(router byte) {
 
 // TestWhatTheKernelIsAsked: rules, forwarding that is off, and a link that is down leave replies to the kernel.
 func TestWhatTheKernelIsAsked(t *testing.T) {
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
-		g.hold()
+		g.update()
 		g.expectMirrored("a default route", true)
 		for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
 			rule := netlink.NewRule()
@@ -412,26 +412,26 @@ func TestWhatTheKernelIsAsked(t *testing.T) {
 			g.must(netlink.RuleAdd(rule))
 			defer netlink.RuleDel(rule)
 		}
-		g.hold()
+		g.update()
 		g.expectMirrored("a rule by marks", false)
 	})
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
 		for _, family := range []string{"ipv4", "ipv6"} {
 			g.must(os.WriteFile("/proc/sys/net/"+family+"/conf/lo/forwarding", []byte("0"), 0))
 		}
-		g.hold()
+		g.update()
 		g.expectMirrored("no forwarding", false)
 	})
 }
 
 // TestLease: without the control plane, the kernel is asked again, and at first after it was away.
 func TestLease(t *testing.T) {
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
-		g.hold()
+		g.update()
 		client := netip.MustParseAddr("100.64.1.1")
-		g.falsify()
+		g.mirrorOtherMACs()
 		mirrored := func() bool { g.send(client, 100); return g.send(client, 100).macs[0]&0x40 != 0 }
 		if !mirrored() {
 			g.Fatal("a control plane that lives is not believed")
@@ -473,7 +473,7 @@ func FuzzMessages(f *testing.F) {
 }
 
 // run has the Follower run beside the test, with a clock that moves.
-func (g *ground) run() (stop func()) {
+func (g *testNetwork) run() (stop func()) {
 	g.ran = true
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -481,19 +481,19 @@ func (g *ground) run() (stop func()) {
 	return func() { cancel(); running.Wait() }
 }
 
-// holds waits until the mirror holds routes again.
-func (g *ground) holds(what string) {
+// awaitMirror waits until the mirror holds routes again.
+func (g *testNetwork) awaitMirror(what string) {
 	g.Helper()
 	testenv.Eventually(g.T, time.Minute, "routes are mirrored: "+what, func() bool {
 		holds, _, err := g.balancer.ReplyRoutesEnabled()
 		g.must(err)
 		return holds
 	})
-	g.beat()
+	g.advanceHeartbeat()
 }
 
-// goesTo waits until replies go to a router's MAC address, and expects that none goes back to another.
-func (g *ground) goesTo(what string, family int, client netip.Addr, last byte) {
+// expectNextHop waits until replies go to a router's MAC address, and expects that none goes back to another.
+func (g *testNetwork) expectNextHop(what string, family int, client netip.Addr, last byte) {
 	g.Helper()
 	want, got := [6]byte{2, 9, byte(family), 0, 0, last}, answer{}
 	all := func(times int) bool {
@@ -515,25 +515,25 @@ func (g *ground) goesTo(what string, family int, client netip.Addr, last byte) {
 
 // TestFollows: routes and MAC addresses that change are followed, and no reply goes by the former ones after that.
 func TestFollows(t *testing.T) {
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		defer g.run()()
 		clients := []netip.Addr{netip.MustParseAddr("100.64.1.1"), netip.MustParseAddr("2001:db8::1")}
 		g.defaults(1)
 		for family, client := range clients {
-			g.holds("at first")
-			g.goesTo("the first router", family, client, 1)
-			g.teach(family, 0, 1, 99)
-			g.goesTo("another MAC address of it", family, client, 99)
-			g.holds("with another MAC address")
-			g.goesTo("and still", family, client, 99)
+			g.awaitMirror("at first")
+			g.expectNextHop("the first router", family, client, 1)
+			g.setMAC(family, 0, 1, 99)
+			g.expectNextHop("another MAC address of it", family, client, 99)
+			g.awaitMirror("with another MAC address")
+			g.expectNextHop("and still", family, client, 99)
 		}
 		for n := range 300 { // flaps, as fast as the kernel takes them
 			g.defaults(byte(2 + n%2))
 		}
 		for family, client := range clients {
-			g.goesTo("the last of many routes", family, client, 3)
-			g.holds("after many changes")
-			g.goesTo("and still", family, client, 3)
+			g.expectNextHop("the last of many routes", family, client, 3)
+			g.awaitMirror("after many changes")
+			g.expectNextHop("and still", family, client, 3)
 		}
 		g.must(netlink.RouteDel(g.byDefault(0, 3)))
 		testenv.Eventually(g.T, time.Minute, "without a route nothing is sent", func() bool {
@@ -550,10 +550,10 @@ func TestFollows(t *testing.T) {
 
 // TestTakenBack: when nobody follows routes any more, the kernel is asked.
 func TestTakenBack(t *testing.T) {
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
 		stop := g.run()
-		g.holds("at first")
+		g.awaitMirror("at first")
 		stop()
 		if holds, could, err := g.balancer.ReplyRoutesEnabled(); holds || !could || err != nil {
 			g.Errorf("after the end: held: %v (%v), %v", holds, could, err)
@@ -564,7 +564,7 @@ func TestTakenBack(t *testing.T) {
 // TestTooManyRoutes: more routes than are read leave replies to the kernel, and no memory grows.
 func TestTooManyRoutes(t *testing.T) {
 	testenv.Target(t, "test-hooks")
-	newGround(t, lb.HookTC, func(g *ground) {
+	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
 		for n := range maxRoutes + 1 {
 			prefix := netip.PrefixFrom(netip.AddrFrom4([4]byte{20 + byte(n>>16), byte(n >> 8), byte(n), 0}), 24)

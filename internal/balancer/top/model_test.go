@@ -23,36 +23,36 @@ import (
 // start is when the tests' clock begins.
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.Local)
 
-// fake is a balancer with the answers that the test wants.
-type fake struct {
+// fakeBalancer is a balancer with the answers that the test wants.
+type fakeBalancer struct {
 	status *ops.Status
 	err    error
 	orders []ops.Order
 }
 
-func (f *fake) Status(context.Context) (*ops.Status, error) { return f.status, f.err }
+func (f *fakeBalancer) Status(context.Context) (*ops.Status, error) { return f.status, f.err }
 
-func (f *fake) Operate(_ context.Context, o ops.Order) (*ops.Operation, error) {
+func (f *fakeBalancer) Operate(_ context.Context, o ops.Order) (*ops.Operation, error) {
 	f.orders = append(f.orders, o)
 	return &ops.Operation{Verb: o.Verb, Targets: []ops.Target{{Service: o.Service, Backend: o.Backend}}}, f.err
 }
 
-func (f *fake) Describe(_ context.Context, service, backend string) (string, error) {
+func (f *fakeBalancer) Describe(_ context.Context, service, backend string) (string, error) {
 	return "about " + service + " and " + backend + "\x1b[2J", f.err
 }
 
-// screen is a model on a terminal of a test.
-type screen struct {
+// testScreen is a model on a terminal of a test.
+type testScreen struct {
 	t        *testing.T
 	model    Model
-	balancer *fake
+	balancer *fakeBalancer
 	now      time.Time
 }
 
 // newScreen draws on so many columns and lines, without a reading.
-func newScreen(t *testing.T, width, height int, change func(*Options)) *screen {
+func newScreen(t *testing.T, width, height int, change func(*Options)) *testScreen {
 	t.Helper()
-	s := &screen{t: t, balancer: &fake{}, now: start}
+	s := &testScreen{t: t, balancer: &fakeBalancer{}, now: start}
 	options := Options{
 		Balancer: s.balancer,
 		At:       "/run/jeoul.sock",
@@ -73,7 +73,7 @@ func newScreen(t *testing.T, width, height int, change func(*Options)) *screen {
 }
 
 // send hands a message over, and returns the command that follows.
-func (s *screen) send(msg tea.Msg) tea.Cmd {
+func (s *testScreen) send(msg tea.Msg) tea.Cmd {
 	s.t.Helper()
 	model, command := s.model.Update(msg)
 	s.model = model.(Model)
@@ -82,14 +82,14 @@ func (s *screen) send(msg tea.Msg) tea.Cmd {
 }
 
 // read has a status come after a while.
-func (s *screen) read(after time.Duration, status *ops.Status) tea.Cmd {
+func (s *testScreen) read(after time.Duration, status *ops.Status) tea.Cmd {
 	s.t.Helper()
 	s.now = s.now.Add(after)
 	return s.send(readingMsg{status: status, at: s.now, took: time.Millisecond})
 }
 
-// special are the keys that are no characters.
-var special = map[string]rune{
+// specialKeys are the keys that are no characters.
+var specialKeys = map[string]rune{
 	"enter":     tea.KeyEnter,
 	"esc":       tea.KeyEscape,
 	"up":        tea.KeyUp,
@@ -103,11 +103,11 @@ var special = map[string]rune{
 }
 
 // press presses keys, and runs the commands that they return.
-func (s *screen) press(keys ...string) {
+func (s *testScreen) press(keys ...string) {
 	s.t.Helper()
 	for _, key := range keys {
 		press := tea.KeyPressMsg{Text: key, Code: []rune(key)[0]}
-		if code, ok := special[key]; ok {
+		if code, ok := specialKeys[key]; ok {
 			press = tea.KeyPressMsg{Code: code}
 		}
 		command := s.send(press)
@@ -122,12 +122,12 @@ func (s *screen) press(keys ...string) {
 }
 
 // lines are the lines on the screen.
-func (s *screen) lines() []string {
+func (s *testScreen) lines() []string {
 	return strings.Split(ansi.Strip(s.model.View().Content), "\n")
 }
 
 // check fails where the screen does not fit, or has characters that a terminal would obey.
-func (s *screen) check() {
+func (s *testScreen) check() {
 	s.t.Helper()
 	lines := s.lines()
 	if len(lines) > max(s.model.height, 1) {
@@ -145,8 +145,8 @@ func (s *screen) check() {
 	}
 }
 
-// shows fails unless a line contains all of some texts, and returns it.
-func (s *screen) shows(texts ...string) string {
+// expectLine fails unless a line contains all of some texts, and returns it.
+func (s *testScreen) expectLine(texts ...string) string {
 	s.t.Helper()
 	for _, line := range s.lines() {
 		if !slices.ContainsFunc(texts, func(text string) bool { return !strings.Contains(line, text) }) {
@@ -158,7 +158,7 @@ func (s *screen) shows(texts ...string) string {
 }
 
 // row returns the fields of the line that begins with a text, the mark of the cursor aside.
-func (s *screen) row(name string) []string {
+func (s *testScreen) row(name string) []string {
 	s.t.Helper()
 	for _, line := range s.lines() {
 		fields := strings.Fields(strings.TrimPrefix(line, s.model.glyphs.cursor))
@@ -220,7 +220,7 @@ func sampled(seconds uint64) *ops.Status {
 
 func TestRatesComeFromCounters(t *testing.T) {
 	s := newScreen(t, 200, 24, nil)
-	s.shows("waiting")
+	s.expectLine("waiting")
 	s.read(0, sampled(0))
 	if row := s.row("web"); row[5] != "-" {
 		t.Errorf("a rate after one reading: %q", row)
@@ -233,7 +233,7 @@ func TestRatesComeFromCounters(t *testing.T) {
 	) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	s.shows("new 400/s", "in 1.00Mbit/s", "dropped 20/s", "backends up 3/4", "flows 50%")
+	s.expectLine("new 400/s", "in 1.00Mbit/s", "dropped 20/s", "backends up 3/4", "flows 50%")
 	s.press("2")
 	// BACKEND to DUE
 	if got, want := s.row("web")[1:13], []string{"web01", "192.0.2.11", "up", "1", "100", "1.00k", "1.00M", "0", "10",
@@ -243,8 +243,8 @@ func TestRatesComeFromCounters(t *testing.T) {
 	) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	s.shows("web02", "192.0.2.12:8080", "75%")
-	s.shows("web03", "no-mac", "does not answer ARP requests")
+	s.expectLine("web02", "192.0.2.12:8080", "75%")
+	s.expectLine("web03", "no-mac", "does not answer ARP requests")
 	s.press("3")
 	if got, want := s.row("dropped_no_backend")[1:3], []string{"20", "20"}; !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
@@ -295,16 +295,16 @@ func TestFilterAndSort(t *testing.T) {
 	if got := names(); !slices.Equal(got, []string{"web01", "web02"}) {
 		t.Errorf("filtered: %q", got)
 	}
-	s.shows("/WEB up")
+	s.expectLine("/WEB up")
 	s.press("enter")
-	s.shows("2 of 4 rows")
+	s.expectLine("2 of 4 rows")
 	for s.model.places[Backends].sort.column != "NEW/S" {
 		s.press("s")
 	}
 	if got := names(); !slices.Equal(got, []string{"web02", "web01"}) {
 		t.Errorf("the most new connections first: %q", got)
 	}
-	s.shows("NEW/S▼")
+	s.expectLine("NEW/S▼")
 	s.press("r")
 	if got := names(); !slices.Equal(got, []string{"web01", "web02"}) {
 		t.Errorf("reversed: %q", got)
@@ -314,7 +314,7 @@ func TestFilterAndSort(t *testing.T) {
 		t.Errorf("all rows: %q", got)
 	}
 	s.press("/", "z")
-	s.shows("no row contains")
+	s.expectLine("no row contains")
 	s.press("backspace", "esc")
 }
 
@@ -324,38 +324,38 @@ func TestCursorStaysOnItsRow(t *testing.T) {
 	s.read(0, sampled(0))
 	s.read(time.Second, sampled(1))
 	s.press("home")
-	if line := s.shows("▸"); !strings.Contains(line, "web02") {
+	if line := s.expectLine("▸"); !strings.Contains(line, "web02") {
 		t.Fatalf("the first row is %q", line)
 	}
 	turned := sampled(2)
 	turned.Services[0].Backends[0].Connections += 100_000
 	s.read(time.Second, turned)
-	if line := s.shows("▸"); !strings.Contains(line, "web02") {
+	if line := s.expectLine("▸"); !strings.Contains(line, "web02") {
 		t.Errorf("the cursor went to %q", line)
 	}
 	s.press("d")
-	s.shows("Drain web/web02")
+	s.expectLine("Drain web/web02")
 }
 
 func TestOperationsAskFirst(t *testing.T) {
 	s := newScreen(t, 80, 24, func(o *Options) { o.View = Backends })
 	s.read(0, sampled(0))
 	s.press("x")
-	s.shows("Disable web/web01 (192.0.2.11)", "out at once", "10 active flows")
-	s.shows("New flows of web go to 1 other backends")
+	s.expectLine("Disable web/web01 (192.0.2.11)", "out at once", "10 active flows")
+	s.expectLine("New flows of web go to 1 other backends")
 	s.press("esc")
-	s.shows("nothing was changed")
+	s.expectLine("nothing was changed")
 	s.press("d", "1", "0", "x", "enter")
-	s.shows(`"10x" is no time`)
+	s.expectLine(`"10x" is no time`)
 	s.press("backspace", "m", "enter")
-	s.shows("done: drain web/web01")
+	s.expectLine("done: drain web/web01")
 	s.press("w", "7", "0", "0", "0", "0", "enter")
-	s.shows("is no weight")
+	s.expectLine("is no weight")
 	s.press("backspace", "backspace", "enter", "down", "down", "e")
-	s.shows("Enable web/web03", "no-mac")
-	s.shows("when it is reached")
+	s.expectLine("Enable web/web03", "no-mac")
+	s.expectLine("when it is reached")
 	s.press("n", "down", "x")
-	s.shows("No other backend of dns takes new flows")
+	s.expectLine("No other backend of dns takes new flows")
 	s.press("y")
 	want := []ops.Order{{Verb: ops.Drain, Service: "web", Backend: "web01", Deadline: 10 * time.Minute},
 		{
@@ -369,20 +369,20 @@ func TestOperationsAskFirst(t *testing.T) {
 	}
 	s.balancer.err = errors.New("the role read does not allow this")
 	s.press("x", "y")
-	s.shows("the role read does not allow this")
+	s.expectLine("the role read does not allow this")
 	s.press("1", "d")
-	s.shows("select a backend first: press 2")
+	s.expectLine("select a backend first: press 2")
 	s.press("u")
-	s.shows("no operation that can be taken back")
+	s.expectLine("no operation that can be taken back")
 }
 
 func TestReadOnly(t *testing.T) {
 	s := newScreen(t, 80, 24, func(o *Options) { o.View, o.ReadOnly = Backends, true })
 	s.read(0, sampled(0))
-	s.shows("read-only")
+	s.expectLine("read-only")
 	for _, key := range []string{"d", "e", "x", "w", "u"} {
 		s.press(key)
-		s.shows("nothing is changed with --read-only")
+		s.expectLine("nothing is changed with --read-only")
 		s.press("enter", "y", "esc")
 	}
 	s.press("enter", "d", "enter", "y")
@@ -396,19 +396,19 @@ func TestDetails(t *testing.T) {
 	s.read(0, sampled(0))
 	s.read(time.Second, sampled(1))
 	s.press("enter")
-	s.shows("about web and ?[2J")
+	s.expectLine("about web and ?[2J")
 	s.press("esc", "b")
-	s.shows("[2 backends]")
+	s.expectLine("[2 backends]")
 	s.press("enter")
-	s.shows("about web and web01")
+	s.expectLine("about web and web01")
 	s.press("x")
-	s.shows("Disable web/web01")
+	s.expectLine("Disable web/web01")
 	s.press("esc", "esc", "?")
-	s.shows("Keys:")
+	s.expectLine("Keys:")
 	s.press("end", "home", "q", "3", "enter")
-	s.shows("MEANING", "no backend takes new flows")
+	s.expectLine("MEANING", "no backend takes new flows")
 	s.press("esc", "a")
-	s.shows("dropped_fragment")
+	s.expectLine("dropped_fragment")
 	s.press("a")
 	if text := strings.Join(s.lines(), "\n"); strings.Contains(text, "dropped_fragment") {
 		t.Errorf("an outcome that no packet had is shown:\n%s", text)
@@ -426,14 +426,14 @@ func TestBalancerGoes(t *testing.T) {
 	}
 	s.now = s.now.Add(7 * time.Second)
 	s.send(readingMsg{err: errors.New("no daemon"), at: s.now})
-	s.shows("no answer since 12:00:02 (7s)", "figures of 12:00:01", "no daemon")
+	s.expectLine("no answer since 12:00:02 (7s)", "figures of 12:00:01", "no daemon")
 	s.row("web")
 	s.read(time.Second, sampled(10))
-	s.shows("answers again, after 8s")
+	s.expectLine("answers again, after 8s")
 	s.send(dueMsg{})
 	s.now = s.now.Add(3 * time.Second)
 	s.send(clockMsg{s.now})
-	s.shows("asked at 12:00:10, and not answered yet")
+	s.expectLine("asked at 12:00:10, and not answered yet")
 	if got := s.row("web")[5]; got != "400" {
 		t.Errorf("%s a second across the gap, want 400", got)
 	}
@@ -461,10 +461,10 @@ func TestClockJumps(t *testing.T) {
 		s.send(readingMsg{err: errors.New("no daemon"), at: s.now})
 		s.now = clockSet(t, began.Add(12*time.Second), 0)
 		s.send(readingMsg{err: errors.New("no daemon"), at: s.now})
-		s.shows("(7s)", "no daemon")
-		s.shows(began.Add(12 * time.Second).Local().Format(time.TimeOnly))
+		s.expectLine("(7s)", "no daemon")
+		s.expectLine(began.Add(12 * time.Second).Local().Format(time.TimeOnly))
 		reading(13, 0)
-		s.shows("answers again, after 8s")
+		s.expectLine("answers again, after 8s")
 	}
 }
 
@@ -482,13 +482,13 @@ func TestAgesAreTheBalancers(t *testing.T) {
 		s.now = clockSet(t, began, by)
 		s.read(0, status)
 		s.press("6")
-		s.shows("up 100s")
-		s.shows("web/web01", " 60s ", " 7s ")
+		s.expectLine("up 100s")
+		s.expectLine("web/web01", " 60s ", " 7s ")
 		s.send(clockMsg{now: clockSet(t, began.Add(15*time.Second), -by)})
-		s.shows("up 115s")
-		s.shows("web/web01", " 45s ", " 22s ")
+		s.expectLine("up 115s")
+		s.expectLine("web/web01", " 45s ", " 22s ")
 		s.press("4")
-		s.shows("this one", " 115s ")
+		s.expectLine("this one", " 115s ")
 	}
 }
 
@@ -527,9 +527,9 @@ func TestSizes(t *testing.T) {
 		}
 	}
 	s := newScreen(t, 20, 10, nil)
-	s.shows("too small: 20x10")
+	s.expectLine("too small: 20x10")
 	s.send(tea.WindowSizeMsg{Width: 80, Height: 24})
-	s.shows("waiting")
+	s.expectLine("waiting")
 }
 
 // TestNamesAreHarmless: names, reasons and answers come from elsewhere; a terminal obeys nothing of them.
@@ -544,7 +544,7 @@ func TestNamesAreHarmless(t *testing.T) {
 			{Target: ops.Target{Service: evil, Backend: evil}, Weight: &ops.Weighted{By: evil}},
 		}
 		s.read(0, status)
-		s.shows("we?]0;owned?b?[31m??", "<b>")
+		s.expectLine("we?]0;owned?b?[31m??", "<b>")
 		for _, key := range []string{"2", "x", "esc", "enter", "esc", "3", "4", "6"} {
 			s.press(key)
 		}
@@ -573,13 +573,13 @@ func TestManyBackends(t *testing.T) {
 		status.Services = append(status.Services, service)
 	}
 	s.read(0, status)
-	s.shows("b0000")
+	s.expectLine("b0000")
 	s.press("end")
-	s.shows("▸", "b9999")
+	s.expectLine("▸", "b9999")
 	s.press("pgup", "up")
-	s.shows("▸", "b9980")
+	s.expectLine("▸", "b9980")
 	s.press("/", "b", "0", "5", "0", "0")
-	s.shows("▸", "b0500")
+	s.expectLine("▸", "b0500")
 }
 
 // TestWatchingIsBounded: a balancer whose status takes long is asked less often.

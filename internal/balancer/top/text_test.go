@@ -89,7 +89,7 @@ func TestOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		options := Options{View: Backends, Sort: "new/s", Filter: "web", Interval: time.Second, Now: time.Now}
 		for _, asJSON := range []bool{false, true} {
-			options.Balancer = &growing{began: time.Now()}
+			options.Balancer = &growingBalancer{began: time.Now()}
 			var out bytes.Buffer
 			if err := Once(t.Context(), options, &out, asJSON); err != nil {
 				t.Fatal(err)
@@ -125,12 +125,12 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// growing is a balancer whose counters grow with time.
-type growing struct {
-	fake
+// growingBalancer is a balancer whose counters grow with time.
+type growingBalancer struct {
+	fakeBalancer
 	began time.Time
 }
 
-func (g *growing) Status(context.Context) (*ops.Status, error) {
+func (g *growingBalancer) Status(context.Context) (*ops.Status, error) {
 	return sampled(uint64(time.Since(g.began).Seconds())), nil
 }

@@ -20,9 +20,9 @@ import (
 
 // segment is an interface and its sockets, in memory.
 type segment struct {
-	came chan received
-	sent chan Advert
-	done chan struct{}
+	incoming chan received
+	sent     chan Advert
+	done     chan struct{}
 	// stall is for how long reading the interface's state keeps the elector from all else.
 	stall time.Duration
 	// changes has a value when the interface, which has had this many indices before, may have changed.
@@ -41,7 +41,7 @@ func (s *segment) Close()                   {}
 func (s *segment) send(a Advert) error { s.sent <- a; return nil }
 func (s *segment) receive() (received, error) {
 	select {
-	case r := <-s.came:
+	case r := <-s.incoming:
 		return r, nil
 	case <-s.done:
 		return received{}, errors.New("closed")
@@ -56,17 +56,17 @@ func (s *segment) advertise(priority uint8) { s.advertiseFor(peer4, priority, vi
 // advertiseFor is a packet of any sender's, for any VIPs.
 func (s *segment) advertiseFor(src netip.Addr, priority uint8, vips ...netip.Addr) {
 	a := Advert{VRID: 51, Priority: priority, Interval: 100 * ms, Addresses: vips}
-	s.came <- received{a.Marshal(src, group4), src, group4, 255}
+	s.incoming <- received{a.Marshal(src, group4), src, group4, 255}
 	synctest.Wait()
 }
 
 func startElector(t *testing.T, first Desired) (e *Elector, s *segment, end func()) {
-	return startKeeping(t, first, false)
+	return startKeepingVIPs(t, first, false)
 }
 
-// startKeeping starts one where the previous process has left the VIPs, or has not.
-func startKeeping(t *testing.T, first Desired, keeps bool) (e *Elector, s *segment, end func()) {
-	s = &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
+// startKeepingVIPs starts one where the previous process has left the VIPs, or has not.
+func startKeepingVIPs(t *testing.T, first Desired, keeps bool) (e *Elector, s *segment, end func()) {
+	s = &segment{incoming: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{})}
 	e = New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) {
 		return s, nil
 	}, KeepVIPs: keeps,
@@ -97,12 +97,12 @@ var shared = Desired{Settings: settings, Interface: "eth0", VIPs: []netip.Addr{v
 func TestInterfaceMadeAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var opened, closed []int
-		s := &segment{came: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}),
+		s := &segment{incoming: make(chan received), sent: make(chan Advert, 1000), done: make(chan struct{}),
 			changes: make(chan struct{})}
 		e := New(Options{Log: slog.New(slog.DiscardHandler), Watch: func(string) (Links, error) { return s, nil },
 			open: func(_ string, index int, _ netip.Addr) (packetConn, error) {
 				opened = append(opened, index)
-				return &numbered{segment: s, closed: func() { closed = append(closed, index) },
+				return &numberedSocket{segment: s, closed: func() { closed = append(closed, index) },
 					done: make(chan struct{})}, nil
 			}}, shared)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -128,19 +128,19 @@ func TestInterfaceMadeAnew(t *testing.T) {
 	})
 }
 
-// numbered is a socket of an interface on the segment.
-type numbered struct {
+// numberedSocket is a socket of an interface on the segment.
+type numberedSocket struct {
 	*segment
 	closed func()
 	done   chan struct{}
 }
 
-func (n *numbered) receive() (received, error) {
+func (n *numberedSocket) receive() (received, error) {
 	<-n.done
 	return received{}, errors.New("closed")
 }
 
-func (n *numbered) close() error {
+func (n *numberedSocket) close() error {
 	n.closed()
 	close(n.done)
 	return nil
@@ -202,8 +202,8 @@ func TestElector(t *testing.T) {
 	})
 }
 
-// announced fails unless the VIPs were announced again so many times.
-func (e *Elector) announced(t *testing.T, when string, want uint64) {
+// expectAnnouncements fails unless the VIPs were announced again so many times.
+func (e *Elector) expectAnnouncements(t *testing.T, when string, want uint64) {
 	t.Helper()
 	synctest.Wait()
 	if got := e.Announcements(); got != want {
@@ -222,12 +222,12 @@ func TestAnnouncedAgain(t *testing.T) {
 		defer end()
 		time.Sleep(400 * ms)
 		e.expect(t, "alone", true, Active)
-		e.announced(t, "alone", 0)
+		e.expectAnnouncements(t, "alone", 0)
 		s.advertise(50)
 		s.advertise(50)
-		e.announced(t, "another was active", 2)
+		e.expectAnnouncements(t, "another was active", 2)
 		time.Sleep(11 * time.Second)
-		e.announced(t, "after the interval", 3)
+		e.expectAnnouncements(t, "after the interval", 3)
 		for len(s.sent) > 0 {
 			<-s.sent
 		}
@@ -243,7 +243,7 @@ func TestAnnouncedAgain(t *testing.T) {
 			time.Sleep(100 * ms)
 			s.advertise(200)
 		}
-		e.announced(t, "as the backup", 3)
+		e.expectAnnouncements(t, "as the backup", 3)
 	})
 }
 
@@ -262,7 +262,7 @@ func TestForeignVirtualRouter(t *testing.T) {
 			s.advertiseFor(foreign, 250, vip)
 		}
 		e.expect(t, "beside a foreign one", true, Active)
-		e.announced(t, "beside a foreign one", 0)
+		e.expectAnnouncements(t, "beside a foreign one", 0)
 		st := e.Status()
 		if st.Ignored != 10 || st.Received+st.Conflicts != 0 || st.BothActive || st.Peer.IsValid() || st.Problem != "" {
 			t.Errorf("beside a foreign one: %+v", st)
@@ -341,7 +341,7 @@ func TestVIPsLeft(t *testing.T) {
 		{"a drain", func(e *Elector, _ *segment) { e.SetDesired(drained) }, false, Initialize},
 	} {
 		synctest.Test(t, func(t *testing.T) {
-			e, s, end := startKeeping(t, starts, true)
+			e, s, end := startKeepingVIPs(t, starts, true)
 			defer end()
 			e.expect(t, "at first", true, Initialize)
 			e.SetDesired(shared)

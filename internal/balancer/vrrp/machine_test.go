@@ -15,61 +15,61 @@ var (
 	settings = Settings{VRID: 51, Priority: 100, Interval: 100 * ms, Preempt: true}
 )
 
-// run is a machine under test, and its clock.
-type run struct {
-	t   *testing.T
-	now time.Time
-	m   Machine
-	do  Actions
+// machineTest is a machine under test, and its clock.
+type machineTest struct {
+	t       *testing.T
+	now     time.Time
+	m       Machine
+	actions Actions
 }
 
-func started(t *testing.T, s Settings) *run {
-	r := &run{t: t, now: begin, m: Machine{Settings: s, State: Initialize}}
-	r.m, r.do = r.m.Start(r.now, "test")
+func started(t *testing.T, s Settings) *machineTest {
+	r := &machineTest{t: t, now: begin, m: Machine{Settings: s, State: Initialize}}
+	r.m, r.actions = r.m.Start(r.now, "test")
 	r.expect("at first", Backup, Actions{Changed: true})
 	return r
 }
 
-func active(t *testing.T, s Settings) *run {
+func active(t *testing.T, s Settings) *machineTest {
 	r := started(t, s)
-	r.due("alone", Active, Actions{Send: true, Changed: true})
+	r.fireTimer("alone", Active, Actions{Send: true, Changed: true})
 	return r
 }
 
-func (r *run) expect(when string, s State, actions Actions) {
+func (r *machineTest) expect(when string, s State, actions Actions) {
 	r.t.Helper()
-	if r.m.State != s || r.do != actions {
-		r.t.Fatalf("%s: %s (%s), %+v; it should be %s, %+v", when, r.m.State, r.m.Cause, r.do, s, actions)
+	if r.m.State != s || r.actions != actions {
+		r.t.Fatalf("%s: %s (%s), %+v; it should be %s, %+v", when, r.m.State, r.m.Cause, r.actions, s, actions)
 	}
 }
 
-// after lets time pass.
-func (r *run) after(d time.Duration) *run {
+// advance lets time pass.
+func (r *machineTest) advance(d time.Duration) *machineTest {
 	r.now = r.now.Add(d)
 	return r
 }
 
-// due ticks when the timer says.
-func (r *run) due(when string, s State, actions Actions) {
+// fireTimer ticks when the timer says.
+func (r *machineTest) fireTimer(when string, s State, actions Actions) {
 	r.t.Helper()
 	r.now = r.m.Due
 	r.tick(when, s, actions)
 }
 
-func (r *run) tick(when string, s State, actions Actions) {
+func (r *machineTest) tick(when string, s State, actions Actions) {
 	r.t.Helper()
-	r.m, r.do = r.m.HandleTimer(r.now)
+	r.m, r.actions = r.m.HandleTimer(r.now)
 	r.expect(when, s, actions)
 }
 
-func (r *run) hear(when string, priority uint8, from netip.Addr, s State, actions Actions) {
+func (r *machineTest) handleAdvert(when string, priority uint8, from netip.Addr, s State, actions Actions) {
 	r.t.Helper()
-	r.m, r.do = r.m.HandleAdvert(r.now, Advertised{From: from, Own: own4, Priority: priority, Interval: 100 * ms,
+	r.m, r.actions = r.m.HandleAdvert(r.now, Advertised{From: from, Own: own4, Priority: priority, Interval: 100 * ms,
 		TieBreak: true})
 	r.expect(when, s, actions)
 }
 
-func (r *run) within(when string, d time.Duration) {
+func (r *machineTest) within(when string, d time.Duration) {
 	r.t.Helper()
 	if got := r.m.Due.Sub(r.now); got != d {
 		r.t.Fatalf("%s: the timer is in %s, and should be in %s", when, got, d)
@@ -81,26 +81,26 @@ const skew100 = 156 * 100 * ms / 256 // of priority 100 at 100 ms
 func TestTimes(t *testing.T) {
 	r := started(t, settings)
 	r.within("Active_Down_Interval", 300*ms+skew100)
-	r.after(300*ms).tick("before it", Backup, Actions{})
-	r.due("after it", Active, Actions{Send: true, Changed: true})
+	r.advance(300*ms).tick("before it", Backup, Actions{})
+	r.fireTimer("after it", Active, Actions{Send: true, Changed: true})
 	r.within("Adver_Interval", 100*ms)
-	r.due("then", Active, Actions{Send: true})
+	r.fireTimer("then", Active, Actions{Send: true})
 }
 
 func TestBackup(t *testing.T) {
 	r := started(t, settings)
-	r.after(250*ms).hear("a greater priority", 200, peer4, Backup, Actions{})
+	r.advance(250*ms).handleAdvert("a greater priority", 200, peer4, Backup, Actions{})
 	r.within("the timer begins again", 300*ms+skew100)
-	r.after(50*ms).hear("the same priority", 100, peer4, Backup, Actions{})
+	r.advance(50*ms).handleAdvert("the same priority", 100, peer4, Backup, Actions{})
 	r.within("the timer begins again", 300*ms+skew100)
 	before := r.m.Due
-	r.after(50*ms).hear("a lower one, to be preempted", 50, peer4, Backup, Actions{})
+	r.advance(50*ms).handleAdvert("a lower one, to be preempted", 50, peer4, Backup, Actions{})
 	if r.m.Due != before {
 		t.Error("a lower priority put the timer off")
 	}
-	r.hear("the active one leaves", 0, peer4, Backup, Actions{})
+	r.handleAdvert("the active one leaves", 0, peer4, Backup, Actions{})
 	r.within("Skew_Time", skew100)
-	r.due("after it", Active, Actions{Send: true, Changed: true})
+	r.fireTimer("after it", Active, Actions{Send: true, Changed: true})
 }
 
 func TestNoPreempt(t *testing.T) {
@@ -108,7 +108,7 @@ func TestNoPreempt(t *testing.T) {
 	s.Preempt = false
 	r := started(t, s)
 	for range 20 {
-		r.after(100*ms).hear("a lower priority", 50, peer4, Backup, Actions{})
+		r.advance(100*ms).handleAdvert("a lower priority", 50, peer4, Backup, Actions{})
 		r.within("the timer begins again", 300*ms+skew100)
 	}
 }
@@ -118,10 +118,10 @@ func TestPreemptDelay(t *testing.T) {
 	s.PreemptDelay = time.Second
 	r := started(t, s)
 	for range 11 {
-		r.hear("a lower priority", 50, peer4, Backup, Actions{})
-		r.after(100 * ms)
+		r.handleAdvert("a lower priority", 50, peer4, Backup, Actions{})
+		r.advance(100 * ms)
 	}
-	r.due("after the delay", Active, Actions{Send: true, Changed: true})
+	r.fireTimer("after the delay", Active, Actions{Send: true, Changed: true})
 	if since := r.now.Sub(begin); since < time.Second || since > 1400*ms {
 		t.Errorf("it took over after %s", since)
 	}
@@ -129,7 +129,8 @@ func TestPreemptDelay(t *testing.T) {
 
 func TestLearnsTheInterval(t *testing.T) {
 	r := started(t, settings)
-	r.m, r.do = r.m.HandleAdvert(r.now, Advertised{From: peer4, Priority: 200, Interval: time.Second, TieBreak: true})
+	r.m, r.actions = r.m.HandleAdvert(r.now, Advertised{From: peer4, Priority: 200, Interval: time.Second,
+		TieBreak: true})
 	r.within("of the active one's interval", 3*time.Second+10*skew100)
 }
 
@@ -149,47 +150,47 @@ func TestActive(t *testing.T) {
 		{"one that leaves", 0, great, Active, Actions{Send: true, Announce: true}},
 	} {
 		r := active(t, settings)
-		r.after(50*ms).hear(test.name, test.priority, test.from, test.state, test.do)
+		r.advance(50*ms).handleAdvert(test.name, test.priority, test.from, test.state, test.do)
 	}
 	r := active(t, settings)
-	r.m, r.do = r.m.HandleAdvert(r.now, Advertised{From: peer6, Own: own6, Priority: 100, Interval: 100 * ms})
+	r.m, r.actions = r.m.HandleAdvert(r.now, Advertised{From: peer6, Own: own6, Priority: 100, Interval: 100 * ms})
 	r.expect("a tie of the family that does not decide", Active, Actions{})
-	r.m, r.do = r.m.Stop(r.now, "test")
+	r.m, r.actions = r.m.Stop(r.now, "test")
 	r.expect("a stop", Initialize, Actions{Send: true, Resign: true, Changed: true})
 	if !r.m.Due.IsZero() {
 		t.Error("the timer runs in Initialize")
 	}
 	r = started(t, settings)
-	r.m, r.do = r.m.Stop(r.now, "test")
+	r.m, r.actions = r.m.Stop(r.now, "test")
 	r.expect("a stop in Backup", Initialize, Actions{Resign: true, Changed: true})
 }
 
 // TestLateTimer: a process that was suspended does not take its own silence for the active one's.
 func TestLateTimer(t *testing.T) {
 	r := started(t, settings)
-	r.hear("an active one", 200, peer4, Backup, Actions{})
-	r.after(10*time.Second).tick("late", Backup, Actions{})
+	r.handleAdvert("an active one", 200, peer4, Backup, Actions{})
+	r.advance(10*time.Second).tick("late", Backup, Actions{})
 	r.within("a whole interval to be heard", 100*ms+skew100)
-	r.hear("the active one is there", 200, peer4, Backup, Actions{})
+	r.handleAdvert("the active one is there", 200, peer4, Backup, Actions{})
 	r.within("the timer begins again", 300*ms+skew100)
-	r.after(10*time.Second).tick("late again", Backup, Actions{})
-	r.due("and silent", Active, Actions{Send: true, Changed: true})
+	r.advance(10*time.Second).tick("late again", Backup, Actions{})
+	r.fireTimer("and silent", Active, Actions{Send: true, Changed: true})
 
 	r = started(t, settings)
-	r.hear("an active one", 200, peer4, Backup, Actions{})
+	r.handleAdvert("an active one", 200, peer4, Backup, Actions{})
 	r.now = r.m.Due
-	r.after(25*ms).tick("within the slack", Active, Actions{Send: true, Changed: true})
+	r.advance(25*ms).tick("within the slack", Active, Actions{Send: true, Changed: true})
 	r = started(t, settings)
-	r.hear("an active one", 200, peer4, Backup, Actions{})
+	r.handleAdvert("an active one", 200, peer4, Backup, Actions{})
 	r.now = r.m.Due
-	r.after(30*ms).tick("beyond it", Backup, Actions{})
+	r.advance(30*ms).tick("beyond it", Backup, Actions{})
 	r.within("half an interval to be heard", 50*ms)
-	r.due("and silent", Active, Actions{Send: true, Changed: true})
+	r.fireTimer("and silent", Active, Actions{Send: true, Changed: true})
 
 	r = active(t, settings)
-	r.after(10*time.Second).hear("another took over meanwhile", 50, peer4, Backup, Actions{Changed: true})
+	r.advance(10*time.Second).handleAdvert("another took over meanwhile", 50, peer4, Backup, Actions{Changed: true})
 	r = active(t, settings)
-	r.after(10*time.Second).tick("no other did", Active, Actions{Send: true})
+	r.advance(10*time.Second).tick("no other did", Active, Actions{Send: true})
 }
 
 func TestOtherSettings(t *testing.T) {
@@ -197,9 +198,9 @@ func TestOtherSettings(t *testing.T) {
 	s := settings
 	s.Priority, s.Interval = 50, time.Second
 	r.m = r.m.SetSettings(s, r.now)
-	r.due("peers hear of it at once", Active, Actions{Send: true})
+	r.fireTimer("peers hear of it at once", Active, Actions{Send: true})
 	r.within("the new interval", time.Second)
-	r.hear("one that has more now", 60, peer4, Backup, Actions{Send: true, Changed: true})
+	r.handleAdvert("one that has more now", 60, peer4, Backup, Actions{Send: true, Changed: true})
 }
 
 // TestAnnounceInterval: the active balancer announces the VIPs again when it has not for that long, with the next
@@ -209,18 +210,18 @@ func TestAnnounceInterval(t *testing.T) {
 	s.AnnounceInterval = 250 * ms
 	r := active(t, s)
 	for range 3 {
-		r.due("100 ms after", Active, Actions{Send: true})
-		r.due("200 ms after", Active, Actions{Send: true})
-		r.due("300 ms after", Active, Actions{Send: true, Announce: true})
+		r.fireTimer("100 ms after", Active, Actions{Send: true})
+		r.fireTimer("200 ms after", Active, Actions{Send: true})
+		r.fireTimer("300 ms after", Active, Actions{Send: true, Announce: true})
 	}
-	r.due("100 ms after", Active, Actions{Send: true})
-	r.after(50*ms).hear("another was active", 50, peer4, Active, Actions{Send: true, Announce: true})
-	r.due("100 ms after that", Active, Actions{Send: true})
-	r.due("200 ms after that", Active, Actions{Send: true})
-	r.due("300 ms after that", Active, Actions{Send: true, Announce: true})
+	r.fireTimer("100 ms after", Active, Actions{Send: true})
+	r.advance(50*ms).handleAdvert("another was active", 50, peer4, Active, Actions{Send: true, Announce: true})
+	r.fireTimer("100 ms after that", Active, Actions{Send: true})
+	r.fireTimer("200 ms after that", Active, Actions{Send: true})
+	r.fireTimer("300 ms after that", Active, Actions{Send: true, Announce: true})
 	r = active(t, settings)
 	for range 100 {
-		r.due("without an interval", Active, Actions{Send: true})
+		r.fireTimer("without an interval", Active, Actions{Send: true})
 	}
 }
 

@@ -39,8 +39,8 @@ func program(parts ...any) (made asm.Instructions) {
 	return made
 }
 
-// listing is how a program reads, without addresses of the section.
-func listing(p asm.Instructions) string {
+// disassemble is how a program reads, without addresses of the section.
+func disassemble(p asm.Instructions) string {
 	var lines []string
 	for _, ins := range p {
 		lines = append(lines, strings.TrimSpace(fmt.Sprintf("%v", ins)))
@@ -110,10 +110,10 @@ func TestRemove(t *testing.T) {
 			if err := Remove(spec); err != nil {
 				t.Fatal(err)
 			}
-			if got, want := listing(spec.Programs["test"].Instructions), listing(c.want); got != want {
+			if got, want := disassemble(spec.Programs["test"].Instructions), disassemble(c.want); got != want {
 				t.Errorf("got:\n%s\nwant:\n%s", got, want)
 			}
-			if listing(given) != listing(c.given) {
+			if disassemble(given) != disassemble(c.given) {
 				t.Error("the instructions that were given have changed")
 			}
 		})

@@ -59,7 +59,7 @@ func manyOf(tb testing.TB, ns *namespace.Namespace) int {
 		wanted[addr] = true
 	}
 	n := 0
-	for _, text := range look(tb, ns).Addresses {
+	for _, text := range readSettings(tb, ns).Addresses {
 		prefix, _, _ := strings.Cut(text, " ")
 		if wanted[netip.MustParsePrefix(prefix).Addr()] {
 			n++
@@ -161,7 +161,7 @@ func TestAddressesAllOrNone(t *testing.T) {
 	testenv.In(t, ns, func() error {
 		return errors.Join(testenv.WriteSysctl("net/ipv6/conf/lo/disable_ipv6", "1"), put(vip4.Next().Next()))
 	})
-	before := look(t, ns)
+	before := readSettings(t, ns)
 	c := open(t, ns, t.TempDir())
 	// The last one is refused.
 	batch := []netip.Addr{vip4, vip4.Next(), vip4.Next().Next(), vip6}
@@ -169,7 +169,7 @@ func TestAddressesAllOrNone(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), vip6.String()) {
 		t.Errorf("AddAddresses: %v", err)
 	}
-	same(t, "after", before, look(t, ns))
+	same(t, "after", before, readSettings(t, ns))
 	const why = " (not all could be put there)"
 	same(t, "events", []string{
 		"198.18.0.102/32 on lo: present, unchanged (jeoul did not put it there: it stays, also afterwards)",
@@ -180,11 +180,11 @@ func TestAddressesAllOrNone(t *testing.T) {
 	}, texts(c.Events()))
 	// The address is put there now by another program, although it was in the batch.
 	testenv.In(t, ns, func() error { return put(vip4) })
-	with := look(t, ns)
+	with := readSettings(t, ns)
 	if err := errors.Join(c.RemoveAddresses("lo", batch), c.Close()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "after Close", with, look(t, ns))
+	same(t, "after Close", with, readSettings(t, ns))
 }
 
 // TestKilledWithinABatch: a process that is killed while it puts addresses there leaves a part of them; the next one
@@ -194,14 +194,14 @@ func TestKilledWithinABatch(t *testing.T) {
 	addrs := many()
 	foreign := []netip.Addr{addrs[1], addrs[4000], addrs[len(addrs)-1]}
 	testenv.In(t, ns, func() error { return errors.Join(put(foreign[0]), put(foreign[1]), put(foreign[2])) })
-	before := look(t, ns)
+	before := readSettings(t, ns)
 	// The batch may be quicker than we are, on a machine with much to do.
 	for range 20 {
 		dir := t.TempDir()
 		killWithinBatch(t, ns, dir)
 		n := manyOf(t, ns)
 		c := open(t, ns, dir)
-		same(t, "after the next Open", before, look(t, ns))
+		same(t, "after the next Open", before, readSettings(t, ns))
 		same(t, "events", n-len(foreign), len(c.Events()))
 		if err := c.Close(); err != nil {
 			t.Fatal(err)

@@ -22,7 +22,7 @@ func TestUnwritableJournal(t *testing.T) {
 		for _, killed := range []bool{false, true} {
 			t.Run(trouble.Name+map[bool]string{true: ", killed", false: ", stopped"}[killed], func(t *testing.T) {
 				ns, dir, disk := testenv.Namespace(t), t.TempDir(), &testdisk.FileSystem{}
-				before, spare := look(t, ns), &testdisk.Spare{}
+				before, spare := readSettings(t, ns), &testdisk.Spare{}
 				files := durable.New(durable.Options{FileSystem: disk, Fallback: spare})
 				testenv.In(t, ns, func() error {
 					c, err := hostnet.Open(dir, "test", hostnet.Files(files))
@@ -52,7 +52,7 @@ func TestUnwritableJournal(t *testing.T) {
 					disk.Fail(nil, 0)
 					return c.Close()
 				})
-				same(t, "taken back", before, look(t, ns))
+				same(t, "taken back", before, readSettings(t, ns))
 				empty(t, dir)
 			})
 		}

@@ -85,7 +85,7 @@ type settings struct {
 
 var untouched = settings{Ignore: "0", Announce: "0", Addresses: []string{"127.0.0.1/8 scope 254", "::1/128 scope 254"}}
 
-func look(tb testing.TB, ns *namespace.Namespace) settings {
+func readSettings(tb testing.TB, ns *namespace.Namespace) settings {
 	tb.Helper()
 	var s settings
 	testenv.In(tb, ns, func() error {
@@ -148,7 +148,7 @@ func empty(tb testing.TB, dir string) {
 // TestChangesAreTakenBack makes all calls but Open from outside the namespace, as a laboratory does.
 func TestChangesAreTakenBack(t *testing.T) {
 	ns := testenv.Namespace(t)
-	same(t, "before", untouched, look(t, ns))
+	same(t, "before", untouched, readSettings(t, ns))
 	dir := filepath.Join(t.TempDir(), "run", "jeoul")
 	c := open(t, ns, dir)
 	if err := change(c); err != nil {
@@ -156,7 +156,7 @@ func TestChangesAreTakenBack(t *testing.T) {
 	}
 	same(t, "changed", settings{Ignore: "2", Announce: "2", Addresses: []string{
 		"127.0.0.1/8 scope 254", "198.18.0.100/32 scope 254", "::1/128 scope 254", "2001:2::100/128 scope 0 deprecated",
-	}}, sorted(look(t, ns)))
+	}}, sorted(readSettings(t, ns)))
 	same(t, "events", []string{
 		"net.ipv4.conf.all.arp_ignore: 0 → 1",
 		"net.ipv4.conf.all.arp_ignore: 1 → 2",
@@ -167,7 +167,7 @@ func TestChangesAreTakenBack(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "after", untouched, look(t, ns))
+	same(t, "after", untouched, readSettings(t, ns))
 	same(t, "events of Close", []string{
 		"2001:2::100/128 on lo: present → absent",
 		"198.18.0.100/32 on lo: present → absent",
@@ -202,11 +202,11 @@ func TestKilledOwnersChangesAreTakenBack(t *testing.T) {
 	ns := testenv.Namespace(t)
 	dir := t.TempDir()
 	kill(t, ns, dir)
-	if got := look(t, ns); got.Ignore != "2" || len(got.Addresses) != 4 {
+	if got := readSettings(t, ns); got.Ignore != "2" || len(got.Addresses) != 4 {
 		t.Fatalf("the child changed nothing: %+v", got)
 	}
 	c := open(t, ns, dir)
-	same(t, "after the next Open", untouched, look(t, ns))
+	same(t, "after the next Open", untouched, readSettings(t, ns))
 	same(t, "events", []string{
 		"2001:2::100/128 on lo: present → absent (left by a process that died)",
 		"198.18.0.100/32 on lo: present → absent (left by a process that died)",
@@ -299,7 +299,7 @@ func TestOthersWorkIsLeftAlone(t *testing.T) {
 	}, texts(c.Events()))
 	same(t, "after", settings{Ignore: "8", Announce: "2", Addresses: []string{
 		"127.0.0.1/8 scope 254", "198.18.0.100/24 scope 0", "::1/128 scope 254",
-	}}, look(t, ns))
+	}}, readSettings(t, ns))
 }
 
 // TestSysctlSetAgain: a sysctl that another program has reset is set again, the journal does not grow, and a stop puts
@@ -316,7 +316,7 @@ func TestSysctlSetAgain(t *testing.T) {
 		if err := c.SetSysctl(announce, "2"); err != nil {
 			t.Fatal(err)
 		}
-		if got := look(t, ns).Announce; got != "2" {
+		if got := readSettings(t, ns).Announce; got != "2" {
 			t.Errorf("after %q it is %s", other, got)
 		}
 		all, err := filepath.Glob(filepath.Join(dir, "*"+hostnet.JournalSuffix))
@@ -336,7 +336,7 @@ func TestSysctlSetAgain(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if got := look(t, ns).Announce; got != "1" {
+	if got := readSettings(t, ns).Announce; got != "1" {
 		t.Errorf("at the end it is %s, and the last value that was not ours is 1", got)
 	}
 }
@@ -361,7 +361,7 @@ func TestRemoveAddress(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "after", untouched, look(t, ns))
+	same(t, "after", untouched, readSettings(t, ns))
 }
 
 // TestAddressAgain: an address that is put back after it was removed, or on a link that was made anew, is one address
@@ -410,7 +410,7 @@ func TestAddressAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	found := false
-	for _, a := range look(t, ns).Addresses {
+	for _, a := range readSettings(t, ns).Addresses {
 		found = found || strings.HasPrefix(a, vip4.String())
 	}
 	if !found {
@@ -425,12 +425,12 @@ func TestTwoNamespacesDoNotDisturbEachOther(t *testing.T) {
 	if err := change(ca); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "b", untouched, look(t, b))
+	same(t, "b", untouched, readSettings(t, b))
 	if err := errors.Join(change(cb), ca.Close()); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "a", untouched, look(t, a))
-	if got := look(t, b); got.Ignore != "2" {
+	same(t, "a", untouched, readSettings(t, a))
+	if got := readSettings(t, b); got.Ignore != "2" {
 		t.Errorf("closing a changed b: %+v", got)
 	}
 }
@@ -475,7 +475,7 @@ func TestRenamedLink(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, a := range look(t, ns).Addresses {
+	for _, a := range readSettings(t, ns).Addresses {
 		if strings.HasPrefix(a, vip4.String()) {
 			t.Errorf("%s is still there", a)
 		}
@@ -487,7 +487,7 @@ func TestRefusals(t *testing.T) {
 	testenv.In(t, ns, func() error {
 		return testenv.WriteSysctl("net/ipv6/conf/lo/disable_ipv6", "1")
 	})
-	before := look(t, ns)
+	before := readSettings(t, ns)
 	c := open(t, ns, t.TempDir())
 	for _, tc := range []struct {
 		name string
@@ -512,7 +512,7 @@ func TestRefusals(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "after", before, look(t, ns))
+	same(t, "after", before, readSettings(t, ns))
 	if _, err := hostnet.Open(t.TempDir(), "../x"); err == nil {
 		t.Error("a name that leaves the directory was accepted")
 	}
@@ -527,12 +527,12 @@ func TestNoRights(t *testing.T) {
 		var out []byte
 		var err error
 		ns := testenv.Namespace(t)
-		before := look(t, ns)
+		before := readSettings(t, ns)
 		testenv.In(t, ns, func() error {
 			out, err = cmd.CombinedOutput()
 			return nil
 		})
-		same(t, "after", before, look(t, ns))
+		same(t, "after", before, readSettings(t, ns))
 		if err != nil || !strings.Contains(string(out), "--- PASS: TestNoRights") {
 			t.Fatalf("%v\n%s", err, out)
 		}

@@ -14,9 +14,9 @@ import (
 // one's Close takes them back.
 func TestInherit(t *testing.T) {
 	ns, dir := testenv.Namespace(t), t.TempDir()
-	before := look(t, ns)
+	before := readSettings(t, ns)
 	kill(t, ns, dir)
-	changed := look(t, ns)
+	changed := readSettings(t, ns)
 	inherit := func() (c *hostnet.Changes) {
 		t.Helper()
 		testenv.In(t, ns, func() (err error) {
@@ -27,13 +27,13 @@ func TestInherit(t *testing.T) {
 	}
 	for range 2 {
 		c := inherit()
-		same(t, "taken over", changed, look(t, ns))
+		same(t, "taken over", changed, readSettings(t, ns))
 		if err := c.AddAddresses("lo", []netip.Addr{vip4, vip6}, vip); err != nil {
 			t.Fatal(err)
 		}
 		same(t, "what was done", []string(nil), texts(c.Events()))
 		c.Detach()
-		same(t, "left", changed, look(t, ns))
+		same(t, "left", changed, readSettings(t, ns))
 	}
 	c := inherit()
 	if err := c.RetainAddresses("lo", []netip.Addr{vip6}); err != nil {
@@ -43,7 +43,7 @@ func TestInherit(t *testing.T) {
 	if err := c.Close(); err != nil {
 		t.Fatal(err)
 	}
-	same(t, "taken back", before, look(t, ns))
+	same(t, "taken back", before, readSettings(t, ns))
 	empty(t, dir)
 }
 

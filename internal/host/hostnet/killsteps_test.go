@@ -36,9 +36,9 @@ func TestKilledAtEachStep(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	for _, s := range deadlyStories {
+	for _, s := range killStories {
 		t.Run(s.name, func(t *testing.T) {
-			w := &walk{router: newRouter(t), deadly: s, dir: t.TempDir()}
+			w := &killWalk{router: newRouter(t), killStory: s, dir: t.TempDir()}
 			w.before = w.state()
 			steps := w.kill(-1, false)
 			if len(steps) == 0 {
@@ -56,8 +56,8 @@ func TestKilledAtEachStep(t *testing.T) {
 	}
 }
 
-// deadly is a process that is killed during its work.
-type deadly struct {
+// killStory is a process that is killed during its work.
+type killStory struct {
 	name string
 	// left has the work of the process before, if any.
 	left func(*hostnet.Changes) error
@@ -66,15 +66,15 @@ type deadly struct {
 	does func(*hostnet.Changes) error
 }
 
-var deadlyStories = []deadly{
-	{"a start", nil, hostnet.Open, bring},
-	{"a stop", bring, hostnet.Adopt, (*hostnet.Changes).Close},
-	{"a reload", bring, hostnet.Adopt, move},
-	{"a start that takes back", bring, hostnet.Open, func(*hostnet.Changes) error { return nil }},
+var killStories = []killStory{
+	{"a start", nil, hostnet.Open, makeChanges},
+	{"a stop", makeChanges, hostnet.Adopt, (*hostnet.Changes).Close},
+	{"a reload", makeChanges, hostnet.Adopt, moveLink},
+	{"a start that takes back", makeChanges, hostnet.Open, func(*hostnet.Changes) error { return nil }},
 }
 
-// bring makes changes of every kind.
-func bring(c *hostnet.Changes) error {
+// makeChanges makes changes of every kind.
+func makeChanges(c *hostnet.Changes) error {
 	return errors.Join(
 		c.SetSysctl(ignore, "1"), c.SetSysctl(ignore, "2"),
 		c.AddAddresses("eth0.5", []netip.Addr{vip4, vip6}, vip),
@@ -88,8 +88,8 @@ func bring(c *hostnet.Changes) error {
 		}))
 }
 
-// move goes on to another link.
-func move(c *hostnet.Changes) error {
+// moveLink goes on to another link.
+func moveLink(c *hostnet.Changes) error {
 	return errors.Join(
 		c.AddAddresses("eth1", []netip.Addr{vip4}, vip),
 		c.RetainAddresses("eth1", []netip.Addr{vip4}),
@@ -97,17 +97,17 @@ func move(c *hostnet.Changes) error {
 		c.Forward([]string{"eth1"}, true, false))
 }
 
-// walk kills processes of a story.
-type walk struct {
+// killWalk kills processes of a story.
+type killWalk struct {
 	*router
-	deadly
+	killStory
 	dir string
 	// before is the state before all of them.
 	before map[string]string
 }
 
 // state has all settings that may be changed.
-func (w *walk) state() map[string]string {
+func (w *killWalk) state() map[string]string {
 	all := w.sysctls()
 	testenv.In(w.t, w.host, func() error {
 		for _, name := range []string{"lo", "eth0.5", "eth1"} {
@@ -136,7 +136,7 @@ func (w *walk) state() map[string]string {
 
 // kill kills a process before its step of a number, or lets it come to its end, and has the next one take back its
 // changes, or go on with them first.
-func (w *walk) kill(n int, inherits bool) (steps []string) {
+func (w *killWalk) kill(n int, inherits bool) (steps []string) {
 	w.t.Helper()
 	if w.left != nil {
 		testenv.In(w.t, w.host, func() error {
@@ -160,7 +160,7 @@ func (w *walk) kill(n int, inherits bool) (steps []string) {
 		}
 		c, err := open(w.dir, "test")
 		if err == nil && inherits {
-			err = move(c)
+			err = moveLink(c)
 		}
 		if err == nil {
 			// Filters are taken away by those who attached them, and clsact with them.
@@ -178,13 +178,13 @@ func (w *walk) kill(n int, inherits bool) (steps []string) {
 	return steps
 }
 
-// killStory is set for the process that is killed: which one it is, and where its journal is.
-const killStory = "JEOUL_TEST_KILL_STORY"
+// storyEnv is set for the process that is killed: which one it is, and where its journal is.
+const storyEnv = "JEOUL_TEST_KILL_STORY"
 
-func (w *walk) start() (victim *testkill.Victim) {
+func (w *killWalk) start() (victim *testkill.Victim) {
 	w.t.Helper()
 	command := exec.Command("/proc/self/exe", "-test.run=^TestKillVictim$", "-test.timeout=10m")
-	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s", killStory, w.name, w.dir))
+	command.Env = append(os.Environ(), fmt.Sprintf("%s=%s|%s", storyEnv, w.name, w.dir))
 	var output strings.Builder
 	command.Stdout, command.Stderr = &output, &output
 	testenv.In(w.t, w.host, func() (err error) { // in the namespace of the thread that starts it
@@ -201,8 +201,8 @@ func TestKillVictim(t *testing.T) {
 	if !testkill.Told() {
 		t.Skip("runs as a process of TestKilledAtEachStep only")
 	}
-	name, dir, _ := strings.Cut(os.Getenv(killStory), "|")
-	story := deadlyStories[slices.IndexFunc(deadlyStories, func(s deadly) bool { return s.name == name })]
+	name, dir, _ := strings.Cut(os.Getenv(storyEnv), "|")
+	story := killStories[slices.IndexFunc(killStories, func(s killStory) bool { return s.name == name })]
 	if err := errors.Join(testkill.Report(), testkill.Begin()); err != nil {
 		t.Fatal(err)
 	}

@@ -20,20 +20,20 @@ var compareAddresses = cmp.Options{
 	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
 }
 
-// lab is a fresh namespace with a veth pair, watched at one end.
-type lab struct {
+// testNetwork is a fresh namespace with a veth pair, watched at one end.
+type testNetwork struct {
 	t  *testing.T
 	ns *namespace.Namespace
 }
 
-func newLab(t *testing.T) *lab {
+func newTestNetwork(t *testing.T) *testNetwork {
 	testenv.Root(t)
 	ns, err := namespace.New()
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { ns.Close() })
-	l := &lab{t, ns}
+	l := &testNetwork{t, ns}
 	l.ip("link add ctl0 address 02:00:00:00:00:01 type veth peer name ctl1")
 	l.ip("link set ctl0 addrgenmode none")
 	l.ip("link set ctl1 up")
@@ -41,7 +41,7 @@ func newLab(t *testing.T) *lab {
 }
 
 // ip runs the iproute2 program in the namespace.
-func (l *lab) ip(args string) {
+func (l *testNetwork) ip(args string) {
 	l.t.Helper()
 	program := testenv.Program(l.t, "ip")
 	err := l.ns.Do(func() error {
@@ -56,7 +56,7 @@ func (l *lab) ip(args string) {
 	}
 }
 
-func (l *lab) watch(names ...string) *Interfaces {
+func (l *testNetwork) watch(names ...string) *Interfaces {
 	l.t.Helper()
 	var i *Interfaces
 	err := l.ns.Do(func() (err error) {
@@ -97,7 +97,7 @@ func await(t *testing.T, i *Interfaces, want string, ok func(State, error) bool)
 }
 
 func TestState(t *testing.T) {
-	l := newLab(t)
+	l := newTestNetwork(t)
 	l.ip("addr add 198.18.0.1/16 dev ctl0")
 	l.ip("addr add 198.18.0.100/32 dev ctl0")
 	l.ip("addr add 2001:2::1/64 dev ctl0 nodad")
@@ -124,7 +124,7 @@ func TestState(t *testing.T) {
 }
 
 func TestChanges(t *testing.T) {
-	l := newLab(t)
+	l := newTestNetwork(t)
 	i := l.watch("ctl0")
 	await(t, i, "down at first", func(s State, err error) bool { return err == nil && !s.Up })
 	l.ip("link set ctl0 up")
@@ -156,7 +156,7 @@ func TestChanges(t *testing.T) {
 
 // TestSeveral: any of them signals, and the deletion of one leaves the others.
 func TestSeveral(t *testing.T) {
-	l := newLab(t)
+	l := newTestNetwork(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0", "ctl2")
@@ -186,7 +186,7 @@ func TestSeveral(t *testing.T) {
 // TestFollow exchanges the watched interfaces: the states and the signals are those of the others, and a name that is
 // none changes nothing.
 func TestFollow(t *testing.T) {
-	l := newLab(t)
+	l := newTestNetwork(t)
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0")

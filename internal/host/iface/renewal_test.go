@@ -15,7 +15,7 @@ import (
 
 // TestRenewal: of all that the kernel tells of addresses, only that a single one stays for longer is a renewal.
 func TestRenewal(t *testing.T) {
-	l := newLab(t)
+	l := newTestNetwork(t)
 	l.ip("link set ctl0 up")
 	var events *nl.NetlinkSocket
 	testenv.In(t, l.ns, func() (err error) {

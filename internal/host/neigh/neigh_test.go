@@ -30,9 +30,9 @@ var broadcast = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 const never = time.Hour
 
 var (
-	quick = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
+	fastTiming = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
 		verify: 50 * time.Millisecond}
-	patient = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
+	slowTiming = timing{retry: 20 * time.Millisecond, maxRetry: 50 * time.Millisecond, verifyNew: 20 * time.Millisecond,
 		verify: never}
 
 	peer4, peer6     = netip.MustParseAddr("198.18.2.1"), netip.MustParseAddr("2001:2::2:1")
@@ -42,17 +42,17 @@ var (
 	otherMAC = net.HardwareAddr{0x02, 0xaa, 0, 0, 0, 1}
 )
 
-// pair is a balancer and a peer on one link, with a resolver on the balancer.
-type pair struct {
+// testLink is a balancer and a peer on one link, with a resolver on the balancer.
+type testLink struct {
 	tb             testing.TB
 	balancer, peer *namespace.Namespace
 	peerMAC        net.HardwareAddr
 	resolver       *Resolver
 }
 
-func newPair(tb testing.TB, p timing) *pair {
+func newTestLink(tb testing.TB, p timing) *testLink {
 	tb.Helper()
-	l := &pair{tb: tb, balancer: testenv.Namespace(tb), peer: testenv.Namespace(tb)}
+	l := &testLink{tb: tb, balancer: testenv.Namespace(tb), peer: testenv.Namespace(tb)}
 	_, l.peerMAC = testenv.Veth(tb,
 		testenv.End{Namespace: l.balancer, Name: "eth0", Addresses: []netip.Prefix{netip.PrefixFrom(own4, 16),
 			netip.PrefixFrom(own6, 64)}},
@@ -73,16 +73,16 @@ func newPair(tb testing.TB, p timing) *pair {
 	return l
 }
 
-func (l *pair) watch(addrs ...netip.Addr) {
+func (l *testLink) watch(addrs ...netip.Addr) {
 	l.tb.Helper()
 	if err := l.resolver.Watch(addrs); err != nil {
 		l.tb.Fatal(err)
 	}
 }
 
-// until waits for a signal after which the address has that MAC and state. It
+// awaitEntry waits for a signal after which the address has that MAC and state. It
 // looks only when signalled: a change without a signal fails the test.
-func (l *pair) until(addr netip.Addr, mac net.HardwareAddr, state string) {
+func (l *testLink) awaitEntry(addr netip.Addr, mac net.HardwareAddr, state string) {
 	l.tb.Helper()
 	bound := time.After(10 * time.Second)
 	for {
@@ -102,7 +102,7 @@ func (l *pair) until(addr netip.Addr, mac net.HardwareAddr, state string) {
 }
 
 // onPeer runs f with the peer's link, inside its namespace.
-func (l *pair) onPeer(f func(netlink.Link) error) {
+func (l *testLink) onPeer(f func(netlink.Link) error) {
 	l.tb.Helper()
 	testenv.In(l.tb, l.peer, func() error {
 		link, err := netlink.LinkByName("eth0")
@@ -121,10 +121,10 @@ func families(t *testing.T, test func(t *testing.T, peer, absent netip.Addr)) {
 }
 
 func TestResolve(t *testing.T) {
-	l := newPair(t, patient)
+	l := newTestLink(t, slowTiming)
 	l.watch(peer4, peer6)
-	l.until(peer4, l.peerMAC, Reachable)
-	l.until(peer6, l.peerMAC, Reachable)
+	l.awaitEntry(peer4, l.peerMAC, Reachable)
+	l.awaitEntry(peer6, l.peerMAC, Reachable)
 	// Asking in other words keeps the entry.
 	l.watch(netip.AddrFrom16(peer4.As16()))
 	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State != Reachable {
@@ -134,10 +134,10 @@ func TestResolve(t *testing.T) {
 
 // TestKnown: Known tells addresses that the kernel has heard of from others.
 func TestKnown(t *testing.T) {
-	l := newPair(t, quick)
+	l := newTestLink(t, fastTiming)
 	l.watch(peer4, peer6)
-	l.until(peer4, l.peerMAC, Reachable)
-	l.until(peer6, l.peerMAC, Reachable)
+	l.awaitEntry(peer4, l.peerMAC, Reachable)
+	l.awaitEntry(peer6, l.peerMAC, Reachable)
 	got, err := l.resolver.Known([]netip.Addr{absent4, peer6, peer4, absent6})
 	if err != nil || len(got) != 2 || got[0] != peer6 || got[1] != peer4 {
 		t.Errorf("known: %v, %v", got, err)
@@ -152,32 +152,32 @@ func TestKnown(t *testing.T) {
 
 func TestSilentChange(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
-		l := newPair(t, quick)
+		l := newTestLink(t, fastTiming)
 		l.watch(peer)
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetHardwareAddr(link, otherMAC) })
-		l.until(peer, otherMAC, Reachable)
+		l.awaitEntry(peer, otherMAC, Reachable)
 	})
 }
 
 // TestAnnouncedChange: nothing is asked again within the test's time: the announcement does it.
 func TestAnnouncedChange(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
-		l := newPair(t, patient)
+		l := newTestLink(t, slowTiming)
 		l.watch(peer)
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 		wire := testenv.OpenWire(t, l.balancer, "eth0")
 		l.onPeer(func(link netlink.Link) error {
 			return errors.Join(netlink.LinkSetHardwareAddr(link, otherMAC), Announce("eth0", peer))
 		})
 		checkAnnouncement(t, wire, peer)
-		l.until(peer, otherMAC, Reachable)
+		l.awaitEntry(peer, otherMAC, Reachable)
 	})
 }
 
 // TestAnnounceSeveral: an address that cannot be announced keeps none of the others back.
 func TestAnnounceSeveral(t *testing.T) {
-	l := newPair(t, patient)
+	l := newTestLink(t, slowTiming)
 	wire := testenv.OpenWire(t, l.balancer, "eth0")
 	l.onPeer(func(link netlink.Link) error {
 		if err := netlink.LinkSetHardwareAddr(link, otherMAC); err != nil {
@@ -197,57 +197,57 @@ func TestAnnounceSeveral(t *testing.T) {
 
 func TestSilentPeerAppears(t *testing.T) {
 	families(t, func(t *testing.T, peer, absent netip.Addr) {
-		l := newPair(t, quick)
+		l := newTestLink(t, fastTiming)
 		l.watch(peer, absent)
-		l.until(absent, nil, Failed)
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(absent, nil, Failed)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 		l.onPeer(func(link netlink.Link) error {
 			return netlink.AddrAdd(link, &netlink.Addr{IPNet: netlink.NewIPNet(absent.AsSlice()), Flags: noDAD(absent)})
 		})
-		l.until(absent, l.peerMAC, Reachable)
+		l.awaitEntry(absent, l.peerMAC, Reachable)
 	})
 }
 
 func TestPeerGoesAndReturns(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
-		l := newPair(t, quick)
+		l := newTestLink(t, fastTiming)
 		l.watch(peer)
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 		// Its kernel answers no more ARP or neighbour discovery on that link.
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
-		l.until(peer, nil, Failed)
+		l.awaitEntry(peer, nil, Failed)
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 	})
 }
 
 // TestFlushedEntry: a flushed entry says nothing about the peer: its MAC address stays in use while it is asked again.
 func TestFlushedEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
-		l := newPair(t, patient)
+		l := newTestLink(t, slowTiming)
 		l.watch(peer)
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 		// Deaf for a while, so that the states in between can be seen.
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOff(link) })
 		testenv.In(t, l.balancer, func() error {
 			return netlink.NeighDel(&netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice()})
 		})
-		l.until(peer, l.peerMAC, Probing)
-		l.until(peer, nil, Failed)
+		l.awaitEntry(peer, l.peerMAC, Probing)
+		l.awaitEntry(peer, nil, Failed)
 		l.onPeer(func(link netlink.Link) error { return netlink.LinkSetARPOn(link) })
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 	})
 }
 
 // TestConfiguredEntry: an entry that an administrator has configured is used, and not overwritten by probing.
 func TestConfiguredEntry(t *testing.T) {
 	families(t, func(t *testing.T, peer, _ netip.Addr) {
-		l := newPair(t, quick)
+		l := newTestLink(t, fastTiming)
 		entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: peer.AsSlice(), HardwareAddr: otherMAC,
 			State: netlink.NUD_PERMANENT}
 		testenv.In(t, l.balancer, func() error { return netlink.NeighSet(&entry) })
 		l.watch(peer)
-		l.until(peer, otherMAC, Reachable)
+		l.awaitEntry(peer, otherMAC, Reachable)
 		l.resolver.mu.Lock()
 		err := l.resolver.probe(l.resolver.peers[peer], time.Now())
 		l.resolver.mu.Unlock()
@@ -260,17 +260,17 @@ func TestConfiguredEntry(t *testing.T) {
 		}
 		// Once the configuration is gone the peer itself is asked.
 		testenv.In(t, l.balancer, func() error { return netlink.NeighDel(&entry) })
-		l.until(peer, l.peerMAC, Reachable)
+		l.awaitEntry(peer, l.peerMAC, Reachable)
 	})
 }
 
 // TestLyingPeer: a peer that claims a MAC address that no host can have gets no traffic.
 func TestLyingPeer(t *testing.T) {
 	for _, lie := range []net.HardwareAddr{broadcast, {1, 0, 0x5e, 0, 0, 1}, make(net.HardwareAddr, 6)} {
-		l := newPair(t, quick)
+		l := newTestLink(t, fastTiming)
 		wire := testenv.OpenWire(t, l.peer, "eth0")
 		l.watch(absent4)
-		l.until(absent4, nil, Failed)
+		l.awaitEntry(absent4, nil, Failed)
 		wire.Next("request", func(p gopacket.Packet) bool { return p.Layer(layers.LayerTypeARP) != nil })
 		testenv.Eventually(t, time.Minute, "the lie "+lie.String()+" is the reason", func() bool {
 			// Again and again: a reply may be dropped on its way.
@@ -292,7 +292,7 @@ func TestLyingPeer(t *testing.T) {
 	}
 }
 
-func (l *pair) mac() (mac net.HardwareAddr) {
+func (l *testLink) mac() (mac net.HardwareAddr) {
 	testenv.In(l.tb, l.balancer, func() error {
 		nic, err := net.InterfaceByName("eth0")
 		mac = nic.HardwareAddr
@@ -303,7 +303,7 @@ func (l *pair) mac() (mac net.HardwareAddr) {
 
 // TestLostEvents: more events than the socket holds: lost ones are made up for by the table.
 func TestLostEvents(t *testing.T) {
-	l := newPair(t, patient)
+	l := newTestLink(t, slowTiming)
 	entry := netlink.Neigh{LinkIndex: l.resolver.index, IP: absent4.AsSlice(), State: netlink.NUD_PERMANENT}
 	set := func(last int) {
 		entry.HardwareAddr = net.HardwareAddr{2, 0, 0, 0, byte(last >> 8), byte(last)}
@@ -311,7 +311,7 @@ func TestLostEvents(t *testing.T) {
 	}
 	set(1)
 	l.watch(absent4)
-	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 1}, Reachable)
+	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 1}, Reachable)
 
 	const many = 3000
 	l.resolver.mu.Lock() // what follows the table is stuck, as under load
@@ -326,14 +326,14 @@ func TestLostEvents(t *testing.T) {
 	})
 	set(2)
 	l.resolver.mu.Unlock()
-	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 2}, Reachable)
+	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 2}, Reachable)
 	// And it follows on.
 	set(3)
-	l.until(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 3}, Reachable)
+	l.awaitEntry(absent4, net.HardwareAddr{2, 0, 0, 0, 0, 3}, Reachable)
 }
 
 func TestWatchRefuses(t *testing.T) {
-	l := newPair(t, patient)
+	l := newTestLink(t, slowTiming)
 	l.watch(peer4)
 	for text, want := range map[string]error{
 		"198.18.0.1": ErrOwnAddress, "2001:2::1": ErrOwnAddress, "::ffff:198.18.0.1": ErrOwnAddress,
@@ -353,7 +353,7 @@ func TestWatchRefuses(t *testing.T) {
 }
 
 func TestLinkLocal(t *testing.T) {
-	l := newPair(t, patient)
+	l := newTestLink(t, slowTiming)
 	var local netip.Addr
 	l.onPeer(func(link netlink.Link) error {
 		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
@@ -365,15 +365,15 @@ func TestLinkLocal(t *testing.T) {
 		return err
 	})
 	l.watch(local.WithZone("eth0"))
-	l.until(local, l.peerMAC, Reachable)
+	l.awaitEntry(local, l.peerMAC, Reachable)
 }
 
 func TestVanishedLink(t *testing.T) {
-	l := newPair(t, quick)
+	l := newTestLink(t, fastTiming)
 	l.watch(peer4)
-	l.until(peer4, l.peerMAC, Reachable)
+	l.awaitEntry(peer4, l.peerMAC, Reachable)
 	l.onPeer(netlink.LinkDel)
-	l.until(peer4, nil, Failed)
+	l.awaitEntry(peer4, nil, Failed)
 	if e := l.resolver.Entries()[peer4]; !strings.Contains(e.Reason, "no such device") {
 		t.Errorf("reason: %s", e.Reason)
 	}
@@ -394,9 +394,9 @@ func TestNoLink(t *testing.T) {
 }
 
 func TestClose(t *testing.T) {
-	l := newPair(t, quick)
+	l := newTestLink(t, fastTiming)
 	l.watch(peer4)
-	l.until(peer4, l.peerMAC, Reachable)
+	l.awaitEntry(peer4, l.peerMAC, Reachable)
 	if err := errors.Join(l.resolver.Close(), l.resolver.Close()); err != nil {
 		t.Fatal(err)
 	}

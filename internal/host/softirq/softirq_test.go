@@ -42,7 +42,7 @@ func TestDatagramsAreCharged(t *testing.T) {
 			if reading.PerNamespace[to.Inode()] > 0 {
 				t.Errorf("the receiving namespace, which has no process, was billed %v", reading.PerNamespace[to.Inode()])
 			}
-			allIsBilled(t, meter)
+			checkBilled(t, meter)
 		})
 	}
 }
@@ -86,7 +86,7 @@ func TestMadeWhilePacketsCome(t *testing.T) {
 		meter := newMeter(t)
 		made.Store(true)
 		sending.Wait()
-		allIsBilled(t, meter)
+		checkBilled(t, meter)
 	}
 }
 
@@ -116,12 +116,12 @@ func TestPlacesAreShared(t *testing.T) {
 			return read(t, meter).Devices[device] > 0
 		})
 	}
-	allIsBilled(t, meter)
+	checkBilled(t, meter)
 }
 
-// allIsBilled looks for a moment in which no packet is worked on: then the devices' time equals the time that processes
+// checkBilled looks for a moment in which no packet is worked on: then the devices' time equals the time that processes
 // were billed.
-func allIsBilled(t *testing.T, meter *Meter) {
+func checkBilled(t *testing.T, meter *Meter) {
 	t.Helper()
 	testenv.Eventually(t, time.Minute, "all work was billed to a device", func() bool {
 		reading := read(t, meter)

@@ -35,8 +35,8 @@ func answer(t *testing.T, l net.Listener, err error, word string) {
 	}()
 }
 
-// heard is the word of who answers at a path.
-func heard(t *testing.T, path string) string {
+// readWord is the word of who answers at a path.
+func readWord(t *testing.T, path string) string {
 	t.Helper()
 	conn, err := standin.Dial(t.Context(), path)
 	if err != nil {
@@ -59,7 +59,7 @@ func TestStandIn(t *testing.T) {
 	}
 	l, err := standin.Listen(t.Context(), path)
 	answer(t, l, err, "name")
-	if got := heard(t, path); got != "name\n" {
+	if got := readWord(t, path); got != "name\n" {
 		t.Errorf("without a file, %q answers", got)
 	}
 	if _, err := standin.Listen(t.Context(), path); !errors.Is(err, unix.EADDRINUSE) {
@@ -71,7 +71,7 @@ func TestStandIn(t *testing.T) {
 	}
 	dead.(*net.UnixListener).SetUnlinkOnClose(false)
 	dead.Close()
-	if got := heard(t, path); got != "name\n" {
+	if got := readWord(t, path); got != "name\n" {
 		t.Errorf("with the file of a dead process, %q answers", got)
 	}
 	if err := os.Remove(path); err != nil {
@@ -79,7 +79,7 @@ func TestStandIn(t *testing.T) {
 	}
 	l, err = net.Listen("unix", path)
 	answer(t, l, err, "file")
-	if got := heard(t, path); got != "file\n" {
+	if got := readWord(t, path); got != "file\n" {
 		t.Errorf("with a file, %q answers", got)
 	}
 }

@@ -83,8 +83,8 @@ func (h *host) guard(t *testing.T) *Guard {
 	return g
 }
 
-// look has the files looked at with the next question.
-func (g *Guard) look() { g.checkedAt = time.Time{} }
+// expireCheck has the files looked at with the next question.
+func (g *Guard) expireCheck() { g.checkedAt = time.Time{} }
 
 // TestTokens: a token has its role until it is taken out of the file, and a file that cannot be used leaves the former
 // tokens.
@@ -107,7 +107,7 @@ func TestTokens(t *testing.T) {
 	if err := os.WriteFile(h.cfg.API.Tokens, []byte("tokens: 5\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	g.look()
+	g.expireCheck()
 	if _, err := g.Client(ci, nil); err != nil {
 		t.Errorf("after a mistake in the file: %v", err)
 	}
@@ -120,7 +120,7 @@ func TestTokens(t *testing.T) {
 		t.Fatal(err)
 	}
 	other := h.token(t, "other", ops.RoleRead)
-	g.look()
+	g.expireCheck()
 	if _, err := g.Client(ci, nil); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a token that was taken out: %v, want ErrUnknown", err)
 	}
@@ -160,7 +160,7 @@ func TestRenewed(t *testing.T) {
 	h.token(t, "x", ops.RoleRead)
 	g := h.guard(t)
 	serial := func() string {
-		g.look()
+		g.expireCheck()
 		cfg, err := g.TLS().GetConfigForClient(nil)
 		if err != nil {
 			t.Fatal(err)

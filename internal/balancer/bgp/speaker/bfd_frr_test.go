@@ -37,7 +37,7 @@ var frrBFD = map[string]string{
 // TestBFDWithFRR: FRR withdraws the routes of a speaker that stands still, and takes them back, once; and a dead bfdd
 // ends the session.
 func TestBFDWithFRR(t *testing.T) {
-	if os.Getenv(withFRR) == "" {
+	if os.Getenv(requireFRR) == "" {
 		t.Skip("make test-bgp runs it, with FRR")
 	}
 	testenv.Root(t)
@@ -56,7 +56,7 @@ func TestBFDWithFRR(t *testing.T) {
 			args = append(args, "--bfdctl", filepath.Join(r.dir, "bfdd.sock"))
 		}
 		daemons[name] = run(t, r.ns, &r.output, nil, "/usr/lib/frr/"+name, args...)
-		testenv.Eventually(t, testBound, name+" answers", func() bool {
+		testenv.Eventually(t, testTimeout, name+" answers", func() bool {
 			_, err := os.Stat(filepath.Join(r.dir, name+".vty"))
 			return err == nil
 		})
@@ -71,7 +71,7 @@ func TestBFDWithFRR(t *testing.T) {
 				ask("bfdd", "show bfd peers"))
 		}
 	})
-	p.want(t, watched(1, vip4))
+	p.apply(t, desiredWithBFD(1, vip4))
 	// FRR makes its session of BFD anew once BGP is established, with the address of that, and ends that first session
 	// of BGP.
 	p.peer(t, "BFD and BGP are up, for the second time", func(peer ops.BGPPeer) bool {
@@ -80,9 +80,9 @@ func TestBFDWithFRR(t *testing.T) {
 	r.expectHops(t, "with BFD", vip4, 1)
 
 	t.Run("a speaker that stands still", func(t *testing.T) {
-		standsStill(t, r, p)
+		suspendSpeaker(t, r, p)
 		sessions := p.sessions(t)
-		staysUp(t, r, 10*time.Second)
+		expectStaysUp(t, r, 10*time.Second)
 		if again := p.sessions(t); again != sessions {
 			t.Errorf("there were %d sessions, and 10 s later %d: it flaps", sessions, again)
 		}
@@ -111,8 +111,8 @@ func (p *process) sessions(t *testing.T) uint64 {
 	return state.Peers[0].Sessions
 }
 
-// staysUp watches the route for a while.
-func staysUp(t *testing.T, r *bird, d time.Duration) {
+// expectStaysUp watches the route for a while.
+func expectStaysUp(t *testing.T, r *bird, d time.Duration) {
 	t.Helper()
 	ticks := time.NewTicker(10 * time.Millisecond)
 	defer ticks.Stop()

@@ -43,9 +43,9 @@ var (
 		"protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; hold time 240; bfd on; }\n"
 )
 
-// watched is the desired state of a speaker behind link n, with BFD.
-func watched(n int, vips ...string) bgp.Desired {
-	w := wanted(n, vips...)
+// desiredWithBFD is the desired state of a speaker behind link n, with BFD.
+func desiredWithBFD(n int, vips ...string) bgp.Desired {
+	w := desiredVIPs(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
 	w.BGP.Peers[0].BFD = lb.BFD{On: true, Interval: bfdInterval, Multiplier: 3}
 	return w
@@ -67,13 +67,13 @@ func (p *process) bfdOf(t *testing.T) ops.BFD {
 	return *state.Peers[0].BFD
 }
 
-// newWatched is a router and a speaker with a session and BFD.
-func newWatched(t *testing.T) (*bird, *process) {
+// newBFDPair is a router and a speaker with a session and BFD.
+func newBFDPair(t *testing.T) (*bird, *process) {
 	t.Helper()
 	r := newBird(t)
 	p := newProcess(t, r, 1)
 	r.start(t, birdBFD)
-	p.want(t, watched(1, vip4))
+	p.apply(t, desiredWithBFD(1, vip4))
 	p.peer(t, "BFD and BGP are up", isUp)
 	r.expectHops(t, "with BFD", vip4, 1)
 	return r, p
@@ -85,17 +85,17 @@ func TestBFD(t *testing.T) {
 	t.Parallel()
 	t.Run("a speaker that stands still", func(t *testing.T) {
 		t.Parallel()
-		r, p := newWatched(t)
-		standsStill(t, r, p)
+		r, p := newBFDPair(t)
+		suspendSpeaker(t, r, p)
 	})
 	t.Run("strangers", func(t *testing.T) {
 		t.Parallel()
-		r, p := newWatched(t)
-		strangers(t, r, p)
+		r, p := newBFDPair(t)
+		sendFromOthers(t, r, p)
 	})
 	t.Run("a router that stands still", func(t *testing.T) {
 		t.Parallel()
-		r, p := newWatched(t)
+		r, p := newBFDPair(t)
 		signal := routerSignals(t, r)
 		signal(syscall.SIGSTOP)
 		p.peer(t, "the session has fallen", func(peer ops.BGPPeer) bool {
@@ -107,8 +107,8 @@ func TestBFD(t *testing.T) {
 	})
 	t.Run("a router without BFD", func(t *testing.T) {
 		t.Parallel()
-		r, p := newWatched(t)
-		r.ask("disable bfd1")
+		r, p := newBFDPair(t)
+		r.command("disable bfd1")
 		p.peer(t, "the session falls", func(peer ops.BGPPeer) bool {
 			return peer.State != ops.BGPEstablished && peer.BFD.State == "down" &&
 				strings.HasPrefix(peer.Reason, lostByBFD)
@@ -120,8 +120,8 @@ func TestBFD(t *testing.T) {
 	})
 }
 
-// standsStill stops a speaker's process: the router has no way until it goes on.
-func standsStill(t *testing.T, r *bird, p *process) {
+// suspendSpeaker stops a speaker's process: the router has no way until it goes on.
+func suspendSpeaker(t *testing.T, r *bird, p *process) {
 	before := p.bfdOf(t)
 	if err := p.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 		t.Fatal(err)
@@ -149,7 +149,7 @@ func (r *bird) awaitHops(t *testing.T, n int) {
 	t.Helper()
 	ticks := time.NewTicker(2 * time.Millisecond)
 	defer ticks.Stop()
-	for deadline := time.Now().Add(testBound); r.nextHops(t, vip4) != n; <-ticks.C {
+	for deadline := time.Now().Add(testTimeout); r.nextHops(t, vip4) != n; <-ticks.C {
 		if time.Now().After(deadline) {
 			t.Fatalf("the router has %d next hops, and should have %d", r.nextHops(t, vip4), n)
 		}
@@ -174,9 +174,8 @@ func routerSignals(t *testing.T, r *bird) func(syscall.Signal) {
 	}
 }
 
-// strangers sends packets that are not the router's: from its address with a TTL of a packet that was forwarded, with
-// the discriminator of another session, no packets of BFD, and a flood from another address.
-func strangers(t *testing.T, r *bird, p *process) {
+// sendFromOthers sends packets that are not the router's: from its address with another TTL, and from others.
+func sendFromOthers(t *testing.T, r *bird, p *process) {
 	before := p.bfdOf(t)
 	router, other := netip.MustParseAddr("198.18.1.1"), netip.MustParseAddr("198.18.1.9")
 	testenv.In(t, r.ns, func() error {
@@ -248,7 +247,7 @@ func sendTo(from netip.Addr, ttl int, payload []byte, times int) error {
 // TestBFDByIPv6: sessions by a global and by a link-local address of the router.
 func TestBFDByIPv6(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(withFRR) == "" {
+	if os.Getenv(requireFRR) == "" {
 		t.Skip("make test-bgp runs it")
 	}
 	r := newBird(t)
@@ -258,13 +257,13 @@ func TestBFDByIPv6(t *testing.T) {
 		birdProtocol+`protocol bgp b1 { local 2001:2:0:1::1 as 64513; neighbor 2001:2:0:1::2 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
 protocol bgp b2 { local as 64513; neighbor `+far.String()+`%b1 as 64512; passive on; bfd on; hold time 240; ipv6 { import all; export none; }; }
 `)
-	w := watched(1, vip6)
+	w := desiredWithBFD(1, vip6)
 	second := w.BGP.Peers[0]
 	w.BGP.Peers[0].Address = netip.MustParseAddr("2001:2:0:1::1")
 	second.Address, second.Interface = near, "up"
 	w.BGP.Peers = append(w.BGP.Peers, second)
-	p.want(t, w)
-	testenv.Eventually(t, testBound, "both are up", func() bool {
+	p.apply(t, w)
+	testenv.Eventually(t, testTimeout, "both are up", func() bool {
 		state, err := p.client.State(t.Context(), 0)
 		return err == nil && len(state.Peers) == 2 && isUp(state.Peers[0]) && isUp(state.Peers[1])
 	})
@@ -277,7 +276,7 @@ protocol bgp b2 { local as 64513; neighbor `+far.String()+`%b1 as 64512; passive
 // linkLocal is the link-local address of a link, once it may be used.
 func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.Addr) {
 	t.Helper()
-	testenv.Eventually(t, testBound, "the link-local address of "+name, func() bool {
+	testenv.Eventually(t, testTimeout, "the link-local address of "+name, func() bool {
 		testenv.In(t, ns, func() error {
 			link, err := netlink.LinkByName(name)
 			if err != nil {
@@ -301,29 +300,29 @@ func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.
 // failure.
 func TestBFDEndsAsPlanned(t *testing.T) {
 	t.Parallel()
-	if os.Getenv(withFRR) == "" {
+	if os.Getenv(requireFRR) == "" {
 		t.Skip("make test-bgp runs it")
 	}
 	r := newBird(t)
 	p := newProcess(t, r, 1)
 	r.start(t, strings.Replace(birdBFD, "bfd on;", "bfd graceful;", 1))
-	p.want(t, watched(1, vip4))
+	p.apply(t, desiredWithBFD(1, vip4))
 	p.peer(t, "BFD and BGP are up", isUp)
 	r.expectHops(t, "with BFD", vip4, 1)
-	r.ask("debug bfd1 all")
+	r.command("debug bfd1 all")
 	sessions := p.sessions(t)
 
-	without := watched(1, vip4)
+	without := desiredWithBFD(1, vip4)
 	without.BGP.Peers[0].BFD = lb.BFD{}
-	p.want(t, without)
-	testenv.Eventually(t, testBound, "BIRD hears that it was taken down", func() bool {
+	p.apply(t, without)
+	testenv.Eventually(t, testTimeout, "BIRD hears that it was taken down", func() bool {
 		return strings.Contains(r.output.String(), "AdminDown")
 	})
-	staysUp(t, r, 2*time.Second)
+	expectStaysUp(t, r, 2*time.Second)
 	if again := p.sessions(t); again != sessions {
 		t.Errorf("%d sessions, and after BFD was removed %d", sessions, again)
 	}
-	p.want(t, watched(1, vip4))
+	p.apply(t, desiredWithBFD(1, vip4))
 	p.peer(t, "BFD and BGP are up again", isUp)
 
 	if err := p.client.Shutdown(t.Context(), bgp.Restart); err != nil {
@@ -331,7 +330,7 @@ func TestBFDEndsAsPlanned(t *testing.T) {
 	}
 	_ = p.cmd.Wait()
 	p.start(t, true)
-	p.want(t, watched(1, vip4))
-	staysUp(t, r, 5*time.Second)
+	p.apply(t, desiredWithBFD(1, vip4))
+	expectStaysUp(t, r, 5*time.Second)
 	p.peer(t, "BFD and BGP are up after a restart", isUp)
 }

@@ -33,28 +33,28 @@ func TestThreeSpeakers(t *testing.T) {
 	}
 	r.start(t, configuration)
 	for i, p := range all {
-		p.want(t, patient(i+1, vip4))
+		p.apply(t, withLongHoldTime(i+1, vip4))
 	}
 	r.expectHops(t, "with three speakers", vip4, 3)
 
-	all[0].want(t, patient(1))
+	all[0].apply(t, withLongHoldTime(1))
 	r.expectHops(t, "with one that has withdrawn it", vip4, 2)
-	all[0].want(t, patient(1, vip4))
+	all[0].apply(t, withLongHoldTime(1, vip4))
 	r.expectHops(t, "with all again", vip4, 3)
 
-	draining := patient(1, vip4)
+	draining := withLongHoldTime(1, vip4)
 	draining.Draining = true
-	all[0].want(t, draining)
-	testenv.Eventually(t, testBound, "the route of a drained balancer is marked", func() bool {
-		return strings.Contains(r.ask("show route all protocol b1"), "(65535,0)")
+	all[0].apply(t, draining)
+	testenv.Eventually(t, testTimeout, "the route of a drained balancer is marked", func() bool {
+		return strings.Contains(r.command("show route all protocol b1"), "(65535,0)")
 	})
-	all[0].want(t, patient(1, vip4))
-	testenv.Eventually(t, testBound, "the route is not marked any more", func() bool {
-		return !strings.Contains(r.ask("show route all protocol b1"), "(65535,0)")
+	all[0].apply(t, withLongHoldTime(1, vip4))
+	testenv.Eventually(t, testTimeout, "the route is not marked any more", func() bool {
+		return !strings.Contains(r.command("show route all protocol b1"), "(65535,0)")
 	})
 
 	// Not as a subtest, with which the speaker that it starts would end.
-	for !keepsRoutes(t, r, all[1]) {
+	for !expectRoutesKept(t, r, all[1]) {
 		r.expectHops(t, "after a restart that took too long", vip4, 3)
 	}
 
@@ -64,17 +64,17 @@ func TestThreeSpeakers(t *testing.T) {
 	r.expectHops(t, "with one that was stopped", vip4, 2)
 }
 
-// patient is wanted with a hold time that a machine which stalls does not exceed: sessions end by events, not by
-// lateness.
-func patient(n int, vips ...string) bgp.Desired {
-	w := wanted(n, vips...)
+// withLongHoldTime is wanted with a hold time that a machine which stalls does not exceed: sessions end by events, not
+// by lateness.
+func withLongHoldTime(n int, vips ...string) bgp.Desired {
+	w := desiredVIPs(n, vips...)
 	w.BGP.Peers[0].HoldTime = 240 * time.Second
 	return w
 }
 
-// keepsRoutes kills a speaker and starts it again: the router never has fewer ways. It returns false where that took
-// longer than the router keeps routes, as on a machine that stalls: then there is nothing to be seen.
-func keepsRoutes(t *testing.T, r *bird, p *process) bool {
+// expectRoutesKept kills a speaker and starts it again: the router never has fewer ways. It returns false where that
+// took longer than the router keeps routes, as on a machine that stalls: then there is nothing to be seen.
+func expectRoutesKept(t *testing.T, r *bird, p *process) bool {
 	t.Helper()
 	p.peer(t, "the router keeps routes", func(peer ops.BGPPeer) bool {
 		return peer.State == ops.BGPEstablished && peer.Restarts
@@ -99,11 +99,11 @@ func keepsRoutes(t *testing.T, r *bird, p *process) bool {
 	}
 	_ = p.cmd.Wait()
 	p.start(t, true)
-	p.want(t, patient(2, vip4))
+	p.apply(t, withLongHoldTime(2, vip4))
 	p.peer(t, "the session is there again", func(peer ops.BGPPeer) bool { return peer.State == ops.BGPEstablished })
 	took := time.Since(killed)
-	testenv.Eventually(t, testBound, "the restart is over", func() bool {
-		state := r.ask("show protocols all b2")
+	testenv.Eventually(t, testTimeout, "the restart is over", func() bool {
+		state := r.command("show protocols all b2")
 		return strings.Contains(state, "Established") && !strings.Contains(state, "graceful restart active")
 	})
 	close(stop)
@@ -128,10 +128,12 @@ func TestAttributes(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("sesame\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	r.start(t, `protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; password "sesame"; ttl security on; ipv6 { import all; export none; }; }
-protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; connect delay time 1; error wait time 1, 2; ipv4 { import all; export none; extended next hop on; }; ipv6 { import all; export none; }; }
+	r.start(t,
+		`protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; password "sesame"; ttl security on; ipv6 { import all; export none; }; }
+protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; connect delay time 1; error wait time 1,
+	2; ipv4 { import all; export none; extended next hop on; }; ipv6 { import all; export none; }; }
 `)
-	w := wanted(1, vip4, vip6)
+	w := desiredVIPs(1, vip4, vip6)
 	med, preference := uint32(0), uint32(50)
 	outer := &w.BGP.Peers[0]
 	outer.PasswordFile, outer.TTLSecurity, outer.Families = secret, true, []lb.Family{lb.IPv4, lb.IPv6}
@@ -141,13 +143,13 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 		Port: 179, HoldTime: 9 * time.Second,
 		Families: []lb.Family{lb.IPv4, lb.IPv6}, LocalPreference: &preference,
 		LocalAddress: netip.MustParseAddr("2001:2:0:1::2"), AddPath: true})
-	p.want(t, w)
+	p.apply(t, w)
 	expect := func(when, protocol string, says ...string) {
 		t.Helper()
 		for _, one := range says {
-			testenv.Eventually(t, testBound, fmt.Sprintf("%s, the routes of %s have %q", when, protocol, one),
+			testenv.Eventually(t, testTimeout, fmt.Sprintf("%s, the routes of %s have %q", when, protocol, one),
 				func() bool {
-					return strings.Contains(r.ask("show route all protocol "+protocol), one)
+					return strings.Contains(r.command("show route all protocol "+protocol), one)
 				})
 		}
 	}
@@ -168,19 +170,19 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 	}
 	before := sessions()
 	w.BGP.Peers[0].Communities = []lb.Community{"64512:200"}
-	p.want(t, w)
+	p.apply(t, w)
 	expect("after a change", "b1", "BGP.community: (64512,200)")
 	if after := sessions(); after != before || before != 2 {
 		t.Errorf("there were %d sessions, and after a change of attributes %d", before, after)
 	}
 	w.Draining = true
-	p.want(t, w)
+	p.apply(t, w)
 	expect("when drained", "b1", "(65535,0)", "BGP.med: 4294967295")
 	expect("when drained", "b2", "(65535,0)", "BGP.local_pref: 1\n")
 	// Addresses of full NAT are not drained, and those of others are the last choice.
 	own, others := netip.MustParseAddr("198.18.99.1"), netip.MustParseAddr("198.18.99.2")
 	w.VIPs, w.Pool, w.Backup = nil, []netip.Addr{own}, []netip.Addr{others}
-	p.want(t, w)
+	p.apply(t, w)
 	for _, route := range []struct {
 		protocol string
 		to       netip.Addr
@@ -190,9 +192,9 @@ protocol bgp b2 { local as 64512; neighbor 2001:2:0:1::2 as 64512; passive on; c
 		{"b1", others, "BGP.as_path: 64512 64512 64512 64512 64512 64512\n"},
 		{"b2", own, "BGP.local_pref: 50\n"}, {"b2", others, "BGP.local_pref: 25\n"},
 	} {
-		testenv.Eventually(t, testBound, fmt.Sprintf("the route of %s to %s has %q", route.protocol, route.to,
+		testenv.Eventually(t, testTimeout, fmt.Sprintf("the route of %s to %s has %q", route.protocol, route.to,
 			route.says), func() bool {
-			said := r.ask(fmt.Sprintf("show route %s/32 all protocol %s", route.to, route.protocol))
+			said := r.command(fmt.Sprintf("show route %s/32 all protocol %s", route.to, route.protocol))
 			return strings.Contains(said, strings.TrimSpace(route.says)+"\n") && !strings.Contains(said, "(65535,0)")
 		})
 	}
@@ -212,23 +214,23 @@ func TestWrongPeers(t *testing.T) {
 			return peer.State != ops.BGPEstablished && strings.Contains(peer.Reason, says)
 		})
 	}
-	p.want(t, wanted(1, vip4))
+	p.apply(t, desiredVIPs(1, vip4))
 	reason("another AS than the router expects", "it refused this balancer: are the AS")
 
 	r.configure(t, right)
-	r.ask("configure")
-	w := wanted(1, vip4)
+	r.command("configure")
+	w := desiredVIPs(1, vip4)
 	w.BGP.Peers[0].ASN = 64598
-	p.want(t, w)
+	p.apply(t, w)
 	reason("another AS than was configured", "this balancer refused it: the AS is another than the configuration has")
 
-	w = wanted(1, vip4)
+	w = desiredVIPs(1, vip4)
 	w.BGP.Peers[0].Password = "wrong"
-	p.want(t, w)
+	p.apply(t, w)
 	reason("a password that the router has not", "has it the same password")
 
 	w.BGP.Peers[0].Password = ""
-	p.want(t, w)
+	p.apply(t, w)
 	p.peer(t, "the session is there", func(peer ops.BGPPeer) bool {
 		return peer.State == ops.BGPEstablished && peer.Reason == ""
 	})
@@ -252,12 +254,12 @@ func TestFlood(t *testing.T) {
 		return text.String()
 	}
 	r.start(t, table(10))
-	p.want(t, wanted(1, vip4))
+	p.apply(t, desiredVIPs(1, vip4))
 	p.peer(t, "ten routes are counted", func(peer ops.BGPPeer) bool {
 		return peer.State == ops.BGPEstablished && peer.Received == 10
 	})
 	r.configure(t, table(maxReceived+1000))
-	r.ask("configure")
+	r.command("configure")
 	p.peer(t, "too many routes are named", func(peer ops.BGPPeer) bool {
 		return peer.State != ops.BGPEstablished && strings.Contains(peer.Reason, "announces more than 20000 routes")
 	})
@@ -269,9 +271,9 @@ func TestOrphan(t *testing.T) {
 	r := newBird(t)
 	p := newProcess(t, r, 1)
 	r.start(t, "protocol bgp b1 from speaker { neighbor 198.18.1.2 as 64512; }\n")
-	w := wanted(1, vip4)
+	w := desiredVIPs(1, vip4)
 	w.OrphanTimeout = 2 * time.Second
-	p.want(t, w)
+	p.apply(t, w)
 	deadline := time.Now().Add(40 * time.Second)
 	for r.nextHops(t, vip4) == 0 && time.Now().Before(deadline) {
 		if _, err := p.client.State(t.Context(), 0); err != nil {
@@ -283,6 +285,6 @@ func TestOrphan(t *testing.T) {
 		state.Peers[0].State != ops.BGPEstablished {
 		t.Errorf("orphaned, the speaker is %+v, %v", state, err)
 	}
-	p.want(t, w)
+	p.apply(t, w)
 	r.expectHops(t, "with a balancer again", vip4, 1)
 }

@@ -15,13 +15,13 @@ import (
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
-// withFRR has tests run that need FRR, which make test does without.
-const withFRR = "JEOUL_TEST_FRR"
+// requireFRR has tests run that need FRR, which make test does without.
+const requireFRR = "JEOUL_TEST_FRR"
 
 // TestFRR: three speakers announce to FRR, which has as many paths; one is drained, killed and started again, and
 // stopped.
 func TestFRR(t *testing.T) {
-	if os.Getenv(withFRR) == "" {
+	if os.Getenv(requireFRR) == "" {
 		t.Skip("make test-bgp runs it, with FRR")
 	}
 	testenv.Root(t)
@@ -56,18 +56,18 @@ func TestFRR(t *testing.T) {
 	})
 	paths := func(when string, n int) {
 		t.Helper()
-		testenv.Eventually(t, testBound, fmt.Sprintf("%s, FRR has %d paths", when, n), func() bool {
+		testenv.Eventually(t, testTimeout, fmt.Sprintf("%s, FRR has %d paths", when, n), func() bool {
 			return strings.Count(ask("show bgp ipv4 unicast "+vip4+"/32"), "Last update:") == n
 		})
 	}
 	for i, p := range all {
-		p.want(t, wanted(i+1, vip4))
+		p.apply(t, desiredVIPs(i+1, vip4))
 	}
 	paths("with three speakers", 3)
-	draining := wanted(1, vip4)
+	draining := desiredVIPs(1, vip4)
 	draining.Draining = true
-	all[0].want(t, draining)
-	testenv.Eventually(t, testBound, "the route of a drained balancer is marked, and the last choice", func() bool {
+	all[0].apply(t, draining)
+	testenv.Eventually(t, testTimeout, "the route of a drained balancer is marked, and the last choice", func() bool {
 		out := ask("show bgp ipv4 unicast " + vip4 + "/32")
 		return strings.Contains(out, "graceful-shutdown") && strings.Contains(out, "localpref 0")
 	})
@@ -85,7 +85,7 @@ func TestFRR(t *testing.T) {
 	}
 	_ = all[1].cmd.Wait()
 	all[1].start(t, true)
-	all[1].want(t, wanted(2, vip4))
+	all[1].apply(t, desiredVIPs(2, vip4))
 	all[1].peer(t, "the session is there again", func(peer ops.BGPPeer) bool {
 		return peer.State == ops.BGPEstablished
 	})

@@ -30,7 +30,7 @@ func TestLocal(t *testing.T) {
 			netip.MustParseAddr(vip6)}}
 	has := func(when string, want ...string) {
 		t.Helper()
-		testenv.Eventually(t, testBound, when+", the table has what it should", func() bool {
+		testenv.Eventually(t, testTimeout, when+", the table has what it should", func() bool {
 			got := []string{}
 			testenv.In(t, p.ns, func() error {
 				for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -52,26 +52,26 @@ func TestLocal(t *testing.T) {
 			return slices.Equal(got, want)
 		})
 	}
-	p.want(t, local)
+	p.apply(t, local)
 	has("wanted", vip4, vip6)
 	if state, err := p.client.State(t.Context(), 0); err != nil || !slices.Equal(state.VIPs, local.VIPs) {
 		t.Errorf("the state is %+v, %v", state, err)
 	}
-	p.want(t, bgp.Desired{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.MustParseAddr("192.0.2.10")}, VIPs: local.VIPs})
+	p.apply(t, bgp.Desired{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.MustParseAddr("192.0.2.10")}, VIPs: local.VIPs})
 	has("with a speaker of its own")
 
 	orphan := local
 	orphan.OrphanTimeout = time.Nanosecond
-	p.want(t, orphan)
+	p.apply(t, orphan)
 	has("without a balancer")
-	p.want(t, local)
+	p.apply(t, local)
 	has("wanted again", vip4, vip6)
 	drained := local
 	drained.Draining, drained.Pool, drained.Backup = true, []netip.Addr{netip.MustParseAddr("198.51.100.10")},
 		[]netip.Addr{netip.MustParseAddr("198.51.100.11")}
-	p.want(t, drained)
+	p.apply(t, drained)
 	has("drained, with a pool", vip4+" 200", "198.51.100.10", "198.51.100.11 300", vip6+" 200")
-	p.want(t, local)
+	p.apply(t, local)
 	has("without a pool", vip4, vip6)
 
 	if err := p.cmd.Process.Kill(); err != nil {

@@ -49,8 +49,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// testBound is how long a busy machine may take.
-const testBound = 2 * time.Minute
+// testTimeout is how long a busy machine may take.
+const testTimeout = 2 * time.Minute
 
 // The AS numbers of the tests.
 const routerAS, speakerAS = 64513, 64512
@@ -109,11 +109,11 @@ func (r *bird) start(t *testing.T, configuration string) {
 	run(t, r.ns, &r.output, nil, "bird", "-f", "-c", file, "-s", r.ctl, "-P", filepath.Join(r.dir, "pid"))
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("BIRD's log:\n%s\n%s", r.output.String(), r.ask("show route all"))
+			t.Logf("BIRD's log:\n%s\n%s", r.output.String(), r.command("show route all"))
 		}
 	})
-	testenv.Eventually(t, testBound, "BIRD answers", func() bool {
-		return strings.Contains(r.ask("show status"), "up and running")
+	testenv.Eventually(t, testTimeout, "BIRD answers", func() bool {
+		return strings.Contains(r.command("show status"), "up and running")
 	})
 }
 
@@ -134,7 +134,7 @@ template bgp speaker {
 	}
 }
 
-func (r *bird) ask(command string) string {
+func (r *bird) command(command string) string {
 	out, _ := exec.Command("birdc", append([]string{"-s", r.ctl}, strings.Fields(command)...)...).CombinedOutput()
 	return string(out)
 }
@@ -167,7 +167,7 @@ func (r *bird) nextHops(t *testing.T, vip string) (n int) {
 
 func (r *bird) expectHops(t *testing.T, when, vip string, n int) {
 	t.Helper()
-	testenv.Eventually(t, testBound, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool {
+	testenv.Eventually(t, testTimeout, fmt.Sprintf("%s, %s has %d next hops", when, vip, n), func() bool {
 		return r.nextHops(t, vip) == n
 	})
 }
@@ -214,7 +214,7 @@ func newProcess(t *testing.T, r *bird, n int) *process {
 			t.Logf("speaker %d: %+v, %v\n%s", n, state, err, p.output.String())
 		}
 		// One that is there ends as it should, and not only with the test.
-		ctx, cancel := context.WithTimeout(context.Background(), testBound)
+		ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 		defer cancel()
 		if p.client.Shutdown(ctx, bgp.Stop) == nil {
 			_ = p.cmd.Wait()
@@ -234,13 +234,13 @@ func (p *process) start(t *testing.T, again bool) {
 		env = append(env, restarting+"=1")
 	}
 	p.cmd = run(t, p.ns, &p.output, env, executable)
-	testenv.Eventually(t, testBound, "the speaker answers", func() bool {
+	testenv.Eventually(t, testTimeout, "the speaker answers", func() bool {
 		state, err := p.client.State(t.Context(), 0)
 		return err == nil && state.PID == p.cmd.Process.Pid
 	})
 }
 
-func (p *process) want(t *testing.T, w bgp.Desired) {
+func (p *process) apply(t *testing.T, w bgp.Desired) {
 	t.Helper()
 	if err := p.client.Apply(t.Context(), w); err != nil {
 		t.Fatal(err)
@@ -250,14 +250,14 @@ func (p *process) want(t *testing.T, w bgp.Desired) {
 // peer waits until the only peer is in a state.
 func (p *process) peer(t *testing.T, what string, ok func(ops.BGPPeer) bool) {
 	t.Helper()
-	testenv.Eventually(t, testBound, what, func() bool {
+	testenv.Eventually(t, testTimeout, what, func() bool {
 		state, err := p.client.State(t.Context(), 0)
 		return err == nil && len(state.Peers) == 1 && ok(state.Peers[0])
 	})
 }
 
-// wanted has a speaker behind link n announce VIPs to the router.
-func wanted(n int, vips ...string) bgp.Desired {
+// desiredVIPs has a speaker behind link n announce VIPs to the router.
+func desiredVIPs(n int, vips ...string) bgp.Desired {
 	w := bgp.Desired{BGP: lb.BGP{ASN: speakerAS, RouterID: netip.AddrFrom4([4]byte{198, 18, byte(n), 2}),
 		Peers: []lb.BGPPeer{{Address: netip.AddrFrom4([4]byte{198, 18, byte(n), 1}), ASN: routerAS,
 			Port: lb.DefaultBGPPort, HoldTime: 3 * time.Second, GracefulRestart: true}}}}

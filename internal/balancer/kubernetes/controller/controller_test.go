@@ -29,14 +29,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// balancer keeps the last text that it was handed.
-type balancer struct {
+// fakeBalancer keeps the last text that it was handed.
+type fakeBalancer struct {
 	mu         sync.Mutex
 	text       string
 	generation uint64
 }
 
-func (b *balancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api.Change, error) {
+func (b *fakeBalancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api.Change, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.text = string(text)
@@ -45,24 +45,24 @@ func (b *balancer) Apply(_ context.Context, _ string, text []byte, _ bool) (*api
 }
 
 // Amend answers as a balancer of an earlier version, which is handed everything.
-func (*balancer) Amend(context.Context, string, uint64, []byte) (*api.Change, error) {
+func (*fakeBalancer) Amend(context.Context, string, uint64, []byte) (*api.Change, error) {
 	return nil, &api.Problem{Status: http.StatusNotFound}
 }
 
-func (b *balancer) has() string {
+func (b *fakeBalancer) has() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.text
 }
 
 // started returns a controller that follows a cluster of one Service, without a Lease.
-func started(t *testing.T, client *fake.Clientset, b *balancer) *Controller {
+func started(t *testing.T, client *fake.Clientset, b *fakeBalancer) *Controller {
 	t.Helper()
 	return startedWith(t, client, b, func(*Controller) {})
 }
 
 // startedWith is started with something changed before it runs.
-func startedWith(t *testing.T, client *fake.Clientset, b *balancer, change func(*Controller)) *Controller {
+func startedWith(t *testing.T, client *fake.Clientset, b *fakeBalancer, change func(*Controller)) *Controller {
 	t.Helper()
 	watcher, err := watch.New(client, "")
 	if err != nil {
@@ -112,7 +112,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 
 // TestFollow: a Service of the cluster comes to the balancer, and goes with it.
 func TestFollow(t *testing.T) {
-	client, b := fake.NewClientset(web()), &balancer{}
+	client, b := fake.NewClientset(web()), &fakeBalancer{}
 	c := started(t, client, b)
 	eventually(t, "the balancer has the Service", func() bool { return strings.Contains(b.has(), "shop:web:http") })
 	eventually(t, "it is ready", func() bool { return c.Health().Ready() })
@@ -125,7 +125,7 @@ func TestFollow(t *testing.T) {
 // TestFollowWithoutAPIServer: where the API server does not list all its objects, the balancer is handed nothing, keeps
 // its services, and /readyz says why.
 func TestFollowWithoutAPIServer(t *testing.T) {
-	client, b := fake.NewClientset(web()), &balancer{text: "what it had"}
+	client, b := fake.NewClientset(web()), &fakeBalancer{text: "what it had"}
 	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
 		return true, nil, errors.New("forbidden")
 	})

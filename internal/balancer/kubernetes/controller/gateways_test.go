@@ -20,7 +20,7 @@ import (
 
 // TestGatewayAPIComes: a cluster without the Gateway API has its Services served, and its Gateways when it has the API.
 func TestGatewayAPIComes(t *testing.T) {
-	client, b := fake.NewClientset(web()), &balancer{}
+	client, b := fake.NewClientset(web()), &fakeBalancer{}
 	class := &v1.GatewayClass{ObjectMeta: metav1.ObjectMeta{Name: "jeoul"},
 		Spec: v1.GatewayClassSpec{ControllerName: model.DefaultClass}}
 	made := &v1.Gateway{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "edge"},

@@ -24,28 +24,28 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// heard keeps the last report on a source, and the Events.
-type heard struct {
+// reportRecorder keeps the last report on a source, and the Events.
+type reportRecorder struct {
 	mu     sync.Mutex
 	report ops.FeedReport
 	events []string
 }
 
-func (h *heard) take(_ context.Context, _ string, report ops.FeedReport) error {
+func (h *reportRecorder) record(_ context.Context, _ string, report ops.FeedReport) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.report = report
 	return nil
 }
 
-func (h *heard) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
+func (h *reportRecorder) Eventf(_, _ runtime.Object, kind, reason, _, note string, args ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.events = append(h.events, fmt.Sprintf("%s %s: %s", kind, reason, fmt.Sprintf(note, args...)))
 }
 
 // has says whether the last report has a trouble of a kind, of which a text is part.
-func (h *heard) has(kind ops.TroubleKind, text string) bool {
+func (h *reportRecorder) has(kind ops.TroubleKind, text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, t := range h.report.Troubles {
@@ -56,7 +56,7 @@ func (h *heard) has(kind ops.TroubleKind, text string) bool {
 	return false
 }
 
-func (h *heard) hasEvent(text string) bool {
+func (h *reportRecorder) hasEvent(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return strings.Contains(strings.Join(h.events, "\n"), text)
@@ -66,7 +66,7 @@ func (h *heard) hasEvent(text string) bool {
 // so, with an age, and Events are made; when it lists them again, that is over.
 func TestAPIServerAway(t *testing.T) {
 	t.Parallel()
-	client, b, h := fake.NewClientset(web()), &balancer{}, &heard{}
+	client, b, h := fake.NewClientset(web()), &fakeBalancer{}, &reportRecorder{}
 	var away atomic.Bool
 	away.Store(true)
 	client.PrependReactor("list", "endpointslices", func(clienttesting.Action) (bool, runtime.Object, error) {
@@ -76,7 +76,7 @@ func TestAPIServerAway(t *testing.T) {
 		return false, nil, nil
 	})
 	c := startedWith(t, client, b, func(c *Controller) {
-		c.opt.Report, c.opt.Recorder, c.opt.Follows = h.take, h, "the cluster"
+		c.opt.Report, c.opt.Recorder, c.opt.Follows = h.record, h, "the cluster"
 		c.opt.Rights = func(context.Context) ([]rights.Right, error) {
 			return []rights.Right{{Verb: "patch", Resource: "services", Subresource: "status", Purpose: "write"}}, nil
 		}
@@ -120,7 +120,7 @@ func TestUnclaimed(t *testing.T) {
 	}
 	typo, none := other("typo", ptr.To("jeoul.io/balanser")), other("none", nil)
 	served := other("served", ptr.To("example.com/lb"), corev1.LoadBalancerIngress{IP: "192.0.2.9"})
-	client, b := fake.NewClientset(web(), typo, none, served), &balancer{}
+	client, b := fake.NewClientset(web(), typo, none, served), &fakeBalancer{}
 	c := startedWith(t, client, b, func(*Controller) {})
 	eventually(t, "the cluster is known", c.opt.Watcher.Synced)
 	alone := New(c.opt) // which nobody runs

@@ -65,14 +65,14 @@ func largeCluster() (c model.Cluster) {
 	return c
 }
 
-// sourced takes texts as a balancer's sources do, and puts nothing in force. It notes how long each took.
-type sourced struct {
+// sourceBalancer takes texts as a balancer's sources do, and puts nothing in force. It notes how long each took.
+type sourceBalancer struct {
 	*sources.Sources
 	took time.Duration
 	size int
 }
 
-func (s *sourced) Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error) {
+func (s *sourceBalancer) Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error) {
 	began := time.Now()
 	value, err := sources.ReadYAML(text)
 	if err != nil {
@@ -84,7 +84,8 @@ func (s *sourced) Apply(ctx context.Context, source string, text []byte, dry boo
 	return &api.Change{Generation: done.Generation}, err
 }
 
-func (s *sourced) Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
+func (s *sourceBalancer) Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change,
+	error) {
 	began := time.Now()
 	done, err := s.Sources.Amend(ctx, sources.Difference{Source: source, Text: text, If: func(at sources.Part) error {
 		if at.Tag != sources.TagOf(generation) {
@@ -96,8 +97,8 @@ func (s *sourced) Amend(ctx context.Context, source string, generation uint64, t
 	return &api.Change{Generation: done.Generation}, err
 }
 
-// newSourced returns a balancer whose file has no service.
-func newSourced(b *testing.B) *sourced {
+// newSourceBalancer returns a balancer whose file has no service.
+func newSourceBalancer(b *testing.B) *sourceBalancer {
 	b.Helper()
 	dir := b.TempDir()
 	path := filepath.Join(dir, "jeoul.yaml")
@@ -113,7 +114,7 @@ func newSourced(b *testing.B) *sourced {
 		return err
 	}
 	opened.Use(apply, apply)
-	return &sourced{Sources: opened}
+	return &sourceBalancer{Sources: opened}
 }
 
 func cpuTime(b *testing.B) time.Duration {
@@ -124,30 +125,30 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// served is a balancer that runs in a namespace, beside another that has the addresses of the nodes.
-type served struct {
+// realBalancer is a balancer that runs in a namespace, beside another that has the addresses of the nodes.
+type realBalancer struct {
 	*api.Client
 	process *os.Process
 	took    time.Duration
 	size    int
 }
 
-func (s *served) Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error) {
+func (s *realBalancer) Apply(ctx context.Context, source string, text []byte, dry bool) (*api.Change, error) {
 	began := time.Now()
 	done, err := s.Client.Apply(ctx, source, text, dry)
 	s.took, s.size = time.Since(began), len(text)
 	return done, err
 }
 
-func (s *served) Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
+func (s *realBalancer) Amend(ctx context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
 	began := time.Now()
 	done, err := s.Client.Amend(ctx, source, generation, text)
 	s.took, s.size = time.Since(began), len(text)
 	return done, err
 }
 
-// newServed starts one, whose log goes to a file.
-func newServed(b *testing.B) *served {
+// newRealBalancer starts one, whose log goes to a file.
+func newRealBalancer(b *testing.B) *realBalancer {
 	b.Helper()
 	program := os.Getenv("JEOUL_TEST_BINARY")
 	if program == "" {
@@ -161,7 +162,7 @@ func newServed(b *testing.B) *served {
 		nodes.Addresses = append(nodes.Addresses, netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i + 1)}), 16))
 	}
 	testenv.Veth(b, own, nodes)
-	s := &served{Client: api.NewClient(filepath.Join(dir, "s"))}
+	s := &realBalancer{Client: api.NewClient(filepath.Join(dir, "s"))}
 	file := filepath.Join(dir, "jeoul.yaml")
 	text := fmt.Sprintf("interface: own\nsocket: %s\nservices: []\n", filepath.Join(dir, "s"))
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -188,8 +189,8 @@ func newServed(b *testing.B) *served {
 	return s
 }
 
-// used returns the CPU time and the memory of the balancer's process.
-func (s *served) used(b *testing.B) (cpu time.Duration, memory int) {
+// usage returns the CPU time and the memory of the balancer's process.
+func (s *realBalancer) usage(b *testing.B) (cpu time.Duration, memory int) {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", s.process.Pid))
 	if err != nil {
@@ -215,7 +216,7 @@ func (s *served) used(b *testing.B) (cpu time.Duration, memory int) {
 // how much of it is the picture (build), the text (write) and the sources, the CPU time of all, how long the sources
 // took with all of them at the start, and the memory in use.
 func BenchmarkScale(b *testing.B) {
-	c, balancer := largeCluster(), newSourced(b)
+	c, balancer := largeCluster(), newSourceBalancer(b)
 	all, err := pools.Parse("pools", []byte("pools: [{name: a, addresses: [198.18.0.0/16]}]"))
 	if err != nil {
 		b.Fatal(err)
@@ -254,16 +255,16 @@ func BenchmarkScale(b *testing.B) {
 	b.ReportMetric(float64(balancer.size), "B-text")
 }
 
-// calm waits until the balancer has nothing more to do for the services that it took.
-func (s *served) calm(b *testing.B) {
+// awaitIdle waits until the balancer has nothing more to do for the services that it took.
+func (s *realBalancer) awaitIdle(b *testing.B) {
 	b.Helper()
-	before, _ := s.used(b)
+	before, _ := s.usage(b)
 	since := time.Now()
 	testenv.Eventually(b, time.Minute, "the balancer is at rest", func() bool {
 		if time.Since(since) < time.Second {
 			return false
 		}
-		now, _ := s.used(b)
+		now, _ := s.usage(b)
 		used := now - before
 		before, since = now, time.Now()
 		return used < 50*time.Millisecond
@@ -276,14 +277,17 @@ func (s *served) calm(b *testing.B) {
 func BenchmarkServed(b *testing.B) {
 	for _, check := range []string{"none", "icmp"} {
 		for _, together := range []int{1, 100} {
-			b.Run(fmt.Sprintf("%s/%d-at-once", check, together), func(b *testing.B) { benchmarkServed(b, check, together) })
+			b.Run(fmt.Sprintf("%s/%d-at-once", check, together), func(b *testing.B) {
+				benchmarkServed(b, check,
+					together)
+			})
 		}
 	}
 }
 
 // benchmarkServed changes so many services with each hand-over, whose nodes are checked, icmp: by pings.
 func benchmarkServed(b *testing.B, check string, together int) {
-	c, balancer := largeCluster(), newServed(b)
+	c, balancer := largeCluster(), newRealBalancer(b)
 	for _, s := range c.Services {
 		s.Annotations = map[string]string{"jeoul.io/check": check}
 	}
@@ -293,15 +297,15 @@ func benchmarkServed(b *testing.B, check string, together int) {
 	}
 	settings := model.Settings{Class: model.DefaultClass, Mode: lb.L2DSR, Pools: all}
 	pusher := &push.Pusher{Balancer: balancer, Source: "kubernetes"}
-	_, empty := balancer.used(b)
+	_, empty := balancer.usage(b)
 	began := time.Now()
 	picture := model.Build(c, settings, nil)
 	if _, err := pusher.Push(b.Context(), picture.Services); err != nil {
 		b.Fatal(err)
 	}
 	first := time.Since(began)
-	balancer.calm(b)
-	before, _ := balancer.used(b)
+	balancer.awaitIdle(b)
+	before, _ := balancer.usage(b)
 	own := cpuTime(b)
 	var took []time.Duration
 	for i := 0; b.Loop(); i += together {
@@ -318,7 +322,7 @@ func benchmarkServed(b *testing.B, check string, together int) {
 		}
 		took = append(took, time.Since(at))
 	}
-	after, memory := balancer.used(b)
+	after, memory := balancer.usage(b)
 	own = cpuTime(b) - own
 	slices.Sort(took)
 	for _, m := range []struct {

@@ -91,8 +91,9 @@ func built(t *testing.T, o Objects) ([]lb.Service, Report) {
 	return services, p.Report(func(string) string { return "" })
 }
 
-// want fails unless a condition is as it should be; reason is empty for one that holds for any reason.
-func want(t *testing.T, conditions []metav1.Condition, kind string, status metav1.ConditionStatus, reason string) {
+// expectCondition fails unless a condition is as it should be; reason is empty for one that holds for any reason.
+func expectCondition(t *testing.T, conditions []metav1.Condition, kind string, status metav1.ConditionStatus,
+	reason string) {
 	t.Helper()
 	c := apimeta.FindStatusCondition(conditions, kind)
 	if c == nil || c.Status != status || reason != "" && c.Reason != reason || c.ObservedGeneration != 3 ||
@@ -124,8 +125,8 @@ func TestWeights(t *testing.T) {
 		t.Errorf("the weights are %v", weights)
 	}
 	status := report.Gateways[0].Status
-	want(t, status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
-	want(t, status.Conditions, "Programmed", metav1.ConditionTrue, "Programmed")
+	expectCondition(t, status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
+	expectCondition(t, status.Conditions, "Programmed", metav1.ConditionTrue, "Programmed")
 	if len(status.Addresses) != 1 || status.Addresses[0].Value != "192.0.2.1" ||
 		status.Listeners[0].AttachedRoutes != 1 {
 		t.Errorf("the status is %+v", status)
@@ -191,8 +192,8 @@ func TestRouteConditions(t *testing.T) {
 				}
 				return metav1.ConditionFalse
 			}
-			want(t, got.Conditions, "Accepted", status(test.accepted), test.accepted)
-			want(t, got.Conditions, "ResolvedRefs", status(test.resolved), test.resolved)
+			expectCondition(t, got.Conditions, "Accepted", status(test.accepted), test.accepted)
+			expectCondition(t, got.Conditions, "ResolvedRefs", status(test.resolved), test.resolved)
 		})
 	}
 }
@@ -247,12 +248,12 @@ func TestListeners(t *testing.T) {
 		if w.kind == "" || w.reason == "InvalidRouteKinds" {
 			served = metav1.ConditionTrue
 		}
-		want(t, l.Conditions, "Programmed", served, "")
+		expectCondition(t, l.Conditions, "Programmed", served, "")
 		if w.kind == "Conflicted" {
-			want(t, l.Conditions, w.kind, metav1.ConditionTrue, w.reason)
-			want(t, l.Conditions, "Accepted", metav1.ConditionFalse, w.reason)
+			expectCondition(t, l.Conditions, w.kind, metav1.ConditionTrue, w.reason)
+			expectCondition(t, l.Conditions, "Accepted", metav1.ConditionFalse, w.reason)
 		} else if w.kind != "" {
-			want(t, l.Conditions, w.kind, metav1.ConditionFalse, w.reason)
+			expectCondition(t, l.Conditions, w.kind, metav1.ConditionFalse, w.reason)
 		}
 	}
 	var names []string
@@ -263,7 +264,7 @@ func TestListeners(t *testing.T) {
 		"infra:gw:udp-80:gateway"}; !slices.Equal(names, want) {
 		t.Errorf("the services are %v; want %v", names, want)
 	}
-	want(t, report.Gateways[0].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
+	expectCondition(t, report.Gateways[0].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
 }
 
 // TestAddresses: an address that a Gateway asks for and cannot have is reported, and the Gateway is not served
@@ -288,7 +289,7 @@ func TestAddresses(t *testing.T) {
 		if test.programmed {
 			status = metav1.ConditionTrue
 		}
-		want(t, report.Gateways[0].Status.Conditions, "Programmed", status, test.reason)
+		expectCondition(t, report.Gateways[0].Status.Conditions, "Programmed", status, test.reason)
 		if c := apimeta.FindStatusCondition(report.Gateways[0].Status.Conditions,
 			"Accepted"); c.Reason != test.accepted {
 			t.Errorf("%s: accepted is %+v", test.address.Value, c)
@@ -334,9 +335,9 @@ func TestHTTP(t *testing.T) {
 		}
 	}
 	parent := report.Routes[0].Parents[0]
-	want(t, parent.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
-	want(t, parent.Conditions, "ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")
-	want(t, parent.Conditions, "PartiallyInvalid", metav1.ConditionTrue, "UnsupportedValue")
+	expectCondition(t, parent.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
+	expectCondition(t, parent.Conditions, "ResolvedRefs", metav1.ConditionFalse, "BackendNotFound")
+	expectCondition(t, parent.Conditions, "PartiallyInvalid", metav1.ConditionTrue, "UnsupportedValue")
 }
 
 // TestBelow: names and wildcards that have requests in common.
@@ -371,7 +372,7 @@ func TestManyListeners(t *testing.T) {
 		t.Errorf("%d services", len(services))
 	}
 	bad := report.Gateways[3].Status.Listeners[5].Conditions
-	want(t, bad, "Accepted", metav1.ConditionFalse, "UnsupportedProtocol")
-	want(t, report.Gateways[3].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
-	want(t, report.Gateways[4].Status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
+	expectCondition(t, bad, "Accepted", metav1.ConditionFalse, "UnsupportedProtocol")
+	expectCondition(t, report.Gateways[3].Status.Conditions, "Accepted", metav1.ConditionTrue, "ListenersNotValid")
+	expectCondition(t, report.Gateways[4].Status.Conditions, "Accepted", metav1.ConditionTrue, "Accepted")
 }

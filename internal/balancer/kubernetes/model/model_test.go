@@ -132,8 +132,8 @@ func show(p Result) string {
 	return out.String()
 }
 
-// sound fails where a balancer would refuse the services.
-func sound(t *testing.T, p Result) {
+// validateServices fails where a balancer would refuse the services.
+func validateServices(t *testing.T, p Result) {
 	t.Helper()
 	made := config.New()
 	made.Services = p.Services
@@ -317,7 +317,7 @@ func TestBuild(t *testing.T) {
 			if text := show(got); text != c.want {
 				t.Errorf("got\n%swant\n%s", text, c.want)
 			}
-			sound(t, got)
+			validateServices(t, got)
 		})
 	}
 }
@@ -351,7 +351,7 @@ func TestBuildFields(t *testing.T) {
 		}, dual)
 	got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(),
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
-	sound(t, got)
+	validateServices(t, got)
 	made := config.New()
 	made.Services = got.Services
 	text, err := config.WriteFragment(made, config.FileOwner)
@@ -412,7 +412,7 @@ func TestChecks(t *testing.T) {
 	} {
 		got := Build(Cluster{Services: []*corev1.Service{service("web", c.change...)}, Nodes: testNodes(),
 			Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}, settings(t), nil)
-		sound(t, got)
+		validateServices(t, got)
 		text := ""
 		for _, check := range got.Services[0].Checks.List {
 			text += fmt.Sprintf("%s %s %d", check.Type, check.Via, check.Port)
@@ -464,6 +464,6 @@ func FuzzBuild(f *testing.F) {
 		ends.Ports[0].Port, ends.Ports[0].Protocol = &target, ptr(corev1.Protocol(protocol))
 		got := Build(Cluster{Services: []*corev1.Service{web}, Nodes: testNodes(),
 			Slices: []*discoveryv1.EndpointSlice{ends}}, settings(t), nil)
-		sound(t, got)
+		validateServices(t, got)
 	})
 }

@@ -88,15 +88,15 @@ func addrs(text ...string) (list []netip.Addr) {
 	return list
 }
 
-func (c Claim) asking(text ...string) Claim { c.Requested = addrs(text...); return c }
-func (c Claim) holding(text ...string) Claim {
+func (c Claim) withRequested(text ...string) Claim { c.Requested = addrs(text...); return c }
+func (c Claim) withHeld(text ...string) Claim {
 	c.Held, c.Ours = addrs(text...), true
 	return c
 }
 func (c Claim) of(pool string) Claim     { c.Pool = pool; return c }
 func (c Claim) at(port uint16) Claim     { c.Ports = []Port{{lb.TCP, port}}; return c }
 func (c Claim) requiring() Claim         { c.Require = true; return c }
-func (c Claim) heldByAnother() Claim     { c.Ours = false; return c }
+func (c Claim) withForeignHeld() Claim   { c.Ours = false; return c }
 func (c Claim) over(p lb.Protocol) Claim { c.Ports = []Port{{p, c.Ports[0].Number}}; return c }
 
 const testPools = `pools:
@@ -122,10 +122,10 @@ func TestAllocate(t *testing.T) {
 			claim("n/c", IPv4)},
 			"n/a held [] gets [192.0.2.1]; n/b held [] gets [192.0.2.2]; n/c held [] gets [] PoolExhausted pool: " +
 				"all IPv4 addresses of the pool public are in use; add some, or ask for one that is shared (annotation addresses)"},
-		{"an end of a network that is asked for", []Claim{claim("n/a", IPv4).asking("192.0.2.0")},
+		{"an end of a network that is asked for", []Claim{claim("n/a", IPv4).withRequested("192.0.2.0")},
 			"n/a held [] gets [192.0.2.0]"},
 		{"dual stack", []Claim{claim("n/a", IPv6, IPv4)}, "n/a held [] gets [2001:db8::10 192.0.2.1]"},
-		{"dual stack, one asked for", []Claim{claim("n/a", IPv4, IPv6).asking("198.51.100.1")},
+		{"dual stack, one asked for", []Claim{claim("n/a", IPv4, IPv6).withRequested("198.51.100.1")},
 			"n/a held [] gets [198.51.100.1 2001:db8::10]"},
 		{"dual stack is preferred, and a family is exhausted", []Claim{claim("n/a", IPv6), claim("n/b", IPv6),
 			claim("n/c", IPv4, IPv6)},
@@ -133,46 +133,46 @@ func TestAllocate(t *testing.T) {
 		{"dual stack is required, and a family is missing",
 			[]Claim{claim("n/a", IPv4, IPv6).of("reserved").requiring()},
 			"n/a held [] gets [] WrongFamily pool: no pool that the Service may use has IPv6 addresses (public, reserved, bank); add some, or change spec.ipFamilies"},
-		{"what is held stays", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).holding("192.0.2.1")},
+		{"what is held stays", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).withHeld("192.0.2.1")},
 			"n/a held [] gets [192.0.2.2]; n/b held [192.0.2.1] gets [192.0.2.1]"},
-		{"two hold the same: the older one keeps it", []Claim{claim("n/b", IPv4).holding("192.0.2.1"),
-			claim("n/a", IPv4).holding("192.0.2.1")},
+		{"two hold the same: the older one keeps it", []Claim{claim("n/b", IPv4).withHeld("192.0.2.1"),
+			claim("n/a", IPv4).withHeld("192.0.2.1")},
 			"n/a held [192.0.2.1] gets [192.0.2.1]; n/b held [] gets [192.0.2.2]"},
-		{"two hold the same at different ports", []Claim{claim("n/a", IPv4).holding("192.0.2.1"),
-			claim("n/b", IPv4).at(443).holding("192.0.2.1")},
+		{"two hold the same at different ports", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1"),
+			claim("n/b", IPv4).at(443).withHeld("192.0.2.1")},
 			"n/a held [192.0.2.1] gets [192.0.2.1]; n/b held [192.0.2.1] gets [192.0.2.1]"},
-		{"an address is shared by port, and by protocol", []Claim{claim("n/a", IPv4).asking("192.0.2.1"),
-			claim("m/b", IPv4).at(443).asking("192.0.2.1"), claim("n/c", IPv4).over(lb.UDP).asking("192.0.2.1")},
+		{"an address is shared by port, and by protocol", []Claim{claim("n/a", IPv4).withRequested("192.0.2.1"),
+			claim("m/b", IPv4).at(443).withRequested("192.0.2.1"), claim("n/c", IPv4).over(lb.UDP).withRequested("192.0.2.1")},
 			"m/b held [] gets [192.0.2.1]; n/a held [] gets [192.0.2.1]; n/c held [] gets [192.0.2.1]"},
-		{"an address is in use", []Claim{claim("n/a", IPv4).asking("192.0.2.1"),
-			claim("n/b", IPv4).asking("192.0.2.1")},
+		{"an address is in use", []Claim{claim("n/a", IPv4).withRequested("192.0.2.1"),
+			claim("n/b", IPv4).withRequested("192.0.2.1")},
 			"n/a held [] gets [192.0.2.1]; n/b held [] gets [] AddressInUse asked: n/a has a port of this Service at 192.0.2.1 already; use other ports, or another address"},
-		{"who asks comes before who does not", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).asking("192.0.2.1")},
+		{"who asks comes before who does not", []Claim{claim("n/a", IPv4), claim("n/b", IPv4).withRequested("192.0.2.1")},
 			"n/a held [] gets [192.0.2.2]; n/b held [] gets [192.0.2.1]"},
-		{"another address is asked for", []Claim{claim("n/a", IPv4).holding("192.0.2.1").asking("192.0.2.2")},
+		{"another address is asked for", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1").withRequested("192.0.2.2")},
 			"n/a held [192.0.2.1] gets [192.0.2.2]"},
 		{"what is asked for cannot be had: what is held stays",
-			[]Claim{claim("n/a", IPv4).holding("192.0.2.1").asking("10.0.0.1")},
+			[]Claim{claim("n/a", IPv4).withHeld("192.0.2.1").withRequested("10.0.0.1")},
 			"n/a held [192.0.2.1] gets [192.0.2.1] OutsidePools asked: 10.0.0.1 is in no pool (public, reserved, bank); ask for one that is, or add it to a pool"},
-		{"the wrong family", []Claim{claim("n/a", IPv4).asking("2001:db8::10")},
+		{"the wrong family", []Claim{claim("n/a", IPv4).withRequested("2001:db8::10")},
 			"n/a held [] gets [] WrongFamily asked: 2001:db8::10 is IPv6, and the Service has IPv4 only; change spec.ipFamilies, or ask for another"},
-		{"a pool of other namespaces", []Claim{claim("n/a", IPv4).asking("203.0.113.1"), claim("n/b", IPv4).of("bank")},
+		{"a pool of other namespaces", []Claim{claim("n/a", IPv4).withRequested("203.0.113.1"), claim("n/b", IPv4).of("bank")},
 			"n/a held [] gets [] OutsidePools asked: 203.0.113.1 is in the pool bank, which is for other namespaces than n; " +
 				"n/b held [] gets [] NoPool pool: the pool bank is for other namespaces than n"},
 		{"a pool of its own namespace", []Claim{claim("bank/a", IPv4).of("bank")}, "bank/a held [] gets [203.0.113.1]"},
 		{"no such pool", []Claim{claim("n/a", IPv4).of("publik")},
 			`n/a held [] gets [] NoPool pool: there is no pool "publik"; use one of public, reserved, bank`},
-		{"a pool that is named moves a Service there", []Claim{claim("n/a", IPv4).holding("192.0.2.1").of("reserved"),
+		{"a pool that is named moves a Service there", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1").of("reserved"),
 			claim("n/b", IPv4)},
 			"n/a held [192.0.2.1] gets [198.51.100.1]; n/b held [] gets [192.0.2.1]"},
-		{"another pool than the address asked for", []Claim{claim("n/a", IPv4).of("public").asking("198.51.100.1")},
+		{"another pool than the address asked for", []Claim{claim("n/a", IPv4).of("public").withRequested("198.51.100.1")},
 			"n/a held [] gets [] OutsidePools asked: 198.51.100.1 is in the pool reserved, and the Service asks for the pool public"},
 		{"a pool that shrank: the Service keeps what it has, and is named",
-			[]Claim{claim("n/a", IPv4).holding("10.0.0.1")},
+			[]Claim{claim("n/a", IPv4).withHeld("10.0.0.1")},
 			"n/a held [10.0.0.1] gets [10.0.0.1] OutsidePools : 10.0.0.1 is in no pool any more (public, reserved, bank); the Service keeps it until it asks for another (annotation addresses)"},
 		{"an address outside of the pools that another wrote is not served",
-			[]Claim{claim("n/a", IPv4).holding("10.0.0.1").heldByAnother()}, "n/a held [] gets [192.0.2.1]"},
-		{"a family that the Service has lost", []Claim{claim("n/a", IPv4).holding("192.0.2.1", "2001:db8::10")},
+			[]Claim{claim("n/a", IPv4).withHeld("10.0.0.1").withForeignHeld()}, "n/a held [] gets [192.0.2.1]"},
+		{"a family that the Service has lost", []Claim{claim("n/a", IPv4).withHeld("192.0.2.1", "2001:db8::10")},
 			"n/a held [192.0.2.1] gets [192.0.2.1]"},
 		{"nothing to serve", []Claim{{Name: "n/a", Namespace: "n", Families: []Family{IPv4}}}, "n/a held [] gets []"},
 	} {

@@ -18,8 +18,8 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// balancer checks services as a real one does, beside a file, and keeps them.
-type balancer struct {
+// fakeBalancer checks services as a real one does, beside a file, and keeps them.
+type fakeBalancer struct {
 	file  string
 	has   []lb.Service
 	tries int
@@ -28,10 +28,10 @@ type balancer struct {
 	// whole.
 	cfg        *config.Config
 	generation uint64
-	whole      int
+	fullTexts  int
 }
 
-func (b *balancer) Amend(_ context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
+func (b *fakeBalancer) Amend(_ context.Context, source string, generation uint64, text []byte) (*api.Change, error) {
 	b.tries++
 	if b.down != nil {
 		return nil, b.down
@@ -43,22 +43,22 @@ func (b *balancer) Amend(_ context.Context, source string, generation uint64, te
 		b.cfg, _ = config.Parse("file", []byte(b.file))
 	}
 	read, _, err := b.cfg.Amend(config.Source{Name: source, Data: text})
-	return b.take(read, err)
+	return b.apply(read, err)
 }
 
-func (b *balancer) Apply(_ context.Context, source string, text []byte, _ bool) (*api.Change, error) {
+func (b *fakeBalancer) Apply(_ context.Context, source string, text []byte, _ bool) (*api.Change, error) {
 	b.tries++
-	b.whole++
+	b.fullTexts++
 	if b.down != nil {
 		return nil, b.down
 	}
 	read, err := config.Merge(config.Source{Name: "file", Data: []byte(b.file)},
 		config.Source{Name: source, Data: text})
-	return b.take(read, err)
+	return b.apply(read, err)
 }
 
-// take has a configuration in force, or says why not.
-func (b *balancer) take(read *config.Config, err error) (*api.Change, error) {
+// apply has a configuration in force, or says why not.
+func (b *fakeBalancer) apply(read *config.Config, err error) (*api.Change, error) {
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) {
 		p := &api.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error()}
@@ -75,7 +75,7 @@ func (b *balancer) take(read *config.Config, err error) (*api.Change, error) {
 	return &api.Change{Generation: b.generation}, nil
 }
 
-func (b *balancer) names() string {
+func (b *fakeBalancer) names() string {
 	words := make([]string, len(b.has))
 	for i, s := range b.has {
 		words[i] = fmt.Sprintf("%s@%s", s.Name, s.VIP)
@@ -92,7 +92,7 @@ const file = "interface: eth0\nservices: [{name: filed, vip: 192.0.2.9, port: 80
 
 // TestPush: a service that a balancer refuses is left as it was, and all others are taken.
 func TestPush(t *testing.T) {
-	b := &balancer{file: file}
+	b := &fakeBalancer{file: file}
 	p := &Pusher{Balancer: b, Source: "kubernetes"}
 	push := func(services ...lb.Service) Result {
 		t.Helper()
@@ -118,12 +118,12 @@ func TestPush(t *testing.T) {
 	if push(); b.names() != "" {
 		t.Errorf("without a Service it has %s", b.names())
 	}
-	if b.whole > 0 {
-		t.Errorf("handed over whole %d times", b.whole)
+	if b.fullTexts > 0 {
+		t.Errorf("handed over whole %d times", b.fullTexts)
 	}
 	b.generation++ // as another client changes it
-	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.whole != 1 {
-		t.Errorf("after a change by another it has %s; handed over whole %d times", b.names(), b.whole)
+	if push(made("d", "192.0.2.5")); b.names() != "d@192.0.2.5" || b.fullTexts != 1 {
+		t.Errorf("after a change by another it has %s; handed over whole %d times", b.names(), b.fullTexts)
 	}
 	b.down = errors.New("not running")
 	if _, err := p.Push(t.Context(), []lb.Service{made("a", "192.0.2.1")}); !errors.Is(err, b.down) {
@@ -133,7 +133,7 @@ func TestPush(t *testing.T) {
 
 // TestPushEndsWhenAllAreRefused: the tries end, however many services a balancer refuses.
 func TestPushEndsWhenAllAreRefused(t *testing.T) {
-	b := &balancer{file: file}
+	b := &fakeBalancer{file: file}
 	p := &Pusher{Balancer: b, Source: "kubernetes"}
 	var all []lb.Service
 	for i := range 300 {

@@ -14,10 +14,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/kubernetes/gateway"
 )
 
-// silent takes Events, and drops them.
-type silent struct{ n int }
+// discardRecorder takes Events, and drops them.
+type discardRecorder struct{ n int }
 
-func (s *silent) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) { s.n++ }
+func (s *discardRecorder) Eventf(_, _ runtime.Object, _, _, _, _ string, _ ...any) { s.n++ }
 
 func accept(status metav1.ConditionStatus) []metav1.Condition {
 	return []metav1.Condition{{Type: "Accepted", Status: status, Reason: "Because", Message: "so",
@@ -31,7 +31,7 @@ func TestWriteRoute(t *testing.T) {
 	old := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "old"}, ControllerName: "jeoul.io/balancer"}
 	route := &v1.TCPRoute{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "r", Generation: 1}}
 	route.Status.Parents = []v1.RouteParentStatus{foreign, old}
-	client, events := fake.NewClientset(route), &silent{}
+	client, events := fake.NewClientset(route), &discardRecorder{}
 	w := &Writer{Gateways: client, Recorder: events}
 	ours := v1.RouteParentStatus{ParentRef: v1.ParentReference{Name: "gw"}, ControllerName: "jeoul.io/balancer",
 		Conditions: accept(metav1.ConditionFalse)}
@@ -71,7 +71,7 @@ func TestWriteGateway(t *testing.T) {
 	if _, err := client.GatewayV1().Gateways("a").Create(t.Context(), g, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	w := &Writer{Gateways: client, Recorder: &silent{}}
+	w := &Writer{Gateways: client, Recorder: &discardRecorder{}}
 	made := v1.GatewayStatus{Conditions: append(accept(metav1.ConditionTrue),
 		metav1.Condition{Type: "Programmed", Status: metav1.ConditionFalse, Reason: "Older", ObservedGeneration: 1})}
 	if err := w.WriteGateways(t.Context(),

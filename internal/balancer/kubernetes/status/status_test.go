@@ -30,8 +30,8 @@ func (r *recorder) Eventf(on, _ runtime.Object, kind, reason, _, note string, ar
 	*r = append(*r, fmt.Sprintf("%s %s %s: %s", kind, on.(*corev1.Service).Name, reason, fmt.Sprintf(note, args...)))
 }
 
-// rig is a writer before an API server that keeps applied objects.
-type rig struct {
+// writerTest is a writer before an API server that keeps applied objects.
+type writerTest struct {
 	Writer
 	events  recorder
 	patches []appliedStatus
@@ -39,9 +39,9 @@ type rig struct {
 	conflict bool
 }
 
-func newRig(t *testing.T) *rig {
+func newWriterTest(t *testing.T) *writerTest {
 	client := fake.NewClientset()
-	r := &rig{}
+	r := &writerTest{}
 	client.PrependReactor("patch", "services", func(action clienttesting.Action) (bool, runtime.Object, error) {
 		patch := action.(clienttesting.PatchAction)
 		var sent appliedStatus
@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // write writes one Service's status, and copies the applied fields into the Service.
-func (r *rig) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
+func (r *writerTest) write(t *testing.T, s *corev1.Service, v *model.Verdict) {
 	t.Helper()
 	verdicts := map[string]model.Verdict{}
 	if v != nil {
@@ -94,7 +94,7 @@ func served(mode lb.Mode, problems ...model.Problem) *model.Verdict {
 }
 
 func TestWrite(t *testing.T) {
-	r, s := newRig(t), web()
+	r, s := newWriterTest(t), web()
 	r.write(t, s, served(lb.L2DSR))
 	if got := s.Status.LoadBalancer.Ingress; len(got) != 1 || got[0].IP != "192.0.2.1" ||
 		*got[0].IPMode != corev1.LoadBalancerIPModeVIP {
@@ -128,7 +128,7 @@ func TestWrite(t *testing.T) {
 
 // TestWriteLeavesOthers: the status of a Service that is not ours is left alone; of one that was, ours is given up.
 func TestWriteLeavesOthers(t *testing.T) {
-	r, s := newRig(t), web()
+	r, s := newWriterTest(t), web()
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
 	s.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: "metallb", Subresource: "status"}}
 	r.write(t, s, nil)
@@ -148,7 +148,7 @@ func TestWriteLeavesOthers(t *testing.T) {
 
 // TestWriteConflict: addresses that another controller owns stay, and an Event says so once.
 func TestWriteConflict(t *testing.T) {
-	r, s := newRig(t), web()
+	r, s := newWriterTest(t), web()
 	r.conflict = true
 	s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: "203.0.113.1"}}
 	for range 3 {

@@ -87,7 +87,7 @@ func checksummed(b []byte) []byte {
 }
 
 // send sends messages from a router to the balancer.
-func (b *bench) send(message []byte) {
+func (b *testNetwork) send(message []byte) {
 	b.t.Helper()
 	testenv.In(b.t, b.routers[0], func() error {
 		network, to := "ip4:icmp", "198.18.0.1"
@@ -107,13 +107,13 @@ func (b *bench) send(message []byte) {
 // TestNarrowWays: an error about a tunnel packet bounds the way to its backend, in each kind of tunnel and family; one
 // about a packet that was not sent changes nothing.
 func TestNarrowWays(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
 	b.ip("route add 2001:db8::/32 via 2001:2:0:1::2")
 	to4, to6 := []string{"203.0.113.1", "203.0.113.2"}, []string{"2001:db8::1", "2001:db8::2"}
 	b.watch(append(slices.Clone(to4), to6...)...)
 	for _, to := range append(slices.Clone(to4), to6...) {
-		b.until(to, "resolved", hasMAC(b.far[0]))
+		b.awaitEntry(to, "resolved", hasMAC(b.far[0]))
 	}
 	four := tunnelSpec{from: "198.18.0.1", to: to4[0], protocol: 4, size: 1500, mtu: 1300, kind: 3, code: 4}
 	six := tunnelSpec{from: "2001:2:0:1::1", to: to6[0], protocol: 41, size: 1500, mtu: 1400, kind: 2}
@@ -144,8 +144,8 @@ func TestNarrowWays(t *testing.T) {
 		s.to, s.mtu = to6[1], 1450
 		s.protocol, s.sport, s.dport = 17, 0xffff, 6080
 	}))
-	b.until(to4[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1350 && e.PMTUReported })
-	b.until(to6[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1450 && e.PMTUReported })
+	b.awaitEntry(to4[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1350 && e.PMTUReported })
+	b.awaitEntry(to6[1], "narrow", func(e Entry) bool { return e.Path().MTU == 1450 && e.PMTUReported })
 	for _, to := range []string{to4[0], to6[0]} {
 		if e := b.follow()[addr(to)]; e.MTU != 1500 || e.PMTUReported {
 			t.Errorf("what was forged has made the way to %s %+v", to, e)
@@ -153,8 +153,8 @@ func TestNarrowWays(t *testing.T) {
 	}
 	b.send(four.message(t))
 	b.send(six.message(t))
-	b.until(to4[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1300 })
-	b.until(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
+	b.awaitEntry(to4[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1300 })
+	b.awaitEntry(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
 }
 
 // TestRefusalsAreNotHeard: a program that logs to a port without a listener gets an error of the same type for each
@@ -207,12 +207,12 @@ func TestRefusalsAreNotHeard(t *testing.T) {
 // TestLearned: a change of the path to an address, by the kernel or a router, that no event reports is found at the
 // next look.
 func TestLearned(t *testing.T) {
-	b := newBench(t, "eth0")
+	b := newTestNetwork(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
 	far, near := "203.0.113.1", "198.18.0.2"
 	b.watch(far, near)
-	b.until(far, "resolved", hasMAC(b.far[0]))
-	b.until(near, "resolved", hasMAC(b.far[0]))
+	b.awaitEntry(far, "resolved", hasMAC(b.far[0]))
+	b.awaitEntry(near, "resolved", hasMAC(b.far[0]))
 	p := b.paths
 	if p.routesLearned() {
 		t.Error("something is new where nothing has changed")
