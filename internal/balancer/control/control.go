@@ -460,6 +460,8 @@ func (noChecks) Unsupported(lb.Check) string {
 
 func (noChecks) Watch([]lb.CheckTarget) {}
 
+func (noChecks) Amend([]lb.CheckTarget, []lb.BackendKey) {}
+
 func (noChecks) Offline(string) {}
 
 func (noChecks) Changes() <-chan struct{} { return nil }

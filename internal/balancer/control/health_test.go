@@ -52,6 +52,19 @@ func (c *checks) Watch(wanted []lb.CheckTarget) {
 	maps.DeleteFunc(c.verdicts, func(key lb.BackendKey, _ lb.Verdict) bool { _, there := c.wanted[key]; return !there })
 }
 
+func (c *checks) Amend(put []lb.CheckTarget, removed []lb.BackendKey) {
+	c.mu.Lock()
+	wanted := maps.Clone(c.wanted)
+	c.mu.Unlock()
+	for _, key := range removed {
+		delete(wanted, key)
+	}
+	for _, w := range put {
+		wanted[w.Backend] = w
+	}
+	c.Watch(slices.Collect(maps.Values(wanted)))
+}
+
 func (c *checks) Offline(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -155,6 +155,9 @@ type Checks interface {
 	Unsupported(lb.Check) string
 	// Watch replaces the checks. A check that stays keeps its verdict.
 	Watch([]lb.CheckTarget)
+	// Amend is Watch by the differences: put takes the places of the checks of its backends, and removed are no longer
+	// checked, but for those of put.
+	Amend(put []lb.CheckTarget, removed []lb.BackendKey)
 	// Offline says why this host reaches no backend, or with "" that it does. Until then no check that
 	// fails is evidence.
 	Offline(why string)

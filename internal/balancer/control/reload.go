@@ -162,7 +162,11 @@ func (c *Controller) answer(r *reload, err error) {
 func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
 	carried := c.operator.carry(l, time.Now())
-	c.opt.Checks.Watch(l.Checking())
+	if r.announce { // the file may be another as a whole
+		c.opt.Checks.Watch(l.Checking())
+	} else {
+		c.opt.Checks.Amend(l.CheckingSince(before.Layout))
+	}
 	next := view.New(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l, before),
 		c.ejector.ejectionsOf(l), before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)

@@ -41,10 +41,11 @@ type Engine struct {
 	changes      chan struct{}
 	wait         sync.WaitGroup // checks that run
 
-	// watching is held by Watch, which alone writes targets and watches, with mu held too: it reads
-	// them without mu.
+	// watching is held by Watch and Amend, which alone write targets and watches, with mu held too: they read them
+	// without mu.
 	watching sync.Mutex
-	call     uint64 // of Watch
+	call     uint64 // of Watch or Amend
+	interner *interner
 
 	mu       sync.Mutex
 	ctx      context.Context // Run's; nil: it does not run

@@ -21,14 +21,20 @@ type spec struct {
 
 // interner finds the spec of a check, and the way. Services usually share the parts that pointers
 // of a check lead to: these are written out once. Backends of a service usually have the same list
-// of checks: its specs are looked for once.
+// of checks: its specs are looked for once. It stays from one call of Amend to the next.
 type interner struct {
+	// list and its, and seen, are of one call: the checks and what they point to are the caller's.
 	list []lb.Check
 	its  []*spec
 	seen map[lb.Check]*spec
 	all  map[string]*spec
 	ways map[way]*way
+	// made counts the specs and ways that it was the first to meet: nothing may want them any more.
+	made int
 }
+
+// mostIdle is how many specs and ways may be known beyond the number of targets that nothing wants any more.
+const mostIdle = 1024
 
 // newInterner returns an interner that knows the specs and ways of the targets.
 func newInterner(targets map[targetKey]*target) *interner {
@@ -46,11 +52,18 @@ func newInterner(targets map[targetKey]*target) *interner {
 	return in
 }
 
+// forgetLists ends a call.
+func (in *interner) forgetLists() {
+	in.list, in.its = nil, nil
+	clear(in.seen)
+}
+
 func (in *interner) way(w way) *way {
 	known := in.ways[w]
 	if known == nil {
 		known = &w
 		in.ways[w] = known
+		in.made++
 	}
 	return known
 }
@@ -82,6 +95,7 @@ func (in *interner) spec(check lb.Check) *spec {
 			0, 0, 0, 0, 0
 		s = &spec{check: check, ask: hash(write(asked))}
 		in.all[text] = s
+		in.made++
 	}
 	in.seen[check] = s
 	return s
@@ -116,7 +130,7 @@ type target struct {
 	key     targetKey
 	watches []*watch
 	id      uint64 // equal after a restart, and whatever the schedule
-	seen    uint64 // the last call of Watch that wanted it
+	seen    uint64 // the last call of Watch or Amend that named it
 
 	// due is when its turn is, counted from the engine's start, and next that with the jitter;
 	// place is its place in the queue, -1 while it is asked.
@@ -221,7 +235,10 @@ type watch struct {
 	backend lb.BackendKey
 	targets []*target
 	any     bool
-	seen    uint64 // the last call of Watch that wanted it
+	// seen is the last call of Watch or Amend that named it, and other the last one that had something else asked of it
+	// or ended it; gone: it was ended.
+	seen, other uint64
+	gone        bool
 
 	state  State
 	since  time.Time

@@ -6,6 +6,8 @@ import (
 	"container/heap"
 	"slices"
 	"time"
+
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // batch is how many backends Watch changes at a time: between two batches answers are noted,
@@ -19,7 +21,43 @@ func (e *Engine) Watch(wanted []Wanted) {
 	e.watching.Lock()
 	defer e.watching.Unlock()
 	e.call++
-	c := e.compare(wanted)
+	e.interner = newInterner(e.targets) // of what stays: what was wanted once need not be known for ever
+	c := e.newChanges()
+	c.want(wanted)
+	for _, w := range e.watches {
+		if w.seen != e.call {
+			c.leave(w)
+		}
+	}
+	c.findLeft()
+	e.apply(c)
+}
+
+// Amend is Watch by the differences: put are the checks of backends that are new or of which something else may be
+// asked, and removed backends that are no longer wanted, but for those of put. Its cost grows with these, and not with
+// the other backends.
+func (e *Engine) Amend(put []Wanted, removed []lb.BackendKey) {
+	e.watching.Lock()
+	defer e.watching.Unlock()
+	e.call++
+	if e.interner == nil || e.interner.made > len(e.targets)+mostIdle {
+		e.interner = newInterner(e.targets)
+	}
+	c := e.newChanges()
+	c.want(put)
+	for _, key := range removed {
+		if w := e.watches[key]; w != nil && w.seen != e.call {
+			w.seen = e.call // it may be named twice
+			c.leave(w)
+		}
+	}
+	c.findLeft()
+	e.apply(c)
+}
+
+// apply has the checks changed. e.watching is held.
+func (e *Engine) apply(c *changes) {
+	e.interner.forgetLists()
 	for some := range slices.Chunk(c.others, batch) {
 		e.inTurn(func() {
 			for i := range some {
@@ -57,8 +95,10 @@ func (e *Engine) inTurn(do func()) {
 	do()
 }
 
-// changes are the differences that a call of Watch applies.
+// changes are the differences that a call of Watch or Amend applies.
 type changes struct {
+	engine *Engine
+	now    time.Time
 	// others are backends that are new, or of which something else is asked.
 	others []other
 	gone   []*watch
@@ -77,16 +117,18 @@ type other struct {
 	any     bool
 }
 
-// compare finds the differences between present and wanted checks. e.watching is held, and e.mu is not.
-func (e *Engine) compare(wanted []Wanted) *changes {
-	c := &changes{fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
-	in := newInterner(e.targets)
-	now, targets := time.Now(), []*target(nil)
+func (e *Engine) newChanges() *changes {
+	return &changes{engine: e, now: time.Now(), fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
+}
+
+// want finds the differences between present and wanted checks of backends. e.watching is held, and e.mu is not.
+func (c *changes) want(wanted []Wanted) {
+	e, targets := c.engine, []*target(nil)
 	for i := range wanted {
 		one := &wanted[i]
 		targets = targets[:0]
-		for _, check := range in.specs(one.Checks) {
-			targets = append(targets, e.find(c, in.key(one, check)))
+		for _, check := range e.interner.specs(one.Checks) {
+			targets = append(targets, c.find(e.interner.key(one, check)))
 		}
 		w := e.watches[one.Backend]
 		if w != nil && w.any == one.Any && slices.Equal(w.targets, targets) {
@@ -94,18 +136,16 @@ func (e *Engine) compare(wanted []Wanted) *changes {
 			continue
 		}
 		if w == nil {
-			w = &watch{backend: one.Backend, since: now, weight: everything}
+			w = &watch{backend: one.Backend, since: c.now, weight: everything}
 		}
-		w.seen = e.call
+		w.seen, w.other = e.call, e.call
 		c.others = append(c.others, other{w, slices.Clone(targets), one.Any})
 	}
-	e.comparePrevious(c)
-	return c
 }
 
 // find returns the target of that key, or one that is to be made.
-func (e *Engine) find(c *changes, key targetKey) *target {
-	t := e.targets[key]
+func (c *changes) find(key targetKey) *target {
+	t := c.engine.targets[key]
 	if t == nil {
 		t = c.fresh[key]
 	}
@@ -113,33 +153,41 @@ func (e *Engine) find(c *changes, key targetKey) *target {
 		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything, place: -1}
 		c.fresh[key] = t
 	}
-	t.seen = e.call
+	t.seen = c.engine.call
 	return t
 }
 
-// comparePrevious finds backends that are no longer wanted.
-func (e *Engine) comparePrevious(c *changes) {
+// leave notes that a backend is no longer wanted.
+func (c *changes) leave(w *watch) {
+	w.other, w.gone = c.engine.call, true
+	c.gone = append(c.gone, w)
+}
+
+// findLeft finds the targets that backends have no more, and those of them that none wants.
+func (c *changes) findLeft() {
 	left := map[*target]struct{}{}
 	for _, o := range c.others {
 		for _, t := range o.w.targets {
 			left[t] = struct{}{}
 		}
 	}
-	for _, w := range e.watches {
-		if w.seen == e.call {
-			continue
-		}
-		c.gone = append(c.gone, w)
+	for _, w := range c.gone {
 		for _, t := range w.targets {
 			left[t] = struct{}{}
 		}
 	}
 	for t := range left {
 		c.left = append(c.left, t)
-		if t.seen != e.call {
+		if !c.wants(t) {
 			c.previous[t.id] = t
 		}
 	}
+}
+
+// wants says whether a backend has a target after the changes: one that was named, or one that stays as it is.
+func (c *changes) wants(t *target) bool {
+	return t.seen == c.engine.call ||
+		slices.ContainsFunc(t.watches, func(w *watch) bool { return w.other != c.engine.call })
 }
 
 // put has something else asked of a backend. e.mu is held.
@@ -183,7 +231,7 @@ func (e *Engine) begin(t *target, c *changes) {
 // at the same time, its state is kept in case the old ones come back: that is how a refused reload ends. e.mu is held.
 func (e *Engine) leave(t *target, c *changes) {
 	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
-		return w.seen != e.call || !slices.Contains(w.targets, t)
+		return w.gone || !slices.Contains(w.targets, t)
 	})
 	if len(t.watches) > 0 {
 		return

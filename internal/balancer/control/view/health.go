@@ -38,17 +38,70 @@ func (l *Layout) Checking() []lb.CheckTarget {
 	}
 	all := make([]lb.CheckTarget, 0, n)
 	for i := range l.Config.Services {
-		s := &l.Config.Services[i]
-		if !s.Checks.On() {
-			continue
-		}
-		list := s.ResolvedChecks()
-		for _, b := range s.Backends {
-			all = append(all, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode, Checks: list, Any: s.Checks.Any})
-		}
+		all = appendChecking(all, &l.Config.Services[i])
 	}
 	return all
 }
+
+// appendChecking adds the checks of a service's backends.
+func appendChecking(all []lb.CheckTarget, s *lb.Service) []lb.CheckTarget {
+	if !s.Checks.On() {
+		return all
+	}
+	list := s.ResolvedChecks()
+	for _, b := range s.Backends {
+		all = append(all, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode, Checks: list, Any: s.Checks.Any})
+	}
+	return all
+}
+
+// CheckingSince returns the differences of Checking from that of another layout: the checks of services that may be
+// others, and the backends that these and services that are gone had checked, of which put may have some again. It
+// walks over the backends of such services only.
+func (l *Layout) CheckingSince(before *Layout) (put []lb.CheckTarget, removed []lb.BackendKey) {
+	left := func(was *lb.Service) {
+		if !was.Checks.On() {
+			return
+		}
+		for _, b := range was.Backends {
+			removed = append(removed, was.BackendKey(b))
+		}
+	}
+	stay := 0
+	for i := range l.Config.Services {
+		s := &l.Config.Services[i]
+		if at, there := before.at(i, s); there {
+			stay++
+			was := &before.Config.Services[at]
+			if lb.Identical(was, s) {
+				continue
+			}
+			left(was)
+		}
+		put = appendChecking(put, s)
+	}
+	if stay == len(before.Config.Services) {
+		return put, removed
+	}
+	for i := range before.Config.Services {
+		if was := &before.Config.Services[i]; !l.has(was.Key()) {
+			left(was)
+		}
+	}
+	return put, removed
+}
+
+// at returns where the layout has a service that has a place in another one: mostly at the same.
+func (l *Layout) at(i int, s *lb.Service) (at int, there bool) {
+	key := s.Key()
+	if i < len(l.Config.Services) && l.Config.Services[i].Key() == key {
+		return i, true
+	}
+	at, there = l.Keyed[key]
+	return at, there
+}
+
+func (l *Layout) has(key lb.ServiceKey) bool { _, there := l.Keyed[key]; return there }
 
 // WithVerdicts returns the view with other verdicts on some backends, as of now, and whose those are.
 func (v *View) WithVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*View, []Use) {

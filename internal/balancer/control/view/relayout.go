@@ -47,35 +47,53 @@ func (l *Layout) renumber(previous *Layout, changed []int) bool {
 		return false // it would cost more than to number them all
 	}
 	l.At, l.Uses = slices.Clone(previous.At), slices.Clone(previous.Uses)
-	fresh := map[int]bool{} // the uses of these numbers are the layout's own
-	usesOf := func(n int) []Use {
-		if !fresh[n] {
-			l.Uses[n], fresh[n] = slices.Clone(l.Uses[n]), true
-		}
-		return l.Uses[n]
-	}
+	moved, added := make([]bool, len(l.At)), map[int][]Use{} // of each number that has others, in the order of uses
 	for _, i := range changed {
-		for _, n := range previous.At[i] {
-			l.Uses[n] = slices.DeleteFunc(usesOf(n), func(at Use) bool { return at.I == i })
-		}
 		backends := l.Config.Services[i].Backends
+		if l.stayPut(i, backends) {
+			continue
+		}
+		moved[i] = true
+		for _, n := range previous.At[i] {
+			if _, met := added[n]; !met {
+				added[n] = nil // it may have none any more
+			}
+		}
 		l.At[i] = make([]int, len(backends))
 		for j := range backends {
 			n, known := l.Number[backends[j].Address]
 			if !known {
 				return false
 			}
-			uses := usesOf(n)
-			at, _ := slices.BinarySearchFunc(uses, Use{i, j}, compareUses)
-			l.At[i][j], l.Uses[n] = n, slices.Insert(uses, at, Use{i, j})
+			l.At[i][j], added[n] = n, append(added[n], Use{i, j})
 		}
 	}
-	for n := range fresh {
-		if len(l.Uses[n]) == 0 {
+	for n, fresh := range added {
+		if l.Uses[n] = mergedUses(previous.Uses[n], moved, fresh); len(l.Uses[n]) == 0 {
 			return false
 		}
 	}
 	return true
+}
+
+// stayPut says whether the backends of service i are where they are laid out.
+func (l *Layout) stayPut(i int, backends []lb.Backend) bool {
+	return slices.EqualFunc(l.At[i], backends, func(n int, b lb.Backend) bool { return l.Backends[n] == b.Address })
+}
+
+// mergedUses returns uses without those by services that have moved, and with fresh ones of these, in order.
+func mergedUses(before []Use, moved []bool, fresh []Use) []Use {
+	all := make([]Use, 0, len(before)+len(fresh))
+	for _, at := range before {
+		if moved[at.I] {
+			continue
+		}
+		for len(fresh) > 0 && compareUses(fresh[0], at) < 0 {
+			all, fresh = append(all, fresh[0]), fresh[1:]
+		}
+		all = append(all, at)
+	}
+	return append(all, fresh...)
 }
 
 // compareUses is the order of uses: that of the services, and of their backends.

@@ -47,10 +47,31 @@ func withoutNumbers(l *Layout) unnumbered {
 	return u
 }
 
+// checkDifference fails unless the difference of a layout's checks from those before leads to all of them.
+func checkDifference(t *testing.T, before, is *Layout) {
+	t.Helper()
+	byKey := func(list []lb.CheckTarget) map[lb.BackendKey]lb.CheckTarget {
+		all := map[lb.BackendKey]lb.CheckTarget{}
+		for _, one := range list {
+			all[one.Backend] = one
+		}
+		return all
+	}
+	put, removed := is.CheckingSince(before)
+	got, want := byKey(before.Checking()), byKey(is.Checking())
+	for _, key := range removed {
+		delete(got, key)
+	}
+	maps.Copy(got, byKey(put))
+	if !reflect.DeepEqual(got, want) {
+		t.Fatalf("of %+v\nput %+v, removed %+v: %+v, and not %+v", before.Checking(), put, removed, got, want)
+	}
+}
+
 // FuzzWith: a layout that follows another is the same as without one before, but for the numbers of backends, which are
 // those of before where no address is new or gone; the one before stays as it is.
 func FuzzWith(f *testing.F) {
-	for seed := range uint64(30) {
+	for seed := range uint64(100) {
 		f.Add(seed)
 	}
 	modes := []lb.Mode{lb.L2DSR, lb.IPIP, lb.NAT, lb.FullNAT, lb.ModeProxy}
@@ -63,27 +84,41 @@ func FuzzWith(f *testing.F) {
 			}
 			return list
 		}
+		checks := func() (c lb.Checks) {
+			if random.IntN(3) > 0 {
+				c.List = []lb.Check{{Type: lb.CheckTCP, Port: uint16(80 + random.IntN(3))}}
+			}
+			return c
+		}
 		service := func(name int) lb.Service {
 			return lb.Service{Name: fmt.Sprint(name), VIP: netip.AddrFrom4([4]byte{10, 1, 0, byte(name)}), Port: 80,
-				Protocol: lb.TCP, Mode: modes[random.IntN(len(modes))], Backends: backends()}
+				Protocol: lb.TCP, Mode: modes[random.IntN(len(modes))], Backends: backends(), Checks: checks()}
 		}
 		cfg := &config.Config{}
 		for name := range 1 + random.IntN(8) {
 			cfg.Services = append(cfg.Services, service(name))
 		}
 		laid := NewLayout(cfg)
-		for range 5 {
+		for round := range 5 {
 			next := &config.Config{Services: slices.Clone(laid.Config.Services)}
 			i := random.IntN(len(next.Services))
-			switch random.IntN(6) {
+			switch random.IntN(8) {
 			case 0:
 				next.Services[i].Mode = modes[random.IntN(len(modes))]
 			case 1:
-				next.Services = append(next.Services, service(100+random.IntN(100)))
+				next.Services = append(next.Services, service(100+round))
 			case 2:
 				next.Services[0], next.Services[i] = next.Services[i], next.Services[0]
+			case 3:
+				if len(next.Services) > 1 {
+					next.Services = slices.Delete(next.Services, i, i+1)
+				}
+			case 4:
+				next.Services[i].Checks = checks()
 			default:
-				next.Services[i].Backends = backends()
+				for range 1 + random.IntN(3) {
+					next.Services[random.IntN(len(next.Services))].Backends = backends()
+				}
 			}
 			before := withoutNumbers(laid)
 			kept := before
@@ -98,6 +133,7 @@ func FuzzWith(f *testing.F) {
 			if !reflect.DeepEqual(kept, withoutNumbers(laid)) {
 				t.Fatal("the layout before is another now")
 			}
+			checkDifference(t, laid, is)
 			for n, addr := range is.Backends {
 				if is.Number[addr] != n {
 					t.Fatalf("%s has the number %d, and is at %d", addr, is.Number[addr], n)
