@@ -170,7 +170,10 @@ func (a *amender) result(p *parser) (*Config, Amendment) {
 		}
 	}
 	list := a.merge(difference.Put)
-	c.Services = slices.Concat(a.before.Services[:a.first], list, a.before.Services[a.last:])
+	c.Services = list
+	if a.first > 0 || a.last < len(a.before.Services) {
+		c.Services = slices.Concat(a.before.Services[:a.first], list, a.before.Services[a.last:])
+	}
 	a.placeFragments(&c, len(list))
 	c.Warnings = a.warnings(p, list)
 	return &c, difference
@@ -291,6 +294,45 @@ func WriteService(c *Config, s lb.Service) ([]byte, error) {
 		return nil, fmt.Errorf("write the service %s: %w", s.Name, err)
 	}
 	return bytes.TrimPrefix(text, []byte(FragmentHead)), nil
+}
+
+// WriteServices returns the texts of services as WriteService does, of many in one go: a writer of YAML for each would
+// take more memory than all texts.
+func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
+	if len(services) == 0 {
+		return nil, nil
+	}
+	all := Config{Services: make([]lb.Service, len(services))}
+	for i := range services {
+		all.Services[i] = shortened(c, services[i])
+	}
+	text, err := encode(keytable.Write(fragmentKeys, &all))
+	if err != nil {
+		return nil, fmt.Errorf("write %d services: %w", len(services), err)
+	}
+	if texts := itemsOf(bytes.TrimPrefix(text, []byte(FragmentHead))); len(texts) == len(services) {
+		return texts, nil
+	}
+	texts := make([][]byte, len(services)) // a text has a line that looks like the first one of a service
+	for i, s := range services {
+		if texts[i], err = WriteService(c, s); err != nil {
+			return nil, err
+		}
+	}
+	return texts, nil
+}
+
+// itemsOf takes a list apart that encode has written: the lines of an item but for its first one are further in. Each
+// has memory of its own, for it may be kept for longer than the others.
+func itemsOf(list []byte) (items [][]byte) {
+	begin, at := 0, 0
+	for line := range bytes.Lines(list) {
+		if bytes.HasPrefix(line, []byte("  - ")) && at > 0 {
+			items, begin = append(items, bytes.Clone(list[begin:at])), at
+		}
+		at += len(line)
+	}
+	return append(items, bytes.Clone(list[begin:at]))
 }
 
 // FragmentHead stands before the services of a fragment as WriteFragment has it.

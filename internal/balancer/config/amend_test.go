@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
@@ -134,6 +136,7 @@ func compareWhole(t *testing.T, got *Config, file, other Source) {
 		cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })); diff != "" {
 		t.Fatalf("configuration (-of the whole text +amended):\n%s\nof:\n%s", diff, text)
 	}
+	checkWriteServices(t, got)
 	whole := []byte(nil)
 	for i, s := range got.Services {
 		if got.Owner(i) != want.Owner(i) {
@@ -150,6 +153,38 @@ func compareWhole(t *testing.T, got *Config, file, other Source) {
 	if len(text) > 0 && FragmentHead+string(whole) != string(text) {
 		t.Fatalf("the services one by one:\n%s\nall of them:\n%s", whole, text)
 	}
+}
+
+// checkWriteServices fails unless all services in one go have the texts that they have one by one.
+func checkWriteServices(t *testing.T, c *Config) {
+	t.Helper()
+	texts, err := WriteServices(c, c.Services)
+	if err != nil || len(texts) != len(c.Services) {
+		t.Fatalf("%d texts of %d services, %v", len(texts), len(c.Services), err)
+	}
+	for i, s := range c.Services {
+		if one, err := WriteService(c, s); err != nil || string(one) != string(texts[i]) {
+			t.Fatalf("service %s by itself (%v):\n%s\namong the others:\n%s", s.Name, err, one, texts[i])
+		}
+	}
+}
+
+// TestWriteServices writes services with every key, and with texts that look like the lines between services.
+func TestWriteServices(t *testing.T) {
+	c, err := Load(everyKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkWriteServices(t, c)
+	odd := *c
+	odd.Services = slices.Clone(c.Services)
+	for i := range odd.Services {
+		s := &odd.Services[i]
+		s.Checks.List = append(slices.Clone(s.Checks.List), lb.Check{Type: lb.CheckHTTP, HTTP: &lb.HTTPCheck{
+			Path: "/a\n  - name: a", Host: "- c\n  - d", Body: "\n  - name: a\n  - b\n"}})
+	}
+	checkWriteServices(t, &odd)
+	checkWriteServices(t, New())
 }
 
 // TestAmendRefuses: a difference is refused with its own fields, whatever it is at odds with.

@@ -307,6 +307,7 @@ func (c *Controller) reconcile() error {
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
+	c.news, c.verdicts = nil, nil // of all backends, they would take as much memory as the view
 	c.reconciled = time.Now()
 	return nil
 }

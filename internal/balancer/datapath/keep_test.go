@@ -508,7 +508,7 @@ func TestSnapshotRestores(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		saved, err := snapshot.Decode(data)
+		saved, err := snapshot.Decode(data.Bytes())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -56,10 +56,11 @@ func rewriteSnapshot(d *Datapath, change func(*snapshot.Snapshot)) error {
 		}
 		lines = append(lines, line)
 	}
-	if data, err = snapshot.Encode(s.Head, lines); err != nil {
+	parts, err := snapshot.Encode(s.Head, lines)
+	if err != nil {
 		return err
 	}
-	return os.WriteFile(path, data, 0o600)
+	return os.WriteFile(path, parts.Bytes(), 0o600)
 }
 
 // TestKeptByAnotherBuild takes over the data plane of a build with other layouts of maps: flows stay, counters are

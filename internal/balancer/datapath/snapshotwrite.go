@@ -35,7 +35,7 @@ func (d *Datapath) writeSnapshot(c *generation.Revision, ports []attach.Port) {
 
 // buildSnapshot returns the next snapshot, and the encoded services in it.
 func (d *Datapath) buildSnapshot(c *generation.Revision, ports []attach.Port) (
-	[]byte, map[*generation.Record][]byte, error,
+	snapshot.Parts, map[*generation.Record][]byte, error,
 ) {
 	k := d.keeper
 	lines, encoded := make(map[*generation.Record][]byte, len(c.Records)), make([][]byte, len(c.Records))

@@ -12,7 +12,6 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 
 	"github.com/jeoul/jeoul/internal/balancer/config"
-	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
 // Difference asks for another state of a source by the differences from its present one.
@@ -41,7 +40,7 @@ func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	}
 	defer s.yield()
 	now := s.now.Load()
-	before := now.fragment(r.Source)
+	before := now.headOf(r.Source)
 	if r.If != nil {
 		there := Part{Source: r.Source, Value: word(r.Source), Tag: TagOf(before.Generation)}
 		if err := r.If(there); err != nil {
@@ -72,11 +71,9 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	if err != nil {
 		return a, err
 	}
-	fresh := make([][]byte, len(difference.Put))
-	for i, service := range difference.Put {
-		if fresh[i], err = config.WriteService(cfg, service); err != nil {
-			return a, err
-		}
+	fresh, err := config.WriteServices(cfg, difference.Put)
+	if err != nil {
+		return a, err
 	}
 	text, err := config.WriteAmendment(fresh, difference.Removed)
 	if err != nil {
@@ -89,20 +86,17 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	}
 	blocks, known := p.blocks[r.Source]
 	if !known {
-		if blocks, err = blocksOf(before.Text); err != nil {
+		if blocks, err = blocksOf(p.fragment(r.Source).Text); err != nil {
 			return a, err
 		}
 	}
-	after := a.place(blocks, cfg.ServicesOf(r.Source), difference, fresh)
+	after := a.place(blocks, difference, fresh)
 	a.made = Fragment{Name: r.Source, Generation: before.Generation + 1, By: r.By,
 		At: time.Now().UTC().Truncate(time.Second)}
-	if len(after) > 0 {
-		a.made.Text = append([]byte(config.FragmentHead), join(after)...)
-	}
 	if len(p.fragments) >= maxFragments && before.Generation == 0 {
 		return a, tooMany()
 	}
-	a.next = &picture{file: p.file, cfg: cfg, fragments: p.with(a.made), blocks: maps.Clone(p.blocks)}
+	a.next = &picture{file: p.file, cfg: cfg, fragments: with(p.fragments, a.made), blocks: maps.Clone(p.blocks)}
 	if a.next.blocks == nil {
 		a.next.blocks = map[string][]block{}
 	}
@@ -110,26 +104,31 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	return a, nil
 }
 
-// place returns the texts of a source's services in their order, and notes which have changed. fresh are those of the
-// difference.
-func (a *amended) place(before []block, services []lb.Service, difference config.Amendment, fresh [][]byte) []block {
-	texts := make(map[string][]byte, len(services))
+// place returns the texts of a source's services in their order, which is that of config.Amend, and notes which have
+// changed. fresh are those of the difference.
+func (a *amended) place(before []block, difference config.Amendment, fresh [][]byte) []block {
+	put, was := make(map[string]block, len(fresh)), make(map[string][]byte, len(fresh))
+	gone := make(map[string]bool, len(difference.Removed))
+	for i := range difference.Put {
+		name := difference.Put[i].Name
+		put[name] = block{name, fresh[i]}
+	}
+	for _, name := range difference.Removed {
+		gone[name] = true
+	}
 	for _, b := range before {
-		texts[b.name] = b.text
+		if _, replaced := put[b.name]; replaced || gone[b.name] {
+			was[b.name] = b.text
+		}
 	}
 	for i := range difference.Put {
 		name := difference.Put[i].Name
-		if was := texts[name]; !bytes.Equal(was, fresh[i]) {
-			a.was = append(a.was, was...)
-			a.put, texts[name] = append(a.put, block{name, fresh[i]}), fresh[i]
+		if old := was[name]; !bytes.Equal(old, fresh[i]) {
+			a.was, a.put = append(a.was, old...), append(a.put, put[name])
 		}
 	}
 	for _, name := range difference.Removed {
-		a.was, a.removed = append(a.was, texts[name]...), append(a.removed, name)
+		a.was, a.removed = append(a.was, was[name]...), append(a.removed, name)
 	}
-	after := make([]block, len(services))
-	for i := range services {
-		after[i] = block{services[i].Name, texts[services[i].Name]}
-	}
-	return after
+	return config.Placed(before, func(b *block) string { return b.name }, put, gone)
 }

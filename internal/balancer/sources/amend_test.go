@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -82,6 +83,47 @@ func TestAmend(t *testing.T) {
 	if want := "file:web web01*1, kube:mail b4*1, kube:c b7*1, kube:d b8*1"; names(again.Config()) != want &&
 		names(again.Config()) != names(s.Config()) {
 		t.Errorf("after a restart: %s", names(again.Config()))
+	}
+}
+
+// TestAmendAmongOthers makes differences, whole changes and reloads in random order: after each, the source's text is the
+// one of its services in force, and the next process reads the same.
+func TestAmendAmongOthers(t *testing.T) {
+	random := rand.New(rand.NewPCG(46, 5))
+	dir := t.TempDir()
+	s, p := open(t, dir)
+	there := map[string]bool{}
+	for step := range 150 {
+		var services, removed []string
+		for n := range 1 + random.IntN(3) {
+			name := string(rune('a' + 7*n+random.IntN(7)))
+			if there[name] && random.IntN(3) == 0 {
+				removed, there[name] = append(removed, name), false
+				continue
+			}
+			services, there[name] = append(services, service(name, 110+int(name[0]-'a'), 1+random.IntN(9))), true
+		}
+		_, err := amend(t, s, services, removed...)
+		switch random.IntN(8) {
+		case 0:
+			_, err = ask(t, s, Put, Place{Source: "other", Service: "z"}, service("z", 109, 1+random.IntN(9)))
+		case 1:
+			err = errors.Join(err, s.Reload(t.Context()))
+		}
+		if err != nil {
+			t.Fatalf("step %d: %v", step, err)
+		}
+		for _, f := range s.Fragments() {
+			want, err := config.WriteFragment(p.cfg, f.Name)
+			if err != nil || string(f.Text) != string(want) {
+				t.Fatalf("step %d: the text of %s is\n%s\nand of its services in force (%v)\n%s", step, f.Name, f.Text, err,
+					want)
+			}
+		}
+		again, _ := open(t, dir)
+		if diff := cmp.Diff(s.Fragments(), again.Fragments()); diff != "" {
+			t.Fatalf("step %d: fragments (-now +after a restart):\n%s", step, diff)
+		}
 	}
 }
 

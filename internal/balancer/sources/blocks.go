@@ -31,6 +31,14 @@ func join(blocks []block) []byte {
 	return text
 }
 
+// textOf returns the text of a source with services.
+func textOf(blocks []block) []byte {
+	if len(blocks) == 0 {
+		return nil
+	}
+	return append([]byte(config.FragmentHead), join(blocks)...)
+}
+
 // blocksOf takes a source's text apart.
 func blocksOf(text []byte) ([]block, error) {
 	if blocks, ok := cut(text); ok {
@@ -91,11 +99,23 @@ func cut(text []byte) (blocks []block, ok bool) {
 // amended is a source that was changed by a difference.
 type amended struct {
 	next *picture
+	// made has no text: see whole.
 	made Fragment
 	// put are the texts of the changed services, whose text was was, and removed the names of those that are gone.
 	put     []block
 	was     []byte
 	removed []string
+}
+
+// whole is the source with its text.
+func (a *amended) whole() Fragment { return a.next.fragment(a.made.Name) }
+
+// size is the length of the source's text.
+func (a *amended) size() (n int64) {
+	for _, b := range a.next.blocks[a.made.Name] {
+		n += int64(len(b.text))
+	}
+	return n
 }
 
 // firstLine begins each service in a text as config.WriteFragment writes it, and furtherLine all lines that follow.

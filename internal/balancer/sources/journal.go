@@ -61,8 +61,8 @@ func (s *store) record(a amended) (pendingFile, error) {
 		return nil, err
 	}
 	length, known := s.journals[a.made.Name]
-	if !known || length+int64(len(line)) > max(leastJournal, int64(len(a.made.Text))) {
-		return s.write(a.made)
+	if !known || length+int64(len(line)) > max(leastJournal, a.size()) {
+		return s.write(a.whole())
 	}
 	if err := s.take(); err != nil {
 		return nil, err
@@ -177,10 +177,7 @@ func (f Fragment) with(entries []entry) (Fragment, error) {
 		blocks = e.apply(blocks)
 		f.Generation, f.At, f.By = e.Generation, e.At, e.By
 	}
-	f.Text = nil
-	if len(blocks) > 0 {
-		f.Text = append([]byte(config.FragmentHead), join(blocks)...)
-	}
+	f.Text = textOf(blocks)
 	return f, nil
 }
 

@@ -32,7 +32,8 @@ type picture struct {
 	file      config.Source
 	cfg       *config.Config
 	fragments []Fragment // by name
-	// blocks are the texts of the services of fragments that were amended, by the name of the fragment.
+	// blocks are the texts of the services of fragments that were amended, by the name of the fragment. Such a fragment
+	// may have no text in fragments: see fragment.
 	blocks map[string][]block
 }
 
@@ -82,7 +83,7 @@ func (s *Sources) Config() *config.Config { return s.now.Load().cfg }
 func (s *Sources) Path() string { return s.path }
 
 // Fragments returns the sources beside the file, by name.
-func (s *Sources) Fragments() []Fragment { return s.now.Load().fragments }
+func (s *Sources) Fragments() []Fragment { return s.now.Load().whole() }
 
 // merge checks sources together. Lines of problems are those of the stored files, but of the new
 // fragment those of its text.
@@ -125,7 +126,7 @@ func (s *Sources) Reload(ctx context.Context) error {
 		if err != nil {
 			return nil, err
 		}
-		if next, err = s.merge(file, s.now.Load().fragments, ""); err != nil {
+		if next, err = s.merge(file, s.now.Load().whole(), ""); err != nil {
 			return nil, err
 		}
 		return next.cfg, nil
@@ -184,16 +185,36 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 		func() (pendingFile, error) { return s.store.write(made) })
 }
 
-// fragment returns the one of a name; one of generation 0 if there is none.
+// fragment returns the one of a name, with its text; one of generation 0 if there is none.
 func (p *picture) fragment(name string) Fragment {
+	f := p.headOf(name)
+	if blocks, amended := p.blocks[name]; amended && f.Text == nil {
+		f.Text = textOf(blocks)
+	}
+	return f
+}
+
+// headOf is fragment, but may leave the text out, which is long.
+func (p *picture) headOf(name string) Fragment {
 	if i, found := p.find(name); found {
 		return p.fragments[i]
 	}
 	return Fragment{Name: name}
 }
 
-func (p *picture) find(name string) (int, bool) {
-	return slices.BinarySearchFunc(p.fragments, name, func(f Fragment, name string) int {
+// whole returns all fragments with their texts.
+func (p *picture) whole() []Fragment {
+	all := slices.Clone(p.fragments)
+	for i := range all {
+		all[i] = p.fragment(all[i].Name)
+	}
+	return all
+}
+
+func (p *picture) find(name string) (int, bool) { return find(p.fragments, name) }
+
+func find(fragments []Fragment, name string) (int, bool) {
+	return slices.BinarySearchFunc(fragments, name, func(f Fragment, name string) int {
 		return cmp.Compare(f.Name, name)
 	})
 }
@@ -203,7 +224,7 @@ func (p *picture) find(name string) (int, bool) {
 func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
 	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by,
 		At: time.Now().UTC().Truncate(time.Second)}
-	read, err := s.merge(now.file, now.with(made), made.Name)
+	read, err := s.merge(now.file, with(now.whole(), made), made.Name)
 	if err != nil {
 		return nil, made, err
 	}
@@ -213,7 +234,7 @@ func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*
 	if len(now.fragments) >= maxFragments && before.Generation == 0 {
 		return nil, made, tooMany()
 	}
-	next, err := s.merge(now.file, now.with(made), "")
+	next, err := s.merge(now.file, with(now.whole(), made), "")
 	if err != nil {
 		return nil, made, err
 	}
@@ -227,10 +248,10 @@ func tooMany() error {
 		maxFragments)
 }
 
-// with returns the fragments with another one of a name.
-func (p *picture) with(made Fragment) []Fragment {
-	all := slices.Clone(p.fragments)
-	i, found := p.find(made.Name)
+// with returns fragments with another one of a name.
+func with(fragments []Fragment, made Fragment) []Fragment {
+	all := slices.Clone(fragments)
+	i, found := find(fragments, made.Name)
 	if !found {
 		all = slices.Insert(all, i, made)
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/objects"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/pins"
 	"github.com/jeoul/jeoul/internal/balancer/datapath/sharedmaps"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/snapshot"
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
@@ -51,7 +52,7 @@ type Keeper struct {
 	// PinContent is that of the store; tests have one that fails.
 	PinContent func(name string, data []byte) error
 	// unwritten is the last snapshot, where it could not be written to a file, and its number.
-	unwritten       []byte
+	unwritten       snapshot.Parts
 	unwrittenNumber uint64
 	// Size is the last snapshot's, and Reserved the room in the file for the next one, in bytes, as far as they are
 	// known.

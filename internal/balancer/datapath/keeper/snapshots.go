@@ -46,8 +46,8 @@ const pinnedSnapshot = "snapshot."
 func pinnedName(number uint64) string { return pinnedSnapshot + strconv.FormatUint(number, 10) }
 
 // Write keeps a snapshot: as a file, pinned, or not at all.
-func (k *Keeper) Write(number uint64, data []byte) {
-	k.Size = int64(len(data))
+func (k *Keeper) Write(number uint64, data snapshot.Parts) {
+	k.Size = data.Size()
 	err := k.writeFile(number, data)
 	if err == nil {
 		k.unwritten = nil
@@ -55,7 +55,7 @@ func (k *Keeper) Write(number uint64, data []byte) {
 		return
 	}
 	k.unwritten, k.unwrittenNumber = data, number
-	k.NoteWriteError(err, k.PinContent(pinnedName(number), data) == nil)
+	k.NoteWriteError(err, k.PinContent(pinnedName(number), data.Bytes()) == nil)
 }
 
 // NoteWriteError records that the present snapshot could not be written to its file.
@@ -86,12 +86,15 @@ func (k *Keeper) revert(number uint64) {
 		k.Files.RecordResult(snapshotSubject, k.Snapshot, nil, false)
 		return
 	}
-	k.unwritten, _ = k.load(number)
+	k.unwritten = nil
+	if data, err := k.load(number); err == nil {
+		k.unwritten = snapshot.Parts{data}
+	}
 	k.unwrittenNumber = number
 }
 
 // writeFile writes a snapshot's file, whole or not at all.
-func (k *Keeper) writeFile(number uint64, data []byte) error {
+func (k *Keeper) writeFile(number uint64, data snapshot.Parts) error {
 	fsys, reserve := k.Files.FileSystem(), k.Snapshot+reserveSuffix
 	var file durable.File
 	err := durable.InDirectory(fsys, reserve, func() (err error) {
@@ -101,9 +104,9 @@ func (k *Keeper) writeFile(number uint64, data []byte) error {
 	if err != nil {
 		return err
 	}
-	if _, err = file.Write(data); err == nil {
+	if _, err = data.WriteTo(file); err == nil {
 		// Its old content may be longer. Truncating gives reserved room beyond the end back, too.
-		err = file.Truncate(int64(len(data)))
+		err = file.Truncate(k.Size)
 	}
 	if err = errors.Join(err, file.Close()); err == nil {
 		err = fsys.Rename(reserve, k.File(number))

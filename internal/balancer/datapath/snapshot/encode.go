@@ -3,6 +3,7 @@
 package snapshot
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -58,24 +59,49 @@ func encodeError(err error) error {
 	return fmt.Errorf("encoding the snapshot of the data plane: %w", err)
 }
 
+// Parts are a snapshot in pieces, one after the other: the lines of its services are those of the snapshot before where
+// nothing has changed.
+type Parts [][]byte
+
 // Encode returns a snapshot with a head and the lines of its services.
-func Encode(h Head, services [][]byte) ([]byte, error) {
+func Encode(h Head, services [][]byte) (Parts, error) {
 	h.Format, h.Version, h.Lines = format, Version, len(services)
-	data, err := line(h)
+	first, err := line(h)
 	if err != nil {
 		return nil, err
 	}
-	const end = 64 // more bytes than the tail has
-	size := end
-	for _, s := range services {
-		size += len(s)
+	parts := append(append(make(Parts, 0, len(services)+2), first), services...)
+	sum := uint32(0)
+	for _, part := range parts {
+		sum = crc32.Update(sum, castagnoli, part)
 	}
-	data = slices.Grow(data, size)
-	for _, s := range services {
-		data = append(data, s...)
+	last, err := line(tail{sum})
+	return append(parts, last), err
+}
+
+// Bytes returns the snapshot in one piece.
+func (p Parts) Bytes() []byte { return slices.Concat(p...) }
+
+// Size is its length in bytes.
+func (p Parts) Size() (n int64) {
+	for _, part := range p {
+		n += int64(len(part))
 	}
-	last, err := line(tail{crc32.Checksum(data, castagnoli)})
-	return append(data, last...), err
+	return n
+}
+
+// chunk is how many bytes are written at a time.
+const chunk = 256 << 10
+
+// WriteTo writes the snapshot, in few calls.
+func (p Parts) WriteTo(w io.Writer) (int64, error) {
+	buffered := bufio.NewWriterSize(w, chunk)
+	for _, part := range p {
+		if _, err := buffered.Write(part); err != nil {
+			return 0, err
+		}
+	}
+	return p.Size(), buffered.Flush()
 }
 
 // Decode reads a snapshot. Errors: ErrDamaged, ErrVersion.

@@ -53,7 +53,7 @@ func encode(t testing.TB, h Head, services []Service) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return data
+	return data.Bytes()
 }
 
 func TestDecode(t *testing.T) {

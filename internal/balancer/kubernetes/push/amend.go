@@ -106,12 +106,9 @@ func same(a, b *lb.Service) bool {
 
 // formatDifference returns the text of a difference.
 func formatDifference(changed []lb.Service, removed []string) ([]byte, error) {
-	texts, usual := make([][]byte, len(changed)), config.New()
-	for i, s := range changed {
-		var err error
-		if texts[i], err = config.WriteService(usual, s); err != nil {
-			return nil, err
-		}
+	texts, err := config.WriteServices(config.New(), changed)
+	if err != nil {
+		return nil, err
 	}
 	text, err := config.WriteAmendment(texts, removed)
 	if err == nil && len(text) == 0 {
