@@ -139,7 +139,7 @@ func (d *description) writeService(w io.Writer, now time.Time) {
 	s := d.service
 	f := newFields(w)
 	f.add("Service", s.Name)
-	f.add("Owner", s.Owner)
+	f.add("Owner", s.OwnerText())
 	f.add("Address", lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol})
 	f.add("Mode", modeText(s))
 	f.add("Scheduler", schedulerText(s))
@@ -191,7 +191,7 @@ func (d *description) writeBackend(w io.Writer, now time.Time) {
 	f.add("Backend", b.Name)
 	f.add("Service", fmt.Sprintf("%s, %s, %s", s.Name, lb.ServiceKey{VIP: s.VIP, Port: s.Port, Protocol: s.Protocol},
 		modeText(s)))
-	f.add("Owner", s.Owner)
+	f.add("Owner", s.OwnerText())
 	if b.Origin != "" {
 		f.add("Found by", b.Origin)
 	}

@@ -33,7 +33,7 @@ var serviceKind = kind[ops.Service]{
 			return fmt.Sprintf("%d/%d", upOf(s), len(s.Backends))
 		}},
 		{name: "serving", showsRemoval: true, value: servingText},
-		{name: "owner", value: func(s ops.Service) any { return s.Owner }},
+		{name: "owner", value: func(s ops.Service) any { return s.OwnerText() }},
 		{name: "active", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(uint64(s.Active)) }},
 		{name: "flows", right: true, wide: true, value: func(s ops.Service) any { return cmdkit.Count(s.Flows) }},
 		{name: "connections", right: true, value: sumOf(func(b ops.Backend) uint64 { return b.Connections })},

@@ -208,7 +208,7 @@ func ownerText(s ops.Service) string {
 	if s.Owner == "" || s.Owner == config.FileOwner {
 		return ""
 	}
-	return "  of " + s.Owner
+	return "  of " + s.OwnerText()
 }
 
 // memoryText is the flows, the persistence and the limits of a service.

@@ -18,6 +18,7 @@ func (b *balancer) withFeeds(status func() (ops.Status, error)) func() (ops.Stat
 		}
 		now := time.Now()
 		s.Feeds = b.sources.Feeds(now)
+		s.NameObjects()
 		s.Problems = s.Problems[:len(s.Problems):len(s.Problems)] // others read the same list
 		for i := range s.Feeds {
 			s.Problems = append(s.Problems, s.Feeds[i].Lines(now)...)

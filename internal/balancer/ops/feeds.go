@@ -5,6 +5,7 @@ package ops
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -121,4 +122,36 @@ func (s *Status) IsOfCluster(service *Service) bool {
 	return slices.ContainsFunc(s.Feeds, func(f Feed) bool {
 		return f.Source == service.Owner && f.Platform == Kubernetes
 	})
+}
+
+// NameObjects notes for which object of its cluster each service is.
+func (s *Status) NameObjects() {
+	clusters := map[string]bool{}
+	for i := range s.Feeds {
+		if s.Feeds[i].Platform == Kubernetes {
+			clusters[s.Feeds[i].Source] = true
+		}
+	}
+	for i := range s.Services {
+		if service := &s.Services[i]; clusters[service.Owner] {
+			service.Object = objectOf(service.Name)
+		}
+	}
+}
+
+// objectOf returns the object of a cluster that a service of that name is for. Its name begins with NAMESPACE:NAME:,
+// unless it was too long, and is cut before that.
+func objectOf(name string) string {
+	if parts := strings.Split(name, ":"); len(parts) > 2 {
+		return parts[0] + "/" + parts[1]
+	}
+	return ""
+}
+
+// OwnerText names the source that has the service, and the object of a cluster that it is for.
+func (s *Service) OwnerText() string {
+	if s.Object == "" {
+		return s.Owner
+	}
+	return s.Owner + ": " + s.Object
 }

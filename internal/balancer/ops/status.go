@@ -161,7 +161,10 @@ type Hook struct {
 type Service struct {
 	Name string `json:"name"`
 	// Owner is the source of configuration that has the service: "file", or the name of a fragment.
-	Owner    string      `json:"owner"`
+	Owner string `json:"owner"`
+	// Object is the object of a cluster that the service is for, NAMESPACE/NAME; absent where it is for none, or where
+	// its name does not tell.
+	Object   string      `json:"object,omitempty"`
 	VIP      netip.Addr  `json:"vip"`
 	Port     uint16      `json:"port"`
 	Protocol lb.Protocol `json:"protocol"`

@@ -86,8 +86,8 @@ func TestAmend(t *testing.T) {
 	}
 }
 
-// TestAmendAmongOthers makes differences, whole changes and reloads in random order: after each, the source's text is the
-// one of its services in force, and the next process reads the same.
+// TestAmendAmongOthers makes differences, whole changes and reloads in random order: after each, the source's text is
+// the one of its services in force, and the next process reads the same.
 func TestAmendAmongOthers(t *testing.T) {
 	random := rand.New(rand.NewPCG(46, 5))
 	dir := t.TempDir()
