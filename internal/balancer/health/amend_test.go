@@ -17,7 +17,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// stateOf is what an engine knows of its backends and targets, but for the times of single checks.
+// stateOf is the state of an engine's backends and targets, without the times of single checks.
 func stateOf(e *Engine) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -47,7 +47,7 @@ func stateOf(e *Engine) string {
 	return strings.Join(lines, "\n")
 }
 
-// differenceOf returns what Amend takes from one set of checks to another, in any order, with some that stay.
+// differenceOf returns the arguments of Amend from one set of checks to another, in any order, with some that stay.
 func differenceOf(before, after []Wanted, random *rand.Rand) (put []Wanted, removed []lb.BackendKey) {
 	was, gone := map[lb.BackendKey]Wanted{}, map[lb.BackendKey]bool{}
 	for _, one := range before {
