@@ -304,7 +304,7 @@ func WriteServices(c *Config, services []lb.Service) ([][]byte, error) {
 	}
 	all := Config{Services: make([]lb.Service, len(services))}
 	for i := range services {
-		all.Services[i] = shortened(c, services[i])
+		all.Services[i] = withoutDefaults(c, services[i])
 	}
 	text, err := encode(keytable.Write(fragmentKeys, &all))
 	if err != nil {

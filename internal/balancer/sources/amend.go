@@ -130,5 +130,5 @@ func (a *amended) place(before []block, difference config.Amendment, fresh [][]b
 	for _, name := range difference.Removed {
 		a.was, a.removed = append(a.was, was[name]...), append(a.removed, name)
 	}
-	return config.Placed(before, func(b *block) string { return b.name }, put, gone)
+	return config.ReplaceByName(before, func(b *block) string { return b.name }, put, gone)
 }
