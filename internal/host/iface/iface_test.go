@@ -211,6 +211,12 @@ func TestFollow(t *testing.T) {
 	if n := len(i.XDPLost()); n != 1 {
 		t.Errorf("losses are counted of %d interfaces", n)
 	}
+	// The losses from before the start of the watch stay those of an interface that is followed further.
+	i.watched[0].lost = 7
+	if err := i.SetNames([]string{"ctl2"}); err != nil || i.watchedInterfaces()[0].lost != 7 {
+		t.Errorf("followed further, %d losses are taken for older ones (%v), want 7",
+			i.watchedInterfaces()[0].lost, err)
+	}
 }
 
 func TestNoSuchInterface(t *testing.T) {

@@ -81,3 +81,28 @@ func TestText(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 }
+
+// helped is a command whose help has details.
+type helped struct {
+	Where string `arg:"" optional:"" help:"A place."`
+	Far   bool   `group:"reach" help:"Go on."`
+}
+
+func (helped) Help() string { return "It is *far*:\n\n    tool go *" }
+
+// TestDetails: the details of a command's help are shown, examples in them as they are, and flags of a group by
+// themselves.
+func TestDetails(t *testing.T) {
+	app, err := kong.New(&struct {
+		Go helped `cmd:"" help:"Go there."`
+	}{}, kong.Name("tool"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(Commands(app.Model, "tool 1", "")[1].Roff)
+	for _, want := range []string{"[\\fIwhere\\fP]", "It is *far*:\n", "tool go *\n", ".SH REACH OPTIONS\n.TP\n\\fB--far\\fP\nGo on."} {
+		if !strings.Contains(page, want) {
+			t.Errorf("the page lacks %q:\n%s", want, page)
+		}
+	}
+}
