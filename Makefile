@@ -25,6 +25,8 @@ FUZZTIME ?= 20s
 FUZZPACKETS ?= 1000000
 # More flags for `go test`, such as -v or -run=NAME.
 TESTFLAGS ?=
+# More flags and packages for `make test-mutants`, such as MUTANTS='-n 20 -seed 7 ./internal/balancer/lb'.
+MUTANTS ?= -n 5 ./internal/balancer/control/... ./internal/balancer/health/... ./internal/balancer/vrrp ./internal/balancer/handover
 # More flags for `make try`, such as --demo.
 TRY ?=
 # More flags for `make bench-instructions`, such as --quick or --only=direct,jeoul-l2dsr-tc.
@@ -322,6 +324,10 @@ pages: generate ## write the pages of docs/results, and what `jeoul advise` rest
 .PHONY: fuzz
 fuzz: generate ## each fuzz target for FUZZTIME (20s), then FUZZPACKETS (1 million); root fuzzes eBPF too
 	@GO='$(GO)' scripts/fuzz.sh $(FUZZTIME) $(FUZZPACKETS)
+
+.PHONY: test-mutants
+test-mutants: generate ## change an expression at a time, 5 of each package that MUTANTS names, and list the changes that no test of the package notices
+	@$(GO) run ./scripts/mutants $(MUTANTS)
 
 .PHONY: lint
 lint: generate ## check style and the house's rules: see CONTRIBUTING.md
