@@ -44,8 +44,17 @@ struct capture_filter {
 	__u32 snap;
 	/* Packets that are taken in a window of 2^CAPTURE_WINDOW ns; 0: no bound. */
 	__u32 rate;
-	__u32 pad;
+	/* The address and port of the service that the filter names; port 0: it names none. */
+	__be16 service_port;
+	__u16 pad;
+	__be32 service_vip[4];
 };
+
+/* A bit of trace_notes.drawn beside those of the slots: the samples are drawn. */
+#define CAPTURE_DRAWN (1U << 31)
+
+/* Bytes of unread records, a power of two. */
+#define CAPTURE_WAKEUP (1 << 17)
 
 /* About an eighth of a second: a window's packets fit into a ring. */
 #define CAPTURE_WINDOW 27
@@ -111,6 +120,26 @@ struct {
 	__type(value, __u32);
 } capture_backends SEC(".maps");
 
+/* capture_plain has the plain program of the interface. It is empty in a dispatcher's program, and is emptied when the
+ * process ends whose map it is: the traced program then decides on all packets. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} capture_plain SEC(".maps");
+
+/* capture_fields are the fields of a packet, as received, that filters test. An address has four words, of which IPv4
+ * has the first. */
+struct capture_fields {
+	const __be32 *source;
+	const __be32 *destination;
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 family;
+	__u8 protocol;
+};
+
 static __always_inline struct capture_slots *capture_all(void)
 {
 	return bpf_map_lookup_elem(&capture_filters, (const void *)&trace_zero);
@@ -138,32 +167,167 @@ static __always_inline bool capture_tuple(const struct capture_filter *filter, _
 	       (!filter->vip_port || filter->vip_port == vip_port);
 }
 
+/* capture_is_pooled says whether full NAT, or a hairpin, may have sent from the port that a packet is for. A packet
+ * without ports may quote one that has. */
+static __always_inline bool capture_is_pooled(const struct capture_fields *fields)
+{
+	__u16 port = bpf_ntohs(fields->destination_port);
+
+	if (!trace_has_ports(fields->protocol) || !port)
+		return true;
+	return (port >= loaded.first_port && port <= loaded.last_port) ||
+	       (port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port);
+}
+
 /* capture_may_be_reply says whether a packet, as received, may be a reply that the filter matches. The client of a
  * reply of full NAT is not known yet. */
 static __always_inline bool capture_may_be_reply(const struct capture_filter *filter,
-						 const struct trace_record *record)
+						 const struct capture_fields *fields)
 {
-	if (has_mode(MODE_FULLNAT))
+	if (has_mode(MODE_FULLNAT) && capture_is_pooled(fields))
 		return true;
 	return has_mode(MODE_NAT) &&
-	       capture_masked(record->destination, filter->client, filter->client_mask);
+	       capture_masked(fields->destination, filter->client, filter->client_mask);
 }
 
-/* capture_may_match tests the conditions that depend on the packet as received, before anything is copied. */
+/* capture_may_match tests the conditions that depend on the packet as received, but for the sample. */
 static __always_inline bool capture_may_match(const struct capture_filter *filter,
-					      const struct trace_record *record)
+					      const struct capture_fields *fields)
 {
 	/* A filter's number is written when all else of it is there. */
 	filter = READ_AFTER(is_weak(), filter, &filter->id);
 	if (!filter->id || (filter->interface && filter->interface != loaded.interface) ||
-	    (filter->family && filter->family != record->family) ||
-	    (filter->protocol && filter->protocol != record->protocol))
+	    (filter->family && filter->family != fields->family) ||
+	    (filter->protocol && filter->protocol != fields->protocol))
 		return false;
-	if (!capture_tuple(filter, record->protocol, record->source, record->source_port,
-			   record->destination, record->destination_port) &&
-	    !capture_may_be_reply(filter, record))
+	return capture_tuple(filter, fields->protocol, fields->source, fields->source_port,
+			     fields->destination, fields->destination_port) ||
+	       capture_may_be_reply(filter, fields);
+}
+
+/* capture_may_be_service says whether a plain packet may be one of the service that the filter names: to its address,
+ * or a reply. */
+static __always_inline bool capture_may_be_service(const struct capture_filter *filter,
+						   const struct capture_fields *fields)
+{
+	if (!filter->service_port)
+		return true;
+	return (filter->service_port == fields->destination_port &&
+		same_address(filter->service_vip, fields->destination)) ||
+	       capture_may_be_reply(filter, fields);
+}
+
+/* capture_random returns a random number from 1 to most, or to 2^32 - 1 where that is less. */
+static __always_inline __u64 capture_random(__u64 most)
+{
+	if (most > 0xffffffff)
+		most = 0xffffffff;
+	return 1 + (bpf_get_prandom_u32() * most >> 32);
+}
+
+/* capture_draw draws whether a packet is one of the filter's sample. Each CPU counts its packets for the filter down to
+ * the next one of the sample; the distances are random, and their mean is the filter's. A random number for each packet
+ * would cost as much as all other conditions. */
+static __always_inline bool capture_draw(struct trace_notes *notes,
+					 const struct capture_filter *filter, __u32 slot)
+{
+	__u64 sample = filter->sample, *left = &notes->left[slot & (CAPTURES_MAX - 1)];
+
+	if (sample <= 1)
+		return true;
+	/* The slot's last filter may have left more. */
+	if (!*left || *left >= 2 * sample)
+		*left = capture_random(sample);
+	if (--*left)
 		return false;
-	return filter->sample <= 1 || !(bpf_get_prandom_u32() % filter->sample);
+	*left = capture_random(2 * sample - 1);
+	return true;
+}
+
+/* capture_match_plain matches a plain packet against all filters, draws their samples, and keeps the result for
+ * capture_begin(). */
+static __always_inline bool capture_match_plain(const struct capture_slots *filters,
+						const struct capture_fields *fields)
+{
+	struct trace_notes *notes;
+	bool matches = false;
+
+	for (__u32 i = 0; i < CAPTURES_MAX; i++) {
+		const struct capture_filter *filter = &filters->slots[i];
+
+		if (i >= filters->used)
+			break;
+		if (!capture_may_match(filter, fields) || !capture_may_be_service(filter, fields))
+			continue;
+		notes = trace_current();
+		if (!notes)
+			return true;
+		if (!capture_draw(notes, filter, i))
+			continue;
+		notes->drawn |= CAPTURE_DRAWN | 1U << i;
+		matches = true;
+	}
+	return matches;
+}
+
+/* capture_match_ip says whether a filter may match a packet by its IP header. A packet that is not plain (TCP or UDP
+ * without options, extension headers or fragments) may match. */
+static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_slots *filters,
+					     void *header, bool ipv6)
+{
+	__be32 source[4] = {}, destination[4] = {};
+	struct capture_fields fields = {.source = source, .destination = destination};
+	void *data_end = ctx_data_end(ctx);
+	const __be16 *ports;
+
+	if (ipv6) {
+		const struct ipv6hdr *ip = header;
+
+		ports = (void *)(ip + 1);
+		if ((void *)(ports + 2) > data_end || !is_plain6(header, data_end))
+			return true;
+		__builtin_memcpy(source, &ip->saddr, sizeof(source));
+		__builtin_memcpy(destination, &ip->daddr, sizeof(destination));
+		fields.protocol = ip->nexthdr;
+		fields.family = 6;
+	} else {
+		const struct iphdr *ip = header;
+
+		ports = (void *)(ip + 1);
+		if ((void *)(ports + 2) > data_end || !is_plain4(header, data_end) ||
+		    (ip->frag_off & bpf_htons(IP_FRAGMENT_BITS)) || !trace_has_ports(ip->protocol))
+			return true;
+		source[0] = ip->saddr;
+		destination[0] = ip->daddr;
+		fields.protocol = ip->protocol;
+		fields.family = 4;
+	}
+	fields.source_port = ports[0];
+	fields.destination_port = ports[1];
+	return capture_match_plain(filters, &fields);
+}
+
+/* capture_may_match_any says whether a filter may match a packet as received. It is a function of its own, so that the
+ * verifier does not walk the program behind it once for each path through the filters. */
+__noinline int capture_may_match_any(ctx_t *ctx)
+{
+	const struct capture_slots *filters = capture_all();
+	const struct ethhdr *frame = ctx_data(ctx);
+
+	if (!filters || (void *)(frame + 1) > ctx_data_end(ctx))
+		return true;
+	if (frame->h_proto == bpf_htons(ETH_P_IP))
+		return capture_match_ip(ctx, filters, (void *)(frame + 1), false);
+	if (frame->h_proto == bpf_htons(ETH_P_IPV6))
+		return capture_match_ip(ctx, filters, (void *)(frame + 1), true);
+	return true;
+}
+
+/* capture_skip hands a packet that no filter matches to the plain program, and does not return then. */
+static __always_inline void capture_skip(ctx_t *ctx)
+{
+	if (!dry_run() && !capture_may_match_any(ctx))
+		bpf_tail_call(ctx, &capture_plain, 0);
 }
 
 /* capture_copy copies the first bytes of the frame, as many as the candidates need, to `to`, and returns their
@@ -186,16 +350,26 @@ __noinline int capture_begin(ctx_t *ctx)
 {
 	struct capture_slots *filters = capture_all();
 	struct trace_notes *notes = trace_current();
+	struct capture_fields fields;
 
 	if (!filters || !notes)
 		return 0;
 	notes->candidates = 0;
+	fields = (struct capture_fields){
+		.source = notes->record.source,
+		.destination = notes->record.destination,
+		.source_port = notes->record.source_port,
+		.destination_port = notes->record.destination_port,
+		.family = notes->record.family,
+		.protocol = notes->record.protocol,
+	};
 	for (__u32 i = 0; i < CAPTURES_MAX; i++) {
 		const struct capture_filter *filter = &filters->slots[i];
 
 		if (i >= filters->used)
 			break;
-		if (!capture_may_match(filter, &notes->record))
+		if (!capture_may_match(filter, &fields) ||
+		    !(notes->drawn ? notes->drawn >> i & 1 : capture_draw(notes, filter, i)))
 			continue;
 		notes->candidates |= 1U << i;
 		if (filter->snap > notes->snap)
@@ -264,19 +438,30 @@ static __always_inline bool capture_allows(const struct capture_filter *filter,
 	return true;
 }
 
+/* capture_wakeup returns the flags of an output of `size` bytes: its reader is woken up for each CAPTURE_WAKEUP bytes
+ * in the ring, and polls for less. To wake it up for each record costs more than all else of a capture. */
+static __always_inline __u64 capture_wakeup(void *ring, __u64 size)
+{
+	__u64 unread = bpf_ringbuf_query(ring, BPF_RB_AVAIL_DATA);
+
+	return (unread ^ (unread + size)) & ~(__u64)(CAPTURE_WAKEUP - 1) ? BPF_RB_FORCE_WAKEUP :
+									   BPF_RB_NO_WAKEUP;
+}
+
 /* capture_put writes the record and the frames into a slot's ring. */
 static __always_inline void capture_put(const struct capture_filter *filter,
 					struct trace_notes *notes, __u32 slot, __u64 frames)
 {
 	struct capture_state *state = bpf_map_lookup_elem(&capture_states, &slot);
 	void *ring = bpf_map_lookup_elem(&capture_rings, &slot);
+	__u64 size = sizeof(notes->record) + frames;
 
 	if (!state || !ring)
 		return;
 	__sync_fetch_and_add(&state->matched, 1);
 	if (!capture_allows(filter, state, notes->record.time, frames))
 		return;
-	if (bpf_ringbuf_output(ring, &notes->record, sizeof(notes->record) + frames, 0)) {
+	if (bpf_ringbuf_output(ring, &notes->record, size, capture_wakeup(ring, size))) {
 		__sync_fetch_and_add(&state->lost, 1);
 		return;
 	}

@@ -35,6 +35,7 @@ static __always_inline int run(ctx_t *ctx)
 	enum outcome outcome = OUTCOME_NONE;
 	__u32 egress = 0;
 
+	capture_skip(ctx);
 	if (fails_open(generation))
 		outcome = fail_open(ctx);
 	if (outcome == OUTCOME_NONE)

@@ -43,6 +43,7 @@ static __always_inline void trace_slot(__u32 slot) {}
 static __always_inline void trace_backend(__u32 index, __u32 generation) {}
 static __always_inline void trace_add_reason(enum trace_reason reason) {}
 static __always_inline void trace_end(ctx_t *ctx, enum outcome outcome) {}
+static __always_inline void capture_skip(ctx_t *ctx) {}
 
 #else
 
@@ -124,6 +125,11 @@ struct trace_notes {
 	/* The captures whose filters may match, a bit for each, and the most bytes of a frame that one of them needs. */
 	__u32 candidates;
 	__u32 snap;
+	/* The captures whose filters and samples match the packet, and CAPTURE_DRAWN; 0 where no samples are drawn yet. */
+	__u32 drawn;
+	__u32 pad;
+	/* How many packets away the next one of each capture's sample is; 0 where that is not drawn yet. */
+	__u64 left[CAPTURES_MAX];
 };
 
 /* dry_run says that the packet is only a probe of `jeoul trace`: no state may change, no counter, no turn and no
@@ -306,6 +312,7 @@ static __noinline int trace_send(ctx_t *ctx, enum outcome outcome)
 		capture_end(ctx, outcome);
 		notes->candidates = 0;
 		notes->snap = 0;
+		notes->drawn = 0;
 	}
 	__builtin_memset(&notes->record, 0, offsetof(struct trace_record, head));
 	return 0;

@@ -6,15 +6,18 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net/netip"
 	"slices"
 	"strings"
 	"testing"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/traced"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/trace"
 	"github.com/jeoul/jeoul/internal/test/testpacket"
@@ -232,6 +235,61 @@ func compareHeaders(t *testing.T, sent []sentFrame, got []*capture.Packet) {
 		if !bytes.Equal(p.FrameIn.Bytes, want) || p.FrameIn.Length != len(frame) {
 			t.Errorf("packet %d: headers %x, want %x", i, p.FrameIn.Bytes, want)
 		}
+	}
+}
+
+// TestCaptureSample: of a sample's packets so many are taken as its number says, as near as chance allows (eight
+// standard deviations), a sample beside it takes its own, and a filter that no packet passes takes none.
+func TestCaptureSample(t *testing.T) {
+	const packets, sample = 20_000, 20
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		t.Run(string(hook), func(t *testing.T) {
+			r := newRig(t, hook, testState())
+			frame := web4().build(t)
+			request := func(f trace.Filter) capture.Request {
+				return capture.Request{Filter: capture.Filter{Filter: f}, Rate: capture.MaxRate}
+			}
+			one := startBackgroundCapture(t, r, "one", request(trace.Filter{Sample: sample}))
+			other := startBackgroundCapture(t, r, "other", request(trace.Filter{Sample: 2 * sample}))
+			none := startBackgroundCapture(t, r, "none",
+				request(trace.Filter{Source: netip.MustParsePrefix("203.0.113.0/24")}))
+			checkSkips(t, r)
+			for range packets {
+				r.run(t, frame)
+			}
+			for _, c := range []struct {
+				*backgroundCapture
+				want int
+			}{{one, packets / sample}, {other, packets / sample / 2}, {none, 0}} {
+				c.finish(t)
+				// The distances are uniform, so the number's variance is about a third of its mean.
+				got, most := int(c.last.Counts.Matched), 8*math.Sqrt(float64(c.want)/3)
+				if math.Abs(float64(got-c.want)) > most {
+					t.Errorf("of %d packets, %s has %d, want %d", packets, c.name, got, c.want)
+				}
+			}
+		})
+	}
+}
+
+// checkSkips fails the test where a traced program has no plain one that packets without a capture are handed to: its
+// decisions are the same, and only the cost would show it.
+func checkSkips(t *testing.T, r *rig) {
+	t.Helper()
+	found := 0
+	for _, c := range r.datapath.current.Collections {
+		m := c.Maps[traced.XdpMapCapturePlain]
+		if m == nil {
+			continue
+		}
+		var id ebpf.ProgramID
+		if err := m.Lookup(uint32(0), &id); err != nil || id == 0 {
+			t.Errorf("a traced program has the plain program %d, %v", id, err)
+		}
+		found++
+	}
+	if want := len(r.datapath.current.Programs); found != want {
+		t.Errorf("%d traced programs have a map of plain ones, want %d", found, want)
 	}
 }
 

@@ -93,6 +93,13 @@ func (g *Programs) add(
 	if program.Dispatched {
 		return g.addDispatched(program, p, spec, replacements)
 	}
+	if tracing != nil && !tracing.IsDryRun() {
+		array, err := g.addPlain(k, program, constants, shared, spec, replacements)
+		if err != nil {
+			return err
+		}
+		defer array.Close()
+	}
 	collection, err := k.Load(spec, replacements)
 	if err != nil {
 		return attach.LoadError(err)
@@ -100,6 +107,26 @@ func (g *Programs) add(
 	g.Collections = append(g.Collections, collection)
 	g.Programs = append(g.Programs, collection.Programs[program.Name])
 	return nil
+}
+
+// addPlain loads the plain program for a port, which a traced one, of which this is the spec, hands packets to. The map
+// of the two is needed until the traced one is loaded.
+func (g *Programs) addPlain(k Kernel, program Kind, constants objects.XDPSettings, shared *sharedmaps.Maps,
+	traces *ebpf.CollectionSpec, replacements map[string]*ebpf.Map) (*ebpf.Map, error) {
+	spec, plain, err := g.Specify(program, constants, shared, nil)
+	if err != nil {
+		return nil, err
+	}
+	collection, err := k.Load(spec, plain)
+	if err != nil {
+		return nil, attach.LoadError(err)
+	}
+	g.Collections = append(g.Collections, collection)
+	array, err := traced.SkipTo(collection.Programs[program.Name], traces, replacements)
+	if err != nil {
+		return nil, fmt.Errorf("joining the traced program to the plain one: %w", err)
+	}
+	return array, nil
 }
 
 // Specify returns the program with its constants, and the maps that it shares with others.

@@ -5,6 +5,7 @@ package traced
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"slices"
 	"sync/atomic"
@@ -14,6 +15,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/jeoul/jeoul/internal/balancer/capture"
+	"github.com/jeoul/jeoul/internal/balancer/datapath/mapmem"
 )
 
 // MaxCaptures is how many captures and live traces run at once.
@@ -21,6 +23,9 @@ const MaxCaptures = int(XdpCaptureLimitCAPTURES_MAX)
 
 // CountsEvery is the interval at which a capture's counts are read.
 const CountsEvery = time.Second
+
+// readEvery is the interval at which a ring is read that has less unread than wakes its reader up.
+const readEvery = 20 * time.Millisecond
 
 // noService is the id plus 1 of no service.
 const noService = 0xffffffff
@@ -95,8 +100,9 @@ func (t *Tracing) Empty() bool {
 }
 
 // Start has the program capture packets: of a filter by service or backend, those of services by their ids, of which
-// two count, and of backends by their indices.
-func (c *Capture) Start(services, backends []uint32) error {
+// two count, and of backends by their indices. At is the services' address and port; not valid: they have none in common.
+func (c *Capture) Start(services, backends []uint32, at netip.AddrPort) error {
+	c.filter.ServicePort, c.filter.ServiceVip = mapmem.NetworkOrder(at.Port()), mapmem.OfAddress(at.Addr())
 	c.filter.Services = [2]uint32{noService, noService}
 	for i, id := range services[:min(len(services), len(c.filter.Services))] {
 		c.filter.Services[i] = id + 1
@@ -199,7 +205,7 @@ func (c *Capture) Flush() error { return c.reader.Flush() }
 // one of them returns an error, which it returns.
 func (c *Capture) Follow(packet func(*Record) error, count func(XdpCaptureState) error) error {
 	for looked := time.Now(); ; {
-		c.reader.SetDeadline(looked.Add(CountsEvery))
+		c.reader.SetDeadline(time.Now().Add(readEvery))
 		record, err := Read(c.reader)
 		ended := errors.Is(err, ringbuf.ErrFlushed)
 		if err != nil && !ended && !errors.Is(err, os.ErrDeadlineExceeded) {

@@ -100,10 +100,25 @@ func (t *Loaded) Resolve(r *generation.Register) {
 // and the kernel's.
 func (c *Capture) Resolve(r *generation.Register) error {
 	if c.Request.Service == "" {
-		return c.Start(nil, nil)
+		return c.Start(nil, nil, netip.AddrPort{})
 	}
 	services, backends, err := numbersOf(r, c.Request.Service, c.Request.Backend)
-	return errors.Join(err, c.Start(services, backends))
+	return errors.Join(err, c.Start(services, backends, addressOf(r, c.Request.Service)))
+}
+
+// addressOf returns the address and port of the services of a name, and nothing where they have several.
+func addressOf(r *generation.Register, service string) (at netip.AddrPort) {
+	for _, record := range r.Records {
+		if record.Service.Name != service {
+			continue
+		}
+		one := netip.AddrPortFrom(record.Service.VIP, record.Service.Port)
+		if at.IsValid() && at != one {
+			return netip.AddrPort{}
+		}
+		at = one
+	}
+	return at
 }
 
 // numbersOf returns the ids of a service and of its hairpin, and the indices of its backends of a name, or of all.
