@@ -57,9 +57,9 @@ func (c *Client) At() string { return c.at }
 func newClient(at, base string, transport *http.Transport) *Client {
 	transport.DisableKeepAlives, transport.ResponseHeaderTimeout, transport.ExpectContinueTimeout = true,
 		30*time.Second, 10*time.Second
-	patient := transport.Clone()
-	patient.ResponseHeaderTimeout = 0
-	return &Client{at: at, base: base, slowClient: &http.Client{Transport: patient},
+	slow := transport.Clone()
+	slow.ResponseHeaderTimeout = 0
+	return &Client{at: at, base: base, slowClient: &http.Client{Transport: slow},
 		http:         &http.Client{Transport: transport, Timeout: 30 * time.Second},
 		streamClient: &http.Client{Transport: transport}}
 }

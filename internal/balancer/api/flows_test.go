@@ -16,13 +16,13 @@ import (
 
 // TestFlows: a client's query reaches the balancer, and its answer comes back.
 func TestFlows(t *testing.T) {
-	var asked ops.FlowQuery
+	var requested ops.FlowQuery
 	source := netip.MustParseAddrPort("198.51.100.1:20000")
 	list := ops.FlowList{Matching: 7,
 		Flows: []ops.Flow{{Service: "web", Backend: "web01", Client: netip.MustParseAddrPort("[2001:db8::1]:1024"),
 			Source: &source, State: lb.FlowUDP, Proven: true, SilentSeconds: 2.5}}}
 	path, stop := serveAll(t, Balancer{Flows: func(q ops.FlowQuery) (ops.FlowList, error) {
-		asked = q
+		requested = q
 		return list, nil
 	}})
 	defer stop()
@@ -36,7 +36,7 @@ func TestFlows(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(query, asked, comparer); diff != "" {
+		if diff := cmp.Diff(query, requested, comparer); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
 		if diff := cmp.Diff(&list, got, comparer); diff != "" {
@@ -59,7 +59,7 @@ func TestFlows(t *testing.T) {
 	if err == nil {
 		response.Body.Close()
 	}
-	if err != nil || asked.Client != netip.MustParsePrefix("192.0.2.7/32") || asked.Limit != ops.DefaultFlows {
-		t.Errorf("%+v, error %v", asked, err)
+	if err != nil || requested.Client != netip.MustParsePrefix("192.0.2.7/32") || requested.Limit != ops.DefaultFlows {
+		t.Errorf("%+v, error %v", requested, err)
 	}
 }

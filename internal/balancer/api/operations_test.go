@@ -23,19 +23,19 @@ import (
 var sameAddresses = cmp.Comparer(func(a, b netip.Addr) bool { return a == b })
 
 // serveOperations runs a server that gives this answer, and notes its request.
-func serveOperations(t *testing.T, done ops.Operation, err error) (path string, asked *ops.Order, stop func()) {
+func serveOperations(t *testing.T, done ops.Operation, err error) (path string, requested *ops.Order, stop func()) {
 	t.Helper()
-	asked = &ops.Order{}
+	requested = &ops.Order{}
 	path, stop = serveAll(t, Balancer{
 		Operate: func(_ context.Context, order ops.Order) (ops.Operation, error) {
-			*asked = order
+			*requested = order
 			return done, err
 		},
 		Operations: func() (ops.Operations, error) {
 			return ops.Operations{History: []ops.Operation{done}}, err
 		},
 	})
-	return path, asked, stop
+	return path, requested, stop
 }
 
 // TestOperate: a client's order arrives, with the caller's name, and the answer comes back.
@@ -49,7 +49,7 @@ func TestOperate(t *testing.T) {
 		Targets: []ops.Target{{Service: "web", Backend: "web01", Address: netip.MustParseAddr("192.0.2.1"), Port: 80}},
 		By:      "kim", At: at,
 		Deadline: at, Weight: &weight, Lost: "why", Undone: &ops.Operation{Verb: ops.Drain}}
-	path, asked, stop := serveOperations(t, want, nil)
+	path, requested, stop := serveOperations(t, want, nil)
 	defer stop()
 	for _, order := range []ops.Order{
 		{Verb: ops.Drain, Service: "web", Backend: "web01", Deadline: 90 * time.Second},
@@ -69,7 +69,7 @@ func TestOperate(t *testing.T) {
 			t.Errorf("%+v: answer (-want +got):\n%s", order, diff)
 		}
 		order.By = me.Username
-		if diff := cmp.Diff(order, *asked); diff != "" {
+		if diff := cmp.Diff(order, *requested); diff != "" {
 			t.Errorf("asked (-want +got):\n%s", diff)
 		}
 	}
@@ -121,15 +121,15 @@ func post(t *testing.T, client *Client, target, body string, code int, says stri
 
 // TestBodies: bodies of requests that programs may write by themselves.
 func TestBodies(t *testing.T) {
-	path, asked, stop := serveOperations(t, ops.Operation{Verb: ops.Drain}, nil)
+	path, requested, stop := serveOperations(t, ops.Operation{Verb: ops.Drain}, nil)
 	defer stop()
 	client := NewClient(path)
 	const backend = "/v1/services/web/backends/web01/"
 	post(t, client, backend+"drain", `{"deadline_seconds": 0.5}`, http.StatusOK, "drain")
-	if asked.Deadline != 500*time.Millisecond {
-		t.Errorf("deadline %v, want half a second", asked.Deadline)
+	if requested.Deadline != 500*time.Millisecond {
+		t.Errorf("deadline %v, want half a second", requested.Deadline)
 	}
-	*asked = ops.Order{}
+	*requested = ops.Order{}
 	for _, test := range []struct{ path, body, says string }{
 		{backend + "drain", `{"deadline_seconds": -1}`, "a deadline of -1 seconds"},
 		{backend + "drain", `{"deadline_seconds": 1e30}`, "a deadline of 1e+30 seconds"},
@@ -144,8 +144,8 @@ func TestBodies(t *testing.T) {
 	} {
 		post(t, client, test.path, test.body, http.StatusBadRequest, test.says)
 	}
-	if *asked != (ops.Order{}) {
-		t.Errorf("the balancer was asked for %+v", *asked)
+	if *requested != (ops.Order{}) {
+		t.Errorf("the balancer was asked for %+v", *requested)
 	}
 }
 
@@ -156,17 +156,17 @@ func TestCheck(t *testing.T) {
 		Checks:  []ops.Check{{Check: "tcp", Via: "address", Expected: "a connection"}},
 		Results: []ops.CheckResult{{State: "failing", Failed: 1, Answer: "connection refused"}},
 		Steps:   []ops.CheckStep{{Name: "connect", TookSeconds: 0.5, Failed: true}}, State: "unhealthy"}
-	var asked string
+	var requested string
 	path, stop := serveAll(t, Balancer{Check: func(_ context.Context, service, backend string) (ops.Checked, error) {
-		if asked = service + "/" + backend; backend == "gone" {
+		if requested = service + "/" + backend; backend == "gone" {
 			return ops.Checked{}, fmt.Errorf("%w: there is no gone", ops.ErrNotFound)
 		}
 		return want, nil
 	}})
 	defer stop()
 	got, err := NewClient(path).Check(t.Context(), "web", "web 01")
-	if err != nil || asked != "web/web 01" {
-		t.Fatalf("asked %q, %v", asked, err)
+	if err != nil || requested != "web/web 01" {
+		t.Fatalf("asked %q, %v", requested, err)
 	}
 	if diff := cmp.Diff(&want, got, sameAddresses); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

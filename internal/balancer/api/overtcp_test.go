@@ -180,7 +180,7 @@ func TestReaderTries(t *testing.T) {
 
 // TestRoles: each role has the permissions of those before it, and its own; the caller's name is passed on.
 func TestRoles(t *testing.T) {
-	asked := ""
+	requested := ""
 	var denied []error // in the order of the requests, which come one by one
 	s := serveOverTCP(t, Balancer{Denied: func(from string, why error) {
 		if from != "127.0.0.1" {
@@ -189,10 +189,10 @@ func TestRoles(t *testing.T) {
 		denied = append(denied, why)
 	}, Status: func() (ops.Status, error) { return running, nil },
 		Operate: func(_ context.Context, o ops.Order) (ops.Operation, error) {
-			asked = o.By
+			requested = o.By
 			return ops.Operation{}, nil
 		},
-		Reload: func(by string) (ops.Reloaded, error) { asked = by; return ops.Reloaded{}, nil }})
+		Reload: func(by string) (ops.Reloaded, error) { requested = by; return ops.Reloaded{}, nil }})
 	order := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01"}
 	calls := []func(*Client) error{
 		func(c *Client) error { _, err := c.Status(t.Context()); return err },
@@ -215,14 +215,14 @@ func TestRoles(t *testing.T) {
 			}
 		}
 	}
-	if asked != "token configureer" {
-		t.Errorf("asked by %q", asked)
+	if requested != "token configureer" {
+		t.Errorf("asked by %q", requested)
 	}
 
 	client := s.client(t,
 		s.certificate(t, s.ca, pkix.Name{CommonName: "kim", OrganizationalUnit: []string{"operators"}}))
-	if err := calls[1](client); err != nil || asked != "certificate CN=kim,OU=operators" {
-		t.Errorf("by certificate: %v, by %q", err, asked)
+	if err := calls[1](client); err != nil || requested != "certificate CN=kim,OU=operators" {
+		t.Errorf("by certificate: %v, by %q", err, requested)
 	}
 	var problem *Problem
 	client = s.client(t, s.certificate(t, s.ca, pkix.Name{CommonName: "kim"}))

@@ -12,10 +12,10 @@ import (
 
 // TestResources: the parts of a status as lists, of some services or all, and one by one.
 func TestResources(t *testing.T) {
-	asked := []ops.Check{{Check: "tcp", Via: lb.ViaAddress}}
+	requested := []ops.Check{{Check: "tcp", Via: lb.ViaAddress}}
 	service := func(name string, backends ...ops.Backend) ops.Service {
 		return ops.Service{Name: name, Protocol: lb.TCP, Mode: lb.L2DSR, Scheduler: lb.Maglev, Hash: lb.HashFlow,
-			Checks: asked, Backends: backends}
+			Checks: requested, Backends: backends}
 	}
 	healthy := &ops.Health{State: lb.Healthy, Checks: []ops.CheckResult{{State: lb.Healthy, Passed: 3}}}
 	path, stop := serve(t, func() (ops.Status, error) {

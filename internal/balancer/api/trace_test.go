@@ -30,9 +30,9 @@ func TestExplain(t *testing.T) {
 	answer := &trace.Packet{Hook: lb.HookXDP, Outcome: "forwarded", Help: "sent on", Slot: &slot, Slots: 7,
 		Service: &trace.Service{Name: "web", VIP: vip, Port: 80, Protocol: lb.TCP, Mode: lb.NAT, Scheduler: lb.Maglev},
 		Changes: []trace.Change{{Layer: "ipv4", Field: "destination", Before: "a", After: "b"}}}
-	var asked trace.Question
+	var requested trace.Question
 	path, stop := serveAll(t, Balancer{Explain: func(q trace.Question) (*trace.Packet, error) {
-		asked = q
+		requested = q
 		return answer, nil
 	}})
 	defer stop()
@@ -40,7 +40,7 @@ func TestExplain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(question, asked, compare); diff != "" {
+	if diff := cmp.Diff(question, requested, compare); diff != "" {
 		t.Errorf("question (-sent +arrived):\n%s", diff)
 	}
 	if diff := cmp.Diff(answer, got, compare); diff != "" {
@@ -104,9 +104,9 @@ func tracer(filter *trace.Filter, ended chan<- error) Balancer {
 }
 
 func TestTrace(t *testing.T) {
-	var asked trace.Filter
+	var requested trace.Filter
 	ended := make(chan error, 1)
-	path, stop := serveAll(t, tracer(&asked, ended))
+	path, stop := serveAll(t, tracer(&requested, ended))
 	defer stop()
 	want := trace.Filter{Source: netip.MustParsePrefix("192.0.2.0/24"), DestinationPort: 80, Protocol: lb.UDP,
 		Sample: 10}
@@ -125,8 +125,8 @@ func TestTrace(t *testing.T) {
 	if err := <-ended; err != nil {
 		t.Errorf("the trace ended with %v", err)
 	}
-	if asked != want {
-		t.Errorf("filter %v arrived, %v was sent", asked, want)
+	if requested != want {
+		t.Errorf("filter %v arrived, %v was sent", requested, want)
 	}
 }
 
@@ -161,10 +161,10 @@ func TestTraceEndsWithTheServer(t *testing.T) {
 }
 
 func TestTraceFails(t *testing.T) {
-	var told int
+	var notified int
 	path, stop := serveAll(t,
 		Balancer{Trace: func(_ context.Context, _ trace.Filter, notify func(trace.Event) error) error {
-			for range told {
+			for range notified {
 				if err := notify(trace.Event{Started: true}); err != nil {
 					return err
 				}
@@ -172,10 +172,10 @@ func TestTraceFails(t *testing.T) {
 			return fmt.Errorf("%w, sorry", trace.ErrBusy)
 		}})
 	defer stop()
-	for told = range 2 {
+	for notified = range 2 {
 		err := NewClient(path).Trace(t.Context(), TraceRequest{}, func(trace.Event) error { return nil })
 		if err == nil || !strings.HasSuffix(err.Error(), "too many traces, sorry") {
-			t.Errorf("after %d events: error %v", told, err)
+			t.Errorf("after %d events: error %v", notified, err)
 		}
 	}
 }

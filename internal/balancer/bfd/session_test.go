@@ -197,8 +197,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestShut: an end that is taken down is no failure to the other, which stays Down as long as it is told so.
-func TestShut(t *testing.T) {
+// TestTakeDown: an end that is taken down is no failure to the other, which stays Down as long as it is told so.
+func TestTakeDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		x, y := runPair(t, quick, quick)
@@ -267,8 +267,8 @@ func TestTransitions(t *testing.T) {
 	}
 }
 
-// TestStranger: a packet for another session changes nothing.
-func TestStranger(t *testing.T) {
+// TestUnknownSession: a packet for another session changes nothing.
+func TestUnknownSession(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	s := New(quick, 7, rand.Float64, now)

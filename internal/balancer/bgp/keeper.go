@@ -97,13 +97,13 @@ func (k *Keeper) SetDesired(desired Desired) {
 func (k *Keeper) AwaitDelivery(ctx context.Context) {
 	for {
 		k.mu.Lock()
-		told, done := k.delivered, k.sent == k.version
+		delivered, done := k.delivered, k.sent == k.version
 		k.mu.Unlock()
 		if done {
 			return
 		}
 		select {
-		case <-told:
+		case <-delivered:
 		case <-ctx.Done():
 			return
 		}

@@ -9,11 +9,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// TestEstablishedIsTold: each new session is reported once, those with another speaker's process, too.
-func TestEstablishedIsTold(t *testing.T) {
-	told := 0
+// TestEstablishedIsReported: each new session is reported once, those with another speaker's process, too.
+func TestEstablishedIsReported(t *testing.T) {
+	delivered := 0
 	sessions := sessionLog{log: slog.New(slog.DiscardHandler), established: func() {
-		told++
+		delivered++
 	}, known: map[string]*loggedPeer{}}
 	up := ops.BGPPeer{Address: "192.0.2.1", State: ops.BGPEstablished, Sessions: 1}
 	down, again := up, up
@@ -26,12 +26,12 @@ func TestEstablishedIsTold(t *testing.T) {
 		{[]ops.BGPPeer{down}, 1}, {[]ops.BGPPeer{again}, 2},
 		{[]ops.BGPPeer{again, {Address: "192.0.2.2", State: ops.BGPEstablished, Sessions: 1}}, 3},
 	} {
-		if sessions.logPeers(step.peers); told != step.want {
-			t.Errorf("after step %d %d sessions were told, want %d", i, told, step.want)
+		if sessions.logPeers(step.peers); delivered != step.want {
+			t.Errorf("after step %d %d sessions were told, want %d", i, delivered, step.want)
 		}
 	}
 	sessions.speakerReplaced()
-	if sessions.logPeers([]ops.BGPPeer{up}); told != 4 {
-		t.Errorf("after another speaker %d sessions were told, want 4", told)
+	if sessions.logPeers([]ops.BGPPeer{up}); delivered != 4 {
+		t.Errorf("after another speaker %d sessions were told, want 4", delivered)
 	}
 }

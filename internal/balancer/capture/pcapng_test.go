@@ -183,11 +183,11 @@ func TestProgress(t *testing.T) {
 		"time":     {request: Request{}, packets: 1, ended: EndTime, told: 1},
 		"stopping": {request: Request{}, packets: 1, stopping: true, ended: EndClosed, told: 1},
 	} {
-		ends, told := 0, 0
+		ends, notified := 0, 0
 		var last Event
 		p := NewProgress(test.request, func(e Event) error {
 			if e.Packet != nil {
-				told++
+				notified++
 			}
 			last = e
 			return nil
@@ -201,8 +201,8 @@ func TestProgress(t *testing.T) {
 			t.Fatal(err)
 		}
 		early := test.ended == EndPackets || test.ended == EndBytes
-		if told != test.told || last.Ended != test.ended || *last.Counts != test.counts || early != (ends > 0) {
-			t.Errorf("%s: told of %d packets, ended %d times by %q with %+v", name, told, ends, last.Ended, last.Counts)
+		if notified != test.told || last.Ended != test.ended || *last.Counts != test.counts || early != (ends > 0) {
+			t.Errorf("%s: told of %d packets, ended %d times by %q with %+v", name, notified, ends, last.Ended, last.Counts)
 		}
 	}
 	var counts []Counts

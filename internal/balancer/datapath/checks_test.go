@@ -350,7 +350,8 @@ func TestChecksMemory(t *testing.T) {
 	if later := s.datapath.Memory(); later.Checks != plan.Checks {
 		t.Errorf("after a change: %v, before: %v", later, plan)
 	}
-	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Available{Bytes: 88 << 20, Source: "a test", Known: true}); err != nil {
+	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Available{Bytes: 88 << 20, Source: "a test",
+		Known: true}); err != nil {
 		t.Errorf("refused with 88 MiB left: %v", err)
 	}
 	if err := sharedmaps.CheckPlan(s.checks.Plan(), memleft.Available{Bytes: 80 << 20, Source: "a test",

@@ -35,7 +35,8 @@ func filterAttempts(requested lb.Hook, ports []attach.Port) []attach.Attempt {
 // openOn opens a datapath with a state on interfaces of the calling thread's namespace.
 func openOn(hook lb.Hook, changes *hostnet.Changes, ways func(lb.Hook, []attach.Port) []attach.Attempt,
 	names ...string) (*Datapath, error) {
-	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize, DisableFeature: changes.DisableFeature,
+	d, err := Open(Options{Interfaces: names, Hook: hook, TableSize: testTableSize,
+		DisableFeature: changes.DisableFeature,
 		RestoreFeature: changes.RestoreFeature})
 	if err != nil {
 		return nil, err

@@ -64,11 +64,11 @@ func newDNSProvider(s lb.Service) dnsProvider {
 func addressTypes(s lb.Service) (types []uint16) {
 	four := s.VIP.Is4() || s.Mode.CrossesFamilies()
 	six := !s.VIP.Is4() || s.Mode.CrossesFamilies()
-	asked := s.Discovery.DNS.Type
-	if asked == "A" || asked != "AAAA" && four {
+	queried := s.Discovery.DNS.Type
+	if queried == "A" || queried != "AAAA" && four {
 		types = append(types, dns.TypeA)
 	}
-	if asked == "AAAA" || asked != "A" && six {
+	if queried == "AAAA" || queried != "A" && six {
 		types = append(types, dns.TypeAAAA)
 	}
 	return types
@@ -247,8 +247,8 @@ func (q query) targets(ctx context.Context, list []*dns.SRV, ttl time.Duration) 
 			break
 		}
 		target := strings.ToLower(record.Target)
-		addrs, asked := known[target]
-		if !asked {
+		addrs, queried := known[target]
+		if !queried {
 			var of records
 			if addrs, of, err = q.hosts(ctx, target); err != nil {
 				return records{}, false, err

@@ -221,8 +221,8 @@ func TestDNSChangesBetweenQuestions(t *testing.T) {
 				}
 			}}
 			got, _, err := resolveText(t, z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV"}))
-			if asked := z.times(); err != nil || got != test.want || asked != test.asked {
-				t.Errorf("%q, %v, after %d questions; want %q after %d", got, err, asked, test.want, test.asked)
+			if queried := z.times(); err != nil || got != test.want || queried != test.asked {
+				t.Errorf("%q, %v, after %d questions; want %q after %d", got, err, queried, test.want, test.asked)
 			}
 		})
 	}
@@ -344,7 +344,8 @@ func TestDNSMany(t *testing.T) {
 	z.times()
 	const most = 2 + 21 // the records twice, as no target has an address, and one target more than are taken
 	if _, _, err := resolveText(t,
-		z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV", OriginLimits: lb.OriginLimits{Max: 20}})); err != nil || z.times() > most {
+		z.provider(t, lb.DNSOrigin{Name: "s.", Type: "SRV", OriginLimits: lb.OriginLimits{Max: 20}})); err != nil ||
+		z.times() > most {
 		t.Errorf("of 1,000 targets, where 20 backends are taken, more were asked for; %v", err)
 	}
 }

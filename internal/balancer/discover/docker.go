@@ -104,8 +104,8 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 		return err
 	}
 	defer body.Close()
-	told, ended := make(chan struct{}, 1), make(chan error, 1)
-	go readEvents(body, told, ended)
+	events, ended := make(chan struct{}, 1), make(chan error, 1)
+	go readEvents(body, events, ended)
 	tick := time.NewTicker(relistInterval)
 	defer tick.Stop()
 	for {
@@ -120,7 +120,7 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 		case err := <-ended:
 			return fmt.Errorf("follow the events of %s: %w", c.socket, err)
 		case <-tick.C:
-		case <-told:
+		case <-events:
 			select {
 			case <-ctx.Done():
 			case <-time.After(engineDebounce):
@@ -131,14 +131,14 @@ func (c containers) session(ctx context.Context, notify func(Answer)) error {
 
 // readEvents signals that there were events of containers with the label, which each has among its attributes. The
 // events themselves are not read: the list has the result, even if events were lost.
-func readEvents(body io.Reader, told chan<- struct{}, ended chan<- error) {
+func readEvents(body io.Reader, events chan<- struct{}, ended chan<- error) {
 	buffer, kept := make([]byte, 4096), 0
 	for {
 		n, err := body.Read(buffer[kept:])
 		if read := buffer[:kept+n]; bytes.Contains(read, []byte(labelService)) {
 			kept = 0
 			select {
-			case told <- struct{}{}:
+			case events <- struct{}{}:
 			default:
 			}
 		} else { // the label may have begun

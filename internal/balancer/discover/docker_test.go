@@ -130,9 +130,9 @@ func TestEvents(t *testing.T) {
 		strings.Repeat("x", 10_000) + started:                   true, strings.Repeat("x", 10_000): false} {
 		for _, reader := range []io.Reader{strings.NewReader(text), iotest.OneByteReader(strings.NewReader(text)),
 			iotest.HalfReader(strings.NewReader(text))} {
-			told, ended := make(chan struct{}, 1), make(chan error, 1)
-			readEvents(reader, told, ended)
-			if got := len(told) > 0; got != want || len(ended) != 1 {
+			events, ended := make(chan struct{}, 1), make(chan error, 1)
+			readEvents(reader, events, ended)
+			if got := len(events) > 0; got != want || len(ended) != 1 {
 				t.Errorf("%q was noted: %t", text[:min(len(text), 20)], got)
 			}
 		}

@@ -281,12 +281,12 @@ func (k *originState) fillService(set *lb.Discovered, s lb.Service, of lb.Origin
 		return
 	}
 	set.Until = k.since.Add(keeping.Stale)
-	past := !now.Before(set.Until)
-	if past && k.empty {
+	expired := !now.Before(set.Until)
+	if expired && k.empty {
 		set.Backends = nil
 	}
-	set.Overdue = past && !k.empty
-	if k.awaited && !past {
+	set.Overdue = expired && !k.empty
+	if k.awaited && !expired {
 		set.Until = time.Time{}
 		return
 	}

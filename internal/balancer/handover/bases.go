@@ -26,11 +26,11 @@ func (e *Exchange) sendBases(now time.Time, pause time.Duration) error {
 		b := &bases[i]
 		present[b.Service] = true
 		until := now.Add(b.Left)
-		was, told := e.bases[b.Service]
+		was, sent := e.bases[b.Service]
 		switch {
 		case b.Size == 0:
 			continue // one that is gone but for its flows is told to those that join
-		case told && now.Sub(was.at) < pause, told && isSame(&was.Base, b) && until.Sub(was.until) < baseExtension:
+		case sent && now.Sub(was.at) < pause, sent && isSame(&was.Base, b) && until.Sub(was.until) < baseExtension:
 			continue
 		}
 		body, err := encodeBase(b)

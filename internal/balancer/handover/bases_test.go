@@ -13,9 +13,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// TestBasesToldAgain: a peer is sent a base that has changed, also where the change was undone within a second and
+// TestBasesSentAgain: a peer is sent a base that has changed, also where the change was undone within a second and
 // moves its end by less, and not more often than flows are looked at; not of one that only ages.
-func TestBasesToldAgain(t *testing.T) {
+func TestBasesSentAgain(t *testing.T) {
 	b := prepare(t, "a", nil)
 	t.Cleanup(func() { b.options.Listener.Close() })
 	s := newSender(b.Exchange, lb.Peer{Name: "b"}, func() {})
@@ -59,8 +59,8 @@ func TestBasesToldAgain(t *testing.T) {
 		if err := b.sendBases(begun.Add(step.at), b.options.ScanPeriod); err != nil {
 			t.Fatal(err)
 		}
-		if told := len(s.queue) > 0; told != step.told {
-			t.Errorf("%s: it is told: %v, want %v", step.what, told, step.told)
+		if sent := len(s.queue) > 0; sent != step.told {
+			t.Errorf("%s: it is told: %v, want %v", step.what, sent, step.told)
 		}
 		if len(s.queue) > 0 {
 			_, body, err := readMessage(bytes.NewReader(s.queue))

@@ -289,19 +289,19 @@ func TestMembersSendEachOther(t *testing.T) {
 		t.Error("a member has joined, and does not know what there was")
 	}
 	eventually(t, "no peer behind", func() bool {
-		told, _ := a.Status()
-		return len(told) == 2 && told[0].Connected && told[0].Behind == 0 && told[1].Behind == 0
+		sent, _ := a.Status()
+		return len(sent) == 2 && sent[0].Connected && sent[0].Behind == 0 && sent[1].Behind == 0
 	})
 	// One that has gone is sent nothing, and all flows when it is back.
 	b.stop()
 	a.memory.prove(provenFlows(2000, 10)...)
 	eventually(t, "210 flows at the third", func() bool { return c.memory.has(210) })
-	_, heard := c.Status()
-	if len(heard) != 2 || heard[0].Name != "a" || heard[0].Added == 0 {
-		t.Errorf("heard: %+v", heard)
+	_, received := c.Status()
+	if len(received) != 2 || received[0].Name != "a" || received[0].Added == 0 {
+		t.Errorf("heard: %+v", received)
 	}
 	connectAll(a, c)
-	eventually(t, "one peer", func() bool { told, _ := a.Status(); return len(told) == 1 })
+	eventually(t, "one peer", func() bool { sent, _ := a.Status(); return len(sent) == 1 })
 }
 
 // TestFlush: a flow that was proven just before is known to all peers that are connected when a flush returns, and one
@@ -311,8 +311,8 @@ func TestFlush(t *testing.T) {
 	a, b, c := start(t, "a", rarely), start(t, "b", nil), start(t, "c", nil)
 	connectAll(a, b, c)
 	eventually(t, "connections", func() bool {
-		told, _ := a.Status()
-		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
+		sent, _ := a.Status()
+		return len(sent) == 2 && sent[0].FullSyncs == 1 && sent[1].FullSyncs == 1
 	})
 	for round := range 20 {
 		a.memory.prove(provenFlows(1000*round, 700)...)
@@ -341,10 +341,10 @@ func TestRequestEarly(t *testing.T) {
 	connectAll(a, b, c)
 	for _, m := range []*testMember{a, b, c} {
 		eventually(t, "connections", func() bool {
-			told, heard := m.Status()
-			return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1 && len(heard) == 2 &&
-				heard[0].Complete &&
-				heard[1].Complete
+			sent, received := m.Status()
+			return len(sent) == 2 && sent[0].FullSyncs == 1 && sent[1].FullSyncs == 1 && len(received) == 2 &&
+				received[0].Complete &&
+				received[1].Complete
 		})
 	}
 	a.memory.prove(provenFlows(0, 700)...)
@@ -377,20 +377,21 @@ func TestRequestEarly(t *testing.T) {
 func TestPeerThatWasHeldUp(t *testing.T) {
 	a, b := start(t, "a", nil), start(t, "b", nil)
 	connectAll(a, b)
-	heardOf := func() bool {
-		told, heard := a.Status()
-		return len(told) == 1 && told[0].Connected && len(heard) == 1 && heard[0].Connected && heard[0].Complete
+	receivedOf := func() bool {
+		sent, received := a.Status()
+		return len(sent) == 1 && sent[0].Connected && len(received) == 1 && received[0].Connected &&
+			received[0].Complete
 	}
-	eventually(t, "both tell each other", heardOf)
+	eventually(t, "both tell each other", receivedOf)
 	a.group.setPeers()
-	eventually(t, "no peer", func() bool { told, _ := a.Status(); return len(told) == 0 })
+	eventually(t, "no peer", func() bool { sent, _ := a.Status(); return len(sent) == 0 })
 	connectAll(a, b)
-	eventually(t, "both tell each other again", heardOf)
+	eventually(t, "both tell each other again", receivedOf)
 	b.stop()
 	a.group.setPeers()
 	eventually(t, "nothing is known of one that has gone", func() bool {
-		told, heard := a.Status()
-		return len(told)+len(heard) == 0
+		sent, received := a.Status()
+		return len(sent)+len(received) == 0
 	})
 }
 
@@ -398,29 +399,29 @@ func TestPeerThatWasHeldUp(t *testing.T) {
 func TestPeerThatIsSlow(t *testing.T) {
 	a, b := start(t, "a", func(o *Options) { o.Queue = 2000 }), start(t, "b", nil)
 	connectAll(a, b)
-	eventually(t, "connections", func() bool { told, _ := a.Status(); return len(told) == 1 && told[0].FullSyncs == 1 })
+	eventually(t, "connections", func() bool { sent, _ := a.Status(); return len(sent) == 1 && sent[0].FullSyncs == 1 })
 	a.memory.prove(provenFlows(0, 3000)...)
 	eventually(t, "all flows", func() bool { return b.memory.has(3000) })
 	eventually(t, "an overflow, and all anew", func() bool {
-		told, _ := a.Status()
-		return told[0].Overflows > 0 && told[0].FullSyncs > 1
+		sent, _ := a.Status()
+		return sent[0].Overflows > 0 && sent[0].FullSyncs > 1
 	})
 }
 
-// TestStrangers: a host with another key, without TLS, or that sends nothing, gets no flows, and none of its own are
-// taken.
-func TestStrangers(t *testing.T) {
+// TestUntrustedPeers: a host with another key, without TLS, or that sends nothing, gets no flows, and none of its own
+// are taken.
+func TestUntrustedPeers(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.JoinTimeout = 10 * time.Millisecond })
-	stranger := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
-	stranger.memory.prove(provenFlows(0, 5)...)
+	untrusted := start(t, "b", func(o *Options) { o.Keys = [][]byte{bytes.Repeat([]byte{8}, 32)} })
+	untrusted.memory.prove(provenFlows(0, 5)...)
 	a.memory.prove(provenFlows(100, 5)...)
-	connectAll(a, stranger)
+	connectAll(a, untrusted)
 	eventually(t, "a refusal", func() bool {
-		told, _ := a.Status()
-		return len(told) == 1 && errors.Is(told[0].Failed, ErrUntrusted)
+		sent, _ := a.Status()
+		return len(sent) == 1 && errors.Is(sent[0].Failed, ErrUntrusted)
 	})
 	<-a.Joined() // its patience is over
-	if !a.memory.has(5) || !stranger.memory.has(5) {
+	if !a.memory.has(5) || !untrusted.memory.has(5) {
 		t.Error("flows were told over")
 	}
 	for name, say := range map[string]func(net.Conn){
@@ -437,8 +438,8 @@ func TestStrangers(t *testing.T) {
 			say(conn)
 		})
 	}
-	if _, heard := a.Status(); len(heard) != 0 {
-		t.Errorf("heard: %v", heard)
+	if _, received := a.Status(); len(received) != 0 {
+		t.Errorf("heard: %v", received)
 	}
 }
 
@@ -497,14 +498,14 @@ func TestPeerThatComesBack(t *testing.T) {
 			a, b := start(t, "a", func(o *Options) { o.minBackoff = time.Hour }), start(t, "b", nil)
 			connectAll(a, b)
 			eventually(t, "a connection", func() bool {
-				told, _ := a.Status()
-				return len(told) == 1 && told[0].FullSyncs == 1
+				sent, _ := a.Status()
+				return len(sent) == 1 && sent[0].FullSyncs == 1
 			})
 			a.memory.prove(provenFlows(0, 10)...)
 			b.stop()
 			eventually(t, "an attempt that fails", func() bool {
-				told, _ := a.Status()
-				return !told[0].Connected && told[0].Failed != nil
+				sent, _ := a.Status()
+				return !sent[0].Connected && sent[0].Failed != nil
 			})
 			b = prepare(t, "b", func(o *Options) {
 				o.Listener.Close()
@@ -547,10 +548,10 @@ func TestKeysRotate(t *testing.T) {
 		}
 	}
 	eventually(t, "both tell each other by the fresh key", func() bool {
-		toldA, heardA := a.Status()
-		toldB, heardB := b.Status()
-		return len(toldA) == 1 && toldA[0].Connected && len(toldB) == 1 && toldB[0].Connected && len(heardA) == 1 &&
-			heardA[0].Connected && len(heardB) == 1 && heardB[0].Connected
+		sentA, receivedA := a.Status()
+		sentB, receivedB := b.Status()
+		return len(sentA) == 1 && sentA[0].Connected && len(sentB) == 1 && sentB[0].Connected && len(receivedA) == 1 &&
+			receivedA[0].Connected && len(receivedB) == 1 && receivedB[0].Connected
 	})
 	for _, x := range []*testMember{a, b} {
 		x.mu.Lock()
@@ -569,28 +570,28 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestMissedFlowsAreToldAgain: flows that a member has refused, because a change had not reached it yet, it knows after
+// TestMissedFlowsAreSentAgain: flows that a member has refused, because a change had not reached it yet, it knows after
 // that change.
-func TestMissedFlowsAreToldAgain(t *testing.T) {
+func TestMissedFlowsAreSentAgain(t *testing.T) {
 	t.Parallel()
 	a, b, c := start(t, "a", nil), start(t, "b", nil), start(t, "c", nil)
 	connectAll(a, b, c)
 	eventually(t, "connections", func() bool {
-		told, _ := a.Status()
-		return len(told) == 2 && told[0].FullSyncs == 1 && told[1].FullSyncs == 1
+		sent, _ := a.Status()
+		return len(sent) == 2 && sent[0].FullSyncs == 1 && sent[1].FullSyncs == 1
 	})
 	for round := range 2 { // the second time, within the pause
 		b.memory.setLacking(true)
 		a.memory.prove(provenFlows(100*round, 100)...)
 		eventually(t, "flows that are refused", func() bool {
-			_, heard := b.Status()
-			return len(heard) == 2 && heard[0].Refused["unknown_backend"] >= uint64(100*(round+1))
+			_, received := b.Status()
+			return len(received) == 2 && received[0].Refused["unknown_backend"] >= uint64(100*(round+1))
 		})
 		b.memory.setLacking(false)
 		eventually(t, "all flows after the change", func() bool { return b.memory.has(100 * (round + 1)) })
 	}
-	told, _ := a.Status()
-	if told[0].Peer.Name != "b" || told[0].FullSyncs < 2 || told[1].FullSyncs != 1 {
-		t.Errorf("who has missed flows is told all again, and no other: %+v", told)
+	sent, _ := a.Status()
+	if sent[0].Peer.Name != "b" || sent[0].FullSyncs < 2 || sent[1].FullSyncs != 1 {
+		t.Errorf("who has missed flows is told all again, and no other: %+v", sent)
 	}
 }

@@ -18,14 +18,14 @@ const (
 // Flush sends peers at once all flows that they are not known to know, and returns when those that are connected have
 // taken them, or with the context's error. For a while after it peers are sent later ones at once, too.
 func (e *Exchange) Flush(ctx context.Context) error {
-	told := make(chan struct{})
+	sent := make(chan struct{})
 	select {
-	case e.flushWaiters <- told:
+	case e.flushWaiters <- sent:
 	case <-ctx.Done():
 		return ctx.Err()
 	}
 	select {
-	case <-told:
+	case <-sent:
 	case <-ctx.Done():
 		return ctx.Err()
 	}

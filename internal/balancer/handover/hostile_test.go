@@ -83,9 +83,9 @@ func dialAuthenticated(t *testing.T, conn net.Conn, says []byte) *tls.Conn {
 	return secured
 }
 
-// TestFloodOfStrangers: connections from addresses that are no member's are closed at once, however many, and leave
+// TestFloodOfUntrusted: connections from addresses that are no member's are closed at once, however many, and leave
 // members their places.
-func TestFloodOfStrangers(t *testing.T) {
+func TestFloodOfUntrusted(t *testing.T) {
 	var refused refusals
 	a := start(t, "a", func(o *Options) {
 		o.IsPeer, o.Refused = func(from netip.Addr) bool { return from == localhost }, refused.record
@@ -103,18 +103,18 @@ func TestFloodOfStrangers(t *testing.T) {
 	}
 }
 
-// TestPeerLetGo: the connection of an address that was a peer's is closed when it is none's any more.
-func TestPeerLetGo(t *testing.T) {
+// TestPeerRemoved: the connection of an address that was a peer's is closed when it is none's any more.
+func TestPeerRemoved(t *testing.T) {
 	var gone atomic.Bool
 	a := start(t, "a", func(o *Options) { o.IsPeer = func(netip.Addr) bool { return !gone.Load() } })
 	b := start(t, "b", nil)
 	connectAll(a, b)
-	eventually(t, "the peer", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
+	eventually(t, "the peer", func() bool { _, received := a.Status(); return len(received) == 1 && received[0].Complete })
 	gone.Store(true)
 	connectAll(a)
 	eventually(t, "the end of what it tells", func() bool {
-		told, heard := a.Status()
-		return len(told)+len(heard) == 0
+		sent, received := a.Status()
+		return len(sent)+len(received) == 0
 	})
 }
 
@@ -125,13 +125,13 @@ func TestAnotherMembersName(t *testing.T) {
 	a := start(t, "a", func(o *Options) { o.Refused = refused.record })
 	b := start(t, "b", nil)
 	connectAll(a, b)
-	eventually(t, "the member", func() bool { _, heard := a.Status(); return len(heard) == 1 && heard[0].Complete })
+	eventually(t, "the member", func() bool { _, received := a.Status(); return len(received) == 1 && received[0].Complete })
 	conn := dialAuthenticated(t, dialFrom(t, untrustedAddress, a), appendMessage(nil, kindHello,
 		[]byte(`{"name":"b"}`)))
 	_, _ = io.Copy(io.Discard, conn)
 	eventually(t, "a refusal", func() bool { return refused.has(untrustedAddress, ErrName) })
-	if _, heard := a.Status(); len(heard) != 1 || !heard[0].Connected || !heard[0].Complete {
-		t.Errorf("the member is heard so: %+v", heard)
+	if _, received := a.Status(); len(received) != 1 || !received[0].Connected || !received[0].Complete {
+		t.Errorf("the member is heard so: %+v", received)
 	}
 }
 
@@ -142,11 +142,11 @@ func TestNamesOfNoMember(t *testing.T) {
 		conn := dialAuthenticated(t, dialFrom(t, untrustedAddress, a), appendMessage(nil, kindHello,
 			[]byte(`{"name":"`+name+`"}`)))
 		eventually(t, "it is heard", func() bool {
-			_, heard := a.Status()
-			return len(heard) == 1 && heard[0].Name == name
+			_, received := a.Status()
+			return len(received) == 1 && received[0].Name == name
 		})
 		conn.Close()
-		eventually(t, "it is forgotten", func() bool { _, heard := a.Status(); return len(heard) == 0 })
+		eventually(t, "it is forgotten", func() bool { _, received := a.Status(); return len(received) == 0 })
 	}
 }
 
@@ -192,9 +192,9 @@ func TestPeerThatStopsReading(t *testing.T) {
 		proven += 100
 		return len(connections) >= 2
 	})
-	told, _ := a.Status()
-	if len(told) != 2 || told[1].Peer.Name != "c" || !told[1].Connected || told[1].Overflows+told[0].Overflows > 2 {
-		t.Errorf("told: %+v", told)
+	sent, _ := a.Status()
+	if len(sent) != 2 || sent[1].Peer.Name != "c" || !sent[1].Connected || sent[1].Overflows+sent[0].Overflows > 2 {
+		t.Errorf("told: %+v", sent)
 	}
 	s := a.senders["b"]
 	s.mu.Lock()
@@ -219,7 +219,7 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	var group sync.WaitGroup
-	heard := make(chan []byte, 100)
+	received := make(chan []byte, 100)
 	group.Go(func() {
 		for {
 			conn, err := listener.Accept()
@@ -229,17 +229,17 @@ func TestPeerOfAnotherVersion(t *testing.T) {
 			_, _ = conn.Write(later)
 			all, _ := io.ReadAll(conn)
 			conn.Close()
-			heard <- all
+			received <- all
 		}
 	})
 	t.Cleanup(group.Wait)
 	t.Cleanup(func() { listener.Close() })
 	a.group.setPeers(lb.Peer{Name: "b", Address: netip.MustParseAddrPort(listener.Addr().String())})
 	eventually(t, "the version is named", func() bool {
-		told, _ := a.Status()
-		return len(told) == 1 && errors.Is(told[0].Failed, ErrVersion)
+		sent, _ := a.Status()
+		return len(sent) == 1 && errors.Is(sent[0].Failed, ErrVersion)
 	})
-	if got := <-heard; !bytes.Equal(got, appendMessage(nil, kindHello, []byte(`{"name":"a"}`))) {
+	if got := <-received; !bytes.Equal(got, appendMessage(nil, kindHello, []byte(`{"name":"a"}`))) {
 		t.Errorf("it was told %q", got)
 	}
 	_, _ = io.Copy(io.Discard, dialAuthenticated(t, dialFrom(t, localhost, a), later))
@@ -386,7 +386,7 @@ func TestRepeatedAndCutShort(t *testing.T) {
 	record := bytes.Clone(between.recorded[0].Bytes())
 	between.mu.Unlock()
 	a.stop()
-	eventually(t, "the end of what it tells", func() bool { _, heard := b.Status(); return len(heard) == 0 })
+	eventually(t, "the end of what it tells", func() bool { _, received := b.Status(); return len(received) == 0 })
 	b.memory.mu.Lock()
 	clear(b.memory.flows)
 	b.memory.mu.Unlock()

@@ -144,7 +144,7 @@ func (e *Exchange) peerConnected(name string) *ReceiverStatus {
 	return h
 }
 
-// peerDisconnected notes that a peer's connection has ended. The state of one that is no member is forgotten with it,
+// peerDisconnected records that a peer's connection has ended. The state of one that is no member is forgotten with it,
 // for it can have another name each time.
 func (e *Exchange) peerDisconnected(h *ReceiverStatus) {
 	e.mu.Lock()
@@ -238,11 +238,11 @@ func (r *receiver) addBase(body []byte) error {
 }
 
 // Status returns the state of each peer, by name: told of the sending direction, heard of the receiving one.
-func (e *Exchange) Status() (told []SenderStatus, heard []ReceiverStatus) {
+func (e *Exchange) Status() (sent []SenderStatus, received []ReceiverStatus) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for _, s := range e.senders {
-		told = append(told, s.status())
+		sent = append(sent, s.status())
 	}
 	for _, h := range e.received {
 		one := *h
@@ -250,9 +250,9 @@ func (e *Exchange) Status() (told []SenderStatus, heard []ReceiverStatus) {
 		for reason, n := range h.Refused {
 			one.Refused[reason] = n
 		}
-		heard = append(heard, one)
+		received = append(received, one)
 	}
-	slices.SortFunc(told, func(a, b SenderStatus) int { return cmp.Compare(a.Peer.Name, b.Peer.Name) })
-	slices.SortFunc(heard, func(a, b ReceiverStatus) int { return cmp.Compare(a.Name, b.Name) })
-	return told, heard
+	slices.SortFunc(sent, func(a, b SenderStatus) int { return cmp.Compare(a.Peer.Name, b.Peer.Name) })
+	slices.SortFunc(received, func(a, b ReceiverStatus) int { return cmp.Compare(a.Name, b.Name) })
+	return sent, received
 }

@@ -63,8 +63,8 @@ func (r *testBalancer) echo(at netip.AddrPort) {
 // askShared sends a datagram for a service and reads an answer, which may be of another thread's: each went to a
 // backend of the service that it was for, and comes from its VIP, or from a backend of it that is not remembered.
 func (c *client) askShared(number int) (bool, error) {
-	asked := fmt.Sprint(number)
-	if err := unix.Sendto(c.fd, []byte(asked), 0, c.sockaddr(vip4, int(sharedPort(number)))); err != nil {
+	queried := fmt.Sprint(number)
+	if err := unix.Sendto(c.fd, []byte(queried), 0, c.sockaddr(vip4, int(sharedPort(number)))); err != nil {
 		return false, err
 	}
 	word, from, err := c.receive()
@@ -92,12 +92,12 @@ func (c *client) askAll(asking *sync.WaitGroup, seed uint64, byVIP *atomic.Uint6
 		asking.Go(func() {
 			rng := rand.New(rand.NewPCG(seed, uint64(thread)))
 			for range sharedAsks {
-				told, err := c.askShared(rng.IntN(sharedServices))
+				received, err := c.askShared(rng.IntN(sharedServices))
 				if err != nil {
 					failed.Store(&err)
 					return
 				}
-				if told {
+				if received {
 					byVIP.Add(1)
 				}
 			}

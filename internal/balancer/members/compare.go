@@ -74,16 +74,16 @@ func (m *Membership) Status() ops.Members {
 	status := ops.Members{Name: m.opt.Name, Address: m.opt.Listen.String(), Configuration: m.own.Configuration,
 		Keys: m.Keys().fingerprints(), Problem: m.problem,
 		Refused: m.logFilter.count(), Members: []ops.Member{}}
-	heard := map[netip.Addr]bool{}
+	received := map[netip.Addr]bool{}
 	for _, n := range m.nodes {
 		if !m.isPeer(n) {
 			continue
 		}
-		heard[n.address.Addr()] = true
+		received[n.address.Addr()] = true
 		status.Members = append(status.Members, m.member(n))
 	}
 	for peer, s := range m.unreached {
-		if !heard[peer] {
+		if !received[peer] {
 			status.Members = append(status.Members,
 				ops.Member{Address: netip.AddrPortFrom(peer, m.opt.Listen.Port()).String(),
 					State: ops.MemberUnknown, Since: s.since, Reason: s.reason, SameName: s.sameName})

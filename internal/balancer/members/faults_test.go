@@ -309,16 +309,16 @@ func testEqualNames(t *testing.T, n *network) {
 	})
 }
 
-// TestFloodOfStrangers: datagrams and connections of very many strangers neither part members nor fill memory or the
+// TestFloodOfUntrusted: datagrams and connections of very many strangers neither part members nor fill memory or the
 // log.
-func TestFloodOfStrangers(t *testing.T) {
+func TestFloodOfUntrusted(t *testing.T) {
 	t.Parallel()
 	n := newNetwork(t)
 	one, other := n.start(1, 2, withLongTimeouts), n.start(2, 2, withLongTimeouts)
 	eventually(t, "they have heard each other", func() bool { return one.hasReported("lb2") && other.hasReported("lb1") })
 	noise := bytes.Repeat([]byte("noise"), 200)
-	strangers := 2 * maxRemembered
-	for i := range strangers {
+	untrusted := 2 * maxRemembered
+	for i := range untrusted {
 		from := netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1, byte(i)})
 		if i >= 256 {
 			from = netip.AddrFrom4([4]byte{127, n.base[0], n.base[1] + 1 ^ 128, byte(i)})
@@ -331,7 +331,7 @@ func TestFloodOfStrangers(t *testing.T) {
 		}
 		defer conn.Close()
 	}
-	eventually(t, "all connections are refused", func() bool { return one.Status().Refused >= uint64(strangers) })
+	eventually(t, "all connections are refused", func() bool { return one.Status().Refused >= uint64(untrusted) })
 	one.set(func(l *Local) { l.Configuration = "decaf" })
 	eventually(t, "the second hears the first", func() bool {
 		return other.Status().Members[0].Configuration == "decaf"

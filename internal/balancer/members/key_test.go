@@ -73,8 +73,8 @@ func TestShownKeys(t *testing.T) {
 	}
 }
 
-// TestTurn: from any keys to any others; those that memberlist reads meanwhile do not change.
-func TestTurn(t *testing.T) {
+// TestReplaceKeys: from any keys to any others; those that memberlist reads meanwhile do not change.
+func TestReplaceKeys(t *testing.T) {
 	all := Keys{NewKey(), NewKey(), NewKey(), NewKey()}
 	choose := func(indexes []int) (keys Keys) {
 		for _, i := range indexes {

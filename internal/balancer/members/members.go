@@ -220,16 +220,16 @@ func (m *Membership) Changed() <-chan struct{} {
 // listener gets memberlist's events of members that come and go. It is called under memberlist's locks.
 type listener Membership
 
-// NotifyJoin notes that a member is reached.
+// NotifyJoin records that a member is reached.
 func (l *listener) NotifyJoin(of *memberlist.Node) { (*Membership)(l).memberJoined(of) }
 
-// NotifyUpdate notes that a member is a new process.
+// NotifyUpdate records that a member is a new process.
 func (l *listener) NotifyUpdate(of *memberlist.Node) { (*Membership)(l).memberJoined(of) }
 
-// NotifyLeave notes that one is not reached, or has left.
+// NotifyLeave records that one is not reached, or has left.
 func (l *listener) NotifyLeave(of *memberlist.Node) { (*Membership)(l).memberLeft(of) }
 
-// NotifyConflict notes that two have one name.
+// NotifyConflict records that two have one name.
 func (l *listener) NotifyConflict(one, other *memberlist.Node) {
 	l.logFilter.logRefusal("name "+other.Address(),
 		fmt.Sprintf("two members have the name %s, at %s and %s: give each its own (members.name)", one.Name,

@@ -237,7 +237,7 @@ func TestMembersRefuse(t *testing.T) {
 	n := newNetwork(t)
 	one, other := n.start(1, 3, nil), n.start(2, 3, nil)
 	keyless := n.start(3, 3, func(o *Options) { o.Keys = Keys{NewKey()} })
-	stranger := n.start(9, 3, nil)
+	untrusted := n.start(9, 3, nil)
 	eventually(t, "the two have heard each other", func() bool {
 		return one.hasReported("lb2") &&
 			other.hasReported("lb1")
@@ -248,7 +248,7 @@ func TestMembersRefuse(t *testing.T) {
 		})
 	})
 	eventually(t, "the stranger is told", func() bool {
-		return slices.ContainsFunc(Problems(stranger.Status()), func(p string) bool {
+		return slices.ContainsFunc(Problems(untrusted.Status()), func(p string) bool {
 			return strings.Contains(p, "closes the connection")
 		})
 	})

@@ -40,16 +40,16 @@ func (m *Membership) Run(ctx context.Context) {
 	group.Go(func() { m.joinLoop(ctx) })
 	ticks := time.NewTicker(pollInterval)
 	defer ticks.Stop()
-	told := time.Time{}
+	sendNow := time.Time{}
 	for {
-		again := m.updateState() || time.Since(told) >= resendInterval
+		again := m.updateState() || time.Since(sendNow) >= resendInterval
 		select {
 		case <-m.sendNow:
 			again = true
 		default:
 		}
 		if again && m.sendMu.CompareAndSwap(false, true) {
-			told = time.Now()
+			sendNow = time.Now()
 			group.Go(func() {
 				defer m.sendMu.Store(false)
 				m.sendState()

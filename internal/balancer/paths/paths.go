@@ -493,9 +493,9 @@ const (
 // follow looks all addresses up again when routing has changed, until ctx is
 // done.
 func (p *Paths) follow(ctx context.Context) {
-	timer, hearing := time.NewTimer(recheckInterval), time.NewTicker(icmpInterval)
+	timer, readErrors := time.NewTimer(recheckInterval), time.NewTicker(icmpInterval)
 	defer timer.Stop()
-	defer hearing.Stop()
+	defer readErrors.Stop()
 	var earliest time.Time
 	armed := false // for a change, and not only for the next time that it is due
 	whole := time.Now().Add(recheckAllInterval)
@@ -503,7 +503,7 @@ func (p *Paths) follow(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-hearing.C:
+		case <-readErrors.C:
 			if p.readICMPErrors() {
 				signal(p.routesChanged)
 			}

@@ -104,9 +104,9 @@ func (b *testNetwork) send(message []byte) {
 	})
 }
 
-// TestNarrowWays: an error about a tunnel packet bounds the way to its backend, in each kind of tunnel and family; one
+// TestPathMTU: an error about a tunnel packet bounds the way to its backend, in each kind of tunnel and family; one
 // about a packet that was not sent changes nothing.
-func TestNarrowWays(t *testing.T) {
+func TestPathMTU(t *testing.T) {
 	b := newTestNetwork(t, "eth0")
 	b.ip("route add 203.0.113.0/24 via 198.18.0.2")
 	b.ip("route add 2001:db8::/32 via 2001:2:0:1::2")
@@ -157,9 +157,9 @@ func TestNarrowWays(t *testing.T) {
 	b.awaitEntry(to6[0], "narrow", func(e Entry) bool { return e.Path().MTU == 1400 })
 }
 
-// TestRefusalsAreNotHeard: a program that logs to a port without a listener gets an error of the same type for each
-// line.
-func TestRefusalsAreNotHeard(t *testing.T) {
+// TestPortUnreachableIsFiltered: a program that logs to a port without a listener gets an error of the same type for
+// each line.
+func TestPortUnreachableIsFiltered(t *testing.T) {
 	err := testenv.Namespace(t).Do(func() error {
 		listener, err := openListener(unix.AF_INET)
 		if err != nil {
@@ -247,8 +247,8 @@ func TestLearned(t *testing.T) {
 	}
 }
 
-// TestNarrowForAWhile: after ten minutes larger packets are tried again.
-func TestNarrowForAWhile(t *testing.T) {
+// TestPathMTUExpires: after ten minutes larger packets are tried again.
+func TestPathMTUExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to, from := addr("203.0.113.1"), addr("198.18.0.1")
 		wide := Route{MTU: 1500, Local: from}

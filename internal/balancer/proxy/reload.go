@@ -73,9 +73,9 @@ func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
 	if len(before.Workers) > 0 {
 		clients = e.readPersistence(ctx, before.Workers[0])
 	}
-	held, letGo := e.holdWorker(ctx, before.Workers), true
+	held, release := e.holdWorker(ctx, before.Workers), true
 	defer func() {
-		if letGo {
+		if release {
 			e.releaseWorker(held)
 		}
 	}()
@@ -95,7 +95,7 @@ func (e *engine) reloadAndWait(ctx context.Context, r *Rendering) error {
 			e.recordWorkers(now)
 			e.writePersistence(ctx, now.Workers[0], r, clients)
 			e.awaitOldWorkers(ctx, before.Workers)
-			letGo = false
+			release = false
 			e.readFinalCounts(held, e.running.Rendering.HardStop)
 			return nil
 		}

@@ -93,8 +93,8 @@ func (c *service) bind(t *sectionWriter) {
 	t.add(field, words...)
 }
 
-// accessRules turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer one
-// counts, as everywhere: so it is one map, whose file is named by a hash of its content.
+// accessRules turns away the clients that are not allowed, or denied. Of two prefixes that an address is in, the longer
+// one counts, as everywhere: so it is one map, whose file is named by a hash of its content.
 func (c *service) accessRules(t *sectionWriter) {
 	if !c.RestrictsClients() {
 		return

@@ -214,7 +214,8 @@ func (g *testNetwork) advanceHeartbeat() {
 func (g *testNetwork) update() {
 	g.Helper()
 	g.must(g.follower.Update())
-	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.mirrored.IPv4 || g.follower.mirrored.IPv6) {
+	if holds, _, _ := g.balancer.ReplyRoutesEnabled(); !holds && (g.follower.mirrored.IPv4 ||
+		g.follower.mirrored.IPv6) {
 		g.Fatal("the mirror does not hold what was read")
 	}
 	g.advanceHeartbeat()
@@ -400,8 +401,8 @@ func (g *testNetwork) defaults(router byte) {
 	}
 }
 
-// TestWhatTheKernelIsAsked: rules, forwarding that is off, and a link that is down leave replies to the kernel.
-func TestWhatTheKernelIsAsked(t *testing.T) {
+// TestKernelReasons: rules, forwarding that is off, and a link that is down leave replies to the kernel.
+func TestKernelReasons(t *testing.T) {
 	newTestNetwork(t, lb.HookTC, func(g *testNetwork) {
 		g.defaults(1)
 		g.update()

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestTold: a time that is read from a file is as long ago, or as far ahead, as it is, however the wall clock was set
-// meanwhile.
-func TestTold(t *testing.T) {
+// TestFromWall: a time that is read from a file is as long ago, or as far ahead, as it is, however the wall clock was
+// set meanwhile.
+func TestFromWall(t *testing.T) {
 	const boot = "a"
 	start := time.Now()
 	for _, test := range []struct {

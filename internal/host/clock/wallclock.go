@@ -43,11 +43,11 @@ func (p *WallClock) Of(now Reading) func(time.Time) time.Time {
 		if t == wall || wall.IsZero() {
 			return t // by the wall clock alone
 		}
-		told := p.base.Wall.Add(t.Sub(p.base.now) + set)
-		if told.Sub(wall).Abs() < minStep {
+		fromWall := p.base.Wall.Add(t.Sub(p.base.now) + set)
+		if fromWall.Sub(wall).Abs() < minStep {
 			return t
 		}
-		return told
+		return fromWall
 	}
 }
 

@@ -23,12 +23,12 @@ func TestPresent(t *testing.T) {
 			t.Fatalf("a clock that was not set tells %v as %v", taken, of(taken))
 		}
 		now := base.set(time.Hour, by, 0)
-		told := p.Of(now)(taken)
-		if got := now.Wall.Sub(told); got != 59*time.Minute {
+		fromWall := p.Of(now)(taken)
+		if got := now.Wall.Sub(fromWall); got != 59*time.Minute {
 			t.Errorf("set by %v, a time of 59 minutes ago becomes one of %v ago", by, got)
 		}
-		if again := p.Of(base.set(3*time.Hour, by+time.Microsecond, 0))(taken); !again.Equal(told) {
-			t.Errorf("set by %v, %v becomes %v later", by, told, again)
+		if again := p.Of(base.set(3*time.Hour, by+time.Microsecond, 0))(taken); !again.Equal(fromWall) {
+			t.Errorf("set by %v, %v becomes %v later", by, fromWall, again)
 		}
 		if alone := taken.Round(0); p.Of(now)(alone) != alone || !p.Of(now)(time.Time{}).IsZero() {
 			t.Errorf("set by %v, a time of the wall clock alone, or none, is told otherwise", by)

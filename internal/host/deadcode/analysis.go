@@ -54,7 +54,7 @@ func (a *analysis) run() []outcome {
 	return a.outcomes
 }
 
-// enter notes that the leader at i is reached with the registers of state.
+// enter records that the leader at i is reached with the registers of state.
 func (a *analysis) enter(i int, state *registers) {
 	if a.entry[i] == nil {
 		known := *state
@@ -127,7 +127,7 @@ func (a *analysis) branch(i int, state *registers) (next bool) {
 	return true
 }
 
-// learn notes that the operands of ins are equal, if ins compares by op.
+// learn records that the operands of ins are equal, if ins compares by op.
 func (r *registers) learn(ins *asm.Instruction, op asm.JumpOp) {
 	if ins.OpCode.Class() == asm.JumpClass && ins.OpCode.JumpOp() == op && ins.OpCode.Source() == asm.ImmSource &&
 		r[ins.Dst].kind == unknown {

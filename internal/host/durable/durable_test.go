@@ -57,8 +57,8 @@ func TestTroubles(t *testing.T) {
 						trouble.Name, after, with, got, want, err)
 				}
 				faults := files.Faults()
-				told := errors.Is(err, durable.ErrNotWritten) && errors.Is(err, trouble.Err)
-				if (err != nil) != (len(faults) == 1) || err != nil && (!told || faults[0].InFallback != with) {
+				reported := errors.Is(err, durable.ErrNotWritten) && errors.Is(err, trouble.Err)
+				if (err != nil) != (len(faults) == 1) || err != nil && (!reported || faults[0].InFallback != with) {
 					t.Errorf("%s after %d: faults %v, error %v", trouble.Name, after, faults, err)
 				}
 				if failed := disk.Failed() > 0; failed != (err != nil) {

@@ -15,11 +15,11 @@ import (
 
 // Until answers requests on the listener until the context ends, which is no error; then it
 // lets the requests in hand finish, for as long as farewell, and closes the listener.
-func Until(ctx context.Context, server *http.Server, listener net.Listener, farewell time.Duration) error {
+func Until(ctx context.Context, server *http.Server, listener net.Listener, shutdownTimeout time.Duration) error {
 	closed := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(closed)
-		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+		bound, cancel := context.WithTimeout(context.WithoutCancel(ctx), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(bound) != nil {
 			server.Close()

@@ -54,7 +54,7 @@ func (i *Interfaces) countXDPLost(w watched) (lost uint64) {
 	return lost
 }
 
-// openDriver notes the losses of before; without it nothing is counted.
+// openDriver records the losses of before; without it nothing is counted.
 func (i *Interfaces) openDriver() {
 	driver, err := ethtool.NewEthtool()
 	if err != nil {

@@ -21,7 +21,7 @@ func (t *table) dump() ([]int, error) {
 	return []int{1, 2}, nil
 }
 
-func TestWhole(t *testing.T) {
+func TestConsistent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, interrupted := range []int{0, 1, attempts - 1} {
 			changing := &table{interrupted: interrupted}

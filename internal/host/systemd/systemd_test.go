@@ -39,7 +39,7 @@ func listen(t *testing.T) (next func() string) {
 	}
 }
 
-func TestServiceManagerIsTold(t *testing.T) {
+func TestServiceManagerNotifications(t *testing.T) {
 	next := listen(t)
 	m := New(slog.New(slog.DiscardHandler))
 	m.Ready()
@@ -54,9 +54,9 @@ func TestServiceManagerIsTold(t *testing.T) {
 	}
 }
 
-// TestWatchdogIsToldOfWhatResponds has three responses for the watchdog and then none: it gets
+// TestWatchdogNotifications has three responses for the watchdog and then none: it gets
 // three messages, and the next one is another.
-func TestWatchdogIsToldOfWhatResponds(t *testing.T) {
+func TestWatchdogNotifications(t *testing.T) {
 	next := listen(t)
 	t.Setenv("WATCHDOG_USEC", "2000")
 	m := New(slog.New(slog.DiscardHandler))

@@ -99,7 +99,7 @@ func (s *Speaker) clearTable() error {
 func (s *Speaker) watchTable(ctx context.Context) {
 	ticks := time.NewTicker(restoreInterval)
 	defer ticks.Stop()
-	told := ""
+	announced := ""
 	for {
 		select {
 		case <-ctx.Done():
@@ -117,11 +117,11 @@ func (s *Speaker) watchTable(ctx context.Context) {
 				err = errors.Join(err, errors.New(fault.String()))
 			}
 			if err == nil {
-				told = ""
+				announced = ""
 			}
-			if err != nil && err.Error() != told {
-				told = err.Error()
-				s.log.Error(told)
+			if err != nil && err.Error() != announced {
+				announced = err.Error()
+				s.log.Error(announced)
 			}
 		}
 		s.mu.Unlock()

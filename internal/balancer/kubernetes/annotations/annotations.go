@@ -141,18 +141,18 @@ func Parse(annotations map[string]string) (Settings, []Problem) {
 		}
 	}
 	slices.Sort(names)
-	var wishes Settings
+	var settings Settings
 	var problems []Problem
 	for _, name := range names {
-		if message := parse(&wishes, name, annotations[name]); message != "" {
+		if message := parse(&settings, name, annotations[name]); message != "" {
 			problems = append(problems, Problem{Field(name), message})
 		}
 	}
-	return wishes, problems
+	return settings, problems
 }
 
 // parse reads one annotation and returns the fault of it; "" if there is none.
-func parse(wishes *Settings, name, value string) string {
+func parse(settings *Settings, name, value string) string {
 	read, known := parsers[name]
 	switch {
 	case !known:
@@ -165,7 +165,7 @@ func parse(wishes *Settings, name, value string) string {
 	case strings.TrimSpace(value) == "":
 		return "empty; give it a value, or remove the annotation"
 	}
-	return read(wishes, strings.TrimSpace(value))
+	return read(settings, strings.TrimSpace(value))
 }
 
 // parseWord parses one of several words.

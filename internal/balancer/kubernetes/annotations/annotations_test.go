@@ -74,10 +74,10 @@ func FuzzParse(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, name, value string) {
-		wishes, problems := Parse(map[string]string{name: value})
+		settings, problems := Parse(map[string]string{name: value})
 		if !strings.HasPrefix(name, Prefix) &&
-			(len(problems) > 0 || !cmp.Equal(wishes, Settings{}, cmpopts.EquateComparable(netip.Addr{}))) {
-			t.Fatalf("an annotation of another prefix is read: %v %v", wishes, problems)
+			(len(problems) > 0 || !cmp.Equal(settings, Settings{}, cmpopts.EquateComparable(netip.Addr{}))) {
+			t.Fatalf("an annotation of another prefix is read: %v %v", settings, problems)
 		}
 		if len(problems) > 1 {
 			t.Fatalf("%d problems of one annotation", len(problems))
@@ -86,8 +86,8 @@ func FuzzParse(f *testing.F) {
 			if len(p.Message) > 1024 {
 				t.Fatalf("a message of %d bytes does not fit into an Event", len(p.Message))
 			}
-			if !cmp.Equal(wishes, Settings{}, cmpopts.EquateComparable(netip.Addr{})) {
-				t.Fatalf("a bad value was taken: %v", wishes)
+			if !cmp.Equal(settings, Settings{}, cmpopts.EquateComparable(netip.Addr{})) {
+				t.Fatalf("a bad value was taken: %v", settings)
 			}
 		}
 	})

@@ -224,8 +224,8 @@ func BenchmarkScale(b *testing.B) {
 	settings := model.Settings{Class: model.DefaultClass, Mode: lb.L2DSR, Pools: all}
 	pusher := &push.Pusher{Balancer: balancer, Source: "kubernetes"}
 	var build, total, applied, used time.Duration
-	picture := model.Build(c, settings, nil)
-	if _, err := pusher.Push(b.Context(), picture.Services); err != nil {
+	result := model.Build(c, settings, nil)
+	if _, err := pusher.Push(b.Context(), result.Services); err != nil {
 		b.Fatal(err)
 	}
 	first := balancer.took
@@ -234,9 +234,9 @@ func BenchmarkScale(b *testing.B) {
 		slice.Endpoints = slices.Delete(slice.Endpoints, 0, 1)
 		c.Slices[i%manyServices] = slice
 		began, cpu := time.Now(), cpuTime(b)
-		picture = model.Rebuild(c, settings, picture)
+		result = model.Rebuild(c, settings, result)
 		build += time.Since(began)
-		result, err := pusher.Push(b.Context(), picture.Services)
+		result, err := pusher.Push(b.Context(), result.Services)
 		if err != nil || len(result.Refused) > 0 {
 			b.Fatalf("%v, refused %s", err, strings.Join(slices.Sorted(maps.Keys(result.Refused)), ", "))
 		}
@@ -299,8 +299,8 @@ func benchmarkServed(b *testing.B, check string, together int) {
 	pusher := &push.Pusher{Balancer: balancer, Source: "kubernetes"}
 	_, empty := balancer.usage(b)
 	began := time.Now()
-	picture := model.Build(c, settings, nil)
-	if _, err := pusher.Push(b.Context(), picture.Services); err != nil {
+	result := model.Build(c, settings, nil)
+	if _, err := pusher.Push(b.Context(), result.Services); err != nil {
 		b.Fatal(err)
 	}
 	first := time.Since(began)
@@ -315,8 +315,8 @@ func benchmarkServed(b *testing.B, check string, together int) {
 			c.Slices[n%manyServices] = slice
 		}
 		at := time.Now()
-		picture = model.Rebuild(c, settings, picture)
-		result, err := pusher.Push(b.Context(), picture.Services)
+		result = model.Rebuild(c, settings, result)
+		result, err := pusher.Push(b.Context(), result.Services)
 		if err != nil || len(result.Refused) > 0 {
 			b.Fatalf("%v, refused %s", err, strings.Join(slices.Sorted(maps.Keys(result.Refused)), ", "))
 		}

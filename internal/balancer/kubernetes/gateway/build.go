@@ -33,7 +33,7 @@ func (p *Plan) Build(grants map[string]pools.Grant, finder Finder) []lb.Service 
 	return b.services
 }
 
-// resolveAttached notes whether the backends of routes are there, whether or not the listener is served, and whether
+// resolveAttached records whether the backends of routes are there, whether or not the listener is served, and whether
 // or not it is the route that is.
 func (b *builder) resolveAttached(g *ownGateway, l *listener) {
 	family := b.familyOf(g)

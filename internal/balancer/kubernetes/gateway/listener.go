@@ -43,7 +43,7 @@ func (p *Plan) addListeners(g *v1.Gateway) []*listener {
 	return list
 }
 
-// resolveKinds notes which of the kinds that a listener names it can have.
+// resolveKinds records which of the kinds that a listener names it can have.
 func (l *listener) resolveKinds(own string) {
 	if l.spec.AllowedRoutes == nil || len(l.spec.AllowedRoutes.Kinds) == 0 {
 		l.kinds = []string{own}

@@ -322,8 +322,8 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// TestBuildKeepsWishes: a Service whose annotations become unreadable is served as before.
-func TestBuildKeepsWishes(t *testing.T) {
+// TestBuildKeepsSettings: a Service whose annotations become unreadable is served as before.
+func TestBuildKeepsSettings(t *testing.T) {
 	set, cluster := settings(t), Cluster{Services: []*corev1.Service{service("web", annotated("mode", "ipip"))},
 		Nodes:  testNodes(),
 		Slices: []*discoveryv1.EndpointSlice{slice("web", "10.1.0.1 n1")}}

@@ -67,11 +67,11 @@ func TestClusterGoesBack(t *testing.T) {
 	var revision atomic.Value
 	revision.Store("1000")
 	w.revisionInterval, w.rollbackGrace = 5*time.Millisecond, 0
-	var asked atomic.Int32
-	w.revision = func(context.Context) (string, error) { asked.Add(1); return revision.Load().(string), nil }
+	var requests atomic.Int32
+	w.revision = func(context.Context) (string, error) { requests.Add(1); return revision.Load().(string), nil }
 	follow(t, w)
 	eventually(t, "both are there, at a revision", func() bool {
-		return w.Synced() && len(names(w)) == 2 && asked.Load() > 1
+		return w.Synced() && len(names(w)) == 2 && requests.Load() > 1
 	})
 
 	// The backup has an older one only. Its watch says nothing of that.
@@ -135,11 +135,11 @@ func TestGatewaysGoBack(t *testing.T) {
 	var revision atomic.Value
 	revision.Store("1000")
 	w.revisionInterval, w.rollbackGrace = 5*time.Millisecond, 0
-	var asked atomic.Int32
-	w.revision = func(context.Context) (string, error) { asked.Add(1); return revision.Load().(string), nil }
+	var requests atomic.Int32
+	w.revision = func(context.Context) (string, error) { requests.Add(1); return revision.Load().(string), nil }
 	follow(t, w)
 	eventually(t, "all is there, at a revision", func() bool {
-		return w.Synced() && len(w.Gateways().Gateways) == 1 && asked.Load() > 1
+		return w.Synced() && len(w.Gateways().Gateways) == 1 && requests.Load() > 1
 	})
 
 	empty, gateways := fake.NewClientset(), gatewayfake.NewSimpleClientset()
