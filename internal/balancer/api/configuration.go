@@ -202,7 +202,7 @@ func (b Balancer) handleConfiguration(a huma.API) {
 			if err := decodeJSON(in.RawBody, &report); err != nil {
 				return nil, err
 			}
-			return &answer[ops.FeedReport]{report}, b.Sources.Hear(in.Source, report)
+			return &answer[ops.FeedReport]{report}, b.Sources.SetFeedReport(in.Source, report)
 		})
 	b.handleDifference(a, schemas)
 	handlePart[SourceParams, struct {

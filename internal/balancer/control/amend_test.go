@@ -92,7 +92,7 @@ func TestDifferencesMakeTheWhole(t *testing.T) {
 				time.Sleep(settle)
 				synctest.Wait()
 				l := view.NewLayout(whole)
-				want := view.New(l, nil, c.known(l, c.links, nil), c.verdictsFor(l, nil), nil, nil, time.Now())
+				want := view.New(l, nil, c.knownPaths(l, c.links, nil), c.verdictsFor(l, nil), nil, nil, time.Now())
 				compareViews(t, text, c.view, want)
 				compareWithFresh(t, c, l, random)
 			}
@@ -123,7 +123,7 @@ func compareWithFresh(t *testing.T, c *Controller, l *view.Layout, random *rand.
 		}
 	}
 	make := func(previous *view.View) *view.View {
-		return view.New(l, overlays, c.known(l, c.links, nil), verdicts, ejections, previous, time.Now())
+		return view.New(l, overlays, c.knownPaths(l, c.links, nil), verdicts, ejections, previous, time.Now())
 	}
 	compareViews(t, fmt.Sprintf("%+v, %+v", overlays, ejections), make(c.view), make(nil))
 }

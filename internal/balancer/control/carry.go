@@ -35,11 +35,11 @@ func (r *carried) note(name view.BackendName, format string, args ...any) {
 	r.notes = append(r.notes, carriedNote{name: name, text: fmt.Sprintf(format, args...)})
 }
 
-// carry takes the operations over to another configuration, where each stays with the backend that has the same name
-// in it. Where the configuration says something new about the same part of a backend, it counts; a backend that leaves
-// it takes its operations with it, but for one that is discovered, and may be absent for a while. now is when the other
-// configuration comes.
-func (r *operator) carry(l *view.Layout, now time.Time) carried {
+// carryOver takes the operations over to another configuration, where each stays with the backend that has the same
+// name in it. Where the configuration says something new about the same part of a backend, it counts; a backend that
+// leaves it takes its operations with it, but for one that is discovered, and may be absent for a while. now is when
+// the other configuration comes.
+func (r *operator) carryOver(l *view.Layout, now time.Time) carried {
 	result := carried{overlays: map[view.BackendName]view.Overlay{}}
 	was, is := r.view.Locate(maps.Keys(r.view.Overlays)), l.Locate(maps.Keys(r.view.Overlays))
 	for name, o := range r.view.Overlays {
@@ -177,7 +177,7 @@ func (r *operator) settleOperations(by carried) {
 // expire takes backends out of their services whose deadline has passed, and ends operations on those that have been
 // absent for too long.
 func (r *operator) expire() error {
-	if err := r.lapse(); err != nil {
+	if err := r.expireAbsent(); err != nil {
 		return err
 	}
 	now := time.Now()
@@ -200,7 +200,7 @@ func (r *operator) expire() error {
 			services = append(services, i)
 		}
 	}
-	if err := r.become(r.view.WithOverlays(overlays, services, now)); err != nil {
+	if err := r.applyView(r.view.WithOverlays(overlays, services, now)); err != nil {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
 	r.armDeadline()

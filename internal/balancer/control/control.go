@@ -105,7 +105,7 @@ func (c *Controller) addComponents(cfg *config.Config) {
 	c.slowStarts = &slowStarts{core: c.core, health: c.health}
 	c.slowStarts.stepsTask = l.Quiet(func() { c.settleIfFailed(c.slowStarts.advance()) })
 	c.ejector = &ejector{core: c.core, health: c.health, storage: c.storage, outliers: outliers.New()}
-	c.ejector.outliersTask = l.Quiet(c.ejector.judgeOutliers)
+	c.ejector.outliersTask = l.Quiet(c.ejector.evaluateOutliers)
 	c.proxies = &proxies{core: c.core, stale: c.opt.Proxy != nil}
 	c.proxies.renewTask = l.Quiet(c.proxies.renew)
 	c.counting = &counting{core: c.core, proxies: c.proxies, lost: map[string]uint64{}}
@@ -117,7 +117,7 @@ func (c *Controller) addComponents(cfg *config.Config) {
 	c.discovering = &discovering{core: c.core, wanted: cfg}
 	c.discovering.discoverTask = l.Quiet(c.discover)
 	c.followers = []func(before, now *view.View){
-		func(_, now *view.View) { c.operator.remind(now) },
+		func(_, now *view.View) { c.operator.saveOverlays(now) },
 		c.slowStarts.armSteps,
 	}
 }
@@ -130,7 +130,7 @@ func (c *Controller) addActuators() {
 	c.election = &election{core: c.core, routes: c.routes, vips: c.vips}
 	c.routes.election = c.election
 	c.gate = &startupGate{core: c.core, routes: c.routes}
-	c.gate.judgedTask = c.loop.Quiet(c.gate.giveUpVerdicts)
+	c.gate.verdictsTask = c.loop.Quiet(c.gate.giveUpVerdicts)
 	c.linkWatch = &linkWatch{core: c.core, pathLog: c.pathLog, vips: c.vips}
 	c.standby = &standby{core: c.core}
 	c.standby.end = c.loop.Quiet(c.standby.stop)
@@ -200,9 +200,9 @@ func (c *Controller) Start() error {
 	c.opt.Checks.Watch(l.Checking())
 	c.opt.Discovery.Watch(l.Config.Services)
 	c.awaitPaths(l)
-	overlays, tallies := c.operator.recall(l)
-	c.ejector.recallOutliers()
-	first := view.New(l, overlays, c.known(l, c.links, nil), c.verdictsFor(l, nil), c.ejector.ejectionsOf(l), nil,
+	overlays, tallies := c.operator.restoreOverlays(l)
+	c.ejector.restoreOutliers()
+	first := view.New(l, overlays, c.knownPaths(l, c.links, nil), c.verdictsFor(l, nil), c.ejector.ejectionsOf(l), nil,
 		time.Now())
 	first.Links, first.Tallies = c.links, tallies
 	first.Passive = c.passive
@@ -214,7 +214,7 @@ func (c *Controller) Start() error {
 	c.dropAddresses(first)
 	c.operator.armDeadline()
 	c.gate.boundVerdicts()
-	c.welcome(warnings)
+	c.logStart(warnings)
 	return nil
 }
 
@@ -238,13 +238,13 @@ func (c *Controller) begin(first *view.View) error {
 	return nil
 }
 
-// welcome logs the configuration that the balancer starts with, and arms the tasks that Run needs first.
-func (c *Controller) welcome(warnings yamlfile.Problems) {
+// logStart logs the configuration that the balancer starts with, and arms the tasks that Run needs first.
+func (c *Controller) logStart(warnings yamlfile.Problems) {
 	c.logAttachments(nil)
 	c.pathLog.describe(nil, warnings)
 	c.logMemory()
 	c.pathLog.logMoves(nil, c.view.All())
-	c.pathLog.warned()
+	c.pathLog.markOutagesLogged()
 	c.health.logVerdicts(&view.View{Verdicts: make([][]view.Verdict, len(c.view.Verdicts))}, c.view.Failing())
 	c.health.logAllServing()
 	vips.LogWithdrawn(c.opt.Log, &view.View{Layout: view.NewLayout(&config.Config{})}, c.view)
@@ -254,7 +254,7 @@ func (c *Controller) welcome(warnings yamlfile.Problems) {
 	c.election.follow(c.view)
 	c.counting.lossesTask.In(lossEvery)
 	c.storage.keepTask.In(keepEvery)
-	c.pathLog.silenceTask.In(silence)
+	c.pathLog.silenceTask.In(pathLogDelay)
 	c.ejector.armOutliers()
 	c.paths.MarkStale() // some may have been found meanwhile
 	c.schedule()
@@ -333,7 +333,7 @@ func (c *Controller) converge() error {
 	next = next.WithPaths(c.news, now)
 	next.Links = c.currentLinks()
 	next.Passive, next.Joining = c.passive, c.gate.joining
-	if err := c.become(next); err != nil {
+	if err := c.applyView(next); err != nil {
 		// The source reports a change only once.
 		c.relearn = true
 		c.paths.MarkStale()
@@ -342,7 +342,7 @@ func (c *Controller) converge() error {
 		return err
 	}
 	c.relearn, c.recheck = false, false
-	c.gate.judged()
+	c.gate.noteVerdicts()
 	c.health.logVerdicts(before, judged)
 	numbers := slices.Sorted(maps.Keys(c.news))
 	c.pathLog.logMoves(before, slices.Values(numbers))
@@ -407,9 +407,9 @@ func (c *Controller) takeRole() error {
 	return nil
 }
 
-// known returns the known paths to a configuration's backends, by the backends' numbers. Entries that have not changed
-// are those of the previous view.
-func (c *Controller) known(l *view.Layout, links []iface.State, previous *view.View) []*paths.Entry {
+// knownPaths returns the known paths to a configuration's backends, by the backends' numbers. Entries that have not
+// changed are those of the previous view.
+func (c *Controller) knownPaths(l *view.Layout, links []iface.State, previous *view.View) []*paths.Entry {
 	entries, known := c.opt.Paths.Entries(), make([]*paths.Entry, len(l.Backends))
 	for n, addr := range l.Backends {
 		entry := view.EntryWithin(links, entries[addr])

@@ -171,16 +171,16 @@ func (c *core) install(v *view.View) error {
 	return nil
 }
 
-// show puts a view in force whose state the data plane has.
-func (c *core) show(v *view.View) {
+// setView puts a view in force whose state the data plane has.
+func (c *core) setView(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.view = v
 }
 
-// place says where packets for an entry go: "" if nowhere.
-func (c *core) place(s lb.Service, e *paths.Entry) string {
+// nextHopText says where packets for an entry go: "" if nowhere.
+func (c *core) nextHopText(s lb.Service, e *paths.Entry) string {
 	if view.WhyUnreachable(s, e) != "" || s.Mode.Proxied() {
 		return ""
 	}
@@ -194,16 +194,16 @@ func (c *core) place(s lb.Service, e *paths.Entry) string {
 	return place
 }
 
-// excused says whether an interface that is down, which was reported, is the reason for a missing path.
-func (c *core) excused(e *paths.Entry) bool {
+// excusedByLink says whether an interface that is down, which was reported, is the reason for a missing path.
+func (c *core) excusedByLink(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {
 		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
 	})
 }
 
-// become puts another desired state in force, whole or not at all. A step that cannot be retired is logged, and undone
-// at the end with the rest.
-func (c *core) become(next *view.View) error {
+// applyView puts another desired state in force, whole or not at all. A step that cannot be retired is logged, and
+// undone at the end with the rest.
+func (c *core) applyView(next *view.View) error {
 	before := c.view
 	var bring, retire []steps.Step
 	for _, a := range c.actuators {
@@ -229,8 +229,8 @@ const (
 	// new in it; without that, one that replaces them all would leave
 	// the service without any for a moment.
 	resolveBound = 3 * time.Second
-	// silence is how long a backend may stay without a path before that is logged.
-	silence = 3 * time.Second
+	// pathLogDelay is how long a backend may stay without a path before that is logged.
+	pathLogDelay = 3 * time.Second
 	// retryFirst is the pause before the first retry of a failed change. Each later one is twice as long, up to
 	// retryMost.
 	retryFirst = time.Second
@@ -270,7 +270,7 @@ func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {
 		next.State.Hairpin = next.Hairpin.Hairpin
 		next.State.Fresh = before.Joining != "" && !p.opt.TakesOver && next.LeavesAll()
 		if !p.stale && next.SharesState(before) {
-			p.show(next)
+			p.setView(next)
 			return nil
 		}
 		return view.TooLarge(next.Config, p.install(next))

@@ -39,8 +39,8 @@ func (e *ejector) armOutliers() {
 	}
 }
 
-// judgeOutliers judges backends by their counters, and puts the ejections in force.
-func (e *ejector) judgeOutliers() {
+// evaluateOutliers judges backends by their counters, and puts the ejections in force.
+func (e *ejector) evaluateOutliers() {
 	e.outliersTask.In(outliers.Interval)
 	services := map[lb.ServiceKey]bool{}
 	for _, i := range e.view.Ejecting {
@@ -71,7 +71,7 @@ func (e *ejector) takeEjections() error {
 		return nil
 	}
 	next, changed := e.view.WithEjections(now, time.Now())
-	if err := e.become(next); err != nil {
+	if err := e.applyView(next); err != nil {
 		return fmt.Errorf("eject backends that fail, or let them back: %w", err)
 	}
 	e.keepOutliers()
@@ -133,8 +133,8 @@ func (e *ejector) keepOutliers() {
 	_ = e.storage.noteUnsaved("saving which backends are ejected", err)
 }
 
-// recallOutliers goes on with the state that the previous process saved.
-func (e *ejector) recallOutliers() {
+// restoreOutliers goes on with the state that the previous process saved.
+func (e *ejector) restoreOutliers() {
 	if e.opt.Ejections == nil {
 		return
 	}

@@ -30,8 +30,8 @@ type healthLog struct {
 	uncountedTask *loop.Task
 }
 
-// say logs a line, or counts it where there were too many of late; it is an event all the same.
-func (h *healthLog) say(log func(string, ...any), about events.About, format string, args ...any) {
+// log logs a line, or counts it where there were too many of late; it is an event all the same.
+func (h *healthLog) log(log func(string, ...any), about events.About, format string, args ...any) {
 	if !h.uncountedTask.On() {
 		h.uncountedTask.In(healthLogEvery)
 	}
@@ -97,19 +97,19 @@ func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	}
 	switch {
 	case now.State == lb.Failing && was.State != lb.Failing:
-		h.say(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, view.ReasonOf(now))
+		h.log(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, view.ReasonOf(now))
 	case now.State == lb.Healthy && was.State == lb.Failing:
-		h.say(h.opt.Log.Info, about, "%s is healthy again, after %s", whose,
+		h.log(h.opt.Log.Info, about, "%s is healthy again, after %s", whose,
 			now.Since.Sub(was.Since).Round(100*time.Millisecond))
 	}
 	switch {
 	case now.Drain && !was.Drain:
-		h.say(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", whose)
+		h.log(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", whose)
 	case was.Drain && !now.Drain:
-		h.say(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", whose)
+		h.log(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", whose)
 	}
 	if was.State != "" && was.Share != now.Share {
-		h.say(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.Share)
+		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.Share)
 	}
 }
 
@@ -140,7 +140,7 @@ func (h *healthLog) logServing(i int) {
 		delete(h.selected, s.Key())
 		log = h.opt.Log.Info
 	}
-	h.say(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.Text(s))
+	h.log(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.Text(s))
 }
 
 // logStarts logs which backends begin slowly.
@@ -149,7 +149,7 @@ func (h *healthLog) logStarts(before, now *view.View) {
 		s := now.Config.Services[i]
 		for j, is := range now.Starts[i] {
 			if is.Slowing() && before.StartOf(now.KeyOf(view.Use{I: i, J: j})).Began != is.Began {
-				h.say(h.opt.Log.Info, loglines.AboutBackend(events.KindHealth, s, s.Backends[j]),
+				h.log(h.opt.Log.Info, loglines.AboutBackend(events.KindHealth, s, s.Backends[j]),
 					"%s begins with %d%% of its weight, and has all of it in %s", loglines.Who(s, s.Backends[j]), is.Share,
 					(s.SlowStart - now.Now.Sub(is.Began)).Round(time.Millisecond))
 			}
@@ -168,19 +168,19 @@ func (h *healthLog) logEjections(changes []outliers.Change) {
 		about := loglines.AboutBackend(events.KindHealth, at.Service, at.Backend)
 		switch change.Kind {
 		case outliers.Ejected:
-			h.say(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),
+			h.log(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),
 				change.Reason)
 		case outliers.Returned:
-			h.say(h.opt.Log.Info, about, "%s is let back, after %s", whose, lasted)
+			h.log(h.opt.Log.Info, about, "%s is let back, after %s", whose, lasted)
 		case outliers.ReturnedEarly:
-			h.say(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves",
+			h.log(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves",
 				whose, lasted)
 		case outliers.Superseded:
-			h.say(h.opt.Log.Info, about,
+			h.log(h.opt.Log.Info, about,
 				"%s is no longer ejected, after %s: an operation, its checks or its path keep new flows from it",
 				whose, lasted)
 		case outliers.Spared:
-			h.say(h.opt.Log.Warn, about, "%s %s, and is not ejected: %s", whose, change.Reason, change.Why)
+			h.log(h.opt.Log.Warn, about, "%s %s, and is not ejected: %s", whose, change.Reason, change.Why)
 		}
 	}
 }

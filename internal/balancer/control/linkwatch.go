@@ -46,7 +46,7 @@ func (w *linkWatch) followGone(before, now iface.State) {
 		w.opt.Log.Warn(goneMessage(now.Name), about)
 	default:
 		w.opt.Log.Info(fmt.Sprintf("interface %s is back: packets are taken there again", now.Name), about)
-		w.pathLog.silenceTask.In(silence) // as where it was down
+		w.pathLog.silenceTask.In(pathLogDelay) // as where it was down
 		w.remade = append(w.remade, now.Name)
 	}
 	w.unsettled = true
@@ -127,7 +127,7 @@ func (w *linkWatch) followLink(before, now iface.State) {
 		w.opt.Log.Warn(downMessage(now.Name))
 	case !before.Up && now.Up:
 		w.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
-		w.pathLog.silenceTask.In(silence) // a backend that is silent now has no excuse
+		w.pathLog.silenceTask.In(pathLogDelay) // a backend that is silent now has no excuse
 	}
 	if view.HasMoved(before, now) {
 		w.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))

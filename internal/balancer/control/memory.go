@@ -34,9 +34,10 @@ type savedOverlay struct {
 	Tally *view.Tally `json:"tally,omitempty"`
 }
 
-// recall returns the overlays of operations as the previous process left them, as far as the configuration has the
-// backends, and the tallies, by which backends' counts differ from those of their endpoints.
-func (r *operator) recall(l *view.Layout) (map[view.BackendName]view.Overlay, map[view.BackendName]view.Tally) {
+// restoreOverlays returns the overlays of operations as the previous process left them, as far as the configuration has
+// the backends, and the tallies, by which backends' counts differ from those of their endpoints.
+func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Overlay,
+	map[view.BackendName]view.Tally) {
 	if !r.opt.TakesOver || r.opt.Memory == nil {
 		return nil, nil
 	}
@@ -107,9 +108,9 @@ func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overl
 	return name, o.At(func(t time.Time) time.Time { return s.Clock.FromWall(t, now) })
 }
 
-// remind saves the overlays of operations, where a view has others than the last. Where it cannot be saved, it is in
-// force all the same.
-func (r *operator) remind(now *view.View) {
+// saveOverlays saves the overlays of operations, where a view has others than the last. Where it cannot be saved, it is
+// in force all the same.
+func (r *operator) saveOverlays(now *view.View) {
 	if r.opt.Memory == nil || maps.Equal(r.view.Overlays, now.Overlays) && maps.Equal(r.view.Tallies, now.Tallies) {
 		return
 	}

@@ -392,7 +392,7 @@ func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []cha
 			return err
 		}
 	}
-	if err := r.become(next); err != nil {
+	if err := r.applyView(next); err != nil {
 		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
 	}
 	r.armDeadline()
@@ -471,8 +471,8 @@ func (r *operator) nextUndo() string {
 	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
 }
 
-// lapse ends the overlays of backends that have been absent for too long.
-func (r *operator) lapse() error {
+// expireAbsent ends the overlays of backends that have been absent for too long.
+func (r *operator) expireAbsent() error {
 	overlays, now := maps.Clone(r.view.Overlays), time.Now()
 	var lapsed []view.BackendName
 	for name, o := range overlays {
@@ -484,7 +484,7 @@ func (r *operator) lapse() error {
 	if len(lapsed) == 0 {
 		return nil
 	}
-	if err := r.become(r.view.WithOverlays(overlays, nil, now)); err != nil {
+	if err := r.applyView(r.view.WithOverlays(overlays, nil, now)); err != nil {
 		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
 	}
 	r.mu.Lock()

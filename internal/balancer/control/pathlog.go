@@ -49,8 +49,8 @@ func (o *outages) note(t told, out bool) {
 	}
 }
 
-// say reports whether an outage is still to be logged, and takes note that it is.
-func (o *outages) say(t told) bool {
+// markLogged reports whether an outage is still to be logged, and takes note that it is.
+func (o *outages) markLogged(t told) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	now, out := o.of[t]
@@ -96,12 +96,13 @@ type pathLog struct {
 	silenceTask *loop.Task
 }
 
-// warned takes note of the backends whose routes do not do, which the warnings of a
+// markOutagesLogged takes note of the backends whose routes do not do, which the warnings of a
 // configuration have named: their outages need not be logged again.
-func (p *pathLog) warned() {
+func (p *pathLog) markOutagesLogged() {
 	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, _ lb.Backend) {
-		if e := p.view.Known[n]; (e.Fault != paths.None || view.Misfit(s, e.Address, e.Route) != "") && !p.excused(e) {
-			p.outages.say(t)
+		e := p.view.Known[n]
+		if (e.Fault != paths.None || view.Misfit(s, e.Address, e.Route) != "") && !p.excusedByLink(e) {
+			p.outages.markLogged(t)
 		}
 	})
 }
@@ -148,7 +149,7 @@ func (p *pathLog) logServices(before *view.View, numbers []int) {
 // i lacks.
 func (p *pathLog) allExcused(i int) bool {
 	for _, n := range p.view.At[i] {
-		if !p.excused(p.view.Known[n]) {
+		if !p.excusedByLink(p.view.Known[n]) {
 			return false
 		}
 	}
@@ -213,13 +214,13 @@ func (p *pathLog) logMoves(before *view.View, numbers iter.Seq[int]) {
 		if old == nil {
 			old = &paths.Entry{}
 		}
-		was, is := p.place(s, old), p.place(s, now)
+		was, is := p.nextHopText(s, old), p.nextHopText(s, now)
 		switch {
 		case was == is:
 		case was == "":
 			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.Who(s, b), is)
 		case is == "":
-			p.outages.say(t)
+			p.outages.markLogged(t)
 			p.logLost(lost, s, b, now)
 		default:
 			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.Who(s, b), was, is)
@@ -239,7 +240,7 @@ func (p *pathLog) logSilent() {
 	lost := loglines.To(p.opt.Log.Warn)
 	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, b lb.Backend) {
 		e := p.view.Known[n]
-		if view.WhyUnreachable(s, e) == "" || p.excused(e) || !p.outages.say(t) {
+		if view.WhyUnreachable(s, e) == "" || p.excusedByLink(e) || !p.outages.markLogged(t) {
 			return
 		}
 		p.logLost(lost, s, b, e)

@@ -20,9 +20,9 @@ type scarcity struct {
 	of map[view.Endpoint]bool
 }
 
-// judge takes a new count, and says whether ports have become scarce for an endpoint, or have
+// evaluate takes a new count, and says whether ports have become scarce for an endpoint, or have
 // ceased to be.
-func (s *scarcity) judge(e view.Endpoint, held, limit uint64) (begins, ends bool) {
+func (s *scarcity) evaluate(e view.Endpoint, held, limit uint64) (begins, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch scarce := s.of[e]; {
@@ -72,7 +72,7 @@ func (w *poolWatch) watchPool() {
 			held, counts = held+uint64(counts[0]), counts[1:]
 		}
 		limit := l.PortsFor(p.Address)
-		switch begins, ends := w.scarcity.judge(p.Endpoint, held, limit); {
+		switch begins, ends := w.scarcity.evaluate(p.Endpoint, held, limit); {
 		case begins:
 			scarce.Say(events.About{}, "%s", l.ScarceText(p, held))
 		case ends:

@@ -91,7 +91,7 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 		}
 	}
 	p.certificates = read
-	p.judgeCertificates(of.Config)
+	p.evaluateCertificates(of.Config)
 	p.armRenewal(of.Config)
 	return nil
 }
@@ -187,8 +187,8 @@ func (p *proxies) armRenewal(cfg *config.Config) {
 	}
 }
 
-// judgeCertificates checks the content of the files, and notes its faults for the status.
-func (p *proxies) judgeCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
+// evaluateCertificates checks the content of the files, and notes its faults for the status.
+func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
 	now := time.Now()
 	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
 	var troubles []string
@@ -216,7 +216,7 @@ func (p *proxies) renew() {
 	if len(changed) == 0 && time.Since(p.judged) < judgeEvery {
 		return
 	}
-	problems, warnings := p.judgeCertificates(cfg)
+	problems, warnings := p.evaluateCertificates(cfg)
 	if len(changed) == 0 {
 		return
 	}

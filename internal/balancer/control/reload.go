@@ -48,11 +48,11 @@ func (c *Controller) reload(ctx context.Context, load func() (*config.Config, er
 	if err != nil {
 		return err
 	}
-	return c.hand(ctx, cfg, announce)
+	return c.apply(ctx, cfg, announce)
 }
 
-// hand gives a configuration to the loop and waits for its answer.
-func (c *Controller) hand(ctx context.Context, cfg *config.Config, announce bool) error {
+// apply gives a configuration to the loop and waits for its answer.
+func (c *Controller) apply(ctx context.Context, cfg *config.Config, announce bool) error {
 	c.mu.Lock()
 	before := c.view.Layout
 	c.mu.Unlock()
@@ -71,7 +71,7 @@ func (c *Controller) hand(ctx context.Context, cfg *config.Config, announce bool
 // prepare checks a configuration and starts to look for its backends.
 func (c *Controller) prepare(r *reload) {
 	if c.pending != nil { // its caller waits for it no more
-		c.stopLooking(c.pending)
+		c.restorePathLinks(c.pending)
 	}
 	err := c.validate(r)
 	if errors.Is(err, errUnchanged) {
@@ -80,7 +80,7 @@ func (c *Controller) prepare(r *reload) {
 		return
 	}
 	if err != nil {
-		c.stopLooking(r)
+		c.restorePathLinks(r)
 		c.answer(r, err)
 		return
 	}
@@ -94,7 +94,7 @@ func (c *Controller) prepare(r *reload) {
 
 // validate checks a configuration, and has its backends looked for.
 func (c *Controller) validate(r *reload) error {
-	err := c.look(r)
+	err := c.readLinks(r)
 	if err == nil {
 		err = c.discovering.resolve(r)
 	}
@@ -161,13 +161,13 @@ func (c *Controller) answer(r *reload, err error) {
 // as it was.
 func (c *Controller) replace(r *reload) error {
 	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
-	carried := c.operator.carry(l, time.Now())
+	carried := c.operator.carryOver(l, time.Now())
 	if r.announce { // the file may be another as a whole
 		c.opt.Checks.Watch(l.Checking())
 	} else {
 		c.opt.Checks.Amend(l.CheckingSince(before.Layout))
 	}
-	next := view.New(l, carried.overlays, c.known(l, r.links, before), c.verdictsFor(l, before),
+	next := view.New(l, carried.overlays, c.knownPaths(l, r.links, before), c.verdictsFor(l, before),
 		c.ejector.ejectionsOf(l), before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
@@ -175,12 +175,12 @@ func (c *Controller) replace(r *reload) error {
 		err = next.CheckTakers()
 	}
 	if err == nil {
-		err = c.become(next)
+		err = c.applyView(next)
 	}
 	if err != nil {
 		c.watch(before.Layout)
 		c.opt.Checks.Watch(before.Checking())
-		c.stopLooking(r)
+		c.restorePathLinks(r)
 		return interfaceError(before, next, err)
 	}
 	c.operator.settleOperations(carried)
@@ -205,7 +205,7 @@ func (c *Controller) replace(r *reload) error {
 	})
 	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.Keyed[key]; return !there })
 	c.pathLog.logMoves(before, l.All())
-	c.pathLog.warned()
+	c.pathLog.markOutagesLogged()
 	c.health.logAllServing()
 	if r.wanting != nil {
 		c.discovering.settleWanted(r)
@@ -250,9 +250,9 @@ func (c *Controller) finish(ctx context.Context) {
 	}
 }
 
-// look reads the states of the interfaces of the next configuration, and has paths looked for
+// readLinks reads the states of the interfaces of the next configuration, and has paths looked for
 // through these, too.
-func (c *Controller) look(r *reload) (err error) {
+func (c *Controller) readLinks(r *reload) (err error) {
 	r.links = c.links
 	names := r.new.Config.Interfaces
 	if slices.Equal(names, c.view.Config.Interfaces) {
@@ -279,8 +279,8 @@ func (c *Controller) union(r *reload) []string {
 	return names
 }
 
-// stopLooking has paths looked for by the interfaces in use only, after a reload was refused.
-func (c *Controller) stopLooking(r *reload) {
+// restorePathLinks has paths looked for by the interfaces in use only, after a reload was refused.
+func (c *Controller) restorePathLinks(r *reload) {
 	if !r.looks {
 		return
 	}

@@ -164,7 +164,7 @@ func (r *routes) want(wanted ops.Routes) {
 
 // begin goes on with the routes that the previous process has announced, and with its drain.
 func (r *routes) begin(v *view.View) {
-	if err := r.recall(); err != nil {
+	if err := r.restore(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
 	}
 	if r.drained != nil && (r.announces(v) || r.shares(v)) {
@@ -197,8 +197,8 @@ func (r *routes) arm(v *view.View) {
 	}
 }
 
-// recall reads the saved drain of the balancer.
-func (r *routes) recall() error {
+// restore reads the saved drain of the balancer.
+func (r *routes) restore() error {
 	if r.opt.Drained == nil {
 		return nil
 	}

@@ -82,7 +82,7 @@ func large(b *testing.B, services, backends int) (*Controller, still) {
 		Links:    manyLinks{links{world.world}},
 		Announce: func(string, ...netip.Addr) error { return nil }, Log: slog.New(slog.DiscardHandler), Version: "v0"},
 		cfg)
-	v := view.New(c.view.Layout, nil, c.known(c.view.Layout, world.links, nil), c.verdictsFor(c.view.Layout, nil),
+	v := view.New(c.view.Layout, nil, c.knownPaths(c.view.Layout, world.links, nil), c.verdictsFor(c.view.Layout, nil),
 		nil, nil, time.Now())
 	v.Links = world.links
 	if err := c.install(v); err != nil {

@@ -24,7 +24,7 @@ func (t *slowStarts) advance() error {
 	if len(due) == 0 {
 		return nil
 	}
-	if err := t.become(t.view.WithSteps(due, now)); err != nil {
+	if err := t.applyView(t.view.WithSteps(due, now)); err != nil {
 		return fmt.Errorf("give backends in slow start a larger share: %w", err)
 	}
 	return nil

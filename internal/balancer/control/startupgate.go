@@ -18,8 +18,8 @@ type startupGate struct {
 	// flows and verdicts: the gate waits for the other members' flows, or for the first verdicts.
 	flows, verdicts bool
 	// joining says why the VIPs are left to others yet; empty if they are not.
-	joining    string
-	judgedTask *loop.Task
+	joining      string
+	verdictsTask *loop.Task
 }
 
 const (
@@ -82,7 +82,7 @@ func (g *startupGate) begin(first *view.View) string {
 // count.
 func (g *startupGate) boundVerdicts() {
 	if g.verdicts {
-		g.judgedTask.In(verdictsBound)
+		g.verdictsTask.In(verdictsBound)
 	}
 	if g.joining != "" && g.view.ByAddress() {
 		g.opt.Log.Info(fmt.Sprintf("the VIPs come onto %s later: %s", g.view.Links[0].Name, g.joining))
@@ -97,8 +97,8 @@ func (g *startupGate) proceed() {
 	g.scheduleNow()
 }
 
-// judged goes on once the data plane has the first verdict on each backend. So no transition begins by it.
-func (g *startupGate) judged() {
+// noteVerdicts goes on once the data plane has the first verdict on each backend. So no transition begins by it.
+func (g *startupGate) noteVerdicts() {
 	if g.verdicts && g.view.Unjudged() == "" {
 		g.endVerdictWait()
 	}
@@ -116,6 +116,6 @@ func (g *startupGate) giveUpVerdicts() {
 // endVerdictWait waits for no verdict any more.
 func (g *startupGate) endVerdictWait() {
 	g.verdicts = false
-	g.judgedTask.Off()
+	g.verdictsTask.Off()
 	g.proceed()
 }

@@ -38,7 +38,7 @@ func stateOf(e *Engine) string {
 	}
 	for _, t := range e.targets {
 		lines = append(lines, fmt.Sprint("target ", nameOf(t), t.id, t.state, t.reason, len(t.watches), t.since,
-			t.unasked, t.gone))
+			t.uncheckedFor, t.gone))
 	}
 	for id, m := range e.previous {
 		lines = append(lines, fmt.Sprint("previous ", id, m.State, m.Reason))

@@ -12,36 +12,36 @@ import "time"
 // start). After a shorter absence, as of a restart, nothing was missed, and checks go on as if there had been none.
 
 const (
-	// hurry is the time from a check's start to the next one's while a verdict is confirmed, and the answers do not
-	// bear it out yet.
-	hurry = 200 * time.Millisecond
+	// confirmInterval is the time from a check's start to the next one's while a verdict is confirmed, and the answers
+	// do not bear it out yet.
+	confirmInterval = 200 * time.Millisecond
 	// firstWithin is the time over which the first checks of the verdicts to confirm are spread, the interval at most.
 	firstWithin = time.Second
-	// spareHurries is how many checks hurry beyond rise and fall: some may be no evidence.
-	spareHurries = 5
+	// spareConfirmChecks is how many checks hurry beyond rise and fall: some may be no evidence.
+	spareConfirmChecks = 5
 )
 
-// hurriesFor is how many checks of a target may hurry: an endpoint that can be asked in no way hurries for some time
-// only.
-func hurriesFor(t *target) uint32 { return t.rise() + t.fall() + spareHurries }
+// confirmChecksFor is how many checks of a target may hurry: an endpoint that can be asked in no way hurries for some
+// time only.
+func confirmChecksFor(t *target) uint32 { return t.rise() + t.fall() + spareConfirmChecks }
 
-// hurries says whether the target's verdict is to be confirmed soon.
-func (t *target) hurries() bool { return t.unasked > 0 && t.hurried > 0 }
+// needsConfirmation says whether the target's verdict is to be confirmed soon.
+func (t *target) needsConfirmation() bool { return t.uncheckedFor > 0 && t.confirmChecksLeft > 0 }
 
 // start returns when a target is asked first: at the next of its own times from the one given, or within a moment,
 // where its verdict is to be confirmed.
 func (t *target) start(now, from time.Duration) time.Duration {
-	if t.hurries() {
+	if t.needsConfirmation() {
 		return now + time.Duration(t.id%uint64(min(firstWithin, t.key.spec.check.Interval)))
 	}
 	return t.slot(from)
 }
 
-// confirm notes that answers have borne the state out, or changed it, if they have, and says whether that is new.
-func (t *target) confirm() bool {
-	if t.unasked == 0 || t.state == Unknown || t.doubtful() {
+// markConfirmed notes that answers have borne the state out, or changed it, if they have, and says whether that is new.
+func (t *target) markConfirmed() bool {
+	if t.uncheckedFor == 0 || t.state == Unknown || t.doubtful() {
 		return false
 	}
-	t.unasked = 0
+	t.uncheckedFor = 0
 	return true
 }

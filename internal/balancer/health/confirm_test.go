@@ -46,7 +46,7 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 }
 
 // confirmed is the time by which a verdict is confirmed: the first check, and two more.
-const confirmed = firstWithin + 2*hurry + 10*time.Millisecond
+const confirmed = firstWithin + 2*confirmInterval + 10*time.Millisecond
 
 // TestConfirms: where no process asked for longer than the interval, a backend's change of state is found soon after
 // the start, by as many answers as ever; after a shorter absence at its own times.
@@ -131,7 +131,7 @@ func TestConfirmsInTheEnd(t *testing.T) {
 		if v, _ := e.Verdict(w.Backend); v.State != Healthy || !v.Unconfirmed {
 			t.Errorf("without an answer that tells: %+v", v)
 		}
-		if n, most := len(f.all), int(w.Checks[0].Rise+w.Checks[0].Fall)+spareHurries+4; n < 5 || n > most {
+		if n, most := len(f.all), int(w.Checks[0].Rise+w.Checks[0].Fall)+spareConfirmChecks+4; n < 5 || n > most {
 			t.Errorf("asked %d times in 30 s, want %d at most", n, most)
 		}
 		f.says(backend(1), refused)

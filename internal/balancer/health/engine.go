@@ -53,13 +53,13 @@ type Engine struct {
 	targets  map[targetKey]*target
 	watches  map[lb.BackendKey]*watch
 	queue    queue
-	asleep   time.Duration // until when Run sleeps
-	starting []asking      // checks for Run to hand to the starter
+	asleep   time.Duration  // until when Run sleeps
+	starting []pendingCheck // checks for Run to hand to the starter
 	bucket   bucket
 	running  int
 	full     time.Duration // when a check last had to wait, for as many ran as may
 	changed  map[lb.BackendKey]struct{}
-	previous map[uint64]memory
+	previous map[uint64]targetState
 	troubles troubles
 	offline  string // why this host reaches no backend; "": it does
 }
@@ -70,7 +70,7 @@ func New(opt Options) *Engine {
 		checker: opt.Checker, log: opt.Log, limit: opt.Running, clock: opt.Clock,
 		began: time.Now(), wake: make(chan struct{}, 1), changes: make(chan struct{}, 1),
 		targets: map[targetKey]*target{}, watches: map[lb.BackendKey]*watch{},
-		changed: map[lb.BackendKey]struct{}{}, previous: map[uint64]memory{}, troubles: troubles{},
+		changed: map[lb.BackendKey]struct{}{}, previous: map[uint64]targetState{}, troubles: troubles{},
 	}
 	e.starter, _ = opt.Checker.(Starter)
 	if e.log == nil {

@@ -358,7 +358,7 @@ func TestCombine(t *testing.T) {
 		w := &watch{any: c.any}
 		for _, s := range c.states {
 			state := map[rune]State{'h': Healthy, 'f': Failing, 'u': Unknown}[s]
-			w.targets = append(w.targets, &target{machine: machine{state: state}, weight: everything})
+			w.targets = append(w.targets, &target{machine: machine{state: state}, weight: fullWeight})
 		}
 		if got, _, _ := w.combine(); got != c.want {
 			t.Errorf("%q, any %t: %s, expected %s", c.states, c.any, got, c.want)

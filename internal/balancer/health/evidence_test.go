@@ -148,7 +148,7 @@ func TestDrainConnEnds(t *testing.T) {
 			t.Fatal("nothing is waited longer")
 		}
 		e.mu.Lock()
-		e.note(target, Pass("connected"), e.now())
+		e.recordAnswer(target, Pass("connected"), e.now())
 		e.mu.Unlock()
 		if target.extra != 0 {
 			t.Errorf("after an answer, %v more are waited", target.extra)
@@ -172,7 +172,7 @@ func TestStallMonitor(t *testing.T) {
 		} {
 			time.Sleep(c.after)
 			if c.beats {
-				p.feel(time.Since(p.start))
+				p.sample(time.Since(p.start))
 			}
 			if got := p.lateness(); got != c.late {
 				t.Errorf("after %v more: late by %v, expected %v", c.after, got, c.late)

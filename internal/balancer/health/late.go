@@ -5,24 +5,24 @@ package health
 import "time"
 
 const (
-	// allowance is the part of a timeout by which this process may be late while a silence counts.
-	allowance = 4
-	// longest is how many timeouts a check may take of a process that is late.
-	longest = 4
+	// allowedLateShare is the part of a timeout by which this process may be late while a silence counts.
+	allowedLateShare = 4
+	// maxExtension is how many timeouts a check may take of a process that is late.
+	maxExtension = 4
 )
 
-// heed judges a check that had no answer within a time, for part of which (late) the process did not run. It is no
-// evidence if the process ran for less than three quarters of the timeout, for an answer may be there that it has not
-// read. From then on, until the target answers, checks are given longer, so that a process which is late for a share of
-// its time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
-func (t *target) heed(silence Answer, within, late time.Duration) Answer {
+// evaluateSilence evaluates a check that had no answer within a time, for part of which (late) the process did not run.
+// It is no evidence if the process ran for less than three quarters of the timeout, for an answer may be there that it
+// has not read. From then on, until the target answers, checks are given longer, so that a process which is late for a
+// share of its time is on time for the whole timeout: else a backend that hangs would never be found on a busy machine.
+func (t *target) evaluateSilence(silence Answer, within, late time.Duration) Answer {
 	timeout := t.key.spec.check.Timeout
 	onTime := within - late
-	if onTime >= timeout-timeout/allowance {
+	if onTime >= timeout-timeout/allowedLateShare {
 		return silence
 	}
-	wait := longest * timeout
-	if onTime > within/longest {
+	wait := maxExtension * timeout
+	if onTime > within/maxExtension {
 		wait = time.Duration(float64(timeout) * float64(within) / float64(onTime))
 	}
 	t.extra = max(t.extra, wait-timeout)

@@ -8,8 +8,8 @@ type machine struct {
 	passed, failed uint32
 }
 
-// note counts an answer, and says whether it has changed the state.
-func (m *machine) note(passed, final bool, rise, fall uint32) bool {
+// count counts an answer, and says whether it has changed the state.
+func (m *machine) count(passed, final bool, rise, fall uint32) bool {
 	before := m.state
 	if passed {
 		m.passed, m.failed = m.passed+1, 0

@@ -25,7 +25,7 @@ func TestMachine(t *testing.T) {
 			m := machine{state: Unknown}
 			for i, answer := range c.answers {
 				before := m.state
-				changed := m.note(answer == '+' || answer == '*', answer == '*' || answer == '/', c.rise, c.fall)
+				changed := m.count(answer == '+' || answer == '*', answer == '*' || answer == '/', c.rise, c.fall)
 				if got := string(m.state[0]); got != c.states[i:i+1] {
 					t.Errorf("after %q: %s, not %s", c.answers[:i+1], got, c.states[i:i+1])
 				}

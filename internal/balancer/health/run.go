@@ -14,7 +14,7 @@ import (
 func (e *Engine) Run(ctx context.Context) error {
 	e.mu.Lock()
 	e.ctx, e.beats = ctx, false
-	e.bucket.filled, e.bucket.tokens = e.now(), few
+	e.bucket.filled, e.bucket.tokens = e.now(), minBurst
 	for _, t := range e.queue { // whatever was due before
 		t.due = t.start(e.now(), max(t.due, e.now()))
 		t.next = t.due
@@ -46,8 +46,8 @@ func (e *Engine) Run(ctx context.Context) error {
 	}
 }
 
-// asking is a check that is made.
-type asking struct {
+// pendingCheck is a check that is made.
+type pendingCheck struct {
 	target   *target
 	endpoint Endpoint
 	began    time.Duration
@@ -56,16 +56,17 @@ type asking struct {
 	offline  string        // the reason for being offline, when it began
 }
 
-// start begins a check of the target. e.mu is held.
-func (e *Engine) start(t *target) {
+// startCheck begins a check of the target. e.mu is held.
+func (e *Engine) startCheck(t *target) {
 	e.running++
 	if ctx := e.ctx; !e.beats {
 		// An engine without checks needs no pulse, which wakes the process fifty times a second.
 		e.beats = true
-		e.stallMonitor.begin()
+		e.stallMonitor.reset()
 		e.wait.Go(func() { e.stallMonitor.run(ctx) })
 	}
-	a := asking{t, t.endpoint(), e.now(), t.key.spec.check.Timeout + t.extra, e.stallMonitor.lateness(), e.offline}
+	a := pendingCheck{t, t.endpoint(), e.now(), t.key.spec.check.Timeout + t.extra, e.stallMonitor.lateness(),
+		e.offline}
 	if e.starter != nil {
 		e.starting = append(e.starting, a) // not while e.mu is held: it is the kernel's time
 		return
@@ -74,12 +75,12 @@ func (e *Engine) start(t *target) {
 }
 
 // launch hands checks to the starter, or makes those itself that are none for it.
-func (e *Engine) launch(ctx context.Context, starting []asking) {
+func (e *Engine) launch(ctx context.Context, starting []pendingCheck) {
 	for _, a := range starting {
 		e.wait.Add(1)
 		begun := e.starter.Start(ctx, a.endpoint, &a.target.key.spec.check, a.within, func(answer Answer) {
 			defer e.wait.Done()
-			e.end(ctx, a, answer)
+			e.endCheck(ctx, a, answer)
 		})
 		if !begun {
 			e.askConcurrently(ctx, a)
@@ -89,13 +90,13 @@ func (e *Engine) launch(ctx context.Context, starting []asking) {
 }
 
 // askConcurrently makes a check in a goroutine of its own.
-func (e *Engine) askConcurrently(run context.Context, a asking) {
+func (e *Engine) askConcurrently(run context.Context, a pendingCheck) {
 	e.wait.Go(func() {
 		check := &a.target.key.spec.check
 		ctx, cancel := context.WithTimeout(run, a.within)
 		answer := e.checker.Check(ctx, a.endpoint, check, nil)
 		cancel()
-		e.end(run, a, answer)
+		e.endCheck(run, a, answer)
 	})
 }
 
@@ -107,36 +108,36 @@ func (e *Engine) Offline(why string) {
 	e.offline = why
 }
 
-// end takes the answer of a check, unless it is no evidence.
-func (e *Engine) end(run context.Context, a asking, answer Answer) {
+// endCheck takes the answer of a check, unless it is no evidence.
+func (e *Engine) endCheck(run context.Context, a pendingCheck, answer Answer) {
 	t := a.target
 	late := e.stallMonitor.lateness() - a.late
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.running--; e.running == e.limit-1 {
-		e.rouse()
+		e.wakeRun()
 	}
 	if t.gone || run.Err() != nil {
 		return
 	}
 	if answer.Outcome == Failed && answer.Silent {
-		answer = t.heed(answer, a.within, late)
+		answer = t.evaluateSilence(answer, a.within, late)
 	}
 	if why := cmp.Or(e.offline, a.offline); why != "" && answer.Outcome == Failed {
 		answer = Trouble(why, why)
 	}
-	e.note(t, answer, a.began)
-	e.await(t, a.began)
+	e.recordAnswer(t, answer, a.began)
+	e.reschedule(t, a.began)
 }
 
-// note takes an answer into the target's state and its watches' verdicts. e.mu is held.
-func (e *Engine) note(t *target, answer Answer, began time.Duration) {
+// recordAnswer takes an answer into the target's state and its watches' verdicts. e.mu is held.
+func (e *Engine) recordAnswer(t *target, answer Answer, began time.Duration) {
 	t.last = time.Now()
 	t.took = e.now() - began
 	t.text = answer.Text
 	if answer.Outcome == NoEvidence {
 		if !answer.Passing {
-			e.troubles.note(e.log, answer, t)
+			e.troubles.logAnswer(e.log, answer, t)
 		}
 		if t.state == Unknown {
 			t.reason = answer.Reason
@@ -147,7 +148,7 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 	if passed || !answer.Silent {
 		t.extra = 0
 	}
-	other := t.machine.note(passed, answer.Final, t.rise(), t.fall())
+	other := t.machine.count(passed, answer.Final, t.rise(), t.fall())
 	if other {
 		t.since = t.last
 	}
@@ -160,10 +161,10 @@ func (e *Engine) note(t *target, answer Answer, began time.Duration) {
 	if answer.Drains && t.drain != answer.Drain {
 		t.drain, other = answer.Drain, true
 	}
-	other = t.confirm() || other
+	other = t.markConfirmed() || other
 	if other {
 		for _, w := range t.watches {
-			e.judge(w)
+			e.updateVerdict(w)
 		}
 	}
 }
@@ -185,27 +186,27 @@ func (e *Engine) dispatch(now time.Duration) time.Duration {
 		}
 		if e.running >= e.limit {
 			e.full = now
-			e.troubles.crowd(e.log, e.limit, len(e.targets))
+			e.troubles.logSaturation(e.log, e.limit, len(e.targets))
 			return time.Hour // until a check ends
 		}
 		if !e.bucket.take(now) {
 			return max(granule, e.bucket.wait())
 		}
 		heap.Pop(&e.queue)
-		e.start(t)
+		e.startCheck(t)
 	}
 	return time.Hour
 }
 
-// await puts a target into the queue whose check has ended; it began at that time. e.mu is held.
-func (e *Engine) await(t *target, began time.Duration) {
+// reschedule puts a target into the queue whose check has ended; it began at that time. e.mu is held.
+func (e *Engine) reschedule(t *target, began time.Duration) {
 	now := e.now()
-	e.bucket.weigh(t, true)
+	e.bucket.setRate(t, true)
 	check := &t.key.spec.check
-	if t.hurries() {
+	if t.needsConfirmation() {
 		// The bucket is not weighed for it: where thousands hurry, they do so at the rate that all have together.
-		t.hurried--
-		t.due = max(now, began+min(t.pace(), hurry))
+		t.confirmChecksLeft--
+		t.due = max(now, began+min(t.pace(), confirmInterval))
 	} else if pace := t.pace(); pace < check.Interval {
 		t.due = max(now, began+pace)
 	} else {
@@ -214,18 +215,18 @@ func (e *Engine) await(t *target, began time.Duration) {
 		t.due = t.slot(max(now, t.due+check.Interval/2))
 	}
 	t.next = t.due
-	if check.Jitter > 0 && !t.hurries() {
+	if check.Jitter > 0 && !t.needsConfirmation() {
 		t.next += time.Duration(rand.Float64() * float64(check.Jitter) / 100 * float64(t.pace()))
 	}
 	heap.Push(&e.queue, t)
 	if t.next < e.asleep {
 		e.asleep = t.next
-		e.rouse()
+		e.wakeRun()
 	}
 }
 
-// rouse makes Run look at the queue.
-func (e *Engine) rouse() {
+// wakeRun makes Run look at the queue.
+func (e *Engine) wakeRun() {
 	select {
 	case e.wake <- struct{}{}:
 	default:

@@ -16,16 +16,16 @@ const stale = time.Hour
 
 // saved is the form of Save. Its times are those of the wall clock of Clock.
 type saved struct {
-	Version int               `json:"version"`
-	Clock   clock.Reading     `json:"clock,omitzero"`
-	Targets map[uint64]memory `json:"targets"`
+	Version int                    `json:"version"`
+	Clock   clock.Reading          `json:"clock,omitzero"`
+	Targets map[uint64]targetState `json:"targets"`
 }
 
 const version = 1
 
-func (t *target) memory() memory {
-	return memory{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight,
-		Drain: t.drain, Unasked: t.unasked}
+func (t *target) savedState() targetState {
+	return targetState{State: t.state, Since: t.since, Last: t.last, Text: t.text, Reason: t.reason, Weight: t.weight,
+		Drain: t.drain, Unasked: t.uncheckedFor}
 }
 
 // Save returns the verdicts for a later process's Restore: those of endpoints, whatever services
@@ -36,10 +36,10 @@ func (e *Engine) Save() []byte {
 		e.mu.Unlock()
 		return nil
 	}
-	s := saved{Version: version, Clock: e.clock(), Targets: make(map[uint64]memory, len(e.targets))}
+	s := saved{Version: version, Clock: e.clock(), Targets: make(map[uint64]targetState, len(e.targets))}
 	for _, t := range e.targets {
 		if t.state != Unknown {
-			m := t.memory()
+			m := t.savedState()
 			m.Since, m.Last = s.Clock.ToWall(m.Since), s.Clock.ToWall(m.Last)
 			s.Targets[t.id] = m
 		}
@@ -76,15 +76,15 @@ func (e *Engine) Restore(text []byte, absent time.Duration) error {
 	return nil
 }
 
-// recall gives a new target the remembered state of a former one with the same request. e.mu is held.
-func (e *Engine) recall(t *target) {
+// restoreState gives a new target the remembered state of a former one with the same request. e.mu is held.
+func (e *Engine) restoreState(t *target) {
 	m, ok := e.previous[t.id]
 	if !ok {
 		return
 	}
 	delete(e.previous, t.id)
 	if m.Unasked > t.key.spec.check.Interval {
-		t.unasked, t.hurried = m.Unasked, hurriesFor(t)
+		t.uncheckedFor, t.confirmChecksLeft = m.Unasked, confirmChecksFor(t)
 	}
 	if time.Since(m.Last) > stale {
 		return

@@ -17,11 +17,11 @@ func (q queue) Len() int           { return len(q) }
 func (q queue) Less(i, j int) bool { return q[i].next < q[j].next }
 func (q queue) Swap(i, j int) {
 	q[i], q[j] = q[j], q[i]
-	q[i].place, q[j].place = i, j
+	q[i].queueIndex, q[j].queueIndex = i, j
 }
 func (q *queue) Push(x any) {
 	t := x.(*target)
-	t.place = len(*q)
+	t.queueIndex = len(*q)
 	*q = append(*q, t)
 }
 func (q *queue) Pop() any {
@@ -29,7 +29,7 @@ func (q *queue) Pop() any {
 	t := (*q)[last]
 	(*q)[last] = nil
 	*q = (*q)[:last]
-	t.place = -1
+	t.queueIndex = -1
 	return t
 }
 
@@ -45,10 +45,10 @@ type bucket struct {
 const catchUp = 1.5
 
 // depth is how many checks may start at once: those of 40 ms, and always a few.
-func (b *bucket) depth() float64 { return max(few, b.rate/25) }
+func (b *bucket) depth() float64 { return max(minBurst, b.rate/25) }
 
-// few is how many checks may always start at once: of a slow schedule, too, none is to wait for others.
-const few = 16
+// minBurst is how many checks may always start at once: of a slow schedule, too, none is to wait for others.
+const minBurst = 16
 
 // take says whether a check may start now.
 func (b *bucket) take(now time.Duration) bool {
@@ -69,15 +69,15 @@ func (b *bucket) wait() time.Duration {
 	return time.Duration((1 - b.tokens) / (catchUp * b.rate) * float64(time.Second))
 }
 
-// weigh takes a target's share of the mean rate out of the bucket, and with present the share it
+// setRate takes a target's share of the mean rate out of the bucket, and with present the share it
 // has now back in.
-func (b *bucket) weigh(t *target, present bool) {
-	if t.spacing > 0 {
-		b.rate -= 1 / t.spacing.Seconds()
+func (b *bucket) setRate(t *target, present bool) {
+	if t.ratedInterval > 0 {
+		b.rate -= 1 / t.ratedInterval.Seconds()
 	}
-	t.spacing = 0
+	t.ratedInterval = 0
 	if present {
-		t.spacing = t.pace()
-		b.rate += 1 / t.spacing.Seconds()
+		t.ratedInterval = t.pace()
+		b.rate += 1 / t.ratedInterval.Seconds()
 	}
 }

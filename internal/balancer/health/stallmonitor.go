@@ -23,8 +23,8 @@ type stallMonitor struct {
 	last  atomic.Int64 // nanoseconds after start
 }
 
-// begin has the beats counted from now on, and run makes them until the context ends.
-func (p *stallMonitor) begin() { p.last.Store(int64(time.Since(p.start))) }
+// reset has the beats counted from now on, and run makes them until the context ends.
+func (p *stallMonitor) reset() { p.last.Store(int64(time.Since(p.start))) }
 
 func (p *stallMonitor) run(ctx context.Context) {
 	ticker := time.NewTicker(beat)
@@ -34,13 +34,13 @@ func (p *stallMonitor) run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			p.feel(time.Since(p.start))
+			p.sample(time.Since(p.start))
 		}
 	}
 }
 
-// feel takes note of a beat at that time.
-func (p *stallMonitor) feel(now time.Duration) {
+// sample takes note of a beat at that time.
+func (p *stallMonitor) sample(now time.Duration) {
 	last := p.last.Swap(int64(now))
 	if late := int64(now) - last - int64(beat+slack); late > 0 {
 		p.late.Add(late)

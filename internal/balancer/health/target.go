@@ -15,8 +15,8 @@ import (
 // spec is a check as configured; equal ones are one spec.
 type spec struct {
 	check lb.Check
-	// ask is a hash of the check's request, without its times.
-	ask uint64
+	// requestHash is a hash of the check's request, without its times.
+	requestHash uint64
 }
 
 // interner finds the spec of a check, and the way. Services usually share the parts that pointers
@@ -93,7 +93,7 @@ func (in *interner) spec(check lb.Check) *spec {
 		asked := check
 		asked.Interval, asked.Fast, asked.Timeout, asked.Delay, asked.Jitter, asked.Rise, asked.Fall = 0, 0,
 			0, 0, 0, 0, 0
-		s = &spec{check: check, ask: hash(write(asked))}
+		s = &spec{check: check, requestHash: hash(write(asked))}
 		in.all[text] = s
 		in.made++
 	}
@@ -134,18 +134,18 @@ type target struct {
 
 	// due is when its turn is, counted from the engine's start, and next that with the jitter;
 	// place is its place in the queue, -1 while it is asked.
-	due     time.Duration
-	next    time.Duration
-	place   int
-	spacing time.Duration
-	gone    bool
-	// extra is the time that a check may take beyond its timeout: see heed.
+	due           time.Duration
+	next          time.Duration
+	queueIndex    int
+	ratedInterval time.Duration
+	gone          bool
+	// extra is the time that a check may take beyond its timeout: see evaluateSilence.
 	extra time.Duration
-	// unasked is for how long the endpoint was not asked before this process, until answers have borne its state out,
-	// or changed it; 0: they have, or it was not for longer than the interval. Hurried is how many checks may still
-	// hurry for that.
-	unasked time.Duration
-	hurried uint32
+	// uncheckedFor is for how long the endpoint was not asked before this process, until answers have borne its state
+	// out, or changed it; 0: they have, or it was not for longer than the interval. confirmChecksLeft is how many
+	// checks may still hurry for that.
+	uncheckedFor      time.Duration
+	confirmChecksLeft uint32
 
 	machine
 	since  time.Time // when the state began
@@ -189,7 +189,7 @@ func (t *target) endpoint() Endpoint { return t.key.endpoint(t.watches[0].backen
 
 // identify returns a key of the target that outlives restarts and changes of its schedule.
 func (k targetKey) identify() uint64 {
-	text := fmt.Sprintf("%x %s %d", k.spec.ask, k.backend, k.port)
+	text := fmt.Sprintf("%x %s %d", k.spec.requestHash, k.backend, k.port)
 	if k.by != nil {
 		text += fmt.Sprintf(" %s %s", k.by.service, k.by.mode)
 	}
@@ -251,8 +251,8 @@ type watch struct {
 	previous string
 }
 
-// memory is the state of a target that is kept while it is not asked, or over a restart.
-type memory struct {
+// targetState is the state of a target that is kept while it is not asked, or over a restart.
+type targetState struct {
 	State  State     `json:"state"`
 	Since  time.Time `json:"since"`
 	Last   time.Time `json:"last"`

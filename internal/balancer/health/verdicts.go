@@ -9,8 +9,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// everything is all of a backend's weight, in per cent.
-const everything = 100
+// fullWeight is all of a backend's weight, in per cent.
+const fullWeight = 100
 
 // Changes signals when a verdict has another state, weight or drain: see Changed. A signal that
 // is not taken stands for all that follow.
@@ -60,12 +60,12 @@ func (e *Engine) Verdict(backend lb.BackendKey) (Verdict, bool) {
 	return e.verdict(w), true
 }
 
-// judge makes the backend's verdict of its targets' states, and signals if it has changed. Targets that are new, for
-// the configuration has another check, overturn no verdict before they have answers enough for one: a dead backend
-// would get traffic by a reload. e.mu is held.
-func (e *Engine) judge(w *watch) {
+// updateVerdict makes the backend's verdict of its targets' states, and signals if it has changed. Targets that are
+// new, for the configuration has another check, overturn no verdict before they have answers enough for one: a dead
+// backend would get traffic by a reload. e.mu is held.
+func (e *Engine) updateVerdict(w *watch) {
 	state, weight, drain := w.combine()
-	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.unasked > 0 })
+	unconfirmed := slices.ContainsFunc(w.targets, func(t *target) bool { return t.uncheckedFor > 0 })
 	if state == Unknown && (w.state == Healthy || w.state == Failing) {
 		return
 	}
@@ -87,10 +87,10 @@ func (e *Engine) judge(w *watch) {
 // combine returns the joint state of the targets: all must be healthy, or, with any, one.
 func (w *watch) combine() (state State, weight uint16, drain bool) {
 	count := map[State]int{}
-	weight = everything
+	weight = fullWeight
 	for _, t := range w.targets {
 		count[t.state]++
-		if t.weight != everything && (weight == everything || t.weight < weight) {
+		if t.weight != fullWeight && (weight == fullWeight || t.weight < weight) {
 			weight = t.weight
 		}
 		drain = drain || t.drain
@@ -133,7 +133,7 @@ func (w *watch) reason() string {
 func (e *Engine) result(t *target) Result {
 	r := Result{State: t.state, Passed: t.passed, Failed: t.failed, Last: t.last, Took: t.took, Answer: t.text,
 		Reason: t.reason}
-	if t.place >= 0 {
+	if t.queueIndex >= 0 {
 		r.Next = e.began.Add(t.next)
 	}
 	return r

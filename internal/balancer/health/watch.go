@@ -23,10 +23,10 @@ func (e *Engine) Watch(wanted []Wanted) {
 	e.call++
 	e.interner = newInterner(e.targets) // of what stays: what was wanted once need not be known for ever
 	c := e.newChanges()
-	c.want(wanted)
+	c.compare(wanted)
 	for _, w := range e.watches {
 		if w.seen != e.call {
-			c.leave(w)
+			c.remove(w)
 		}
 	}
 	c.findLeft()
@@ -44,11 +44,11 @@ func (e *Engine) Amend(put []Wanted, removed []lb.BackendKey) {
 		e.interner = newInterner(e.targets)
 	}
 	c := e.newChanges()
-	c.want(put)
+	c.compare(put)
 	for _, key := range removed {
 		if w := e.watches[key]; w != nil && w.seen != e.call {
 			w.seen = e.call // it may be named twice
-			c.leave(w)
+			c.remove(w)
 		}
 	}
 	c.findLeft()
@@ -59,14 +59,14 @@ func (e *Engine) Amend(put []Wanted, removed []lb.BackendKey) {
 func (e *Engine) apply(c *changes) {
 	e.interner.forgetLists()
 	for some := range slices.Chunk(c.others, batch) {
-		e.inTurn(func() {
+		e.withLock(func() {
 			for i := range some {
-				e.put(&some[i], c)
+				e.setTargets(&some[i], c)
 			}
 		})
 	}
 	for some := range slices.Chunk(c.gone, batch) {
-		e.inTurn(func() {
+		e.withLock(func() {
 			for _, w := range some {
 				delete(e.watches, w.backend)
 				delete(e.changed, w.backend)
@@ -74,22 +74,22 @@ func (e *Engine) apply(c *changes) {
 		})
 	}
 	for some := range slices.Chunk(c.left, batch) {
-		e.inTurn(func() {
+		e.withLock(func() {
 			for _, t := range some {
-				e.leave(t, c)
+				e.dropBackends(t, c)
 			}
 		})
 	}
-	e.inTurn(func() {
+	e.withLock(func() {
 		if len(e.targets) == 0 {
 			e.bucket.rate = 0 // a rest of rounding
 		}
 	})
-	e.rouse()
+	e.wakeRun()
 }
 
-// inTurn does something with e.mu held.
-func (e *Engine) inTurn(do func()) {
+// withLock does something with e.mu held.
+func (e *Engine) withLock(do func()) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	do()
@@ -121,14 +121,14 @@ func (e *Engine) newChanges() *changes {
 	return &changes{engine: e, now: time.Now(), fresh: map[targetKey]*target{}, previous: map[uint64]*target{}}
 }
 
-// want finds the differences between present and wanted checks of backends. e.watching is held, and e.mu is not.
-func (c *changes) want(wanted []Wanted) {
+// compare finds the differences between present and wanted checks of backends. e.watching is held, and e.mu is not.
+func (c *changes) compare(wanted []Wanted) {
 	e, targets := c.engine, []*target(nil)
 	for i := range wanted {
 		one := &wanted[i]
 		targets = targets[:0]
 		for _, check := range e.interner.specs(one.Checks) {
-			targets = append(targets, c.find(e.interner.key(one, check)))
+			targets = append(targets, c.targetFor(e.interner.key(one, check)))
 		}
 		w := e.watches[one.Backend]
 		if w != nil && w.any == one.Any && slices.Equal(w.targets, targets) {
@@ -136,29 +136,29 @@ func (c *changes) want(wanted []Wanted) {
 			continue
 		}
 		if w == nil {
-			w = &watch{backend: one.Backend, since: c.now, weight: everything}
+			w = &watch{backend: one.Backend, since: c.now, weight: fullWeight}
 		}
 		w.seen, w.other = e.call, e.call
 		c.others = append(c.others, other{w, slices.Clone(targets), one.Any})
 	}
 }
 
-// find returns the target of that key, or one that is to be made.
-func (c *changes) find(key targetKey) *target {
+// targetFor returns the target of that key, or one that is to be made.
+func (c *changes) targetFor(key targetKey) *target {
 	t := c.engine.targets[key]
 	if t == nil {
 		t = c.fresh[key]
 	}
 	if t == nil {
-		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: everything, place: -1}
+		t = &target{key: key, id: key.identify(), machine: machine{state: Unknown}, weight: fullWeight, queueIndex: -1}
 		c.fresh[key] = t
 	}
 	t.seen = c.engine.call
 	return t
 }
 
-// leave notes that a backend is no longer wanted.
-func (c *changes) leave(w *watch) {
+// remove notes that a backend is no longer wanted.
+func (c *changes) remove(w *watch) {
 	w.other, w.gone = c.engine.call, true
 	c.gone = append(c.gone, w)
 }
@@ -178,20 +178,20 @@ func (c *changes) findLeft() {
 	}
 	for t := range left {
 		c.left = append(c.left, t)
-		if !c.wants(t) {
+		if !c.isWanted(t) {
 			c.previous[t.id] = t
 		}
 	}
 }
 
-// wants says whether a backend has a target after the changes: one that was named, or one that stays as it is.
-func (c *changes) wants(t *target) bool {
+// isWanted says whether a backend has a target after the changes: one that was named, or one that stays as it is.
+func (c *changes) isWanted(t *target) bool {
 	return t.seen == c.engine.call ||
 		slices.ContainsFunc(t.watches, func(w *watch) bool { return w.other != c.engine.call })
 }
 
-// put has something else asked of a backend. e.mu is held.
-func (e *Engine) put(o *other, c *changes) {
+// setTargets has something else asked of a backend. e.mu is held.
+func (e *Engine) setTargets(o *other, c *changes) {
 	w := o.w
 	if e.watches[w.backend] != w {
 		e.watches[w.backend] = w
@@ -205,31 +205,32 @@ func (e *Engine) put(o *other, c *changes) {
 	w.any, w.targets = o.any, o.targets
 	for i, t := range o.targets {
 		if e.targets[t.key] == nil {
-			e.begin(t, c)
+			e.addTarget(t, c)
 		}
 		if !slices.Contains(was, t) && !slices.Contains(o.targets[:i], t) {
 			t.watches = append(t.watches, w)
 		}
 	}
-	e.judge(w)
+	e.updateVerdict(w)
 }
 
-// begin puts a new target among those that are asked. e.mu is held.
-func (e *Engine) begin(t *target, c *changes) {
+// addTarget puts a new target among those that are asked. e.mu is held.
+func (e *Engine) addTarget(t *target, c *changes) {
 	if previous := c.previous[t.id]; previous != nil && previous.state != Unknown {
-		e.previous[t.id] = previous.memory()
+		e.previous[t.id] = previous.savedState()
 	}
-	e.recall(t)
+	e.restoreState(t)
 	t.due = t.start(e.now(), e.now()+t.key.spec.check.Delay)
 	t.next = t.due
 	e.targets[t.key] = t
-	e.bucket.weigh(t, true)
+	e.bucket.setRate(t, true)
 	heap.Push(&e.queue, t)
 }
 
-// leave takes the backends off a target that have others now, and forgets it when none has it. Where other checks came
-// at the same time, its state is kept in case the old ones come back: that is how a refused reload ends. e.mu is held.
-func (e *Engine) leave(t *target, c *changes) {
+// dropBackends takes the backends off a target that have others now, and forgets it when none has it. Where other
+// checks came at the same time, its state is kept in case the old ones come back: that is how a refused reload ends.
+// e.mu is held.
+func (e *Engine) dropBackends(t *target, c *changes) {
 	t.watches = slices.DeleteFunc(t.watches, func(w *watch) bool {
 		return w.gone || !slices.Contains(w.targets, t)
 	})
@@ -237,12 +238,12 @@ func (e *Engine) leave(t *target, c *changes) {
 		return
 	}
 	if len(c.fresh) > 0 && t.state != Unknown {
-		e.previous[t.id] = t.memory()
+		e.previous[t.id] = t.savedState()
 	}
 	t.gone = true
-	e.bucket.weigh(t, false)
+	e.bucket.setRate(t, false)
 	delete(e.targets, t.key)
-	if t.place >= 0 {
-		heap.Remove(&e.queue, t.place)
+	if t.queueIndex >= 0 {
+		heap.Remove(&e.queue, t.queueIndex)
 	}
 }

@@ -43,10 +43,10 @@ func wrongs(e *Engine, wanted []Wanted) (all []string) {
 			say(e.watches[w.backend] == w && slices.Contains(w.targets, t), "a target has a backend that is gone")
 			say(!slices.Contains(t.watches[:i], w), "a target has a backend twice")
 		}
-		rate += 1 / t.spacing.Seconds()
-		if t.place >= 0 {
+		rate += 1 / t.ratedInterval.Seconds()
+		if t.queueIndex >= 0 {
 			waiting++
-			say(e.queue[t.place] == t, "a target is not at its place in the queue")
+			say(e.queue[t.queueIndex] == t, "a target is not at its place in the queue")
 		}
 	}
 	say(waiting == len(e.queue), "the queue has others than the targets")

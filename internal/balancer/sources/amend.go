@@ -35,14 +35,14 @@ func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	if err := config.CheckFragmentName(r.Source); err != nil {
 		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)
 	}
-	if err := s.take(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return Change{}, err
 	}
-	defer s.yield()
+	defer s.unlock()
 	now := s.now.Load()
 	before := now.headOf(r.Source)
 	if r.If != nil {
-		there := Part{Source: r.Source, Value: word(r.Source), Tag: TagOf(before.Generation)}
+		there := Part{Source: r.Source, Value: stringNode(r.Source), Tag: TagOf(before.Generation)}
 		if err := r.If(there); err != nil {
 			return Change{}, err
 		}
@@ -60,13 +60,13 @@ func (s *Sources) Amend(ctx context.Context, r Difference) (Change, error) {
 	if r.Dry || !done.Changed {
 		return done, nil
 	}
-	return done, s.put(context.WithoutCancel(ctx), now, a.next, a.made,
+	return done, s.commit(context.WithoutCancel(ctx), now, a.next, a.made,
 		func() (pendingFile, error) { return s.store.record(a) })
 }
 
-// amended returns the picture in which a source is changed by a difference. The configuration put in force is the one
+// amended returns the revision in which a source is changed by a difference. The configuration put in force is the one
 // that the next start reads from disk.
-func (p *picture) amended(before Fragment, r Difference) (a amended, err error) {
+func (p *revision) amended(before Fragment, r Difference) (a amended, err error) {
 	cfg, difference, err := p.cfg.Amend(config.Source{Name: r.Source, Data: r.Text})
 	if err != nil {
 		return a, err
@@ -96,7 +96,7 @@ func (p *picture) amended(before Fragment, r Difference) (a amended, err error) 
 	if len(p.fragments) >= maxFragments && before.Generation == 0 {
 		return a, tooMany()
 	}
-	a.next = &picture{file: p.file, cfg: cfg, fragments: with(p.fragments, a.made), blocks: maps.Clone(p.blocks)}
+	a.next = &revision{file: p.file, cfg: cfg, fragments: with(p.fragments, a.made), blocks: maps.Clone(p.blocks)}
 	if a.next.blocks == nil {
 		a.next.blocks = map[string][]block{}
 	}

@@ -96,7 +96,7 @@ func TestAmendAmongOthers(t *testing.T) {
 	for step := range 150 {
 		var services, removed []string
 		for n := range 1 + random.IntN(3) {
-			name := string(rune('a' + 7*n+random.IntN(7)))
+			name := string(rune('a' + 7*n + random.IntN(7)))
 			if there[name] && random.IntN(3) == 0 {
 				removed, there[name] = append(removed, name), false
 				continue
@@ -252,27 +252,27 @@ func FuzzBlocks(f *testing.F) {
 func FuzzJournal(f *testing.F) {
 	f.Add("kube", []byte("  - name: a\n"), []byte("= 00 {}"))
 	f.Fuzz(func(t *testing.T, by string, text, line []byte) {
-		if e, ok := entryOf(line); ok {
+		if e, ok := decodeEntry(line); ok {
 			_, _ = Fragment{}.with([]entry{e})
 		}
 		if !utf8.ValidString(by) || !utf8.Valid(text) {
 			return // texts of a source are UTF-8
 		}
-		written, err := lineOf(amended{made: Fragment{Generation: 7, By: by}, put: []block{{"a", text}},
+		written, err := encodeEntry(amended{made: Fragment{Generation: 7, By: by}, put: []block{{"a", text}},
 			removed: []string{"b"}})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, ok := entryOf(written); ok {
+		if _, ok := decodeEntry(written); ok {
 			t.Error("a difference counts before it is in force")
 		}
 		written[0] = entryAccepted
-		e, ok := entryOf(written)
+		e, ok := decodeEntry(written)
 		if !ok || e.Generation != 7 || e.By != by || len(e.Put) != 1 || e.Put[0].Text != string(text) ||
 			len(e.Removed) != 1 {
 			t.Errorf("written %q, read %+v, %v", written, e, ok)
 		}
-		if _, torn := entryOf(written[:len(written)-2]); torn {
+		if _, torn := decodeEntry(written[:len(written)-2]); torn {
 			t.Error("a torn line counts")
 		}
 	})

@@ -41,7 +41,7 @@ func textOf(blocks []block) []byte {
 
 // blocksOf takes a source's text apart.
 func blocksOf(text []byte) ([]block, error) {
-	if blocks, ok := cut(text); ok {
+	if blocks, ok := splitBlocks(text); ok {
 		return blocks, nil
 	}
 	_, services, err := servicesOf(text)
@@ -58,7 +58,7 @@ func blocksOf(text []byte) ([]block, error) {
 		encoder := yaml.NewEncoder(&one)
 		encoder.SetIndent(2)
 		list := &yaml.Node{Kind: yaml.SequenceNode, Content: []*yaml.Node{item}}
-		if err := encoder.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{word("services"),
+		if err := encoder.Encode(&yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{stringNode("services"),
 			list}}); err != nil {
 			return nil, err
 		}
@@ -67,8 +67,8 @@ func blocksOf(text []byte) ([]block, error) {
 	return blocks, nil
 }
 
-// cut takes a text apart that is just as config.WriteFragment writes it, which takes no reader of YAML.
-func cut(text []byte) (blocks []block, ok bool) {
+// splitBlocks takes a text apart that is just as config.WriteFragment writes it, which takes no reader of YAML.
+func splitBlocks(text []byte) (blocks []block, ok bool) {
 	text, ok = bytes.CutPrefix(text, []byte(config.FragmentHead))
 	if !ok {
 		return nil, len(text) == 0
@@ -98,7 +98,7 @@ func cut(text []byte) (blocks []block, ok bool) {
 
 // amended is a source that was changed by a difference.
 type amended struct {
-	next *picture
+	next *revision
 	// made has no text: see whole.
 	made Fragment
 	// put are the texts of the changed services, whose text was was, and removed the names of those that are gone.

@@ -22,7 +22,7 @@ func ReadYAML(text []byte) (*yaml.Node, error) {
 	if root == nil {
 		return nil, fmt.Errorf("%w: %w", ErrMalformed, file.Problems.Err())
 	}
-	if err := plain(root); err != nil {
+	if err := rejectAnchors(root); err != nil {
 		return nil, err
 	}
 	return root, nil
@@ -47,14 +47,14 @@ func JSONText(text []byte) ([]byte, error) {
 	return bytes.ReplaceAll(text, []byte("\t"), []byte(" ")), nil
 }
 
-// plain refuses anchors and aliases, which would mean another value in a copy.
-func plain(node *yaml.Node) error {
+// rejectAnchors refuses anchors and aliases, which would mean another value in a copy.
+func rejectAnchors(node *yaml.Node) error {
 	if node.Kind == yaml.AliasNode || node.Anchor != "" {
 		return fmt.Errorf("%w: line %d: anchors and aliases are not supported; write the values out",
 			ErrMalformed, node.Line)
 	}
 	for _, child := range node.Content {
-		if err := plain(child); err != nil {
+		if err := rejectAnchors(child); err != nil {
 			return err
 		}
 	}
@@ -74,7 +74,7 @@ func WriteJSON(node *yaml.Node) ([]byte, error) {
 // its own.
 func servicesOf(text []byte) (document, services *yaml.Node, err error) {
 	services = &yaml.Node{Kind: yaml.SequenceNode}
-	document = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{word("services"), services}}
+	document = &yaml.Node{Kind: yaml.MappingNode, Content: []*yaml.Node{stringNode("services"), services}}
 	if len(text) == 0 {
 		return document, services, nil
 	}
@@ -101,7 +101,7 @@ func encode(document, services *yaml.Node) ([]byte, error) {
 	return yaml.Marshal(document)
 }
 
-func word(text string) *yaml.Node {
+func stringNode(text string) *yaml.Node {
 	return &yaml.Node{Kind: yaml.ScalarNode, Tag: "!!str", Value: text}
 }
 
@@ -125,8 +125,8 @@ func indexOf(mapping *yaml.Node, key string) int {
 	return -1
 }
 
-// named returns where the mapping of a name stands in a list; -1 if there is none.
-func named(list *yaml.Node, name string) int {
+// indexOfName returns where the mapping of a name stands in a list; -1 if there is none.
+func indexOfName(list *yaml.Node, name string) int {
 	for i, item := range list.Content {
 		if value := get(item, "name"); value != nil && value.Value == name {
 			return i

@@ -24,18 +24,18 @@ const (
 
 // feeds are the last reports of programs on the sources that they keep, by name.
 type feeds struct {
-	mu    sync.Mutex
-	heard map[string]heard
+	mu      sync.Mutex
+	reports map[string]timedReport
 }
 
-type heard struct {
+type timedReport struct {
 	at time.Time
 	ops.FeedReport
 }
 
-// Hear takes a program's report on the source that it keeps, which need not have a service yet. Errors: ErrMalformed,
-// ErrOwned.
-func (s *Sources) Hear(source string, report ops.FeedReport) error {
+// SetFeedReport takes a program's report on the source that it keeps, which need not have a service yet. Errors:
+// ErrMalformed, ErrOwned.
+func (s *Sources) SetFeedReport(source string, report ops.FeedReport) error {
 	if source == config.FileOwner || source == API {
 		return fmt.Errorf("%w: the source %s is kept by no program", ErrOwned, source)
 	}
@@ -58,13 +58,13 @@ func (s *Sources) Hear(source string, report ops.FeedReport) error {
 	}
 	s.feeds.mu.Lock()
 	defer s.feeds.mu.Unlock()
-	if _, known := s.feeds.heard[source]; !known && len(s.feeds.heard) >= maxFragments {
+	if _, known := s.feeds.reports[source]; !known && len(s.feeds.reports) >= maxFragments {
 		return fmt.Errorf("%w: %d sources are spoken of already, and no more can be", ErrMalformed, maxFragments)
 	}
-	if s.feeds.heard == nil {
-		s.feeds.heard = map[string]heard{}
+	if s.feeds.reports == nil {
+		s.feeds.reports = map[string]timedReport{}
 	}
-	s.feeds.heard[source] = heard{time.Now(), report}
+	s.feeds.reports[source] = timedReport{time.Now(), report}
 	return nil
 }
 
@@ -72,7 +72,7 @@ func (s *Sources) Hear(source string, report ops.FeedReport) error {
 // says anything is none.
 func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
 	s.feeds.mu.Lock()
-	said := maps.Clone(s.feeds.heard)
+	said := maps.Clone(s.feeds.reports)
 	s.feeds.mu.Unlock()
 	p := s.now.Load()
 	counts := map[string]int{}

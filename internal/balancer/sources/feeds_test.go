@@ -20,10 +20,10 @@ func TestHear(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.now.Store(&picture{cfg: cfg, fragments: []Fragment{{Name: "old"}}})
+	s.now.Store(&revision{cfg: cfg, fragments: []Fragment{{Name: "old"}}})
 	said := ops.FeedReport{Follows: "a cluster", AsOf: now.Add(-time.Minute),
 		Troubles: []ops.FeedTrouble{{Kind: ops.TroubleUnreached, Problem: "it does not answer", Since: now.Add(-time.Minute)}}}
-	if err := s.Hear("kubernetes", said); err != nil {
+	if err := s.SetFeedReport("kubernetes", said); err != nil {
 		t.Fatal(err)
 	}
 	got := s.Feeds(now)
@@ -48,7 +48,7 @@ func TestHear(t *testing.T) {
 		"a long text":   {"kubernetes", ops.FeedReport{Follows: strings.Repeat("a", maxText+1)}, ErrMalformed},
 		"many troubles": {"kubernetes", ops.FeedReport{Troubles: make([]ops.FeedTrouble, maxTroubles+1)}, ErrMalformed},
 	} {
-		if err := s.Hear(bad.source, bad.report); !errors.Is(err, bad.want) {
+		if err := s.SetFeedReport(bad.source, bad.report); !errors.Is(err, bad.want) {
 			t.Errorf("%s: %v, want %v", name, err, bad.want)
 		}
 	}

@@ -56,7 +56,7 @@ type pendingFile interface {
 // record writes a difference down: behind the others of its fragment, or, where there are enough of them, with the
 // fragment as a whole.
 func (s *store) record(a amended) (pendingFile, error) {
-	line, err := lineOf(a)
+	line, err := encodeEntry(a)
 	if err != nil {
 		return nil, err
 	}
@@ -64,7 +64,7 @@ func (s *store) record(a amended) (pendingFile, error) {
 	if !known || length+int64(len(line)) > max(leastJournal, a.size()) {
 		return s.write(a.whole())
 	}
-	if err := s.take(); err != nil {
+	if err := s.lock(); err != nil {
 		return nil, err
 	}
 	w := &appended{store: s, name: a.made.Name, path: filepath.Join(s.dir, a.made.Name+journaled), at: length,
@@ -88,8 +88,8 @@ func (s *store) record(a amended) (pendingFile, error) {
 	return w, err
 }
 
-// lineOf returns the line of a difference.
-func lineOf(a amended) ([]byte, error) {
+// encodeEntry returns the line of a difference.
+func encodeEntry(a amended) ([]byte, error) {
 	e := entry{Generation: a.made.Generation, At: a.made.At, By: a.made.By, Removed: a.removed}
 	for _, b := range a.put {
 		e.Put = append(e.Put, entryBlock{b.name, string(b.text)})
@@ -135,7 +135,7 @@ func (s *store) replay(f Fragment) (Fragment, error) {
 	var entries []entry
 	length := int64(0)
 	for line := range bytes.Lines(data) {
-		e, ok := entryOf(line)
+		e, ok := decodeEntry(line)
 		if !ok || e.Generation != f.Generation+uint64(len(entries))+1 {
 			break
 		}
@@ -153,8 +153,8 @@ func (s *store) noteJournal(name string, length int64) {
 	s.journals[name] = length
 }
 
-// entryOf reads a line that counts.
-func entryOf(line []byte) (e entry, ok bool) {
+// decodeEntry reads a line that counts.
+func decodeEntry(line []byte) (e entry, ok bool) {
 	state, rest, _ := bytes.Cut(bytes.TrimSuffix(line, []byte("\n")), []byte(" "))
 	sum, text, _ := bytes.Cut(rest, []byte(" "))
 	is := sha256.Sum256(text)

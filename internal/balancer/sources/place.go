@@ -80,7 +80,7 @@ func (s *Sources) Owner(service string) string {
 
 // text returns the text of a source's services, and its generation; those of the file as they would
 // be written.
-func (p *picture) text(source string) (text []byte, generation uint64, err error) {
+func (p *revision) text(source string) (text []byte, generation uint64, err error) {
 	if source == config.FileOwner {
 		text, err = config.WriteFragment(p.cfg, config.FileOwner)
 		return text, 0, err
@@ -100,7 +100,7 @@ func (s *Sources) Get(at Place) (Part, error) {
 	if err != nil {
 		return Part{}, err
 	}
-	part, err := at.in(text, generation)
+	part, err := at.lookup(text, generation)
 	if err == nil && part.Value == nil {
 		err = fmt.Errorf("%w: there is no %s", ErrNotFound, at)
 	}
@@ -118,8 +118,8 @@ func (s *Sources) resolve(at Place) Place {
 	return at
 }
 
-// in returns the value at a place of a source's text.
-func (at Place) in(text []byte, generation uint64) (Part, error) {
+// lookup returns the value at a place of a source's text.
+func (at Place) lookup(text []byte, generation uint64) (Part, error) {
 	document, services, err := servicesOf(text)
 	if err != nil {
 		return Part{}, err
@@ -144,7 +144,7 @@ func (at Place) in(text []byte, generation uint64) (Part, error) {
 // find returns the list that a service or backend stands in, and where; nil where there is no such
 // list, -1 where it does not stand there.
 func (at Place) find(services *yaml.Node) (list *yaml.Node, i int) {
-	i = named(services, at.Service)
+	i = indexOfName(services, at.Service)
 	if at.Backend == "" || i < 0 {
 		if at.Backend != "" {
 			return nil, -1
@@ -154,7 +154,7 @@ func (at Place) find(services *yaml.Node) (list *yaml.Node, i int) {
 	if list = get(services.Content[i], "backends"); list == nil {
 		return nil, -1
 	}
-	return list, named(list, at.Backend)
+	return list, indexOfName(list, at.Backend)
 }
 
 // Ask changes a place, as Change does a source. Errors: those of Change and of If, ErrNotFound, ErrOwned,
@@ -167,7 +167,7 @@ func (s *Sources) Ask(ctx context.Context, r Request) (Change, error) {
 		if err := s.owned(r.At); err != nil {
 			return nil, false, err
 		}
-		part, err := r.At.in(before.Text, before.Generation)
+		part, err := r.At.lookup(before.Text, before.Generation)
 		if err == nil && r.If != nil {
 			err = r.If(part)
 		}
@@ -199,7 +199,7 @@ func (r *Request) edit(before Fragment, part Part) (text []byte, composed bool, 
 		return nil, false, missing
 	}
 	if r.At.Service == "" {
-		return r.whole(part)
+		return r.editSource(part)
 	}
 	document, services, err := servicesOf(before.Text)
 	if err != nil {
@@ -218,7 +218,7 @@ func (r *Request) edit(before Fragment, part Part) (text []byte, composed bool, 
 	if r.Verb == Patch {
 		value = merge(part.Value, value)
 	}
-	if value, err = r.At.titled(value); err != nil {
+	if value, err = r.At.withName(value); err != nil {
 		return nil, false, err
 	}
 	if i < 0 {
@@ -230,8 +230,8 @@ func (r *Request) edit(before Fragment, part Part) (text []byte, composed bool, 
 	return text, true, err
 }
 
-// whole is edit for a source as a whole.
-func (r *Request) whole(part Part) (text []byte, composed bool, err error) {
+// editSource is edit for a source as a whole.
+func (r *Request) editSource(part Part) (text []byte, composed bool, err error) {
 	switch {
 	case r.Verb == Delete:
 		return nil, false, nil
@@ -261,8 +261,8 @@ func empty(value *yaml.Node) bool {
 		len(services.Content) == 0
 }
 
-// titled returns a service or backend with the name of its place.
-func (at Place) titled(value *yaml.Node) (*yaml.Node, error) {
+// withName returns a service or backend with the name of its place.
+func (at Place) withName(value *yaml.Node) (*yaml.Node, error) {
 	name, what := at.Backend, "backend"
 	if name == "" {
 		name, what = at.Service, "service"
@@ -272,7 +272,7 @@ func (at Place) titled(value *yaml.Node) (*yaml.Node, error) {
 	}
 	switch given := get(value, "name"); {
 	case given == nil:
-		value.Content = append([]*yaml.Node{word("name"), word(name)}, value.Content...)
+		value.Content = append([]*yaml.Node{stringNode("name"), stringNode(name)}, value.Content...)
 	case given.Value != name:
 		return nil, fmt.Errorf("%w: name is %s, and the request is for %s; write the same, or leave it out",
 			ErrMalformed, strconv.Quote(given.Value), name)

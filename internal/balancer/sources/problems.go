@@ -28,8 +28,8 @@ func where(err error, composed bool, name string) error {
 	return problems
 }
 
-// cureOf returns the remedy for an error of the file system; empty where the error says it itself.
-func cureOf(err error) string {
+// remedyOf returns the remedy for an error of the file system; empty where the error says it itself.
+func remedyOf(err error) string {
 	switch {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return ": make room there, and ask again"

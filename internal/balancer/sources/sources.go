@@ -27,8 +27,8 @@ const API = "api"
 // maxFragments bounds the sources beside the file, those included that have no service any more.
 const maxFragments = 64
 
-// picture is the configuration in force, with its sources. It is never changed.
-type picture struct {
+// revision is the configuration in force, with its sources. It is never changed.
+type revision struct {
 	file      config.Source
 	cfg       *config.Config
 	fragments []Fragment // by name
@@ -47,7 +47,7 @@ type Sources struct {
 	reload, replace Apply
 	// turn is held by the one change under way.
 	turn  chan struct{}
-	now   atomic.Pointer[picture]
+	now   atomic.Pointer[revision]
 	feeds feeds
 }
 
@@ -87,7 +87,7 @@ func (s *Sources) Fragments() []Fragment { return s.now.Load().whole() }
 
 // merge checks sources together. Lines of problems are those of the stored files, but of the new
 // fragment those of its text.
-func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) (*picture, error) {
+func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) (*revision, error) {
 	texts := make([]config.Source, len(fragments))
 	for i, f := range fragments {
 		if texts[i] = (config.Source{Name: f.Name, Data: f.Text}); f.Name != fresh {
@@ -98,11 +98,11 @@ func (s *Sources) merge(file config.Source, fragments []Fragment, fresh string) 
 	if err != nil {
 		return nil, err
 	}
-	return &picture{file: file, cfg: cfg, fragments: fragments}, nil
+	return &revision{file: file, cfg: cfg, fragments: fragments}, nil
 }
 
-// take waits for the turn to change something.
-func (s *Sources) take(ctx context.Context) error {
+// lock waits for the turn to change something.
+func (s *Sources) lock(ctx context.Context) error {
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -111,16 +111,16 @@ func (s *Sources) take(ctx context.Context) error {
 	}
 }
 
-func (s *Sources) yield() { <-s.turn }
+func (s *Sources) unlock() { <-s.turn }
 
 // Reload reads the file again and puts the configuration merged from all sources in force. An error leaves everything
 // as it was. Errors: yamlfile.Problems, those of Apply.
 func (s *Sources) Reload(ctx context.Context) error {
-	if err := s.take(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return err
 	}
-	defer s.yield()
-	var next *picture
+	defer s.unlock()
+	var next *revision
 	err := s.reload(ctx, func() (*config.Config, error) {
 		file, err := readFile(s.path)
 		if err != nil {
@@ -158,10 +158,10 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 	if err := config.CheckFragmentName(name); err != nil {
 		return Change{}, fmt.Errorf("%w: source %w", ErrMalformed, err)
 	}
-	if err := s.take(ctx); err != nil {
+	if err := s.lock(ctx); err != nil {
 		return Change{}, err
 	}
-	defer s.yield()
+	defer s.unlock()
 	now := s.now.Load()
 	before := now.fragment(name)
 	text, composed, err := edit(before)
@@ -181,12 +181,12 @@ func (s *Sources) Change(ctx context.Context, name, by string, dry bool, edit Ed
 	if dry || !done.Changed {
 		return done, nil
 	}
-	return done, s.put(context.WithoutCancel(ctx), now, next, made,
+	return done, s.commit(context.WithoutCancel(ctx), now, next, made,
 		func() (pendingFile, error) { return s.store.write(made) })
 }
 
 // fragment returns the one of a name, with its text; one of generation 0 if there is none.
-func (p *picture) fragment(name string) Fragment {
+func (p *revision) fragment(name string) Fragment {
 	f := p.headOf(name)
 	if blocks, amended := p.blocks[name]; amended && f.Text == nil {
 		f.Text = textOf(blocks)
@@ -195,7 +195,7 @@ func (p *picture) fragment(name string) Fragment {
 }
 
 // headOf is fragment, but may leave the text out, which is long.
-func (p *picture) headOf(name string) Fragment {
+func (p *revision) headOf(name string) Fragment {
 	if i, found := p.find(name); found {
 		return p.fragments[i]
 	}
@@ -203,7 +203,7 @@ func (p *picture) headOf(name string) Fragment {
 }
 
 // whole returns all fragments with their texts.
-func (p *picture) whole() []Fragment {
+func (p *revision) whole() []Fragment {
 	all := slices.Clone(p.fragments)
 	for i := range all {
 		all[i] = p.fragment(all[i].Name)
@@ -211,7 +211,7 @@ func (p *picture) whole() []Fragment {
 	return all
 }
 
-func (p *picture) find(name string) (int, bool) { return find(p.fragments, name) }
+func (p *revision) find(name string) (int, bool) { return find(p.fragments, name) }
 
 func find(fragments []Fragment, name string) (int, bool) {
 	return slices.BinarySearchFunc(fragments, name, func(f Fragment, name string) int {
@@ -219,9 +219,9 @@ func find(fragments []Fragment, name string) (int, bool) {
 	})
 }
 
-// next returns the picture in which a fragment has another text, and the fragment, with its text as it will be stored:
+// next returns the revision in which a fragment has another text, and the fragment, with its text as it will be stored:
 // the configuration put in force is the one that the next start reads.
-func (s *Sources) next(now *picture, before Fragment, text []byte, by string) (*picture, Fragment, error) {
+func (s *Sources) next(now *revision, before Fragment, text []byte, by string) (*revision, Fragment, error) {
 	made := Fragment{Name: before.Name, Generation: before.Generation + 1, Text: text, By: by,
 		At: time.Now().UTC().Truncate(time.Second)}
 	read, err := s.merge(now.file, with(now.whole(), made), made.Name)
@@ -259,27 +259,27 @@ func with(fragments []Fragment, made Fragment) []Fragment {
 	return all
 }
 
-// put stores a fragment and puts the picture that has it in force. The file is written before anything is changed, and
-// renamed into place afterwards: neither a full disk nor a refusal leaves something half done.
-func (s *Sources) put(ctx context.Context, now, next *picture, made Fragment,
+// commit stores a fragment and puts the revision that has it in force. The file is written before anything is changed,
+// and renamed into place afterwards: neither a full disk nor a refusal leaves something half done.
+func (s *Sources) commit(ctx context.Context, now, next *revision, made Fragment,
 	write func() (pendingFile, error)) error {
 	pending, err := write()
 	if err != nil {
-		return fmt.Errorf("%w: %w; nothing was changed%s", ErrNotStored, err, cureOf(err))
+		return fmt.Errorf("%w: %w; nothing was changed%s", ErrNotStored, err, remedyOf(err))
 	}
-	if err := s.force(ctx, next); err != nil {
+	if err := s.apply(ctx, next); err != nil {
 		pending.discard()
 		return err
 	}
 	if err := pending.commit(); err != nil {
 		s.store.restore(now.fragment(made.Name))
-		back := s.force(ctx, now)
+		back := s.apply(ctx, now)
 		return errors.Join(fmt.Errorf("%w: %w; what was in force before is again", ErrNotStored, err), back)
 	}
 	s.now.Store(next)
 	return nil
 }
 
-func (s *Sources) force(ctx context.Context, p *picture) error {
+func (s *Sources) apply(ctx context.Context, p *revision) error {
 	return s.replace(ctx, func() (*config.Config, error) { return p.cfg, nil })
 }

@@ -375,7 +375,7 @@ func FuzzBody(f *testing.F) {
 			r := Request{At: Place{Source: API, Service: "web", Backend: "b1"}, Verb: Patch, Value: value}
 			before := Fragment{Name: API, Generation: 1,
 				Text: []byte("services:\n  - " + strings.ReplaceAll(service("web", 101, 1), "\n", "\n    "))}
-			part, err := r.At.in(before.Text, 1)
+			part, err := r.At.lookup(before.Text, 1)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -23,8 +23,8 @@ import (
 // store is a directory with a file for each fragment.
 type store struct {
 	dir string
-	// claim is the directory, locked; nil until this process has something to write there.
-	claim *os.File
+	// dirLock is the directory, locked; nil until this process has something to write there.
+	dirLock *os.File
 	// journals are how many bytes of the journal of each fragment count that has a file.
 	journals map[string]int64
 }
@@ -123,7 +123,7 @@ type written struct {
 
 // write writes a fragment's file aside; it is on the disk when write returns.
 func (s *store) write(f Fragment) (w written, err error) {
-	if err := s.take(); err != nil {
+	if err := s.lock(); err != nil {
 		return w, err
 	}
 	w.store, w.name, w.path = s, f.Name, filepath.Join(s.dir, f.Name+stored)
@@ -139,10 +139,10 @@ func (s *store) write(f Fragment) (w written, err error) {
 	return w, err
 }
 
-// take makes the directory, and has it for this process until that ends: two balancers that were started with one file,
+// lock makes the directory, and has it for this process until that ends: two balancers that were started with one file,
 // in different network namespaces, would overwrite each other's sources.
-func (s *store) take() error {
-	if err := makeDir(s.dir, 0o700); err != nil || s.claim != nil {
+func (s *store) lock() error {
+	if err := makeDir(s.dir, 0o700); err != nil || s.dirLock != nil {
 		return err
 	}
 	claim, err := os.Open(s.dir)
@@ -157,15 +157,15 @@ func (s *store) take() error {
 		}
 		return fmt.Errorf("lock %s: %w", s.dir, err)
 	}
-	s.claim = claim
+	s.dirLock = claim
 	return nil
 }
 
 // removeLeft removes a file that a dead process was writing, and none that a living one is: a second start reads these
 // files before it finds out that there is another balancer.
 func (s *store) removeLeft(path string) {
-	held := s.claim != nil
-	if s.take() != nil {
+	held := s.dirLock != nil
+	if s.lock() != nil {
 		return
 	}
 	_ = os.Remove(path)
@@ -233,8 +233,8 @@ func (s *store) put(f Fragment) error {
 
 // release lets another process write there.
 func (s *store) release() {
-	if s.claim != nil {
-		s.claim.Close()
-		s.claim = nil
+	if s.dirLock != nil {
+		s.dirLock.Close()
+		s.dirLock = nil
 	}
 }

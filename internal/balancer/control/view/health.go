@@ -256,9 +256,9 @@ func asksShares(s lb.Service) bool {
 	return slices.ContainsFunc(s.Checks.List, func(c lb.Check) bool { return c.Type == lb.CheckAgent })
 }
 
-// judge puts a service that is not plain together: its backends as operations and checks have
+// evaluate puts a service that is not plain together: its backends as operations and checks have
 // them, and the paths to them.
-func (v *View) judge(i int) (lb.RoutedService, Selection) {
+func (v *View) evaluate(i int) (lb.RoutedService, Selection) {
 	s := v.Config.Services[i]
 	members, most := v.members(i)
 	p := selectBackends(s, members)

@@ -79,8 +79,8 @@ func (v *View) takers(i int) (may, up int) {
 	return may, up
 }
 
-// lets says whether the operations let a backend of service i take new flows.
-func (v *View) lets(i int) bool {
+// operationsAdmit says whether the operations let a backend of service i take new flows.
+func (v *View) operationsAdmit(i int) bool {
 	s := v.Config.Services[i]
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
 		o := v.OverlayOf(s, b)
@@ -96,7 +96,7 @@ func (v *View) CheckTakers() error {
 		if v.Laid[s.Name] == 0 || s.MayBeEmpty() {
 			continue
 		}
-		if !v.lets(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
+		if !v.operationsAdmit(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
 			problems = append(problems, v.Config.At(config.ServiceField(i, "backends"),
 				"with what operations have changed, none would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
 		}

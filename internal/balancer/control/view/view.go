@@ -70,7 +70,7 @@ func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verd
 			v.State.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths, Observed: old.Observed}
 			continue
 		}
-		if at, judged := previous.judgedAlike(v, i); judged {
+		if at, judged := previous.evaluatedAlike(v, i); judged {
 			v.State.Services[i], v.Selected[i] = previous.State.Services[at], previous.Selected[at]
 			continue
 		}
@@ -165,10 +165,10 @@ func (v *View) same(next *View, i int) *lb.RoutedService {
 	return old
 }
 
-// judgedAlike returns the index of the service that judge would return for service i of the next view, if this view has
-// it: with the same configuration, verdicts, paths and ejections, without operations and without slow start. To judge
-// 100,000 backends anew for a change of one would take half a second of a core.
-func (v *View) judgedAlike(next *View, i int) (at int, ok bool) {
+// evaluatedAlike returns the index of the service that evaluate would return for service i of the next view, if this
+// view has it: with the same configuration, verdicts, paths and ejections, without operations and without slow start.
+// To judge 100,000 backends anew for a change of one would take half a second of a core.
+func (v *View) evaluatedAlike(next *View, i int) (at int, ok bool) {
 	s := next.Config.Services[i]
 	if s.SlowStart > 0 || next.Laid[s.Name] > 0 || !v.Holds(s) || v.Laid[s.Name] > 0 {
 		return 0, false
@@ -194,7 +194,7 @@ func (v *View) judgedAlike(next *View, i int) (at int, ok bool) {
 // join puts service i together, and notes which backends of it take new flows.
 func (v *View) join(i int) (made lb.RoutedService) {
 	if !v.isPlain(i) {
-		made, v.Selected[i] = v.judge(i)
+		made, v.Selected[i] = v.evaluate(i)
 		return made
 	}
 	s := v.Config.Services[i]
