@@ -145,7 +145,7 @@ func drainByDeadline(t *testing.T, cells []*drainCell) {
 		err := c.drain.Wait()
 		var exit *exec.ExitError
 		if !errors.As(err, &exit) || exit.ExitCode() != operatecmd.ExitLeft ||
-			!strings.Contains(c.drain.output.String(), c.target(server)+": out at its deadline, and with it what was left: ") {
+			!strings.Contains(c.drain.output.String(), c.target(server)+": out at its deadline, and with it the flows left: ") {
 			t.Errorf("the drain ended with %v, want status %d:\n%s", err, operatecmd.ExitLeft, c.drain.output)
 		}
 		c.held.close()

@@ -255,7 +255,7 @@ func TestPinsAreGone(t *testing.T) {
 	pinned := s.pinned(t)
 	remount()
 	testenv.Eventually(t, 2*time.Minute, "it says that all is pinned anew", func() bool {
-		return strings.Contains(s.log.String(), "it is pinned in")
+		return strings.Contains(s.log.String(), "they are in ")
 	})
 	kill(t, s.daemon)
 	s.start(t)

@@ -62,7 +62,7 @@ func (c *planCmd) Validate() error {
 		return errors.New("--backends: use 1 or more")
 	case c.Costs == "" && (c.KnownNs == nil || c.NewNs == nil):
 		return errors.New(
-			"what does a packet cost? Give --costs FILE, from jeoul bench packets on such a machine, or --known-ns and --new-ns")
+			"the cost of a packet is missing: give --costs FILE, from jeoul bench packets on such a machine, or --known-ns and --new-ns")
 	}
 	return nil
 }

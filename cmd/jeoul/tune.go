@@ -121,7 +121,7 @@ func (c *tuneCheckCmd) Run() error {
 		for _, f := range bad {
 			ids = append(ids, f.Item)
 		}
-		return errDeviates{fmt.Errorf("what matters for a %s and is not as it should be: %s", r.Role,
+		return errDeviates{fmt.Errorf("settings that matter for a %s differ from the profile: %s", r.Role,
 			strings.Join(ids, ", "))}
 	}
 	return nil

@@ -272,7 +272,7 @@ func (b *Browser) Upload(ctx context.Context, to netip.AddrPort, files *Files, s
 	}
 	hash, err := web.Uploaded(name)
 	if err == nil && hash != files.hashes[size] {
-		err = fmt.Errorf("%s: what %s has got are not the %d bytes sent", request.URL, seen.Server, size)
+		err = fmt.Errorf("%s: %s has received other bytes than the %d sent", request.URL, seen.Server, size)
 	}
 	return seen, err
 }

@@ -99,14 +99,14 @@ func TestAwaitDrain(t *testing.T) {
 		"deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: 12 * time.Second,
 			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
-			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      12 * time.Second},
 		"taken out late": {left: []ops.RemainingFlows{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
 			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second,
 			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
-			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      7 * time.Second},
 		"wall clock set forward": {left: []ops.RemainingFlows{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour,
@@ -116,7 +116,7 @@ func TestAwaitDrain(t *testing.T) {
 			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, set: 2 * time.Hour,
 			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
-			err:        "web/web01: out at its deadline, and with it what was left: 3 active, 4 remembered",
+			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      7 * time.Second},
 		"nothing left at the deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: time.Second,
@@ -124,7 +124,7 @@ func TestAwaitDrain(t *testing.T) {
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
 		"not counted at the deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: time.Second,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\n",
-			err:  "web/web01: out at its deadline; what was left could not be counted", status: ExitLeft,
+			err:  "web/web01: out at its deadline; the flows left could not be counted", status: ExitLeft,
 			after: time.Second},
 	}
 	for name, test := range tests {
@@ -180,7 +180,7 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 		}, drain, time.Now(), false)
 		cmdtest.WantError(t, err, "web/web01 is not drained any more")
 		for want, now := range map[string]ops.Overlay{
-			"web/web01, at 192.0.2.1:80, is not found any more: what was left there cannot be told; it stays drained": {Target: target, Absent: time.Now()},
+			"web/web01, at 192.0.2.1:80, is not found any more: the flows left there cannot be counted; it stays drained": {Target: target, Absent: time.Now()},
 			"web/web01 is at 192.0.2.2:80 now and stays drained; flows that were left at 192.0.2.1:80 are not among":  {Target: cmdtest.BackendOf("web", "web01", 2)},
 		} {
 			now.Drain = &ops.Drained{On: true}

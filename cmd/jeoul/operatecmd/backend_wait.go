@@ -102,7 +102,7 @@ func (d *drainWait) update(operations *ops.Operations, now time.Time) error {
 			d.target)
 	case !found.Absent.IsZero():
 		return fmt.Errorf(
-			"%s, at %s, is not found any more: what was left there cannot be told; it stays drained if it is found again", d.target, d.address())
+			"%s, at %s, is not found any more: the flows left there cannot be counted; it stays drained if it is found again", d.target, d.address())
 	case found.Address != d.target.Address || found.Port != d.target.Port:
 		return fmt.Errorf(
 			"%s is at %s now and stays drained; flows that were left at %s are not among those of %s any more: wait for these by another `jeoul backend drain`, or look for the others by `jeoul get flows`",
@@ -183,11 +183,11 @@ func reportEnd(w io.Writer, waits []*drainWait, after time.Duration) error {
 			fmt.Fprintf(w, "%s: nothing is left after %s%s\n", d.target, after.Round(time.Second),
 				silentText(d.overlay.Left))
 		case at == nil:
-			left = append(left, fmt.Sprintf("%s: out%s; what was left could not be counted", d.target, outWhen(drain)))
+			left = append(left, fmt.Sprintf("%s: out%s; the flows left could not be counted", d.target, outWhen(drain)))
 		case at.Active == 0 && (at.Tracked || at.Flows == 0):
 			fmt.Fprintf(w, "%s: nothing was left%s\n", d.target, outWhen(drain))
 		default:
-			left = append(left, fmt.Sprintf("%s: out%s, and with it what was left: %s", d.target, outWhen(drain),
+			left = append(left, fmt.Sprintf("%s: out%s, and with it the flows left: %s", d.target, outWhen(drain),
 				cmdkit.FlowsText(*at)))
 		}
 	}

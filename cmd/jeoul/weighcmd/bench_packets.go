@@ -50,7 +50,7 @@ func (c *benchPacketsCmd) Validate() error {
 		return err
 	}
 	if (c.Object == "") != (c.Setup == "") {
-		return errors.New("--object and --setup go together: the one is the program, the other what it is measured with")
+		return errors.New("--object and --setup go together: the one is the program, the other its setup for measurements")
 	}
 	if c.Object != "" && c.Lab != labHere {
 		return errors.New("--object is measured on this machine: leave out --lab")
@@ -101,7 +101,7 @@ func (c *benchPacketsCmd) Run(ctx context.Context) error {
 			Progress: progressRounds(),
 		})
 		if errors.Is(err, packets.ErrNothing) {
-			err = fmt.Errorf("--match %s: %w: --list shows what there is", c.Only, err)
+			err = fmt.Errorf("--match %s: %w: --list shows the cases", c.Only, err)
 		}
 		return trials, err
 	})

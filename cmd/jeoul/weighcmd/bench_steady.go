@@ -25,7 +25,7 @@ type benchSteadyCmd struct {
 func (c *benchSteadyCmd) Run(ctx context.Context) error {
 	var steady load.Steady
 	if err := json.Unmarshal([]byte(c.Steady), &steady); err != nil {
-		return fmt.Errorf("reading what to ask: %w", err)
+		return fmt.Errorf("reading the requests to make: %w", err)
 	}
 	next := make(chan os.Signal, len(steady.Phases))
 	signal.Notify(next, unix.SIGUSR1)

@@ -260,7 +260,7 @@ func (l *vmLab) hello(h vm.Hello) {
 func (l *vmLab) read(text []byte) (*results.Run, error) {
 	run, err := results.Decode(text)
 	if err != nil {
-		return nil, fmt.Errorf("what the virtual machine measured: %w", err)
+		return nil, fmt.Errorf("reading the virtual machine's results: %w", err)
 	}
 	run.Command, run.Started = strings.Join(os.Args, " "), l.Started
 	if !run.Ended.IsZero() {

@@ -171,7 +171,7 @@ func (f *wireLoadFlags) Read() (wire.Load, error) {
 	}
 	if f.Content != "" {
 		if f.Request != 0 {
-			return l, errors.New("--content and --request are two ways to say what is asked: use one")
+			return l, errors.New("--content and --request both set the request: use one")
 		}
 		l.Content = []byte(strings.NewReplacer(`\r`, "\r", `\n`, "\n", `\\`, `\`).Replace(f.Content))
 	}

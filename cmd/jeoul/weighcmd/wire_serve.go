@@ -27,7 +27,7 @@ func (c *wireServeCmd) Validate() error {
 	case len(c.Server) == 0:
 		return errors.New("no server port: say --server-interface IF")
 	case !c.VIP.IsValid():
-		return errors.New("--vip ADDRESS:PORT is missing: what should be answered?")
+		return errors.New("--vip ADDRESS:PORT is missing: name the address to answer at")
 	}
 	return nil
 }

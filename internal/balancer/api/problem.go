@@ -148,7 +148,7 @@ func withProblems(mux *http.ServeMux) http.Handler {
 		}
 		answer := &headerRecorder{header: w.Header()}
 		refuse.ServeHTTP(answer, r)
-		detail := "there is no " + r.URL.Path + "; " + documentPath + ".json says what there is"
+		detail := "there is no " + r.URL.Path + "; " + documentPath + ".json lists the paths"
 		if answer.code == http.StatusMethodNotAllowed {
 			detail = r.Method + " is not for " + r.URL.Path + "; use " + w.Header().Get("Allow")
 		}

@@ -190,7 +190,7 @@ func (s *server) handleDesired(w http.ResponseWriter, r *http.Request) {
 	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, maxRequest))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&desired); err != nil {
-		http.Error(w, fmt.Sprintf("what is wanted cannot be understood: %v", err), http.StatusBadRequest)
+		http.Error(w, fmt.Sprintf("reading the wanted routes: %v", err), http.StatusBadRequest)
 		return
 	}
 	s.mu.Lock()

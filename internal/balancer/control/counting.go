@@ -153,7 +153,7 @@ func (n *counting) logLosses() {
 func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.RemainingFlows {
 	counters, err := n.counters(n.view)
 	if err != nil {
-		n.opt.Log.Warn(fmt.Sprintf("what is left of drained backends cannot be told: %v", err))
+		n.opt.Log.Warn(fmt.Sprintf("counting the flows left on drained backends: %v", err))
 		return nil
 	}
 	left := map[view.BackendName]*ops.RemainingFlows{}

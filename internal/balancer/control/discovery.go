@@ -125,7 +125,7 @@ func (d *discovering) settleDiscovery(err error) {
 	d.mu.Lock()
 	failed := d.undiscovered
 	if d.undiscovered = err; err != nil {
-		d.undiscovered = fmt.Errorf("what was discovered could not be put in force, and what was goes on: %w", err)
+		d.undiscovered = fmt.Errorf("putting the discovered backends in force, the previous ones stay: %w", err)
 	}
 	d.mu.Unlock()
 	if err == nil {

@@ -226,7 +226,7 @@ func TestDiscoveredFails(t *testing.T) {
 		w.failApply(errors.New("no memory"))
 		f.find("", "a=192.0.2.2")
 		time.Sleep(discoverySettle)
-		expectProblems(t, c, "what was discovered could not be put in force, and what was goes on: no memory")
+		expectProblems(t, c, "putting the discovered backends in force, the previous ones stay: no memory")
 		w.failApply(nil)
 		time.Sleep(2 * retryFirst)
 		if problems := statusOf(t, c).Problems; len(problems) > 0 {

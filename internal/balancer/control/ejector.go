@@ -144,7 +144,7 @@ func (e *ejector) restoreOutliers() {
 		err = json.Unmarshal(data, &saved)
 	}
 	if err != nil {
-		e.opt.Log.Warn(fmt.Sprintf("no backend is ejected until it fails again: reading what was saved: %v", err))
+		e.opt.Log.Warn(fmt.Sprintf("no backend is ejected until it fails again: reading the saved ejections: %v", err))
 		return
 	}
 	now, clock := time.Now(), e.opt.Clock()

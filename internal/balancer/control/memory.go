@@ -118,7 +118,7 @@ func (r *operator) saveOverlays(now *view.View) {
 	if err == nil {
 		err = r.opt.Memory.Save(data)
 	}
-	r.unsaved = r.storage.noteUnsaved("saving what operations have changed of backends", err)
+	r.unsaved = r.storage.noteUnsaved("saving the operations on backends", err)
 }
 
 // savedOverlays returns the overlays of operations in the form in which they are saved, with times by this clock.

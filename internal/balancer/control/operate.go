@@ -485,7 +485,7 @@ func (r *operator) expireAbsent() error {
 		return nil
 	}
 	if err := r.applyView(r.view.WithOverlays(overlays, nil, now)); err != nil {
-		return fmt.Errorf("end what operations have changed of backends that are absent: %w", err)
+		return fmt.Errorf("end the operations on backends that are absent: %w", err)
 	}
 	r.mu.Lock()
 	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), view.AbsentFor)

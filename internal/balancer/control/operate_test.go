@@ -508,7 +508,7 @@ func TestReloadThatLeavesOnlyDrained(t *testing.T) {
 		must(t, c, "drain web/web01")
 		w.done()
 		err := finished(t, w.reload(c, strings.ReplaceAll(web, "      - {name: web02, address: 192.0.2.2}\n", "")))
-		want := "f:7: services[0].backends: with what operations have changed, none would take new flows (then: web01 drained); enable one (`jeoul backend list`), or keep another"
+		want := "f:7: services[0].backends: with the operations in force, no backend would take new flows (then: web01 drained); enable one (`jeoul backend list`), or keep another"
 		if err == nil || err.Error() != want {
 			t.Errorf("error = %v, want %q", err, want)
 		}

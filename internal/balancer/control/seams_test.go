@@ -83,7 +83,7 @@ func TestSourceLost(t *testing.T) {
 		w.found("192.0.2.1", 1)
 		time.Sleep(settle)
 		w.expect("apply web: web01=1 web02=-")
-		w.expectLog("ERROR", "the peers do not answer", "what was known of the role at")
+		w.expectLog("ERROR", "the peers do not answer", "the state of the role at")
 		expectProblems(t, c, "the peers do not answer")
 		r.mu.Lock()
 		r.err = nil // without a signal

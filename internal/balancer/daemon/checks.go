@@ -102,7 +102,7 @@ func (c *healthChecks) keep(ctx context.Context) {
 
 func (c *healthChecks) save() {
 	if err := c.file.Save(c.Save()); err != nil && !errors.Is(err, durable.ErrNotWritten) {
-		c.log.Warn(fmt.Sprintf("saving what health checks have found (a process that follows begins without it): %v",
+		c.log.Warn(fmt.Sprintf("saving the verdicts of health checks (the next process begins without them): %v",
 			err))
 	}
 }

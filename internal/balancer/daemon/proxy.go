@@ -86,7 +86,7 @@ func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, e
 	}
 	err = engine.Check(ctx, d)
 	if errors.Is(err, proxy.ErrNoProgram) && cfg.Proxy.Program == "" {
-		return append(warnings, fmt.Sprintf("what HAProxy would say was not asked: %v", err)), nil
+		return append(warnings, fmt.Sprintf("HAProxy has not checked the configuration: %v", err)), nil
 	}
 	if problem, ok := control.ProxyProblem(cfg, err); ok {
 		return warnings, yamlfile.Problems{problem}

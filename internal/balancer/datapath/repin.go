@@ -47,13 +47,13 @@ func (d *Datapath) repin() error {
 	if err != nil {
 		k.Lost = lost
 		err = fmt.Errorf(
-			"what is kept in %s is not there any more, and cannot be pinned anew: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
+			"the pins of the data plane in %s are gone, and making them anew fails: %w: mount a bpf file system (`mount -t bpf bpf /sys/fs/bpf`)", before, err)
 		k.Files.RecordResult(keeper.PinsSubject, before, err, false)
 		return err
 	}
 	if lost {
 		k.Note = fmt.Sprintf(
-			"what is kept of the data plane was not in %s any more, where a bpf file system was unmounted or mounted anew: it is pinned in %s now",
+			"the pins of the data plane were not in %s any more, where a bpf file system was unmounted or mounted anew: they are in %s now",
 			before, k.Store.Dir())
 		k.Lost = false
 		k.Files.RecordResult(keeper.PinsSubject, before, nil, false)

@@ -77,7 +77,7 @@ func testRepin(t *testing.T, k *restartRig, replace func() error, notice func(*D
 	if err := errors.Join(replace(), notice(first)); err != nil {
 		return errors.Join(err, first.Close())
 	}
-	if note, err := first.Repin(); !strings.Contains(note, "it is pinned in") || err != nil {
+	if note, err := first.Repin(); !strings.Contains(note, "they are in ") || err != nil {
 		t.Errorf("it says %q, %v", note, err)
 	}
 	if note, err := first.Repin(); note != "" || err != nil {

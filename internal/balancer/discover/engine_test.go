@@ -236,7 +236,7 @@ func TestForgotten(t *testing.T) {
 		for _, text := range []string{"{", `{"version": 9}`} {
 			s = newEngineTest(t, &fakeMemory{text: []byte(text)})
 			s.expect("")
-			if !strings.Contains(s.log.String(), "what was discovered before") {
+			if !strings.Contains(s.log.String(), "the saved discovered backends") {
 				t.Errorf("of %q the log has %s", text, s.log.String())
 			}
 			s.stop()

@@ -76,10 +76,10 @@ func (e *Engine) restore() {
 func decode(text []byte, now clock.Reading) (map[string]*originState, error) {
 	var s saved
 	if err := json.Unmarshal(text, &s); err != nil {
-		return nil, fmt.Errorf("read what was discovered before: %w", err)
+		return nil, fmt.Errorf("read the saved discovered backends: %w", err)
 	}
 	if s.Version != version {
-		return nil, fmt.Errorf("read what was discovered before: it has version %d, not %d", s.Version, version)
+		return nil, fmt.Errorf("read the saved discovered backends: it has version %d, not %d", s.Version, version)
 	}
 	all := map[string]*originState{}
 	for key, o := range s.Origins {

@@ -116,7 +116,7 @@ func (e *Exchange) receive(conn *tls.Conn) error {
 	defer e.startRequests(r)()
 	for {
 		if err := r.handleMessage(); err != nil {
-			return fmt.Errorf("what the member %s tells of flows: %w", name, err)
+			return fmt.Errorf("receiving flows from the member %s: %w", name, err)
 		}
 	}
 }

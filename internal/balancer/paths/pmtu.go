@@ -73,9 +73,9 @@ func openListeners(ns *namespace.Namespace) (listeners []int, err error) {
 func listenError(err error) error {
 	if errors.Is(err, unix.EPERM) {
 		return fmt.Errorf(
-			"open a raw socket for what routers say of tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
+			"open a raw socket for ICMP errors about tunnel packets: not permitted: run as root or with CAP_NET_RAW (%w)", err)
 	}
-	return fmt.Errorf("open a raw socket for what routers say of tunnel packets: %w", err)
+	return fmt.Errorf("open a raw socket for ICMP errors about tunnel packets: %w", err)
 }
 
 func openListener(family int) (int, error) {

@@ -22,10 +22,10 @@ func (e *engine) save() error {
 	e.running.Unwritten = e.unwritten
 	contents, err := json.Marshal(e.running)
 	if err != nil {
-		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+		return fmt.Errorf("saving the state of HAProxy: %v", err)
 	}
 	if err := e.stateFile.Save(contents); err != nil && !durable.Unwritable(err) {
-		return fmt.Errorf("keeping what HAProxy runs with: %v", err)
+		return fmt.Errorf("saving the state of HAProxy: %v", err)
 	}
 	return nil
 }
@@ -44,7 +44,7 @@ func (e *engine) load() (*savedState, error) {
 		err = errors.New("it has no configuration")
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what HAProxy was started with from %s: %v", e.host.state(), err)
+		return nil, fmt.Errorf("reading the state of HAProxy from %s: %v", e.host.state(), err)
 	}
 	return &k, nil
 }

@@ -185,7 +185,7 @@ func (t *counterTotals) save(to *durable.Content) error {
 		err = to.Save(contents)
 	}
 	if err != nil && !durable.Unwritable(err) {
-		return fmt.Errorf("keeping what HAProxy has counted: %v", err)
+		return fmt.Errorf("keeping the counters of HAProxy: %v", err)
 	}
 	return nil
 }

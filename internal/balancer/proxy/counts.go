@@ -68,7 +68,7 @@ func (e *engine) Stats(ctx context.Context) (Stats, error) {
 		e.readCounts(ctx)
 	}
 	if err := ctx.Err(); err != nil {
-		return Stats{}, fmt.Errorf("asking HAProxy what it has counted: %w", err)
+		return Stats{}, fmt.Errorf("asking HAProxy for its counters: %w", err)
 	}
 	s := Stats{Services: map[lb.ServiceKey]Counts{}, Backends: map[lb.BackendKey]Counts{}}
 	for object, n := range e.counts.sums() {

@@ -57,9 +57,9 @@ func New(o Options) (Engine, error) {
 		log:        o.Log,
 		now:        o.Now,
 		changeLock: make(chan struct{}, 1), changes: make(chan struct{}, 1), heldWorkers: map[int]*master.Session{}}
-	e.stateFile = o.Files.Content("what is known of HAProxy", e.host.state(), "proxy", 0o600)
+	e.stateFile = o.Files.Content("the state of HAProxy", e.host.state(), "proxy", 0o600)
 	e.config = o.Files.Content("HAProxy's configuration", e.host.file(), "", 0o600)
-	e.countsFile = o.Files.Content("what HAProxy has counted", e.host.counts(), "", 0o600)
+	e.countsFile = o.Files.Content("the counters of HAProxy", e.host.counts(), "", 0o600)
 	e.socket = master.Socket(e.host.master())
 	e.watch, e.unwatch = context.WithCancel(context.Background())
 	if e.now == nil {

@@ -75,7 +75,7 @@ func readVersion(output []byte) (string, error) {
 	found := versions.FindSubmatch(bytes.TrimSpace(output))
 	if found == nil {
 		first, _, _ := bytes.Cut(output, []byte("\n"))
-		return "", fmt.Errorf("%w: %q is not what HAProxy answers to -v", ErrNoProgram, first)
+		return "", fmt.Errorf("%w: %q is no answer of HAProxy to -v", ErrNoProgram, first)
 	}
 	version := fmt.Sprintf("%s.%s%s", found[1], found[2], found[3])
 	major, _ := strconv.Atoi(string(found[1]))

@@ -47,7 +47,7 @@ func validateIn(ctx context.Context, parent string, d Desired, h Host, c *candid
 	}
 	at := filepath.Join(dir, "haproxy.cfg")
 	if err := os.WriteFile(at, []byte(trial.rendering.String()), 0o600); err != nil {
-		return fmt.Errorf("writing what HAProxy is to check: %w", err)
+		return fmt.Errorf("writing the configuration that HAProxy is to check: %w", err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, validateTimeout)
 	defer cancel()

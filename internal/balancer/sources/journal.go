@@ -130,7 +130,7 @@ func (w *appended) discard() { _ = os.Truncate(w.path, w.at) }
 func (s *store) replay(f Fragment) (Fragment, error) {
 	data, err := os.ReadFile(filepath.Join(s.dir, f.Name+journaled))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return f, fmt.Errorf("read what the API has configured: %w", err)
+		return f, fmt.Errorf("read the configuration set by the API: %w", err)
 	}
 	var entries []entry
 	length := int64(0)

@@ -34,7 +34,7 @@ func Move(from, to string) (moved []string, err error) {
 			continue
 		}
 		if err := target.put(f); err != nil {
-			return moved, fmt.Errorf("move what the API has configured from %s to %s: %w%s", from, to, err, remedyOf(err))
+			return moved, fmt.Errorf("move the configuration set by the API from %s to %s: %w%s", from, to, err, remedyOf(err))
 		}
 		moved = append(moved, f.Name)
 	}

@@ -34,7 +34,7 @@ func remedyOf(err error) string {
 	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
 		return ": make room there, and ask again"
 	case errors.Is(err, unix.EIO):
-		return ": see what is wrong with that file system (dmesg), or start the balancer with another --store-dir"
+		return ": find the fault of that file system (dmesg), or start the balancer with another --store-dir"
 	case errors.Is(err, fs.ErrPermission), errors.Is(err, unix.EROFS), errors.Is(err, unix.ENAMETOOLONG):
 		return ": start the balancer with a --store-dir that it may write to"
 	}

@@ -274,7 +274,7 @@ func (s *Sources) commit(ctx context.Context, now, next *revision, made Fragment
 	if err := pending.commit(); err != nil {
 		s.store.restore(now.fragment(made.Name))
 		back := s.apply(ctx, now)
-		return errors.Join(fmt.Errorf("%w: %w; what was in force before is again", ErrNotStored, err), back)
+		return errors.Join(fmt.Errorf("%w: %w; the previous configuration is in force again", ErrNotStored, err), back)
 	}
 	s.now.Store(next)
 	return nil

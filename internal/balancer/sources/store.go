@@ -38,7 +38,7 @@ const DefaultDir = "/var/lib/jeoul/sources"
 func DirectoryOf(all, path string) (string, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
-		return "", fmt.Errorf("find the directory of what the API has configured: %w", err)
+		return "", fmt.Errorf("find the directory of the configuration set by the API: %w", err)
 	}
 	return filepath.Join(all, unit.UnitNamePathEscape(path)), nil
 }
@@ -65,7 +65,7 @@ func (s *store) load() ([]Fragment, error) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("read what the API has configured: %w", err)
+		return nil, fmt.Errorf("read the configuration set by the API: %w", err)
 	}
 	var fragments []Fragment
 	for _, entry := range entries { // in the order of their names

@@ -110,7 +110,7 @@ func (g *Guard) currentCredentials() *credentials {
 		g.log.Info("read the changed files of the API over TCP")
 		g.setMaterial(held)
 	case g.readError == nil || g.readError.Error() != err.Error():
-		g.readError = fmt.Errorf("the API over TCP goes on with what its files said before: %w", err)
+		g.readError = fmt.Errorf("reading the files of the API over TCP, whose previous content stays in force: %w", err)
 		g.log.Warn(g.readError.Error())
 	}
 	return g.current

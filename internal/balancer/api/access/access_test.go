@@ -112,7 +112,7 @@ func TestTokens(t *testing.T) {
 		t.Errorf("after a mistake in the file: %v", err)
 	}
 	if problems := g.Problems(); len(problems) != 1 ||
-		!strings.Contains(problems[0], "goes on with what its files said before: api.tokens: "+h.cfg.API.Tokens+
+		!strings.Contains(problems[0], "previous content stays in force: api.tokens: "+h.cfg.API.Tokens+
 			":1: tokens:") {
 		t.Errorf("problems: %q", problems)
 	}
@@ -189,7 +189,7 @@ func TestRenewed(t *testing.T) {
 	if second := serial(); second != first || len(g.Problems()) != 1 {
 		t.Errorf("half a file: certificate %s, want %s; problems %q", second, first, g.Problems())
 	}
-	if n := strings.Count(h.log.String(), "goes on with what its files said before"); n != 1 {
+	if n := strings.Count(h.log.String(), "previous content stays in force"); n != 1 {
 		t.Errorf("it is logged %d times, want once:\n%s", n, h.log.String())
 	}
 }

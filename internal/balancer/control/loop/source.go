@@ -43,7 +43,7 @@ func (s *Source) Refresh() error {
 		if s.taken.IsZero() {
 			return err
 		}
-		return fmt.Errorf("%w; until it can be read, what was known of %s at %s counts", err, s.name,
+		return fmt.Errorf("%w; until it can be read, the state of %s at %s counts", err, s.name,
 			s.taken.Format(time.DateTime))
 	}
 	s.stale, s.taken = false, time.Now()

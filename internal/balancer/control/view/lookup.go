@@ -98,7 +98,7 @@ func (v *View) CheckTakers() error {
 		}
 		if !v.operationsAdmit(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
 			problems = append(problems, v.Config.At(config.ServiceField(i, "backends"),
-				"with what operations have changed, none would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
+				"with the operations in force, no backend would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
 		}
 	}
 	return problems.Err()

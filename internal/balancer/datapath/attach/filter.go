@@ -227,7 +227,7 @@ func RemoveFilters(ports []Port) error {
 			err = f.Close()
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("removing what a killed balancer left on %s: %v", p.Name, err))
+			errs = append(errs, fmt.Errorf("removing the filter that a killed balancer left on %s: %v", p.Name, err))
 		}
 	}
 	return errors.Join(errs...)

@@ -138,7 +138,7 @@ func NewForeignLayout(theirs *snapshot.FlowLayout) (*ForeignLayout, error) {
 		field := theirs.Fields[part.name]
 		if places == 0 || field.Size != part.size || field.Offset < 0 || field.Offset+field.Size > theirs.Bucket ||
 			theirs.Bucket%8 != 0 {
-			return nil, fmt.Errorf("in its buckets, %s is not what it is here, for %d flows", part.name, places)
+			return nil, fmt.Errorf("in its buckets, %s differs from this build's, for %d flows", part.name, places)
 		}
 		*part.to = field.Offset
 	}

@@ -50,7 +50,7 @@ func EachSocket(known *ebpf.Map, do func(*objects.LocalLocalSocket)) error {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("reading what is remembered of sockets: %v", err)
+			return fmt.Errorf("reading the table of sockets: %v", err)
 		}
 	}
 }

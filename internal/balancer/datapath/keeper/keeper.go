@@ -119,7 +119,7 @@ func (k *Keeper) NotePinError(err error) {
 }
 
 // PinsSubject names the pins in messages about their faults.
-const PinsSubject = "what the next process goes on with of the data plane"
+const PinsSubject = "the pins by which the next process takes the data plane over"
 
 // GenerationPin names the pin of a generation's memory.
 const GenerationPin = "generation"

@@ -59,7 +59,7 @@ func describe(id ebpf.ProgramID) (d *dispatcher, err error) {
 	d.rest = append(d.rest, d.program)
 	info, err := d.program.Info()
 	if err != nil {
-		return d, fmt.Errorf("asking for what the program %d is: %w", id, err)
+		return d, fmt.Errorf("asking the kernel about program %d: %w", id, err)
 	}
 	maps, _ := info.MapIDs()
 	if info.Name != programName || len(maps) != 1 {

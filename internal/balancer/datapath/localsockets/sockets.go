@@ -192,7 +192,7 @@ func loadSockets(cgroup string, m *generation.Memory, shared *sharedmaps.Maps, b
 	}
 	if err := made.loadAborter(m, shared); err != nil {
 		made.missing = fmt.Sprintf(
-			"a connected UDP socket stays with a backend that is gone (Linux 6.5 brought what ends it): %v", err)
+			"a connected UDP socket stays with a backend that is gone (Linux 6.5 and later can end it): %v", err)
 	}
 	return made, nil
 }

@@ -318,7 +318,7 @@ func (s *Store) Remove() error {
 	err := removeTree(s.dir)
 	s.Close()
 	if err = errors.Join(err, removeRoot(filepath.Dir(s.dir))); err != nil {
-		return fmt.Errorf("removing what is pinned in %s: %w", s.dir, err)
+		return fmt.Errorf("removing the pins in %s: %w", s.dir, err)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (a *ask) dns() health.Answer {
 	}
 	switch {
 	case errors.Is(err, errNotDNS):
-		return health.Fail("no DNS", "answers with what is no response to the query")
+		return health.Fail("no DNS", "answers with a message that is no response to the query")
 	case err != nil:
 		return a.judgeUDP(err)
 	}

@@ -128,9 +128,7 @@ func apiServerTrouble(stale map[watch.Kind]Trouble, reached watch.State) (ops.Fe
 	}
 	switch {
 	case len(kinds) > 0:
-		t.Problem = truncate(fmt.Sprintf("the API server does not say what there is of %s: %s", strings.Join(kinds,
-			", "),
-			t.Problem))
+		t.Problem = truncate(fmt.Sprintf("the API server does not list %s: %s", strings.Join(kinds, ", "), t.Problem))
 	case reached.Problem != "":
 		t.Since, t.Problem = reached.Since, truncate("the API server does not answer: "+reached.Problem)
 	}

@@ -29,7 +29,7 @@ type ID struct {
 func Of(pid int) (ID, error) {
 	stat, err := readStatus(pid)
 	if err != nil {
-		return ID{}, fmt.Errorf("reading what process %d is: %w", pid, err)
+		return ID{}, fmt.Errorf("identifying process %d: %w", pid, err)
 	}
 	return ID{PID: pid, Start: stat.Starttime, Boot: clock.Read().Boot}, nil
 }

@@ -67,7 +67,7 @@ func checkLine(text string, ours map[string]string) error {
 		return fmt.Errorf("a first word with a quotation, a backslash or a variable (%s) is %w: write it plainly",
 			first, Err)
 	case slices.Contains(Sections, first):
-		return fmt.Errorf("%q begins a section of HAProxy's and is %w: write what belongs into this section only",
+		return fmt.Errorf("%q begins a section of HAProxy's and is %w: write lines of this section only",
 			first, Err)
 	case strings.HasPrefix(first, "."):
 		return fmt.Errorf("%q is a condition or a message of HAProxy's preprocessor and is %w", first, Err)
