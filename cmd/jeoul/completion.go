@@ -52,8 +52,8 @@ func completeLine(parser *kong.Kong) {
 	}
 }
 
-// mostArguments is up to which of its arguments one that may be repeated is completed.
-const mostArguments = 32
+// maxRepeated is up to how many repetitions an argument that may be repeated is completed.
+const maxRepeated = 32
 
 // widen adds the candidates that the model of the command line lacks: aliases of commands, and arguments that may be
 // repeated.
@@ -71,7 +71,7 @@ func widen(command complete.Command, node *kong.Node) {
 	last := len(node.Positional) - 1
 	if args, ok := command.Args.(*kongcompletion.PositionalPredictor); ok && last >= 0 &&
 		node.Positional[last].IsCumulative() {
-		for len(args.Predictors) < mostArguments {
+		for len(args.Predictors) < maxRepeated {
 			args.Predictors = append(args.Predictors, args.Predictors[last])
 		}
 	}

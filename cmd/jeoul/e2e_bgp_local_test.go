@@ -131,13 +131,13 @@ func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
 // followsBackends has the router know the VIP, forget it while no backend is healthy, and know it again.
 func (b *bgpBalancer) followsBackends(t *testing.T) {
 	t.Helper()
-	b.knows(t, "at first", true)
+	b.expectRoute(t, "at first", true)
 	for _, door := range b.doors {
 		door.Close()
 	}
-	b.knows(t, "without a healthy backend", false)
+	b.expectRoute(t, "without a healthy backend", false)
 	b.doors[0] = listenOn(t, b.lab.Servers[0], checkedPort)
-	b.knows(t, "with one", true)
+	b.expectRoute(t, "with one", true)
 }
 
 // TestFRRAnnouncesConnected: FRR on the balancer's host, configured as in the guide, announces the VIP while the
@@ -153,7 +153,7 @@ func TestFRRAnnouncesConnected(t *testing.T) {
 		t.Errorf("FRR announces more than VIPs:\n%s", out)
 	}
 	stop(t, b.daemon)
-	b.knows(t, "stopped", false)
+	b.expectRoute(t, "stopped", false)
 }
 
 // TestLocalSpeaker: a routing daemon of the balancer's host, configured as in the guide, announces the VIP while the
@@ -211,7 +211,7 @@ func TestLocalSpeaker(t *testing.T) {
 	marked("undrained", false)
 
 	stop(t, b.daemon)
-	b.knows(t, "stopped", false)
+	b.expectRoute(t, "stopped", false)
 	if left := protocolsOf(t, b.host, table); !slices.Equal(left, []int{75}) {
 		t.Errorf("after a stop, the table %d has routes of the protocols %v, want 75", table, left)
 	}

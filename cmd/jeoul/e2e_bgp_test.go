@@ -103,8 +103,8 @@ func (b *bgpBalancer) configured(t *testing.T, bgp entry) {
 	b.configure(t, lb.HookTC, entry{"bgp": bgp, "services": []entry{service}})
 }
 
-// knows waits until the router has a route to the VIP, or has none.
-func (b *bgpBalancer) knows(t *testing.T, when string, want bool) {
+// expectRoute waits until the router has a route to the VIP, or has none.
+func (b *bgpBalancer) expectRoute(t *testing.T, when string, want bool) {
 	t.Helper()
 	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("%s, the router knows the VIP: %v", when, want), func() bool {
 		return strings.Contains(b.ask("show route"), b.vip.String()+"/32") == want
@@ -135,12 +135,12 @@ func TestRoutersAreTold(t *testing.T) {
 
 	for i, end := range []func(*testing.T, *lab.Process){leave, kill} {
 		end(t, b.daemon)
-		b.knows(t, "without a daemon", true)
+		b.expectRoute(t, "without a daemon", true)
 		b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 		if now := b.speaker(t, "with another daemon"); now != pid {
 			t.Errorf("after end %d of the daemon, the speaker is process %d, and was %d", i, now, pid)
 		}
-		b.knows(t, "with another daemon", true)
+		b.expectRoute(t, "with another daemon", true)
 	}
 	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -149,18 +149,18 @@ func TestRoutersAreTold(t *testing.T) {
 		return status.BGP.SpeakerPID != 0 && status.BGP.SpeakerPID != pid
 	})
 	b.speaker(t, "with another speaker")
-	b.knows(t, "with another speaker", true)
+	b.expectRoute(t, "with another speaker", true)
 
 	b.commandBalancer(t, "drain", "--wait")
-	b.knows(t, "drained", false)
+	b.expectRoute(t, "drained", false)
 	leave(t, b.daemon)
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	b.speaker(t, "after a restart")
-	b.knows(t, "drained, after a restart", false)
+	b.expectRoute(t, "drained, after a restart", false)
 	b.commandBalancer(t, "undrain")
-	b.knows(t, "undrained", true)
+	b.expectRoute(t, "undrained", true)
 	stop(t, b.daemon)
-	b.knows(t, "stopped", false)
+	b.expectRoute(t, "stopped", false)
 	if out := b.ask("show protocols balancer"); strings.Contains(out, "Established") {
 		t.Errorf("after a stop, the session is there: %s", out)
 	}

@@ -54,7 +54,7 @@ func TestSpeakerOfAnotherBuild(t *testing.T) {
 	b := newBGPBalancer(t)
 	other := otherBuild(t)
 	b.start(t)
-	b.knows(t, "at first", true)
+	b.expectRoute(t, "at first", true)
 	before := b.speaker(t, "at first")
 	leave(t, b.daemon)
 	daemon, err := b.host.Start(context.WithoutCancel(t.Context()), lab.Command{Path: other, Args: b.arguments(),
@@ -71,7 +71,7 @@ func TestSpeakerOfAnotherBuild(t *testing.T) {
 		return status.BGP != nil && status.BGP.SpeakerPID != before && len(status.BGP.Peers) == 1 &&
 			status.BGP.Peers[0].Established()
 	})
-	b.knows(t, "with the other build", true)
+	b.expectRoute(t, "with the other build", true)
 	if missing > 0 {
 		t.Errorf("the router had no route %d times meanwhile", missing)
 	}
@@ -82,5 +82,5 @@ func TestSpeakerOfAnotherBuild(t *testing.T) {
 		t.Error("the log does not say that the speaker is replaced")
 	}
 	stop(t, b.daemon)
-	b.knows(t, "stopped", false)
+	b.expectRoute(t, "stopped", false)
 }

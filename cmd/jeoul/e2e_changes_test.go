@@ -32,7 +32,7 @@ func TestLeaksAroundChanges(t *testing.T) {
 // removeBackends takes a backend away by a reload in the middle of transfers from all of
 // them: it goes on sending to clients that it has not heard of.
 func (s *stage) removeBackends(t *testing.T) {
-	w := s.watch(t, s.Clients[0])
+	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)
 	s.whileFetching(t, w, func() {
 		all := s.Servers
@@ -57,7 +57,7 @@ func (s *stage) removeBackends(t *testing.T) {
 // restartBalancer has the balancer leave its work to the next one in the middle of transfers. (Of one that was stopped
 // for good the next does not know the flows, nor that packets that backends still send belong to any.)
 func (s *stage) restartBalancer(t *testing.T) {
-	w := s.watch(t, s.Clients[0])
+	w := s.checkPackets(t, s.Clients[0])
 	defer w.stop(t)
 	s.whileFetching(t, w, func() {
 		leave(t, s.daemon)
@@ -67,7 +67,7 @@ func (s *stage) restartBalancer(t *testing.T) {
 }
 
 // awaitMore waits until the client has got a good many packets more.
-func (w *watcher) awaitMore(t *testing.T) {
+func (w *packetChecker) awaitMore(t *testing.T) {
 	t.Helper()
 	before := w.Packets()
 	testenv.Eventually(t, e2e.WaitLimit, "transfers go on", func() bool { return w.Packets() >= before+packetsAfterChange })
@@ -78,7 +78,7 @@ const packetsAfterChange = 5000
 
 // whileFetching does something while the client gets files, slowly, from every backend that translates, and no faster
 // than the watcher looks. Their end does not matter.
-func (s *stage) whileFetching(t *testing.T, w *watcher, do func()) {
+func (s *stage) whileFetching(t *testing.T, w *packetChecker, do func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var group sync.WaitGroup

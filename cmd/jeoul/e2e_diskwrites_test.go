@@ -173,7 +173,7 @@ func TestFaultsAtEachWrite(t *testing.T) {
 
 // faultyPair is a couple of balancers, of which the first cannot always write.
 type faultyPair struct {
-	*couple
+	*balancerPair
 	faults   *writeFaults
 	injector *testdisk.Injector
 	probe    net.Listener
@@ -188,7 +188,7 @@ func newFaultyPair(t *testing.T, connections int) *faultyPair {
 	f.injector = f.faults.inject(t)
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 3})
 	first := newBalancer(t, l.Balancer)
-	f.couple = &couple{lab: l, both: [2]*balancer{first, newBalancer(t, l.Clients[1])}}
+	f.balancerPair = &balancerPair{lab: l, both: [2]*balancer{first, newBalancer(t, l.Clients[1])}}
 	f.faults.about(first.host.Dir, first.socket)
 	f.configure(t)
 	for i, b := range f.both {
@@ -370,7 +370,7 @@ func TestStandsInForSocket(t *testing.T) {
 	faults.set(func(op testdisk.Op) unix.Errno {
 		return map[testdisk.Op]unix.Errno{testdisk.Bind: unix.EACCES}[op]
 	})
-	f := &faultyPair{couple: &couple{lab: l, both: [2]*balancer{b}}, injector: injector}
+	f := &faultyPair{balancerPair: &balancerPair{lab: l, both: [2]*balancer{b}}, injector: injector}
 	f.start(t, 0)
 	t.Cleanup(func() { _ = b.daemon.Stop(context.Background()) })
 	testenv.Eventually(t, e2e.WaitLimit, "its status says that there is no socket", func() bool {

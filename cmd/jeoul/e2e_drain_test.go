@@ -74,7 +74,7 @@ type drainCell struct {
 	*stage
 	path  path
 	port  uint16
-	held  *held
+	held  *heldDownloadSet
 	drain command
 }
 
@@ -86,7 +86,7 @@ func (c *drainCell) target(server *lab.Host) string {
 // begin drains a server while downloads are under way.
 func (c *drainCell) begin(t *testing.T, server *lab.Host, arguments ...string) {
 	t.Helper()
-	c.held = c.hold(t, c.path, c.port)
+	c.held = c.startDownloads(t, c.path, c.port)
 	c.drain = c.command(t, append([]string{"backend", "drain", c.target(server), "--wait"}, arguments...)...)
 	c.eventually(t, c.target(server)+" is drained", func(status *ops.Status) bool {
 		return stateNow(status, c.target(server)) == lb.Draining
@@ -216,8 +216,8 @@ func (s *stage) checkNew(t *testing.T, p path, port uint16, right func(server st
 	}
 }
 
-// held are downloads that are read when a test says so.
-type held struct {
+// heldDownloadSet are downloads that are read when a test says so.
+type heldDownloadSet struct {
 	connections []net.Conn
 	bodies      []io.Reader
 	hashes      []io.Writer
@@ -226,10 +226,10 @@ type held struct {
 	by          map[string]int
 }
 
-// hold begins downloads.
-func (s *stage) hold(t *testing.T, p path, port uint16) *held {
+// startDownloads begins downloads.
+func (s *stage) startDownloads(t *testing.T, p path, port uint16) *heldDownloadSet {
 	t.Helper()
-	h := &held{want: s.files.Hash(bulk), by: map[string]int{}}
+	h := &heldDownloadSet{want: s.files.Hash(bulk), by: map[string]int{}}
 	t.Cleanup(h.close)
 	for range heldDownloads {
 		var connection net.Conn
@@ -259,7 +259,7 @@ func (s *stage) hold(t *testing.T, p path, port uint16) *held {
 }
 
 // read reads on, in all of them at once; fewer bytes are the end.
-func (h *held) read(t *testing.T, bytes int64) {
+func (h *heldDownloadSet) read(t *testing.T, bytes int64) {
 	t.Helper()
 	group, _ := errgroup.WithContext(context.WithoutCancel(t.Context()))
 	for i := range h.bodies {
@@ -274,7 +274,7 @@ func (h *held) read(t *testing.T, bytes int64) {
 }
 
 // finish reads all to their ends and compares them with the file.
-func (h *held) finish(t *testing.T) {
+func (h *heldDownloadSet) finish(t *testing.T) {
 	t.Helper()
 	h.read(t, bulk)
 	for i, sum := range h.sums {
@@ -285,7 +285,7 @@ func (h *held) finish(t *testing.T) {
 	h.close()
 }
 
-func (h *held) close() {
+func (h *heldDownloadSet) close() {
 	for _, connection := range h.connections {
 		connection.Close()
 	}

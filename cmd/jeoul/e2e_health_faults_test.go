@@ -75,7 +75,7 @@ func (s *stage) checkFaults(t *testing.T, p *faultyServer, timeout time.Duration
 // checkFaultsByVIP are the illnesses of a backend that serves at its own address, and takes nothing for the VIPs.
 func (s *stage) checkFaultsByVIP(t *testing.T, ill *lab.Host, timeout time.Duration) []checkFault {
 	return []checkFault{
-		{"VIPs dropped", nil, func() { s.holdVIPs(t, ill, false) }, func() { s.holdVIPs(t, ill, true) },
+		{"VIPs dropped", nil, func() { s.setVIPs(t, ill, false) }, func() { s.setVIPs(t, ill, true) },
 			timeout.String(), timeout.String()},
 		{"without VIPs and decapsulation", nil, func() { stop(t, s.agents[ill.Name]) }, func() {
 			s.startAgent(t, ill)
@@ -83,8 +83,8 @@ func (s *stage) checkFaultsByVIP(t *testing.T, ill *lab.Host, timeout time.Durat
 	}
 }
 
-// holdVIPs puts the VIPs on a backend's lo, where the agent had put them, or takes them off.
-func (s *stage) holdVIPs(t *testing.T, host *lab.Host, on bool) {
+// setVIPs puts the VIPs on a backend's lo, where the agent had put them, or takes them off.
+func (s *stage) setVIPs(t *testing.T, host *lab.Host, on bool) {
 	t.Helper()
 	err := host.Do(func() error {
 		lo, err := netlink.LinkByName("lo")
@@ -187,7 +187,7 @@ func TestMeasureFaults(t *testing.T) {
 		}
 		var plain *lab.Process
 		s.measureFault(t, file, ill, checkFault{name: "without decapsulation",
-			hurt: func() { plain = s.takeAsIs(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
+			hurt: func() { plain = s.replaceAgent(t, ill) }, heal: func() { stop(t, plain); s.startAgent(t, ill) }},
 			func(mode lb.Mode) bool { return keepsVIP(mode) && mode != lb.L2DSR })
 	})
 }

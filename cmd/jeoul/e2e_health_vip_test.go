@@ -64,9 +64,9 @@ func checkByVIP(t *testing.T, hook lb.Hook) {
 	t.Run("all at once", func(t *testing.T) { s.hangAll(t, patients) })
 }
 
-// takeAsIs has a backend keep the VIPs, and unwrap no tunnels and clear no marks: only the mode that sends it packets
-// as they are goes on. It returns the agent that does so.
-func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
+// replaceAgent has a backend keep the VIPs, and unwrap no tunnels and clear no marks: only the mode that sends it
+// packets as they are goes on. It returns the agent that does so.
+func (s *stage) replaceAgent(t *testing.T, ill *lab.Host) *lab.Process {
 	stop(t, s.agents[ill.Name])
 	arguments := []string{"agent", "--state-dir", filepath.Join(ill.Dir, "state"), "--mode", string(lb.L2DSR)}
 	for _, p := range paths() {
@@ -79,7 +79,7 @@ func (s *stage) takeAsIs(t *testing.T, ill *lab.Host) *lab.Process {
 
 // wrapOnly has a backend do without decapsulation.
 func (s *stage) wrapOnly(t *testing.T, ill *lab.Host) {
-	plain := s.takeAsIs(t, ill)
+	plain := s.replaceAgent(t, ill)
 	s.eventually(t, ill.Name+" is found ill in all modes but l2dsr", func(status *ops.Status) bool {
 		return everyBackend(status, func(service ops.Service, b ops.Backend) bool {
 			return (b.Health.State == lb.Failing) == (b.Name == ill.Name && service.Mode != lb.L2DSR)

@@ -69,7 +69,7 @@ func (c sameCase) segment(t *testing.T) *lab.Lab {
 		addresses := []netip.Addr{server.IPv4, server.IPv6}
 		if !c.containers {
 			vips := []netip.Addr{l.VIP4, l.VIP4.Next(), l.VIP6}
-			holdVIPs(t, server, vips)
+			addVIPs(t, server, vips)
 			addresses = append(addresses, vips...)
 		}
 		label := fmt.Sprintf("S%d", i+1)
@@ -80,8 +80,8 @@ func (c sameCase) segment(t *testing.T) *lab.Lab {
 	return l
 }
 
-// holdVIPs has a server take packets to VIPs, as they are and in tunnels.
-func holdVIPs(t *testing.T, server *lab.Host, vips []netip.Addr) {
+// addVIPs has a server take packets to VIPs, as they are and in tunnels.
+func addVIPs(t *testing.T, server *lab.Host, vips []netip.Addr) {
 	t.Helper()
 	var a *agent.Agent
 	if err := server.Do(func() (err error) {
@@ -212,8 +212,9 @@ func wrapTLS(connection net.Conn, kind string) net.Conn {
 	return tls.Client(connection, &tls.Config{InsecureSkipVerify: true}) // of a server of this test
 }
 
-// settled waits until keepalived's table is that of the case, by the answers of its checks, and it holds its addresses.
-func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmdtest.SyncBuffer) {
+// awaitTable waits until keepalived's table is that of the case, by the answers of its checks, and it holds its
+// addresses.
+func (c sameCase) awaitTable(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmdtest.SyncBuffer) {
 	t.Helper()
 	var table string
 	defer func() {
@@ -221,7 +222,7 @@ func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmd
 			t.Logf("IPVS has:\n%s\nkeepalived said:\n%s\nof:\n%s", table, log.String(), c.text)
 		}
 	}()
-	testenv.Eventually(t, sameBound, fmt.Sprintf("keepalived has %d servers", c.up), func() bool {
+	testenv.Eventually(t, startTimeoutOriginal, fmt.Sprintf("keepalived has %d servers", c.up), func() bool {
 		if ended.Load() {
 			t.Fatal("keepalived ended")
 		}
@@ -234,7 +235,7 @@ func (c sameCase) settled(t *testing.T, l *lab.Lab, ended *atomic.Bool, log *cmd
 				return false
 			}
 		}
-		if !c.holds() {
+		if !c.holdsVIP() {
 			return true
 		}
 		addresses, err := run(t, l.Balancer, "", testenv.Program(t, "ip"), "-o", "address")
@@ -263,8 +264,8 @@ func servedBy(table string) (count int) {
 	return count
 }
 
-// holds says whether the program itself puts the VIP on an interface.
-func (c sameCase) holds() bool { return strings.Contains(c.text, "vrrp_instance") }
+// holdsVIP says whether the program itself puts the VIP on an interface.
+func (c sameCase) holdsVIP() bool { return strings.Contains(c.text, "vrrp_instance") }
 
 // startKeepalived has keepalived serve a case, and returns how to end it.
 func (c sameCase) startKeepalived(t *testing.T, l *lab.Lab) (end func()) {
@@ -298,7 +299,7 @@ func (c sameCase) startKeepalived(t *testing.T, l *lab.Lab) (end func()) {
 			end()
 		}
 	}()
-	c.settled(t, l, &ended, &log)
+	c.awaitTable(t, l, &ended, &log)
 	return end
 }
 

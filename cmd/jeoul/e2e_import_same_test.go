@@ -299,8 +299,8 @@ func union(a, b map[string]int) map[string]int {
 	return all
 }
 
-// sameBound bounds the start of a program: an emulated machine is slow.
-const sameBound = 10 * time.Minute
+// startTimeoutOriginal bounds the start of a program: an emulated machine is slow.
+const startTimeoutOriginal = 10 * time.Minute
 
 // nothing is the answer in the results of a client that is not served.
 const nothing = "no answer"
@@ -472,7 +472,7 @@ func (c sameCase) original(t *testing.T, l *lab.Lab, do func() map[request]map[s
 		process.Signal(syscall.SIGTERM)
 		process.Wait()
 	}()
-	testenv.Eventually(t, sameBound, c.dialect+" listens", func() bool {
+	testenv.Eventually(t, startTimeoutOriginal, c.dialect+" listens", func() bool {
 		listening, err := run(t, host, "", testenv.Program(t, "ss"), "-Hltn", "src", l.VIP4.String())
 		return err == nil && strings.Count(listening, "\n") >= c.sockets()
 	})
@@ -484,7 +484,7 @@ func (c sameCase) vips(l *lab.Lab) []string {
 	switch {
 	case c.dialect != "keepalived":
 		return []string{l.VIP4.String() + "/32"}
-	case c.holds():
+	case c.holdsVIP():
 		return nil
 	}
 	return []string{l.VIP4.String() + "/32", l.VIP4.Next().String() + "/32", l.VIP6.String() + "/128"}
@@ -551,10 +551,10 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	b.configureImported(t, configuration)
 	b.daemon = jeoul(t, b.host, &b.log, b.arguments()...)
 	defer stop(t, b.daemon)
-	b.within(t, sameBound, "the backends are known", func(s *ops.Status) bool {
+	b.within(t, startTimeoutOriginal, "the backends are known", func(s *ops.Status) bool {
 		for _, service := range s.Services {
 			for _, backend := range service.Backends {
-				if !c.known(backend) {
+				if !c.isFinal(backend) {
 					return false
 				}
 			}
@@ -564,8 +564,8 @@ func (c sameCase) imported(t *testing.T, l *lab.Lab, do func() map[request]map[s
 	return told.String(), do()
 }
 
-// known says whether a backend's state is final: where the original checks servers, some are down.
-func (c sameCase) known(backend ops.Backend) bool {
+// isFinal says whether a backend's state is final: where the original checks servers, some are down.
+func (c sameCase) isFinal(backend ops.Backend) bool {
 	if c.dialect == "keepalived" && backend.Health != nil {
 		return backend.Health.State != lb.HealthUnknown
 	}

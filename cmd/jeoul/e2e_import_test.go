@@ -89,7 +89,7 @@ func TestImportedL2DSR(t *testing.T) {
 	addresses := []string{"192.168.16.100", l.VIP4.String()}
 	for i, server := range l.Servers {
 		addresses = append(addresses, fmt.Sprintf("172.16.0.%d:", 101+i), server.IPv4.String()+":")
-		holdAndServe(t, server, l.VIP4)
+		serveDSR(t, server, l.VIP4)
 	}
 	text := documented(t, "ipvsadm/document-l2dsr.txtar", addresses...)
 	b := newBalancer(t, l.Balancer)
@@ -127,7 +127,7 @@ func TestImportedThresholds(t *testing.T) {
 	addresses := []string{"192.168.16.100", l.VIP4.String(), "35000", fmt.Sprint(upper)}
 	for i, server := range l.Servers {
 		addresses = append(addresses, fmt.Sprintf("172.16.0.%d:", 101+i), server.IPv4.String()+":")
-		holdAndServe(t, server, l.VIP4)
+		serveDSR(t, server, l.VIP4)
 	}
 	lines := strings.Split(documented(t, "ipvsadm/document-l2dsr.txtar", addresses...), "\n")
 	b := newBalancer(t, l.Balancer)
@@ -183,8 +183,8 @@ func dialFor(client *lab.Host, to netip.AddrPort, bound time.Duration) (connecti
 	return connection, err
 }
 
-// holdAndServe makes a server a web server for direct server return.
-func holdAndServe(t *testing.T, server *lab.Host, vip netip.Addr) {
+// serveDSR makes a server a web server for direct server return.
+func serveDSR(t *testing.T, server *lab.Host, vip netip.Addr) {
 	t.Helper()
 	var a *agent.Agent
 	err := server.Do(func() (err error) {

@@ -42,7 +42,7 @@ func TestKilledAtEachStep(t *testing.T) {
 		for _, l := range killedRuns {
 			t.Run(string(hook)+", "+l.name, func(t *testing.T) {
 				m := newKilledBalancer(t, hook, l)
-				steps := len(m.kill(t, -1, goesOn))
+				steps := len(m.kill(t, -1, continues))
 				for range some {
 					n := random.IntN(steps)
 					next := nextRuns[random.IntN(len(nextRuns))]
@@ -79,9 +79,9 @@ type nextRun struct {
 	does func(*killedBalancer, *testing.T)
 }
 
-var goesOn = nextRun{"the next start and its stop", (*killedBalancer).startAndStop}
+var continues = nextRun{"the next start and its stop", (*killedBalancer).startAndStop}
 
-var nextRuns = []nextRun{goesOn,
+var nextRuns = []nextRun{continues,
 	{"jeoul detach", (*killedBalancer).detach},
 	{"a start after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.startAndStop(t) }},
 	{"jeoul detach after a reboot", func(m *killedBalancer, t *testing.T) { m.reboot(t); m.detach(t) }},

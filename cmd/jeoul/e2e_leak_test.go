@@ -38,9 +38,9 @@ const (
 	abortedPort      = 18000 // of the client
 )
 
-// watcher looks at every packet that comes to a client. A packet that does not come from a VIP and its port shows that
-// a client could learn of a backend.
-type watcher struct {
+// packetChecker looks at every packet that comes to a client. A packet that does not come from a VIP and its port shows
+// that a client could learn of a backend.
+type packetChecker struct {
 	*e2e.Capture
 	client *lab.Host
 	vips   map[netip.Addr]bool
@@ -53,10 +53,10 @@ type watcher struct {
 	again  int // TCP segments that had come before
 }
 
-// watch starts to check the packets that come to a client.
-func (s *stage) watch(t *testing.T, client *lab.Host) *watcher {
+// checkPackets starts to check the packets that come to a client.
+func (s *stage) checkPackets(t *testing.T, client *lab.Host) *packetChecker {
 	t.Helper()
-	w := &watcher{client: client, vips: map[netip.Addr]bool{}, from: map[netip.Addr]int{},
+	w := &packetChecker{client: client, vips: map[netip.Addr]bool{}, from: map[netip.Addr]int{},
 		ends: map[gopacket.Flow]map[gopacket.Flow]uint32{}}
 	for _, p := range paths() {
 		w.vips[p.vip] = true
@@ -66,7 +66,7 @@ func (s *stage) watch(t *testing.T, client *lab.Host) *watcher {
 }
 
 // stop ends the looking, and checks that nothing leaked.
-func (w *watcher) stop(t *testing.T) {
+func (w *packetChecker) stop(t *testing.T) {
 	t.Helper()
 	w.Stop(t)
 	w.mu.Lock()
@@ -79,14 +79,14 @@ func (w *watcher) stop(t *testing.T) {
 }
 
 // retransmitted returns how many TCP segments have come again.
-func (w *watcher) retransmitted() int {
+func (w *packetChecker) retransmitted() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.again
 }
 
 // checkPacket looks at one packet.
-func (w *watcher) checkPacket(packet gopacket.Packet) {
+func (w *packetChecker) checkPacket(packet gopacket.Packet) {
 	link, ok := packet.LinkLayer().(*layers.Ethernet)
 	if !ok || !slices.Equal(link.DstMAC, w.client.MAC) || packet.NetworkLayer() == nil {
 		return // the switch floods what it does not know, and ARP is the segment's own
@@ -105,7 +105,7 @@ func (w *watcher) checkPacket(packet gopacket.Packet) {
 
 // follow counts a segment of TCP that begins before the end of the bytes received: on this segment, nothing changes its
 // place in the order.
-func (w *watcher) follow(packet gopacket.Packet) {
+func (w *packetChecker) follow(packet gopacket.Packet) {
 	segment, ok := packet.TransportLayer().(*layers.TCP)
 	if !ok {
 		return
@@ -156,7 +156,7 @@ func ends(layer gopacket.NetworkLayer) (source, destination netip.Addr) {
 }
 
 // leakOf returns an error for a packet that must not come to the client.
-func (w *watcher) leakOf(packet gopacket.Packet, source, destination netip.Addr) error {
+func (w *packetChecker) leakOf(packet gopacket.Packet, source, destination netip.Addr) error {
 	if isNeighbourDiscovery(packet) {
 		return nil
 	}
@@ -216,7 +216,7 @@ func quoted(packet gopacket.Packet) gopacket.Packet {
 }
 
 // leakInQuote returns an error for an ICMP error that does not quote a packet of the client's to a VIP.
-func (w *watcher) leakInQuote(packet gopacket.Packet) error {
+func (w *packetChecker) leakInQuote(packet gopacket.Packet) error {
 	if packet.NetworkLayer() == nil {
 		return errors.New("an ICMP error that quotes no packet")
 	}
@@ -247,7 +247,7 @@ func TestNothingLeaks(t *testing.T) {
 		}
 		for _, p := range translating {
 			t.Run(p.String(), func(t *testing.T) {
-				w := s.watch(t, s.Clients[0])
+				w := s.checkPackets(t, s.Clients[0])
 				defer w.stop(t)
 				s.makeShort(t, p)
 				s.makeBulk(t, p)
@@ -424,7 +424,7 @@ const slowly = "/slow"
 
 // closeUnacknowledged has a server close a connection that rests, and its FIN is not
 // acknowledged: it sends that again and again, while the client has closed too.
-func (s *stage) closeUnacknowledged(t *testing.T, w *watcher, p path) {
+func (s *stage) closeUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	t.Helper()
 	connection := s.connect(t, p, 0)
 	server, err := whoOn(connection)
@@ -446,7 +446,7 @@ func (s *stage) closeUnacknowledged(t *testing.T, w *watcher, p path) {
 
 // abortUnacknowledged has a client die in the middle of a transfer while nothing from it
 // arrives: the server sends to a client that knows nothing of the connection.
-func (s *stage) abortUnacknowledged(t *testing.T, w *watcher, p path) {
+func (s *stage) abortUnacknowledged(t *testing.T, w *packetChecker, p path) {
 	t.Helper()
 	connection := s.fetch(t, p, fmt.Sprintf("%s/%d", slowly, bulk), 0)
 	undo := s.blackholeVIP(t, p)
@@ -459,7 +459,7 @@ func (s *stage) abortUnacknowledged(t *testing.T, w *watcher, p path) {
 }
 
 // awaitRetransmissions does something, and waits until the client has got segments again.
-func (s *stage) awaitRetransmissions(t *testing.T, w *watcher, do func() error) {
+func (s *stage) awaitRetransmissions(t *testing.T, w *packetChecker, do func() error) {
 	t.Helper()
 	before := w.retransmitted()
 	if err := do(); err != nil {
@@ -478,7 +478,7 @@ func (s *stage) tryRefused(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	w := s.watch(t, s.Clients[0])
+	w := s.checkPackets(t, s.Clients[0])
 	for _, p := range paths() {
 		to := netip.AddrPortFrom(p.vip, dnsPort)
 		asker, err := e2e.NewAsker(s.Clients[0], to)

@@ -27,8 +27,8 @@ func hasAddress(host *lab.Host, addr netip.Addr) (has bool, err error) {
 	return has, err
 }
 
-// holdsVIP waits until the balancer has the VIP, or has it no more, and the status shows it.
-func (b *balancer) holdsVIP(t *testing.T, vip netip.Addr, want bool) {
+// expectVIP waits until the balancer has the VIP, or has it no more, and the status shows it.
+func (b *balancer) expectVIP(t *testing.T, vip netip.Addr, want bool) {
 	t.Helper()
 	b.eventually(t, "the VIP is held or withdrawn", func(status *ops.Status) bool {
 		return status.Services[0].Withdrawn == !want
@@ -67,17 +67,17 @@ func TestVIPIsWithdrawnWhileEmpty(t *testing.T) {
 			"check": entry{"type": "tcp", "port": checkedPort, "interval": "300ms"}, "on_empty": "withdraw",
 			"backends": backends}}})
 	b.start(t)
-	b.holdsVIP(t, vip, true)
+	b.expectVIP(t, vip, true)
 
 	doors[0].Close()
 	doors[1].Close()
-	b.holdsVIP(t, vip, false)
+	b.expectVIP(t, vip, false)
 	kill(t, b.daemon)
 	b.start(t)
-	b.holdsVIP(t, vip, false)
+	b.expectVIP(t, vip, false)
 
 	doors[1] = listenOn(t, l.Servers[1], checkedPort)
-	b.holdsVIP(t, vip, true)
+	b.expectVIP(t, vip, true)
 	testenv.Eventually(t, e2e.WaitLimit, "a client is served by the backend that is well again", func() bool {
 		var c net.Conn
 		err := l.Clients[0].Do(func() (err error) {

@@ -141,7 +141,7 @@ func (s *stage) awaitAllBackends(t *testing.T, what string, holds func(ops.Servi
 	s.within(t, time.Minute, what, func(status *ops.Status) bool {
 		all := true
 		for _, service := range status.Services {
-			all = all && holdsOfAll(service, holds)
+			all = all && allBackends(service, holds)
 		}
 		return all
 	})
@@ -153,7 +153,7 @@ func (s *stage) awaitOnceAllBackends(t *testing.T, what string, holds func(ops.S
 	held := map[string]bool{}
 	s.within(t, time.Minute, what, func(status *ops.Status) bool {
 		for _, service := range status.Services {
-			held[service.Name] = holdsOfAll(service, holds) || held[service.Name]
+			held[service.Name] = allBackends(service, holds) || held[service.Name]
 		}
 		for _, service := range status.Services {
 			if !held[service.Name] {
@@ -164,7 +164,7 @@ func (s *stage) awaitOnceAllBackends(t *testing.T, what string, holds func(ops.S
 	})
 }
 
-func holdsOfAll(s ops.Service, holds func(ops.Service, ops.Backend) bool) bool {
+func allBackends(s ops.Service, holds func(ops.Service, ops.Backend) bool) bool {
 	all := true
 	for _, b := range s.Backends {
 		all = holds(s, b) && all

@@ -17,8 +17,8 @@ import (
 const (
 	// scrolledServices with scrolledBackends each are shown at once.
 	scrolledServices, scrolledBackends = 20, 500
-	// mostRows is how many rows of the table may exist at once, in a window of 900 pixels.
-	mostRows = 100
+	// maxRows is how many rows of the table may exist at once, in a window of 900 pixels.
+	maxRows = 100
 )
 
 // scrollThrough scrolls down and up for 20 seconds, a third of a window a frame, and returns how long frames took.
@@ -84,8 +84,8 @@ func TestScrollingMeasured(t *testing.T) {
 		fmt.Fprintf(file,
 			"20 s of scrolling: %d frames, median %.0f ms, 99 %% within %.0f ms, longest %.0f ms, %d above 100 ms; at most %d rows exist; %d elements, heap %.0f MB\n",
 			f.Frames, f.Median, f.P99, f.Longest, f.Over100, f.Rows, f.Elements, f.HeapMB)
-		if f.Rows > mostRows {
-			t.Errorf("%d rows exist at once, want at most %d", f.Rows, mostRows)
+		if f.Rows > maxRows {
+			t.Errorf("%d rows exist at once, want at most %d", f.Rows, maxRows)
 		}
 	}
 }

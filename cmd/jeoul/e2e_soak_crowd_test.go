@@ -32,8 +32,8 @@ const (
 	clientPause = 500 * time.Millisecond
 )
 
-// door is a backend's listeners, which can close with all that came in by them.
-type door struct {
+// backendListeners is a backend's listeners, which can close with all that came in by them.
+type backendListeners struct {
 	host  *lab.Host
 	ports []uint16
 
@@ -43,7 +43,7 @@ type door struct {
 }
 
 // open begins to listen.
-func (d *door) open() error {
+func (d *backendListeners) open() error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.inside = map[net.Conn]bool{}
@@ -61,7 +61,7 @@ func (d *door) open() error {
 }
 
 // close ends all, as the end of a server's process does.
-func (d *door) close() {
+func (d *backendListeners) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, listener := range d.listeners {
@@ -76,7 +76,7 @@ func (d *door) close() {
 }
 
 // serve answers each line with the server's name.
-func (d *door) serve(listener net.Listener) {
+func (d *backendListeners) serve(listener net.Listener) {
 	for {
 		connection, err := listener.Accept()
 		if err != nil {

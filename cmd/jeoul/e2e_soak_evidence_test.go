@@ -20,13 +20,13 @@ import (
 // evidence asks all balancers at once for their flow of a connection that has just broken, and how the hand-over is.
 func (s *soakRun) evidence(c soak.Connection) soak.Evidence {
 	s.watch.mu.Lock()
-	ways := slices.Clone(s.watch.ways)
+	ways := slices.Clone(s.watch.routes)
 	s.watch.mu.Unlock()
 	e := soak.Evidence{At: time.Now(), Ways: ways, Balancers: make([]soak.Testimony, len(s.balancers))}
 	var group sync.WaitGroup
 	for n, b := range s.balancers {
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+			ctx, cancel := context.WithTimeout(context.Background(), pollTimeout)
 			defer cancel()
 			e.Balancers[n] = b.flowReport(ctx, c)
 		})

@@ -29,10 +29,10 @@ import (
 )
 
 const (
-	// soakBound is how long anything may take on a busy machine, and operateBound an answer of one that a fault may
+	// soakTimeout is how long anything may take on a busy machine, and operateTimeout an answer of one that a fault may
 	// have hung up.
-	soakBound    = 2 * time.Minute
-	operateBound = 15 * time.Second
+	soakTimeout    = 2 * time.Minute
+	operateTimeout = 15 * time.Second
 	// atOnce is how many faults of balancers go on at a time: one balancer is left alone.
 	atOnce = 2
 )
@@ -74,7 +74,7 @@ func (b *soakBalancer) begin(ctx context.Context) error {
 			b.failf("%s ended by itself: process %d: %v", b.host.Name, daemon.PID(), err)
 		}
 	}(b.daemon)
-	for began := time.Now(); ; pause(ctx, lookEvery) {
+	for began := time.Now(); ; pause(ctx, pollEvery) {
 		status, err := api.NewClient(b.socket).Status(ctx)
 		if err == nil && status.PID == b.daemon.PID() {
 			return nil
@@ -84,7 +84,7 @@ func (b *soakBalancer) begin(ctx context.Context) error {
 			return fmt.Errorf("%s ended: %w", b.host.Name, b.daemon.Wait())
 		default:
 		}
-		if time.Since(began) > soakBound || ctx.Err() != nil {
+		if time.Since(began) > soakTimeout || ctx.Err() != nil {
 			return fmt.Errorf("%s does not answer: %w", b.host.Name, errors.Join(err, ctx.Err()))
 		}
 	}
@@ -100,8 +100,8 @@ func (b *soakBalancer) end(ctx context.Context, signal syscall.Signal) error {
 	}
 	select {
 	case <-b.daemon.Done():
-	case <-time.After(soakBound):
-		return fmt.Errorf("%s has not ended %v after %v", b.host.Name, soakBound, signal)
+	case <-time.After(soakTimeout):
+		return fmt.Errorf("%s has not ended %v after %v", b.host.Name, soakTimeout, signal)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -190,7 +190,7 @@ func (s *soakRun) awaitRecovery(ctx context.Context, fault soak.Fault) error {
 	if fault.Kind == soak.Stranger {
 		return nil
 	}
-	return s.watch.until(ctx, soakBound, func() string {
+	return s.watch.until(ctx, soakTimeout, func() string {
 		if !fault.Kind.OfBalancer() {
 			return s.backendMissing(fault.Backend)
 		}
@@ -278,7 +278,7 @@ func (s *soakRun) applyWanted(ctx context.Context, b *soakBalancer) error {
 	if err := s.write(b); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, operateBound)
+	ctx, cancel := context.WithTimeout(ctx, operateTimeout)
 	defer cancel()
 	client := api.NewClient(b.socket)
 	if _, err := client.Reload(ctx); err != nil {
@@ -365,8 +365,8 @@ func (s *soakRun) makeOfBalancer(ctx context.Context, b *soakBalancer, h *soak.H
 
 // lose takes the data plane away once the router has noticed that its balancer is gone, as it is with a machine.
 func (s *soakRun) lose(ctx context.Context, b *soakBalancer, h *soak.Happened) error {
-	err := s.watch.until(ctx, soakBound, func() string {
-		if slices.Contains(s.watch.ways, b.number) {
+	err := s.watch.until(ctx, soakTimeout, func() string {
+		if slices.Contains(s.watch.routes, b.number) {
 			return "the router still sends to " + b.host.Name
 		}
 		return ""
@@ -401,7 +401,7 @@ func (s *soakRun) sendGarbage(n int) error {
 			for _, port := range []uint16{lb.DefaultMembersPort, lb.DefaultMembersPort + 1} {
 				for _, network := range []string{"udp", "tcp"} {
 					connection, err := net.DialTimeout(network, netip.AddrPortFrom(at.IPv4, port).String(),
-						operateBound)
+						operateTimeout)
 					if err != nil {
 						continue // the balancer may be gone, or the two parted
 					}

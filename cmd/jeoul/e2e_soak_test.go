@@ -72,7 +72,7 @@ type soakRun struct {
 	services  []soakService
 	kinds     []soak.Kind // nil: all
 	balancers []*soakBalancer
-	doors     []*door
+	doors     []*backendListeners
 	backends  map[string]int
 	watch     *watch
 	crowd     *soakClients
@@ -167,8 +167,9 @@ func newSoak(t *testing.T) *soakRun {
 		s.addBalancer(t, n, h)
 	}
 	s.watch = &watch{lab: l, balancers: s.balancers}
-	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends, broke: s.judge,
-		refused: s.judgeRefused}
+	s.crowd = &soakClients{clients: l.Clients, vip: l.VIP4, services: s.services, backends: s.backends,
+		broke:   s.explainBroken,
+		refused: s.explainRefused}
 	return s
 }
 
@@ -231,7 +232,7 @@ func (s *soakRun) serve(t *testing.T, server *lab.Host) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := &door{host: server}
+	d := &backendListeners{host: server}
 	for _, service := range s.services {
 		d.ports = append(d.ports, service.port)
 	}
@@ -280,7 +281,7 @@ func (s *soakRun) write(b *soakBalancer) error {
 // calm waits until no balancer lacks anything, has a problem, or differs from the others.
 func (s *soakRun) calm(t *testing.T, ctx context.Context) {
 	t.Helper()
-	err := s.watch.until(ctx, soakBound, func() string {
+	err := s.watch.until(ctx, soakTimeout, func() string {
 		for n := range s.balancers {
 			if lacks := s.watch.missing(n); lacks != "" {
 				return lacks
@@ -321,7 +322,7 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 			s.logf("%d of %d faults were made: each waits for its target", fault.Number-1, len(schedule))
 			break
 		}
-		free := s.take(fault, room, backends)
+		free := s.lockTargets(fault, room, backends)
 		s.mu.Lock()
 		s.summary.Faults[fault.Kind]++
 		if fault.Kind.OfBalancer() && len(room) > 1 {
@@ -347,8 +348,8 @@ func (s *soakRun) makeFaults(ctx context.Context, seed uint64, length time.Durat
 	s.summary.Seconds = time.Since(began).Seconds()
 }
 
-// take waits until the balancers or the backend of a fault are free, and returns a function that frees them.
-func (s *soakRun) take(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
+// lockTargets waits until the balancers or the backend of a fault are free, and returns a function that frees them.
+func (s *soakRun) lockTargets(fault soak.Fault, room chan struct{}, backends []sync.Mutex) (free func()) {
 	if fault.Kind == soak.Stranger {
 		return func() {}
 	}
@@ -376,9 +377,9 @@ func (s *soakRun) report() {
 		s.crowd.answered.Load(), s.summary.Broken, s.summary.Refused, s.summary.RefusedInPeace, len(s.summary.Failures))
 }
 
-// judge finds out why a connection broke, once the events about then are known. Where none that is known yet explains
-// it, the balancers are asked at once.
-func (s *soakRun) judge(c soak.Connection) {
+// explainBroken finds out why a connection broke, once the events about then are known. Where none that is known yet
+// explains it, the balancers are asked at once.
+func (s *soakRun) explainBroken(c soak.Connection) {
 	s.judging.Go(func() {
 		s.watch.mu.Lock()
 		taken := s.watch.timeline.Explain(c) == soak.OwnBackend
@@ -408,8 +409,8 @@ func (s *soakRun) judge(c soak.Connection) {
 	})
 }
 
-// judgeRefused finds out why a new connection failed.
-func (s *soakRun) judgeRefused(service soakService, opening soak.Span, err error) {
+// explainRefused finds out why a new connection failed.
+func (s *soakRun) explainRefused(service soakService, opening soak.Span, err error) {
 	s.judging.Go(func() {
 		pause(s.t.Context(), explainAfter)
 		s.watch.mu.Lock()
@@ -457,7 +458,7 @@ func (s *soakRun) measureLast(t *testing.T) {
 func (s *soakRun) drainFlows(t *testing.T, ctx context.Context) {
 	t.Helper()
 	var left uint64
-	err := s.watch.until(ctx, soakBound+2*soakTimeouts.Established, func() string {
+	err := s.watch.until(ctx, soakTimeout+2*soakTimeouts.Established, func() string {
 		left = 0
 		for n, status := range s.watch.seen {
 			if status == nil || status.Flows == nil {

@@ -20,11 +20,11 @@ import (
 )
 
 const (
-	// lookEvery is how often balancers are asked for their status, wayEvery how often the router's ways are read, and
-	// lookTimeout how long a balancer may take to answer.
-	lookEvery    = 250 * time.Millisecond
-	soakWayEvery = 50 * time.Millisecond
-	lookTimeout  = 5 * time.Second
+	// pollEvery is how often balancers are asked for their status, routePollEvery how often the router's routes are
+	// read, and pollTimeout how long a balancer may take to answer.
+	pollEvery      = 250 * time.Millisecond
+	routePollEvery = 50 * time.Millisecond
+	pollTimeout    = 5 * time.Second
 )
 
 // watch follows the balancers and their router all the time.
@@ -34,8 +34,8 @@ type watch struct {
 
 	mu       sync.Mutex
 	timeline soak.Timeline
-	// ways are the balancers that the router sends to now.
-	ways []int
+	// routes are the balancers that the router sends to now.
+	routes []int
 	// rounds counts the times that all were asked.
 	rounds int
 	seen   []*ops.Status // nil: it did not answer
@@ -48,19 +48,19 @@ func (w *watch) begin(ctx context.Context, group *sync.WaitGroup, services []soa
 	w.timeline = soak.Timeline{Balancers: len(w.balancers), Differed: map[string][]soak.Span{}}
 	w.seen, w.differs = make([]*ops.Status, len(w.balancers)), map[string]bool{}
 	group.Go(func() {
-		for before := time.Now(); ctx.Err() == nil; pause(ctx, soakWayEvery) {
-			before = w.readWays(before)
+		for before := time.Now(); ctx.Err() == nil; pause(ctx, routePollEvery) {
+			before = w.readRoutes(before)
 		}
 	})
 	group.Go(func() {
-		for ; ctx.Err() == nil; pause(ctx, lookEvery) {
-			w.look(ctx, services)
+		for ; ctx.Err() == nil; pause(ctx, pollEvery) {
+			w.poll(ctx, services)
 		}
 	})
 }
 
-// readWays reads the router's, which were last read at before, and returns when they were now.
-func (w *watch) readWays(before time.Time) time.Time {
+// readRoutes reads the router's routes to the VIP, which were last read at before, and returns when they were now.
+func (w *watch) readRoutes(before time.Time) time.Time {
 	now := time.Now()
 	hosts, err := w.lab.Ways(w.lab.VIP4)
 	if err != nil {
@@ -74,21 +74,21 @@ func (w *watch) readWays(before time.Time) time.Time {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if !slices.Equal(ways, w.ways) {
-		w.ways = ways
-		w.timeline.Ways = append(w.timeline.Ways, soak.Way{Before: before, Seen: time.Now()})
+	if !slices.Equal(ways, w.routes) {
+		w.routes = ways
+		w.timeline.Ways = append(w.timeline.Ways, soak.RouteChange{Before: before, Seen: time.Now()})
 	}
 	return now
 }
 
-// look asks all balancers at once.
-func (w *watch) look(ctx context.Context, services []soakService) {
+// poll asks all balancers at once.
+func (w *watch) poll(ctx context.Context, services []soakService) {
 	began := time.Now()
 	seen := make([]*ops.Status, len(w.balancers))
 	var group sync.WaitGroup
 	for n, b := range w.balancers {
 		group.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+			ctx, cancel := context.WithTimeout(ctx, pollTimeout)
 			defer cancel()
 			seen[n], _ = api.NewClient(b.socket).Status(ctx) // nil says it
 		})
@@ -124,7 +124,7 @@ func (w *watch) compare(service string, began time.Time) {
 	switch was := w.differs[service]; {
 	case differ && !was:
 		// The difference seen now began after the last look.
-		spans = append(spans, soak.Span{From: began.Add(-2 * lookEvery)})
+		spans = append(spans, soak.Span{From: began.Add(-2 * pollEvery)})
 	case !differ && was:
 		spans[len(spans)-1].To = time.Now()
 	}
@@ -177,7 +177,7 @@ func (w *watch) until(ctx context.Context, bound time.Duration, missing func() s
 		case ctx.Err() != nil:
 			return fmt.Errorf("after %v: %s", bound, lacks)
 		}
-		pause(ctx, lookEvery)
+		pause(ctx, pollEvery)
 	}
 }
 
@@ -187,7 +187,7 @@ func (w *watch) missing(n int) string {
 	switch {
 	case status == nil:
 		return b.host.Name + " does not answer"
-	case !slices.Contains(w.ways, n):
+	case !slices.Contains(w.routes, n):
 		return "the router does not send to " + b.host.Name
 	case status.Members == nil:
 		return b.host.Name + " has no members"

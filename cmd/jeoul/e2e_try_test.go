@@ -47,8 +47,8 @@ func sandboxID(t *testing.T, text string) string {
 	return match[1]
 }
 
-// remains are the traces of a laboratory on this host: names of namespaces, directory and lock.
-func remains(id string) (left []string) {
+// laboratoryTraces are the traces of a laboratory on this host: names of namespaces, directory and lock.
+func laboratoryTraces(id string) (left []string) {
 	for _, pattern := range []string{"/run/netns/jeoul-" + id + "-*", filepath.Join(os.TempDir(), "jeoul-lab-"+id),
 		"/run/jeoul/labs/" + id + ".lock"} {
 		found, _ := filepath.Glob(pattern)
@@ -59,7 +59,7 @@ func remains(id string) (left []string) {
 
 func wantNoRemains(t *testing.T, id string) {
 	t.Helper()
-	if left := remains(id); len(left) > 0 {
+	if left := laboratoryTraces(id); len(left) > 0 {
 		t.Errorf("there is left: %v", left)
 	}
 }
@@ -147,7 +147,7 @@ func TestTryEnds(t *testing.T) {
 				line, err = text.ReadString('\n')
 			}
 			id := sandboxID(t, line)
-			if len(remains(id)) == 0 {
+			if len(laboratoryTraces(id)) == 0 {
 				t.Error("nothing of the sandbox is found while it is there")
 			}
 			if err := command.Process.Signal(end.signal); err != nil {
@@ -165,7 +165,7 @@ func TestTryEnds(t *testing.T) {
 			}
 			// Another laboratory that begins at the same time may be the one that removes them.
 			testenv.Eventually(t, tryTimeout, "nothing of the sandbox is left", func() bool {
-				return len(remains(id)) == 0
+				return len(laboratoryTraces(id)) == 0
 			})
 		})
 	}

@@ -36,8 +36,8 @@ func vipsEnding(last uint8) []netip.Addr {
 	}
 }
 
-// balancers starts a balancer on each host of a pair, with the VRID 51.
-func (p *vrrpPair) balancers(t *testing.T, server *lab.Host) (both [2]*balancer) {
+// startBalancers starts a balancer on each host of a pair, with the VRID 51.
+func (p *vrrpPair) startBalancers(t *testing.T, server *lab.Host) (both [2]*balancer) {
 	t.Helper()
 	for i, host := range p.hosts {
 		var services []entry
@@ -64,8 +64,8 @@ func part(t *testing.T, l *lab.Lab, apart bool, pairs ...*vrrpPair) {
 	runOn(t, l.Switch, commands.String(), "bridge", "-batch", "-")
 }
 
-// know has a client ask for VIPs, as it does when it has something to send there.
-func (p *vrrpPair) know(t *testing.T, client *lab.Host) {
+// askForVIPs has a client ask for VIPs, as it does when it has something to send there.
+func (p *vrrpPair) askForVIPs(t *testing.T, client *lab.Host) {
 	t.Helper()
 	within(t, client, func() error {
 		for _, vip := range p.vips {
@@ -83,8 +83,8 @@ func (p *vrrpPair) know(t *testing.T, client *lab.Host) {
 	})
 }
 
-// knows says whether a client has the MAC address of one host for all VIPs.
-func (p *vrrpPair) knows(t *testing.T, client *lab.Host, which int) bool {
+// hasNeighbour says whether a client has the MAC address of one host for all VIPs.
+func (p *vrrpPair) hasNeighbour(t *testing.T, client *lab.Host, which int) bool {
 	t.Helper()
 	right := 0
 	within(t, client, func() error {
@@ -100,11 +100,11 @@ func (p *vrrpPair) knows(t *testing.T, client *lab.Host, which int) bool {
 	return right == len(p.vips)
 }
 
-// learns waits until a client has the MAC address of one host.
-func (p *vrrpPair) learns(t *testing.T, client *lab.Host, which int, when string) {
+// awaitNeighbour waits until a client has the MAC address of one host.
+func (p *vrrpPair) awaitNeighbour(t *testing.T, client *lab.Host, which int, when string) {
 	t.Helper()
 	what := fmt.Sprintf("%s, %s has the MAC address of %s", when, client.Name, p.hosts[which].Name)
-	testenv.Eventually(t, e2e.WaitLimit, what, func() bool { return p.knows(t, client, which) })
+	testenv.Eventually(t, e2e.WaitLimit, what, func() bool { return p.hasNeighbour(t, client, which) })
 }
 
 // TestNeighboursAfterPartition: when two balancers were active and hear each other again, the neighbours that have the
@@ -118,7 +118,7 @@ func TestNeighboursAfterPartition(t *testing.T) {
 	l := newLab(t, lab.Spec{Clients: 3, Servers: 1})
 	client := l.Clients[0]
 	p := &vrrpPair{hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)}
-	both := p.balancers(t, l.Servers[0])
+	both := p.startBalancers(t, l.Servers[0])
 	state := func(which int, state string) {
 		t.Helper()
 		both[which].eventually(t, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
@@ -126,14 +126,14 @@ func TestNeighboursAfterPartition(t *testing.T) {
 	}
 	state(0, "active")
 	state(1, "backup")
-	p.know(t, client)
-	p.learns(t, client, 0, "at first")
+	p.askForVIPs(t, client)
+	p.awaitNeighbour(t, client, 0, "at first")
 	for range 2 {
 		part(t, l, true, p)
-		p.learns(t, client, 1, "apart")
+		p.awaitNeighbour(t, client, 1, "apart")
 		part(t, l, false, p)
 		state(1, "backup")
-		p.learns(t, client, 0, "together again")
+		p.awaitNeighbour(t, client, 0, "together again")
 		state(0, "active")
 	}
 	// Each of both has heard the other one: who yields has said so.
@@ -165,7 +165,7 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 		"jeoul":      {hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)},
 		"keepalived": {hosts: [2]*lab.Host{l.Clients[2], l.Clients[3]}, vips: vipsEnding(106)},
 	}
-	pairs["jeoul"].balancers(t, l.Servers[0])
+	pairs["jeoul"].startBalancers(t, l.Servers[0])
 	for i, host := range pairs["keepalived"].hosts {
 		startKeepalived(t, host, keepalivedConfig(host.Interface, 61, 200-50*i, pairs["keepalived"].vips))
 	}
@@ -173,16 +173,16 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 	for range times {
 		for _, p := range pairs {
 			testenv.Eventually(t, e2e.WaitLimit, "the client has the first one's MAC address", func() bool {
-				p.know(t, client)
-				return p.knows(t, client, 0)
+				p.askForVIPs(t, client)
+				return p.hasNeighbour(t, client, 0)
 			})
 		}
 		part(t, l, true, pairs["jeoul"], pairs["keepalived"])
 		for _, p := range pairs {
-			p.learns(t, client, 1, "apart")
+			p.awaitNeighbour(t, client, 1, "apart")
 		}
 		part(t, l, false, pairs["jeoul"], pairs["keepalived"])
-		for name, d := range settle(t, client, pairs) {
+		for name, d := range measureSwitch(t, client, pairs) {
 			took[name] = append(took[name], d)
 		}
 	}
@@ -193,16 +193,16 @@ func TestMeasureVRRPNeighbours(t *testing.T) {
 	}
 }
 
-// settle measures from now on when a client has the first hosts' MAC addresses for good: for settled, or not within
-// settleBound, which is the figure then.
-func settle(t *testing.T, client *lab.Host, pairs map[string]*vrrpPair) map[string]time.Duration {
+// measureSwitch measures from now on when a client has the first hosts' MAC addresses for good: for settled, or not
+// within settleBound, which is the figure then.
+func measureSwitch(t *testing.T, client *lab.Host, pairs map[string]*vrrpPair) map[string]time.Duration {
 	t.Helper()
 	const settled, settleBound = 3 * time.Second, 20 * time.Second
 	begin, wrong := time.Now(), map[string]time.Duration{}
 	for {
 		done := true
 		for name, p := range pairs {
-			if !p.knows(t, client, 0) {
+			if !p.hasNeighbour(t, client, 0) {
 				wrong[name] = time.Since(begin)
 			}
 			done = done && time.Since(begin)-wrong[name] > settled

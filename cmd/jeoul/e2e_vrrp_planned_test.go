@@ -25,23 +25,23 @@ import (
 	datagrams "github.com/jeoul/jeoul/internal/weigh/numbered"
 )
 
-// couple are two balancers that share VIPs: the first has more priority.
-type couple struct {
+// balancerPair are two balancers that share VIPs: the first has more priority.
+type balancerPair struct {
 	lab  *lab.Lab
 	both [2]*balancer
 }
 
-// streamed is where numbered datagrams go to.
-var streamed = netip.MustParseAddrPort("198.18.0.105:9999")
+// streamTarget is where numbered datagrams go to.
+var streamTarget = netip.MustParseAddrPort("198.18.0.105:9999")
 
-func newCouple(t *testing.T, interval string) *couple {
+func newBalancerPair(t *testing.T, interval string) *balancerPair {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
-	c := &couple{lab: l}
+	c := &balancerPair{lab: l}
 	for i, host := range []*lab.Host{l.Balancer, l.Clients[1]} {
 		c.both[i] = newBalancer(t, host)
 		c.both[i].configure(t, lb.HookTC, entry{"vrrp": entry{"id": 51, "priority": 200 - i, "interval": interval},
-			"services": []entry{{"name": "stream", "vip": streamed.Addr().String(), "port": streamed.Port(),
+			"services": []entry{{"name": "stream", "vip": streamTarget.Addr().String(), "port": streamTarget.Port(),
 				"protocol": "udp", "mode": "l2dsr",
 				"backends": []entry{{"name": "one", "address": l.Servers[0].IPv4.String()}}}}})
 		c.both[i].start(t)
@@ -52,16 +52,16 @@ func newCouple(t *testing.T, interval string) *couple {
 }
 
 // active waits until one of the balancers is active.
-func (c *couple) active(t *testing.T, which int, when string) {
+func (c *balancerPair) active(t *testing.T, which int, when string) {
 	t.Helper()
 	c.both[which].eventually(t, fmt.Sprintf("%s, %s holds the VIPs", when, c.both[which].host.Name),
 		func(s *ops.Status) bool { return s.VRRP.State == "active" && !s.VRRP.Both })
 }
 
 // stream sends numbered datagrams from the first client until the test ends.
-func (c *couple) stream(t *testing.T, rate int) *datagrams.Stream {
+func (c *balancerPair) stream(t *testing.T, rate int) *datagrams.Stream {
 	t.Helper()
-	stream, err := datagrams.New(datagrams.Options{Target: streamed, Rate: rate, Flows: 16})
+	stream, err := datagrams.New(datagrams.Options{Target: streamTarget, Rate: rate, Flows: 16})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -88,22 +88,22 @@ func (c *couple) stream(t *testing.T, rate int) *datagrams.Stream {
 	return stream
 }
 
-// planned are changes of the role that are made on purpose, in their order, and who is active afterwards.
-var planned = []struct {
+// plannedSwitches are changes of the role that are made on purpose, in their order, and who is active afterwards.
+var plannedSwitches = []struct {
 	what   string
-	do     func(*testing.T, *couple)
+	do     func(*testing.T, *balancerPair)
 	active int
 }{
-	{"drain", func(t *testing.T, c *couple) { c.both[0].commandBalancer(t, "drain") }, 1},
-	{"undrain", func(t *testing.T, c *couple) { c.both[0].commandBalancer(t, "undrain") }, 0},
-	{"stop", func(t *testing.T, c *couple) {
+	{"drain", func(t *testing.T, c *balancerPair) { c.both[0].commandBalancer(t, "drain") }, 1},
+	{"undrain", func(t *testing.T, c *balancerPair) { c.both[0].commandBalancer(t, "undrain") }, 0},
+	{"stop", func(t *testing.T, c *balancerPair) {
 		if err := c.both[0].daemon.Signal(syscall.SIGTERM); err != nil {
 			t.Fatal(err)
 		}
 		<-c.both[0].daemon.Done()
 	}, 1},
-	{"start", func(t *testing.T, c *couple) { c.both[0].start(t) }, 0},
-	{"restart", func(t *testing.T, c *couple) {
+	{"start", func(t *testing.T, c *balancerPair) { c.both[0].start(t) }, 0},
+	{"restart", func(t *testing.T, c *balancerPair) {
 		if err := c.both[0].daemon.Signal(syscall.SIGUSR2); err != nil {
 			t.Fatal(err)
 		}
@@ -115,9 +115,9 @@ var planned = []struct {
 // TestPlannedSwitches: no packet is lost when the VIPs go from one balancer to another on purpose.
 func TestPlannedSwitches(t *testing.T) {
 	t.Parallel()
-	c := newCouple(t, "100ms")
-	lost := c.switches(t, c.stream(t, 2000), 2000)
-	for _, p := range planned {
+	c := newBalancerPair(t, "100ms")
+	lost := c.testPlannedSwitches(t, c.stream(t, 2000), 2000)
+	for _, p := range plannedSwitches {
 		if gaps := lost[p.what]; len(gaps) > 0 {
 			t.Errorf("%s: lost %+v", p.what, gaps)
 		}
@@ -128,7 +128,7 @@ func TestPlannedSwitches(t *testing.T) {
 // when both are for longer, as on a host that is suspended, and go on.
 func TestStalledBalancers(t *testing.T) {
 	t.Parallel()
-	c := newCouple(t, "1s")
+	c := newBalancerPair(t, "1s")
 	changes := func(of *balancer) (n uint64) {
 		t.Helper()
 		of.eventually(t, "it has a status", func(s *ops.Status) bool { n = s.VRRP.Changes; return true })
@@ -185,7 +185,7 @@ func TestStalledBalancers(t *testing.T) {
 // the backup has become active, at which it balances at once; when the role has gone again, it goes on for a while.
 func TestBackupDoesNotBalance(t *testing.T) {
 	t.Parallel()
-	c := newCouple(t, "100ms")
+	c := newBalancerPair(t, "100ms")
 	backup := c.both[1]
 	passed := func() uint64 { return backup.outcomes(t)["passed_backup"] }
 	sent := func() uint64 { return backup.status(t).Services[0].Backends[0].Packets }
@@ -194,7 +194,7 @@ func TestBackupDoesNotBalance(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: streamed.Addr().AsSlice(),
+		return netlink.NeighSet(&netlink.Neigh{LinkIndex: link.Attrs().Index, IP: streamTarget.Addr().AsSlice(),
 			HardwareAddr: backup.host.MAC, State: netlink.NUD_PERMANENT})
 	})
 	c.stream(t, 500)
@@ -226,7 +226,7 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	l := newLab(t, lab.Spec{Clients: 2, Servers: 1})
 	client := l.Clients[0]
 	p := &vrrpPair{hosts: [2]*lab.Host{l.Balancer, l.Clients[1]}, vips: vipsEnding(105)}
-	both := p.balancers(t, l.Servers[0])
+	both := p.startBalancers(t, l.Servers[0])
 	role := func(which int, state string) {
 		t.Helper()
 		both[which].within(t, 3*e2e.WaitLimit, fmt.Sprintf("%s is %s", p.hosts[which].Name, state),
@@ -234,8 +234,8 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 	}
 	role(0, "active")
 	role(1, "backup")
-	p.know(t, client)
-	p.learns(t, client, 0, "at first")
+	p.askForVIPs(t, client)
+	p.awaitNeighbour(t, client, 0, "at first")
 	var addresses []netlink.Addr
 	var old int
 	within(t, l.Balancer, func() error {
@@ -253,18 +253,18 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 		return errors.Join(err, netlink.LinkDel(link))
 	})
 	role(1, "active")
-	p.learns(t, client, 1, "without the interface")
-	if index := plugAnew(t, l, addresses); index == old {
+	p.awaitNeighbour(t, client, 1, "without the interface")
+	if index := replug(t, l, addresses); index == old {
 		t.Fatalf("the interface that was made anew has the old one's index %d", old)
 	}
 	role(0, "active")
 	role(1, "backup")
-	p.learns(t, client, 0, "with an interface made anew")
+	p.awaitNeighbour(t, client, 0, "with an interface made anew")
 }
 
-// plugAnew puts a cable from the balancer to the switch, with the names and the MAC address of the one before, and the
+// replug puts a cable from the balancer to the switch, with the names and the MAC address of the one before, and the
 // balancer's addresses.
-func plugAnew(t *testing.T, l *lab.Lab, addresses []netlink.Addr) (index int) {
+func replug(t *testing.T, l *lab.Lab, addresses []netlink.Addr) (index int) {
 	t.Helper()
 	var at *namespace.Namespace
 	within(t, l.Switch, func() (err error) { at, err = namespace.Current(); return err })
@@ -309,22 +309,23 @@ func TestMeasureVRRPSwitches(t *testing.T) {
 		t.Skip("JEOUL_TEST_VRRP does not say how often")
 	}
 	const rate = 20_000
-	c := newCouple(t, "100ms")
+	c := newBalancerPair(t, "100ms")
 	stream, lost := c.stream(t, rate), map[string]uint64{}
 	for range times {
-		for what, gaps := range c.switches(t, stream, rate) {
+		for what, gaps := range c.testPlannedSwitches(t, stream, rate) {
 			for _, gap := range gaps {
 				lost[what] += gap.Length
 			}
 		}
 	}
-	for _, p := range planned {
+	for _, p := range plannedSwitches {
 		t.Logf("%s: %d datagrams lost of %d a second, at %d changes", p.what, lost[p.what], rate, times)
 	}
 }
 
-// switches makes the planned changes under a stream, and returns the gaps of each.
-func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[string][]datagrams.Gap {
+// testPlannedSwitches makes the planned changes under a stream, and returns the gaps of each.
+func (c *balancerPair) testPlannedSwitches(t *testing.T, stream *datagrams.Stream,
+	rate int) map[string][]datagrams.Gap {
 	t.Helper()
 	came := func(since uint64) {
 		t.Helper()
@@ -335,7 +336,7 @@ func (c *couple) switches(t *testing.T, stream *datagrams.Stream, rate int) map[
 	came(0)
 	lost := map[string][]datagrams.Gap{}
 	from := stream.Sent()
-	for _, p := range planned {
+	for _, p := range plannedSwitches {
 		p.do(t, c)
 		c.active(t, p.active, p.what)
 		came(stream.Sent())

@@ -128,8 +128,8 @@ func signalVRRP(t *testing.T, file string, s syscall.Signal) {
 	}
 }
 
-// has lists which VIPs a host has.
-func (p *sharedPair) has(t *testing.T, host *lab.Host) (some []netip.Addr) {
+// vipsOn lists which VIPs a host has.
+func (p *sharedPair) vipsOn(t *testing.T, host *lab.Host) (some []netip.Addr) {
 	t.Helper()
 	err := host.Do(func() error {
 		link, err := netlink.LinkByName(host.Interface)
@@ -150,18 +150,18 @@ func (p *sharedPair) has(t *testing.T, host *lab.Host) (some []netip.Addr) {
 	return some
 }
 
-// held waits until each of both has all VIPs or none, as said.
-func (p *sharedPair) held(t *testing.T, when string, ours, theirs bool) {
+// expectHeld waits until each of both has all VIPs or none, as said.
+func (p *sharedPair) expectHeld(t *testing.T, when string, ours, theirs bool) {
 	t.Helper()
 	count := map[bool]int{true: len(p.vips)}
 	testenv.Eventually(t, e2e.WaitLimit, fmt.Sprintf("%s, the VIPs are held by jeoul: %v, by keepalived: %v", when, ours,
 		theirs), func() bool {
-		return len(p.has(t, p.host)) == count[ours] && len(p.has(t, p.peer)) == count[theirs]
+		return len(p.vipsOn(t, p.host)) == count[ours] && len(p.vipsOn(t, p.peer)) == count[theirs]
 	})
 }
 
-// apart has both hear each other no more, or again.
-func (p *sharedPair) apart(t *testing.T, on bool) {
+// partition cuts the two off from each other, or connects them again.
+func (p *sharedPair) partition(t *testing.T, on bool) {
 	t.Helper()
 	if on {
 		runOn(t, p.peer,
@@ -189,41 +189,41 @@ func TestSharedWithKeepalived(t *testing.T) {
 	t.Parallel()
 	p := newSharedPair(t)
 	p.keepalived(t)
-	p.held(t, "alone", false, true)
+	p.expectHeld(t, "alone", false, true)
 	p.start(t)
-	p.held(t, "with more priority", true, false)
+	p.expectHeld(t, "with more priority", true, false)
 	p.role(t, "it says so", "active")
 
 	p.commandBalancer(t, "drain", "--wait")
-	p.held(t, "drained", false, true)
+	p.expectHeld(t, "drained", false, true)
 	p.commandBalancer(t, "undrain")
-	p.held(t, "undrained", true, false)
+	p.expectHeld(t, "undrained", true, false)
 	p.reprioritize(t, 100)
-	p.held(t, "with less priority", false, true)
+	p.expectHeld(t, "with less priority", false, true)
 	p.eventually(t, "the peer is shown", func(s *ops.Status) bool {
 		return s.VRRP.State == "backup" && s.VRRP.Peer != nil && s.VRRP.Peer.Priority == 150 && s.VRRP.Rejected == 0 &&
 			s.VRRP.Problem == ""
 	})
 
-	p.apart(t, true)
-	p.held(t, "apart", true, true)
-	p.apart(t, false)
-	p.held(t, "together again", false, true)
+	p.partition(t, true)
+	p.expectHeld(t, "apart", true, true)
+	p.partition(t, false)
+	p.expectHeld(t, "together again", false, true)
 	p.eventually(t, "that both were active is counted", func(s *ops.Status) bool { return s.VRRP.Conflicts > 0 })
 
 	p.signal(t, syscall.SIGSTOP)
 	p.role(t, "keepalived is silent", "active")
 	p.signal(t, syscall.SIGCONT)
-	p.held(t, "keepalived goes on", false, true)
+	p.expectHeld(t, "keepalived goes on", false, true)
 
 	p.reprioritize(t, 200)
-	p.held(t, "with more priority again", true, false)
+	p.expectHeld(t, "with more priority again", true, false)
 	kill(t, p.daemon)
-	p.held(t, "killed, and no other process comes", false, true)
+	p.expectHeld(t, "killed, and no other process comes", false, true)
 	p.start(t)
-	p.held(t, "another process", true, false)
+	p.expectHeld(t, "another process", true, false)
 	stop(t, p.daemon)
-	p.held(t, "stopped", false, true)
+	p.expectHeld(t, "stopped", false, true)
 }
 
 // TestKilledWithVIPs: the VIPs of a killed balancer stay on the interface without a gap where another process goes on
@@ -233,21 +233,21 @@ func TestKilledWithVIPs(t *testing.T) {
 	p := newSharedPair(t)
 	lost := p.watchLosses(t)
 	p.start(t)
-	p.held(t, "alone", true, false)
+	p.expectHeld(t, "alone", true, false)
 	killed := time.Now()
 	kill(t, p.daemon)
 	p.start(t)
 	p.role(t, "alone again", "active")
-	p.held(t, "another process", true, false)
+	p.expectHeld(t, "another process", true, false)
 	if took := time.Since(killed); took < 5*time.Second && lost.Load() > 0 {
 		t.Errorf("a process that came back within %s lost VIPs %d times", took, lost.Load())
 	}
 	kill(t, p.daemon)
-	p.held(t, "without a process", false, false)
+	p.expectHeld(t, "without a process", false, false)
 	p.start(t)
-	p.held(t, "long after", true, false)
+	p.expectHeld(t, "long after", true, false)
 	stop(t, p.daemon)
-	p.held(t, "stopped", false, false)
+	p.expectHeld(t, "stopped", false, false)
 }
 
 // watchLosses counts the VIPs that are taken off the balancer's interface.
@@ -275,7 +275,7 @@ func (p *sharedPair) failover(t *testing.T, to *lab.Host, end func()) time.Durat
 	t.Helper()
 	begin := time.Now()
 	end()
-	for len(p.has(t, to)) < len(p.vips) {
+	for len(p.vipsOn(t, to)) < len(p.vips) {
 		if time.Since(begin) > e2e.WaitLimit {
 			t.Fatalf("after %s, %s has not the VIPs", e2e.WaitLimit, to.Name)
 		}
@@ -293,7 +293,7 @@ func TestMeasureVRRP(t *testing.T) {
 	p.keepalived(t)
 	p.prefer(t, 149)
 	p.start(t)
-	p.held(t, "at first", false, true)
+	p.expectHeld(t, "at first", false, true)
 	took := map[string][]time.Duration{}
 	for range times {
 		note := func(what string, d time.Duration) { took[what] = append(took[what], d) }
@@ -301,18 +301,18 @@ func TestMeasureVRRP(t *testing.T) {
 			p.signal(t, syscall.SIGSTOP)
 		}))
 		p.signal(t, syscall.SIGCONT)
-		p.held(t, "keepalived goes on", false, true)
+		p.expectHeld(t, "keepalived goes on", false, true)
 		link := func(host *lab.Host, up bool) {
 			runOn(t, host, "", "ip", "link", "set", host.Interface, map[bool]string{true: "up", false: "down"}[up])
 		}
 		note("keepalived's link down, jeoul has the VIPs", p.failover(t, p.host, func() { link(p.peer, false) }))
 		link(p.peer, true)
-		p.held(t, "keepalived's link is up", false, true)
+		p.expectHeld(t, "keepalived's link is up", false, true)
 		p.reprioritize(t, 200)
-		p.held(t, "with more priority", true, false)
+		p.expectHeld(t, "with more priority", true, false)
 		note("jeoul killed, keepalived has the VIPs", p.failover(t, p.peer, func() { kill(t, p.daemon) }))
 		p.start(t)
-		p.held(t, "another process", true, false)
+		p.expectHeld(t, "another process", true, false)
 		note("jeoul stopped, keepalived has the VIPs", p.failover(t, p.peer, func() {
 			if err := p.daemon.Signal(syscall.SIGTERM); err != nil {
 				t.Fatal(err)
@@ -321,17 +321,17 @@ func TestMeasureVRRP(t *testing.T) {
 		<-p.daemon.Done()
 		p.prefer(t, 149)
 		p.start(t)
-		p.apart(t, true)
-		p.held(t, "apart", true, true)
+		p.partition(t, true)
+		p.expectHeld(t, "apart", true, true)
 		begin := time.Now()
-		p.apart(t, false)
-		for len(p.has(t, p.host)) > 0 {
+		p.partition(t, false)
+		for len(p.vipsOn(t, p.host)) > 0 {
 			if time.Since(begin) > e2e.WaitLimit {
 				t.Fatal("two balancers stay active")
 			}
 		}
 		note("a partition ends, jeoul has left the VIPs", time.Since(begin).Round(time.Millisecond))
-		p.held(t, "together", false, true)
+		p.expectHeld(t, "together", false, true)
 	}
 	for what, each := range took {
 		slices.Sort(each)

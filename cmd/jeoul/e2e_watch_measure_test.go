@@ -38,8 +38,8 @@ const (
 	// else runs on the machine. burstPause lets the daemon have a core in between.
 	burst      = 1000
 	burstPause = 20 * time.Millisecond
-	// mostWatchCost is the part of a core that the daemon may take while it is watched.
-	mostWatchCost = 0.05
+	// maxWatchCost is the part of a core that the daemon may take while it is watched.
+	maxWatchCost = 0.05
 )
 
 // TestWatchingMeasured measures the cost of watching a balancer with 100 services of 20 backends by Prometheus each
@@ -70,8 +70,8 @@ func TestWatchingMeasured(t *testing.T) {
 			end()
 		}
 		fmt.Fprintf(file, "%s\n  unwatched  %s\n  watched    %s\n  read       %s\n", way.name, quiet, watched, w.read())
-		if cost := watched.cost() - quiet.cost(); cost > mostWatchCost {
-			t.Errorf("%s: watching takes %.1f %% of a core, more than %.0f %%", way.name, 100*cost, 100*mostWatchCost)
+		if cost := watched.cost() - quiet.cost(); cost > maxWatchCost {
+			t.Errorf("%s: watching takes %.1f %% of a core, more than %.0f %%", way.name, 100*cost, 100*maxWatchCost)
 		}
 	}
 }

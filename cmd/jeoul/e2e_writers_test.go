@@ -41,12 +41,12 @@ import (
 // both want those between.
 const (
 	firstWritten, fileWrites, apiWrites, pastWritten = 7100, 7104, 7102, 7106
-	// alwaysThere is the port of a service of the file which is not changed, so that the VIP stays.
-	alwaysThere = 7099
+	// unchangedPort is the port of a service of the file which is not changed, so that the VIP stays.
+	unchangedPort = 7099
 )
 
-// wanted is the configuration of one source: services by name.
-type wanted map[string]wantedService
+// writtenServices is the configuration of one source: services by name.
+type writtenServices map[string]wantedService
 
 type wantedService struct {
 	Scheduler string
@@ -54,8 +54,8 @@ type wantedService struct {
 	Weights map[string]int
 }
 
-func (w wanted) clone() wanted {
-	c := wanted{}
+func (w writtenServices) clone() writtenServices {
+	c := writtenServices{}
 	for name, s := range w {
 		c[name] = wantedService{s.Scheduler, maps.Clone(s.Weights)}
 	}
@@ -68,8 +68,8 @@ type writers struct {
 	seed   uint64
 	client *http.Client
 	// file and api are the acknowledged configurations. Beside them stand those in doubt after a kill; nil: nothing is.
-	file, api               wanted
-	fileInDoubt, apiInDoubt wanted
+	file, api               writtenServices
+	fileInDoubt, apiInDoubt writtenServices
 	// killing is set when the daemon is to die in the middle of a request, and began counts requests.
 	killing atomic.Bool
 	began   atomic.Int64
@@ -88,7 +88,7 @@ func (w *writers) counted(what string) {
 func written(t *testing.T) *writers {
 	t.Helper()
 	l := newLab(t, lab.Spec{Clients: 1, Servers: 3})
-	w := &writers{segment: &segment{l, newBalancer(t, l.Balancer)}, file: wanted{}, api: wanted{},
+	w := &writers{segment: &segment{l, newBalancer(t, l.Balancer)}, file: writtenServices{}, api: writtenServices{},
 		counts: map[string]int{}}
 	for _, server := range l.Servers {
 		w.answer(t, server)
@@ -110,7 +110,7 @@ func (w *writers) answer(t *testing.T, server *lab.Host) {
 			Dir: filepath.Join(server.Dir, "state")}); err != nil {
 			return err
 		}
-		for port := alwaysThere; port < pastWritten; port++ {
+		for port := unchangedPort; port < pastWritten; port++ {
 			listener, err := net.Listen("tcp", fmt.Sprintf(":%d", port))
 			if err != nil {
 				return err
@@ -145,11 +145,11 @@ func (w *writers) backendOf(name string, weight int) entry {
 }
 
 // writeFile replaces the configuration file, whole, as editors do.
-func (w *writers) writeFile(t *testing.T, says wanted) {
+func (w *writers) writeFile(t *testing.T, says writtenServices) {
 	t.Helper()
 	path := w.config
 	w.config += ".new"
-	services := []entry{w.segment.service("always", alwaysThere, w.Servers)}
+	services := []entry{w.segment.service("always", unchangedPort, w.Servers)}
 	for _, name := range slices.Sorted(maps.Keys(says)) {
 		services = append(services, w.serviceOf(name, says[name]))
 	}
@@ -160,13 +160,13 @@ func (w *writers) writeFile(t *testing.T, says wanted) {
 	}
 }
 
-// dice are one writer's random choices.
-type dice struct {
+// randomChoices are one writer's random choices.
+type randomChoices struct {
 	*rand.Rand
 	servers []*lab.Host
 }
 
-func (d dice) service() wantedService {
+func (d randomChoices) service() wantedService {
 	s := wantedService{[]string{"maglev", "wrr"}[d.IntN(2)], map[string]int{}}
 	for _, i := range d.Perm(len(d.servers))[:1+d.IntN(len(d.servers))] {
 		s.Weights[d.servers[i].Name] = 1 + d.IntN(4)
@@ -174,10 +174,10 @@ func (d dice) service() wantedService {
 	return s
 }
 
-func (d dice) backend() string { return d.servers[d.IntN(len(d.servers))].Name }
+func (d randomChoices) backend() string { return d.servers[d.IntN(len(d.servers))].Name }
 
 // one returns a random service of a source, if it has any.
-func (d dice) one(w wanted) (string, bool) {
+func (d randomChoices) one(w writtenServices) (string, bool) {
 	names := slices.Sorted(maps.Keys(w))
 	if len(names) == 0 {
 		return "", false
@@ -185,10 +185,10 @@ func (d dice) one(w wanted) (string, bool) {
 	return names[d.IntN(len(names))], true
 }
 
-// errGone says that the daemon has died before it answered.
-var errGone = errors.New("no answer")
+// errDaemonDied says that the daemon has died before it answered.
+var errDaemonDied = errors.New("no answer")
 
-// send asks the daemon for something. Error: errGone.
+// send asks the daemon for something. Error: errDaemonDied.
 func (w *writers) send(method, path string, header http.Header, body any) (code int, answered http.Header, text []byte,
 	err error) {
 	content, err := json.Marshal(body)
@@ -204,17 +204,17 @@ func (w *writers) send(method, path string, header http.Header, body any) (code 
 	}
 	response, err := w.client.Do(request)
 	if err != nil {
-		return 0, nil, nil, errors.Join(errGone, err)
+		return 0, nil, nil, errors.Join(errDaemonDied, err)
 	}
 	defer response.Body.Close()
 	if text, err = io.ReadAll(response.Body); err != nil {
-		return 0, nil, nil, errors.Join(errGone, err)
+		return 0, nil, nil, errors.Join(errDaemonDied, err)
 	}
 	return response.StatusCode, response.Header, text, nil
 }
 
 // writeByFile makes some changes of the file, until the daemon has gone.
-func (w *writers) writeByFile(t *testing.T, d dice, changes int) {
+func (w *writers) writeByFile(t *testing.T, d randomChoices, changes int) {
 	for range changes {
 		next := w.file.clone()
 		name := fmt.Sprintf("s%d", firstWritten+d.IntN(fileWrites-firstWritten))
@@ -229,7 +229,7 @@ func (w *writers) writeByFile(t *testing.T, d dice, changes int) {
 		code, _, text, err := w.send(http.MethodPost, "/v1/reload", nil, nil)
 		switch {
 		case err != nil:
-			w.gone(t, "a reload", err)
+			w.noteDaemonDied(t, "a reload", err)
 			return
 		case code == http.StatusOK:
 			w.file = next
@@ -245,9 +245,9 @@ func (w *writers) writeByFile(t *testing.T, d dice, changes int) {
 	}
 }
 
-// gone notes that the daemon has died in the middle of a request, as it was to.
-func (w *writers) gone(t *testing.T, what string, err error) {
-	if !w.killing.Load() || !errors.Is(err, errGone) {
+// noteDaemonDied notes that the daemon has died in the middle of a request, as it was to.
+func (w *writers) noteDaemonDied(t *testing.T, what string, err error) {
+	if !w.killing.Load() || !errors.Is(err, errDaemonDied) {
 		t.Errorf("%s: %v", what, err)
 	}
 	w.counted("without an answer")
@@ -257,11 +257,11 @@ func (w *writers) gone(t *testing.T, what string, err error) {
 type apiChange struct {
 	method, path string
 	body         any
-	next         wanted
+	next         writtenServices
 }
 
 // change chooses a random change.
-func (w *writers) change(d dice) apiChange {
+func (w *writers) change(d randomChoices) apiChange {
 	next := w.api.clone()
 	name, there := d.one(next)
 	kind := d.IntN(6)
@@ -295,14 +295,14 @@ func (w *writers) change(d dice) apiChange {
 func servicePath(name string) string { return "/v1/config/services/" + name }
 
 // writeByAPI makes some changes by the API, until the daemon has gone: some of them on conditions, which hold or not.
-func (w *writers) writeByAPI(t *testing.T, d dice, changes int) {
+func (w *writers) writeByAPI(t *testing.T, d randomChoices, changes int) {
 	for range changes {
 		c, header, may := w.change(d), http.Header{}, true
 		switch d.IntN(5) {
 		case 0:
 			code, answered, _, err := w.send(http.MethodGet, c.path, nil, nil)
 			if err != nil {
-				w.gone(t, "a reading", err)
+				w.noteDaemonDied(t, "a reading", err)
 				return
 			}
 			if code == http.StatusOK && answered.Get("Jeoul-Source") == sources.API {
@@ -317,7 +317,7 @@ func (w *writers) writeByAPI(t *testing.T, d dice, changes int) {
 		code, _, text, err := w.send(c.method, c.path, header, c.body)
 		switch {
 		case err != nil:
-			w.gone(t, c.method+" "+c.path, err)
+			w.noteDaemonDied(t, c.method+" "+c.path, err)
 			if !may {
 				w.apiInDoubt = nil
 			}
@@ -342,7 +342,7 @@ func (w *writers) writeByAPI(t *testing.T, d dice, changes int) {
 
 // round has both make changes, at once; the daemon is killed in the middle of the change of a number, after a moment.
 // With number 0, it is not.
-func (w *writers) round(t *testing.T, by [2]dice, changes int, number int64, moment time.Duration) {
+func (w *writers) round(t *testing.T, by [2]randomChoices, changes int, number int64, moment time.Duration) {
 	t.Helper()
 	w.killing.Store(number > 0)
 	w.began.Store(0)
@@ -355,7 +355,7 @@ func (w *writers) round(t *testing.T, by [2]dice, changes int, number int64, mom
 		close(over)
 	}()
 	var watching sync.WaitGroup
-	watching.Go(func() { w.storedIsValid(t, over) })
+	watching.Go(func() { w.checkStored(t, over) })
 	if number > 0 {
 		testenv.Eventually(t, 2*time.Minute, "the change has begun", func() bool {
 			return w.began.Load() >= number || closed(over)
@@ -380,13 +380,13 @@ func closed(over <-chan struct{}) bool {
 	}
 }
 
-// storedIsValid reads the stored configuration, again and again until all is over: it is valid at any moment.
-func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
+// checkStored reads the stored configuration, again and again until all is over: it is valid at any moment.
+func (w *writers) checkStored(t *testing.T, over <-chan struct{}) {
 	alone := filepath.Join(w.host.Dir, "alone")
 	base := filepath.Join(w.host.Dir, "alone.yaml")
 	err := os.WriteFile(base,
 		yamlOf(t, entry{"interface": w.host.Interface,
-			"services": []entry{w.segment.service("always", alwaysThere, w.Servers)}}), 0o600)
+			"services": []entry{w.segment.service("always", unchangedPort, w.Servers)}}), 0o600)
 	if err = errors.Join(err, os.MkdirAll(alone, 0o755)); err != nil {
 		t.Error(err)
 		return
@@ -410,9 +410,9 @@ func (w *writers) storedIsValid(t *testing.T, over <-chan struct{}) {
 	}
 }
 
-// startAgain starts the daemon after a kill. A file that was not acknowledged and claims services of the API's is
+// restartDaemon starts the daemon after a kill. A file that was not acknowledged and claims services of the API's is
 // refused at a start, as it would have been by the reload: then the one before is put back.
-func (w *writers) startAgain(t *testing.T) {
+func (w *writers) restartDaemon(t *testing.T) {
 	t.Helper()
 	if _, err := sources.Open(w.config, w.stored(t)); err != nil && w.fileInDoubt != nil {
 		w.counted("files put back")
@@ -426,7 +426,7 @@ func (w *writers) startAgain(t *testing.T) {
 }
 
 // configured returns the configuration of a source.
-func (w *writers) configured(t *testing.T, source string) wanted {
+func (w *writers) configured(t *testing.T, source string) writtenServices {
 	t.Helper()
 	code, _, text, err := w.send(http.MethodGet, "/v1/config/sources/"+source, nil, nil)
 	if err != nil || code != http.StatusOK {
@@ -444,7 +444,7 @@ func (w *writers) configured(t *testing.T, source string) wanted {
 	if err := json.Unmarshal(text, &says); err != nil {
 		t.Fatal(err)
 	}
-	found := wanted{}
+	found := writtenServices{}
 	for _, service := range says.Services {
 		if service.Name == "always" {
 			continue
@@ -464,12 +464,12 @@ func (w *writers) configured(t *testing.T, source string) wanted {
 	return found
 }
 
-// nothingIsLost checks that each source has the acknowledged configuration, or that with the changes in doubt.
-func (w *writers) nothingIsLost(t *testing.T) {
+// expectNothingLost checks that each source has the acknowledged configuration, or that with the changes in doubt.
+func (w *writers) expectNothingLost(t *testing.T) {
 	t.Helper()
 	for _, of := range []struct {
 		source              string
-		acknowledged, doubt *wanted
+		acknowledged, doubt *writtenServices
 	}{{"file", &w.file, &w.fileInDoubt}, {sources.API, &w.api, &w.apiInDoubt}} {
 		found := w.configured(t, of.source)
 		diff := cmp.Diff(*of.acknowledged, found)
@@ -485,9 +485,9 @@ func (w *writers) nothingIsLost(t *testing.T) {
 	}
 }
 
-// dataPlaneIsAsGet checks by connections that each service has the backends that get names, and no other, and that
+// expectDataPlane checks by connections that each service has the backends that get names, and no other, and that
 // there is no other service.
-func (w *writers) dataPlaneIsAsGet(t *testing.T) {
+func (w *writers) expectDataPlane(t *testing.T) {
 	t.Helper()
 	client := api.NewClient(w.socket)
 	w.eventually(t, "every backend is up", allUp)
@@ -495,7 +495,7 @@ func (w *writers) dataPlaneIsAsGet(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	shown, all := map[int]ops.Service{}, wanted{}
+	shown, all := map[int]ops.Service{}, writtenServices{}
 	maps.Copy(all, w.file)
 	maps.Copy(all, w.api)
 	for _, s := range services {
@@ -519,9 +519,9 @@ func (w *writers) dataPlaneIsAsGet(t *testing.T) {
 	}
 }
 
-// mostAsked bounds how many connections it takes to meet each of three backends: one of the least weight gets a ninth
-// of them.
-const mostAsked = 400
+// maxConnections bounds how many connections it takes to meet each of three backends: one of the least weight gets a
+// ninth of them.
+const maxConnections = 400
 
 // onPort connects to a port until every backend of its service has answered; without one, connections are refused.
 func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
@@ -543,7 +543,7 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 	has := func(name string) bool {
 		return slices.ContainsFunc(s.Backends, func(b ops.Backend) bool { return b.Name == name })
 	}
-	for range mostAsked {
+	for range maxConnections {
 		server, err := w.askOnce(to)
 		if err != nil {
 			t.Fatalf("seed %d: %s on %s: %v", w.seed, s.Name, to, err)
@@ -557,7 +557,7 @@ func (w *writers) onPort(t *testing.T, to netip.AddrPort, s ops.Service) {
 		}
 	}
 	t.Errorf("seed %d: %s has %d backends, and of %d connections only these answered: %v", w.seed, s.Name,
-		len(s.Backends), mostAsked, met)
+		len(s.Backends), maxConnections, met)
 }
 
 // askOnce asks on a connection of its own, which ends with it.
@@ -597,7 +597,7 @@ func TestTwoWriters(t *testing.T) {
 	w.seed = numberOf(t, "JEOUL_TEST_SEED", rand.Uint64())
 	changes, each := int(numberOf(t, "JEOUL_TEST_CHANGES", 30)), 15
 	t.Logf("seed %d", w.seed)
-	by := [2]dice{{rand.New(rand.NewPCG(w.seed, 1)), w.Servers}, {rand.New(rand.NewPCG(w.seed, 2)), w.Servers}}
+	by := [2]randomChoices{{rand.New(rand.NewPCG(w.seed, 1)), w.Servers}, {rand.New(rand.NewPCG(w.seed, 2)), w.Servers}}
 	when := rand.New(rand.NewPCG(w.seed, 3))
 	w.start(t)
 	began := time.Now()
@@ -610,10 +610,10 @@ func TestTwoWriters(t *testing.T) {
 			w.round(t, by, each, 0, 0)
 		} else {
 			w.round(t, by, each, 1+when.Int64N(int64(2*each)), time.Duration(when.Int64N(int64(40*time.Millisecond))))
-			w.startAgain(t)
+			w.restartDaemon(t)
 		}
-		w.nothingIsLost(t)
-		w.dataPlaneIsAsGet(t)
+		w.expectNothingLost(t)
+		w.expectDataPlane(t)
 	}
 	t.Logf("in %s: %v", time.Since(began).Round(time.Second), w.counts)
 	for _, what := range []string{"reloads acknowledged", "changes by API acknowledged",

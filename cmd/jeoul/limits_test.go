@@ -49,13 +49,13 @@ var limits = []limit{
 		}
 	}},
 	{"README.md", "**Failed backends:** their TCP connections stay", func(t *testing.T) {
-		if got := taken(t, "check: tcp").Services[0].Checks.OnDown; got != "" && got != lb.KeepFlows {
+		if got := acceptedService(t, "check: tcp").Services[0].Checks.OnDown; got != "" && got != lb.KeepFlows {
 			t.Errorf("on_down is %q by default", got)
 		}
 	}},
 	{"README.md", "**Silent connections:** one that is silent for the whole window after a change (15 minutes",
 		func(t *testing.T) {
-			if got := taken(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow ||
+			if got := acceptedService(t, "scheduler: maglev").Services[0].Transition.Window; got != lb.DefaultTCPWindow ||
 				got.Minutes() != 15 {
 				t.Errorf("the window is %s by default", got)
 			}
@@ -67,7 +67,7 @@ var limits = []limit{
 	}},
 
 	{"docs/start/l2dsr.md", "Without [`check`]", func(t *testing.T) {
-		if checks := taken(t, "").Services[0].Checks.List; len(checks) != 0 {
+		if checks := acceptedService(t, "").Services[0].Checks.List; len(checks) != 0 {
 			t.Errorf("a service has %d checks by default", len(checks))
 		}
 	}},
@@ -157,8 +157,8 @@ func refusedFile(text, want string) func(t *testing.T) {
 	}
 }
 
-// taken is a configuration of a service with some keys, which must be possible.
-func taken(t *testing.T, keys string) *config.Config {
+// acceptedService is a configuration of a service with some keys, which must be possible.
+func acceptedService(t *testing.T, keys string) *config.Config {
 	t.Helper()
 	cfg, err := config.Parse("f", []byte("interface: eth0\n"+oneService(keys)))
 	if err != nil {
@@ -178,18 +178,18 @@ func mentioned(file, text string) func(t *testing.T) {
 
 // The size of README.md: two screens at most, and the two commands on the first one.
 const (
-	mostLines, mostColumns = 100, 120
-	firstScreen            = 16
+	maxLines, maxColumns = 100, 120
+	firstScreen          = 16
 )
 
 // TestReadmeIsShort: README.md fits two screens, and its first one has the two commands that do everything.
 func TestReadmeIsShort(t *testing.T) {
 	lines := strings.Split(read(t, filepath.Join(testdocs.Root(t), "README.md")), "\n")
-	if len(lines) > mostLines {
-		t.Errorf("README.md has %d lines: what is beyond %d belongs to a page of docs", len(lines), mostLines)
+	if len(lines) > maxLines {
+		t.Errorf("README.md has %d lines: what is beyond %d belongs to a page of docs", len(lines), maxLines)
 	}
 	for i, line := range lines {
-		if n := utf8.RuneCountInString(line); n > mostColumns {
+		if n := utf8.RuneCountInString(line); n > maxColumns {
 			t.Errorf("README.md:%d: %d columns", i+1, n)
 		}
 	}

@@ -46,7 +46,7 @@ const maxUDPSize = 4096
 // A client asks again if no answer has come for a while, and in the end gives up.
 const (
 	retryAfter = time.Second
-	giveUp     = 6 * time.Second
+	askTimeout = 6 * time.Second
 )
 
 // texts are the strings that are answered. A string holds up to 255 bytes.
@@ -202,7 +202,7 @@ func NewAsker(where Inside, to netip.AddrPort, from ...netip.Addr) (*Asker, erro
 // did. A wrong answer is an error, and so is an ICMP error about the query, unless
 // it says that the query was too big: the kernel then makes smaller fragments.
 func (a *Asker) Ask(query *dns.Msg, kind Answer) (server string, err error) {
-	for deadline := time.Now().Add(giveUp); ; {
+	for deadline := time.Now().Add(askTimeout); ; {
 		server, err = a.once(query, kind, retryAfter)
 		again := errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, syscall.EMSGSIZE)
 		if !again || time.Now().After(deadline) {

@@ -110,8 +110,8 @@ type Arrivals struct {
 	ended       chan struct{}
 }
 
-// arrivalsLook is how long a reader waits for a packet before it looks whether it shall end.
-const arrivalsLook = 50 * time.Millisecond
+// arrivalsPoll is how long a reader waits for a packet before it looks whether it shall end.
+const arrivalsPoll = 50 * time.Millisecond
 
 // NoteArrivals begins to note SYNs of IPv4 that a client has sent, as they come in at a host.
 func NoteArrivals(tb testing.TB, host *lab.Host, from netip.Addr) *Arrivals {
@@ -136,7 +136,7 @@ func (a *Arrivals) open(name string) error {
 	if a.socket, err = unix.Socket(unix.AF_PACKET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0); err != nil {
 		return fmt.Errorf("open a packet socket: %w", err)
 	}
-	look := unix.NsecToTimeval(arrivalsLook.Nanoseconds())
+	look := unix.NsecToTimeval(arrivalsPoll.Nanoseconds())
 	four := uint16(unix.ETH_P_IP>>8 | unix.ETH_P_IP&0xff<<8) // network byte order
 	return errors.Join(
 		unix.SetsockoptInt(a.socket, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, captureBuffer/16),

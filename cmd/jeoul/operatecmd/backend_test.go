@@ -181,7 +181,7 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 		cmdtest.WantError(t, err, "web/web01 is not drained any more")
 		for want, now := range map[string]ops.Overlay{
 			"web/web01, at 192.0.2.1:80, is not found any more: the flows left there cannot be counted; it stays drained": {Target: target, Absent: time.Now()},
-			"web/web01 is at 192.0.2.2:80 now and stays drained; flows that were left at 192.0.2.1:80 are not among":  {Target: cmdtest.BackendOf("web", "web01", 2)},
+			"web/web01 is at 192.0.2.2:80 now and stays drained; flows that were left at 192.0.2.1:80 are not among":      {Target: cmdtest.BackendOf("web", "web01", 2)},
 		} {
 			now.Drain = &ops.Drained{On: true}
 			err = awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {

@@ -214,7 +214,7 @@ func show[T any](ctx context.Context, to io.Writer, flags getFlags, k kind[T], q
 	}
 	out := &getWriter[T]{to: to, kind: k, format: flags.Output}
 	if flags.Watch {
-		w := &follower[T]{client: client, query: q, out: out, says: os.Stderr, retry: watchRetry,
+		w := &follower[T]{client: client, query: q, out: out, notices: os.Stderr, retry: watchRetry,
 			retryLimit: watchRetryLimit}
 		return w.watch(ctx)
 	}

@@ -31,8 +31,8 @@ type follower[T any] struct {
 	client *api.Client
 	query  query[T]
 	out    *getWriter[T]
-	// says is where a person reads of interruptions.
-	says io.Writer
+	// notices is where a person reads of interruptions.
+	notices io.Writer
 	// before are the things that were printed, by name, as they were then.
 	before map[string]T
 	// retry and retryLimit are watchRetry and watchRetryLimit, but in tests.
@@ -56,11 +56,11 @@ func (w *follower[T]) watch(ctx context.Context) error {
 		if ctx.Err() != nil {
 			return nil
 		}
-		fmt.Fprintf(w.says, "jeoul: %v; waiting up to %s for it to come back\n", err, w.retryLimit)
+		fmt.Fprintf(w.notices, "jeoul: %v; waiting up to %s for it to come back\n", err, w.retryLimit)
 		if err := w.reconnect(ctx); err != nil || ctx.Err() != nil {
 			return err
 		}
-		fmt.Fprintf(w.says, "jeoul: the daemon on %s answers again\n", w.client.At())
+		fmt.Fprintf(w.notices, "jeoul: the daemon on %s answers again\n", w.client.At())
 	}
 }
 

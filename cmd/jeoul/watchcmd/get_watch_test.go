@@ -38,7 +38,7 @@ func watchBackends(t *testing.T, s *cmdtest.FakeBalancer, format string, again t
 	t.Cleanup(cancel)
 	w := &follower[ops.ServiceBackend]{client: client,
 		query: query[ops.ServiceBackend]{names, func(ops.ServiceBackend) bool { return true }},
-		out:   &getWriter[ops.ServiceBackend]{to: &g.out, kind: backendKind, format: format}, says: &g.says,
+		out:   &getWriter[ops.ServiceBackend]{to: &g.out, kind: backendKind, format: format}, notices: &g.says,
 		retry: time.Millisecond, retryLimit: again}
 	go func() { g.done <- w.watch(ctx) }()
 	return g

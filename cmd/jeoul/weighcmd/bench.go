@@ -146,8 +146,8 @@ func (m *margin) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// mostUntil is how often --until repeats where --repeats says nothing.
-const mostUntil = 100
+// maxUntilRepeats is how often --until repeats where --repeats says nothing.
+const maxUntilRepeats = 100
 
 // until returns how often every point is measured at most, and a function that ends the run before; nil without
 // --until.
@@ -156,7 +156,7 @@ func (c *benchRunCmd) until() (repeats int, enough func(*results.Run) string) {
 		return c.Repeats, nil
 	}
 	deadline := time.Now().Add(c.Within)
-	return cmp.Or(c.Repeats, mostUntil), func(run *results.Run) string {
+	return cmp.Or(c.Repeats, maxUntilRepeats), func(run *results.Run) string {
 		return report.Enough(run, float64(c.Until), deadline, time.Now())
 	}
 }

@@ -12,7 +12,7 @@ func TestUntil(t *testing.T) {
 	if err := c.Until.UnmarshalText([]byte("5 %")); err != nil || c.Until != 0.05 {
 		t.Fatalf("%v, %v", c.Until, err)
 	}
-	if repeats, enough := c.until(); repeats != mostUntil || enough == nil {
+	if repeats, enough := c.until(); repeats != maxUntilRepeats || enough == nil {
 		t.Errorf("%d repeats at most, %v", repeats, enough != nil)
 	}
 	c.Until, c.Repeats = 0, 3

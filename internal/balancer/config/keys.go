@@ -420,7 +420,7 @@ var outlierKeys = keytable.Table[lb.Outliers]{
 	{Name: "longest_pause", What: "The pause does not grow beyond this.",
 		Refused: "Less than `pause`.",
 		Value: keytable.Computed(func(o *lb.Outliers) (time.Duration, bool) {
-			return o.LongestPause, o.LongestPause != defaultLongestPause(*o)
+			return o.LongestPause, o.LongestPause != defaultMaxPause(*o)
 		},
 			func(o *lb.Outliers, d time.Duration) {
 				o.LongestPause = d

@@ -26,7 +26,7 @@ func optionalOutlier[V comparable](at func(*lb.Outliers) *V, scalar keytable.Sca
 		func(o *lb.Outliers, value V) { *at(o) = value }, scalar, *new(V), fmt.Sprintf("`%s`", scalar.Show(usual)))
 }
 
-func defaultLongestPause(o lb.Outliers) time.Duration {
+func defaultMaxPause(o lb.Outliers) time.Duration {
 	return max(lb.DefaultOutlierLongestPause, o.Pause)
 }
 
@@ -45,7 +45,7 @@ func (p *parser) checkOutliers(i int) {
 	setDefault(&o.Connections, lb.DefaultOutlierConnections)
 	setDefault(&o.Interval, lb.DefaultOutlierInterval)
 	setDefault(&o.Pause, lb.DefaultOutlierPause)
-	setDefault(&o.LongestPause, defaultLongestPause(*o))
+	setDefault(&o.LongestPause, defaultMaxPause(*o))
 	setDefault(&o.Ejected, lb.DefaultOutlierEjected)
 	if at := yamlfile.Join(field, "longest_pause"); o.LongestPause < o.Pause && !p.Bad(at) {
 		p.Fail(at, "%s is less than pause, %s, with which the pauses begin; raise it, or remove the line",

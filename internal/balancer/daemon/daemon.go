@@ -189,7 +189,7 @@ func (b *balancer) assemble(ctx context.Context) (err error) {
 	}
 	b.controller = control.New(control.Options{
 		DataPlane: r.datapath, Paths: r.paths, Host: r.changes, Links: r.links, Checks: b.checks,
-		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.takesOver,
+		Discovery: b.discovery, Announce: neigh.Announce, Log: b.Log, Version: b.Version, TakesOver: r.adopts,
 		Memory: r.memory(kindOperations), Ejections: r.memory(kindEjections),
 		Routes: r.routers, Drained: r.instance.stateFile(kindDrained), Election: b.election,
 		Joined: b.member.ready(), RequestEarly: b.member.requestEarly,

@@ -23,8 +23,8 @@ import (
 // resources are the parts that a balancer opens on its host, in the order in which they are opened.
 type resources struct {
 	instance instance
-	// takesOver: another process has left the data plane and the network changes.
-	takesOver bool
+	// adopts: another process has left the data plane and the network changes.
+	adopts bool
 	// started: this process has to undo the changes that it took over.
 	started bool
 	// store is nil where nothing outlives the process.
@@ -42,7 +42,7 @@ type resources struct {
 
 // addForwarding adds to the error of a start that the data plane of the previous process still forwards.
 func (r *resources) addForwarding(err error) error {
-	if !r.takesOver {
+	if !r.adopts {
 		return err
 	}
 	return fmt.Errorf("%w\nthe data plane of the process before goes on; `jeoul detach` takes it away", err)
@@ -68,7 +68,7 @@ func (r *resources) open(ctx context.Context, cfg *config.Config, stateDir strin
 		return err
 	}
 	openChanges := hostnet.Open
-	if r.takesOver = r.datapath.Adopted(); r.takesOver {
+	if r.adopts = r.datapath.Adopted(); r.adopts {
 		openChanges = hostnet.Adopt
 	}
 	if r.changes, err = openChanges(stateDir, r.instance.journal, hostnet.Files(r.instance.files)); err == nil {
@@ -129,10 +129,10 @@ func (r *resources) openDataPlane(cfg *config.Config, log *slog.Logger) (err err
 // connection, and be answered with a reset.
 func (r *resources) close(log *slog.Logger, leave bool) error {
 	var errs []error
-	if leave || r.takesOver && !r.started {
+	if leave || r.adopts && !r.started {
 		errs = append(errs, r.leave())
 	} else {
-		errs = append(errs, r.takeBack())
+		errs = append(errs, r.revert())
 	}
 	if r.paths != nil {
 		errs = append(errs, r.paths.Close())
@@ -152,7 +152,7 @@ func (r *resources) close(log *slog.Logger, leave bool) error {
 // the process, it takes everything back.
 func (r *resources) leave() error {
 	if r.store == nil {
-		return r.takeBack()
+		return r.revert()
 	}
 	var errs []error
 	if r.proxy != nil {
@@ -167,8 +167,8 @@ func (r *resources) leave() error {
 	return errors.Join(append(errs, r.datapath.Leave())...)
 }
 
-// takeBack takes everything back.
-func (r *resources) takeBack() error {
+// revert undoes everything that was set up.
+func (r *resources) revert() error {
 	var errs []error
 	if r.routers.keeper != nil { // before the parts go that serve the routers' packets
 		errs = append(errs, r.routers.stop())

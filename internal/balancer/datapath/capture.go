@@ -92,13 +92,13 @@ func (d *Datapath) Capture(ctx context.Context, request capture.Request, send fu
 func (d *Datapath) describe(record *traced.Record, zero time.Time) *trace.Packet {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	p := d.recordNamesNow().Packet(&record.XdpTraceRecord)
+	p := d.currentNames().Packet(&record.XdpTraceRecord)
 	p.Time = zero.Add(time.Duration(record.Time))
 	return p
 }
 
-// recordNamesNow returns the names of the current generation for the numbers in records.
-func (d *Datapath) recordNamesNow() *tracing.Names {
+// currentNames returns the names of the current generation for the numbers in records.
+func (d *Datapath) currentNames() *tracing.Names {
 	if d.recordNames == nil {
 		d.recordNames = tracing.NewNames(d.attachments[0].Hook, d.current.Ports, d.register)
 	}
@@ -230,5 +230,5 @@ func (d *Datapath) Explain(question trace.Question) (*trace.Packet, error) {
 // explainInput returns the programs, maps and configuration that packets go by, for Explain.
 func (d *Datapath) explainInput() tracing.ExplainInput {
 	return tracing.ExplainInput{Kernel: d.kernel, Hook: d.attachments[0].Hook, Programs: d.current, Shared: d.shared,
-		Names: d.recordNamesNow(), State: d.register.State}
+		Names: d.currentNames(), State: d.register.State}
 }

@@ -520,8 +520,8 @@ func TestSnapshotRestores(t *testing.T) {
 			t.Errorf("places were %v, %v and are %v, %v", r.Places.Backends, r.Places.Services, got.Places.Backends,
 				got.Places.Services)
 		}
-		if !bytes.Equal(got.Places.Holders, r.Places.Holders) {
-			t.Errorf("holders were %v and are %v", r.Places.Holders, got.Places.Holders)
+		if !bytes.Equal(got.Places.References, r.Places.References) {
+			t.Errorf("holders were %v and are %v", r.Places.References, got.Places.References)
 		}
 		if !maps.Equal(got.Places.Endpoints, r.Places.Endpoints) || len(got.Places.Previous) != len(r.Places.Previous) {
 			t.Errorf("endpoints were %v, %v and are %v, %v", r.Places.Endpoints, r.Places.Previous,

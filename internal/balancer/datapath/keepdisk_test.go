@@ -161,7 +161,7 @@ func TestReserve(t *testing.T) {
 			if err := d.Apply(withSwappedService(testState(), 1)); err != nil {
 				return err
 			}
-			if d.keeper.Reserved < d.keeper.Size+keeper.ReserveLeast {
+			if d.keeper.Reserved < d.keeper.Size+keeper.MinReserve {
 				t.Errorf("for a snapshot of %d bytes, %d are reserved", d.keeper.Size, d.keeper.Reserved)
 			}
 			if numbers := d.keeper.SnapshotFiles(); len(numbers) != 1 {

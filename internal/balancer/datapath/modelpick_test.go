@@ -76,7 +76,7 @@ func (m *model) schedule(c *choice, s *lb.RoutedService, a clientPacket, seen se
 	case s.Mode == lb.FullNAT && (a.quiet || !a.opens() && a.protocol != protoUDP):
 		return noFlow
 	case a.quiet || !a.opens() && a.protocol != protoUDP:
-		m.noteGoing(s, a)
+		m.noteUntracked(s, a)
 		return m.unremembered(c, s, a)
 	}
 	return m.begin(c, s, a, seen)
@@ -217,12 +217,12 @@ func (m *model) begins(s *lb.RoutedService, e *remembered, a clientPacket) begin
 		m.met["forgotten: reused"]++
 		return another
 	}
-	return m.beginsBeside(s, e, up, again, takesFlows(s, backend))
+	return m.beginsDuring(s, e, up, again, takesFlows(s, backend))
 }
 
-// beginsBeside is begins for a SYN and a flow that has not ended. takes: its backend takes
+// beginsDuring is begins for a SYN and a flow that has not ended. takes: its backend takes
 // new ones, if it is not full.
-func (m *model) beginsBeside(s *lb.RoutedService, e *remembered, up, again, takes bool) beginning {
+func (m *model) beginsDuring(s *lb.RoutedService, e *remembered, up, again, takes bool) beginning {
 	_, backend := m.find(e.backend)
 	full := !again && takes && !(up && s.Mode == lb.FullNAT) && m.full(s, backend)
 	why := map[bool]string{true: "drained", false: "down"}[up]
@@ -348,8 +348,8 @@ func (a clientPacket) firstState() flowState {
 	return stateOpening
 }
 
-// noteGoing notes that a packet goes by the hash that its backend may answer.
-func (m *model) noteGoing(s *lb.RoutedService, a clientPacket) {
+// noteUntracked notes that a packet goes by the hash that its backend may answer.
+func (m *model) noteUntracked(s *lb.RoutedService, a clientPacket) {
 	if !a.quiet && a.flags&flagRST == 0 {
 		m.noteUnremembered(s)
 	}
@@ -426,7 +426,7 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a clientPacket, seen seen)
 		return noBackend
 	default:
 		if c.contested == nil {
-			m.noteGoing(s, a)
+			m.noteUntracked(s, a)
 		}
 		return m.withoutTable(c, s, a)
 	}
@@ -446,7 +446,7 @@ func (m *model) begin(c *choice, s *lb.RoutedService, a clientPacket, seen seen)
 			return m.staysWith(c, s)
 		}
 		c.opens = a.opens()
-		m.noteGoing(s, a)
+		m.noteUntracked(s, a)
 		return m.unremembered(c, s, a)
 	}
 	if s.Mode == lb.FullNAT {

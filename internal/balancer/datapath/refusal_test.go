@@ -20,10 +20,10 @@ func seenService(mode lb.Mode, scheduler lb.Scheduler, weights ...uint16) lb.Rou
 	return s
 }
 
-// holdAndRefuse has each backend but the one that refuses hold so many connections, and then
+// openAndRefuse has each backend but the one that refuses hold so many connections, and then
 // opens others, one after the other, from the next ports: those that meet it are refused, and
 // the rest end at once. It returns how many were refused.
-func (y *scenario) holdAndRefuse(refuses, held, others int) (refused int) {
+func (y *scenario) openAndRefuse(refuses, held, others int) (refused int) {
 	y.t.Helper()
 	port, have := 1, make([]int, len(y.s.Backends))
 	for slices.ContainsFunc(have, func(n int) bool { return n < held }) {
@@ -65,7 +65,7 @@ func TestRefusalsWeigh(t *testing.T) {
 		} {
 			t.Run(string(mode)+"/"+string(test.scheduler), func(t *testing.T) {
 				runScenario(t, seenService(mode, test.scheduler, test.weights...), func(y *scenario) {
-					if n := y.holdAndRefuse(0, 20, 100); n > test.most {
+					if n := y.openAndRefuse(0, 20, 100); n > test.most {
 						y.t.Errorf("%d of 100 connections go to a backend that refuses them, want at most %d",
 							n, test.most)
 					}
@@ -80,7 +80,7 @@ func TestRefusalsWeigh(t *testing.T) {
 func TestRefusalsAreNoMerit(t *testing.T) {
 	for _, mode := range modesThatSee {
 		runScenario(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
-			y.holdAndRefuse(0, 20, 10)
+			y.openAndRefuse(0, 20, 10)
 			refused := 0
 			for port := 1001; port <= 1030; port++ {
 				y.advance(20 * time.Second)
@@ -103,7 +103,7 @@ func TestRefusalsAreNoMerit(t *testing.T) {
 func TestRefusalsAreForgiven(t *testing.T) {
 	for _, mode := range modesThatSee {
 		runScenario(t, seenService(mode, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
-			y.holdAndRefuse(0, 20, 100)
+			y.openAndRefuse(0, 20, 100)
 			y.advance(10 * time.Second)
 			counts := make([]int, 3)
 			for port := 1001; port <= 1040; port++ {
@@ -123,7 +123,7 @@ func TestRefusalsAreForgiven(t *testing.T) {
 // hold.
 func TestRefusalsPass(t *testing.T) {
 	runScenario(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
-		y.holdAndRefuse(0, 20, 100)
+		y.openAndRefuse(0, 20, 100)
 		y.advance((refusalLasts + 10) * time.Second)
 		y.spreadTo(0, 1001, 1010)
 	})
@@ -160,7 +160,7 @@ func TestRefusedTakesNoPlace(t *testing.T) {
 // TestRefusalsDoNotTurn: rr gives each its turn, as it is defined.
 func TestRefusalsDoNotTurn(t *testing.T) {
 	runScenario(t, seenService(lb.NAT, lb.RoundRobin, 1, 1, 1), func(y *scenario) {
-		if n := y.holdAndRefuse(0, 20, 99); n != 33 {
+		if n := y.openAndRefuse(0, 20, 99); n != 33 {
 			y.t.Errorf("%d of 99 connections go to a backend that refuses them, want a third", n)
 		}
 	})
@@ -169,7 +169,7 @@ func TestRefusalsDoNotTurn(t *testing.T) {
 // TestRefusalsOfOneThatLeft: a backend that has the index next begins without a penalty.
 func TestRefusalsOfOneThatLeft(t *testing.T) {
 	runScenario(t, seenService(lb.NAT, lb.LeastConnections, 1, 1, 1), func(y *scenario) {
-		y.holdAndRefuse(0, 20, 100)
+		y.openAndRefuse(0, 20, 100)
 		all := y.s
 		y.change(func(s *lb.RoutedService) { s.Backends, s.Paths = s.Backends[1:], s.Paths[1:] })
 		y.advance(time.Second)

@@ -91,7 +91,7 @@ func (d *Datapath) pinAll() error {
 			return fmt.Errorf("pinning the link of %s: %w", d.method.Name, err)
 		}
 	}
-	if err := d.sockets.PinAgain(d.keeper); err != nil {
+	if err := d.sockets.Repin(d.keeper); err != nil {
 		return err
 	}
 	if d.current == nil || d.current.Adopted {

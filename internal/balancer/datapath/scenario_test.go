@@ -30,7 +30,7 @@ type scenario struct {
 func runScenario(t *testing.T, s lb.RoutedService, test func(*scenario)) {
 	t.Helper()
 	oneHook(t, func(t *testing.T, hook lb.Hook) {
-		beside := beside(s)
+		beside := keepProgram(s)
 		test(&scenario{t: t, s: s, from: clientOf(0, s.VIP.Is6(), 7), others: []lb.RoutedService{beside},
 			isns: map[int]uint32{}, r: scenarioRig(t, hook, s, beside)})
 	})
@@ -51,9 +51,9 @@ func runScenarioWith(t *testing.T, change func(lb.Hook, *Options), s lb.RoutedSe
 // time to verify a program, and each mode has another.
 var scenarioRigs = map[string]*rig{}
 
-// beside is a service that stays when the story's leaves: as long as it has the same
+// keepProgram is a service that stays when the story's leaves: as long as it has the same
 // mode, the program stays too.
-func beside(s lb.RoutedService) lb.RoutedService {
+func keepProgram(s lb.RoutedService) lb.RoutedService {
 	other := testService(vip6, 9, lb.TCP, lb.Maglev, 1)
 	other.Mode, other.DSCP = s.Mode, s.DSCP
 	return other

@@ -17,7 +17,7 @@ import (
 // kernel/bpf/verifier.c): a program that fits here need not fit there.
 const (
 	oldestRounding = 32
-	mostStack      = 512
+	maxStack       = 512
 )
 
 // forOldKernels are the programs that the oldest kernels must accept, and how many functions each has at least.
@@ -41,8 +41,8 @@ func TestStackOfOldKernels(t *testing.T) {
 			}
 			depth, way := deepest(frames, name)
 			t.Logf("%s: %d bytes by %v", name, depth, way)
-			if depth > mostStack {
-				t.Errorf("%s: %d bytes of stack by %v; the oldest kernels take %d", name, depth, way, mostStack)
+			if depth > maxStack {
+				t.Errorf("%s: %d bytes of stack by %v; the oldest kernels take %d", name, depth, way, maxStack)
 			}
 		}
 	}

@@ -272,7 +272,7 @@ func TestExplain(t *testing.T) {
 
 func TestExplainRefuses(t *testing.T) {
 	state := testState()
-	for port := range uint16(tracing.MostServices) {
+	for port := range uint16(tracing.MaxServicesListed) {
 		state.Services = append(state.Services, testService(vip4, 9000+port, lb.TCP, lb.Maglev, 1))
 	}
 	d := newRig(t, lb.HookXDP, state).datapath

@@ -31,7 +31,7 @@ type rows struct {
 // series makes families, each with a series for each of these. labels are the values of a
 // family with the most labels; the others have the first of them.
 func series[T any](families []metric[T], these []T, labels func(T) []string) []metricFamily {
-	r := &rows{names: mostLabels(families), values: make([][]string, len(these)), texts: map[int][]string{}}
+	r := &rows{names: longestLabels(families), values: make([][]string, len(these)), texts: map[int][]string{}}
 	for i, from := range these {
 		r.values[i] = labels(from)
 	}
@@ -51,8 +51,8 @@ func series[T any](families []metric[T], these []T, labels func(T) []string) []m
 	return all
 }
 
-// mostLabels returns the labels of the family that has the most.
-func mostLabels[T any](families []metric[T]) (names []string) {
+// longestLabels returns the labels of the family that has the most.
+func longestLabels[T any](families []metric[T]) (names []string) {
 	for _, f := range families {
 		if len(f.labels) > len(names) {
 			names = f.labels

@@ -57,14 +57,14 @@ type Happened struct {
 	Lost time.Time `json:"lost,omitzero"`
 }
 
-// Way is a change of the balancers that the router sends to: after Before, and seen at Seen.
-type Way struct{ Before, Seen time.Time }
+// RouteChange is a change of the balancers that the router sends to: after Before, and seen at Seen.
+type RouteChange struct{ Before, Seen time.Time }
 
 // Timeline is the course of a soak: faults, changes of the router's next hops, and differences of tables.
 type Timeline struct {
 	Balancers int
 	Faults    []*Happened
-	Ways      []Way
+	Ways      []RouteChange
 	// Differed has, by service, when not all balancers that were asked were known to have the same table.
 	Differed map[string][]Span
 }
@@ -110,7 +110,7 @@ func (t *Timeline) Explain(c Connection) Reason {
 }
 
 // overlapped is the rule of [Overlapped].
-func (t *Timeline) overlapped(c Connection, way Way) bool {
+func (t *Timeline) overlapped(c Connection, way RouteChange) bool {
 	for n := range t.Balancers {
 		since := c.Proven
 		for _, f := range t.Faults {
@@ -119,7 +119,7 @@ func (t *Timeline) overlapped(c Connection, way Way) bool {
 			}
 		}
 		kept := t.keeping(n, Span{since, way.Seen})
-		if !told(kept, since, way.Before) && t.twoAtOnce(Span{since, way.Seen}) {
+		if !withoutBreak(kept, since, way.Before) && t.twoAtOnce(Span{since, way.Seen}) {
 			return true
 		}
 	}
@@ -137,8 +137,8 @@ func (t *Timeline) keeping(n int, within Span) (kept []Span) {
 	return kept
 }
 
-// told says whether there was a [Ripe] in a row without the times given, which are in order.
-func told(kept []Span, from, to time.Time) bool {
+// withoutBreak says whether there was a [Ripe] in a row without the times given, which are in order.
+func withoutBreak(kept []Span, from, to time.Time) bool {
 	for _, s := range kept {
 		if s.From.Sub(from) >= Ripe {
 			return true
@@ -177,5 +177,5 @@ func (t *Timeline) ExplainRefused(opening Span) bool {
 	return slices.ContainsFunc(t.Faults, func(f *Happened) bool {
 		return f.Kind != Reweigh && f.Kind != Stranger && f.Kind != BackendDrain && f.Overlaps(opening)
 	}) ||
-		slices.ContainsFunc(t.Ways, func(w Way) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
+		slices.ContainsFunc(t.Ways, func(w RouteChange) bool { return opening.Overlaps(Span{w.Before, w.Seen}) })
 }

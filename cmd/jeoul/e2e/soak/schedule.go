@@ -105,8 +105,8 @@ func (a Among) of(kinds []Kind) []Kind {
 }
 
 const (
-	// shortestGap and longestGap bound the time between the beginnings of two faults.
-	shortestGap, longestGap = 2 * time.Second, 8 * time.Second
+	// minGap and maxGap bound the time between the beginnings of two faults.
+	minGap, maxGap = 2 * time.Second, 8 * time.Second
 	// settling is the time after the planned end of a balancer's fault in which the fault still counts: the balancer
 	// starts, and its members send it their flows.
 	settling = 12 * time.Second
@@ -126,7 +126,7 @@ func Schedule(seed uint64, length time.Duration, among Among) []Fault {
 	var all []Fault
 	var last time.Duration
 	for number := 1; ; number++ {
-		gap := d.between(shortestGap, longestGap)
+		gap := d.between(minGap, maxGap)
 		if d.now += gap; d.now > length {
 			return all
 		}

@@ -22,7 +22,7 @@ func TestScheduleIsReplayable(t *testing.T) {
 	kinds := map[Kind]int{}
 	for i, f := range one {
 		kinds[f.Kind]++
-		if f.Number != i+1 || f.After < shortestGap || f.After > longestGap {
+		if f.Number != i+1 || f.After < minGap || f.After > maxGap {
 			t.Errorf("fault %d is %+v", i+1, f)
 		}
 		if slices.ContainsFunc(f.Balancers, func(n int) bool { return n < 0 || n >= among.Balancers }) ||
@@ -46,7 +46,7 @@ func TestScheduleOfSomeKinds(t *testing.T) {
 	for _, of := range [][]Kind{{KillAll, BackendDies, Reweigh}, {Lose}, {BackendLeaves, Stranger}} {
 		kinds := map[Kind]bool{}
 		for i, f := range Schedule(7, time.Hour, Among{Balancers: 3, Backends: 6, Kinds: of}) {
-			if kinds[f.Kind] = true; !slices.Contains(of, f.Kind) || f.Number != i+1 || f.After < shortestGap {
+			if kinds[f.Kind] = true; !slices.Contains(of, f.Kind) || f.Number != i+1 || f.After < minGap {
 				t.Errorf("of %v, fault %d is %s after %v", of, i+1, f, f.After)
 			}
 		}
@@ -99,7 +99,7 @@ func of(kind Kind, from, mended, to float64, balancers ...int) *Happened {
 // TestExplain: each reason, and a case close to it that is none. A connection was answered last at 100 s, and seen to
 // be broken at 101 s.
 func TestExplain(t *testing.T) {
-	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
+	moved := []RouteChange{{Before: at(100.1), Seen: at(100.2)}}
 	lost := of(Lose, 50, 60, 70, 1)
 	lost.Lost = at(52)
 	for name, tc := range map[string]struct {
@@ -125,7 +125,7 @@ func TestExplain(t *testing.T) {
 		"ways changed":               {Timeline{Ways: moved}, 10, false, 2, Unexplained},
 		"ways changed, young":        {Timeline{Ways: moved}, 99.5, false, 2, Young},
 		"ways changed, a second old": {Timeline{Ways: moved}, 99, false, 2, Unexplained},
-		"ways changed before the answer": {Timeline{Ways: []Way{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
+		"ways changed before the answer": {Timeline{Ways: []RouteChange{{Before: at(99.1), Seen: at(99.2)}}}, 98.5, false, 2,
 			Unexplained},
 		"a fault alone": {Timeline{Ways: moved, Faults: []*Happened{of(KillAll, 90, 110, 120, 1)}},
 			95, false, 2, Unexplained},
@@ -157,7 +157,7 @@ func TestExplain(t *testing.T) {
 // SYN that is sent again; its hand-over to other balancers begins then. Its last answer came at 100 s, and its break
 // was seen at 101 s.
 func TestExplainLongOpening(t *testing.T) {
-	moved := []Way{{Before: at(100.1), Seen: at(100.2)}}
+	moved := []RouteChange{{Before: at(100.1), Seen: at(100.2)}}
 	// As in a soak: while the daemon of one balancer hung, another one's speaker was killed.
 	hung, killed := of(HangDaemon, 97.5, 112, 113, 2), of(KillSpeaker, 100, 100, 107, 1)
 	for name, tc := range map[string]struct {
@@ -201,7 +201,7 @@ func TestExplainRefused(t *testing.T) {
 		"a fault":        {Timeline{Faults: []*Happened{of(BackendDies, 90, 103, 105)}}, true},
 		"a drain":        {Timeline{Faults: []*Happened{of(BackendDrain, 90, 103, 105)}}, false},
 		"a fault before": {Timeline{Faults: []*Happened{of(Stop, 90, 93, 95, 1)}}, false},
-		"ways changed":   {Timeline{Ways: []Way{{Before: at(100.4), Seen: at(100.5)}}}, true},
+		"ways changed":   {Timeline{Ways: []RouteChange{{Before: at(100.4), Seen: at(100.5)}}}, true},
 	} {
 		if got := tc.timeline.ExplainRefused(Span{at(100), at(101)}); got != tc.want {
 			t.Errorf("%s: %v", name, got)

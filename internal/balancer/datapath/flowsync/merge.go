@@ -254,7 +254,7 @@ func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string
 	case flowtable.IsLive(state):
 		return t.replaceOther(place, &have, in)
 	case !flowtable.IsLive(in.state):
-		t.endAgain(place, &have, in, same)
+		t.mergeEnded(place, &have, in, same)
 		return "", true
 	case t.hasEnded(&have, place, in, same):
 		return RefusedKnown, false
@@ -354,10 +354,10 @@ func (t *merger) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *in
 	t.mark(place)
 }
 
-// endAgain takes an ended flow where the one in the place has ended, too: the same connection, or another one of its
+// mergeEnded merges an ended flow where the one in the place has ended, too: the same connection, or another one of its
 // client's port. The later end stays, so that copies which do not know of it yet are recognised as over. Full NAT keeps
 // the port of its own pool that is there, with the entry that leads to it.
-func (t *merger) endAgain(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
+func (t *merger) mergeEnded(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
 	later := t.seenLaterBy(place, in)
 	one := same && !isOther(have, in)
 	switch {

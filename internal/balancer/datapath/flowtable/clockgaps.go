@@ -69,11 +69,11 @@ func (j *Janitor) ClockGaps() ClockGaps {
 // before the next step.
 func (j *Janitor) noteStall(now time.Duration) {
 	passed := now - j.stepped
-	if !j.Stepping || passed <= longestStep {
+	if !j.Stepping || passed <= maxStep {
 		return
 	}
-	j.clockGaps, j.began = j.clockGaps.with(j.clock(), passed-longestStep), j.time
-	j.time, j.stepped = j.time+longestStep, now
+	j.clockGaps, j.began = j.clockGaps.with(j.clock(), passed-maxStep), j.time
+	j.time, j.stepped = j.time+maxStep, now
 }
 
 // Resume starts the clock at the time at which it has stood since another process ended.

@@ -45,9 +45,9 @@ func Milliseconds(d time.Duration) uint32 { return uint32(min(d, MaxTimeout).Mil
 // The janitor does a little often: a step is short, however many flows there are.
 const (
 	StepEvery = 200 * time.Millisecond
-	// longestStep is how far a step moves the clock at most. Time in which the process was held up does not count as
+	// maxStep is how far a step moves the clock at most. Time in which the process was held up does not count as
 	// silence of flows.
-	longestStep = time.Second
+	maxStep = time.Second
 	// NewcomersEvery and flowsEvery are how long a walk over a table takes: unproven
 	// flows come and go.
 	NewcomersEvery = time.Second
@@ -111,7 +111,7 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 	return &Janitor{
 		Rules:     Rules{timeouts: timeoutsByState(timeouts.WithDefaults())},
 		Monotonic: Monotonic,
-		time:      longestStep,
+		time:      maxStep,
 		flows:     round{duration: flowsEvery},
 		Newcomers: round{duration: NewcomersEvery},
 	}
@@ -211,7 +211,7 @@ func (j *Janitor) Step(now time.Duration) bool {
 	defer j.mu.Unlock()
 	j.noteStall(now)
 	if j.Stepping {
-		j.time += min(max(now-j.stepped, 0), longestStep)
+		j.time += min(max(now-j.stepped, 0), maxStep)
 	}
 	j.stepped, j.Stepping = now, true
 	j.publishClock()

@@ -101,7 +101,7 @@ func (r *PlaceChange) expirePrevious() {
 			r.expired = append(r.expired, key)
 			// Fragments whose first one was a previous backend's reply go by the
 			// generation, and must not follow it any more.
-			if r.release(e.Index) {
+			if r.releaseIndex(e.Index) {
 				r.generations[e.Index] = nextGeneration(r.generation(e.Index))
 				r.vacated = append(r.vacated, e.Index)
 			}
@@ -113,7 +113,7 @@ func (r *PlaceChange) expirePrevious() {
 // backends of the indices are released.
 func (r *PlaceChange) holdPrevious() {
 	for _, e := range r.removedEndpoints {
-		r.hold(e.Index)
+		r.retainIndex(e.Index)
 	}
 }
 

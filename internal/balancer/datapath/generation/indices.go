@@ -16,9 +16,9 @@ type Places struct {
 	Services map[lb.ServiceKey]uint32
 	// generations[i] counts the owners that index i has had, and their leaving.
 	generations []uint16
-	// Holders[i] is for how many reasons index i is not free: its backend, and
+	// References[i] counts what uses index i, which is free at 0: its backend, and
 	// endpoints of one that has left.
-	Holders []uint8
+	References []uint8
 	// free are the indices without a holder, the one that has been for longest first.
 	free []uint32
 	// IDs is the first id that no service has had. freeIDs may be given
@@ -101,8 +101,8 @@ type PlaceChange struct {
 	// vacated are the indices that the endpoints of backends which left were the last
 	// to hold.
 	vacated []uint32
-	// holders and generations are those that differ from the ones of places, by index.
-	holders     map[uint32]int
+	// references and generations are those that differ from the ones of places, by index.
+	references  map[uint32]int
 	generations map[uint32]uint16
 	// free and freeIDs are the indices and ids that remain free; Indices and IDs are the first ones that were never
 	// given.
@@ -140,7 +140,7 @@ func (p *Places) IndicesEver() int { return len(p.generations) }
 func (p *Places) beginChange(now time.Time) *PlaceChange {
 	return &PlaceChange{Places: p, now: now, endpoints: map[endpointKey]natEndpoint{},
 		removedEndpoints: map[endpointKey]natEndpoint{}, claimed: map[endpointKey]bool{},
-		holders: map[uint32]int{}, generations: map[uint32]uint16{},
+		references: map[uint32]int{}, generations: map[uint32]uint16{},
 		newGroups: map[string]uint32{}, freeIDs: p.freeIDs, Indices: uint32(len(p.generations)), IDs: p.IDs}
 }
 
@@ -151,7 +151,7 @@ func (r *PlaceChange) assignService(after, before *Record) {
 	if before.keepsFlows(after) {
 		after.ID = before.ID
 	} else {
-		after.ID = r.takeID()
+		after.ID = r.allocateID()
 		r.addedServices = append(r.addedServices, after)
 		if before != nil {
 			r.removedServices = append(r.removedServices, before.Key)
@@ -208,7 +208,7 @@ func (r *PlaceChange) removeService(before *Record) {
 	r.removeBackends(before, nil)
 }
 
-func (r *PlaceChange) takeID() (id uint32) {
+func (r *PlaceChange) allocateID() (id uint32) {
 	if len(r.freeIDs) > 0 {
 		id, r.freeIDs = r.freeIDs[0], r.freeIDs[1:]
 		return id
@@ -223,7 +223,7 @@ func (r *PlaceChange) assign() {
 	r.holdPrevious()
 	for _, d := range r.removed {
 		r.generations[d.Index] = nextGeneration(d.Generation)
-		r.release(d.Index)
+		r.releaseIndex(d.Index)
 	}
 	r.expirePrevious()
 	for _, a := range r.added {
@@ -234,7 +234,7 @@ func (r *PlaceChange) assign() {
 			index = r.Indices
 			r.Indices++
 		}
-		r.hold(index)
+		r.retainIndex(index)
 		p := Place{index, r.Places.ownedFrom(index, r.generation(index))}
 		r.generations[index] = p.Generation
 		a.of.Places[a.at] = p
@@ -248,19 +248,19 @@ func (r *PlaceChange) generation(index uint32) uint16 {
 	return r.Places.generations[index]
 }
 
-func (r *PlaceChange) held(index uint32) int {
-	if n, changed := r.holders[index]; changed || int(index) >= len(r.Places.Holders) {
+func (r *PlaceChange) holdersOf(index uint32) int {
+	if n, changed := r.references[index]; changed || int(index) >= len(r.Places.References) {
 		return n
 	}
-	return int(r.Places.Holders[index])
+	return int(r.Places.References[index])
 }
 
-func (r *PlaceChange) hold(index uint32) { r.holders[index] = r.held(index) + 1 }
+func (r *PlaceChange) retainIndex(index uint32) { r.references[index] = r.holdersOf(index) + 1 }
 
-// release gives up one hold of an index, and says whether that was the last.
-func (r *PlaceChange) release(index uint32) (free bool) {
-	n := r.held(index) - 1
-	r.holders[index] = n
+// releaseIndex drops one reference to an index, and says whether that was the last.
+func (r *PlaceChange) releaseIndex(index uint32) (free bool) {
+	n := r.holdersOf(index) - 1
+	r.references[index] = n
 	if n == 0 {
 		r.free = append(r.free, index)
 	}
@@ -279,12 +279,12 @@ func (r *PlaceChange) commit() {
 	}
 	grow := int(r.Indices) - len(p.generations)
 	p.generations = append(p.generations, make([]uint16, grow)...)
-	p.Holders = append(p.Holders, make([]uint8, grow)...)
+	p.References = append(p.References, make([]uint8, grow)...)
 	for index, generation := range r.generations {
 		p.generations[index] = generation
 	}
-	for index, n := range r.holders {
-		p.Holders[index] = uint8(n)
+	for index, n := range r.references {
+		p.References[index] = uint8(n)
 	}
 	p.free, p.freeIDs, p.IDs = r.free, r.freeIDs, r.IDs
 	for _, a := range r.added {

@@ -31,14 +31,14 @@ func Restore(s *snapshot.Snapshot) (*Register, error) {
 	for _, e := range s.Previous {
 		r.Places.Previous[endpointKey{e.Address, e.Protocol}] = natEndpoint{VIP: e.VIP, mss: e.MSS, Index: e.Index,
 			service: uint32(objects.XDPNoServiceNO_SERVICE), exceptions: e.Exceptions, Until: e.Until}
-		r.Places.Holders[e.Index]++
+		r.Places.References[e.Index]++
 	}
 	return r, nil
 }
 
 func restorePlaces(h *snapshot.Head) *Places {
 	p := newPlaces()
-	p.generations, p.Holders = h.Generations, make([]uint8, len(h.Generations))
+	p.generations, p.References = h.Generations, make([]uint8, len(h.Generations))
 	p.free, p.IDs, p.freeIDs = h.Free, h.IDs, h.FreeIDs
 	for _, id := range h.Quarantine {
 		p.quarantine[id] = 0
@@ -94,7 +94,7 @@ func (r *Register) notePlaces(after *Record, groupID uint32) {
 	r.FlowServices[after.ID] = after.flows()
 	for i, at := range after.Places {
 		p.Backends[s.BackendKey(s.Backends[i])] = at
-		p.Holders[at.Index]++
+		p.References[at.Index]++
 		r.FlowBackends[at.Index] = flowtable.Backend{Generation: at.Generation, Service: after.ID,
 			Weight: tables.Weight(s, i)}
 	}

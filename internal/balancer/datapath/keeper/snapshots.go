@@ -30,9 +30,9 @@ const snapshotSubject = "the snapshot of the data plane"
 const (
 	// reserveSuffix ends the name of the file that the next snapshot is written into.
 	reserveSuffix = ".reserve"
-	// ReserveLeast is the least room that is reserved beyond the length of the last snapshot and a quarter of it, in
+	// MinReserve is the least room that is reserved beyond the length of the last snapshot and a quarter of it, in
 	// bytes.
-	ReserveLeast = 16 << 10
+	MinReserve = 16 << 10
 )
 
 // File returns the path of a snapshot.
@@ -119,7 +119,7 @@ func (k *Keeper) writeFile(number uint64, data snapshot.Parts) error {
 
 // reserve allocates the room of the next snapshot's file now. Where there is none, the next snapshot may find some.
 func (k *Keeper) reserve() {
-	fsys, want := k.Files.FileSystem(), k.Size+max(k.Size/4, ReserveLeast)
+	fsys, want := k.Files.FileSystem(), k.Size+max(k.Size/4, MinReserve)
 	if k.Size == 0 || k.Reserved >= want {
 		return
 	}

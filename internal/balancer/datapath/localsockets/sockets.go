@@ -348,8 +348,8 @@ func (s *Sockets) linkPin(hook int) string {
 	return fmt.Sprintf("%s%d-%s", keeper.SocketPrefix, s.id, socketHooks[hook].program)
 }
 
-// PinAgain pins the links in an empty directory.
-func (s *Sockets) PinAgain(k *keeper.Keeper) error {
+// Repin pins the links in an empty directory.
+func (s *Sockets) Repin(k *keeper.Keeper) error {
 	if s == nil {
 		return nil
 	}

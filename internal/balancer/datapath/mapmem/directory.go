@@ -41,9 +41,9 @@ const noKey = ^uint64(0)
 // and services can be added and removed without another program.
 const smallestSize = 512
 
-// leastSize is the smallest size that is tried for n keys. Half of it is still free
+// minSize is the smallest size that is tried for n keys. Half of it is still free
 // when as many come again.
-func leastSize(n int) uint32 { return max(PowerOfTwo(4*n), smallestSize) }
+func minSize(n int) uint32 { return max(PowerOfTwo(4*n), smallestSize) }
 
 // maxSparseness bounds how many times larger than its contents a hash table may become. Only keys that were made for
 // the purpose need more.
@@ -63,7 +63,7 @@ type Placement struct {
 // serviceProbes - 1 slots from where its search begins. A load of at most a quarter
 // makes the first size do almost always; otherwise the table doubles.
 func Place(keys []Key) (Placement, error) {
-	least := leastSize(len(keys))
+	least := minSize(len(keys))
 	for size := least; size <= maxSparseness*least; size *= 2 {
 		if p, ok := placeAll(keys, size); ok {
 			return p, nil
@@ -93,8 +93,8 @@ type slotState uint8
 const (
 	// slotFree: no search reads beyond its key, which is of zeros or of ones.
 	slotFree slotState = iota
-	// slotTaken: it is some key's, or will be.
-	slotTaken
+	// slotUsed: it is some key's, or will be.
+	slotUsed
 	// slotIdle: it was some key's, and packets may still read its value.
 	slotIdle
 )
@@ -116,7 +116,7 @@ const SlotWords = CacheLine / 8
 
 // Fill puts a value under a key, in a directory that no packet searches yet.
 func (d *Directory) Fill(key Key, slot uint32, value Storage) {
-	d.states[slot], d.at[key] = slotTaken, slot
+	d.states[slot], d.at[key] = slotUsed, slot
 	copy(d.element(slot), key[:d.keyWords()])
 	copy(d.element(slot)[d.keyWords():], value)
 }
@@ -139,7 +139,7 @@ func (d *Directory) Reserve(key Key) (slot uint32, ok bool) {
 	}
 	for probe := range serviceProbes {
 		if slot := (start + (from+probe)%serviceProbes) & d.mask; d.states[slot] == slotFree {
-			d.states[slot] = slotTaken
+			d.states[slot] = slotUsed
 			return slot, true
 		}
 	}

@@ -23,7 +23,7 @@ import (
 
 const (
 	groups     = 1 << 16
-	mostHops   = int(objects.XDPMirrorTableMIRROR_HOPS) - 1
+	maxHops    = int(objects.XDPMirrorTableMIRROR_HOPS) - 1
 	exact      = byte(objects.XDPMirrorTableMIRROR_EXACT)
 	netPlaces  = uint64(objects.XDPMirrorTableMIRROR_NETS)
 	groupBits  = 16
@@ -102,7 +102,7 @@ type network struct {
 // encode lays routes out. For next hops beyond those that there are numbers for, the kernel is asked.
 func encode(routes lb.ReplyRoutes) *layout {
 	l := &layout{apart: map[uint64]network{}}
-	for i, hop := range routes.Hops[:min(len(routes.Hops), mostHops)] {
+	for i, hop := range routes.Hops[:min(len(routes.Hops), maxHops)] {
 		at := &l.hops[i+1]
 		copy(at.Macs[:], hop.MAC[:])
 		copy(at.Macs[lb.MACLength:], hop.Source[:])
@@ -112,7 +112,7 @@ func encode(routes lb.ReplyRoutes) *layout {
 	slices.SortStableFunc(ordered, func(a, b lb.ReplyRoute) int { return a.Prefix.Bits() - b.Prefix.Bits() })
 	for _, r := range ordered {
 		number := byte(nothing)
-		if r.Hop >= 0 && r.Hop < mostHops {
+		if r.Hop >= 0 && r.Hop < maxHops {
 			number = byte(r.Hop + 1)
 		}
 		l.add(r.Prefix, number)

@@ -31,9 +31,9 @@ type Move struct {
 	Lost int
 }
 
-// moveBound is how long at most packets of unknown flows are dropped during a move: longer than copying takes, and
+// moveTimeout is how long at most packets of unknown flows are dropped during a move: longer than copying takes, and
 // bounded since a process may be killed in the middle of one.
-const moveBound = 10 * time.Second
+const moveTimeout = 10 * time.Second
 
 // PreviousFlows are tables that packets go by, or went by last, and that are not among the shared
 // maps: they are laid out differently, or were about to be replaced when a process was killed.
@@ -77,7 +77,7 @@ func (m *Move) Begin() {
 	m.Janitor.Freeze(true)
 	m.copy(nil)
 	m.copy(m.dropUnproven)
-	atomic.StoreUint64(&m.Memory.Head().Moving, uint64(flowtable.Monotonic()+moveBound))
+	atomic.StoreUint64(&m.Memory.Head().Moving, uint64(flowtable.Monotonic()+moveTimeout))
 }
 
 func (m *Move) needed() bool {

@@ -25,7 +25,7 @@ func CheckMemory(recipes []Recipe, look func() memleft.Available) error {
 			need += bytes
 		}
 	}
-	if need < leastTables {
+	if need < minCheckedTables {
 		return nil
 	}
 	// Garbage meanwhile, and the order of the turns by weights.
@@ -44,8 +44,8 @@ func CheckMemory(recipes []Recipe, look func() memleft.Available) error {
 // slotBytes is the size of a slot.
 const slotBytes = 2
 
-// Tables of less than leastTables bytes are made without asking.
-const leastTables = 16 << 20
+// Tables of less than minCheckedTables bytes are made without asking.
+const minCheckedTables = 16 << 20
 
 // RoundDown leaves out a twentieth, for the available memory differs a little each time, and all but three digits of
 // the rest.

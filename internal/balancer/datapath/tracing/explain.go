@@ -72,8 +72,8 @@ func PortNamed(ports []attach.Port, name string) (int, error) {
 		strings.Join(names, ", "))
 }
 
-// MostServices bounds a list that a person is to read.
-const MostServices = 20
+// MaxServicesListed bounds a list that a person is to read.
+const MaxServicesListed = 20
 
 // noService is an error that lists the services, those of the same address first.
 func noService(question trace.Question, state lb.State) error {
@@ -82,10 +82,10 @@ func noService(question trace.Question, state lb.State) error {
 		return compareBool(b.VIP == question.Destination, a.VIP == question.Destination)
 	})
 	var list []string
-	for _, s := range services[:min(len(services), MostServices)] {
+	for _, s := range services[:min(len(services), MaxServicesListed)] {
 		list = append(list, fmt.Sprintf("%s (%s)", s.Name, s.Key()))
 	}
-	if more := len(services) - MostServices; more > 0 {
+	if more := len(services) - MaxServicesListed; more > 0 {
 		list = append(list, fmt.Sprintf("and %d more", more))
 	}
 	key := lb.ServiceKey{VIP: question.Destination, Port: question.DestinationPort, Protocol: question.Protocol}
