@@ -54,7 +54,7 @@ func deadlineText(d *ops.Drained, now time.Time) string {
 }
 
 // leftText counts the flows of a drained backend, now or at its deadline.
-func leftText(d *ops.Drained, left ops.RemainingFlows) string {
+func leftText(d *ops.Drained, left ops.Left) string {
 	switch {
 	case !d.On:
 		return "-"
@@ -67,7 +67,7 @@ func leftText(d *ops.Drained, left ops.RemainingFlows) string {
 }
 
 // FlowsText counts the flows left, as far as they are known.
-func FlowsText(left ops.RemainingFlows) string {
+func FlowsText(left ops.Left) string {
 	if left.Tracked {
 		// The flows are counted now and then only.
 		return fmt.Sprintf("%s active, %s remembered", Count(uint64(left.Active)),

@@ -64,65 +64,65 @@ func TestWriteOperation(t *testing.T) {
 
 // TestAwaitDrain: each script has the flows left second by second; its last line stays.
 func TestAwaitDrain(t *testing.T) {
-	tracked := func(active uint32, packets uint64) ops.RemainingFlows {
-		return ops.RemainingFlows{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}
+	tracked := func(active uint32, packets uint64) ops.Left {
+		return ops.Left{Tracked: true, Active: active, Flows: uint64(active) + 2, Packets: packets}
 	}
 	tests := map[string]struct {
-		left     []ops.RemainingFlows
+		left     []ops.Left
 		deadline time.Duration
 		// late is how long it takes to take the backend out.
 		late time.Duration
 		// set is by how much the daemon's wall clock differs.
 		set time.Duration
 		// atDeadline is the daemon's count at the deadline.
-		atDeadline *ops.RemainingFlows
+		atDeadline *ops.Left
 		person     bool
 		want       string
 		err        string
 		status     int
 		after      time.Duration
 	}{
-		"tracked": {left: []ops.RemainingFlows{tracked(3, 100), tracked(3, 600), tracked(1, 700), tracked(0, 700)},
+		"tracked": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(1, 700), tracked(0, 700)},
 			want:  "web/web01: 3 active, 5 remembered, 0 packets/s\nweb/web01: nothing is left after 5s\n",
 			after: 5 * time.Second},
-		"for a person": {left: []ops.RemainingFlows{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true,
+		"for a person": {left: []ops.Left{tracked(3, 100), tracked(3, 600), tracked(0, 600)}, person: true,
 			deadline: time.Hour,
 			want: "\r\x1b[Kweb/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline" +
 				"\r\x1b[Kweb/web01: 3 active, 5 remembered, 500 packets/s; 59m59s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m58s to the deadline" +
 				"\r\x1b[Kweb/web01: 0 active, 2 remembered, 0 packets/s; 59m57s to the deadline" +
 				"\nweb/web01: nothing is left after 4s\n", after: 4 * time.Second},
-		"not tracked": {left: []ops.RemainingFlows{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7},
+		"not tracked": {left: []ops.Left{{Packets: 5}, {Packets: 7}, {Flows: 2, Packets: 7},
 			{Packets: 7, Until: time.Date(2000, 1, 1, 0, 15, 0, 0, time.Local)}},
 			want: "web/web01: 0 remembered, 0 packets/s\nweb/web01: 0 remembered, 0 packets/s\nweb/web01: nothing is left after 16s that has sent anything; " +
 				"connections that are silent are not known, and still find it if they speak before 2000-01-01 00:15:00\n", after: 16 * time.Second},
-		"deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: 12 * time.Second,
-			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
+		"deadline": {left: []ops.Left{tracked(3, 100)}, deadline: 12 * time.Second,
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 12s to the deadline\nweb/web01: 3 active, 5 remembered, 0 packets/s; 2s to the deadline\n",
 			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      12 * time.Second},
-		"taken out late": {left: []ops.RemainingFlows{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
+		"taken out late": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
 			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second,
-			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
 			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      7 * time.Second},
-		"wall clock set forward": {left: []ops.RemainingFlows{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour,
+		"wall clock set forward": {left: []ops.Left{tracked(3, 100), tracked(0, 100)}, deadline: time.Hour,
 			set:  -2 * time.Hour,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1h0m0s to the deadline\nweb/web01: nothing is left after 3s\n", after: 3 * time.Second},
-		"wall clock set back": {left: []ops.RemainingFlows{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
+		"wall clock set back": {left: []ops.Left{tracked(3, 100), tracked(3, 100), tracked(3, 100), tracked(3, 100),
 			tracked(3, 100), tracked(0, 100)}, deadline: 5 * time.Second, late: 2 * time.Second, set: 2 * time.Hour,
-			atDeadline: &ops.RemainingFlows{Tracked: true, Active: 3, Flows: 4},
+			atDeadline: &ops.Left{Tracked: true, Active: 3, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 5s to the deadline\n",
 			err:        "web/web01: out at its deadline, and with it the flows left: 3 active, 4 remembered",
 			status:     ExitLeft,
 			after:      7 * time.Second},
-		"nothing left at the deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: time.Second,
-			atDeadline: &ops.RemainingFlows{Tracked: true, Flows: 4},
+		"nothing left at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
+			atDeadline: &ops.Left{Tracked: true, Flows: 4},
 			want:       "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\nweb/web01: nothing was left at its deadline\n", after: time.Second},
-		"not counted at the deadline": {left: []ops.RemainingFlows{tracked(3, 100)}, deadline: time.Second,
+		"not counted at the deadline": {left: []ops.Left{tracked(3, 100)}, deadline: time.Second,
 			want: "web/web01: 3 active, 5 remembered, 0 packets/s; 1s to the deadline\n",
 			err:  "web/web01: out at its deadline; the flows left could not be counted", status: ExitLeft,
 			after: time.Second},
@@ -173,7 +173,7 @@ func TestAwaitDrainEndsEarly(t *testing.T) {
 	target := cmdtest.BackendOf("web", "web01", 1)
 	drain := &ops.Operation{Verb: ops.Drain, Targets: []ops.Target{target}}
 	stays := &ops.Operations{InForce: []ops.Overlay{{Target: target, Drain: &ops.Drained{On: true},
-		Left: ops.RemainingFlows{Flows: 1}}}}
+		Left: ops.Left{Flows: 1}}}}
 	synctest.Test(t, func(t *testing.T) {
 		err := awaitDrain(t.Context(), &bytes.Buffer{}, func(context.Context) (*ops.Operations, error) {
 			return &ops.Operations{}, nil

@@ -155,7 +155,7 @@ func (d *drainWait) isDone(now time.Time) bool {
 
 // leftLine is the number of flows left on all of them, in a line.
 func leftLine(waits []*drainWait, deadline, now time.Time) string {
-	var all ops.RemainingFlows
+	var all ops.Left
 	var rate float64
 	for _, d := range waits {
 		left := d.overlay.Left
@@ -206,7 +206,7 @@ func outWhen(d *ops.Drained) string {
 }
 
 // silentText says that silent connections of a service that tracks no flows cannot be counted.
-func silentText(left ops.RemainingFlows) string {
+func silentText(left ops.Left) string {
 	if left.Tracked || left.Until.IsZero() {
 		return ""
 	}

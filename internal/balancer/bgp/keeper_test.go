@@ -265,7 +265,7 @@ func TestWantIsUnderstood(t *testing.T) {
 	}
 	client := NewClient(socket)
 	if err := client.request(t.Context(), "PUT", desiredPath, map[string]any{"surprise": 1}, nil); err == nil ||
-		!strings.Contains(err.Error(), "cannot be understood") {
+		!strings.Contains(err.Error(), "reading the wanted routes") {
 		t.Errorf("another program's words: %v", err)
 	}
 	if err := client.Shutdown(t.Context(), "perhaps"); err == nil || !strings.Contains(err.Error(), "stop or restart") {

@@ -65,7 +65,7 @@ func (p *parser) checkNames() map[netip.Addr]string {
 	return vips
 }
 
-// fillPorts gives backends that do not say the port of their service.
+// fillPorts sets the port of backends that have none to that of their service.
 func (p *parser) fillPorts() {
 	for i := p.old; i < len(p.cfg.Services); i++ {
 		s := &p.cfg.Services[i]

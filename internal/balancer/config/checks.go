@@ -199,7 +199,7 @@ func (p *parser) checkOwnKeys(c lb.Check, field string) {
 	}
 }
 
-// typesText says which types have a key.
+// typesText lists the types that have a key.
 func typesText(types []lb.CheckType) string {
 	words := make([]string, len(types))
 	for i, t := range types {

@@ -166,7 +166,7 @@ type Local struct {
 	Cgroup string
 }
 
-// Field is the path of the field that says which control group.
+// Field is the path of the field that names the control group.
 func (l Local) Field() string {
 	if l.Cgroup != "" {
 		return "local.cgroup"

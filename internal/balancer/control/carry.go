@@ -215,14 +215,14 @@ func (r *operator) expire() error {
 }
 
 // takenOut returns a drain whose deadline has passed.
-func takenOut(d *ops.Drained, left *ops.RemainingFlows) *ops.Drained {
+func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
 	out := *d
 	out.Out, out.AtDeadline = true, left
 	return &out
 }
 
 // endText says how many flows end with a backend that is taken out.
-func endText(left *ops.RemainingFlows) string {
+func endText(left *ops.Left) string {
 	switch {
 	case left == nil:
 		return "the flows that it still had end"

@@ -150,13 +150,13 @@ func (n *counting) logLosses() {
 }
 
 // leftOf returns the flows that the backends still have, as far as they are known.
-func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.RemainingFlows {
+func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
 	counters, err := n.counters(n.view)
 	if err != nil {
 		n.opt.Log.Warn(fmt.Sprintf("counting the flows left on drained backends: %v", err))
 		return nil
 	}
-	left := map[view.BackendName]*ops.RemainingFlows{}
+	left := map[view.BackendName]*ops.Left{}
 	for name, at := range n.view.Locate(slices.Values(names)) {
 		left[name] = leftOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
 	}
@@ -164,9 +164,9 @@ func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Re
 }
 
 // leftOf returns the flows that a backend still has.
-func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.RemainingFlows {
+func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
-	left := &ops.RemainingFlows{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
+	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
 	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {
 		left.Until = t.Until
 	}

@@ -164,7 +164,7 @@ func TestOutliersOverRestart(t *testing.T) {
 			}
 			stop()
 		}
-		w.expectLog("WARN", "no backend is ejected until it fails again: reading what was saved")
+		w.expectLog("WARN", "no backend is ejected until it fails again: reading the saved ejections")
 	})
 }
 

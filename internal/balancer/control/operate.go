@@ -141,7 +141,7 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if overlays == nil {
 		overlays = map[view.BackendName]view.Overlay{}
 	}
-	var left map[view.BackendName]*ops.RemainingFlows
+	var left map[view.BackendName]*ops.Left
 	if order.Verb == ops.Disable {
 		left = r.counting.leftOf(r.view.NamesOf(targets))
 	}

@@ -144,7 +144,7 @@ func (b *balancer) start(ctx context.Context) error {
 	return nil
 }
 
-// explainRights says which rights that a balancer needs this process lacks.
+// explainRights names the rights that a balancer needs and this process lacks.
 func explainRights(err error) error {
 	return capabilities.Explain(err, capabilities.BPF, capabilities.NetAdmin, capabilities.NetRaw, capabilities.Perfmon)
 }

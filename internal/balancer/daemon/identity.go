@@ -52,7 +52,7 @@ func (a alias) read() (journal string, err error) {
 	return journal, nil
 }
 
-// write says which name the interface stands for.
+// write records the name that the interface stands for.
 func (a alias) write(journal string) error {
 	text := fmt.Appendf(nil, "%s %d\n", journal, a.cookie)
 	if err := durable.Replace(durable.OS, a.path, text, 0o600, false); err != nil {

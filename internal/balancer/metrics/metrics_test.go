@@ -62,7 +62,7 @@ func sample() ops.Status {
 					Refused: map[string]uint64{"over": 1, "full": 2}, Overflows: 1}},
 			{Address: "192.0.2.12:7946", State: ops.MemberUnknown}}},
 		Operations: ops.Operations{InForce: []ops.Overlay{{Target: ops.Target{Service: "dns", Backend: "ns1"},
-			Left: ops.RemainingFlows{Flows: 14},
+			Left: ops.Left{Flows: 14},
 			Drain: &ops.Drained{On: true, By: "root", At: time.Unix(1500000000, 0),
 				Deadline: time.Unix(1500000600, 0)},
 			Weight: &ops.Weighted{By: "root", At: time.Unix(1500000001, 0)},

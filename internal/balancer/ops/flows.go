@@ -15,7 +15,7 @@ const (
 	MaxFlows = 10000
 )
 
-// FlowQuery says which remembered flows are meant.
+// FlowQuery selects remembered flows.
 type FlowQuery struct {
 	// Of are services by name, such as web, and backends, such as web/web01; empty: all.
 	Of []string

@@ -115,7 +115,7 @@ type Overlay struct {
 	Weight *Weighted `json:"weight,omitempty"`
 	Forced *Forced   `json:"forced,omitempty"`
 	// Left has the flows that the backend still has.
-	Left RemainingFlows `json:"left"`
+	Left Left `json:"left"`
 }
 
 // Drained is a backend that operations have drained or, where the configuration
@@ -129,8 +129,8 @@ type Drained struct {
 	Deadline time.Time `json:"deadline,omitzero"`
 	// Out says that it was, at its deadline or, where it has none, because it was disabled; then AtDeadline has the
 	// flows that were left then, if they could be read.
-	Out        bool            `json:"out"`
-	AtDeadline *RemainingFlows `json:"at_deadline,omitempty"`
+	Out        bool  `json:"out"`
+	AtDeadline *Left `json:"at_deadline,omitempty"`
 }
 
 // StateName names the backend's state: "drain", "disable", "out" after the deadline of a drain, or "enable" where the
@@ -162,8 +162,8 @@ type Forced struct {
 	At time.Time `json:"at"`
 }
 
-// RemainingFlows are the flows that a backend still has.
-type RemainingFlows struct {
+// Left are the flows that a backend still has.
+type Left struct {
 	// Flows is the number of remembered flows to it, ended ones included until they are forgotten; looked through some
 	// seconds ago at most.
 	Flows uint64 `json:"flows"`

@@ -179,7 +179,7 @@ func (o Overlay) At(other func(time.Time) time.Time) Overlay {
 }
 
 // Shown returns the overlay for others to read.
-func (o Overlay) Shown(target ops.Target, left ops.RemainingFlows) ops.Overlay {
+func (o Overlay) Shown(target ops.Target, left ops.Left) ops.Overlay {
 	shown := ops.Overlay{Target: target, Drain: o.Drain, Weight: o.Weight, Forced: o.Forced, Left: left}
 	if o.Absent != nil {
 		shown.Absent = o.Absent.Since

@@ -110,7 +110,7 @@ func (v *View) Absent() (list []ops.Overlay) {
 			was := o.Absent.Was
 			list = append(list,
 				o.Shown(ops.Target{Service: name.Service, Backend: name.Backend, Address: was.Address, Port: was.Port},
-					ops.RemainingFlows{}))
+					ops.Left{}))
 		}
 	}
 	slices.SortFunc(list, func(a, b ops.Overlay) int { return cmp.Compare(a.String(), b.String()) })

@@ -55,7 +55,7 @@ const (
 	returnsEvery   = 30 * time.Second
 )
 
-// Janitor tells packets the time, forgets flows that have been silent for too long, or
+// Janitor advances the clock that packets read, forgets flows that have been silent for too long, or
 // whose backend or service has left, and counts the others. It has a lock of its own:
 // time passes while a configuration is being made.
 type Janitor struct {
@@ -189,7 +189,7 @@ func (j *Janitor) Now() uint32 {
 
 func (j *Janitor) clock() uint32 { return uint32(j.time.Milliseconds()) }
 
-// publishClock tells packets the time.
+// publishClock writes the time into memory that packets read.
 func (j *Janitor) publishClock() {
 	if j.Input.Head != nil {
 		atomic.StoreUint32(&j.Input.Head.Clock, j.clock())

@@ -8,7 +8,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/flowtable"
 )
 
-// commitGroups takes note of the services that have come and gone.
+// commitGroups updates the groups by the services that were added and removed.
 func (p *Places) commitGroups(c *Revision) {
 	groups := maps.Clone(p.Groups)
 	for name, id := range c.Places.newGroups {

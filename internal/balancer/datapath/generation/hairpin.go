@@ -45,7 +45,7 @@ func cannotContinue(is, was *lb.RoutedService, i, before int) bool {
 	return is.IsHairpin && now.IsValid() && then.IsValid() && now != then
 }
 
-// PutNear tells a program of the near clients whose packets it meets; lists: some service does not
+// PutNear writes into a program's constants the near clients whose packets it meets; lists: some service does not
 // serve every client.
 func PutNear(constants *objects.XDPSettings, prefixes []netip.Prefix, lists bool) {
 	constants.Near4Count, constants.Near6Count = 0, 0

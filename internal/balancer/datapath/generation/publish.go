@@ -73,7 +73,7 @@ func (m *Memory) PrepareOrWait(c *Revision) *Publication {
 	return p
 }
 
-// cancel gives back the room that was found.
+// cancel frees the memory that was reserved.
 func (p *Publication) cancel() {
 	for i := range p.services {
 		e := &p.services[i]
