@@ -333,15 +333,17 @@ test-mutants: generate ## change an expression at a time, 5 of each package that
 lint: generate ## check style and the house's rules: see CONTRIBUTING.md
 	@GO='$(GO)' STATICCHECK='$(STATICCHECK)' scripts/lint.sh
 
-# Generated code is not committed: it is made of bpf/ by clang. The stamp stands
+# Generated code is not committed: it is made of bpf/ by clang. Nor are compressed files. The stamp stands
 # for all of it; without any generated file left, it does not count.
-GENERATED := $(foreach in,internal/*/*/ internal/*/*/*/ internal/*/*/*/*/,$(wildcard $(in)*_bpfel.go $(in)*_bpfel.o*))
+TEXTS  := $(wildcard internal/weigh/report/assets/texts.*.yaml)
+PACKED := $(addsuffix .gz,$(TEXTS)) $(wildcard internal/weigh/report/chart/*.ttf.gz)
+GENERATED := $(foreach in,internal/*/*/ internal/*/*/*/ internal/*/*/*/*/,$(wildcard $(in)*_bpfel.go $(in)*_bpfel.o*)) $(PACKED)
 STAMP     := bin/.generated
 
 .PHONY: generate
 generate: $(STAMP) ## make the Go code and objects of the eBPF programs
 
-$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go internal/*/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
+$(STAMP): $(shell find bpf -type f) scripts/bpf2go.sh $(wildcard scripts/fontmetrics/*.go) $(TEXTS) $(wildcard internal/*/*/generate.go internal/*/*/*/generate.go internal/*/*/*/*/generate.go) go.mod $(if $(GENERATED),,always)
 	@# What is generated elsewhere now would stay where it was.
 	@rm -f $(GENERATED)
 	@GO='$(GO)' scripts/generate.sh $(ARCH)

@@ -6,19 +6,16 @@ package bpfobject
 
 import (
 	"bytes"
-	"compress/gzip"
 	"fmt"
 	"io"
+
+	"github.com/jeoul/jeoul/internal/text/packed"
 )
 
 // Open decompresses an object (RFC 1952), for ebpf.LoadCollectionSpecFromReader. An error is returned by the first
 // read. scripts/bpf2go.sh makes generated code call it.
 func Open(compressed []byte) io.ReaderAt {
-	var object []byte
-	reader, err := gzip.NewReader(bytes.NewReader(compressed))
-	if err == nil {
-		object, err = io.ReadAll(reader)
-	}
+	object, err := packed.Read(compressed)
 	if err != nil {
 		return unreadable{fmt.Errorf("decompress an embedded eBPF object: %w", err)}
 	}

@@ -8,19 +8,21 @@ import (
 	"sync"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/jeoul/jeoul/internal/text/packed"
 )
 
 var (
-	//go:embed assets/texts.en.yaml
+	//go:embed assets/texts.en.yaml.gz
 	englishTexts []byte
-	//go:embed assets/texts.ko.yaml
+	//go:embed assets/texts.ko.yaml.gz
 	koreanFile []byte
 )
 
 // koreanTexts turns English texts into Korean ones. The files are part of the program, and a test reads them: a mistake
 // in them is one of the build.
 var koreanTexts = sync.OnceValue(func() *translator {
-	phrases, err := pairTexts(englishTexts, koreanFile)
+	phrases, err := unpackTexts(englishTexts, koreanFile)
 	if err != nil {
 		panic(fmt.Sprintf("reading the texts of reports: %v", err))
 	}
@@ -28,6 +30,18 @@ var koreanTexts = sync.OnceValue(func() *translator {
 	t.language = "ko"
 	return t
 })
+
+// unpackTexts is pairTexts of compressed files.
+func unpackTexts(english, other []byte) ([]phrase, error) {
+	english, err := packed.Read(english)
+	if err != nil {
+		return nil, fmt.Errorf("decompress the English texts: %w", err)
+	}
+	if other, err = packed.Read(other); err != nil {
+		return nil, fmt.Errorf("decompress the texts of the other language: %w", err)
+	}
+	return pairTexts(english, other)
+}
 
 // pairTexts joins the texts of two languages by their ids, in the order of the first.
 func pairTexts(english, other []byte) ([]phrase, error) {

@@ -3,15 +3,19 @@
 package report
 
 import (
+	"bytes"
+	"os"
 	"slices"
 	"testing"
+
+	"github.com/jeoul/jeoul/internal/text/packed"
 )
 
 // TestTexts: both languages have the same ids, each English text stands once, and a translation has no field of its
 // own.
 func TestTexts(t *testing.T) {
 	t.Parallel()
-	phrases, err := pairTexts(englishTexts, koreanFile)
+	phrases, err := unpackTexts(englishTexts, koreanFile)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,6 +33,21 @@ func TestTexts(t *testing.T) {
 		}
 		if sorted := slices.Compact(slices.Sorted(slices.Values(fields))); len(sorted) != len(fields) {
 			t.Errorf("%s has a field twice: %q", p.id, p.english)
+		}
+	}
+}
+
+// TestTextsAreOfTheFiles: the program has the texts of the files beside it, and not of those that it was once made of.
+func TestTextsAreOfTheFiles(t *testing.T) {
+	t.Parallel()
+	for language, compressed := range map[string][]byte{"en": englishTexts, "ko": koreanFile} {
+		path := "assets/texts." + language + ".yaml"
+		want, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := packed.Read(compressed); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s is not what is embedded (%v): make generate", path, err)
 		}
 	}
 }

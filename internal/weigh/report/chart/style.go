@@ -3,17 +3,18 @@
 package chart
 
 import (
+	_ "embed"
 	"image/color"
 	"sync"
 
-	"codeberg.org/go-fonts/liberation/liberationsansbold"
-	"codeberg.org/go-fonts/liberation/liberationsansregular"
 	xfont "golang.org/x/image/font"
 	"golang.org/x/image/font/opentype"
 	"gonum.org/v1/plot/font"
 	"gonum.org/v1/plot/text"
 	"gonum.org/v1/plot/vg"
 	"gonum.org/v1/plot/vg/draw"
+
+	"github.com/jeoul/jeoul/internal/text/packed"
 )
 
 // Sizes in pixels.
@@ -84,12 +85,24 @@ func circle(dc draw.Canvas, c color.Color, x, y, radius vg.Length) {
 // Font is the reader's own interface font.
 const Font = `system-ui,-apple-system,"Segoe UI",Roboto,"Helvetica Neue",Arial,sans-serif`
 
+// The fonts that texts are measured with, without outlines: see scripts/fontmetrics.
+var (
+	//go:embed regular.ttf.gz
+	regularFont []byte
+	//go:embed bold.ttf.gz
+	boldFont []byte
+)
+
 // fonts are the fonts that texts are measured with. gonum's own collection has all twelve of the family.
 var fonts = sync.OnceValue(func() *font.Cache {
 	var all font.Collection
 	for weight, data := range map[xfont.Weight][]byte{
-		xfont.WeightNormal: liberationsansregular.TTF, xfont.WeightBold: liberationsansbold.TTF,
+		xfont.WeightNormal: regularFont, xfont.WeightBold: boldFont,
 	} {
+		data, err := packed.Read(data)
+		if err != nil {
+			panic(err) // embedded
+		}
 		face, err := opentype.Parse(data)
 		if err != nil {
 			panic(err) // embedded
