@@ -19,7 +19,11 @@ disturbers=()
 clean_up() {
 	trap '' INT TERM
 	still
-	[ -z "${make_pid:-}" ] || kill -TERM "$make_pid" 2>/dev/null || true
+	if [ -n "${make_pid:-}" ]; then
+		# As Ctrl-C does: the tests clean up after themselves.
+		kill -INT -- "-$make_pid" 2>/dev/null || true
+		wait "$make_pid" || true
+	fi
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
@@ -104,6 +108,8 @@ disturb() {
 	load=${load%, }
 }
 
+# Each job has a process group of its own, by which it can be interrupted whole.
+set -m
 failed=0
 for ((run = 1; run <= runs; run++)); do
 	RANDOM=$(((seed + run) % 32768))

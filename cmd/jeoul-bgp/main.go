@@ -4,6 +4,16 @@
 // process, and because a library of BGP is a fifth of jeoul.
 package main
 
-import "github.com/jeoul/jeoul/internal/balancer/bgp/command"
+import (
+	"fmt"
+	"os"
 
-func main() { command.Main() }
+	"github.com/jeoul/jeoul/internal/balancer/bgp/command"
+)
+
+func main() {
+	if err := command.Run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "jeoul-bgp: %v\n", err)
+		os.Exit(1)
+	}
+}

@@ -26,7 +26,12 @@ import (
 const actAsJeoul = "JEOUL_TEST_ACT_AS_JEOUL"
 
 // programs are those that this test binary is under the name of each, in PATH.
-var programs = map[string]func(){"jeoul": main, "jeoul-bgp": bgpcommand.Main}
+var programs = map[string]func(){"jeoul": main, "jeoul-bgp": func() {
+	if err := bgpcommand.Run(os.Args[1:]); err != nil {
+		fmt.Fprintf(os.Stderr, "jeoul-bgp: %v\n", err)
+		os.Exit(1)
+	}
+}}
 
 // TestMain makes this test binary the programs of the scripts.
 func TestMain(m *testing.M) {

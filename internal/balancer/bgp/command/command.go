@@ -25,19 +25,20 @@ type flags struct {
 	Restarting bool   `name:"restarting" help:"A speaker before this one has ended, and routers may have kept its routes."`
 }
 
-// Main runs the program, and does not return.
-func Main() {
+// Run runs the program with these arguments, until the balancer ends it, or SIGINT or SIGTERM does.
+func Run(arguments []string) error {
 	var f flags
-	kong.Parse(&f, kong.Name("jeoul-bgp"), kong.UsageOnError(),
-		kong.Description("Speaks BGP for the load balancer jeoul, which starts this program where its configuration has `bgp`."))
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := f.run(ctx)
-	stop()
+	parser, err := kong.New(&f, kong.Name("jeoul-bgp"), kong.Description(
+		"Speaks BGP for the load balancer jeoul, which starts this program where its configuration has `bgp`."))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "jeoul-bgp: %v\n", err)
-		os.Exit(1)
+		return err
 	}
-	os.Exit(0)
+	if _, err := parser.Parse(arguments); err != nil {
+		return err
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	return f.run(ctx)
 }
 
 // run speaks BGP until the balancer ends it, or the context ends: then routes are withdrawn first.

@@ -100,7 +100,8 @@ func (t *Tracing) Empty() bool {
 }
 
 // Start has the program capture packets: of a filter by service or backend, those of services by their ids, of which
-// two count, and of backends by their indices. At is the services' address and port; not valid: they have none in common.
+// two count, and of backends by their indices. At is the services' address and port; not valid: they have none in
+// common.
 func (c *Capture) Start(services, backends []uint32, at netip.AddrPort) error {
 	c.filter.ServicePort, c.filter.ServiceVip = mapmem.NetworkOrder(at.Port()), mapmem.OfAddress(at.Addr())
 	c.filter.Services = [2]uint32{noService, noService}
