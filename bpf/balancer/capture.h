@@ -140,6 +140,17 @@ struct capture_fields {
 	__u8 protocol;
 };
 
+/* capture_key has the same fields of a plain packet by value. */
+struct capture_key {
+	__be32 source[4];
+	__be32 destination[4];
+	__be16 source_port;
+	__be16 destination_port;
+	__u8 family;
+	__u8 protocol;
+	__u16 pad;
+};
+
 static __always_inline struct capture_slots *capture_all(void)
 {
 	return bpf_map_lookup_elem(&capture_filters, (const void *)&trace_zero);
@@ -244,25 +255,45 @@ static __always_inline bool capture_draw(struct trace_notes *notes,
 	return true;
 }
 
+/* capture_match_slot matches a plain packet against the filter in a slot, but for the sample. It is a function of its
+ * own: the verifier would carry what each comparison says of the packet through the comparisons of all other slots. */
+__noinline int capture_match_slot(const struct capture_key *key, __u32 slot)
+{
+	const struct capture_slots *filters = capture_all();
+	const struct capture_filter *filter;
+	struct capture_fields fields;
+
+	if (!filters || !key)
+		return true;
+	filter = &filters->slots[slot & (CAPTURES_MAX - 1)];
+	fields = (struct capture_fields){
+		.source = key->source,
+		.destination = key->destination,
+		.source_port = key->source_port,
+		.destination_port = key->destination_port,
+		.family = key->family,
+		.protocol = key->protocol,
+	};
+	return capture_may_match(filter, &fields) && capture_may_be_service(filter, &fields);
+}
+
 /* capture_match_plain matches a plain packet against all filters, draws their samples, and keeps the result for
  * capture_begin(). */
 static __always_inline bool capture_match_plain(const struct capture_slots *filters,
-						const struct capture_fields *fields)
+						const struct capture_key *key)
 {
 	struct trace_notes *notes;
 	bool matches = false;
 
 	for (__u32 i = 0; i < CAPTURES_MAX; i++) {
-		const struct capture_filter *filter = &filters->slots[i];
-
 		if (i >= filters->used)
 			break;
-		if (!capture_may_match(filter, fields) || !capture_may_be_service(filter, fields))
+		if (!capture_match_slot(key, i))
 			continue;
 		notes = trace_current();
 		if (!notes)
 			return true;
-		if (!capture_draw(notes, filter, i))
+		if (!capture_draw(notes, &filters->slots[i], i))
 			continue;
 		notes->drawn |= CAPTURE_DRAWN | 1U << i;
 		matches = true;
@@ -275,8 +306,7 @@ static __always_inline bool capture_match_plain(const struct capture_slots *filt
 static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_slots *filters,
 					     void *header, bool ipv6)
 {
-	__be32 source[4] = {}, destination[4] = {};
-	struct capture_fields fields = {.source = source, .destination = destination};
+	struct capture_key key = {};
 	void *data_end = ctx_data_end(ctx);
 	const __be16 *ports;
 
@@ -286,10 +316,10 @@ static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_sl
 		ports = (void *)(ip + 1);
 		if ((void *)(ports + 2) > data_end || !is_plain6(header, data_end))
 			return true;
-		__builtin_memcpy(source, &ip->saddr, sizeof(source));
-		__builtin_memcpy(destination, &ip->daddr, sizeof(destination));
-		fields.protocol = ip->nexthdr;
-		fields.family = 6;
+		__builtin_memcpy(key.source, &ip->saddr, sizeof(key.source));
+		__builtin_memcpy(key.destination, &ip->daddr, sizeof(key.destination));
+		key.protocol = ip->nexthdr;
+		key.family = 6;
 	} else {
 		const struct iphdr *ip = header;
 
@@ -297,14 +327,14 @@ static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_sl
 		if ((void *)(ports + 2) > data_end || !is_plain4(header, data_end) ||
 		    (ip->frag_off & bpf_htons(IP_FRAGMENT_BITS)) || !trace_has_ports(ip->protocol))
 			return true;
-		source[0] = ip->saddr;
-		destination[0] = ip->daddr;
-		fields.protocol = ip->protocol;
-		fields.family = 4;
+		key.source[0] = ip->saddr;
+		key.destination[0] = ip->daddr;
+		key.protocol = ip->protocol;
+		key.family = 4;
 	}
-	fields.source_port = ports[0];
-	fields.destination_port = ports[1];
-	return capture_match_plain(filters, &fields);
+	key.source_port = ports[0];
+	key.destination_port = ports[1];
+	return capture_match_plain(filters, &key);
 }
 
 /* capture_may_match_any says whether a filter may match a packet as received. It is a function of its own, so that the

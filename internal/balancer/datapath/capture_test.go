@@ -272,6 +272,30 @@ func TestCaptureSample(t *testing.T) {
 	}
 }
 
+// verifiedMost is how many instructions the verifier may walk for a traced program of this test: it refuses a million,
+// and configurations with checks and hairpins take more than this test's.
+const verifiedMost = 600_000
+
+// TestTracedVerifies: the verifier takes the traced programs of all modes, by a margin.
+func TestTracedVerifies(t *testing.T) {
+	for _, hook := range []lb.Hook{lb.HookXDP, lb.HookTC} {
+		t.Run(string(hook), func(t *testing.T) {
+			r := newRig(t, hook, allModes())
+			startBackgroundCapture(t, r, "one", capture.Request{})
+			for _, p := range r.datapath.current.Programs {
+				info, err := p.Info()
+				if err != nil {
+					t.Fatal(err)
+				}
+				n, known := info.VerifiedInstructions()
+				if t.Log(n, "instructions were verified"); known && n > verifiedMost {
+					t.Errorf("%d instructions were verified, want at most %d", n, verifiedMost)
+				}
+			}
+		})
+	}
+}
+
 // checkSkips fails the test where a traced program has no plain one that packets without a capture are handed to: its
 // decisions are the same, and only the cost would show it.
 func checkSkips(t *testing.T, r *rig) {

@@ -102,12 +102,14 @@ async function commit(form) {
 }
 
 dialog.setAttribute('aria-labelledby', 'dialog-title');
-dialog.addEventListener('close', () => { asked = null; });
+// The event comes some time after the dialog has closed, when another backend's may be open.
+dialog.addEventListener('close', () => { if (!dialog.open) asked = null; });
 
 /** acts are what the dialog's controls, and those that open it, do. */
 export const acts = {
   change: open,
   verb(target) {
+    if (!asked) return;
     asked.verb = target.value;
     asked.refused = '';
     asked.done = '';
