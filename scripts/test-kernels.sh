@@ -67,7 +67,7 @@ chosen() {
 		printf '^Test(%s)$\n' "Attach|SwapAllOrNone|Filter|FilterSwapsInOneStep|FilterOfAKilledBalancer|\
 Frames|Headers|Modes|MSS|ChecksumsAreRightOnTheWire|FullNATPoolExhausted|FragmentCases|ICMP|ReturnsOfNAT|ReturnsOfFullNAT|TooBig|GSO|\
 OnlyTheTracedProgramHasTheRing|TagsOfCards|Holders|Dispatcher|DispatcherOfOurs|DispatcherHooks|DispatcherPackets|ChangesMeanwhile|ReplyRoutesMeanwhile|FlowsMeanwhile|LoaderAfterOurs|AutoBesideOthers|Company|NeighboursInTC|WhatBackendsAnswer|Clients|FlowsMoving|FlowsBeginAtTheExchange|PacketsOfNoFlow|MovedSlots|FlowsOfABackendThatLeft|PoolNumbersOutliveTheProcess|\
-Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanStepsAside|WatchEnds|KilledAtEachStep"
+TracedVerifies|CaptureSample|Kept|KeptByOne|KeptByAnotherBuild|KeptFlowsOfAnotherLayout|KeptOnChangedInterfaces|Sweep|OrphanFailsOpen|WatchEnds|KilledAtEachStep"
 	elif [ "$2" = internal/host/hostnet ]; then
 		# What is left by a kill, and taken back or taken over.
 		printf '^Test(Inherit|InheritForwarding|KilledAtEachStep|GiveClsact)$\n'

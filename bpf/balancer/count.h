@@ -28,17 +28,24 @@ static __always_inline struct backend_count *count_of(const __u32 *index)
 	return dry_run() ? NULL : bpf_map_lookup_elem(&backend_counts, index);
 }
 
-static __always_inline void count_backend(const struct packet *packet,
-					  const struct decision *decision, __u64 packets)
+/* count_sent counts a packet to the backend with an index; opens says that it opens a connection. */
+static __always_inline void count_sent(const struct packet *packet, const __u32 *index, bool opens,
+				       __u64 packets)
 {
-	struct backend_count *count = count_of(&decision->backend->index);
+	struct backend_count *count = count_of(index);
 
 	if (!count)
 		return;
 	count->packets += packets;
 	count->bytes += packet->length;
-	if (decision->opens)
+	if (opens)
 		count->connections++;
+}
+
+static __always_inline void count_backend(const struct packet *packet,
+					  const struct decision *decision, __u64 packets)
+{
+	count_sent(packet, &decision->backend->index, decision->opens, packets);
 }
 
 /* count_reply counts a packet of the backend with an index, to its client. */

@@ -47,6 +47,7 @@ static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct f
 	struct decision decision = { .backend = backend, .mode = MODE_FULLNAT };
 	struct packet packet = {};
 	struct translation to;
+	__u32 index;
 
 	if (!parse_midstream(ctx, network, ipv6, &packet) || !ttl_remains(ctx, &packet) ||
 	    too_big(ctx, &packet, &decision, 0))
@@ -59,7 +60,9 @@ static __always_inline enum outcome send_from_pool_as(ctx_t *ctx, const struct f
 		return OUTCOME_DROPPED_MALFORMED;
 	if (rewrite_macs(ctx, &packet, backend, 0))
 		return OUTCOME_DROPPED_NO_ROOM;
-	count_backend(&packet, &decision, ctx_packets(ctx));
+	/* Linux 6.1 takes no key of a map from memory that a caller has passed. */
+	index = backend->index;
+	count_sent(&packet, &index, false, ctx_packets(ctx));
 	return OUTCOME_FORWARDED;
 }
 

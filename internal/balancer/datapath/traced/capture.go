@@ -22,7 +22,7 @@ import (
 const MaxCaptures = int(XdpCaptureLimitCAPTURES_MAX)
 
 // CountsEvery is the interval at which a capture's counts are read.
-const CountsEvery = time.Second
+const CountsEvery = 100 * time.Millisecond
 
 // readEvery is the interval at which a ring is read that has less unread than wakes its reader up.
 const readEvery = 20 * time.Millisecond
