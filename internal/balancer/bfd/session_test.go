@@ -197,7 +197,7 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestTakeDown: an end that is taken down is no failure to the other, which stays Down as long as it is told so.
+// TestTakeDown: a session that an end takes down (AdminDown) is no failure to its peer, which stays Down meanwhile.
 func TestTakeDown(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

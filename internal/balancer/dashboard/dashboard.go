@@ -28,7 +28,7 @@ var embedded embed.FS
 // Folder is the path below which the page's files are served; the page itself is served at "/".
 const Folder = "/dashboard/"
 
-// contentSecurityPolicy lets the page load nothing but its own files and ask nobody but the server that it comes from.
+// contentSecurityPolicy permits the page its own files and requests to the server that it comes from, and no others.
 // There are no scripts and styles in the page's text, and no text becomes markup (trusted types), so that names from a
 // configuration stay text.
 const contentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; manifest-src 'self'; " +

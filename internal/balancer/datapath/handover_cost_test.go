@@ -79,11 +79,11 @@ type receiverProcess struct {
 	out *bufio.Reader
 }
 
-// startReceiver starts it, and returns where it listens.
-func startReceiver(tb testing.TB, telling net.Addr) (*receiverProcess, netip.AddrPort) {
+// startReceiver starts a receiver of the flows of a sender at an address, and returns the receiver's own address.
+func startReceiver(tb testing.TB, sender net.Addr) (*receiverProcess, netip.AddrPort) {
 	tb.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run", "^TestHearingEnd$")
-	cmd.Env, cmd.Stderr = append(os.Environ(), senderVariable+"="+telling.String()), os.Stderr
+	cmd.Env, cmd.Stderr = append(os.Environ(), senderVariable+"="+sender.String()), os.Stderr
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		tb.Fatal(err)
@@ -110,7 +110,7 @@ func startReceiver(tb testing.TB, telling net.Addr) (*receiverProcess, netip.Add
 	return h, netip.MustParseAddrPort(at)
 }
 
-// stats returns its CPU time, the number of its flows, and whether it was told all of the other's.
+// stats returns the receiver's CPU time, the number of its flows, and whether it has all of the sender's.
 func (h *receiverProcess) stats() (used time.Duration, taken uint64, whole bool) {
 	h.tb.Helper()
 	fmt.Fprintln(h.in)

@@ -60,7 +60,7 @@ func TestBasesSentAgain(t *testing.T) {
 			t.Fatal(err)
 		}
 		if sent := len(s.queue) > 0; sent != step.told {
-			t.Errorf("%s: it is told: %v, want %v", step.what, sent, step.told)
+			t.Errorf("%s: the base is sent: %v, want %v", step.what, sent, step.told)
 		}
 		if len(s.queue) > 0 {
 			_, body, err := readMessage(bytes.NewReader(s.queue))

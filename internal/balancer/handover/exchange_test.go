@@ -592,6 +592,6 @@ func TestMissedFlowsAreSentAgain(t *testing.T) {
 	}
 	sent, _ := a.Status()
 	if sent[0].Peer.Name != "b" || sent[0].FullSyncs < 2 || sent[1].FullSyncs != 1 {
-		t.Errorf("who has missed flows is told all again, and no other: %+v", sent)
+		t.Errorf("the peer that has missed flows gets all of them again, and no other peer does: %+v", sent)
 	}
 }

@@ -102,8 +102,8 @@ type changes struct {
 	// others are backends that are new, or of which something else is asked.
 	others []other
 	gone   []*watch
-	// fresh are the targets to be made; former, by their id, those that no backend wants any more,
-	// whose verdicts fresh ones go on with.
+	// fresh are the targets to be made; previous are, by id, those that no backend has any more, whose verdicts fresh
+	// ones go on with.
 	fresh    map[targetKey]*target
 	previous map[uint64]*target
 	// left are targets that some backend no longer has.

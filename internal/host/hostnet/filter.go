@@ -122,8 +122,8 @@ func (c *Changes) addClsact(link netlink.Link) error {
 	})
 }
 
-// EnsureClsact gives a link the queueing discipline if it has none, and calls attach, which is told whether
-// it was brought here and is to attach a filter by which a later owner knows. Until attach has returned
+// EnsureClsact gives a link the queueing discipline if it has none, and calls attach; ours says that this process
+// brought it. Attach then attaches a filter by which a later owner knows. Until attach has returned
 // the journal says it: a process that is killed before leaves none. Errors: ErrNoLink, ErrNoRights;
 // attach's.
 func (c *Changes) EnsureClsact(name string, attach func(ours bool) error) error {

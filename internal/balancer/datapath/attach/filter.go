@@ -45,7 +45,7 @@ func openFilter(p Port) (*filter, error) {
 	return &filter{netlink: handle, port: p, name: filterName}, nil
 }
 
-// WithClsact gives an interface clsact if it has none, and calls attach, which is told whether we
+// WithClsact gives an interface clsact if it has none, and calls attach; ours says that this process
 // brought it: see datapath.Options.
 type WithClsact func(name string, attach func(ours bool) error) error
 

@@ -191,8 +191,8 @@ func (c *Controller) pushAll(ctx context.Context) {
 	}
 }
 
-// isPushed says whether the balancer has the services that it was handed: somebody may have put others into the
-// source.
+// isPushed says whether the balancer has the services that the last hand-over brought: an operator may have put others
+// into the source.
 func (c *Controller) isPushed(ctx context.Context) bool {
 	generation, err := c.opt.Generation(ctx, c.opt.Pusher.Source)
 	if err != nil {

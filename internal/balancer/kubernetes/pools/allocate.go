@@ -156,7 +156,7 @@ func (a *allocation) release(c Claim, addr netip.Addr) {
 }
 
 // keepHeld returns which of the addresses in a Service's status it has rightly, and takes them. One outside of the
-// pools that this controller has not written is another's: anybody may have put it there.
+// pools that this controller has not written is another controller's, or a user's.
 func (a *allocation) keepHeld(c Claim) (held []netip.Addr) {
 	for _, addr := range c.Held {
 		pooled := slices.ContainsFunc(a.pools, func(p Pool) bool {

@@ -30,7 +30,8 @@ const (
 	rollbackGrace = 20 * time.Second
 )
 
-// vanished is the objects that a cluster had before it went back in time, and has no more: nobody has deleted them.
+// vanished are the objects that a cluster had before its etcd was restored from an older backup, and lacks now: no user
+// has deleted them.
 type vanished struct {
 	// at is when that was found.
 	at       time.Time
