@@ -2,7 +2,18 @@
 
 package report
 
-import "testing"
+import (
+	"compress/gzip"
+	"io"
+	"math"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
 
 // TestEveryFigureIsInATable: each metric of published results is in a table of its load, rounded as the tables round.
 func TestEveryFigureIsInATable(t *testing.T) {
@@ -17,4 +28,116 @@ func TestEveryFigureIsInATable(t *testing.T) {
 			}
 		}
 	}
+}
+
+// oldFigures has the figures of the pages that docs/results had at commit 27c6e1a, before a page began with its answer:
+// a line of a page's name, and under it a line of each row's first cell and the figures beside it, as figuresOf has
+// them. What a single trial had to say (notes on valid trials, how its saturated part was told) is not among them: a
+// summary leaves that out.
+const oldFigures = "testdata/figures-27c6e1a.txt.gz"
+
+// TestOldFiguresAreKept: each figure of an old page's tables and verdict is in the page of the same results today.
+func TestOldFiguresAreKept(t *testing.T) {
+	t.Parallel()
+	file, err := os.Open(oldFigures)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	unzip, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, err := io.ReadAll(unzip)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page, compared := "", 0
+	var kept map[string][]string
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(cells) == 1 {
+			page = cells[0]
+			now, err := os.ReadFile(filepath.Join(committed, page))
+			if err != nil {
+				t.Fatal(err)
+			}
+			kept = figuresOf(string(now))
+			continue
+		}
+		for _, figure := range cells[1:] {
+			compared++
+			if !slices.ContainsFunc(kept[cells[0]], func(now string) bool { return sameFigure(figure, now) }) {
+				t.Errorf("%s: no figure of %q is %s now", page, cells[0], figure)
+			}
+		}
+	}
+	if compared < 25_000 {
+		t.Errorf("%d figures were compared; the old pages had more", compared)
+	}
+}
+
+var (
+	numberPattern = regexp.MustCompile(`\d+(,\d{3})*(\.\d+)?`)
+	alignedRight  = regexp.MustCompile(`^ ?-+: ?$`)
+)
+
+// inSentences is what figuresOf has the figures of sentences under.
+const inSentences = "sentences"
+
+// figuresOf returns the figures of a Markdown page's tables, by the first cell of their row, and those of all its lines
+// under inSentences. (Of the old pages these were taken from the verdict alone, and none
+// of the comparison's, which counted ratios.)
+func figuresOf(page string) map[string][]string {
+	all := map[string][]string{}
+	add := func(of string, figures ...string) {
+		for _, f := range figures {
+			if f != "" && !slices.Contains(all[of], f) {
+				all[of] = append(all[of], f)
+			}
+		}
+	}
+	var right []bool
+	for line := range strings.Lines(page) {
+		line = strings.TrimSpace(line)
+		cells := strings.Split(strings.Trim(line, "|"), "|")
+		add(inSentences, numberPattern.FindAllString(line, -1)...)
+		switch {
+		case !strings.HasPrefix(line, "|"):
+			right = nil
+		case strings.HasPrefix(line, "|:--") || strings.HasPrefix(line, "| --"):
+			right = nil
+			for _, c := range cells {
+				right = append(right, alignedRight.MatchString(c))
+			}
+		case len(cells) == len(right):
+			for i, c := range cells[1:] {
+				if right[i+1] && numberPattern.MatchString(c) {
+					add(strings.TrimSpace(cells[0]), strings.TrimSpace(c))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// sameFigure says whether two cells have the same numbers, give or take one of the last digit or of the sixth: a
+// summary has six digits of a figure.
+func sameFigure(old, now string) bool {
+	if old == now {
+		return true
+	}
+	if numberPattern.ReplaceAllString(old, "#") != numberPattern.ReplaceAllString(now, "#") {
+		return false
+	}
+	current := numberPattern.FindAllString(now, -1)
+	for i, text := range numberPattern.FindAllString(old, -1) {
+		_, fraction, _ := strings.Cut(text, ".")
+		was, err := strconv.ParseFloat(strings.ReplaceAll(text, ",", ""), 64)
+		is, wrong := strconv.ParseFloat(strings.ReplaceAll(current[i], ",", ""), 64)
+		if err != nil || wrong != nil || math.Abs(was-is) > max(1.01*math.Pow10(-len(fraction)), was*1e-5) {
+			return false
+		}
+	}
+	return true
 }
