@@ -7,8 +7,6 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
-
-	"github.com/jeoul/jeoul/internal/weigh/results"
 )
 
 // synthetic is how many runs a case has. An interval of six pairs misses in 31 of 1,000 by chance, give or take 6: that
@@ -63,29 +61,6 @@ func TestWinners(t *testing.T) {
 	} {
 		if named := winners(1, c.repeats, c.twoModes, c.truth); named < c.least || named > c.most {
 			t.Errorf("%s: %d of 1,000 runs name a winner, want %d to %d", name, named, c.least, c.most)
-		}
-	}
-}
-
-// TestUnknownKind: a load of which nothing is known is shown with all that it measured; on a terminal, where that is.
-func TestUnknownKind(t *testing.T) {
-	t.Parallel()
-	made := trial("jeoul-nat-tc", map[string]float64{"values_per_second": 12345, "misses": 67})
-	made.Load = "mc-of-tomorrow"
-	made.Params = map[string]any{"value_bytes": 100.0}
-	for ending, write := range forms {
-		if ending == "svg" {
-			continue
-		}
-		text := render(t, write, &results.Run{Schema: results.Schema, Suite: "later", Trials: []results.Trial{made}})
-		figures := []string{"mc-of-tomorrow", "12,345", "67"}
-		if ending == "txt" {
-			figures = []string{"mc-of-tomorrow", "What else was counted"}
-		}
-		for _, want := range figures {
-			if !strings.Contains(text, want) {
-				t.Errorf("%s lacks %q:\n%.3000s", ending, want, text)
-			}
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 )
 
 // Errors that a caller of Load may want to tell apart.
@@ -131,11 +132,23 @@ func decode(data []byte, into any) error {
 		return fmt.Errorf(":%s: %w: it was cut off or copied incompletely; copy it again or repeat the run",
 			position(data, int64(len(data))), ErrTruncated)
 	case errors.As(err, &syntax):
-		return fmt.Errorf(":%s: not JSON: %w", position(data, syntax.Offset-1), err)
+		return fmt.Errorf(":%s: not JSON%s: %w", position(data, syntax.Offset-1), lastField(data[:syntax.Offset-1]), err)
 	case errors.As(err, &kind):
 		return fmt.Errorf(":%s: %s cannot hold a JSON %s", position(data, kind.Offset), kind.Field, kind.Value)
 	}
 	return fmt.Errorf(":%s: %w", position(data, decoder.InputOffset()), err)
+}
+
+// fieldBefore matches the name of the field whose value a text breaks off in.
+var fieldBefore = regexp.MustCompile(`("[^"\\]*")\s*:[^:"]*$`)
+
+// lastField says which field's value is not JSON, such as NaN; nothing where the fault is none of a value.
+func lastField(before []byte) string {
+	match := fieldBefore.FindSubmatch(before[max(0, len(before)-200):])
+	if match == nil {
+		return ""
+	}
+	return fmt.Sprintf(", in %s", match[1])
 }
 
 // position turns a byte offset into "line:column", both counted from 1.

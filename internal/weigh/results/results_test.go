@@ -96,7 +96,7 @@ func TestLoadErrors(t *testing.T) {
 		"unexplained":   {strings.Replace(text, `"needs 4 cores"`, `" "`, 1), ErrInvalid, "no note says why"},
 		"unknown part":  {strings.Replace(text, `"none"`, `"moon"`, 1), ErrInvalid, "moon"},
 		"metric's name": {strings.Replace(text, RequestsPerSecond, "Requests/s", 1), ErrInvalid, "Requests/s"},
-		"not a number":  {strings.Replace(text, `"repeat": 1`, `"repeat": NaN`, 1), nil, "not JSON"},
+		"not a number":  {strings.Replace(text, `"repeat": 1`, `"repeat": NaN`, 1), nil, `not JSON, in "repeat"`},
 		"no finite number": {fmt.Sprintf(`{"schema":1,"suite":"s","started":"2030-01-02T03:04:05Z","trials":[`+
 			`{"subject":"a","load":"b","repeat":1,"valid":true,"saturated":"none","metrics":{"%s":1e999}}]}`,
 			RequestsPerSecond), nil, "metrics"},
