@@ -89,7 +89,7 @@ func TestDifferencesMakeTheWhole(t *testing.T) {
 				if err != nil {
 					t.Fatalf("%s: %v", text, err)
 				}
-				time.Sleep(settle)
+				time.Sleep(settleDelay)
 				synctest.Wait()
 				l := view.NewLayout(whole)
 				want := view.New(l, nil, c.knownPaths(l, c.links, nil), c.verdictsFor(l, nil), nil, nil, time.Now())
@@ -131,7 +131,7 @@ func compareWithFresh(t *testing.T, c *Controller, l *view.Layout, random *rand.
 // compareViews fails unless the data plane has the same of both.
 func compareViews(t *testing.T, what string, is, as *view.View) {
 	t.Helper()
-	got, want := is.Packets(), as.Packets()
+	got, want := is.DataPlaneState(), as.DataPlaneState()
 	if len(got.Services) != len(want.Services) {
 		t.Fatalf("%s: %+v; want %+v", what, got, want)
 	}

@@ -15,45 +15,45 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Operate carries out the whole order, or nothing of it. It reaches the data plane before it returns. Errors:
-// api.ErrNotFound, api.ErrRefused, api.ErrBadRequest, api.ErrStopping, the context's (then it may still be done), those
-// of the data plane.
+// Operate carries out an order completely, or not at all. The change is in the data plane before it returns. Errors:
+// api.ErrNotFound, api.ErrRefused, api.ErrBadRequest, api.ErrStopping, the context's (then it may still be done), the
+// data plane's.
 func (c *Controller) Operate(ctx context.Context, order ops.Order) (ops.Operation, error) {
-	done, err := loop.Ask(ctx, c.loop, func() (ops.Operation, error) { return c.operator.operate(order) })
+	done, err := loop.CallAndWait(ctx, c.loop, func() (ops.Operation, error) { return c.operator.operate(order) })
 	if errors.Is(err, ErrStopped) {
 		err = ops.ErrStopping
 	}
 	return done, err
 }
 
-// Drain takes this balancer out of every anycast, or brings it back; by names the caller. Errors: ops.ErrRefused,
+// Drain leaves the VIPs to the other balancers, or takes them back; by names the caller. Errors: ops.ErrRefused,
 // ops.ErrStopping, the context's.
 func (c *Controller) Drain(ctx context.Context, drain bool, by string) (ops.Sharing, error) {
-	come, err := loop.Ask(ctx, c.loop, func() (ops.Sharing, error) {
+	sharing, err := loop.CallAndWait(ctx, c.loop, func() (ops.Sharing, error) {
 		err := c.routes.drain(drain, by)
 		return ops.Sharing{BGP: c.routes.bgpStatus(c.view), VRRP: c.election.vrrpStatus(c.view)}, err
 	})
 	if errors.Is(err, ErrStopped) {
 		err = ops.ErrStopping
 	}
-	return come, err
+	return sharing, err
 }
 
-// Drained says whether the balancer is taken out of every anycast. It may be called from any goroutine.
+// Drained reports whether the balancer is drained. It may be called from any goroutine.
 func (c *Controller) Drained() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.routes.drained != nil
 }
 
-// flowLister is a DataPlane that shows which flows it remembers.
+// flowLister is a DataPlane that lists its flows.
 type flowLister interface {
-	// Flows returns the wanted flows, limit of them at most, and how many there are.
+	// Flows returns the flows that match, at most limit of them, and the number of all that match.
 	Flows(wanted func(*lb.Flow) bool, limit int) (flows []lb.Flow, matching uint64, err error)
 }
 
-// Flows lists remembered flows, by service, backend and client. It does not wait for the loop. Errors: ops.ErrNotFound,
-// ops.ErrBadRequest, those of the data plane.
+// Flows lists flows, sorted by service, backend and client. It does not wait for the loop. Errors: ops.ErrNotFound,
+// ops.ErrBadRequest, the data plane's.
 func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	plane, ok := c.opt.DataPlane.(flowLister)
 	if !ok {
@@ -78,8 +78,8 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 		return ops.FlowList{}, err
 	}
 	flows, matching, err := plane.Flows(func(f *lb.Flow) bool {
-		_, meant := names[f.Backend]
-		return meant && (!q.Client.IsValid() || q.Client.Contains(f.Client.Addr())) &&
+		_, selected := names[f.Backend]
+		return selected && (!q.Client.IsValid() || q.Client.Contains(f.Client.Addr())) &&
 			(len(q.States) == 0 || slices.Contains(q.States, f.State))
 	}, limit)
 	if err != nil {
@@ -100,8 +100,8 @@ func (c *Controller) Flows(q ops.FlowQuery) (ops.FlowList, error) {
 	return list, nil
 }
 
-// Check asks a backend of a service now, as its checks do, without consequence for its verdict.
-// Errors: ops.ErrNotFound, ops.ErrRefused where nothing is asked of it, the context's.
+// Check runs the checks of a backend now, without effect on its verdict. Errors: ops.ErrNotFound, ops.ErrRefused where
+// it has no checks, the context's.
 func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Checked, error) {
 	c.mu.Lock()
 	v := c.view
@@ -120,7 +120,7 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	checked.Checks, _ = view.ChecksStatus(s)
 	o, e := v.OverlayOf(s, b), v.Known[v.At[at.I][at.J]]
 	checked.State = view.Condition(s, v.Applied(at.I)[at.J], o, e).State
-	results, err := c.opt.Checks.Ask(ctx, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode,
+	results, err := c.opt.Checks.CheckNow(ctx, lb.CheckTarget{Backend: s.BackendKey(b), Mode: s.Mode,
 		Checks: s.ResolvedChecks(),
 		Any:    s.Checks.Any},
 		func(step lb.CheckStep) { checked.Steps = append(checked.Steps, ops.StepOf(step)) })
@@ -133,8 +133,8 @@ func (c *Controller) Check(ctx context.Context, service, backend string) (ops.Ch
 	return checked, nil
 }
 
-// Operations returns the changes that operations have made, and the operations that can be undone. It may be called
-// from any goroutine, after Start.
+// Operations returns the operations in force, and those that can be undone. It may be called from any goroutine, after
+// Start.
 func (c *Controller) Operations() (ops.Operations, error) {
 	c.mu.Lock()
 	v, history := c.view, c.operator.history

@@ -48,13 +48,13 @@ func (r *operator) carryOver(l *view.Layout, now time.Time) carried {
 			previous = &view.Absence{Since: now, Was: was[name].Backend}
 		}
 		if at := is[name]; at != nil {
-			view.Lay(result.overlays, name, result.keep(name, o, previous.Was, at))
+			view.SetOverlay(result.overlays, name, result.keep(name, o, previous.Was, at))
 			continue
 		}
-		result.leave(l, name, o, previous)
+		result.carryAbsent(l, name, o, previous)
 	}
 	for _, name := range view.DropOldest(result.overlays, func(o view.Overlay) *view.Absence { return o.Absent }) {
-		result.note(name, "%s is absent, as more than %d backends are, and what operations had changed of it ends",
+		result.note(name, "%s is absent, as more than %d backends are, and the operations on it end",
 			name, view.MostAbsent)
 	}
 	slices.SortFunc(result.notes, func(a, b carriedNote) int { return cmp.Compare(a.text, b.text) })
@@ -77,34 +77,34 @@ func (r *carried) keep(name view.BackendName, o view.Overlay, previous lb.Backen
 		o.Forced = nil // nothing is left that it could outrank
 	}
 	if o.Absent != nil && !o.Empty() {
-		r.note(name, "%s is found again (%s), and is %s", name, at.Backend.Origin, o.HeldText())
+		r.note(name, "%s is found again (%s), and is %s", name, at.Backend.Origin, o.StateText())
 		r.notes[len(r.notes)-1].back = true
 	}
 	o.Absent = nil
 	return o
 }
 
-// leave keeps or ends an overlay whose backend the configuration has no more.
-func (r *carried) leave(l *view.Layout, name view.BackendName, o view.Overlay, previous *view.Absence) {
-	at, taken := previous.Was, ""
-	if heir := l.Holder(name.Service, at); heir != nil {
-		taken = fmt.Sprintf("; its address %s is %s's now, which no operation on %s concerns",
-			view.AddressText(heir.Service, at), heir, name)
+// carryAbsent keeps or ends an overlay whose backend the configuration no longer has.
+func (r *carried) carryAbsent(l *view.Layout, name view.BackendName, o view.Overlay, previous *view.Absence) {
+	at, owner := previous.Was, ""
+	if holder := l.Holder(name.Service, at); holder != nil {
+		owner = fmt.Sprintf("; its address %s is %s's now, which no operation on %s concerns",
+			view.AddressText(holder.Service, at), holder, name)
 	}
 	switch {
 	case !l.MayReturn(name, at):
-		r.note(name, "%s is no longer %s, and what operations had changed of it ends%s",
-			name, whereFrom(at), taken)
+		r.note(name, "%s is no longer %s, and the operations on it end%s",
+			name, whereFrom(at), owner)
 		return
 	case o.Absent == nil:
 		r.note(name, "%s is no longer %s, and stays %s if it is found again within %s%s",
-			name, whereFrom(at), o.HeldText(), view.AbsentFor, taken)
+			name, whereFrom(at), o.StateText(), view.AbsentFor, owner)
 	}
 	o.Absent = previous
 	r.overlays[name] = o
 }
 
-// carryHistory marks the operations that cannot be undone after a change of the configuration at a time.
+// carryHistory marks the operations that cannot be undone after a change of the configuration.
 func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 	history := slices.Clone(r.history)
 	names := map[view.BackendName]bool{}
@@ -120,8 +120,8 @@ func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 		for k := range op.changes {
 			change := &op.changes[k]
 			at := is[change.name]
-			if change.lost == "" && (at != nil || !l.MayReturn(change.name, change.was)) {
-				change.lost = lostBy(op.verb, change.was, at, now)
+			if change.cannotUndo == "" && (at != nil || !l.MayReturn(change.name, change.was)) {
+				change.cannotUndo = lostBy(op.verb, change.was, at, now)
 			}
 			if at != nil {
 				change.was = at.Backend
@@ -131,8 +131,8 @@ func (r *operator) carryHistory(l *view.Layout, now time.Time) []operation {
 	return history
 }
 
-// lostBy returns the reason for which a change by an operation cannot be undone after its backend has changed in the
-// configuration, from was to is; empty if it can.
+// lostBy returns why a change by an operation cannot be undone after its backend has changed in the configuration, from
+// was to is; empty if it can.
 func lostBy(verb ops.Verb, was lb.Backend, is *view.Found, now time.Time) string {
 	when := now.Format(time.DateTime)
 	switch {
@@ -148,7 +148,7 @@ func lostBy(verb ops.Verb, was lb.Backend, is *view.Found, now time.Time) string
 	return ""
 }
 
-// whereFrom says where a backend is, or was found.
+// whereFrom says whether a backend is configured or discovered.
 func whereFrom(b lb.Backend) string {
 	if b.Origin == "" {
 		return "in the configuration"
@@ -156,26 +156,26 @@ func whereFrom(b lb.Backend) string {
 	return fmt.Sprintf("found (%s)", b.Origin)
 }
 
-// settleOperations is called when the carried operations are in force.
-func (r *operator) settleOperations(by carried) {
+// commitOperations records and logs the carried operations once they are in force.
+func (r *operator) commitOperations(by carried) {
 	r.mu.Lock()
 	r.history = by.history
 	r.mu.Unlock()
-	lines, back := loglines.To(r.opt.Log.Warn), loglines.To(r.opt.Log.Info)
+	lines, back := loglines.New(r.opt.Log.Warn), loglines.New(r.opt.Log.Info)
 	for _, note := range by.notes {
 		if note.back {
-			back.Say(note.name.About(), "%s", note.text)
+			back.Logf(note.name.About(), "%s", note.text)
 			continue
 		}
-		lines.Say(note.name.About(), "%s", note.text)
+		lines.Logf(note.name.About(), "%s", note.text)
 	}
-	back.End("%d more backends are found again, on which operations still hold: `jeoul backend list` shows them")
-	lines.End("%d more backends have left on which operations were: `jeoul backend list` shows what is still in force")
+	back.Flush("%d more backends are found again, on which operations still hold: `jeoul backend list` shows them")
+	lines.Flush("%d more backends have left on which operations were: `jeoul backend list` shows what is still in force")
 	r.armDeadline()
 }
 
-// expire takes backends out of their services whose deadline has passed, and ends operations on those that have been
-// absent for too long.
+// expire takes backends whose drain deadline has passed out of their services, and ends operations on backends that
+// have been absent for too long.
 func (r *operator) expire() error {
 	if err := r.expireAbsent(); err != nil {
 		return err
@@ -190,7 +190,7 @@ func (r *operator) expire() error {
 	if len(due) == 0 {
 		return nil
 	}
-	left := r.counting.leftOf(due)
+	left := r.counting.remainingFlows(due)
 	overlays, services := maps.Clone(r.view.Overlays), []int{}
 	for _, name := range due {
 		o := overlays[name]
@@ -204,13 +204,13 @@ func (r *operator) expire() error {
 		return fmt.Errorf("take drained backends out of their services, whose deadline has passed: %w", err)
 	}
 	r.armDeadline()
-	lines := loglines.To(r.opt.Log.Warn)
+	lines := loglines.New(r.opt.Log.Warn)
 	for _, name := range due {
-		lines.Say(name.About(),
+		lines.Logf(name.About(),
 			"the deadline of the drain of %s has passed: it is taken out until it is enabled, and %s", name,
 			endText(left[name]))
 	}
-	lines.End("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
+	lines.Flush("%d more backends are taken out, whose deadline has passed: `jeoul backend list` shows them")
 	return nil
 }
 
@@ -221,7 +221,7 @@ func takenOut(d *ops.Drained, left *ops.Left) *ops.Drained {
 	return &out
 }
 
-// endText says how many flows end with a backend that is taken out.
+// endText says how many flows end when a backend is taken out.
 func endText(left *ops.Left) string {
 	switch {
 	case left == nil:
@@ -236,7 +236,7 @@ func endText(left *ops.Left) string {
 	return fmt.Sprintf("the flows that are remembered of it end: %d, and those that are not", left.Flows)
 }
 
-// armDeadline arms the timer for the next deadline, or for when the next absent backend has been so for too long.
+// armDeadline schedules the next deadline of a drain or an absence.
 func (r *operator) armDeadline() {
 	var next time.Time
 	at := func(t time.Time) {
@@ -253,8 +253,8 @@ func (r *operator) armDeadline() {
 		}
 	}
 	if next.IsZero() {
-		r.deadlineTask.Off()
+		r.deadlineTask.Cancel()
 		return
 	}
-	r.deadlineTask.In(time.Until(next))
+	r.deadlineTask.Schedule(time.Until(next))
 }

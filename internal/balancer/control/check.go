@@ -17,15 +17,15 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// hostChecks checks configurations against the machine.
+// hostChecks validates configurations against the host.
 type hostChecks struct{ *core }
 
-// check checks a configuration against the machine. The error is a yamlfile.Problems if something in the file cannot be
-// used on this host; the warnings name settings that work but are hardly meant, and backends that get no packets for
-// now: those that can serve do, and Run brings the others in when routes and addresses allow it.
+// check validates a configuration against the host. The error is a yamlfile.Problems if something in the file cannot be
+// used on this host; the warnings name settings that work but are probably not intended, and backends that are
+// unreachable for now: Run adds them once routes and addresses allow it.
 func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfile.Problems, err error) {
 	cfg := l.Config
-	routes, err := m.opt.Paths.Routes(l.Watched)
+	routes, err := m.opt.Paths.Lookup(l.Watched)
 	if err != nil {
 		return nil, err
 	}
@@ -41,7 +41,7 @@ func (m *hostChecks) check(l *view.Layout, links []iface.State) (warnings yamlfi
 	return slices.Concat(unreached, checkMTUs(cfg, routes), m.checkPorts(cfg, links)), nil
 }
 
-// findCgroup finds the control group whose sockets are to be served.
+// findCgroup finds the control group whose sockets are served.
 func (m *hostChecks) findCgroup(l *view.Layout) yamlfile.Problems {
 	local := l.Config.Local
 	if !local.On {
@@ -57,21 +57,20 @@ func (m *hostChecks) findCgroup(l *view.Layout) yamlfile.Problems {
 	return nil
 }
 
-// checkRoutes finds backends that the services' modes do not reach: mistakes that only
-// another address in the file mends, and those that are unreached until a route or an
-// address of the host changes.
+// checkRoutes finds backends that their services' modes cannot reach: mistakes, which only another address in the file
+// can correct, and unreached backends, which wait for a route or an address of the host.
 func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]paths.Route) (mistakes,
 	unreached yamlfile.Problems) {
 	down := slices.ContainsFunc(links, func(link iface.State) bool { return !link.Up })
-	well := reaching(routes)
+	reaches := reachability(routes)
 	for i := range cfg.Services {
-		if well(&cfg.Services[i]) {
+		if reaches(&cfg.Services[i]) {
 			continue
 		}
 		s, claimed := cfg.Services[i], false
 		for j, b := range s.Backends {
 			r := routes[b.Address]
-			if view.AsksFromVIP(s, r) {
+			if view.SolicitsFromVIP(s, r) {
 				if !claimed {
 					mistakes = append(mistakes, cfg.At(config.ServiceField(i, "vip"), ownVIP, s.VIP, r.Interface,
 						b.Name, b.Address, s.Mode))
@@ -80,7 +79,7 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 				continue
 			}
 			if down && r.Fault.IsTransient() {
-				continue // routes come with the interface, which is reported to be down
+				continue // routes appear with the interface, which is logged as down
 			}
 			reason, advice := unreachable(s, b.Address, links, r)
 			if reason == "" {
@@ -98,38 +97,37 @@ func checkRoutes(cfg *config.Config, links []iface.State, routes map[netip.Addr]
 	return mistakes, unreached
 }
 
-// reaching returns a predicate: true if a service reaches every backend by these routes, which it knows without a look
-// at each; false if it may not. There are many backends, and few addresses and modes.
-func reaching(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
-	asks, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
+// reachability returns a predicate: true if a service reaches every backend by these routes, false if it may not. It
+// caches the result per mode, because there are many backends, but few addresses and modes.
+func reachability(routes map[netip.Addr]paths.Route) func(*lb.Service) bool {
+	arpSources, by := map[netip.Addr]bool{}, map[lb.Mode]bool{}
 	for _, r := range routes {
-		asks[r.ARPSource] = true
+		arpSources[r.ARPSource] = true
 	}
 	return func(s *lb.Service) bool {
-		if s.Mode.Proxied() { // whose backends are the kernel's to find
+		if s.Mode.Proxied() { // the kernel routes to its backends
 			return true
 		}
 		all, known := by[s.Mode]
 		if !known {
 			all = true
 			for addr, r := range routes {
-				all = all && r.Fault == paths.None && view.Misfit(lb.Service{Mode: s.Mode}, addr, r) == ""
+				all = all && r.Fault == paths.None && view.RouteProblem(lb.Service{Mode: s.Mode}, addr, r) == ""
 			}
 			by[s.Mode] = all
 		}
-		return all && !asks[s.VIP]
+		return all && !arpSources[s.VIP]
 	}
 }
 
-// ownVIP says why a VIP cannot be the address that the host asks for its backends from.
+// ownVIP is the error of a VIP that is the source address of the host's ARP requests for its backends.
 const ownVIP = "%[1]s is the address from which this host sends its ARP requests on %[2]s: in %[5]s its backends have the VIP, too, and no host answers a request from an address of its own, so none of them would be found (%[3]s, %[4]s, for one). " +
 
 	"Use an address for the VIP that is not this host's own, or give the interface another address in the backends' subnet and keep this one as a /32; or use mode nat or fullnat, whose backends do not have the VIP"
 
-// unreachable returns the reason for which a service's packets do not reach a backend's address, and the remedy; "" if
-// they do.
+// unreachable returns why a service's packets do not reach a backend's address, and the remedy; "" if they do.
 func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Route) (reason, advice string) {
-	wrong := view.Misfit(s, addr, r)
+	problem := view.RouteProblem(s, addr, r)
 	switch {
 	case s.Mode.NeedsNeighbours() && r.Fault == paths.NoRoute:
 		return fmt.Sprintf("is in no subnet of %s (%s), and %s reaches neighbours only", view.ListLinks(links),
@@ -137,11 +135,11 @@ func unreachable(s lb.Service, addr netip.Addr, links []iface.State, r paths.Rou
 			"use an address there, or put the interface into the backend's subnet"
 	case r.Fault != paths.None:
 		return r.Reason, r.Advice
-	case wrong != "" && s.Mode.NeedsNeighbours():
-		return wrong, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE,
+	case problem != "" && s.Mode.NeedsNeighbours():
+		return problem, fmt.Sprintf("use %s or %s, or an address in a subnet of %s (%s)", lb.IPIP, lb.GUE,
 			view.ListLinks(links), listSubnets(links, addr))
-	case wrong != "":
-		return wrong, "give the interface one"
+	case problem != "":
+		return problem, "give the interface one"
 	}
 	return "", ""
 }
@@ -162,11 +160,11 @@ func listSubnets(links []iface.State, addr netip.Addr) string {
 	return strings.Join(list, ", ")
 }
 
-// leastMTU is the MTU that every IPv6 link has at least (RFC 8200 section 5): senders need not go below it, however
-// often they are told that a packet is too big.
-const leastMTU = 1280
+// minIPv6MTU is the minimum MTU of IPv6 links (RFC 8200 section 5): senders need not send smaller packets, whatever
+// Packet Too Big messages say.
+const minIPv6MTU = 1280
 
-// checkMTUs warns of tunnels too narrow for IPv6.
+// checkMTUs warns of tunnels whose MTU is too small for IPv6.
 func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.Problems {
 	var warnings yamlfile.Problems
 	for i := range cfg.Services {
@@ -176,26 +174,26 @@ func checkMTUs(cfg *config.Config, routes map[netip.Addr]paths.Route) yamlfile.P
 		s := cfg.Services[i]
 		for j, b := range s.Backends {
 			r, over := routes[b.Address], s.Mode.Overhead(b.Address)
-			if over == 0 || r.Fault != paths.None || r.MTU-over >= leastMTU {
+			if over == 0 || r.Fault != paths.None || r.MTU-over >= minIPv6MTU {
 				continue
 			}
 			warnings = append(warnings, cfg.At(config.BackendField(i, j, "address"),
-				"the way to %s by %s takes %d bytes, of which %s leaves %d, and IPv6 clients need not send less than %d; raise the MTU to %d",
-				b.Address, r.Interface, r.MTU, s.Mode, r.MTU-over, leastMTU, leastMTU+over))
+				"the path to %s through %s has an MTU of %d bytes, of which %s leaves %d, and IPv6 clients need not send packets smaller than %d; raise the MTU to %d",
+				b.Address, r.Interface, r.MTU, s.Mode, r.MTU-over, minIPv6MTU, minIPv6MTU+over))
 		}
 	}
 	return warnings
 }
 
-// checkPorts warns where an address of full NAT is one that the host sends from,
-// and may use the same ports: replies to it would be dropped.
+// checkPorts warns if an address of full NAT is also an address of the host, whose own connections may use the same
+// ports: their replies would be dropped.
 func (m *hostChecks) checkPorts(cfg *config.Config, links []iface.State) yamlfile.Problems {
 	var warnings yamlfile.Problems
 	pool := cfg.FullNAT
 	for i, listed := range pool.Addresses {
 		addr := listed.Address
-		ours := slices.Contains(m.view.Addresses, addr) && m.generation > 0
-		if ours || !hostHas(links, addr) {
+		own := slices.Contains(m.view.Addresses, addr) && m.generation > 0
+		if own || !hostHas(links, addr) {
 			continue
 		}
 		value, err := m.opt.Host.Sysctl(view.PortRange)
@@ -222,7 +220,7 @@ func hostHas(links []iface.State, addr netip.Addr) bool {
 	})
 }
 
-// orNone shows an address that may be absent.
+// orNone returns the text of an address that may be absent.
 func orNone(at netip.AddrPort) string {
 	if !at.IsValid() {
 		return "none"
@@ -230,7 +228,7 @@ func orNone(at netip.AddrPort) string {
 	return at.String()
 }
 
-// checkReload refuses changes of keys that need a restart.
+// checkReload rejects changes of keys that need a restart.
 func checkReload(before, after *config.Config) yamlfile.Problems {
 	var problems yamlfile.Problems
 	was, is := before.Flows.Timeouts, after.Flows.Timeouts
@@ -258,13 +256,13 @@ func checkReload(before, after *config.Config) yamlfile.Problems {
 	return problems
 }
 
-// reloadField is a field that only a restart can change, with its values before and after a reload.
+// reloadField is a field that needs a restart to change, with its values before and after a reload.
 type reloadField struct {
 	name          string
 	before, after any
 }
 
-// membersFields are the fields of members that only a restart can change: all but the peers and the key.
+// membersFields returns the fields of members that need a restart to change: all but the peers and the key.
 func membersFields(before, after lb.MembersConfig) []reloadField {
 	if !before.Listen.IsValid() || !after.Listen.IsValid() {
 		return []reloadField{{"members", orNone(before.Listen), orNone(after.Listen)}}
@@ -274,13 +272,13 @@ func membersFields(before, after lb.MembersConfig) []reloadField {
 		{"members.name", cmp.Or(before.Name, "the host's"), cmp.Or(after.Name, "the host's")},
 		{"members.hand_over", before.HandOver, after.HandOver},
 	}
-	if before.Listen.Port() == after.Listen.Port() { // which it follows by itself
+	if before.Listen.Port() == after.Listen.Port() { // flows_port follows it by default
 		fields = append(fields, reloadField{"members.flows_port", before.FlowsAt(), after.FlowsAt()})
 	}
 	return fields
 }
 
-// checkChecks finds the checks that cannot be made on this host.
+// checkChecks finds the checks that this host cannot run.
 func (m *hostChecks) checkChecks(l *view.Layout) (problems yamlfile.Problems) {
 	for i, s := range l.Config.Services {
 		for k, check := range s.ResolvedChecks() {

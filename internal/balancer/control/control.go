@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package control keeps a balancer as its configuration wants it: it puts the VIPs on the first interface and announces
-// them, makes the host forward where a mode needs that, learns the paths to the backends, and gives the data plane a
-// new state when the configuration changes, or the observed state of the backends or the interfaces.
+// Package control reconciles a balancer with its configuration: it puts the VIPs on the first interface and announces
+// them, enables forwarding on the host where a mode needs it, resolves the paths to the backends, and applies a new
+// state to the data plane whenever the configuration, or the observed state of the backends or interfaces, changes.
 package control
 
 import (
@@ -32,7 +32,7 @@ import (
 type Controller struct {
 	*core
 	started time.Time
-	reloads sync.Mutex // held by the one Reload under way
+	reloads sync.Mutex // held by the Reload in progress
 
 	health      *healthLog
 	pathLog     *pathLog
@@ -47,27 +47,27 @@ type Controller struct {
 	hostChecks  *hostChecks
 	poolWatch   *poolWatch
 	discovering *discovering
-	// The actuators that others than core ask for something.
+	// Actuators that components other than core call.
 	vips     *vips.VIPs
 	routes   *routes
 	election *election
 	proxies  *proxies
 
 	// Reload writes the fields below and Status reads them, under mu.
-	refused   error // of the last reload
+	refused   error // the error of the last reload
 	refusedAt time.Time
 
-	// Only the loop uses the fields below. atStart are the sources that are read at the start: paths and the backends'
+	// Only the loop uses the fields below. startSources are the sources that Start reads: paths and the backends'
 	// health are unknown until they are watched.
-	atStart     []*loop.Source
-	pending     *reload
-	pendingTask *loop.Task
-	news        map[int]*paths.Entry         // read, and not in the view yet
-	verdicts    map[lb.BackendKey]lb.Verdict // likewise of the health checks
-	memory      lb.MemoryPlan                // as it was logged last
+	startSources []*loop.Source
+	pending      *reload
+	pendingTask  *loop.Task
+	changedPaths map[int]*paths.Entry         // read, but not in the view yet
+	verdicts     map[lb.BackendKey]lb.Verdict // read, but not in the view yet
+	memory       lb.MemoryPlan                // as it was logged last
 }
 
-// New returns a controller for a configuration. Nothing happens before Start.
+// New returns a controller for a configuration. It does nothing before Start.
 func New(opt Options, cfg *config.Config) *Controller {
 	if opt.Clock == nil {
 		opt.Clock = clock.Read
@@ -95,27 +95,27 @@ func New(opt Options, cfg *config.Config) *Controller {
 // addComponents makes the components, each after those that it needs.
 func (c *Controller) addComponents(cfg *config.Config) {
 	l := c.loop
-	c.reconcileTask, c.retryTask, c.pendingTask = l.Task(c.reconcile), l.Quiet(c.markStale), l.Quiet(c.commit)
+	c.reconcileTask, c.retryTask, c.pendingTask = l.AddTask(c.reconcile), l.AddFunc(c.markStale), l.AddFunc(c.commit)
 	c.health = &healthLog{core: c.core}
-	c.health.uncountedTask = l.Quiet(c.health.logUncounted)
-	c.pathLog = &pathLog{core: c.core, bare: map[lb.ServiceKey]bool{}, absentees: view.Absentees{}}
-	c.pathLog.silenceTask = l.Quiet(c.pathLog.logSilent)
+	c.health.uncountedTask = l.AddFunc(c.health.logUncounted)
+	c.pathLog = &pathLog{core: c.core, unreachable: map[lb.ServiceKey]bool{}, absent: view.Absentees{}}
+	c.pathLog.silenceTask = l.AddFunc(c.pathLog.logSilent)
 	c.storage = &storage{core: c.core}
-	c.storage.keepTask = l.Quiet(c.storage.keepAgain)
+	c.storage.repinTask = l.AddFunc(c.storage.repin)
 	c.slowStarts = &slowStarts{core: c.core, health: c.health}
-	c.slowStarts.stepsTask = l.Quiet(func() { c.settleIfFailed(c.slowStarts.advance()) })
+	c.slowStarts.stepsTask = l.AddFunc(func() { c.recordFailure(c.slowStarts.advance()) })
 	c.ejector = &ejector{core: c.core, health: c.health, storage: c.storage, outliers: outliers.New()}
-	c.ejector.outliersTask = l.Quiet(c.ejector.evaluateOutliers)
+	c.ejector.outliersTask = l.AddFunc(c.ejector.evaluateOutliers)
 	c.proxies = &proxies{core: c.core, stale: c.opt.Proxy != nil}
-	c.proxies.renewTask = l.Quiet(c.proxies.renew)
+	c.proxies.renewTask = l.AddFunc(c.proxies.renew)
 	c.counting = &counting{core: c.core, proxies: c.proxies, lost: map[string]uint64{}}
-	c.counting.lossesTask = l.Quiet(c.counting.logLosses)
+	c.counting.lossesTask = l.AddFunc(c.counting.logLosses)
 	c.operator = &operator{core: c.core, health: c.health, ejector: c.ejector, storage: c.storage, counting: c.counting}
-	c.operator.deadlineTask = l.Quiet(func() { c.settleIfFailed(c.operator.expire()) })
+	c.operator.deadlineTask = l.AddFunc(func() { c.recordFailure(c.operator.expire()) })
 	c.hostChecks = &hostChecks{c.core}
 	c.poolWatch = &poolWatch{core: c.core}
-	c.discovering = &discovering{core: c.core, wanted: cfg}
-	c.discovering.discoverTask = l.Quiet(c.discover)
+	c.discovering = &discovering{core: c.core, config: cfg}
+	c.discovering.discoverTask = l.AddFunc(c.discover)
 	c.followers = []func(before, now *view.View){
 		func(_, now *view.View) { c.operator.saveOverlays(now) },
 		c.slowStarts.armSteps,
@@ -126,62 +126,63 @@ func (c *Controller) addComponents(cfg *config.Config) {
 func (c *Controller) addActuators() {
 	c.vips = vips.New(c.opt.Host, c.opt.Announce, c.opt.Log, c.logHost, c.loop)
 	c.routes = &routes{core: c.core}
-	c.routes.routesTask = c.loop.Quiet(func() { c.routes.follow(c.view) })
+	c.routes.routesTask = c.loop.AddFunc(func() { c.routes.update(c.view) })
 	c.election = &election{core: c.core, routes: c.routes, vips: c.vips}
 	c.routes.election = c.election
 	c.gate = &startupGate{core: c.core, routes: c.routes}
-	c.gate.verdictsTask = c.loop.Quiet(c.gate.giveUpVerdicts)
+	c.gate.verdictsTask = c.loop.AddFunc(c.gate.expireVerdictWait)
 	c.linkWatch = &linkWatch{core: c.core, pathLog: c.pathLog, vips: c.vips}
 	c.standby = &standby{core: c.core}
-	c.standby.end = c.loop.Quiet(c.standby.stop)
+	c.standby.endTask = c.loop.AddFunc(c.standby.endBalancing)
 	c.standby.plane, _ = c.opt.DataPlane.(standbyPlane)
 	c.actuators = []actuator{c.routes, c.election, &identities{c.core}, &settings{c.linkWatch}, c.standby, c.vips,
-		c.proxies, &plane{c.core}}
+		c.proxies, &planeActuator{c.core}}
 }
 
-// addSources has the loop follow paths, verdicts and the other sources that change by themselves.
+// addSources adds the sources that the loop follows: paths, verdicts, and the others that change by themselves.
 func (c *Controller) addSources() {
 	l, opt := c.loop, &c.opt
-	c.interfaces = l.Follow("the interfaces", opt.Links.Changes(), c.linkWatch.takeLinks, c.schedule)
-	c.paths = l.Follow("the paths", opt.Paths.Changes(), c.takePaths, c.schedule)
-	c.checks = l.Follow("the health checks", opt.Checks.Changes(), c.takeVerdicts, c.scheduleNow)
+	c.interfaces = l.AddSource("the interfaces", opt.Links.Changes(), c.linkWatch.readLinks, c.schedule)
+	c.paths = l.AddSource("the paths", opt.Paths.Changes(), c.readPaths, c.schedule)
+	c.checks = l.AddSource("the health checks", opt.Checks.Changes(), c.readVerdicts, c.scheduleNow)
 	d := c.discovering
-	d.discovery = l.Follow("the discovered backends", opt.Discovery.Changes(), d.takeDiscovered, d.scheduleDiscovery)
-	c.atStart = []*loop.Source{c.interfaces, d.discovery}
+	d.discovery = l.AddSource("the discovered backends", opt.Discovery.Changes(), d.readDiscovered, d.scheduleDiscovery)
+	c.startSources = []*loop.Source{c.interfaces, d.discovery}
 	if opt.Role != nil {
-		c.atStart = append(c.atStart, l.Follow("the role", opt.Role.Changes(), c.takeRole, c.scheduleNow))
+		c.startSources = append(c.startSources, l.AddSource("the role", opt.Role.Changes(), c.readRole, c.scheduleNow))
 	}
 	c.gate.awaitFlows()
 	if opt.Proxy != nil {
-		l.On(opt.Proxy.Changes(), c.proxies.logState)
+		l.OnSignal(opt.Proxy.Changes(), c.proxies.logState)
 	}
 	if opt.Files != nil {
-		l.On(opt.Files.Changes(), c.storage.logFaults)
+		l.OnSignal(opt.Files.Changes(), c.storage.logFaults)
 	}
 	if plane, ok := opt.DataPlane.(portCounter); ok {
 		c.poolWatch.ports = plane
-		l.On(plane.FlowsCounted(), c.poolWatch.watchPool)
+		l.OnSignal(plane.FlowsCounted(), c.poolWatch.watchPool)
 	}
 }
 
-// settleIfFailed arms a retry if err is not nil.
-func (c *Controller) settleIfFailed(err error) {
+// recordFailure schedules a retry if err is not nil.
+func (c *Controller) recordFailure(err error) {
 	if err != nil {
-		c.settleFailure(err)
+		c.recordResult(err)
 	}
 }
 
-// Start checks the configuration against the machine, attaches the data plane and puts the VIPs on the interface.
-// Backends are found later, in Run, whether or not there is a route to them yet; until one is found, its service drops
-// packets under a name of its own. After an error, close the parts, which undoes the steps taken so far.
+// Start checks the configuration against the host, attaches the data plane and puts the VIPs on the interface. Run
+// resolves the paths to backends later, whether or not there is a route yet; until a service has a reachable backend,
+// its packets are dropped with an outcome of their own. After an error, close the parts, which undoes the steps taken
+// so far.
 func (c *Controller) Start() error {
-	for _, s := range c.atStart {
+	for _, s := range c.startSources {
 		s.MarkStale()
 		if err := s.Refresh(); err != nil {
 			return err
 		}
 	}
-	l, err := c.layAtStart()
+	l, err := c.startLayout()
 	if err != nil {
 		return err
 	}
@@ -189,16 +190,16 @@ func (c *Controller) Start() error {
 	if err != nil {
 		return err
 	}
-	odd, err := c.proxies.checkProxy(l)
+	proxyWarnings, err := c.proxies.checkProxy(l)
 	if err != nil {
 		return err
 	}
-	warnings = append(warnings, odd...)
-	if err := c.opt.Paths.Watch(l.Watched); err != nil {
+	warnings = append(warnings, proxyWarnings...)
+	if err := c.opt.Paths.SetAddresses(l.Watched); err != nil {
 		return err
 	}
-	c.opt.Checks.Watch(l.Checking())
-	c.opt.Discovery.Watch(l.Config.Services)
+	c.opt.Checks.SetTargets(l.CheckTargets())
+	c.opt.Discovery.SetServices(l.Config.Services)
 	c.awaitPaths(l)
 	overlays, tallies := c.operator.restoreOverlays(l)
 	c.ejector.restoreOutliers()
@@ -206,30 +207,29 @@ func (c *Controller) Start() error {
 		time.Now())
 	first.Links, first.Tallies = c.links, tallies
 	first.Passive = c.passive
-	first.Joining = c.gate.begin(first)
-	c.standby.begin(first)
+	first.Joining = c.gate.start(first)
+	c.standby.start(first)
 	if err := c.begin(first); err != nil {
 		return err
 	}
-	c.dropAddresses(first)
+	c.removeStaleAddresses(first)
 	c.operator.armDeadline()
-	c.gate.boundVerdicts()
+	c.gate.boundVerdictWait()
 	c.logStart(warnings)
 	return nil
 }
 
-// begin puts the first desired state in force. After an error, the steps done so far are undone when the parts are
-// closed.
+// begin applies the first desired state. After an error, closing the parts undoes the steps done so far.
 //
-// The data plane comes before the VIPs: a packet of a connection that has
-// outlived our last run would otherwise reach the kernel, which knows the
-// VIP and no such connection, and resets it. Forwarding comes last: until then
-// the kernel drops the replies that are not rewritten yet. The proxy listens at the VIPs, so it follows them.
+// The data plane comes before the VIPs: a packet of a connection that has outlived the previous process would otherwise
+// reach the kernel, which has the VIP but no such connection, and resets it. Forwarding comes last: until then the
+// kernel drops the replies that are not rewritten yet. The proxy listens at the VIPs, so it follows them.
 func (c *Controller) begin(first *view.View) error {
 	nothing := &view.View{Layout: view.NewLayout(&config.Config{})}
-	for _, a := range []actuator{&plane{c.core}, c.vips, c.proxies, &settings{c.linkWatch}, &identities{c.core}} {
-		bring, _ := a.Change(nothing, first)
-		for _, s := range bring {
+	for _, a := range []actuator{&planeActuator{c.core}, c.vips, c.proxies, &settings{c.linkWatch},
+		&identities{c.core}} {
+		apply, _ := a.Plan(nothing, first)
+		for _, s := range apply {
 			if err := s.Do(); err != nil {
 				return err
 			}
@@ -238,7 +238,7 @@ func (c *Controller) begin(first *view.View) error {
 	return nil
 }
 
-// logStart logs the configuration that the balancer starts with, and arms the tasks that Run needs first.
+// logStart logs the configuration that the balancer starts with, and schedules the first tasks of Run.
 func (c *Controller) logStart(warnings yamlfile.Problems) {
 	c.logAttachments(nil)
 	c.pathLog.describe(nil, warnings)
@@ -249,25 +249,25 @@ func (c *Controller) logStart(warnings yamlfile.Problems) {
 	c.health.logAllServing()
 	vips.LogWithdrawn(c.opt.Log, &view.View{Layout: view.NewLayout(&config.Config{})}, c.view)
 	c.linkWatch.logDown(nil)
-	c.vips.Begin(c.opt.TakesOver)
-	c.routes.begin(c.view)
-	c.election.follow(c.view)
-	c.counting.lossesTask.In(lossEvery)
-	c.storage.keepTask.In(keepEvery)
-	c.pathLog.silenceTask.In(pathLogDelay)
+	c.vips.Start(c.opt.TakesOver)
+	c.routes.start(c.view)
+	c.election.setDesired(c.view)
+	c.counting.lossesTask.Schedule(lossInterval)
+	c.storage.repinTask.Schedule(repinInterval)
+	c.pathLog.silenceTask.Schedule(pathLogDelay)
 	c.ejector.armOutliers()
-	c.paths.MarkStale() // some may have been found meanwhile
+	c.paths.MarkStale() // some may have been resolved meanwhile
 	c.schedule()
 }
 
-// logAttachments logs the interfaces and hooks at which packets are taken, and which packets may be lost there, if that
-// has changed.
+// logAttachments logs the interfaces and hooks in use if these have changed, and warns of packets that may be lost
+// there.
 func (c *Controller) logAttachments(before []lb.Attachment) {
 	now := c.opt.DataPlane.Attachments()
 	if slices.Equal(before, now) {
 		return
 	}
-	at := now[0] // one way for all interfaces
+	at := now[0] // all interfaces have the same hook
 	c.opt.Log.Info(fmt.Sprintf("balancing on %s in %s", view.ListLinks(c.links), at), "why", at.Reason)
 	for _, message := range lossMessages(now, nil) {
 		if message != "" {
@@ -276,8 +276,8 @@ func (c *Controller) logAttachments(before []lb.Attachment) {
 	}
 }
 
-// logMemory logs the memory in use if it has changed: it is planned from the configuration, and flows that come and go
-// change nothing.
+// logMemory logs the planned memory if it has changed. The plan follows from the configuration: flows that come and go
+// do not change it.
 func (c *Controller) logMemory() {
 	plane, ok := c.opt.DataPlane.(planner)
 	if !ok {
@@ -289,81 +289,82 @@ func (c *Controller) logMemory() {
 	}
 }
 
-// Run follows changes until the context ends, which is no error. Call it once, after Start.
+// Run reconciles until the context ends, which is not an error. It is called once, after Start.
 func (c *Controller) Run(ctx context.Context) error {
 	return c.loop.Run(ctx, func() { c.finish(ctx) })
 }
 
-// Responds returns when the loop has run a call: a call that hangs stops every change. Errors: ErrStopped, the
-// context's.
+// Responds returns once the loop has run an empty call. It is a liveness probe: a call that hangs blocks every change.
+// Errors: ErrStopped, the context's.
 func (c *Controller) Responds(ctx context.Context) error { return c.loop.Call(ctx, func() {}) }
 
-// reconcile reads the sources that may have changed, and puts the desired state in force that
-// follows. Its error is one that ends the balancer; others are logged, and tried again later.
+// reconcile reads the sources that may have changed, and applies the resulting desired state. An error that it returns
+// ends the balancer; others are logged and retried.
 func (c *Controller) reconcile() error {
-	c.news, c.verdicts = nil, nil
+	c.changedPaths, c.verdicts = nil, nil
 	err := c.loop.Refresh()
-	c.settleFailure(errors.Join(err, c.vips.Mend(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
+	c.recordResult(errors.Join(err, c.vips.RestoreMissing(), c.converge(), c.operator.expire(), c.slowStarts.advance()))
 	if c.pending != nil && c.resolved(c.pending) {
 		c.commit()
 	}
-	c.news, c.verdicts = nil, nil // of all backends, they would take as much memory as the view
+	c.changedPaths, c.verdicts = nil, nil // if they are of all backends, they take as much memory as the view
 	c.reconciled = time.Now()
 	return nil
 }
 
-// takePaths reads changes of the paths to the backends of the view.
-func (c *Controller) takePaths() error {
+// readPaths reads changes of the paths to the backends of the view.
+func (c *Controller) readPaths() error {
 	entries, all := c.opt.Paths.Changed()
-	if all || c.relearn {
+	if all || c.rereadPaths {
 		entries = c.opt.Paths.Entries()
 	}
-	c.news = c.view.News(c.currentLinks(), entries, all || c.relearn)
+	c.changedPaths = c.view.ChangedPaths(c.currentLinks(), entries, all || c.rereadPaths)
 	return nil
 }
 
-// converge puts the desired state in force that follows from the sources, if it differs from the present one.
+// converge applies the desired state that results from the sources, if it differs from the present one.
 func (c *Controller) converge() error {
 	before, now := c.view, time.Now()
-	next, judged := before.WithVerdicts(c.verdicts, now)
-	if !c.stale && len(c.news)+len(judged) == 0 && before.Passive == c.passive && before.Joining == c.gate.joining {
-		c.recheck = false
+	next, changed := before.WithVerdicts(c.verdicts, now)
+	if !c.stale && len(c.changedPaths)+len(changed) == 0 && before.Passive == c.passive &&
+		before.Joining == c.gate.joining {
+		c.rereadVerdicts = false
 		return nil
 	}
-	next = next.WithPaths(c.news, now)
+	next = next.WithPaths(c.changedPaths, now)
 	next.Links = c.currentLinks()
 	next.Passive, next.Joining = c.passive, c.gate.joining
 	if err := c.applyView(next); err != nil {
-		// The source reports a change only once.
-		c.relearn = true
+		// A source reports each change only once.
+		c.rereadPaths = true
 		c.paths.MarkStale()
-		c.recheck = true
+		c.rereadVerdicts = true
 		c.checks.MarkStale()
 		return err
 	}
-	c.relearn, c.recheck = false, false
-	c.gate.noteVerdicts()
-	c.health.logVerdicts(before, judged)
-	numbers := slices.Sorted(maps.Keys(c.news))
+	c.rereadPaths, c.rereadVerdicts = false, false
+	c.gate.checkVerdicts()
+	c.health.logVerdicts(before, changed)
+	numbers := slices.Sorted(maps.Keys(c.changedPaths))
 	c.pathLog.logMoves(before, slices.Values(numbers))
 	c.pathLog.logServices(before, numbers)
-	for i := range c.view.Touched(numbers) {
+	for i := range c.view.AffectedServices(numbers) {
 		c.health.logServing(i)
 	}
 	return nil
 }
 
 // verdictsFor returns the verdicts on the backends of a configuration, by service and backend; nil for a service
-// without checks. A service that is unchanged since the view before keeps its verdicts of that view, and newer ones
-// come with the next takeVerdicts: of 100,000 backends, a change of one service reads the verdicts of that service
-// only.
+// without checks. A service that is unchanged since the previous view keeps the verdicts of that view, and newer ones
+// come with the next readVerdicts, so that a change of one service among 100,000 backends reads the verdicts of that
+// service only.
 func (c *Controller) verdictsFor(l *view.Layout, before *view.View) [][]view.Verdict {
 	verdicts := make([][]view.Verdict, len(l.Config.Services))
 	for i, s := range l.Config.Services {
 		if !s.Checks.On() {
 			continue
 		}
-		if before.Holds(s) {
+		if before.HasService(s) {
 			verdicts[i] = before.Verdicts[before.Keyed[s.Key()]]
 			continue
 		}
@@ -376,10 +377,10 @@ func (c *Controller) verdictsFor(l *view.Layout, before *view.View) [][]view.Ver
 	return verdicts
 }
 
-// takeVerdicts reads changes of the verdicts.
-func (c *Controller) takeVerdicts() error {
-	if c.recheck {
-		c.opt.Checks.Changed() // the verdicts read below have all changes
+// readVerdicts reads changes of the verdicts.
+func (c *Controller) readVerdicts() error {
+	if c.rereadVerdicts {
+		c.opt.Checks.Changed() // Verdicts below includes them
 		c.verdicts = c.opt.Checks.Verdicts()
 		return nil
 	}
@@ -387,8 +388,8 @@ func (c *Controller) takeVerdicts() error {
 	return nil
 }
 
-// takeRole reads whether this balancer holds its VIPs, and logs a change of that.
-func (c *Controller) takeRole() error {
+// readRole reads whether this balancer holds its VIPs, and logs a change of that.
+func (c *Controller) readRole() error {
 	holds, err := c.opt.Role.Holds()
 	if err != nil {
 		return fmt.Errorf("read whether this balancer holds its VIPs: %w", err)
@@ -402,7 +403,7 @@ func (c *Controller) takeRole() error {
 	}
 	c.passive = !holds
 	if c.opt.Election != nil {
-		c.vips.Elect(holds, c.opt.Election.HoldingUndecided(), c.opt.Election.Announcements())
+		c.vips.SetElection(holds, c.opt.Election.HoldingUndecided(), c.opt.Election.Announcements())
 	}
 	return nil
 }
@@ -414,21 +415,22 @@ func (c *Controller) knownPaths(l *view.Layout, links []iface.State, previous *v
 	for n, addr := range l.Backends {
 		entry := view.EntryWithin(links, entries[addr])
 		if known[n] = previous.Entry(addr); known[n] == nil || !view.SameEntry(&entry, known[n]) {
-			known[n] = view.Kept(entry)
+			known[n] = view.NewEntry(entry)
 		}
 	}
 	return known
 }
 
-// awaitPaths waits, within a bound, until the backends of a configuration are looked for, where packets that arrive at
-// once may be of flows that are older than this process: a data plane forwards already, and goes on with its old state
-// until then, or other balancers have the VIPs too. Without its whole table from the first packet on, a balancer beside
-// others would begin a transition with each backend that it finds, and take flows of theirs for older than that.
+// awaitPaths waits, for resolveBound at most, until the paths to a configuration's backends are resolved, where the
+// first packets may belong to flows that are older than this process: because the data plane was taken over, which
+// keeps its old state until then, or because other balancers share the VIPs. Without a complete table from the first
+// packet on, a balancer beside others would begin a transition with each backend that is resolved, and treat flows of
+// the others as older than it.
 func (c *Controller) awaitPaths(l *view.Layout) {
-	if !c.opt.TakesOver && !l.BesideOthers() {
+	if !c.opt.TakesOver && !l.SharesVIPs() {
 		return
 	}
-	all := &reload{wanted: l.Watched}
+	all := &reload{awaited: l.Watched}
 	bound := time.NewTimer(resolveBound)
 	defer bound.Stop()
 	for !c.resolved(all) {
@@ -440,9 +442,9 @@ func (c *Controller) awaitPaths(l *view.Layout) {
 	}
 }
 
-// dropAddresses removes addresses that the previous process had put on its first interface and that the balancer is to
-// hold no more, or to hold on another one.
-func (c *Controller) dropAddresses(first *view.View) {
+// removeStaleAddresses removes addresses that the previous process had put on its first interface, and that this
+// configuration does not have there.
+func (c *Controller) removeStaleAddresses(first *view.View) {
 	if !c.opt.TakesOver {
 		return
 	}
@@ -452,18 +454,18 @@ func (c *Controller) dropAddresses(first *view.View) {
 	c.logHost()
 }
 
-// noChecks is in the place of Checks that are not there.
+// noChecks is used where Options has no Checks.
 type noChecks struct{}
 
 func (noChecks) Unsupported(lb.Check) string {
 	return "this program makes no health checks; remove the check"
 }
 
-func (noChecks) Watch([]lb.CheckTarget) {}
+func (noChecks) SetTargets([]lb.CheckTarget) {}
 
-func (noChecks) Amend([]lb.CheckTarget, []lb.BackendKey) {}
+func (noChecks) UpdateTargets([]lb.CheckTarget, []lb.BackendKey) {}
 
-func (noChecks) Offline(string) {}
+func (noChecks) SetOffline(string) {}
 
 func (noChecks) Changes() <-chan struct{} { return nil }
 
@@ -473,6 +475,6 @@ func (noChecks) Verdicts() map[lb.BackendKey]lb.Verdict { return nil }
 
 func (noChecks) Verdict(lb.BackendKey) (lb.Verdict, bool) { return lb.Verdict{}, false }
 
-func (noChecks) Ask(context.Context, lb.CheckTarget, func(lb.CheckStep)) ([]lb.CheckResult, error) {
+func (noChecks) CheckNow(context.Context, lb.CheckTarget, func(lb.CheckStep)) ([]lb.CheckResult, error) {
 	return nil, nil
 }

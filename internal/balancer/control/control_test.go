@@ -125,7 +125,7 @@ func TestPathsKnownAtStart(t *testing.T) {
 		stop := w.run(w.controller(web))
 		w.expect(started[0], "apply web: web01=1 web02=-", started[2], started[3])
 		w.expectLog("backend web01 (192.0.2.1) of web is at 02:00:00:00:00:01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect()
 		stop()
 	})
@@ -136,21 +136,21 @@ func TestPathsCome(t *testing.T) {
 		w, _, stop := running(t, web)
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 2)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2") // both at once
 		w.expectLog("backend web01 (192.0.2.1) of web is at 02:00:00:00:00:01")
 
 		w.found("192.0.2.2", 2)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect() // nothing new
 
 		w.found("192.0.2.2", 0)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=-") // the other goes on
 		w.expectLog("WARN", "backend web02 (192.0.2.2) of web does not answer: no packets until that changes")
 
 		w.found("192.0.2.1", 7)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=7 web02=-")
 		w.expectLog("has moved from 02:00:00:00:00:01 to 02:00:00:00:00:07")
 		stop()
@@ -164,11 +164,11 @@ func TestFlapping(t *testing.T) {
 		w.found("192.0.2.1", 1)
 		for last := range byte(10) {
 			w.found("192.0.2.2", last+1)
-			time.Sleep(settle / 2)
+			time.Sleep(settleDelay / 2)
 		}
 		synctest.Wait()
 		if n := len(w.done()); n < 3 || n > 6 {
-			t.Errorf("%d states applied in %v, want one in each %v", n, 5*settle, settle)
+			t.Errorf("%d states applied in %v, want one in each %v", n, 5*settleDelay, settleDelay)
 		}
 		stop()
 	})
@@ -179,23 +179,23 @@ func TestApplyIsTriedAgain(t *testing.T) {
 		w, c, stop := running(t, web)
 		w.failApply(errors.New("no memory"))
 		w.found("192.0.2.1", 1)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("fail to apply web: web01=1 web02=-")
 		w.expectLog("ERROR", "no memory")
 		if got := problems(t, c); len(got) != 2 || got[0] != "no memory" {
 			t.Errorf("problems %q", got)
 		}
-		time.Sleep(retryFirst + settle)
+		time.Sleep(retryFirst + settleDelay)
 		w.expect("fail to apply web: web01=1 web02=-")
-		time.Sleep(2*retryFirst + settle)
+		time.Sleep(2*retryFirst + settleDelay)
 		w.expect("fail to apply web: web01=1 web02=-")
 		if n := strings.Count(w.log.String(), "no memory"); n != 1 {
 			t.Errorf("the same failure was logged %d times, want once", n)
 		}
 		w.failApply(nil)
-		time.Sleep(4*retryFirst + settle)
+		time.Sleep(4*retryFirst + settleDelay)
 		w.expect("apply web: web01=1 web02=-")
-		w.expectLog("recovered: what had failed is done")
+		w.expectLog("recovered: the changes that had failed are done")
 		expectProblems(t, c)
 		stop()
 	})
@@ -208,12 +208,12 @@ func TestLinkDownAndUp(t *testing.T) {
 			w.links[0].Up = false
 			w.drop(netip.MustParseAddr("192.0.2.100"))
 		})
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect() // nothing can be done
 		w.expectLog("WARN", "interface eth9 is down")
 		expectProblems(t, c, "eth9 is down")
 		w.changeLink(func() { w.links[0].Up = true })
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
 		w.expectLog("interface eth9 is up")
 		stop()
@@ -275,7 +275,7 @@ func TestVIPTakenAway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, stop := running(t, web)
 		w.changeLink(func() { w.drop(netip.MustParseAddr("192.0.2.100")) })
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("add 192.0.2.100", "announce 192.0.2.100 on eth9")
 		stop()
 	})
@@ -286,10 +286,10 @@ func TestLinkMACChanges(t *testing.T) {
 		w, _, stop := running(t, web, "192.0.2.1")
 		w.failApply(errors.New("busy"))
 		w.changeLink(func() { w.links[0].MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xfe} })
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("fail to apply web: web01=1 web02=-", "announce 192.0.2.100 on eth9")
 		w.failApply(nil)
-		time.Sleep(retryFirst/2 + settle)
+		time.Sleep(retryFirst/2 + settleDelay)
 		w.done()
 		time.Sleep(retryFirst / 2)
 		synctest.Wait()
@@ -372,7 +372,7 @@ func TestManyVIPs(t *testing.T) {
 		w := newWorld(t)
 		var file strings.Builder
 		file.WriteString("interface: eth9\nservices:\n")
-		for i := range loglines.Most + 30 {
+		for i := range loglines.MaxLines + 30 {
 			fmt.Fprintf(&file,
 				"  - {name: s%d, vip: 192.0.3.%d, port: 80, backends: [{name: web01, address: 192.0.2.1}]}\n", i, i)
 		}

@@ -20,46 +20,47 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// core is the state that the components of a controller share: its options and its loop, the view in force, and the one
-// way to put another one in force. It knows none of them.
+// core is the state that the components of a controller share: its options, its loop, the view in force, and applyView,
+// which is the only way to replace the view. It does not know the components.
 type core struct {
 	opt  Options
 	loop *loop.Loop
 
 	// Only Start and the loop write the fields below; Status reads them under mu.
-	mu         sync.Mutex
-	view       *view.View // before Start, without paths
-	links      []iface.State
-	missing    []string // interfaces that went, and that the data plane is not attached to again; replaced as a whole
+	mu    sync.Mutex
+	view  *view.View // has no paths before Start
+	links []iface.State
+	// missing are interfaces that were deleted, and to which the data plane is not attached again. Immutable.
+	missing    []string
 	generation uint64
-	failed     error // of the last attempt to bring things in order
+	lastError  error // error of the last reconcile
 
 	// Only the loop uses the fields below.
 	interfaces *loop.Source
 	paths      *loop.Source
 	checks     *loop.Source
-	actuators  []actuator // in the order in which they bring in new parts
-	// followers are called with a view that is about to be in force, and the one before.
-	followers     []func(before, now *view.View)
-	reconcileTask *loop.Task
-	retryTask     *loop.Task
-	remade        []string      // interfaces that came back, by name, of which the settings are not made yet
-	passive       bool          // others hold the VIPs
-	reconciled    time.Time     // when a reconcile ended last
-	stale         bool          // the data plane needs its state again, even if it is the same
-	recheck       bool          // the verdicts may be others, whatever Checks.Changed says
-	relearn       bool          // the paths may have changed, whatever Changed says
-	wait          time.Duration // until a failed change is tried again
+	actuators  []actuator // in the order in which their first steps run
+	// followers are called with the previous view and with the one that is about to come into force.
+	followers      []func(before, now *view.View)
+	reconcileTask  *loop.Task
+	retryTask      *loop.Task
+	recreated      []string      // names of interfaces that were created again, and whose settings are not made yet
+	passive        bool          // another balancer holds the VIPs
+	reconciled     time.Time     // end of the last reconcile
+	stale          bool          // the data plane needs its state again, even if that has not changed
+	rereadVerdicts bool          // all verdicts have to be read, whatever Checks.Changed returns
+	rereadPaths    bool          // all paths have to be read, whatever Paths.Changed returns
+	retryDelay     time.Duration // delay of the next retry
 }
 
-// announceView calls the followers with a view that is about to be in force.
+// announceView calls the followers with a view that is about to come into force.
 func (c *core) announceView(next *view.View) {
 	for _, follow := range c.followers {
 		follow(c.view, next)
 	}
 }
 
-// attached takes note that the data plane is attached to all interfaces that there are.
+// attached records that the data plane is attached to all interfaces that exist.
 func (c *core) attached() {
 	if len(c.missing) == 0 {
 		return
@@ -75,63 +76,63 @@ func (c *core) attached() {
 	c.missing = still
 }
 
-// schedule arms a reconcile. Later changes do not put it off: a backend that
-// flaps must not keep the others' from being applied.
+// schedule schedules a reconcile. Later changes do not postpone it: a backend that flaps must not delay the changes of
+// others.
 func (c *core) schedule() {
-	c.reconcileTask.Within(settle)
+	c.reconcileTask.ScheduleWithin(settleDelay)
 }
 
-// scheduleNow arms a reconcile at once, or so late that changes within settle of the last one are applied together. It
-// is for changes that are whole as they come: a verdict is, and each millisecond sends new flows to a backend that
-// fails; the kernel reports a route in pieces.
+// scheduleNow schedules a reconcile at once, or settleDelay after the last one if that is later. It is for changes that
+// arrive complete, such as a verdict: each millisecond sends new flows to a backend that fails. The kernel, in
+// contrast, reports a change of routes in several messages: see schedule.
 func (c *core) scheduleNow() {
-	c.reconcileTask.Within(max(0, time.Until(c.reconciled.Add(settle))))
+	c.reconcileTask.ScheduleWithin(max(0, time.Until(c.reconciled.Add(settleDelay))))
 }
 
-// markStale has all sources read again.
+// markStale marks all sources as stale, so that the next reconcile reads them again.
 func (c *core) markStale() {
 	c.loop.MarkStale()
 	c.schedule()
 }
 
-// settleFailure notes the present error, logs it where it is new, and arms another try.
-func (c *core) settleFailure(err error) {
-	before := c.failed
+// recordResult records the result of a reconcile, logs an error that is new, and schedules a retry after any error.
+func (c *core) recordResult(err error) {
+	before := c.lastError
 	c.mu.Lock()
-	c.failed = err
+	c.lastError = err
 	c.mu.Unlock()
 	if err == nil {
-		c.wait = 0
-		c.retryTask.Off()
+		c.retryDelay = 0
+		c.retryTask.Cancel()
 		if before != nil {
-			c.opt.Log.Info("recovered: what had failed is done")
+			c.opt.Log.Info("recovered: the changes that had failed are done")
 		}
 		return
 	}
 	if before == nil || before.Error() != err.Error() {
 		c.opt.Log.Error(loglines.OneLine(err))
 	}
-	c.wait = min(max(2*c.wait, retryFirst), retryMost)
-	c.retryTask.In(c.wait)
+	c.retryDelay = min(max(2*c.retryDelay, retryFirst), retryMax)
+	c.retryTask.Schedule(c.retryDelay)
 }
 
 func (c *core) setLinks(states []iface.State) {
 	c.mu.Lock()
 	c.links = states
 	c.mu.Unlock()
-	c.opt.Checks.Offline(view.Offline(states))
+	c.opt.Checks.SetOffline(view.Offline(states))
 }
 
 func (c *core) logHost() {
-	changes := loglines.To(c.opt.Log.Info)
+	changes := loglines.New(c.opt.Log.Info)
 	for _, event := range c.opt.Host.Events() {
-		changes.Say(events.About{}, "%s", event)
+		changes.Logf(events.About{}, "%s", event)
 	}
-	changes.End("%d more changes to the host's network settings")
+	changes.Flush("%d more changes to the host's network settings")
 }
 
-// currentLinks are the view's interfaces as they were read last, if the last reading is of the same names: one that was
-// made anew has another index there than in the view.
+// currentLinks returns the view's interfaces as they were read last, if the last reading is of the same names: an
+// interface that was created again has another index there than in the view.
 func (c *core) currentLinks() []iface.State {
 	if slices.EqualFunc(c.links, c.view.Links, func(a, b iface.State) bool { return a.Name == b.Name }) {
 		return c.links
@@ -139,23 +140,24 @@ func (c *core) currentLinks() []iface.State {
 	return c.view.Links
 }
 
-// linkIsGone says whether an interface is gone, or its known settings are those of the deleted one of that name.
+// linkIsGone reports whether an interface is deleted, or was created again and its settings are still those of the
+// deleted one.
 func (c *core) linkIsGone(name string) bool {
-	return slices.Contains(c.remade, name) || slices.ContainsFunc(c.links, func(l iface.State) bool {
+	return slices.Contains(c.recreated, name) || slices.ContainsFunc(c.links, func(l iface.State) bool {
 		return l.Gone && l.Name == name
 	})
 }
 
-// requestEarly asks other members to send new flows early, while packets of these come to be routed here.
+// requestEarly asks the other members to send new flows early, while their packets are being rerouted to this balancer.
 func (c *core) requestEarly() {
 	if c.opt.RequestEarly != nil {
 		c.opt.RequestEarly()
 	}
 }
 
-// install gives the data plane a view.
+// install applies a view to the data plane.
 func (c *core) install(v *view.View) error {
-	if err := c.opt.DataPlane.Apply(v.Packets()); err != nil {
+	if err := c.opt.DataPlane.Apply(v.DataPlaneState()); err != nil {
 		return err
 	}
 	c.announceView(v)
@@ -171,7 +173,7 @@ func (c *core) install(v *view.View) error {
 	return nil
 }
 
-// setView puts a view in force whose state the data plane has.
+// setView brings a view into force whose state the data plane has already.
 func (c *core) setView(v *view.View) {
 	c.announceView(v)
 	c.mu.Lock()
@@ -179,7 +181,7 @@ func (c *core) setView(v *view.View) {
 	c.view = v
 }
 
-// nextHopText says where packets for an entry go: "" if nowhere.
+// nextHopText names the next hop of an entry; "" if there is none.
 func (c *core) nextHopText(s lb.Service, e *paths.Entry) string {
 	if view.WhyUnreachable(s, e) != "" || s.Mode.Proxied() {
 		return ""
@@ -194,26 +196,26 @@ func (c *core) nextHopText(s lb.Service, e *paths.Entry) string {
 	return place
 }
 
-// excusedByLink says whether an interface that is down, which was reported, is the reason for a missing path.
+// excusedByLink reports whether an interface that is down, which was logged, explains a missing path.
 func (c *core) excusedByLink(e *paths.Entry) bool {
 	return slices.ContainsFunc(c.links, func(link iface.State) bool {
 		return !link.Up && (e.Fault != paths.None || e.Interface == "" || e.Interface == link.Name)
 	})
 }
 
-// applyView puts another desired state in force, whole or not at all. A step that cannot be retired is logged, and
-// undone at the end with the rest.
+// applyView applies another desired state, completely or not at all. A cleanup step that fails is logged; what it has
+// left is undone when the process ends.
 func (c *core) applyView(next *view.View) error {
 	before := c.view
-	var bring, retire []steps.Step
+	var apply, cleanup []steps.Step
 	for _, a := range c.actuators {
-		b, r := a.Change(before, next)
-		bring, retire = append(bring, b...), append(r, retire...)
+		b, r := a.Plan(before, next)
+		apply, cleanup = append(apply, b...), append(r, cleanup...)
 	}
-	if err := steps.CarryOut(bring); err != nil {
+	if err := steps.Run(apply); err != nil {
 		return err
 	}
-	for _, s := range retire {
+	for _, s := range cleanup {
 		if err := s.Do(); err != nil {
 			c.opt.Log.Warn(loglines.OneLine(err))
 		}
@@ -221,54 +223,54 @@ func (c *core) applyView(next *view.View) error {
 	return nil
 }
 
-// How long things take.
+// Delays and timeouts of the controller.
 const (
-	// settle lets changes that come together be applied together.
-	settle = 20 * time.Millisecond
-	// resolveBound is how long a reload waits for the paths to backends that are
-	// new in it; without that, one that replaces them all would leave
-	// the service without any for a moment.
+	// settleDelay batches changes that arrive together.
+	settleDelay = 20 * time.Millisecond
+	// resolveBound bounds how long a reload waits for the paths to its new backends; without that wait, a reload that
+	// replaces all backends would leave the service without any for a moment.
 	resolveBound = 3 * time.Second
-	// pathLogDelay is how long a backend may stay without a path before that is logged.
+	// pathLogDelay is how long a backend may have no path before that is logged.
 	pathLogDelay = 3 * time.Second
 	// retryFirst is the pause before the first retry of a failed change. Each later one is twice as long, up to
 	// retryMost.
 	retryFirst = time.Second
-	retryMost  = 30 * time.Second
+	retryMax   = 30 * time.Second
 )
 
-// actuator brings one part of the host or the data plane to the desired state.
+// actuator brings one part of the host, or the data plane, to the desired state.
 type actuator interface {
-	// Change returns the steps from one desired state to another: those of bring run before the next one is in force,
-	// and leave the one before whole; those of retire run afterwards, the last actuator's first, and remove what only
-	// the one before needed.
-	Change(before, next *view.View) (bring, retire []steps.Step)
+	// Plan returns the steps from one desired state to another. The steps of apply run first, in the order of the
+	// actuators, and must keep the previous state working; the steps of cleanup run once all of apply have succeeded,
+	// in the reverse order of the actuators, and remove whatever only the previous state needed.
+	Plan(before, next *view.View) (bring, retire []steps.Step)
 }
 
-// reload is a configuration on its way into the loop.
+// reload is a configuration that the loop is to apply.
 type reload struct {
-	new *view.Layout
-	// wanting is the configuration as it was handed in, and refused the backends discovered for it that cannot be.
-	// discovered: only discovered backends have changed.
-	wanting    *config.Config
-	refused    []config.RefusedBackend
-	discovered bool
-	announce   bool          // the VIPs, though they may be those of before
-	links      []iface.State // of its interfaces
-	looks      bool          // paths are looked for by these, too
-	warnings   yamlfile.Problems
-	wanted     []netip.Addr // backends that are not known yet
-	done       chan error   // buffered: the loop never waits for who asked
+	layout *view.Layout
+	// config is the configuration as the caller passed it, without discovered backends, and refused are the discovered
+	// backends that it cannot have. discovered: only discovered backends have changed.
+	config        *config.Config
+	refused       []config.RefusedBackend
+	discovered    bool
+	announce      bool          // announce the VIPs even if they have not changed
+	links         []iface.State // states of its interfaces
+	pathsExtended bool          // paths are resolved through these interfaces, too
+	warnings      yamlfile.Problems
+	awaited       []netip.Addr // backends whose paths are not resolved yet
+	done          chan error   // buffered: the loop never waits for the caller
 }
 
-// plane is the data plane. It is brought last: an earlier step may fail, and then the data plane was not touched.
-type plane struct{ *core }
+// planeActuator applies the view to the data plane. It comes last, so that an earlier step that fails leaves the data
+// plane unchanged.
+type planeActuator struct{ *core }
 
-func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {
+func (p *planeActuator) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	return []steps.Step{{Do: func() error {
 		next.Hairpin = p.hairpins(next)
 		next.State.Hairpin = next.Hairpin.Hairpin
-		next.State.Fresh = before.Joining != "" && !p.opt.TakesOver && next.LeavesAll()
+		next.State.Fresh = before.Joining != "" && !p.opt.TakesOver && next.WithdrawsAll()
 		if !p.stale && next.SharesState(before) {
 			p.setView(next)
 			return nil
@@ -277,8 +279,8 @@ func (p *plane) Change(before, next *view.View) (bring, retire []steps.Step) {
 	}}}, nil
 }
 
-// hairpins returns the clients that the next view serves by hairpins.
-func (p *plane) hairpins(next *view.View) view.Hairpins {
+// hairpins returns the clients that the next view serves by hairpinning.
+func (p *planeActuator) hairpins(next *view.View) view.Hairpins {
 	if len(next.Hairpinned) == 0 {
 		return view.Hairpins{}
 	}

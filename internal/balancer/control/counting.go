@@ -15,11 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// retally returns the tallies of the next configuration. It reads the counters only where names have other endpoints in
-// it; where they cannot be read, such names go on with the counts of their endpoints.
+// retally returns the tallies of the next configuration. It reads the counters only if names have other endpoints
+// there; if they cannot be read, these names continue with the counts of their endpoints.
 func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	before := n.view
-	all, moves := next.Moves(before)
+	all, moves := next.RetainTallies(before)
 	if len(moves) == 0 {
 		return all
 	}
@@ -32,7 +32,7 @@ func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 	for _, m := range moves {
 		t := view.Tally{Base: counts.Total(m.To)}
 		if m.Existed {
-			t.Carried = before.Tallies[m.Name].Of(counts.Total(m.From))
+			t.Carried = before.Tallies[m.Name].Count(counts.Total(m.From))
 		}
 		all[m.Name] = t
 	}
@@ -43,12 +43,12 @@ func (n *counting) retally(next *view.View) map[view.BackendName]view.Tally {
 type counting struct {
 	*core
 	proxies *proxies
-	// lost are frames of XDP, by interface, as it was logged last.
+	// lost are the lost frames of XDP as logged last, by interface.
 	lost       map[string]uint64
 	lossesTask *loop.Task
 }
 
-// counters reads the counters, those of backends by their names: see tally.
+// counters reads the counters; those of backends are by name: see view.Tally.
 func (n *counting) counters(v *view.View) (view.Counted, error) {
 	all, err := n.endpointCounters(v)
 	if err != nil {
@@ -57,8 +57,8 @@ func (n *counting) counters(v *view.View) (view.Counted, error) {
 	return v.Tallied(all), nil
 }
 
-// endpointCounters reads the counters. The proxy's counters of backends are merged into those of the data plane, so
-// that their readers need not tell the two apart. Where the proxy does not answer, its last answer counts.
+// endpointCounters reads the counters, by endpoint. The proxy's counters of backends are merged into those of the data
+// plane, so that readers need not distinguish them. If the proxy does not answer, its last counters are used.
 func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	from, err := n.opt.DataPlane.Counters()
 	if err != nil {
@@ -68,7 +68,7 @@ func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	if len(v.Proxied) == 0 || n.opt.Proxy == nil {
 		return all, nil
 	}
-	all.Proxy, err = n.proxies.askProxy()
+	all.Proxy, err = n.proxies.readStats()
 	if err != nil {
 		n.opt.Log.Debug("the counters of the proxy cannot be read", "why", err)
 	}
@@ -89,17 +89,17 @@ func (n *counting) endpointCounters(v *view.View) (view.Counted, error) {
 	return all, nil
 }
 
-// capped is a number of connections in 32 bits.
+// capped returns a number of connections in 32 bits.
 func capped(n uint64) uint32 { return uint32(min(n, math.MaxUint32)) }
 
-// losing are Links that know how many of the frames that XDP sent were lost, by interface.
-type losing interface{ XDPLost() []uint64 }
+// lossCounter is a Links that counts the frames sent by XDP that were lost, by interface.
+type lossCounter interface{ XDPLost() []uint64 }
 
-// lossEvery is how often the losses are looked at.
-const lossEvery = 10 * time.Second
+// lossInterval is how often the losses are read.
+const lossInterval = 10 * time.Second
 
-// lossMessages warns of packets that are lost, or may be, by the hook in use: a frame that a driver does not take was
-// counted as forwarded before. One for each interface, empty if there is nothing to say.
+// lossMessages warns of packets that the hook in use loses, or may lose: a frame that a driver does not accept was
+// counted as forwarded already. There is one message per interface, empty if there is nothing to warn of.
 func lossMessages(attachments []lb.Attachment, lost []uint64) []string {
 	messages := make([]string, len(attachments))
 	for i, a := range attachments {
@@ -130,13 +130,13 @@ func lossOf(lost []uint64, i int) uint64 {
 
 // xdpLost returns the number of packets that XDP lost on each interface; nil if that is unknown.
 func (n *counting) xdpLost() []uint64 {
-	if links, ok := n.opt.Links.(losing); ok {
+	if links, ok := n.opt.Links.(lossCounter); ok {
 		return links.XDPLost()
 	}
 	return nil
 }
 
-// logLosses logs lost packets, where there are ten times as many as were logged last, and looks again later.
+// logLosses logs lost packets, each time that their number has grown tenfold, and schedules the next run.
 func (n *counting) logLosses() {
 	attachments, lost := n.opt.DataPlane.Attachments(), n.xdpLost()
 	messages := lossMessages(attachments, lost)
@@ -146,11 +146,11 @@ func (n *counting) logLosses() {
 			n.opt.Log.Warn(messages[i])
 		}
 	}
-	n.lossesTask.In(lossEvery)
+	n.lossesTask.Schedule(lossInterval)
 }
 
-// leftOf returns the flows that the backends still have, as far as they are known.
-func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Left {
+// remainingFlows returns the flows that backends still have; nil if the counters cannot be read.
+func (n *counting) remainingFlows(names []view.BackendName) map[view.BackendName]*ops.Left {
 	counters, err := n.counters(n.view)
 	if err != nil {
 		n.opt.Log.Warn(fmt.Sprintf("counting the flows left on drained backends: %v", err))
@@ -158,13 +158,13 @@ func (n *counting) leftOf(names []view.BackendName) map[view.BackendName]*ops.Le
 	}
 	left := map[view.BackendName]*ops.Left{}
 	for name, at := range n.view.Locate(slices.Values(names)) {
-		left[name] = leftOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
+		left[name] = remainingOf(at.Service, at.Service.BackendKey(at.Backend), counters.Counters)
 	}
 	return left
 }
 
-// leftOf returns the flows that a backend still has.
-func leftOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
+// remainingOf returns the flows that a backend still has.
+func remainingOf(s lb.Service, key lb.BackendKey, counters lb.Counters) *ops.Left {
 	count := counters.Backends[key]
 	left := &ops.Left{Flows: count.Flows, Tracked: s.Tracked(), Active: count.Active, Packets: count.Packets}
 	if t := counters.Services[key.Service].Transition; t != nil && t.Base && !left.Tracked {

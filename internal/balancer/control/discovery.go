@@ -21,47 +21,46 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// noDiscovery is in the place of a Discovery that is not there.
+// noDiscovery is used where Options has no Discovery.
 type noDiscovery struct{}
 
-func (noDiscovery) Watch([]lb.Service) {}
+func (noDiscovery) SetServices([]lb.Service) {}
 
 func (noDiscovery) Sets([]lb.Service) []lb.Discovered { return nil }
 
 func (noDiscovery) Changes() <-chan struct{} { return nil }
 
 const (
-	// discoverySettle lets changes that an origin reports in pieces be applied together: an engine starts containers
-	// one by one.
+	// discoverySettle batches changes that an origin reports in pieces: an engine starts containers one by one.
 	discoverySettle = 100 * time.Millisecond
-	// discoveryEvery is how long changes of discovered backends are apart, from the end of one to the beginning of the
-	// next: each is a change of the configuration as a whole.
-	discoveryEvery = time.Second
+	// discoveryInterval is the minimum time from the end of one change of discovered backends to the beginning of the
+	// next: each change is a full reload.
+	discoveryInterval = time.Second
 )
 
 // discovering is the part of the loop that follows discovered backends.
 type discovering struct {
 	*core
-	// wanted is the configuration as it was handed in.
-	wanted *config.Config
-	// sets are those that were read last, and refused those of their backends that cannot be.
+	// config is the configuration as the caller passed it, without discovered backends.
+	config *config.Config
+	// sets are the discovered sets as read last, and refused their backends that the configuration cannot have.
 	sets    []lb.Discovered
 	refused []config.RefusedBackend
-	// told has the text logged last of each origin, and of each refused backend.
-	told map[string]string
-	// next is when the next change may be, and wait until one that failed is tried again.
-	next time.Time
-	wait time.Duration
-	// undiscovered is why the discovered backends are not in force. Status reads it, and sets and refused, under the
+	// logged has the line logged last for each origin, and for each refused backend.
+	logged map[string]string
+	// next is the earliest time of the next change, and discoveryDelay the delay of the next retry.
+	next           time.Time
+	discoveryDelay time.Duration
+	// failure is why the discovered backends could not be applied. Status reads it, and sets and refused, under the
 	// lock.
-	undiscovered error
+	failure      error
 	discovery    *loop.Source
 	discoverTask *loop.Task
 }
 
-// takeDiscovered reads the sets of the origins.
-func (d *discovering) takeDiscovered() error {
-	sets := d.opt.Discovery.Sets(d.wanted.Services)
+// readDiscovered reads the sets of the origins.
+func (d *discovering) readDiscovered() error {
+	sets := d.opt.Discovery.Sets(d.config.Services)
 	d.mu.Lock()
 	d.sets = sets
 	d.mu.Unlock()
@@ -69,19 +68,19 @@ func (d *discovering) takeDiscovered() error {
 	return nil
 }
 
-// scheduleDiscovery arms a change to the discovered backends.
+// scheduleDiscovery schedules a change to the discovered backends.
 func (d *discovering) scheduleDiscovery() {
-	if !d.discoverTask.On() { // one that failed is tried again no sooner
-		d.discoverTask.In(max(discoverySettle, time.Until(d.next)))
+	if !d.discoverTask.Scheduled() { // a retry keeps its time
+		d.discoverTask.Schedule(max(discoverySettle, time.Until(d.next)))
 	}
 }
 
-// resolve lays a reload out with the backends discovered for it.
+// resolve adds the discovered backends to the layout of a reload.
 func (d *discovering) resolve(r *reload) error {
-	if r.wanting == nil {
+	if r.config == nil {
 		return nil
 	}
-	sets := d.opt.Discovery.Sets(r.wanting.Services)
+	sets := d.opt.Discovery.Sets(r.config.Services)
 	if len(sets) == 0 {
 		return nil
 	}
@@ -91,24 +90,24 @@ func (d *discovering) resolve(r *reload) error {
 			found = append(found, b.Address)
 		}
 	}
-	routes, err := d.opt.Paths.Routes(view.Distinct(found))
+	routes, err := d.opt.Paths.Lookup(view.Distinct(found))
 	if err != nil {
 		return err
 	}
-	full, refused := r.wanting.WithDiscovered(sets, func(s lb.Service, b lb.Backend) string {
+	full, refused := r.config.WithDiscovered(sets, func(s lb.Service, b lb.Backend) string {
 		return unsupported(s, b, r.links, view.Within(r.links, routes[b.Address]))
 	})
-	r.new, r.refused = view.NewLayout(full), refused
+	r.layout, r.refused = view.NewLayout(full), refused
 	return nil
 }
 
-// unsupported returns the reason for which a discovered backend would need another address; "" if it can be one.
+// unsupported returns why a discovered backend cannot be used without another address; "" if it can.
 func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route) string {
 	if s.Mode.Proxied() {
 		return ""
 	}
-	if view.AsksFromVIP(s, r) {
-		return view.Misfit(s, b.Address, r)
+	if view.SolicitsFromVIP(s, r) {
+		return view.RouteProblem(s, b.Address, r)
 	}
 	if r.Fault == paths.None || r.Fault.IsTransient() {
 		return ""
@@ -117,86 +116,86 @@ func unsupported(s lb.Service, b lb.Backend, links []iface.State, r paths.Route)
 	return why
 }
 
-// errUnchanged is the result where the discovered backends are in force already.
+// errUnchanged is the result of a reload whose discovered backends are in force already.
 var errUnchanged = errors.New("nothing is new")
 
-// settleDiscovery is called with the result of a change to the discovered backends.
-func (d *discovering) settleDiscovery(err error) {
+// finishDiscovery records the result of a change to the discovered backends.
+func (d *discovering) finishDiscovery(err error) {
 	d.mu.Lock()
-	failed := d.undiscovered
-	if d.undiscovered = err; err != nil {
-		d.undiscovered = fmt.Errorf("putting the discovered backends in force, the previous ones stay: %w", err)
+	failed := d.failure
+	if d.failure = err; err != nil {
+		d.failure = fmt.Errorf("apply the discovered backends (the previous ones stay): %w", err)
 	}
 	d.mu.Unlock()
 	if err == nil {
-		d.wait, d.next = 0, time.Now().Add(discoveryEvery)
+		d.discoveryDelay, d.next = 0, time.Now().Add(discoveryInterval)
 		if failed != nil {
-			d.opt.Log.Info("recovered: what was discovered is in force")
+			d.opt.Log.Info("recovered: the discovered backends are in force")
 		}
 		return
 	}
-	if failed == nil || failed.Error() != d.undiscovered.Error() {
-		d.opt.Log.Error(loglines.OneLine(d.undiscovered))
+	if failed == nil || failed.Error() != d.failure.Error() {
+		d.opt.Log.Error(loglines.OneLine(d.failure))
 	}
-	d.wait = min(max(2*d.wait, retryFirst), retryMost)
-	d.discoverTask.In(d.wait)
+	d.discoveryDelay = min(max(2*d.discoveryDelay, retryFirst), retryMax)
+	d.discoverTask.Schedule(d.discoveryDelay)
 }
 
-// settleWanted notes the configuration whose services backends are looked for from now on.
-func (d *discovering) settleWanted(r *reload) {
+// setConfig sets the configuration whose services' backends are discovered.
+func (d *discovering) setConfig(r *reload) {
 	d.mu.Lock()
-	d.wanted, d.refused = r.wanting, r.refused
+	d.config, d.refused = r.config, r.refused
 	d.mu.Unlock()
-	d.opt.Discovery.Watch(r.wanting.Services)
+	d.opt.Discovery.SetServices(r.config.Services)
 	d.logOrigins()
 }
 
-// logOrigins logs origins that fail or work again, and backends that cannot be, once each.
+// logOrigins logs origins that fail or have recovered, and refused backends, once each.
 func (d *discovering) logOrigins() {
 	now, about := map[string]string{}, map[string]events.About{}
 	note := func(key, service, text string) {
 		now[key], about[key] = text, events.About{Kind: events.KindDiscovery, Service: service}
 	}
 	for _, set := range d.sets {
-		whose := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
+		name := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
 		if set.Problem != "" {
-			note(whose, set.Service, fmt.Sprintf("%s: %s; %s", whose, set.Problem, meanwhile(set)))
+			note(name, set.Service, fmt.Sprintf("%s: %s; %s", name, set.Problem, meanwhile(set)))
 		}
 		for _, text := range set.Notes {
-			note(whose+": "+text, set.Service, whose+": "+text)
+			note(name+": "+text, set.Service, name+": "+text)
 		}
 	}
 	for _, r := range d.refused {
 		key := fmt.Sprintf("service %s: %s: %s %s", r.Service, r.Origin, r.Backend, r.Reason)
 		note(key, r.Service, key+": it is left out")
 	}
-	lines := loglines.To(d.opt.Log.Warn)
+	lines := loglines.New(d.opt.Log.Warn)
 	for _, key := range sortedKeys(now) {
-		if d.told[key] != now[key] {
-			lines.Say(about[key], "%s", now[key])
+		if d.logged[key] != now[key] {
+			lines.Logf(about[key], "%s", now[key])
 		}
 	}
-	lines.End("%d more of what was discovered cannot be used: `jeoul status` says why")
+	lines.Flush("%d more discovered entries cannot be used: `jeoul status` says why")
 	for _, set := range d.sets {
-		whose := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
-		if _, failed := d.told[whose]; failed && set.Problem == "" {
-			d.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", whose, len(set.Backends)),
+		name := fmt.Sprintf("service %s: %s", set.Service, d.textOf(set))
+		if _, failed := d.logged[name]; failed && set.Problem == "" {
+			d.opt.Log.Info(fmt.Sprintf("%s: recovered, backends: %d", name, len(set.Backends)),
 				events.About{Kind: events.KindDiscovery, Service: set.Service}.Attr())
 		}
 	}
-	d.told = now
+	d.logged = now
 }
 
-// textOf names an origin and the query that is sent to it.
+// textOf describes an origin and its query.
 func (d *discovering) textOf(set lb.Discovered) string {
-	i := slices.IndexFunc(d.wanted.Services, func(s lb.Service) bool { return s.Name == set.Service })
+	i := slices.IndexFunc(d.config.Services, func(s lb.Service) bool { return s.Name == set.Service })
 	if i < 0 {
 		return string(set.Origin)
 	}
-	return d.wanted.Services[i].Discovery.Text(set.Origin)
+	return d.config.Services[i].Discovery.Text(set.Origin)
 }
 
-// meanwhile names the set that is in force while an origin gives no newer one.
+// meanwhile describes the set that stays in force while its origin fails.
 func meanwhile(set lb.Discovered) string {
 	switch n := len(set.Backends); {
 	case set.Taken.IsZero():
@@ -222,9 +221,9 @@ func sortedKeys(of map[string]string) []string {
 	return keys
 }
 
-// logDiscovered logs which backends came and went with a change of the discovered backends.
+// logDiscovered logs the backends that a change of the discovered backends has added and removed.
 func (d *discovering) logDiscovered(before *view.View) {
-	lines := loglines.To(d.opt.Log.Info)
+	lines := loglines.New(d.opt.Log.Info)
 	for _, s := range d.view.Config.Services {
 		if !s.Discovery.On() {
 			continue
@@ -233,17 +232,17 @@ func (d *discovering) logDiscovered(before *view.View) {
 		if !known {
 			continue
 		}
-		came := newNames(s.Backends, before.AddressesIn(s.Name))
-		went := newNames(before.Config.Services[i].Backends, d.view.AddressesIn(s.Name))
-		if len(came)+len(went) > 0 {
-			lines.Say(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name,
-				len(s.Backends), someText("came", came), someText("went", went))
+		added := newNames(s.Backends, before.AddressesIn(s.Name))
+		removed := newNames(before.Config.Services[i].Backends, d.view.AddressesIn(s.Name))
+		if len(added)+len(removed) > 0 {
+			lines.Logf(events.About{Kind: events.KindDiscovery, Service: s.Name}, "service %s: backends: %d%s%s", s.Name,
+				len(s.Backends), nameList("came", added), nameList("went", removed))
 		}
 	}
-	lines.End("the backends of %d more services have changed")
+	lines.Flush("the backends of %d more services have changed")
 }
 
-// newNames are the names of backends that are not among those of before.
+// newNames returns the names of backends that were not there before.
 func newNames(backends []lb.Backend, before map[string]string) (names []string) {
 	for _, b := range backends {
 		if _, known := before[b.Name]; !known {
@@ -253,8 +252,8 @@ func newNames(backends []lb.Backend, before map[string]string) (names []string) 
 	return names
 }
 
-// someText lists a few names after a word.
-func someText(word string, names []string) string {
+// nameList lists up to ten names after a word, and counts the others.
+func nameList(word string, names []string) string {
 	const most = 10
 	switch {
 	case len(names) == 0:
@@ -270,40 +269,40 @@ func discoveredStatus(v *view.View, i int, sets []lb.Discovered, refused []confi
 	now time.Time) (all []ops.Discovered) {
 	s := v.Config.Services[i]
 	for _, origin := range s.Discovery.Origins() {
-		shown := ops.Discovered{Origin: origin, From: s.Discovery.Text(origin)}
+		status := ops.Discovered{Origin: origin, From: s.Discovery.Text(origin)}
 		for _, b := range s.Backends {
 			if b.Origin == origin {
-				shown.Backends++
+				status.Backends++
 			}
 		}
 		for _, set := range sets {
 			if set.Service != s.Name || set.Origin != origin {
 				continue
 			}
-			shown.Taken, shown.Problem, shown.Since, shown.Until, shown.Overdue = set.Taken, set.Problem, set.Since,
-				set.Until, set.Overdue
+			status.Taken, status.Problem, status.Since = set.Taken, set.Problem, set.Since
+			status.Until, status.Overdue = set.Until, set.Overdue
 			if !set.Taken.IsZero() {
-				shown.AgeSeconds = now.Sub(set.Taken).Seconds()
+				status.AgeSeconds = now.Sub(set.Taken).Seconds()
 			}
-			shown.Refused = append(shown.Refused, set.Notes...)
+			status.Refused = append(status.Refused, set.Notes...)
 		}
 		for _, r := range refused {
 			if r.Service == s.Name && r.Origin == origin {
-				shown.Refused = append(shown.Refused, r.Backend+" "+r.Reason)
+				status.Refused = append(status.Refused, r.Backend+" "+r.Reason)
 			}
 		}
-		if n := len(shown.Refused); n > mostRefused {
-			shown.Refused = append(shown.Refused[:mostRefused:mostRefused], fmt.Sprintf("and %d more", n-mostRefused))
+		if n := len(status.Refused); n > maxRefused {
+			status.Refused = append(status.Refused[:maxRefused:maxRefused], fmt.Sprintf("and %d more", n-maxRefused))
 		}
-		all = append(all, shown)
+		all = append(all, status)
 	}
 	return all
 }
 
-// mostRefused is how many backends that cannot be any are shown of an origin.
-const mostRefused = 20
+// maxRefused is the number of refused backends that a status lists for an origin.
+const maxRefused = 20
 
-// discoveryProblems lists the origins that give no newer set, and counts the entries that cannot be a backend.
+// discoveryProblems lists the origins that fail, and counts the entries that cannot be used as backends.
 func discoveryProblems(services []ops.Service) (list []string) {
 	for _, s := range services {
 		for _, d := range s.Discovered {

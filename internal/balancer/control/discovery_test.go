@@ -24,7 +24,7 @@ type finds struct {
 	changes chan struct{}
 }
 
-func (f *finds) Watch(services []lb.Service) {
+func (f *finds) SetServices(services []lb.Service) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.watched = nil
@@ -129,7 +129,7 @@ func TestDiscovered(t *testing.T) {
 			t.Errorf("backends %+v", b)
 		}
 		f.find("", "a=192.0.2.2")
-		time.Sleep(discoveryEvery + discoverySettle)
+		time.Sleep(discoveryInterval + discoverySettle)
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: own=1 a=2", "watch 192.0.2.1 192.0.2.2")
 		w.expectLog("web/b is no longer found (file)")
 		stop()
@@ -147,7 +147,7 @@ func TestDiscoveredCoalesced(t *testing.T) {
 			f.find("", "a=192.0.2.2", []string{"b=192.0.2.3", "c=192.0.2.4"}[i%2])
 			time.Sleep(10 * time.Millisecond)
 		}
-		time.Sleep(2 * discoveryEvery)
+		time.Sleep(2 * discoveryInterval)
 		applied := 0
 		for _, did := range w.done() {
 			if strings.HasPrefix(did, "apply ") {
@@ -157,7 +157,7 @@ func TestDiscoveredCoalesced(t *testing.T) {
 				}
 			}
 		}
-		if most := int(time.Since(start)/discoveryEvery) + 1; applied == 0 || applied > most {
+		if most := int(time.Since(start)/discoveryInterval) + 1; applied == 0 || applied > most {
 			t.Errorf("%d changes in %s", applied, time.Since(start))
 		}
 		stop()
@@ -180,11 +180,11 @@ func TestDiscoveredStart(t *testing.T) {
 		w.expectLog("WARN", "service web: file /etc/web.yaml: has not answered since the start")
 		w.quiet()
 		f.find("")
-		time.Sleep(2 * discoveryEvery)
+		time.Sleep(2 * discoveryInterval)
 		w.expect("watch 192.0.2.2", "apply web:", "watch ")
 		expectProblems(t, c, "service web has no backend that can take packets")
 		f.find("", "b=192.0.2.3")
-		time.Sleep(2 * discoveryEvery)
+		time.Sleep(2 * discoveryInterval)
 		w.expect("watch 192.0.2.3", "apply web: b=3", "watch 192.0.2.3")
 		stop()
 	})
@@ -200,7 +200,7 @@ func TestDiscoveredUnsupported(t *testing.T) {
 			Advice: "use another"})
 		for range 3 {
 			f.find("", "a=192.0.2.2", "vip=192.0.2.100", "own=192.0.2.3", "mine=192.0.2.9")
-			time.Sleep(2 * discoveryEvery)
+			time.Sleep(2 * discoveryInterval)
 		}
 		status := statusOf(t, c)
 		if n := len(status.Services[0].Backends); n != 2 {
@@ -226,13 +226,13 @@ func TestDiscoveredFails(t *testing.T) {
 		w.failApply(errors.New("no memory"))
 		f.find("", "a=192.0.2.2")
 		time.Sleep(discoverySettle)
-		expectProblems(t, c, "putting the discovered backends in force, the previous ones stay: no memory")
+		expectProblems(t, c, "apply the discovered backends (the previous ones stay): no memory")
 		w.failApply(nil)
 		time.Sleep(2 * retryFirst)
 		if problems := statusOf(t, c).Problems; len(problems) > 0 {
 			t.Errorf("problems %q", problems)
 		}
-		w.expectLog("recovered: what was discovered is in force")
+		w.expectLog("recovered: the discovered backends are in force")
 		stop()
 	})
 }
@@ -253,7 +253,7 @@ func TestDiscoveredReload(t *testing.T) {
 		}
 		result := w.reload(c, strings.ReplaceAll(discovered, "192.0.2.1}", "192.0.2.51}"))
 		f.find("", "b=192.0.2.3")
-		time.Sleep(resolveBound + 2*discoveryEvery)
+		time.Sleep(resolveBound + 2*discoveryInterval)
 		if err := finished(t, result); err != nil {
 			t.Fatal(err)
 		}

@@ -16,90 +16,90 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// ejector ejects backends, and lets them back.
+// ejector ejects backends that are outliers, and readmits them.
 type ejector struct {
 	*core
 	health   *healthLog
 	storage  *storage
 	outliers *outliers.Engine
-	// spared says why backends that fail are not ejected. Status reads it under the lock.
+	// spared has, for each outlier that is not ejected, the reason. Status reads it under the lock.
 	spared map[lb.BackendKey]string
-	// kept are the ejections saved last.
-	kept         []outliers.SavedBackend
+	// saved are the ejections saved last.
+	saved        []outliers.SavedBackend
 	outliersTask *loop.Task
 }
 
-// armOutliers has the counters looked at while a service wants that.
+// armOutliers schedules the evaluation of counters while any service has outliers configured.
 func (e *ejector) armOutliers() {
 	switch {
 	case len(e.view.Ejecting) == 0:
-		e.outliersTask.Off()
-	case !e.outliersTask.On():
-		e.outliersTask.In(outliers.Interval)
+		e.outliersTask.Cancel()
+	case !e.outliersTask.Scheduled():
+		e.outliersTask.Schedule(outliers.Interval)
 	}
 }
 
-// evaluateOutliers judges backends by their counters, and puts the ejections in force.
+// evaluateOutliers evaluates the backends' counters, and applies the resulting ejections.
 func (e *ejector) evaluateOutliers() {
-	e.outliersTask.In(outliers.Interval)
+	e.outliersTask.Schedule(outliers.Interval)
 	services := map[lb.ServiceKey]bool{}
 	for _, i := range e.view.Ejecting {
 		services[e.view.Config.Services[i].Key()] = true
 	}
 	counts, err := e.opt.DataPlane.BackendCounts(services)
 	if err != nil {
-		err = fmt.Errorf("read the counters by which backends are judged: %w", err)
+		err = fmt.Errorf("read the counters of backends for outlier detection: %w", err)
 	} else {
 		changes := e.outliers.Update(time.Now(), e.view.Outliers(counts))
-		if err = e.takeEjections(); err == nil {
+		if err = e.applyEjections(); err == nil {
 			e.health.logEjections(changes)
 		}
 	}
 	if err != nil {
-		e.settleFailure(err)
+		e.recordResult(err)
 	}
 }
 
-// takeEjections puts the engine's ejections in force, and saves them.
-func (e *ejector) takeEjections() error {
+// applyEjections applies the engine's ejections, and saves them.
+func (e *ejector) applyEjections() error {
 	now := e.outliers.Ejections()
 	e.mu.Lock()
 	e.spared = e.outliers.Spared()
 	e.mu.Unlock()
 	if maps.Equal(e.view.Ejections, now) {
-		e.keepOutliers()
+		e.saveOutliers()
 		return nil
 	}
 	next, changed := e.view.WithEjections(now, time.Now())
 	if err := e.applyView(next); err != nil {
-		return fmt.Errorf("eject backends that fail, or let them back: %w", err)
+		return fmt.Errorf("eject or readmit backends: %w", err)
 	}
-	e.keepOutliers()
+	e.saveOutliers()
 	for _, i := range changed {
 		e.health.logServing(i)
 	}
 	return nil
 }
 
-// ejectionsOf returns the ejections that hold for a configuration.
+// ejectionsOf returns the ejections that apply to a configuration.
 func (e *ejector) ejectionsOf(l *view.Layout) map[lb.BackendKey]outliers.Ejection {
-	all := e.outliers.Ejections()
-	maps.DeleteFunc(all, func(key lb.BackendKey, _ outliers.Ejection) bool {
+	backends := e.outliers.Ejections()
+	maps.DeleteFunc(backends, func(key lb.BackendKey, _ outliers.Ejection) bool {
 		at := l.Find(key)
 		return at == nil || !at.Service.Outliers.On()
 	})
-	return all
+	return backends
 }
 
-// readmit ends the ejections of those of these backends that are ejected, as an operation asks for.
+// readmit ends the ejections of these backends, for an operation that enables them.
 func (e *ejector) readmit(targets []view.Use) error {
 	for _, at := range targets {
 		e.outliers.Return(e.view.KeyOf(at), time.Now())
 	}
-	return e.takeEjections()
+	return e.applyEjections()
 }
 
-// staleOutliers is how old a saved count of ejections may be.
+// staleOutliers is the maximum age of a saved count of ejections.
 const staleOutliers = time.Hour
 
 // savedOutliers is the form in which ejections are saved. Its times are those of the wall clock of Clock.
@@ -108,32 +108,32 @@ type savedOutliers struct {
 	Backends []outliers.SavedBackend `json:"backends"`
 }
 
-// timed returns the remembered outliers with their times converted: to those of a file, or to those of this process.
-func timed(all []outliers.SavedBackend, other func(time.Time) time.Time) []outliers.SavedBackend {
-	all = slices.Clone(all)
-	for i := range all {
-		all[i].Since, all[i].Until = other(all[i].Since), other(all[i].Until)
+// timed returns saved backends with their times converted by the given function.
+func timed(backends []outliers.SavedBackend, convert func(time.Time) time.Time) []outliers.SavedBackend {
+	backends = slices.Clone(backends)
+	for i := range backends {
+		backends[i].Since, backends[i].Until = convert(backends[i].Since), convert(backends[i].Until)
 	}
-	return all
+	return backends
 }
 
-// keepOutliers saves the engine's state, if it has changed since the last time. Where it cannot be saved, it is in
-// force all the same.
-func (e *ejector) keepOutliers() {
-	all := e.outliers.Save()
-	if e.opt.Ejections == nil || slices.Equal(all, e.kept) {
+// saveOutliers saves the engine's state, if it has changed since the last time. A state that cannot be saved stays in
+// force.
+func (e *ejector) saveOutliers() {
+	backends := e.outliers.Save()
+	if e.opt.Ejections == nil || slices.Equal(backends, e.saved) {
 		return
 	}
-	e.kept = all
+	e.saved = backends
 	clock := e.opt.Clock()
-	data, err := json.Marshal(savedOutliers{clock, timed(all, clock.ToWall)})
+	data, err := json.Marshal(savedOutliers{clock, timed(backends, clock.ToWall)})
 	if err == nil {
 		err = e.opt.Ejections.Save(data)
 	}
-	_ = e.storage.noteUnsaved("saving which backends are ejected", err)
+	_ = e.storage.logUnsaved("saving which backends are ejected", err)
 }
 
-// restoreOutliers goes on with the state that the previous process saved.
+// restoreOutliers restores the state that the previous process saved.
 func (e *ejector) restoreOutliers() {
 	if e.opt.Ejections == nil {
 		return
@@ -148,13 +148,13 @@ func (e *ejector) restoreOutliers() {
 		return
 	}
 	now, clock := time.Now(), e.opt.Clock()
-	told := func(t time.Time) time.Time { return saved.Clock.FromWall(t, clock) }
-	saved.Backends = timed(saved.Backends, told)
-	if now.Sub(told(saved.Clock.Wall)) >= staleOutliers {
+	fromSaved := func(t time.Time) time.Time { return saved.Clock.FromWall(t, clock) }
+	saved.Backends = timed(saved.Backends, fromSaved)
+	if now.Sub(fromSaved(saved.Clock.Wall)) >= staleOutliers {
 		saved.Backends = slices.DeleteFunc(saved.Backends, func(r outliers.SavedBackend) bool {
 			return !now.Before(r.Until)
 		})
 	}
 	e.outliers.Restore(saved.Backends, now)
-	e.kept = e.outliers.Save()
+	e.saved = e.outliers.Save()
 }

@@ -104,7 +104,7 @@ func TestOutliers(t *testing.T) {
 		}
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1 web02=2 web03=3")
-		w.expectLog("INFO", "backend web01 (192.0.2.1) of web is let back, after 10s")
+		w.expectLog("INFO", "backend web01 (192.0.2.1) of web is readmitted, after 10s")
 		w.clients(8, "web01")
 		w.expect("apply web: web01=1!e web02=2 web03=3")
 		w.expectLog("WARN", "web01", "is ejected for 20s")
@@ -148,7 +148,7 @@ func TestOutliersOverRestart(t *testing.T) {
 			t.Errorf("nothing has changed, and it was saved again: %s", data)
 		}
 		w.clients(9, "web01")
-		w.expectLog("INFO", "web01", "is let back, after 10s")
+		w.expectLog("INFO", "web01", "is readmitted, after 10s")
 		stop()
 		// An unreadable file and an old one are no evidence.
 		for _, data := range []string{"{",
@@ -180,7 +180,7 @@ func TestOutliersAndChecks(t *testing.T) {
 		w.done()
 		// The checks, and not the ejector, report a fault that both find.
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2 web03=3 web04=4^")
 		time.Sleep(time.Second)
 		synctest.Wait()
@@ -192,10 +192,10 @@ func TestOutliersAndChecks(t *testing.T) {
 		w.clients(8, "web02")
 		w.expect("apply web: web01=1! web02=2!e web03=3 web04=4^")
 		asked.say(t, c, failing("refuses connections"), "web03", "web04")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2 web03=3! web04=4!^")
 		w.clients(2)
-		w.expectLog("WARN", "web02", "before its time: no other backend serves")
+		w.expectLog("WARN", "web02", "is readmitted early", "no other backend serves")
 		w.expect()
 		stop()
 	})
@@ -236,7 +236,7 @@ func TestOperationsOutrankOutliers(t *testing.T) {
 		w.done()
 		done, err := c.Operate(t.Context(), ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", By: "uid 0"})
 		if err != nil || len(done.Targets) != 1 || len(done.Notes) != 1 ||
-			!strings.Contains(done.Notes[0], "web/web01 was ejected, and is let back before its time") {
+			!strings.Contains(done.Notes[0], "web/web01 was ejected, and is readmitted early") {
 			t.Errorf("%v, %+v", err, done)
 		}
 		w.expect("apply web: web01=1 web02=2 web03=3")
@@ -273,7 +273,7 @@ func TestOutliersUnread(t *testing.T) {
 		w.countErr = errors.New("no such map")
 		w.mu.Unlock()
 		w.clients(20, "web01")
-		w.expectLog("ERROR", "read the counters by which backends are judged: no such map")
+		w.expectLog("ERROR", "read the counters of backends for outlier detection: no such map")
 		expectProblems(t, c, "no such map")
 		w.mu.Lock()
 		w.countErr = nil

@@ -17,22 +17,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// election has this balancer take part as a view says. It is the first actuator, and stands for election at the end: a
-// balancer takes the VIPs when all that serves them is in force. Packets that still arrive after the VIPs have gone to
-// another balancer are served for a while (standby): the data plane is ready all the time, so a planned change of the
-// role loses no packet.
+// election is the actuator of VRRP: this balancer takes part in the election as a view says. It comes before the other
+// actuators, so its cleanup step runs last: a balancer becomes eligible once all that serves the VIPs is in force.
+// Packets that still arrive after another balancer has taken the VIPs are served for a while (standby): the data plane
+// is always ready, so a planned change of the role loses no packet.
 type election struct {
 	*core
-	routes *routes
-	vips   *vips.VIPs
-	wanted ops.Election
+	routes  *routes
+	vips    *vips.VIPs
+	desired ops.Election
 }
 
-func (e *election) Change(_, next *view.View) (bring, retire []steps.Step) {
-	return nil, []steps.Step{{Do: func() error { e.follow(next); return nil }}}
+func (e *election) Plan(_, next *view.View) (apply, cleanup []steps.Step) {
+	return nil, []steps.Step{{Do: func() error { e.setDesired(next); return nil }}}
 }
 
-// electionOf returns the election that a view asks for.
+// electionOf returns the desired election of a view.
 func electionOf(v *view.View, drained bool) ops.Election {
 	cfg := v.Config.VRRP
 	if cfg.ID == 0 {
@@ -44,13 +44,13 @@ func electionOf(v *view.View, drained bool) ops.Election {
 	}
 	slices.SortStableFunc(wanted.VIPs, func(a, b netip.Addr) int { return a.BitLen() - b.BitLen() })
 	if cfg.Weight > 0 {
-		falls := 0
+		penalty := 0
 		for i := range v.Config.Services {
 			if v.Serving(i) == 0 {
-				falls += int(cfg.Weight)
+				penalty += int(cfg.Weight)
 			}
 		}
-		wanted.Priority = uint8(max(int(cfg.Priority)-falls, 1))
+		wanted.Priority = uint8(max(int(cfg.Priority)-penalty, 1))
 	}
 	switch {
 	case drained:
@@ -61,20 +61,20 @@ func electionOf(v *view.View, drained bool) ops.Election {
 	return wanted
 }
 
-// follow asks for the election of a view, once the data plane has that view.
-func (e *election) follow(v *view.View) {
+// setDesired passes the desired election of a view on, once the data plane has that view.
+func (e *election) setDesired(v *view.View) {
 	if e.opt.Election == nil {
 		return
 	}
 	wanted := electionOf(v, e.routes.drained != nil)
-	if reflect.DeepEqual(wanted, e.wanted) {
+	if reflect.DeepEqual(wanted, e.desired) {
 		return
 	}
-	e.wanted = wanted
-	e.opt.Election.Want(wanted)
+	e.desired = wanted
+	e.opt.Election.SetDesired(wanted)
 }
 
-// vrrpStatus is how the VIPs are shared by a view; nil where they are not.
+// vrrpStatus returns the VRRP status of a view; nil if it does not use VRRP.
 func (e *election) vrrpStatus(v *view.View) *ops.VRRP {
 	cfg := v.Config.VRRP
 	if e.opt.Election == nil || cfg.ID == 0 {
@@ -85,7 +85,7 @@ func (e *election) vrrpStatus(v *view.View) *ops.VRRP {
 	if status.Interface == "" {
 		status.Interface = v.Links[0].Name
 	}
-	e.opt.Election.Show(status)
+	e.opt.Election.FillStatus(status)
 	e.mu.Lock()
 	drained := e.routes.drained
 	e.mu.Unlock()
@@ -95,8 +95,8 @@ func (e *election) vrrpStatus(v *view.View) *ops.VRRP {
 	return status
 }
 
-// showElection adds how the VIPs are shared to a status.
-func (e *election) showElection(v *view.View, status *ops.Status) {
+// fillStatus writes the state of VRRP into a status.
+func (e *election) fillStatus(v *view.View, status *ops.Status) {
 	if status.VRRP = e.vrrpStatus(v); status.VRRP == nil {
 		return
 	}
@@ -108,53 +108,55 @@ func (e *election) showElection(v *view.View, status *ops.Status) {
 	}
 	if p := status.VRRP.Peer; status.VRRP.Both && p != nil {
 		status.Problems = append(status.Problems,
-			fmt.Sprintf("VRRP: %s is active beside this balancer: both hold the VIPs, for %s does not hear this one, or has just begun to", p.Address, p.Address))
+			fmt.Sprintf("VRRP: %s is active beside this balancer: both hold the VIPs, because %s does not receive this balancer's advertisements, or has only just begun to", p.Address, p.Address))
 	}
 }
 
-// giveUp takes the addresses off that a process which ends would leave to the next, for another balancer has taken
-// them over.
-func (e *election) giveUp() {
+// releaseVIPs removes the addresses that the ending process would leave on the interface for the next one, because
+// another balancer has taken them over.
+func (e *election) releaseVIPs() {
 	if e.opt.Election == nil || e.view.Config.VRRP.ID == 0 {
 		return
 	}
-	e.vips.GiveUp()
+	e.vips.RemoveAll()
 }
 
-// balancesOn is for how long a balancer whose VIPs another one has taken over balances packets that still arrive: until
-// that one has made the last of its announcements. A host that does not know the change by then will not learn of it,
-// and a backup that went on for it would hide that until it is switched off.
-var balancesOn = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
+// standbyDelay is how long a balancer goes on to balance packets that arrive after another one has taken the VIPs over:
+// until the other has made the last of its announcements. A host that has not learnt of the change by then never will,
+// and a backup that served it for longer would hide that until it is switched off.
+var standbyDelay = vips.AnnounceAt[len(vips.AnnounceAt)-1] + 5*time.Second
 
-// standby has the data plane of a backup leave packets for the VIPs to the kernel, which does not have them either.
+// standby makes the data plane of a backup pass packets for the VIPs to the kernel, which does not have the addresses
+// either.
 type standby struct {
 	*core
 	plane standbyPlane
-	// end is when balancing ends after the VIPs have gone to another balancer.
-	end *loop.Task
+	// endTask ends balancing after another balancer has taken the VIPs.
+	endTask *loop.Task
 }
 
-// standbyPlane is a DataPlane that can leave packets for the VIPs to the kernel.
+// standbyPlane is a DataPlane that can pass packets for the VIPs to the kernel.
 type standbyPlane interface{ Standby(on bool) }
 
-// Change comes before the VIPs' steps: the kernel that has them and gets a packet would reset its connection.
-func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
+// Plan's steps come before those of the VIPs: if the kernel had the addresses and got a packet, it would reset the
+// connection.
+func (s *standby) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	switch {
 	case s.plane == nil || before.Passive == next.Passive:
 		return nil, nil
 	case next.Passive:
-		return nil, []steps.Step{{Do: func() error { s.end.In(balancesOn); return nil }}}
+		return nil, []steps.Step{{Do: func() error { s.endTask.Schedule(standbyDelay); return nil }}}
 	}
-	ends := s.end.On()
+	scheduled := s.endTask.Scheduled()
 	return []steps.Step{{
 		Do: func() error {
-			s.end.Off()
+			s.endTask.Cancel()
 			s.plane.Standby(false)
 			return nil
 		},
 		Undo: func() error {
-			if ends {
-				s.end.In(balancesOn)
+			if scheduled {
+				s.endTask.Schedule(standbyDelay)
 				return nil
 			}
 			s.plane.Standby(true)
@@ -163,25 +165,25 @@ func (s *standby) Change(before, next *view.View) (bring, retire []steps.Step) {
 	}}, nil
 }
 
-// begin has a balancer that starts as the backup leave packets to the kernel. A data plane that the previous process
-// left may still get the VIPs' packets.
-func (s *standby) begin(first *view.View) {
+// start makes a balancer that starts as a backup pass packets to the kernel. A data plane that the previous process
+// left may still receive packets for the VIPs.
+func (s *standby) start(first *view.View) {
 	switch {
 	case s.plane == nil || !first.Passive:
 	case s.opt.TakesOver:
-		s.end.In(balancesOn)
+		s.endTask.Schedule(standbyDelay)
 	default:
 		s.plane.Standby(true)
 	}
 }
 
-// stop ends balancing.
-func (s *standby) stop() {
+// endBalancing makes the data plane of a backup stop balancing.
+func (s *standby) endBalancing() {
 	if !s.view.Passive {
 		return
 	}
 	s.plane.Standby(true)
 	s.opt.Log.Info(
-		"packets for the VIPs that still arrive here are not balanced any more: another balancer has announced the VIPs",
-		"for", balancesOn, events.About{Kind: events.KindRole}.Attr())
+		"packets for the VIPs that still arrive here are no longer balanced: another balancer has announced the VIPs",
+		"for", standbyDelay, events.About{Kind: events.KindRole}.Attr())
 }

@@ -27,12 +27,12 @@ func (b *ballot) HoldingUndecided() bool {
 	defer b.mu.Unlock()
 	return b.keeping
 }
-func (b *ballot) Want(wanted ops.Election) {
+func (b *ballot) SetDesired(wanted ops.Election) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.wanted = wanted
 }
-func (b *ballot) Show(*ops.VRRP) {}
+func (b *ballot) FillStatus(*ops.VRRP) {}
 func (b *ballot) Announcements() uint64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -130,7 +130,7 @@ func TestElectionWaits(t *testing.T) {
 			stop := w.run(c)
 			out := func(when, want string) {
 				t.Helper()
-				time.Sleep(2 * settle)
+				time.Sleep(2 * settleDelay)
 				synctest.Wait()
 				b.mu.Lock()
 				defer b.mu.Unlock()
@@ -141,9 +141,9 @@ func TestElectionWaits(t *testing.T) {
 			if holds {
 				out("holding the VIPs", "")
 			} else {
-				out("at first", notJoined)
+				out("at first", awaitsFlows)
 				joined <- struct{}{}
-				out("with the flows of others", notJudged)
+				out("with the flows of others", awaitsVerdicts)
 				asked.say(t, c, healthy(), "web01", "web02")
 				out("with answers", "")
 			}
@@ -176,7 +176,7 @@ func TestAnnouncedAgain(t *testing.T) {
 			t.Errorf("announced %d times without a reason", n)
 		}
 		b.announce()
-		if n := announced(settle); n != 1 {
+		if n := announced(settleDelay); n != 1 {
 			t.Errorf("announced %d times at once", n)
 		}
 		if n := announced(time.Minute); n != len(vips.AnnounceAt)-1 {
@@ -218,7 +218,7 @@ func TestKeptAddressesAreQuiet(t *testing.T) {
 			b.holds = holds
 			b.mu.Unlock()
 			b.settle()
-			time.Sleep(settle)
+			time.Sleep(settleDelay)
 			if holds {
 				w.expect("announce 192.0.2.100 on eth9")
 			} else {
@@ -267,7 +267,7 @@ func TestBackupBalancesForAWhile(t *testing.T) {
 			}
 			stop := w.run(c)
 			if takesOver {
-				changed(balancesOn-time.Second, "within the time", []string(nil)...)
+				changed(standbyDelay-time.Second, "within the time", []string(nil)...)
 				changed(2*time.Second, "after it", "standby true")
 			} else {
 				changed(time.Second, "from the start", "standby true")
@@ -275,11 +275,11 @@ func TestBackupBalancesForAWhile(t *testing.T) {
 			b.become(true, nil)
 			changed(10*time.Minute, "active", "standby false", "add 192.0.2.100")
 			b.become(false, nil)
-			changed(balancesOn-time.Second, "within the time after the role has gone", "remove 192.0.2.100")
+			changed(standbyDelay-time.Second, "within the time after the role has gone", "remove 192.0.2.100")
 			b.become(true, nil)
 			changed(time.Hour, "active again", "standby false", "add 192.0.2.100")
 			b.become(false, nil)
-			changed(balancesOn+time.Second, "after the time", "remove 192.0.2.100", "standby true")
+			changed(standbyDelay+time.Second, "after the time", "remove 192.0.2.100", "standby true")
 			w.mustReload(c, strings.Replace(voted, "id: 51", "id: 51, priority: 120", 1))
 			changed(time.Hour, "after a reload")
 			if err := stop(); err != nil {

@@ -260,21 +260,21 @@ func (w *world) hold(ports map[lb.BackendKey]uint32) {
 // knows, whose methods have the same names.
 type ways struct{ *world }
 
-func (n ways) Watch(addrs []netip.Addr) error {
+func (n ways) SetAddresses(addrs []netip.Addr) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note("watch %s", list(addrs))
 	return n.watchErr
 }
 
-func (n ways) Use(names []string) error {
+func (n ways) SetInterfaces(names []string) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.note("use %s", strings.Join(names, " "))
 	return nil
 }
 
-func (n ways) Routes(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
+func (n ways) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	routes := map[netip.Addr]paths.Route{}
@@ -341,8 +341,8 @@ func on(link string) string {
 	return " on " + link
 }
 
-// Forward notes changes only, as the host makes them only.
-func (h host) Forward(links []string, four, six bool) error {
+// EnableForwarding notes changes only, as the host makes them only.
+func (h host) EnableForwarding(links []string, four, six bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	var families []string
@@ -432,7 +432,7 @@ func (l links) Lookup(names []string) (states []iface.State, err error) {
 	return states, nil
 }
 
-func (l links) SetNames(names []string) error {
+func (l links) SetInterfaces(names []string) error {
 	l.mu.Lock()
 	if err := l.followErr[names[0]]; err != nil {
 		l.note("fail to follow %s", strings.Join(names, " "))

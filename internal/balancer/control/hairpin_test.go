@@ -56,7 +56,7 @@ func TestHairpinOfAService(t *testing.T) {
 				w.links[0].Subnets = prefixes("192.0.2.0/25")
 				w.mu.Unlock()
 				w.linkChanges <- struct{}{}
-				time.Sleep(settle)
+				time.Sleep(settleDelay)
 				w.expectNear(prefixes("192.0.2.0/25"))
 			})
 		})

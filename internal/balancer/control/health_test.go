@@ -39,7 +39,7 @@ func newChecks() *checks {
 
 func (c *checks) Unsupported(lb.Check) string { return c.unsupported }
 
-func (c *checks) Watch(wanted []lb.CheckTarget) {
+func (c *checks) SetTargets(wanted []lb.CheckTarget) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.wanted = map[lb.BackendKey]lb.CheckTarget{}
@@ -52,7 +52,7 @@ func (c *checks) Watch(wanted []lb.CheckTarget) {
 	maps.DeleteFunc(c.verdicts, func(key lb.BackendKey, _ lb.Verdict) bool { _, there := c.wanted[key]; return !there })
 }
 
-func (c *checks) Amend(put []lb.CheckTarget, removed []lb.BackendKey) {
+func (c *checks) UpdateTargets(put []lb.CheckTarget, removed []lb.BackendKey) {
 	c.mu.Lock()
 	wanted := maps.Clone(c.wanted)
 	c.mu.Unlock()
@@ -62,10 +62,10 @@ func (c *checks) Amend(put []lb.CheckTarget, removed []lb.BackendKey) {
 	for _, w := range put {
 		wanted[w.Backend] = w
 	}
-	c.Watch(slices.Collect(maps.Values(wanted)))
+	c.SetTargets(slices.Collect(maps.Values(wanted)))
 }
 
-func (c *checks) Offline(why string) {
+func (c *checks) SetOffline(why string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.offline = why
@@ -97,7 +97,8 @@ func (c *checks) Verdict(key lb.BackendKey) (lb.Verdict, bool) {
 	return v, ok
 }
 
-func (c *checks) Ask(_ context.Context, wanted lb.CheckTarget, report func(lb.CheckStep)) ([]lb.CheckResult, error) {
+func (c *checks) CheckNow(_ context.Context, wanted lb.CheckTarget,
+	report func(lb.CheckStep)) ([]lb.CheckResult, error) {
 	report(lb.CheckStep{Name: "connect", Took: time.Millisecond, Text: "refused", Failed: true})
 	return []lb.CheckResult{{State: lb.Failing, Answer: "connection refused", Failed: 1}}, nil
 }
@@ -193,7 +194,7 @@ func TestVerdicts(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
 		since := time.Now()
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2")
 		w.expectLog("WARN", "backend web01 (192.0.2.1) of web is unhealthy: it refuses connections")
 		b := stateOf(t, c, "web", "web01")
@@ -207,7 +208,7 @@ func TestVerdicts(t *testing.T) {
 		asked.say(t, c, v, "web01")
 		time.Sleep(time.Second)
 		asked.say(t, c, healthy(), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expectLog("INFO", "backend web01 (192.0.2.1) of web is healthy again, after 1s")
 		did := w.done()
 		if len(did) != 2 || did[1] != "apply web: web01=1 web02=2" {
@@ -232,7 +233,7 @@ func TestVerdictsActAtOnce(t *testing.T) {
 		if did := w.done(); !slices.Equal(did, []string{"apply web: web01=1! web02=2"}) {
 			t.Errorf("at once it did %q", did)
 		}
-		time.Sleep(settle / 4)
+		time.Sleep(settleDelay / 4)
 		asked.say(t, c, healthy(), "web01")
 		synctest.Wait()
 		asked.say(t, c, failing("refuses connections"), "web02")
@@ -240,7 +241,7 @@ func TestVerdictsActAtOnce(t *testing.T) {
 		if did := w.done(); len(did) != 0 {
 			t.Errorf("within the time that changes have to come together it did %q", did)
 		}
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if did := w.done(); !slices.Equal(did, []string{"apply web: web01=1 web02=2!"}) {
 			t.Errorf("after that time it did %q", did)
 		}
@@ -253,7 +254,7 @@ func TestPanic(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
 		asked.say(t, c, failing("does not answer within 1s"), "web01", "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2") // nothing changes for packets
 		w.expectLog("WARN",
 			"service web: 0 of 2 backends are healthy, which is less than panic, 1%: new flows go to all of them")
@@ -263,14 +264,14 @@ func TestPanic(t *testing.T) {
 			t.Errorf("status %+v", b)
 		}
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2")
 		w.expectLog("INFO", "service web: new flows go to healthy backends only again: 1 of 2")
 		never := strings.Replace(checkedWeb, "    check:", "    panic: 0%\n    check:", 1)
 		w.mustReload(c, never)
 		w.done()
 		asked.say(t, c, failing("refuses connections"), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2!")
 		synctest.Wait()
 		expectProblems(t, c, "no backend that takes new flows")
@@ -290,17 +291,17 @@ func TestBackups(t *testing.T) {
 			t.Errorf("status %+v", b)
 		}
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2 web03=3^")
 		w.found("192.0.2.2", 0)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=- web03=3")
 		w.expectLog("WARN", "service web: its backups take new flows, for no other backend does")
 		asked.say(t, c, failing("refuses connections"), "web03")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=- web03=3!^") // the panic threshold: the primaries are worth no less
 		asked.say(t, c, healthy(), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=- web03=3!^")
 		stop()
 	})
@@ -317,7 +318,7 @@ func TestOperationsOutrankChecks(t *testing.T) {
 			t.Errorf("%v, notes %q", err, done.Notes)
 		}
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Draining || b.Reason != "refuses connections" {
 			t.Errorf("status %+v", b)
 		}
@@ -330,7 +331,7 @@ func TestOperationsOutrankChecks(t *testing.T) {
 		}
 		// The last healthy one is not drained: all others fail.
 		asked.say(t, c, failing("refuses connections"), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		synctest.Wait()
 		_, err = c.Operate(t.Context(), ops.Order{Verb: ops.Drain, Service: "web", Backend: "web03", By: "uid 0"})
 		if !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), "web01 unhealthy") {
@@ -347,7 +348,7 @@ func TestEnableByForce(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
 		enable := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}
 		asked.say(t, c, failing("answers 500"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2")
 		done, err := c.Operate(t.Context(), enable)
 		if err != nil || len(done.Notes) != 1 ||
@@ -360,7 +361,7 @@ func TestEnableByForce(t *testing.T) {
 			t.Errorf("status %+v", b)
 		}
 		asked.say(t, c, failing("hangs"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.done()
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Up {
 			t.Errorf("after another verdict: %+v", b)
@@ -415,7 +416,7 @@ func TestAgent(t *testing.T) {
 		half := healthy()
 		half.Weight = 50
 		asked.say(t, c, half, "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1*50 web02=2*100")
 		w.expectLog("backend web01 (192.0.2.1) of web asks for 50% of its weight")
 		if b := stateOf(t, c, "web", "web01"); b.Weight != 1 || b.ConfiguredWeight != nil ||
@@ -424,7 +425,7 @@ func TestAgent(t *testing.T) {
 		}
 		half.Drain = true
 		asked.say(t, c, half, "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1~*50 web02=2*100")
 		if b := stateOf(t, c, "web", "web01"); b.State != lb.Draining || !b.Health.Drain {
 			t.Errorf("status %+v", b)
@@ -438,7 +439,7 @@ func TestChecksOverReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1! web02=2")
 		w.mustReload(c, checkedWeb+"      - {name: web03, address: 192.0.2.3}\n")
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.3", "apply web: web01=1! web02=2 web03=3",
@@ -487,10 +488,10 @@ func TestVerdictsAreRetried(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, checkedWeb)
 		w.failApply(errors.New("no room"))
 		asked.say(t, c, failing("refuses connections"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("fail to apply web: web01=1! web02=2")
 		w.failApply(nil)
-		time.Sleep(retryFirst + settle)
+		time.Sleep(retryFirst + settleDelay)
 		w.expect("apply web: web01=1! web02=2")
 		w.expectLog("is unhealthy: it refuses connections")
 		stop()
@@ -510,13 +511,13 @@ func TestManyVerdicts(t *testing.T) {
 		}
 		w, c, asked, stop := runningChecked(t, file)
 		asked.say(t, c, failing("refuses connections"), names...)
-		time.Sleep(settle + healthLogEvery)
+		time.Sleep(settleDelay + healthLogInterval)
 		synctest.Wait()
 		w.mu.Lock()
 		lines := strings.Count(w.log.String(), "is unhealthy")
 		w.mu.Unlock()
-		if lines != loglines.Most {
-			t.Errorf("%d lines, want %d", lines, loglines.Most)
+		if lines != loglines.MaxLines {
+			t.Errorf("%d lines, want %d", lines, loglines.MaxLines)
 		}
 		w.expectLog("50 more changes of the backends' health in the last 10s")
 		stop()
@@ -552,7 +553,7 @@ func TestChecksKnowWhenNoInterfaceIsUp(t *testing.T) {
 		w, _, asked, stop := runningChecked(t, checkedWeb)
 		for _, up := range []bool{false, true, false, true} {
 			w.changeLink(func() { w.links[0].Up = up })
-			time.Sleep(2 * settle)
+			time.Sleep(2 * settleDelay)
 			synctest.Wait()
 			asked.mu.Lock()
 			why := asked.offline

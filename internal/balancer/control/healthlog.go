@@ -15,55 +15,56 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 )
 
-// healthLogEvery is the period in which verdicts are logged line by line, at most loglines.Most of them; more are
-// counted. Checks are spread over time, and so are their verdicts: a bound for each batch would not bound the lines
-// about 10,000 backends that are lost at once.
-const healthLogEvery = 10 * time.Second
+// healthLogInterval is the period in which at most loglines.MaxLines changes of verdicts are logged; more are counted.
+// Checks are spread over time, and so are their verdicts: a limit for each batch would not limit the lines about 10,000
+// backends that fail together.
+const healthLogInterval = 10 * time.Second
 
 // healthLog logs changes of the backends' health.
 type healthLog struct {
 	*core
-	// told lines were logged in this while, and untold were not.
-	told, untold int
-	// selected are the sets of serving backends that were logged, but for primaries, which are usual.
+	// logged and suppressed count the lines of this period that were logged, and those that were not.
+	logged, suppressed int
+	// selected are the sets of serving backends as logged last, without services that use their primaries, the normal
+	// case.
 	selected      map[lb.ServiceKey]view.Serving
 	uncountedTask *loop.Task
 }
 
-// log logs a line, or counts it where there were too many of late; it is an event all the same.
+// log logs a line, or only counts it once the period has MaxLines; either way it becomes an event.
 func (h *healthLog) log(log func(string, ...any), about events.About, format string, args ...any) {
-	if !h.uncountedTask.On() {
-		h.uncountedTask.In(healthLogEvery)
+	if !h.uncountedTask.Scheduled() {
+		h.uncountedTask.Schedule(healthLogInterval)
 	}
-	if h.told == loglines.Most {
-		h.untold++
+	if h.logged == loglines.MaxLines {
+		h.suppressed++
 		about.Unlogged = true
 	} else {
-		h.told++
+		h.logged++
 	}
 	log(fmt.Sprintf(format, args...), about.Attr())
 }
 
-// logUncounted logs how much was not logged.
+// logUncounted logs how many lines of the period were suppressed.
 func (h *healthLog) logUncounted() {
-	if h.untold > 0 {
+	if h.suppressed > 0 {
 		h.opt.Log.Warn(fmt.Sprintf(
-			"%d more changes of the backends' health in the last %s: `jeoul status` shows what is", h.untold,
-			healthLogEvery))
+			"%d more changes of the backends' health in the last %s: `jeoul status` shows the present state", h.suppressed,
+			healthLogInterval))
 	}
-	h.told, h.untold = 0, 0
+	h.logged, h.suppressed = 0, 0
 }
 
-// diagnosis is a logged verdict on a backend, one for all services that have the same verdict on it.
+// diagnosis is a verdict on an endpoint, which is logged once for all services that have it.
 type diagnosis struct {
 	view.Endpoint
 	now view.Verdict
 }
 
-// logVerdicts logs changes of the health of some backends, and which backends of their services take new flows now.
-func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
+// logVerdicts logs changes of the verdicts on some backends, and which backends of their services take new flows now.
+func (h *healthLog) logVerdicts(before *view.View, changed []view.Use) {
 	uses, order := map[diagnosis][]view.Use{}, []diagnosis{}
-	for _, at := range judged {
+	for _, at := range changed {
 		d := diagnosis{view.EndpointOf(h.view.Service(at), h.view.Backend(at)), h.view.Verdict(at)}
 		d.now.Since = time.Time{}
 		if len(uses[d]) == 0 {
@@ -75,7 +76,7 @@ func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
 		h.logVerdict(before, uses[d])
 	}
 	services := map[int]bool{}
-	for _, at := range judged {
+	for _, at := range changed {
 		if !services[at.I] {
 			services[at.I] = true
 			h.logServing(at.I)
@@ -83,37 +84,37 @@ func (h *healthLog) logVerdicts(before *view.View, judged []view.Use) {
 	}
 }
 
-// logVerdict logs a change of the health of the backend whose uses these are.
+// logVerdict logs a change of the verdict on the backend that has these uses.
 func (h *healthLog) logVerdict(before *view.View, uses []view.Use) {
 	at := uses[0]
 	was, now := before.Verdict(at), h.view.Verdict(at)
 	s, b := h.view.Service(at), h.view.Backend(at)
-	whose, about := loglines.Who(s, b), loglines.AboutBackend(events.KindHealth, s, b)
+	name, about := loglines.BackendText(s, b), loglines.AboutBackend(events.KindHealth, s, b)
 	switch more := len(uses) - 1; {
 	case more == 1:
-		whose += " (and of one more service)"
+		name += " (and of one more service)"
 	case more > 1:
-		whose += fmt.Sprintf(" (and of %d more services)", more)
+		name += fmt.Sprintf(" (and of %d more services)", more)
 	}
 	switch {
 	case now.State == lb.Failing && was.State != lb.Failing:
-		h.log(h.opt.Log.Warn, about, "%s is unhealthy: it %s", whose, view.ReasonOf(now))
+		h.log(h.opt.Log.Warn, about, "%s is unhealthy: it %s", name, view.ReasonOf(now))
 	case now.State == lb.Healthy && was.State == lb.Failing:
-		h.log(h.opt.Log.Info, about, "%s is healthy again, after %s", whose,
+		h.log(h.opt.Log.Info, about, "%s is healthy again, after %s", name,
 			now.Since.Sub(was.Since).Round(100*time.Millisecond))
 	}
 	switch {
 	case now.Drain && !was.Drain:
-		h.log(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", whose)
+		h.log(h.opt.Log.Info, about, "%s asks for no new flow, by its agent", name)
 	case was.Drain && !now.Drain:
-		h.log(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", whose)
+		h.log(h.opt.Log.Info, about, "%s asks for new flows again, by its agent", name)
 	}
 	if was.State != "" && was.Share != now.Share {
-		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", whose, now.Share)
+		h.log(h.opt.Log.Info, about, "%s asks for %d%% of its weight, by its agent", name, now.Share)
 	}
 }
 
-// logAllServing logs of which services other backends take new flows than the log has it.
+// logAllServing logs, for each service, which backends take new flows, if that has changed since it was logged.
 func (h *healthLog) logAllServing() {
 	for i := range h.view.Selected {
 		h.logServing(i)
@@ -124,7 +125,7 @@ func (h *healthLog) logAllServing() {
 	})
 }
 
-// logServing says which backends of service i take new flows, where that is new.
+// logServing logs which backends of service i take new flows, if that has changed since it was logged.
 func (h *healthLog) logServing(i int) {
 	s, now := h.view.Config.Services[i], h.view.Selected[i]
 	was := h.selected[s.Key()]
@@ -143,15 +144,15 @@ func (h *healthLog) logServing(i int) {
 	h.log(log, events.About{Kind: events.KindHealth, Service: s.Name}, "service %s: %s", s.Name, now.Text(s))
 }
 
-// logStarts logs which backends begin slowly.
+// logStarts logs the slow starts that begin.
 func (h *healthLog) logStarts(before, now *view.View) {
 	for i := range now.Starts {
 		s := now.Config.Services[i]
-		for j, is := range now.Starts[i] {
-			if is.Slowing() && before.StartOf(now.KeyOf(view.Use{I: i, J: j})).Began != is.Began {
+		for j, start := range now.Starts[i] {
+			if start.InSlowStart() && before.StartOf(now.KeyOf(view.Use{I: i, J: j})).Began != start.Began {
 				h.log(h.opt.Log.Info, loglines.AboutBackend(events.KindHealth, s, s.Backends[j]),
-					"%s begins with %d%% of its weight, and has all of it in %s", loglines.Who(s, s.Backends[j]), is.Share,
-					(s.SlowStart - now.Now.Sub(is.Began)).Round(time.Millisecond))
+					"%s begins with %d%% of its weight, and has all of it in %s", loglines.BackendText(s, s.Backends[j]), start.Share,
+					(s.SlowStart - now.Now.Sub(start.Began)).Round(time.Millisecond))
 			}
 		}
 	}
@@ -164,23 +165,23 @@ func (h *healthLog) logEjections(changes []outliers.Change) {
 		if at == nil {
 			continue
 		}
-		whose, lasted := loglines.Who(at.Service, at.Backend), time.Since(change.Since).Round(time.Second)
+		name, lasted := loglines.BackendText(at.Service, at.Backend), time.Since(change.Since).Round(time.Second)
 		about := loglines.AboutBackend(events.KindHealth, at.Service, at.Backend)
 		switch change.Kind {
 		case outliers.Ejected:
-			h.log(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", whose, change.Until.Sub(change.Since),
+			h.log(h.opt.Log.Warn, about, "%s is ejected for %s: it %s", name, change.Until.Sub(change.Since),
 				change.Reason)
 		case outliers.Returned:
-			h.log(h.opt.Log.Info, about, "%s is let back, after %s", whose, lasted)
+			h.log(h.opt.Log.Info, about, "%s is readmitted, after %s", name, lasted)
 		case outliers.ReturnedEarly:
-			h.log(h.opt.Log.Warn, about, "%s is let back after %s, before its time: no other backend serves",
-				whose, lasted)
+			h.log(h.opt.Log.Warn, about, "%s is readmitted early, after %s: no other backend serves",
+				name, lasted)
 		case outliers.Superseded:
 			h.log(h.opt.Log.Info, about,
 				"%s is no longer ejected, after %s: an operation, its checks or its path keep new flows from it",
-				whose, lasted)
+				name, lasted)
 		case outliers.Spared:
-			h.log(h.opt.Log.Warn, about, "%s %s, and is not ejected: %s", whose, change.Reason, change.Why)
+			h.log(h.opt.Log.Warn, about, "%s %s, and is not ejected: %s", name, change.Reason, change.Why)
 		}
 	}
 }

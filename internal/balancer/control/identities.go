@@ -9,49 +9,48 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
-// identities are the interfaces that the balancer works on: which ones are watched, where paths lead, and by which
-// names the process is known. New ones are there before anything else is brought, and old ones go after everything else
-// is retired.
+// identities is the actuator of the set of interfaces: which are followed, which paths may use, and under which the
+// process is registered. New interfaces are added before any other step, and old ones are removed after all others.
 type identities struct{ *core }
 
-func (n *identities) Change(before, next *view.View) (bring, retire []steps.Step) {
+func (n *identities) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	if slices.Equal(before.Config.Interfaces, next.Config.Interfaces) || len(before.Links) == 0 {
 		return nil, nil
 	}
-	old, now := before.Config.Interfaces, next.Config.Interfaces
-	bring = []steps.Step{{
-		Do:   func() error { return n.take(old[0], now[0]) },
-		Undo: func() error { return n.release(now[0], old[0]) },
+	previous, now := before.Config.Interfaces, next.Config.Interfaces
+	apply = []steps.Step{{
+		Do:   func() error { return n.register(previous[0], now[0]) },
+		Undo: func() error { return n.unregister(now[0], previous[0]) },
 	}, {
-		Do:   func() error { return n.follow(now) },
-		Undo: func() error { return n.follow(old) },
+		Do:   func() error { return n.setInterfaces(now) },
+		Undo: func() error { return n.setInterfaces(previous) },
 	}}
-	retire = []steps.Step{
-		{Do: func() error { return n.opt.Paths.Use(now) }},
-		{Do: func() error { return n.release(old[0], now[0]) }},
+	cleanup = []steps.Step{
+		{Do: func() error { return n.opt.Paths.SetInterfaces(now) }},
+		{Do: func() error { return n.unregister(previous[0], now[0]) }},
 	}
-	return bring, retire
+	return apply, cleanup
 }
 
-// take has the process known by the interface that is to be the first, and release by that one
-// no more which is not.
-func (n *identities) take(was, is string) error {
+// register registers the process under the new first interface, and unregister removes the previous one.
+func (n *identities) register(was, is string) error {
 	if n.opt.Identity == nil || was == is {
 		return nil
 	}
-	return n.opt.Identity.Take(is)
+	return n.opt.Identity.Register(is)
 }
 
-func (n *identities) release(was, is string) error {
+func (n *identities) unregister(was, is string) error {
 	if n.opt.Identity == nil || was == is {
 		return nil
 	}
-	return n.opt.Identity.Release(was)
+	return n.opt.Identity.Unregister(was)
 }
 
-// follow watches interfaces. Their states are those of the view until they are read again.
-func (n *identities) follow(names []string) error {
-	err := n.opt.Links.SetNames(names)
+// setInterfaces replaces the interfaces that are followed. Their states are those of the view until they are read
+// again.
+func (n *identities) setInterfaces(names []string) error {
+	err := n.opt.Links.SetInterfaces(names)
 	n.interfaces.MarkStale()
 	n.schedule()
 	return err

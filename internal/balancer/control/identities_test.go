@@ -25,7 +25,7 @@ type known struct {
 	err error
 }
 
-func (k *known) Take(link string) error {
+func (k *known) Register(link string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.err != nil {
@@ -36,7 +36,7 @@ func (k *known) Take(link string) error {
 	return nil
 }
 
-func (k *known) Release(link string) error {
+func (k *known) Unregister(link string) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.note("release %s", link)
@@ -163,7 +163,7 @@ func TestInterfacesChangeRefused(t *testing.T) {
 				}
 				// It goes on as it was, and a later reload can change them.
 				w.found("192.0.2.1", 7)
-				time.Sleep(settle)
+				time.Sleep(settleDelay)
 				w.expect("apply web: web01=7 web02=-")
 				if err := finished(t, w.reload(c, withInterfaces(mode(lb.NAT), "eth8"))); err != nil {
 					t.Error(err)
@@ -185,10 +185,10 @@ func TestInterfacesAreTried(t *testing.T) {
 			"eth9, eth8"))
 		synctest.Wait()
 		w.found("192.0.2.2", 3)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("use eth9 eth8", "watch 192.0.2.1 192.0.2.2 192.0.2.11")
 		w.found("192.0.2.11", 11)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if err := finished(t, result); err != nil {
 			t.Fatal(err)
 		}

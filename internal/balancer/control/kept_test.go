@@ -58,7 +58,7 @@ func TestKeptAgain(t *testing.T) {
 			{"", errors.New("no bpf file system"), 2, 1},
 		} {
 			k.becomes(step.note, step.err)
-			time.Sleep(keepEvery)
+			time.Sleep(repinInterval)
 			synctest.Wait()
 			if lost, pinned := k.warnings("ends with this process: no bpf file system"),
 				k.warnings("it is pinned"); lost != step.lost || pinned != step.pinned {

@@ -14,21 +14,21 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// An interface may be deleted and made anew: by hand, with a virtual machine's card, a driver that is loaded again, or
-// a bond that is configured again. Its programs, addresses and settings are gone then, and the new one has another
-// index. The balancer waits for it, and serves by the others meanwhile.
+// An interface may be deleted and created again: by hand, with a virtual machine's card, a driver that is reloaded, or
+// a bond that is reconfigured. Its programs, addresses and settings are lost then, and the new interface has another
+// index. The balancer waits for it, and goes on serving through its other interfaces.
 
-// linkWatch follows the interfaces, and has the host forward on them.
+// linkWatch follows the interfaces, and keeps forwarding enabled on them.
 type linkWatch struct {
 	*core
 	pathLog *pathLog
 	vips    *vips.VIPs
-	// unsettled: an interface went or came back, and not all that follows from that is done.
-	unsettled bool
+	// incomplete: an interface was deleted or came back, and reconcileLinks has not succeeded since.
+	incomplete bool
 }
 
-// indexOfLink returns where an interface is among states of before: by its index, or if it was made anew, by its
-// name; -1 if it is new.
+// indexOfLink returns the position of an interface among previous states: by its index, or by its name if it was
+// created again; -1 if it is new.
 func indexOfLink(before []iface.State, now iface.State) int {
 	if at := slices.IndexFunc(before, func(o iface.State) bool { return view.SameLink(o, now) }); at >= 0 {
 		return at
@@ -36,8 +36,8 @@ func indexOfLink(before []iface.State, now iface.State) int {
 	return slices.IndexFunc(before, func(o iface.State) bool { return o.Name == now.Name })
 }
 
-// followGone says that an interface went or came back, and has that settled.
-func (w *linkWatch) followGone(before, now iface.State) {
+// handleGone logs that an interface was deleted or came back, and marks the links for reconciliation.
+func (w *linkWatch) handleGone(before, now iface.State) {
 	about := events.About{Kind: events.KindPath}.Attr()
 	switch {
 	case now.Gone && before.Gone:
@@ -46,15 +46,15 @@ func (w *linkWatch) followGone(before, now iface.State) {
 		w.opt.Log.Warn(goneMessage(now.Name), about)
 	default:
 		w.opt.Log.Info(fmt.Sprintf("interface %s is back: packets are taken there again", now.Name), about)
-		w.pathLog.silenceTask.In(pathLogDelay) // as where it was down
-		w.remade = append(w.remade, now.Name)
+		w.pathLog.silenceTask.Schedule(pathLogDelay) // as after it was down
+		w.recreated = append(w.recreated, now.Name)
 	}
-	w.unsettled = true
-	w.miss(append(slices.Clone(w.missing), now.Name))
+	w.incomplete = true
+	w.setMissing(append(slices.Clone(w.missing), now.Name))
 }
 
-// miss says which interfaces are missing; those of other configurations are not.
-func (w *linkWatch) miss(names []string) {
+// setMissing sets which interfaces are missing.
+func (w *linkWatch) setMissing(names []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.missing = names
@@ -64,31 +64,31 @@ func goneMessage(name string) string {
 	return fmt.Sprintf("interface %s was deleted: no packets by it until there is one of that name again", name)
 }
 
-// settleLinks adapts to interfaces that went or came back: the host forwards on those that are there, paths lead by
-// them, and the data plane is attached to them. A failed step is tried again.
-func (w *linkWatch) settleLinks() error {
-	if !w.unsettled || w.view == nil || len(w.view.Links) == 0 {
+// reconcileLinks adapts to interfaces that were deleted or came back: it enables forwarding on those that exist, lets
+// paths use them, and has the data plane attached to them. A step that fails is retried.
+func (w *linkWatch) reconcileLinks() error {
+	if !w.incomplete || w.view == nil || len(w.view.Links) == 0 {
 		return nil
 	}
-	w.stale, w.relearn = true, true
+	w.stale, w.rereadPaths = true, true
 	w.paths.MarkStale()
 	// The settings of the deleted interface are given up first: the new one has settings of its own.
 	err := w.forward(w.view)
-	if remade := w.remade; len(remade) > 0 && err == nil {
-		w.remade = nil
+	if remade := w.recreated; len(remade) > 0 && err == nil {
+		w.recreated = nil
 		if err = w.forward(w.view); err != nil {
-			w.remade = remade
+			w.recreated = remade
 		}
 	}
-	err = errors.Join(err, w.opt.Paths.Use(w.view.Config.Interfaces))
-	w.unsettled = err != nil
+	err = errors.Join(err, w.opt.Paths.SetInterfaces(w.view.Config.Interfaces))
+	w.incomplete = err != nil
 	return err
 }
 
-// settings are the host's settings: it forwards the packets that the services need, and no others.
+// settings is the actuator of the host's forwarding: it is enabled where services need it, and nowhere else.
 type settings struct{ linkWatch *linkWatch }
 
-func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) {
+func (h *settings) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	if before.Layout == next.Layout {
 		return nil, nil
 	}
@@ -100,8 +100,8 @@ func (h *settings) Change(before, next *view.View) (bring, retire []steps.Step) 
 		}}
 }
 
-// takeLinks reads the interfaces' states.
-func (w *linkWatch) takeLinks() error {
+// readLinks reads the interfaces' states.
+func (w *linkWatch) readLinks() error {
 	states, err := w.opt.Links.States()
 	if err != nil {
 		return err
@@ -110,35 +110,35 @@ func (w *linkWatch) takeLinks() error {
 	w.setLinks(states)
 	for _, now := range states {
 		if at := indexOfLink(before, now); at >= 0 {
-			w.followLink(before[at], now)
+			w.handleLink(before[at], now)
 		}
 	}
-	w.vips.Follow(states[0])
-	return w.settleLinks()
+	w.vips.SetLink(states[0])
+	return w.reconcileLinks()
 }
 
-// followLink logs a change of an interface.
-func (w *linkWatch) followLink(before, now iface.State) {
+// handleLink logs a change of an interface.
+func (w *linkWatch) handleLink(before, now iface.State) {
 	switch {
 	case now.Gone || before.Gone || !view.SameLink(before, now):
-		w.followGone(before, now)
+		w.handleGone(before, now)
 		return
 	case before.Up && !now.Up:
 		w.opt.Log.Warn(downMessage(now.Name))
 	case !before.Up && now.Up:
 		w.opt.Log.Info(fmt.Sprintf("interface %s is up", now.Name))
-		w.pathLog.silenceTask.In(pathLogDelay) // a backend that is silent now has no excuse
+		w.pathLog.silenceTask.Schedule(pathLogDelay) // from now on, missing paths are logged
 	}
 	if view.HasMoved(before, now) {
 		w.opt.Log.Info(fmt.Sprintf("interface %s has a new MAC address: %s → %s", now.Name, before.MAC, now.MAC))
 		w.stale = true // the data plane holds the old one
 	}
 	if !slices.Equal(before.Subnets, now.Subnets) {
-		w.stale = true // who is near may be another
+		w.stale = true // the set of near clients may have changed
 	}
 }
 
-// logDown says which interfaces are down that were not there before.
+// logDown logs which of the new interfaces are down.
 func (w *linkWatch) logDown(before []iface.State) {
 	for _, link := range w.links {
 		if !link.Up && !link.Gone && !slices.ContainsFunc(before, func(o iface.State) bool {
@@ -153,8 +153,8 @@ func downMessage(name string) string {
 	return fmt.Sprintf("interface %s is down: no packets until it is up", name)
 }
 
-// forward makes the host forward the packets that the views' services need, on their interfaces, and no others. The
-// VIPs are on the first one's first.
+// forward enables forwarding on the views' interfaces for the families that their services need, and nowhere else. The
+// first interface of the first view carries the VIPs.
 func (w *linkWatch) forward(views ...*view.View) error {
 	var four, six bool
 	var names []string
@@ -169,7 +169,7 @@ func (w *linkWatch) forward(views ...*view.View) error {
 			six = six || s.Mode.Translates() && s.VIP.Is6()
 		}
 	}
-	err := w.opt.Host.Forward(names, four, six)
+	err := w.opt.Host.EnableForwarding(names, four, six)
 	w.logHost()
 	return err
 }

@@ -15,27 +15,27 @@ import (
 	"github.com/jeoul/jeoul/internal/host/clock"
 )
 
-// savedOverlay is an overlay as it is saved. Its times are those of the wall clock of Clock.
+// savedOverlay is the saved form of an overlay. Its times are those of the wall clock of Clock.
 type savedOverlay struct {
-	// Backend is where the backend was. Versions up to 0.4.0 go by it, and save no names.
+	// Backend is the backend's key. Versions up to 0.4.0 identify backends by it, and save no names.
 	Backend lb.BackendKey `json:"backend"`
 	// Service and Name are the service's and the backend's names.
 	Service string `json:"service,omitempty"`
 	Name    string `json:"name,omitempty"`
-	// Absent is since when a backend that was discovered is absent; zero: it is there.
+	// Absent is since when a discovered backend has been absent; zero: it is present.
 	Absent time.Time `json:"absent,omitzero"`
-	// Was is the backend as the configuration had it last; nil where an older version has saved it.
+	// Was is the backend as configured last; nil if an older version has saved the overlay.
 	Was    *lb.Backend   `json:"was,omitempty"`
 	Drain  *ops.Drained  `json:"drain,omitempty"`
 	Weight *ops.Weighted `json:"weight,omitempty"`
 	Forced *ops.Forced   `json:"forced,omitempty"`
 	Clock  clock.Reading `json:"clock,omitzero"`
-	// Tally is there where the name's count is not that of Backend.
+	// Tally is set if the name's count differs from that of Backend.
 	Tally *view.Tally `json:"tally,omitempty"`
 }
 
-// restoreOverlays returns the overlays of operations as the previous process left them, as far as the configuration has
-// the backends, and the tallies, by which backends' counts differ from those of their endpoints.
+// restoreOverlays returns the overlays of operations that the previous process saved, for backends that the
+// configuration has or may discover again, and their tallies.
 func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Overlay,
 	map[view.BackendName]view.Tally) {
 	if !r.opt.TakesOver || r.opt.Memory == nil {
@@ -47,7 +47,8 @@ func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Ov
 		err = json.Unmarshal(data, &saved)
 	}
 	if err != nil {
-		// Without a process, no backend that dies is noticed: that is worse than a drain that is to be asked for again.
+		// This must not keep the process from starting: without one, failing backends go unnoticed, which is worse than
+		// a drain that has to be repeated.
 		r.opt.Log.Error("the drains and weights that operations had set are lost, for they cannot be read: " +
 			loglines.OneLine(err))
 		return nil, nil
@@ -67,12 +68,12 @@ func (r *operator) restoreOverlays(l *view.Layout) (map[view.BackendName]view.Ov
 		} else if o.Absent == nil || !l.MayReturn(name, o.Absent.Was) {
 			continue
 		}
-		view.Lay(overlays, name, o)
+		view.SetOverlay(overlays, name, o)
 	}
 	return overlays, tallies
 }
 
-// savedNames are the names of the saved overlays.
+// savedNames returns the names of the saved overlays.
 func savedNames(saved []savedOverlay) iter.Seq[view.BackendName] {
 	return func(yield func(view.BackendName) bool) {
 		for _, s := range saved {
@@ -83,8 +84,7 @@ func savedNames(saved []savedOverlay) iter.Seq[view.BackendName] {
 	}
 }
 
-// findName fills in the names where a version up to 0.4.0 has saved none: those of the backend that has the address
-// now.
+// findName fills in the names if a version up to 0.4.0 has saved none: those of the backend that has the address now.
 func (s *savedOverlay) findName(l *view.Layout) {
 	if s.Name != "" {
 		return
@@ -94,8 +94,9 @@ func (s *savedOverlay) findName(l *view.Layout) {
 	}
 }
 
-// restored returns an overlay that was saved in the times of this process, and whose it is. It has the backend for
-// absent, since when it was saved at the latest: whether it is there now is the configuration's to say.
+// restored returns the backend's name and its overlay, with times converted to this process's clock. The overlay says
+// that the backend has been absent since it was saved, or longer: the caller clears that if the configuration has the
+// backend.
 func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overlay) {
 	o := view.Overlay{Drain: s.Drain, Weight: s.Weight, Forced: s.Forced}
 	if s.Was != nil {
@@ -108,8 +109,8 @@ func (s *savedOverlay) restored(now clock.Reading) (view.BackendName, view.Overl
 	return name, o.At(func(t time.Time) time.Time { return s.Clock.FromWall(t, now) })
 }
 
-// saveOverlays saves the overlays of operations, where a view has others than the last. Where it cannot be saved, it is
-// in force all the same.
+// saveOverlays saves the overlays of operations if a view has changed them. Overlays that cannot be saved stay in
+// force.
 func (r *operator) saveOverlays(now *view.View) {
 	if r.opt.Memory == nil || maps.Equal(r.view.Overlays, now.Overlays) && maps.Equal(r.view.Tallies, now.Tallies) {
 		return
@@ -118,10 +119,10 @@ func (r *operator) saveOverlays(now *view.View) {
 	if err == nil {
 		err = r.opt.Memory.Save(data)
 	}
-	r.unsaved = r.storage.noteUnsaved("saving the operations on backends", err)
+	r.unsaved = r.storage.logUnsaved("saving the operations on backends", err)
 }
 
-// savedOverlays returns the overlays of operations in the form in which they are saved, with times by this clock.
+// savedOverlays returns the saved form of a view's overlays, with times by this clock.
 func savedOverlays(v *view.View, clock clock.Reading) []savedOverlay {
 	names := map[view.BackendName]bool{}
 	for name := range v.Overlays {

@@ -169,7 +169,7 @@ func TestForceOverRestart(t *testing.T) {
 			c.opt.TakesOver, c.opt.Memory = true, memory
 			stop := w.run(c)
 			asked.say(t, c, failing("answers 500"), "web01")
-			time.Sleep(settle)
+			time.Sleep(settleDelay)
 			synctest.Wait()
 			return c, stop
 		}

@@ -159,7 +159,7 @@ func TestVIPBecomesTheAsker(t *testing.T) {
 			ARPSource: netip.MustParseAddr("192.0.2.100")}
 		w.routed("192.0.2.1", r)
 		w.found("192.0.2.1", 1)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=- web02=2")
 		status, err := c.Status()
 		if err != nil {
@@ -218,12 +218,12 @@ func TestRouteComesLater(t *testing.T) {
 		w.found("192.0.2.2", 2)
 		w.unrouted("2001:db8::1")
 		w.found("2001:db8::1", 3)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2 dns: dns01=3")
 		w.expectLog("INFO", "service dns has a backend again")
 		w.routed("192.0.2.2", none)
 		w.found("192.0.2.2", 0)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		lost := time.Now()
 		w.expect("apply web: web01=1 web02=- dns: dns01=3")
 		if status, err = c.Status(); err != nil {
@@ -250,7 +250,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 			w.found(addr, 0)
 		}
 		w.found("2001:db8::1", 4)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=-")
 		file := web + "      - {name: web03, address: 198.51.100.3}\n" + dns
 		w.mustReload(c, file)
@@ -262,7 +262,7 @@ func TestReloadWithoutARoute(t *testing.T) {
 		w.quiet()
 		w.unrouted("198.51.100.3")
 		w.found("198.51.100.3", 3)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=- web03=3 dns: dns01=4")
 		// A backend that has left the configuration is not taken out any more: it begins anew if it comes back.
 		w.mustReload(c, strings.Replace(web, "      - {name: web02, address: 192.0.2.2}\n", "", 1))
@@ -309,7 +309,7 @@ func TestTunnelsTooNarrow(t *testing.T) {
 	file := strings.ReplaceAll(dns, "port: 53", "port: 53\n    mode: gue")
 	for mtu, want := range map[int]string{
 		1328: "",
-		1327: "the way to 2001:db8::1 by eth9 takes 1327 bytes, of which gue leaves 1279, and IPv6 clients need not send less than 1280; raise the MTU to 1328",
+		1327: "the path to 2001:db8::1 through eth9 has an MTU of 1327 bytes, of which gue leaves 1279, and IPv6 clients need not send packets smaller than 1280; raise the MTU to 1328",
 	} {
 		w := newWorld(t)
 		w.routed("2001:db8::1", paths.Route{Interface: "eth9", Index: 9, MTU: mtu,
@@ -317,7 +317,7 @@ func TestTunnelsTooNarrow(t *testing.T) {
 		if err := w.controller(web + file).Start(); err != nil {
 			t.Fatal(err)
 		}
-		if got := w.logged("the way to"); got != (want != "") || want != "" &&
+		if got := w.logged("the path to"); got != (want != "") || want != "" &&
 			!w.logged("services[1].backends[0].address: "+want) {
 			t.Errorf("MTU %d: want the warning %q:\n%s", mtu, want, w.log.String())
 		}
@@ -431,12 +431,12 @@ func TestSecondLink(t *testing.T) {
 		w.quiet()
 
 		w.changeLink(func() { w.links[1].MAC = net.HardwareAddr{2, 0, 0, 0, 0, 0xed} })
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2") // which is stale; and the VIPs are where they were
 		w.expectLog("interface eth8 has a new MAC address")
 
 		w.changeLink(func() { w.links[1].Up = false })
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect()
 		w.expectLog("WARN", "interface eth8 is down")
 		expectProblems(t, c, "eth8 is down")
@@ -459,7 +459,7 @@ func TestRouteMoves(t *testing.T) {
 		w.quiet()
 		w.routed("192.0.2.1", router("192.0.2.254"))
 		w.found("192.0.2.1", 7)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=- web02=2 tunnel: web01=7 web02=2")
 		w.expectLog("WARN",
 			"backend web01 (192.0.2.1) of web is behind the router 192.0.2.7, and l2dsr reaches neighbours only: no packets until that changes")
@@ -476,12 +476,12 @@ func TestRouteMoves(t *testing.T) {
 		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1400,
 			Local: netip.MustParseAddr("192.0.2.254")})
 		w.found("192.0.2.1", 1)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2")
 		w.routed("192.0.2.1", paths.Route{Interface: "eth9", Index: 9, MTU: 1500,
 			Local: netip.MustParseAddr("192.0.2.254")})
 		w.found("192.0.2.1", 1)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=2 tunnel: web01=1 web02=2") // for the MTU
 		stop()
 	})

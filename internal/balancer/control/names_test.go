@@ -71,7 +71,7 @@ func TestAddressOfDrained(t *testing.T) {
 		w.done()
 		w.mustReload(c, strings.ReplaceAll(web, "web01", "new"))
 		w.expectApplied("apply web: new=1 web02=2")
-		w.expectLog("WARN", "web/web01 is no longer in the configuration, and what operations had changed of it ends; "+
+		w.expectLog("WARN", "web/web01 is no longer in the configuration, and the operations on it end; "+
 			"its address 192.0.2.1 is web/new's now, which no operation on web/web01 concerns")
 		stop()
 	})
@@ -91,7 +91,7 @@ func TestAddressOfDrained(t *testing.T) {
 }
 
 // discoverySpan is how long a change of discovered backends takes at most.
-const discoverySpan = 2 * discoveryEvery
+const discoverySpan = 2 * discoveryInterval
 
 // discover has web's backends be these, and waits until they are in force.
 func (w *world) discover(f *finds, at ...string) {
@@ -212,7 +212,7 @@ func TestAbsentForLong(t *testing.T) {
 		w.discover(f, "b=192.0.2.3")
 		time.Sleep(view.AbsentFor)
 		synctest.Wait()
-		w.expectLog("WARN", "web/a has been absent for 24h0m0s, and what operations had changed of it ends")
+		w.expectLog("WARN", "web/a has been absent for 24h0m0s, and the operations on it end")
 		wantOperations(t, c, "web/b drain=true by kim", "undo drain web/b", "undo drain web/a lost")
 		w.discover(f, "a=192.0.2.3", "b=192.0.2.2")
 		w.expectApplied("apply web: own=1 a=3 b=2~")
@@ -237,7 +237,7 @@ func TestTakenOut(t *testing.T) {
 				w.discover(f, "a=192.0.2.2")
 				must(t, c, "drain web/a")
 				w.mustReload(c, file)
-				w.expectLog("WARN", "web/a is no longer found (file), and what operations had changed of it ends")
+				w.expectLog("WARN", "web/a is no longer found (file), and the operations on it end")
 				wantOperations(t, c, "undo drain web/a lost")
 				stop()
 			})
@@ -289,7 +289,7 @@ func TestForcedFollowsName(t *testing.T) {
 		c, asked := watched(w, checkedWeb)
 		stop := w.run(c)
 		asked.say(t, c, failing("answers 500"), "web01")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		enable := ops.Order{Verb: ops.Enable, Service: "web", Backend: "web01", Force: true, By: "kim"}
 		if _, err := c.Operate(t.Context(), enable); err != nil {
 			t.Fatal(err)

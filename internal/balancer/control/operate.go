@@ -18,10 +18,10 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// mostUndone is how many operations can be taken back.
-const mostUndone = 32
+// maxHistory is how many operations can be undone.
+const maxHistory = 32
 
-// operator does operations, takes them back, and carries them over to other configurations and processes.
+// operator carries out operations and undoes them, and carries them over to other configurations and processes.
 type operator struct {
 	*core
 	health   *healthLog
@@ -30,7 +30,7 @@ type operator struct {
 	counting *counting
 	// history has the operations that can be undone, the latest last. Status reads it under the lock.
 	history []operation
-	// unsaved is why the operations in force may end with the process; nil: they do not.
+	// unsaved is why the operations in force may end with the process; nil if they are saved.
 	unsaved      error
 	deadlineTask *loop.Task
 }
@@ -46,7 +46,7 @@ type operation struct {
 	changes  []change
 }
 
-// about returns the subject of an event of the operation; by has asked for it.
+// about returns the subject of an event of the operation; by is the caller.
 func (o operation) about(by string) events.About {
 	about := events.About{Kind: events.KindOperation, By: by}
 	if len(o.changes) == 1 {
@@ -55,16 +55,16 @@ func (o operation) about(by string) events.About {
 	return about
 }
 
-// change is the effect of an operation on one backend. Only the part that the operation is about counts: drain or
-// weight.
+// change is the effect of an operation on one backend. Only the part that the operation changes is significant: drain
+// or weight.
 type change struct {
 	name   view.BackendName
-	target ops.Target // as it was then
+	target ops.Target // at the time of the operation
 	before view.Overlay
-	// was is the backend as the configuration had it last.
+	// was is the backend as configured last.
 	was lb.Backend
-	// lost says why it cannot be taken back; empty if it can.
-	lost string
+	// cannotUndo is why it cannot be undone; empty if it can.
+	cannotUndo string
 }
 
 // String names an operation, as in "drain web/web01".
@@ -82,27 +82,27 @@ func (o operation) String() string {
 	return text
 }
 
-// shown returns the operation for others to read.
-func (o operation) shown() ops.Operation {
-	shown := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight, Forced: o.force}
+// status returns the operation's form in a status.
+func (o operation) status() ops.Operation {
+	status := ops.Operation{Verb: o.verb, By: o.by, At: o.at, Deadline: o.deadline, Weight: o.weight, Forced: o.force}
 	for _, change := range o.changes {
-		shown.Targets = append(shown.Targets, change.target)
+		status.Targets = append(status.Targets, change.target)
 	}
-	shown.Lost = o.lost()
-	return shown
+	status.Lost = o.cannotUndo()
+	return status
 }
 
-// lost says why nothing of an operation can be taken back; empty if something can.
-func (o operation) lost() string {
+// cannotUndo returns why nothing of an operation can be undone; empty if some of it can.
+func (o operation) cannotUndo() string {
 	for _, change := range o.changes {
-		if change.lost == "" {
+		if change.cannotUndo == "" {
 			return ""
 		}
 	}
-	return o.changes[0].lost
+	return o.changes[0].cannotUndo
 }
 
-// operate is Operate's part in the loop.
+// operate is Operate within the loop.
 func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Undo {
 		done, err := r.undo(order)
@@ -118,7 +118,7 @@ func (r *operator) operate(order ops.Order) (ops.Operation, error) {
 	return done, nil
 }
 
-// change does anything but Undo.
+// change carries out an operation other than Undo.
 func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	if order.Verb == ops.Weight && (order.Weight < 0 || order.Weight > 1<<16-1) {
 		return ops.Operation{}, fmt.Errorf("%w: the weight %d is out of range: 0 to 65535", ops.ErrBadRequest,
@@ -143,15 +143,15 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 	}
 	var left map[view.BackendName]*ops.Left
 	if order.Verb == ops.Disable {
-		left = r.counting.leftOf(r.view.NamesOf(targets))
+		left = r.counting.remainingFlows(r.view.NamesOf(targets))
 	}
 	for _, at := range targets {
 		s, b := r.view.Service(at), r.view.Backend(at)
 		name := view.NameOf(s, b)
 		before := overlays[name]
-		after, err := op.laidOver(s, b, before)
-		if errors.Is(err, errNothing) && (order.AllServices || slices.Contains(ejected, at)) {
-			continue // it is about those services where there is something to do
+		after, err := op.overlayAfter(s, b, before)
+		if errors.Is(err, errNoChange) && (order.AllServices || slices.Contains(ejected, at)) {
+			continue // only services with something to change count
 		}
 		if err != nil {
 			return ops.Operation{}, err
@@ -159,48 +159,48 @@ func (r *operator) change(order ops.Order) (ops.Operation, error) {
 		if order.Verb == ops.Disable {
 			after.Drain = takenOut(after.Drain, left[name])
 		}
-		view.Lay(overlays, name, after)
+		view.SetOverlay(overlays, name, after)
 		op.changes = append(op.changes, change{name: name, target: view.TargetOf(s, b), before: before, was: b})
 	}
 	if len(op.changes) == 0 && len(ejected) > 0 {
 		return r.endEjections(op, ejected)
 	}
 	if len(op.changes) == 0 {
-		return ops.Operation{}, fmt.Errorf("%w: in no service is there anything to change", ops.ErrRefused)
+		return ops.Operation{}, fmt.Errorf("%w: there is nothing to change in any service", ops.ErrRefused)
 	}
 	return r.performChanges(op, overlays, ejected)
 }
 
-// performChanges brings the overlays of an operation about, and ends the ejections of the backends that it enables.
+// performChanges applies the overlays of an operation, and ends the ejections of the backends that it enables.
 func (r *operator) performChanges(op operation, overlays map[view.BackendName]view.Overlay,
 	ejected []view.Use) (ops.Operation, error) {
-	shown, err := r.perform(op, overlays)
+	status, err := r.perform(op, overlays)
 	if err == nil && len(ejected) > 0 {
 		readmitted, err := r.endEjections(op, ejected)
 		if err != nil {
-			return shown, err
+			return status, err
 		}
-		shown.Notes = append(shown.Notes, readmitted.Notes...)
+		status.Notes = append(status.Notes, readmitted.Notes...)
 	}
 	if err == nil {
-		shown.Notes = append(shown.Notes, notesOn(r.view, op)...)
+		status.Notes = append(status.Notes, notesOn(r.view, op)...)
 	}
-	return shown, err
+	return status, err
 }
 
-// perform puts overlays in force, of which an operation's changes are new, and remembers and logs the operation.
+// perform applies overlays that include an operation's changes, adds the operation to the history, and logs it.
 func (r *operator) perform(op operation, overlays map[view.BackendName]view.Overlay) (ops.Operation, error) {
-	if err := r.lay(overlays, op.changes); err != nil {
+	if err := r.applyOverlays(overlays, op.changes); err != nil {
 		return ops.Operation{}, err
 	}
 	r.remember(op)
 	r.opt.Log.Info(fmt.Sprintf("%s, by %s%s", op, op.by, untilText(op.deadline)), op.about(op.by).Attr())
-	shown := op.shown()
-	shown.Notes = r.unsavedNotes()
-	return shown, nil
+	status := op.status()
+	status.Notes = r.unsavedNotes()
+	return status, nil
 }
 
-// unsavedNotes say that an operation is in force and a restart may not know of it.
+// unsavedNotes says that an operation is in force, but may not survive a restart.
 func (r *operator) unsavedNotes() []string {
 	if r.unsaved == nil {
 		return nil
@@ -208,7 +208,7 @@ func (r *operator) unsavedNotes() []string {
 	return []string{"in force, and not durable yet: " + loglines.OneLine(r.unsaved)}
 }
 
-// newOperation returns an operation that is asked for now, and has changed nothing yet.
+// newOperation returns the operation of an order, as of now, without changes.
 func newOperation(order ops.Order) operation {
 	op := operation{verb: order.Verb, by: order.By, at: time.Now(), force: order.Force}
 	if order.Deadline > 0 {
@@ -221,11 +221,11 @@ func newOperation(order ops.Order) operation {
 	return op
 }
 
-// changeAbsent does an operation on a backend that is absent, and of which an earlier one holds: it changes the overlay
-// that holds when the backend is found again.
+// changeAbsent carries out an operation on an absent backend that has an overlay already: it changes the overlay, which
+// applies once the backend is found again.
 func (r *operator) changeAbsent(op operation, name view.BackendName, before view.Overlay) (ops.Operation, error) {
 	s, was := r.view.Config.Services[r.view.Named[name.Service]], before.Absent.Was
-	after, err := op.laidOver(s, was, before)
+	after, err := op.overlayAfter(s, was, before)
 	if err != nil {
 		return ops.Operation{}, err
 	}
@@ -233,28 +233,27 @@ func (r *operator) changeAbsent(op operation, name view.BackendName, before view
 		after.Drain = takenOut(after.Drain, nil)
 	}
 	overlays := maps.Clone(r.view.Overlays)
-	view.Lay(overlays, name, after)
+	view.SetOverlay(overlays, name, after)
 	op.changes = []change{{name: name, target: view.TargetOf(s, was), before: before, was: was}}
-	shown, err := r.perform(op, overlays)
+	status, err := r.perform(op, overlays)
 	if err == nil {
-		shown.Notes = append(shown.Notes,
+		status.Notes = append(status.Notes,
 			fmt.Sprintf("%s has not been found since %s: this holds when it is found again",
 				name, before.Absent.Since.Format(time.DateTime)))
 	}
-	return shown, err
+	return status, err
 }
 
-// endEjections lets ejected backends back for an operation that enables them. It leaves nothing that
-// could be taken back.
+// endEjections readmits ejected backends for an operation that enables them. That cannot be undone.
 func (r *operator) endEjections(op operation, ejected []view.Use) (ops.Operation, error) {
 	ended := ops.Operation{Verb: op.verb, By: op.by, At: op.at}
 	for _, at := range ejected {
 		s, b := r.view.Service(at), r.view.Backend(at)
 		ended.Targets = append(ended.Targets, view.TargetOf(s, b))
 		ended.Notes = append(ended.Notes,
-			fmt.Sprintf("%s/%s was ejected, and is let back before its time; it is ejected again if it fails again",
+			fmt.Sprintf("%s/%s was ejected, and is readmitted early; it is ejected again if it fails again",
 				s.Name, b.Name))
-		r.opt.Log.Info(fmt.Sprintf("%s is let back before its time, by %s", loglines.Who(s, b), op.by))
+		r.opt.Log.Info(fmt.Sprintf("%s is readmitted early, by %s", loglines.BackendText(s, b), op.by))
 	}
 	if err := r.ejector.readmit(ejected); err != nil {
 		return ops.Operation{}, err
@@ -262,8 +261,8 @@ func (r *operator) endEjections(op operation, ejected []view.Use) (ops.Operation
 	return ended, nil
 }
 
-// notesOn names the effect of health checks on an operation: a drain outranks them, and a failing backend takes no new
-// flow however it is enabled.
+// notesOn describes how health checks and an operation interact: a drain takes precedence over them, and a failing
+// backend takes no new flows although it is enabled.
 func notesOn(v *view.View, op operation) (notes []string) {
 	for _, change := range op.changes {
 		at := v.ByName(change.name)
@@ -296,31 +295,31 @@ func untilText(deadline time.Time) string {
 	return ", until " + deadline.Format(time.DateTime)
 }
 
-// errNothing is the error of an operation that has nothing to change on a backend.
-var errNothing = fmt.Errorf("%w", ops.ErrRefused)
+// errNoChange is the error of an operation that would not change a backend.
+var errNoChange = fmt.Errorf("%w", ops.ErrRefused)
 
-// laidOver returns the overlay of a configured backend after the operation.
-func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
-	after, now := before, before.Over(b)
+// overlayAfter returns the overlay of a configured backend after the operation.
+func (o operation) overlayAfter(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
+	after, now := before, before.ApplyTo(b)
 	switch o.verb {
 	case ops.Drain:
 		switch {
-		case before.Out():
-			return after, fmt.Errorf("%w: %s is out of %s already; enable it first", errNothing, b.Name, s.Name)
+		case before.IsOut():
+			return after, fmt.Errorf("%w: %s is out of %s already; enable it first", errNoChange, b.Name, s.Name)
 		case now.Draining && o.deadline.IsZero() && (before.Drain == nil || before.Drain.Deadline.IsZero()):
-			return after, fmt.Errorf("%w: %s is drained already%s", errNothing, b.Name, drainedBy(before))
+			return after, fmt.Errorf("%w: %s is drained already%s", errNoChange, b.Name, drainedBy(before))
 		}
 		after.Drain, after.Forced = &ops.Drained{On: true, By: o.by, At: o.at, Deadline: o.deadline}, nil
 	case ops.Disable:
-		if before.Out() {
-			return after, fmt.Errorf("%w: %s is out of %s already", errNothing, b.Name, s.Name)
+		if before.IsOut() {
+			return after, fmt.Errorf("%w: %s is out of %s already", errNoChange, b.Name, s.Name)
 		}
 		after.Drain, after.Forced = &ops.Drained{On: true, By: o.by, At: o.at}, nil
 	case ops.Enable:
 		return o.enabled(s, b, before)
 	case ops.Weight:
 		if now.Weight == *o.weight {
-			return after, fmt.Errorf("%w: %s has the weight %d already", errNothing, b.Name, now.Weight)
+			return after, fmt.Errorf("%w: %s has the weight %d already", errNoChange, b.Name, now.Weight)
 		}
 		after.Weight = nil
 		if b.Weight != *o.weight {
@@ -330,19 +329,19 @@ func (o operation) laidOver(s lb.Service, b lb.Backend, before view.Overlay) (vi
 	return after, nil
 }
 
-// enabled returns an overlay after Enable.
+// enabled returns the overlay of a configured backend after Enable.
 func (o operation) enabled(s lb.Service, b lb.Backend, before view.Overlay) (view.Overlay, error) {
-	after, now := before, before.Over(b)
-	held := now.Draining || before.Out()
+	after, now := before, before.ApplyTo(b)
+	held := now.Draining || before.IsOut()
 	switch {
 	case o.force && !s.IsMonitored():
 		return after,
-			fmt.Errorf("%w: %s has neither health checks nor outliers that could be outranked; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
+			fmt.Errorf("%w: %s has neither health checks nor outliers to override; enable %s without --force", ops.ErrRefused, s.Name, b.Name)
 	case o.force && before.Forced != nil && !held:
-		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNothing, b.Name,
+		return after, fmt.Errorf("%w: %s is enabled by force already, by %s since %s", errNoChange, b.Name,
 			before.Forced.By, before.Forced.At.Format(time.DateTime))
 	case !o.force && before.Forced == nil && !held:
-		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNothing, b.Name,
+		return after, fmt.Errorf("%w: %s is neither drained nor disabled%s", errNoChange, b.Name,
 			weightHint(now, before))
 	}
 	after.Drain, after.Forced = nil, nil
@@ -373,9 +372,8 @@ func weightHint(now lb.Backend, o view.Overlay) string {
 	return "; it takes no new flow because its weight is 0"
 }
 
-// lay puts overlays in force, unless that leaves a service without a backend that
-// takes flows.
-func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []change) error {
+// applyOverlays applies overlays, unless they would leave a service without a backend that takes new flows.
+func (r *operator) applyOverlays(overlays map[view.BackendName]view.Overlay, changes []change) error {
 	var services []int
 	for _, change := range changes {
 		if i, ok := r.view.Named[change.name.Service]; ok {
@@ -388,12 +386,12 @@ func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []cha
 	}
 	next := r.view.WithOverlays(overlays, services, time.Now())
 	for _, i := range services {
-		if err := next.Leaves(r.view, i); err != nil {
+		if err := next.CheckNotEmptied(r.view, i); err != nil {
 			return err
 		}
 	}
 	if err := r.applyView(next); err != nil {
-		return fmt.Errorf("the data plane did not take it, and nothing was changed: %w", err)
+		return fmt.Errorf("the data plane refused the change, and nothing was changed: %w", err)
 	}
 	r.armDeadline()
 	for _, i := range services {
@@ -402,23 +400,23 @@ func (r *operator) lay(overlays map[view.BackendName]view.Overlay, changes []cha
 	return nil
 }
 
-// remember adds an operation to those that can be undone.
+// remember adds an operation to the history.
 func (r *operator) remember(op operation) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	kept := r.history[max(0, len(r.history)-mostUndone+1):]
+	kept := r.history[max(0, len(r.history)-maxHistory+1):]
 	r.history = append(slices.Clone(kept), op)
 }
 
-// undo takes back the latest operation.
+// undo undoes the latest operation.
 func (r *operator) undo(order ops.Order) (ops.Operation, error) {
 	if len(r.history) == 0 {
-		return ops.Operation{}, fmt.Errorf("%w: there is no operation to take back", ops.ErrRefused)
+		return ops.Operation{}, fmt.Errorf("%w: there is no operation to undo", ops.ErrRefused)
 	}
 	op := r.history[len(r.history)-1]
-	if lost := op.lost(); lost != "" {
+	if lost := op.cannotUndo(); lost != "" {
 		r.forget()
-		return ops.Operation{}, fmt.Errorf("%w: %s cannot be taken back: %s%s", ops.ErrRefused, op, lost, r.nextUndo())
+		return ops.Operation{}, fmt.Errorf("%w: %s cannot be undone: %s%s", ops.ErrRefused, op, lost, r.nextUndo())
 	}
 	overlays := maps.Clone(r.view.Overlays)
 	if overlays == nil {
@@ -426,24 +424,24 @@ func (r *operator) undo(order ops.Order) (ops.Operation, error) {
 	}
 	done := operation{verb: ops.Undo, by: order.By, at: time.Now()}
 	for _, change := range op.changes {
-		if change.lost == "" {
-			view.Lay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
+		if change.cannotUndo == "" {
+			view.SetOverlay(overlays, change.name, change.restore(op.verb, overlays[change.name], done.at))
 			done.changes = append(done.changes, change)
 		}
 	}
-	if err := r.lay(overlays, done.changes); err != nil {
+	if err := r.applyOverlays(overlays, done.changes); err != nil {
 		return ops.Operation{}, err
 	}
 	r.forget()
-	r.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is taken back by %s", op, op.by, op.at.Format(time.DateTime),
+	r.opt.Log.Info(fmt.Sprintf("%s, by %s at %s, is undone by %s", op, op.by, op.at.Format(time.DateTime),
 		order.By), op.about(order.By).Attr())
-	shown, undone := done.shown(), op.shown()
-	shown.Undone, shown.Notes = &undone, r.unsavedNotes()
-	return shown, nil
+	status, undone := done.status(), op.status()
+	status.Undone, status.Notes = &undone, r.unsavedNotes()
+	return status, nil
 }
 
-// restore returns an overlay with the part that an operation changed as it was. A
-// deadline may have passed meanwhile.
+// restore returns an overlay in which the part that an operation changed has its previous value. A deadline may have
+// passed meanwhile.
 func (ch change) restore(verb ops.Verb, now view.Overlay, at time.Time) view.Overlay {
 	if verb == ops.Weight {
 		now.Weight = ch.before.Weight
@@ -456,32 +454,32 @@ func (ch change) restore(verb ops.Verb, now view.Overlay, at time.Time) view.Ove
 	return now
 }
 
-// forget drops the latest operation.
+// forget removes the latest operation from the history.
 func (r *operator) forget() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.history = slices.Clone(r.history[:len(r.history)-1])
 }
 
-// nextUndo describes the operation that the next undo would take back.
+// nextUndo names the operation that the next undo would undo.
 func (r *operator) nextUndo() string {
 	if len(r.history) == 0 {
 		return "; there is no other"
 	}
-	return fmt.Sprintf("; another undo takes back %s", r.history[len(r.history)-1])
+	return fmt.Sprintf("; another undo undoes %s", r.history[len(r.history)-1])
 }
 
 // expireAbsent ends the overlays of backends that have been absent for too long.
 func (r *operator) expireAbsent() error {
 	overlays, now := maps.Clone(r.view.Overlays), time.Now()
-	var lapsed []view.BackendName
+	var expired []view.BackendName
 	for name, o := range overlays {
-		if o.Absent.Lapsed(now) {
-			lapsed = append(lapsed, name)
+		if o.Absent.Expired(now) {
+			expired = append(expired, name)
 			delete(overlays, name)
 		}
 	}
-	if len(lapsed) == 0 {
+	if len(expired) == 0 {
 		return nil
 	}
 	if err := r.applyView(r.view.WithOverlays(overlays, nil, now)); err != nil {
@@ -489,26 +487,26 @@ func (r *operator) expireAbsent() error {
 	}
 	r.mu.Lock()
 	why := fmt.Sprintf("by %s the backend had been absent for %s", now.Format(time.DateTime), view.AbsentFor)
-	r.history = unrecoverable(r.history, lapsed, why)
+	r.history = markCannotUndo(r.history, expired, why)
 	r.mu.Unlock()
-	lines := loglines.To(r.opt.Log.Warn)
-	slices.SortFunc(lapsed, func(a, b view.BackendName) int { return cmp.Compare(a.String(), b.String()) })
-	for _, name := range lapsed {
-		lines.Say(name.About(), "%s has been absent for %s, and what operations had changed of it ends",
+	lines := loglines.New(r.opt.Log.Warn)
+	slices.SortFunc(expired, func(a, b view.BackendName) int { return cmp.Compare(a.String(), b.String()) })
+	for _, name := range expired {
+		lines.Logf(name.About(), "%s has been absent for %s, and the operations on it end",
 			name, view.AbsentFor)
 	}
-	lines.End("what operations had changed ends of %d more backends that have been absent for long")
+	lines.Flush("the operations on %d more backends that have been absent for long end")
 	return nil
 }
 
-// unrecoverable returns a history in which nothing of these backends can be taken back any more, and why.
-func unrecoverable(history []operation, names []view.BackendName, why string) []operation {
+// markCannotUndo returns a history in which the changes of these backends can no longer be undone, with the reason.
+func markCannotUndo(history []operation, names []view.BackendName, why string) []operation {
 	history = slices.Clone(history)
 	for i := range history {
 		history[i].changes = slices.Clone(history[i].changes)
 		for k := range history[i].changes {
-			if change := &history[i].changes[k]; change.lost == "" && slices.Contains(names, change.name) {
-				change.lost = why
+			if change := &history[i].changes[k]; change.cannotUndo == "" && slices.Contains(names, change.name) {
+				change.cannotUndo = why
 			}
 		}
 	}

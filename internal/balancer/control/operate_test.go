@@ -155,7 +155,7 @@ func TestOperations(t *testing.T) {
 		}
 		must(t, c, "drain web/web02")
 		w.expectLog("drain web/web01 and 1 more, by kim")
-		w.expectLog("enable web/web01, by kim at", "is taken back by kim")
+		w.expectLog("enable web/web01, by kim at", "is undone by kim")
 		stop()
 		w.expectLog("WARN", "what operations have changed ends now", "backends: 1")
 	})
@@ -182,8 +182,8 @@ func TestOperationsRefused(t *testing.T) {
 		{nil, "enable web/web01", ops.ErrRefused, "enable web/web01: refused: web01 is neither drained nor disabled"},
 		{[]string{"weight web/web01 0"}, "enable web/web01", ops.ErrRefused,
 			"web01 is neither drained nor disabled; it takes no new flow because its weight was set to 0"},
-		{nil, "enable web/web01 all", ops.ErrRefused, "in no service is there anything to change"},
-		{nil, "undo", ops.ErrRefused, "undo: refused: there is no operation to take back"},
+		{nil, "enable web/web01 all", ops.ErrRefused, "there is nothing to change in any service"},
+		{nil, "undo", ops.ErrRefused, "undo: refused: there is no operation to undo"},
 		{[]string{"drain web/web01"}, "drain web/web01", ops.ErrRefused, "web01 is drained already, by kim since "},
 		{[]string{"drain web/web01"}, "drain web/web02", ops.ErrRefused,
 			"drain web/web02: refused: web would have no backend left that takes new flows (then: web01 drained, web02 drained); give it another first"},
@@ -203,7 +203,7 @@ func TestOperationsRefused(t *testing.T) {
 				for _, line := range test.before {
 					if line == down {
 						w.found("192.0.2.2", 0)
-						time.Sleep(settle)
+						time.Sleep(settleDelay)
 						synctest.Wait()
 					} else {
 						must(t, c, line)
@@ -229,7 +229,7 @@ func TestDrainOfWhatIsDown(t *testing.T) {
 		w, c, stop := allUp(t, "")
 		w.found("192.0.2.1", 0)
 		w.found("192.0.2.2", 0)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=- web02=-")
 		must(t, c, "drain web/web01")
 		w.expect("apply web: web01=-~ web02=-")
@@ -329,7 +329,7 @@ func TestDeadlineIsTriedAgain(t *testing.T) {
 		w.expect("fail to apply web: web02=2")
 		w.expectLog("ERROR", "take drained backends out of their services, whose deadline has passed: no memory")
 		w.failApply(nil)
-		time.Sleep(retryFirst + settle)
+		time.Sleep(retryFirst + settleDelay)
 		w.expect("apply web: web02=2")
 		stop()
 	})
@@ -341,13 +341,13 @@ func TestOperationFails(t *testing.T) {
 		w.failApply(errors.New("no memory"))
 		_, err := do(t, c, "drain web/web01")
 		if err == nil ||
-			err.Error() != "drain web/web01: the data plane did not take it, and nothing was changed: no memory" {
+			err.Error() != "drain web/web01: the data plane refused the change, and nothing was changed: no memory" {
 			t.Errorf("error = %v", err)
 		}
 		wantOperations(t, c)
 		w.failApply(nil)
 		w.found("192.0.2.2", 7)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("fail to apply web: web01=1~ web02=2", "apply web: web01=1 web02=7")
 		stop()
 		if _, err := do(t, c, "drain web/web01"); !errors.Is(err, ops.ErrStopping) {
@@ -382,10 +382,10 @@ func TestOperationsOfTheConfiguration(t *testing.T) {
 func TestUndoIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		_, c, stop := allUp(t, "")
-		for i := range mostUndone + 5 {
+		for i := range maxHistory + 5 {
 			must(t, c, fmt.Sprintf("weight web/web01 %d", i+10))
 		}
-		for range mostUndone {
+		for range maxHistory {
 			must(t, c, "undo")
 		}
 		if _, err := do(t, c, "undo"); !errors.Is(err, ops.ErrRefused) {
@@ -406,7 +406,7 @@ func TestPathsOfOverlaidServices(t *testing.T) {
 		w.done()
 		w.found("192.0.2.2", 7)
 		w.found("192.0.2.1", 8)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web02=7 shop: s1=8 s9=9*5")
 		must(t, c, "undo")
 		w.expect("apply web: web01=8 web02=7 shop: s1=8 s9=9*5")
@@ -432,7 +432,7 @@ func TestOperationsOverReloads(t *testing.T) {
 		"another name": {shop, []string{"drain web/web01"}, strings.ReplaceAll(base, "web01", "first"),
 			"apply web: first=1 web02=2 shop: s1=1 s9=9*5",
 			[]string{"undo drain web/web01 lost"},
-			"web/web01 is no longer in the configuration, and what operations had changed of it ends; its address 192.0.2.1 is web/first's now"},
+			"web/web01 is no longer in the configuration, and the operations on it end; its address 192.0.2.1 is web/first's now"},
 		"addresses swapped": {shop, []string{"drain web/web01"}, swapped(base, "192.0.2.1}", "192.0.2.2}"),
 			"apply web: web01=2~ web02=1 shop: s1=2 s9=9*5",
 			[]string{"web/web01 drain=true by kim", "undo drain web/web01"}, ""},
@@ -457,7 +457,7 @@ func TestOperationsOverReloads(t *testing.T) {
 			"the configuration has changed `drain` of shop/s9, and counts"},
 		"gone": {shop, []string{"drain shop/s9", "drain web/web01"}, web, "apply web: web01=1~ web02=2",
 			[]string{"web/web01 drain=true by kim", "undo drain web/web01", "undo drain shop/s9 lost"},
-			"shop/s9 is no longer in the configuration, and what operations had changed of it ends"},
+			"shop/s9 is no longer in the configuration, and the operations on it end"},
 		"gone in part": {shop, []string{"drain shop/s1 all"}, web, "apply web: web01=1~ web02=2",
 			[]string{"web/web01 drain=true by kim", "undo drain web/web01 shop/s1"},
 			"shop/s1 is no longer in the configuration"},
@@ -489,8 +489,8 @@ func TestUndoOfWhatIsLost(t *testing.T) {
 		must(t, c, "drain web/web01", "drain shop/s9")
 		w.mustReload(c, web)
 		_, err := do(t, c, "undo")
-		want := "drain shop/s9 cannot be taken back: the reload of " + time.Now().Format(time.DateTime) +
-			" took the backend out of the configuration; another undo takes back drain web/web01"
+		want := "drain shop/s9 cannot be undone: the reload of " + time.Now().Format(time.DateTime) +
+			" took the backend out of the configuration; another undo undoes drain web/web01"
 		if !errors.Is(err, ops.ErrRefused) || !strings.Contains(err.Error(), want) {
 			t.Errorf("error = %v, want %q", err, want)
 		}
@@ -527,7 +527,7 @@ func TestOperationWhileReloading(t *testing.T) {
 		synctest.Wait()
 		must(t, c, "drain web/web01")
 		w.found("2001:db8::1", 4)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if err := finished(t, result); err != nil {
 			t.Fatal(err)
 		}
@@ -562,7 +562,7 @@ func TestUnchangedSlicesAreShared(t *testing.T) {
 			"weight": {func() { must(t, c, "weight shop/s9 9") }, "shop", ""},
 			"path": {func() {
 				w.found("192.0.2.9", 10)
-				time.Sleep(settle)
+				time.Sleep(settleDelay)
 			}, "", "shop"},
 			"reload": {func() {
 				w.mustReload(c, web+strings.ReplaceAll(shop, "s9, address: 192.0.2.9", "s9, address: 192.0.2.3")+dns)

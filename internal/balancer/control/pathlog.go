@@ -23,104 +23,103 @@ import (
 
 // outage is a time in which a backend gets no packets.
 type outage struct {
-	since time.Time
-	told  bool // in the log
+	since  time.Time
+	logged bool // the outage was logged
 }
 
-// outages are the outages under way. The loop writes them, and Status reads them.
+// outages are the present outages. The loop writes them, and Status reads them.
 type outages struct {
 	mu sync.Mutex
-	of map[told]outage
+	of map[logKey]outage
 }
 
-// note begins an outage, or ends it.
-func (o *outages) note(t told, out bool) {
+// set begins an outage, or ends it.
+func (o *outages) set(key logKey, out bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if !out {
-		delete(o.of, t)
+		delete(o.of, key)
 		return
 	}
-	if _, already := o.of[t]; !already {
+	if _, already := o.of[key]; !already {
 		if o.of == nil {
-			o.of = map[told]outage{}
+			o.of = map[logKey]outage{}
 		}
-		o.of[t] = outage{since: time.Now()}
+		o.of[key] = outage{since: time.Now()}
 	}
 }
 
-// markLogged reports whether an outage is still to be logged, and takes note that it is.
-func (o *outages) markLogged(t told) bool {
+// markLogged reports whether an outage has not been logged yet, and marks it as logged.
+func (o *outages) markLogged(key logKey) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	now, out := o.of[t]
-	if !out || now.told {
+	now, out := o.of[key]
+	if !out || now.logged {
 		return false
 	}
-	now.told = true
-	o.of[t] = now
+	now.logged = true
+	o.of[key] = now
 	return true
 }
 
-// keep ends the outages of backends that are in no configuration any more.
-func (o *outages) keep(l *view.Layout) {
+// prune deletes the outages of backends that no configuration has any more.
+func (o *outages) prune(l *view.Layout) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	maps.DeleteFunc(o.of, func(t told, _ outage) bool {
-		n, there := l.Number[t.address]
+	maps.DeleteFunc(o.of, func(key logKey, _ outage) bool {
+		n, there := l.Number[key.address]
 		return !there || !slices.ContainsFunc(l.Uses[n], func(at view.Use) bool {
-			return l.Config.Services[at.I].Mode == t.mode
+			return l.Config.Services[at.I].Mode == key.mode
 		})
 	})
 }
 
-// date fills in since when the backends of a status get no packets.
-func (o *outages) date(s *ops.Service) {
+// fillSince writes the beginnings of outages into the backends of a status.
+func (o *outages) fillSince(s *ops.Service) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for j, b := range s.Backends {
 		if b.Reason != "" {
-			s.Backends[j].Since = o.of[told{b.Address, s.Mode}].since
+			s.Backends[j].Since = o.of[logKey{b.Address, s.Mode}].since
 		}
 	}
 }
 
-// pathLog logs which backends packets reach, and which they do not.
+// pathLog logs which backends have a path, and which have lost it.
 type pathLog struct {
 	*core
-	outages outages // has a lock of its own
-	// bare are services of which it was logged that they have no backend.
-	bare map[lb.ServiceKey]bool
-	// absentees are backends that were discovered and are not any more.
-	absentees   view.Absentees
+	outages outages // has its own lock
+	// unreachable are the services that were logged as having no reachable backend.
+	unreachable map[lb.ServiceKey]bool
+	// absent are backends that were discovered before, and are no longer.
+	absent      view.Absentees
 	silenceTask *loop.Task
 }
 
-// markOutagesLogged takes note of the backends whose routes do not do, which the warnings of a
-// configuration have named: their outages need not be logged again.
+// markOutagesLogged marks the outages of backends without a usable route as logged: the configuration's warnings have
+// named them.
 func (p *pathLog) markOutagesLogged() {
-	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, _ lb.Backend) {
+	eachBackend(p.view.Layout, p.view.All(), func(key logKey, n int, s lb.Service, _ lb.Backend) {
 		e := p.view.Known[n]
-		if (e.Fault != paths.None || view.Misfit(s, e.Address, e.Route) != "") && !p.excusedByLink(e) {
-			p.outages.markLogged(t)
+		if (e.Fault != paths.None || view.RouteProblem(s, e.Address, e.Route) != "") && !p.excusedByLink(e) {
+			p.outages.markLogged(key)
 		}
 	})
 }
 
 // logWarnings logs the warnings of a configuration.
 func (p *pathLog) logWarnings(warnings yamlfile.Problems) {
-	lines := loglines.To(p.opt.Log.Warn)
+	lines := loglines.New(p.opt.Log.Warn)
 	for _, warning := range warnings {
-		lines.Say(events.About{Kind: events.KindConfiguration}, "%s", warning)
+		lines.Logf(events.About{Kind: events.KindConfiguration}, "%s", warning)
 	}
-	lines.End("%d more warnings of this kind: `jeoul status` shows the backends that get no packets, and why")
+	lines.Flush("%d more warnings of this kind: `jeoul status` shows the backends that get no packets, and why")
 }
 
-// logServices says which services have lost their last backend that can take packets,
-// and which have one again, of those that have backends with these numbers. Before is
-// nil where backends have had their time to be found.
+// logServices logs which services have lost their last reachable backend, and which have one again, among the services
+// that have backends with these numbers. before is nil once the backends have had time to be resolved.
 func (p *pathLog) logServices(before *view.View, numbers []int) {
-	lost, back := loglines.To(p.opt.Log.Warn), loglines.To(p.opt.Log.Info)
+	lost, back := loglines.New(p.opt.Log.Warn), loglines.New(p.opt.Log.Info)
 	seen := make([]bool, len(p.view.Config.Services))
 	for _, n := range numbers {
 		for _, at := range p.view.Uses[n] {
@@ -129,25 +128,25 @@ func (p *pathLog) logServices(before *view.View, numbers []int) {
 			}
 			seen[at.I] = true
 			s := p.view.Service(at)
-			switch key, bare := s.Key(), p.view.Bare(at.I); {
-			case !bare && p.bare[key]:
-				delete(p.bare, key)
-				back.Say(events.About{Kind: events.KindPath, Service: s.Name},
+			switch key, bare := s.Key(), p.view.Unreachable(at.I); {
+			case !bare && p.unreachable[key]:
+				delete(p.unreachable, key)
+				back.Logf(events.About{Kind: events.KindPath, Service: s.Name},
 					"service %s has a backend again that can take packets", s.Name)
-			case bare && !p.bare[key] && (before == nil || !before.Bare(at.I)) && !p.allExcused(at.I):
-				p.bare[key] = true
-				lost.Say(events.About{Kind: events.KindPath, Service: s.Name},
+			case bare && !p.unreachable[key] && (before == nil || !before.Unreachable(at.I)) &&
+				!p.allExcusedByLink(at.I):
+				p.unreachable[key] = true
+				lost.Logf(events.About{Kind: events.KindPath, Service: s.Name},
 					"service %s has no backend that can take packets until that changes", s.Name)
 			}
 		}
 	}
-	back.End("%d more services have a backend again")
-	lost.End("%d more services have no backend that can take packets: `jeoul status` shows them")
+	back.Flush("%d more services have a backend again")
+	lost.Flush("%d more services have no backend that can take packets: `jeoul status` shows them")
 }
 
-// allExcused says whether an interface that is down is the reason for all that service
-// i lacks.
-func (p *pathLog) allExcused(i int) bool {
+// allExcusedByLink reports whether an interface that is down explains all missing paths of service i.
+func (p *pathLog) allExcusedByLink(i int) bool {
 	for _, n := range p.view.At[i] {
 		if !p.excusedByLink(p.view.Known[n]) {
 			return false
@@ -156,110 +155,110 @@ func (p *pathLog) allExcused(i int) bool {
 	return true
 }
 
-// logReaddressed logs which names of backends have another address or port than in the view before or, of those
-// that are discovered, than when they were found last: flows that are remembered stay with the address, and operations
-// with the name.
-func (p *pathLog) logReaddressed(before *view.View, kind events.Kind) {
-	lines := loglines.To(p.opt.Log.Info)
+// logNewAddresses logs the names of backends whose address or port has changed since the previous view, or, for a
+// discovered backend that was absent, since it was last found: known flows stay with the address, and operations with
+// the name.
+func (p *pathLog) logNewAddresses(before *view.View, kind events.Kind) {
+	lines := loglines.New(p.opt.Log.Info)
 	for i := range p.view.Config.Services {
 		s := &p.view.Config.Services[i]
-		if before.HoldsBackends(s) {
+		if before.HasSameBackends(s) {
 			continue
 		}
 		previous := before.AddressesIn(s.Name)
 		for _, b := range s.Backends {
 			name := view.NameOf(*s, b)
 			was, known := previous[b.Name]
-			if a := p.absentees[name]; !known && a != nil && !a.Lapsed(time.Now()) {
+			if a := p.absent[name]; !known && a != nil && !a.Expired(time.Now()) {
 				was, known = view.AddressText(*s, a.Was), true
 			}
 			if is := view.AddressText(*s, b); known && was != is {
 				about := events.About{Kind: kind, Service: s.Name, Backend: b.Name}
-				lines.Say(about, "%s has another address: %s → %s%s", name, was, is, p.view.Stays(*s, b))
+				lines.Logf(about, "%s has another address: %s → %s%s", name, was, is, p.view.RetainedOperations(*s, b))
 			}
 		}
 	}
-	lines.End("%d more backends have another address")
+	lines.Flush("%d more backends have another address")
 }
 
-// describe logs the new services of a configuration, compared with the previous view, nil at the start, and its
-// warnings on this host.
+// describe logs the services that are new since the previous view (nil at the start), and the configuration's warnings
+// on this host.
 func (p *pathLog) describe(previous *view.View, warnings yamlfile.Problems) {
-	cfg, services := p.view.Config, loglines.To(p.opt.Log.Info)
+	cfg, services := p.view.Config, loglines.New(p.opt.Log.Info)
 	for _, s := range cfg.Services {
-		if previous.Holds(s) {
+		if previous.HasService(s) {
 			continue
 		}
 		mode := string(s.Mode)
 		if s.DSCP != 0 {
 			mode = fmt.Sprintf("%s %d", s.Mode, s.DSCP)
 		}
-		services.Say(events.About{Kind: events.KindConfiguration, Service: s.Name},
+		services.Logf(events.About{Kind: events.KindConfiguration, Service: s.Name},
 			"service %s: %s, %s, %s, backends: %d", s.Name, s.Key(), mode, s.Scheduler, len(s.Backends))
 	}
-	services.End("%d more services: `jeoul status` shows them")
+	services.Flush("%d more services: `jeoul status` shows them")
 	p.logWarnings(slices.Concat(cfg.Warnings, warnings))
 }
 
-// logMoves says which backends of these numbers were found, lost or moved since a
-// view before, which may be nil.
+// logMoves logs which backends of these numbers were resolved, were lost, or have another next hop since the previous
+// view, which may be nil.
 func (p *pathLog) logMoves(before *view.View, numbers iter.Seq[int]) {
-	found, lost := loglines.To(p.opt.Log.Info), loglines.To(p.opt.Log.Warn)
-	eachBackend(p.view.Layout, numbers, func(t told, n int, s lb.Service, b lb.Backend) {
-		old, now := before.Entry(t.address), p.view.Known[n]
-		p.outages.note(t, view.WhyUnreachable(s, now) != "")
-		if old == now {
+	found, lost := loglines.New(p.opt.Log.Info), loglines.New(p.opt.Log.Warn)
+	eachBackend(p.view.Layout, numbers, func(key logKey, n int, s lb.Service, b lb.Backend) {
+		previous, now := before.Entry(key.address), p.view.Known[n]
+		p.outages.set(key, view.WhyUnreachable(s, now) != "")
+		if previous == now {
 			return
 		}
-		if old == nil {
-			old = &paths.Entry{}
+		if previous == nil {
+			previous = &paths.Entry{}
 		}
-		was, is := p.nextHopText(s, old), p.nextHopText(s, now)
+		was, is := p.nextHopText(s, previous), p.nextHopText(s, now)
 		switch {
 		case was == is:
 		case was == "":
-			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.Who(s, b), is)
+			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s is at %s", loglines.BackendText(s, b), is)
 		case is == "":
-			p.outages.markLogged(t)
+			p.outages.markLogged(key)
 			p.logLost(lost, s, b, now)
 		default:
-			found.Say(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.Who(s, b), was, is)
+			found.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s has moved from %s to %s", loglines.BackendText(s, b), was, is)
 		}
 	})
-	found.End("%d more backends were found or have moved: `jeoul status` shows them")
-	lost.End(moreLost)
+	found.Flush("%d more backends were found or have moved: `jeoul status` shows them")
+	lost.Flush(moreLost)
 }
 
 func (p *pathLog) logLost(lost *loglines.Lines, s lb.Service, b lb.Backend, e *paths.Entry) {
-	lost.Say(loglines.AboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", loglines.Who(s, b), view.WhyUnreachable(s, e))
+	lost.Logf(loglines.AboutBackend(events.KindPath, s, b), "%s %s: no packets until that changes", loglines.BackendText(s, b), view.WhyUnreachable(s, e))
 }
 
-// logSilent says, once each, which backends have not been found in a while, and
-// which services have none.
+// logSilent logs, once each, the backends that have had no path for a while, and the services without a reachable
+// backend.
 func (p *pathLog) logSilent() {
-	lost := loglines.To(p.opt.Log.Warn)
-	eachBackend(p.view.Layout, p.view.All(), func(t told, n int, s lb.Service, b lb.Backend) {
+	lost := loglines.New(p.opt.Log.Warn)
+	eachBackend(p.view.Layout, p.view.All(), func(key logKey, n int, s lb.Service, b lb.Backend) {
 		e := p.view.Known[n]
-		if view.WhyUnreachable(s, e) == "" || p.excusedByLink(e) || !p.outages.markLogged(t) {
+		if view.WhyUnreachable(s, e) == "" || p.excusedByLink(e) || !p.outages.markLogged(key) {
 			return
 		}
 		p.logLost(lost, s, b, e)
 	})
-	lost.End(moreLost)
+	lost.Flush(moreLost)
 	p.logServices(nil, slices.Collect(p.view.All()))
 }
 
 const moreLost = "%d more backends get no packets: `jeoul status` says why"
 
-// told is the key of a line about a backend that is logged once: another mode may reach the same address, or not.
-type told struct {
+// logKey identifies a line about a backend that is logged once. The mode is part of it: the same address may be
+// reachable in one mode and not in another.
+type logKey struct {
 	address netip.Addr
 	mode    lb.Mode
 }
 
-// eachBackend calls f once for each address of these numbers and each mode, with
-// the first backend that has them.
-func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(told, int, lb.Service, lb.Backend)) {
+// eachBackend calls f once for each address of these numbers and each mode, with the first such backend.
+func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(logKey, int, lb.Service, lb.Backend)) {
 	for n := range numbers {
 		var seen []lb.Mode
 		for _, at := range l.Uses[n] {
@@ -268,7 +267,7 @@ func eachBackend(l *view.Layout, numbers iter.Seq[int], f func(told, int, lb.Ser
 				continue
 			}
 			seen = append(seen, mode)
-			f(told{l.Backends[n], mode}, n, l.Service(at), l.Backend(at))
+			f(logKey{l.Backends[n], mode}, n, l.Service(at), l.Backend(at))
 			if len(seen) == len(lb.Modes) {
 				break
 			}

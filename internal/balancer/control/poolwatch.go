@@ -13,15 +13,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// scarcity remembers for which endpoints ports are scarce. The loop writes it, and Status
-// reads it.
+// scarcity is the set of endpoints for which ports are scarce. The loop writes it, and Status reads it.
 type scarcity struct {
 	mu sync.Mutex
 	of map[view.Endpoint]bool
 }
 
-// evaluate takes a new count, and says whether ports have become scarce for an endpoint, or have
-// ceased to be.
+// evaluate applies a new count, and reports whether ports have become scarce for an endpoint, or are no longer.
 func (s *scarcity) evaluate(e view.Endpoint, held, limit uint64) (begins, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,23 +37,23 @@ func (s *scarcity) evaluate(e view.Endpoint, held, limit uint64) (begins, ends b
 	return false, false
 }
 
-// keep forgets the endpoints that are in no configuration any more.
-func (s *scarcity) keep(l *view.Layout) {
+// prune deletes the endpoints that no configuration has any more.
+func (s *scarcity) prune(l *view.Layout) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	maps.DeleteFunc(s.of, func(e view.Endpoint, _ bool) bool { _, there := l.PooledAt[e]; return !there })
 }
 
-// poolWatch says where full NAT is short of ports.
+// poolWatch logs where full NAT runs short of ports.
 type poolWatch struct {
 	*core
 	scarcity scarcity
-	// ports is nil where the data plane does not count them.
+	// ports is nil if the data plane does not count them.
 	ports portCounter
 }
 
-// watchPool says for which backends ports have become scarce, and for which no longer are. It
-// costs a look at each backend of full NAT, every few seconds.
+// watchPool logs for which backends ports have become scarce, and for which they no longer are. It reads the count of
+// each backend of full NAT every few seconds.
 func (w *poolWatch) watchPool() {
 	l := w.view.Layout
 	var keys []lb.BackendKey
@@ -65,7 +63,7 @@ func (w *poolWatch) watchPool() {
 		}
 	}
 	counts := w.ports.PortsHeld(keys)
-	scarce, enough := loglines.To(w.opt.Log.Warn), loglines.To(w.opt.Log.Info)
+	scarce, recovered := loglines.New(w.opt.Log.Warn), loglines.New(w.opt.Log.Info)
 	for _, p := range l.Pooled {
 		held := uint64(0)
 		for range p.Uses {
@@ -74,18 +72,18 @@ func (w *poolWatch) watchPool() {
 		limit := l.PortsFor(p.Address)
 		switch begins, ends := w.scarcity.evaluate(p.Endpoint, held, limit); {
 		case begins:
-			scarce.Say(events.About{}, "%s", l.ScarceText(p, held))
+			scarce.Logf(events.About{}, "%s", l.ScarceText(p, held))
 		case ends:
-			enough.Say(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.Whose(p),
+			recovered.Logf(events.About{}, "%s: full NAT has ports enough for it again, with %d of %d held", l.EndpointText(p),
 				held, limit)
 		}
 	}
-	enough.End("full NAT has ports enough for %d more backends again")
-	scarce.End("full NAT is short of ports for %d more backends: `jeoul status` shows them")
+	recovered.Flush("full NAT has ports enough for %d more backends again")
+	scarce.Flush("full NAT is short of ports for %d more backends: `jeoul status` shows them")
 }
 
-// show fills in the ports of the backends of service i.
-func (s *scarcity) show(l *view.Layout, i int, counters lb.Counters, status *ops.Service) {
+// fillStatus writes the ports in use by the backends of service i into its status.
+func (s *scarcity) fillStatus(l *view.Layout, i int, counters lb.Counters, status *ops.Service) {
 	if !status.Mode.UsesPool() {
 		return
 	}
@@ -93,12 +91,12 @@ func (s *scarcity) show(l *view.Layout, i int, counters lb.Counters, status *ops
 	defer s.mu.Unlock()
 	for j, b := range l.Config.Services[i].Backends {
 		p := l.Pooled[l.PooledAt[view.EndpointOf(l.Config.Services[i], b)]]
-		status.Backends[j].Ports = &ops.Ports{Held: l.HeldOf(p, counters), Limit: l.PortsFor(p.Address),
+		status.Backends[j].Ports = &ops.Ports{Held: l.PortsHeld(p, counters), Limit: l.PortsFor(p.Address),
 			Scarce: s.of[p.Endpoint]}
 	}
 }
 
-// problems lists the backends that ports are scarce for.
+// problems lists the backends for which ports are scarce.
 func (s *scarcity) problems(l *view.Layout, counters lb.Counters) (list []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -107,7 +105,7 @@ func (s *scarcity) problems(l *view.Layout, counters lb.Counters) (list []string
 	}
 	for _, p := range l.Pooled {
 		if s.of[p.Endpoint] {
-			list = append(list, l.ScarceText(p, l.HeldOf(p, counters)))
+			list = append(list, l.ScarceText(p, l.PortsHeld(p, counters)))
 		}
 	}
 	return list

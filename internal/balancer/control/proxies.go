@@ -23,28 +23,29 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// proxies is the proxy engine. It comes before the data plane, so that a service that gets the mode proxy is served
-// before its packets are left to the kernel, and one that loses it until they are not any more.
+// proxies is the actuator of the proxy engine. It comes before the data plane: when a service changes to mode proxy,
+// the proxy serves it before its packets are passed to the kernel, and when it changes to another mode, until they no
+// longer are.
 type proxies struct {
 	*core
-	// stale: the engine has to be brought to the desired state, even if that has not changed. So it is at the start:
-	// the previous process may have left an engine that serves, which this one takes over, or one that has no service
-	// any more, which ends.
+	// stale: the desired state has to be applied even if it has not changed. It is true at the start: the previous
+	// process may have left an engine that serves, which is taken over, or one whose services are gone, which is
+	// stopped.
 	stale bool
-	// told is its state as it was logged last.
-	told proxy.State
-	// certificates are the hashes of the files that it has read, and bad those that it was not given since they are of
-	// no use.
-	certificates, bad map[string]digest
-	// judged is when the files were looked at last, and troubles their faults then.
-	judged   time.Time
-	troubles []string
+	// logged is the engine's state as logged last.
+	logged proxy.State
+	// certificates are the hashes of the files that the engine has read, and rejected those of files that it was not
+	// given because they are invalid.
+	certificates, rejected map[string]digest
+	// evaluated is when the files were validated last, and problems the problems found then.
+	evaluated time.Time
+	problems  []string
 	// stats are the engine's counters as it reported them last; Status writes them.
 	stats     proxy.Stats
 	renewTask *loop.Task
 }
 
-func (p *proxies) Change(before, next *view.View) (bring, retire []steps.Step) {
+func (p *proxies) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	was, is := before.ProxyDesired(), next.ProxyDesired()
 	if p.opt.Proxy == nil && len(was.Services)+len(is.Services) == 0 {
 		return nil, nil
@@ -53,38 +54,39 @@ func (p *proxies) Change(before, next *view.View) (bring, retire []steps.Step) {
 		return nil, nil
 	}
 	both := is
-	both.Services = slices.Concat(is.Services, view.Leaving(was, is))
-	bring = []steps.Step{{
+	both.Services = slices.Concat(is.Services, view.RemovedServices(was, is))
+	apply = []steps.Step{{
 		Do:   func() error { return proxyError(next.Layout, p.applyProxy(both, next)) },
 		Undo: func() error { return p.applyProxy(was, before) },
 	}}
 	if len(both.Services) > len(is.Services) {
-		retire = []steps.Step{{Do: func() error { return p.applyProxy(is, next) }}}
+		cleanup = []steps.Step{{Do: func() error { return p.applyProxy(is, next) }}}
 	}
-	return bring, retire
+	return apply, cleanup
 }
 
-// applyProxy brings the engine to a desired state, which is of a view.
+// applyProxy brings the engine to the desired state of a view.
 func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	if p.opt.Proxy == nil {
 		return errNoProxy
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	read := p.readCertificates(of.Config) // before the engine reads them: a change meanwhile is taken again
+	read := p.readCertificates(of.Config) // before the engine reads them: a later change is noticed again
 	first := p.certificates == nil
 	if err := p.opt.Proxy.Apply(ctx, d); err != nil {
 		p.stale = true
 		return fmt.Errorf("change the proxy: %w", err)
 	}
 	p.stale = false
-	// The engine has read those that are new to it. Others may have changed, and are taken as such.
+	// The engine has read the files that are new to it. The others may have changed, and keep their old hashes, so that
+	// renew notices it.
 	for path := range read {
 		if was, known := p.certificates[path]; known {
 			read[path] = was
 		}
 	}
-	if first && len(read) > 0 { // they may have changed since a process before has handed them in
+	if first && len(read) > 0 { // they may have changed since the previous process passed them to the engine
 		if err := p.opt.Proxy.RenewCertificates(ctx); err != nil {
 			p.opt.Log.Warn("certificates that have changed are not taken, which is tried again: " + loglines.OneLine(err))
 			clear(read)
@@ -96,8 +98,7 @@ func (p *proxies) applyProxy(d proxy.Desired, of *view.View) error {
 	return nil
 }
 
-// checkProxy has the engine judge a configuration, with its backends as they are written, and looks at its
-// certificates.
+// checkProxy has the engine validate a configuration, without discovered backends, and validates its certificates.
 func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err error) {
 	if len(l.Proxied) == 0 {
 		return nil, nil
@@ -115,13 +116,13 @@ func (p *proxies) checkProxy(l *view.Layout) (warnings yamlfile.Problems, err er
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), proxyBound)
 	defer cancel()
-	return warnings, proxyError(l, p.opt.Proxy.Check(ctx, d))
+	return warnings, proxyError(l, p.opt.Proxy.Validate(ctx, d))
 }
 
 // logState logs changes of the engine's process.
 func (p *proxies) logState() {
-	was, is := p.told, p.opt.Proxy.State()
-	p.told = is
+	was, is := p.logged, p.opt.Proxy.State()
+	p.logged = is
 	about := events.About{Kind: events.KindProxy}.Attr()
 	if was.PID != 0 && was.PID != is.PID && len(p.view.Proxied) > 0 {
 		p.opt.Log.Warn(fmt.Sprintf("the proxy has ended: HAProxy, process %d", was.PID), about)
@@ -133,16 +134,15 @@ func (p *proxies) logState() {
 	case is.Problem != "" && is.Problem != was.Problem:
 		p.opt.Log.Warn("the proxy: "+is.Problem, about)
 	case is.Problem == "" && was.Problem != "":
-		p.opt.Log.Info("the proxy has no trouble any more", about)
+		p.opt.Log.Info("the proxy has no problem any more", about)
 	}
 }
 
-// renewEvery is how often the files of certificates are looked at: they are renewed some days before they expire, and a
-// directory that is watched says nothing where a symbolic link leads elsewhere. Whether one has expired is looked at
-// every judgeEvery.
+// renewInterval is how often certificate files are read: they are renewed some days before they expire, and watching
+// their directory would miss a symbolic link whose target changes elsewhere. Expiry is checked every evaluateInterval.
 const (
-	renewEvery = 5 * time.Second
-	judgeEvery = time.Minute
+	renewInterval    = 5 * time.Second
+	evaluateInterval = time.Minute
 )
 
 // digest is the hash of a file's content; zero: it could not be read.
@@ -178,16 +178,16 @@ func (p *proxies) readCertificates(cfg *config.Config) map[string]digest {
 	return read
 }
 
-// armRenewal looks at the files again later, if there are any.
+// armRenewal schedules the next look at certificate files, if there are any.
 func (p *proxies) armRenewal(cfg *config.Config) {
 	if len(certificateFiles(cfg)) > 0 {
-		p.renewTask.In(renewEvery)
+		p.renewTask.Schedule(renewInterval)
 	} else {
-		p.renewTask.Off()
+		p.renewTask.Cancel()
 	}
 }
 
-// evaluateCertificates checks the content of the files, and notes its faults for the status.
+// evaluateCertificates validates the files, and stores the problems for the status.
 func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings yamlfile.Problems) {
 	now := time.Now()
 	problems, warnings = cfg.CheckCertificates(p.opt.ReadFile, now)
@@ -200,12 +200,12 @@ func (p *proxies) evaluateCertificates(cfg *config.Config) (problems, warnings y
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.judged, p.troubles = now, troubles
+	p.evaluated, p.problems = now, troubles
 	return problems, warnings
 }
 
-// renew has the engine take certificates whose files have changed. Those that it cannot use are logged once, and the
-// former ones stay: a file may be half written.
+// renew makes the engine load certificates whose files have changed. Invalid ones are logged once, and the previous
+// ones stay in use: a file may be half written.
 func (p *proxies) renew() {
 	cfg := p.view.Config
 	defer p.armRenewal(cfg)
@@ -213,7 +213,7 @@ func (p *proxies) renew() {
 	changed := slices.DeleteFunc(slices.Sorted(maps.Keys(now)), func(path string) bool {
 		return now[path] == p.certificates[path]
 	})
-	if len(changed) == 0 && time.Since(p.judged) < judgeEvery {
+	if len(changed) == 0 && time.Since(p.evaluated) < evaluateInterval {
 		return
 	}
 	problems, warnings := p.evaluateCertificates(cfg)
@@ -228,21 +228,21 @@ func (p *proxies) renew() {
 	}
 	about := events.About{Kind: events.KindProxy}.Attr()
 	if err != nil {
-		if !maps.Equal(p.bad, now) {
+		if !maps.Equal(p.rejected, now) {
 			p.opt.Log.Warn("changed certificates are not taken, and those before serve on: "+loglines.OneLine(err), about)
 		}
-		p.bad = now
+		p.rejected = now
 		return
 	}
-	p.certificates, p.bad = now, nil
+	p.certificates, p.rejected = now, nil
 	p.opt.Log.Info("the proxy has taken certificates that have changed: "+strings.Join(changed, ", "), about)
 	for _, warning := range warnings {
 		p.opt.Log.Warn(warning.Error(), about)
 	}
 }
 
-// askProxy returns the proxy's counters, or if it does not answer, those of its last answer.
-func (p *proxies) askProxy() (proxy.Stats, error) {
+// readStats returns the proxy's counters, or, with an error, those read last.
+func (p *proxies) readStats() (proxy.Stats, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), statsBound)
 	defer cancel()
 	stats, err := p.opt.Proxy.Stats(ctx)
@@ -255,7 +255,7 @@ func (p *proxies) askProxy() (proxy.Stats, error) {
 	return stats, nil
 }
 
-// engineStatus is the proxy's process; nil where no service needs one.
+// engineStatus returns the status of the proxy's process; nil if no service needs one.
 func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 	if len(v.Proxied) == 0 || p.opt.Proxy == nil {
 		return nil
@@ -265,27 +265,27 @@ func (p *proxies) engineStatus(v *view.View) *ops.ProxyEngine {
 		Reloads: is.Reloads, Workers: is.Workers, Trouble: is.Problem}
 }
 
-// engineProblems lists the faults of the proxy engine.
+// engineProblems lists the problems of the proxy engine.
 func (p *proxies) engineProblems(v *view.View) (list []string) {
 	if is := p.engineStatus(v); is != nil && is.Trouble != "" {
 		list = append(list, "the proxy: "+is.Trouble)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Concat(list, p.troubles)
+	return slices.Concat(list, p.problems)
 }
 
 const (
-	// proxyBound is how long the proxy engine may take for a change: it starts a process, and waits for it.
+	// proxyBound bounds a change of the proxy engine, which starts a process and waits for it.
 	proxyBound = 30 * time.Second
-	// statsBound is how long a status waits for the engine's counters.
+	// statsBound bounds how long a status waits for the engine's counters.
 	statsBound = 2 * time.Second
 )
 
-// errNoProxy is the error of a configuration that needs a proxy engine where this program has none.
+// errNoProxy is the error of a configuration that needs a proxy engine, in a program that has none.
 var errNoProxy = errors.New("this program has no proxy engine; use another mode")
 
-// proxyError names the place in the configuration where the engine does.
+// proxyError converts an engine's error into a problem of the configuration, if it names a field.
 func proxyError(l *view.Layout, err error) error {
 	if problem, ok := ProxyProblem(l.Config, err); ok {
 		return yamlfile.Problems{problem}
@@ -293,7 +293,7 @@ func proxyError(l *view.Layout, err error) error {
 	return err
 }
 
-// ProxyProblem returns the place in a configuration that a proxy engine refuses, if its error names one.
+// ProxyProblem returns the problem of a configuration that a proxy engine rejects, if the engine's error names a field.
 func ProxyProblem(cfg *config.Config, err error) (problem yamlfile.Problem, ok bool) {
 	var at *proxy.FieldError
 	if !errors.As(err, &at) {

@@ -57,7 +57,7 @@ func shown(d proxy.Desired) string {
 	return b.String()
 }
 
-func (h *haproxy) Check(_ context.Context, d proxy.Desired) error {
+func (h *haproxy) Validate(_ context.Context, d proxy.Desired) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.checkErr
@@ -174,11 +174,11 @@ func TestProxyFollows(t *testing.T) {
 		w, c, _, asked, stop := runningProxied(t, web+shopProxied)
 		w.quiet()
 		asked.say(t, c, failing("refuses"), "s7")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("proxy shop: s1 s7!", "apply web: web01=1 web02=2")
 		expectProblems(t, c)
 		asked.say(t, c, healthy(), "s7")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("proxy shop: s1 s7", "apply web: web01=1 web02=2")
 		must(t, c, "drain shop/s1")
 		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
@@ -188,7 +188,7 @@ func TestProxyFollows(t *testing.T) {
 		must(t, c, "drain web/web01")
 		w.expect("apply web: web01=1~ web02=2")
 		w.found("192.0.2.1", 9)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=9~ web02=2")
 		stop()
 	})
@@ -200,7 +200,7 @@ func TestProxyAlone(t *testing.T) {
 		w, c, _, asked, stop := runningProxied(t, "interface: eth9\nservices:"+shopProxied)
 		w.quiet()
 		asked.say(t, c, failing("refuses connections"), "s1")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("proxy shop: s1! s7")
 		if b := statusOf(t, c).Services[0].Backends[0]; b.Health == nil || b.Health.State != lb.Failing {
 			t.Errorf("the status has %+v", b)
@@ -352,14 +352,14 @@ func TestProxyCertificates(t *testing.T) {
 		stop := w.run(c)
 		w.quiet()
 		files.write("/a.pem", second[:len(second)/2])
-		time.Sleep(renewEvery)
+		time.Sleep(renewInterval)
 		w.expect()
 		w.expectLog("WARN", "changed certificates are not taken", "/a.pem")
 		expectProblems(t, c, "/a.pem")
 		files.write("/a.pem", second)
 		must(t, c, "drain shop/s1") // which does not hand it in
 		w.expect("proxy shop: s1~ s7", "apply web: web01=1 web02=2")
-		time.Sleep(renewEvery)
+		time.Sleep(renewInterval)
 		w.expect("renew")
 		w.expectLog("INFO", "the proxy has taken certificates that have changed: /a.pem")
 		expectProblems(t, c, "is not valid before") // by the clock of this test

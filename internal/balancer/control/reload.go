@@ -20,12 +20,11 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// Reload replaces the configuration by the one that load returns, whole or not
-// at all, and returns when it is in use. It waits, within a bound, until the
-// backends that are new are found, so that the old ones serve until new ones
-// can. An error, that of load too, leaves everything as it was, and shows in
-// the status until the next Reload. Errors: yamlfile.Problems, ErrStopped, the
-// context's (then it may still be applied), those of the parts.
+// Reload replaces the configuration by the one that load returns, completely or not at all, and returns once it is in
+// force. It waits, for resolveBound at most, until the paths to new backends are resolved, so that the old backends
+// serve until the new ones can. An error, also one of load, leaves everything unchanged, and is part of the status
+// until the next Reload. Errors: yamlfile.Problems, ErrStopped, the context's (the configuration may still be applied
+// then), those of the parts.
 func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, error)) error {
 	err := c.reload(ctx, load, true)
 	c.mu.Lock()
@@ -34,8 +33,8 @@ func (c *Controller) Reload(ctx context.Context, load func() (*config.Config, er
 	return err
 }
 
-// Replace is Reload for sources other than the configuration file: a refusal concerns only the caller, and is not shown
-// in the status. It announces the VIPs only where there are others than before.
+// Replace is Reload for sources other than the configuration file: an error is returned to the caller, and is not part
+// of the status. It announces the VIPs only if they have changed.
 func (c *Controller) Replace(ctx context.Context, load func() (*config.Config, error)) error {
 	return c.reload(ctx, load, false)
 }
@@ -51,12 +50,12 @@ func (c *Controller) reload(ctx context.Context, load func() (*config.Config, er
 	return c.apply(ctx, cfg, announce)
 }
 
-// apply gives a configuration to the loop and waits for its answer.
+// apply passes a configuration to the loop and waits for the result.
 func (c *Controller) apply(ctx context.Context, cfg *config.Config, announce bool) error {
 	c.mu.Lock()
 	before := c.view.Layout
 	c.mu.Unlock()
-	r := &reload{new: before.With(cfg), wanting: cfg, announce: announce, done: make(chan error, 1)}
+	r := &reload{layout: before.WithConfig(cfg), config: cfg, announce: announce, done: make(chan error, 1)}
 	if err := c.loop.Call(ctx, func() { c.prepare(r) }); err != nil {
 		return err
 	}
@@ -68,14 +67,14 @@ func (c *Controller) apply(ctx context.Context, cfg *config.Config, announce boo
 	}
 }
 
-// prepare checks a configuration and starts to look for its backends.
+// prepare validates a configuration and starts to resolve its backends' paths.
 func (c *Controller) prepare(r *reload) {
-	if c.pending != nil { // its caller waits for it no more
+	if c.pending != nil { // its caller no longer waits for it
 		c.restorePathLinks(c.pending)
 	}
 	err := c.validate(r)
 	if errors.Is(err, errUnchanged) {
-		c.discovering.settleWanted(r)
+		c.discovering.setConfig(r)
 		c.answer(r, nil)
 		return
 	}
@@ -89,51 +88,50 @@ func (c *Controller) prepare(r *reload) {
 		c.commit()
 		return
 	}
-	c.pendingTask.In(resolveBound)
+	c.pendingTask.Schedule(resolveBound)
 }
 
-// validate checks a configuration, and has its backends looked for.
+// validate validates a configuration, and adds its backends to the resolved addresses.
 func (c *Controller) validate(r *reload) error {
 	err := c.readLinks(r)
 	if err == nil {
 		err = c.discovering.resolve(r)
 	}
-	if err == nil && r.discovered && c.view.SameBackends(r.new) {
+	if err == nil && r.discovered && c.view.SameBackends(r.layout) {
 		return errUnchanged
 	}
 	if err == nil {
-		r.warnings, err = c.hostChecks.check(r.new, r.links)
+		r.warnings, err = c.hostChecks.check(r.layout, r.links)
 	}
-	if err == nil && !r.discovered { // no key of a proxy is new then
-		var odd yamlfile.Problems
-		odd, err = c.proxies.checkProxy(r.new)
-		r.warnings = append(r.warnings, odd...)
+	if err == nil && !r.discovered { // keys of proxies have not changed then
+		var proxyWarnings yamlfile.Problems
+		proxyWarnings, err = c.proxies.checkProxy(r.layout)
+		r.warnings = append(r.warnings, proxyWarnings...)
 	}
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) || err == nil {
-		err = append(checkReload(c.view.Config, r.new.Config), problems...).Err()
+		err = append(checkReload(c.view.Config, r.layout.Config), problems...).Err()
 	}
 	if err != nil {
 		return err
 	}
-	r.wanted = view.Without(r.new.Watched, c.view.Watched)
-	if !slices.Equal(r.new.Config.Interfaces, c.view.Config.Interfaces) {
-		r.wanted = r.new.Watched // some may be reached in another way
+	r.awaited = view.Without(r.layout.Watched, c.view.Watched)
+	if !slices.Equal(r.layout.Config.Interfaces, c.view.Config.Interfaces) {
+		r.awaited = r.layout.Watched // paths may differ through other interfaces
 	}
-	if err := c.opt.Paths.Watch(view.Distinct(slices.Concat(c.view.Watched, r.wanted))); err != nil {
+	if err := c.opt.Paths.SetAddresses(view.Distinct(slices.Concat(c.view.Watched, r.awaited))); err != nil {
 		return fmt.Errorf("look for the backends: %w", err)
 	}
 	return nil
 }
 
-// resolved says that nothing more is to be learned, for now, about the backends
-// that are new in a configuration.
+// resolved reports whether the paths to all new backends of a configuration are resolved, or cannot be for now.
 func (c *Controller) resolved(r *reload) bool {
-	if len(r.wanted) == 0 {
+	if len(r.awaited) == 0 {
 		return true
 	}
 	entries := c.opt.Paths.Entries()
-	for _, addr := range r.wanted {
+	for _, addr := range r.awaited {
 		if e := entries[addr]; len(e.MAC) == 0 && e.Neighbour != neigh.Failed && e.Fault == paths.None {
 			return false
 		}
@@ -145,46 +143,45 @@ func (c *Controller) resolved(r *reload) bool {
 func (c *Controller) commit() {
 	r := c.pending
 	c.pending = nil
-	c.pendingTask.Off()
+	c.pendingTask.Cancel()
 	c.answer(r, c.replace(r))
 }
 
-// answer reports the result of a reload.
+// answer returns the result of a reload to its caller.
 func (c *Controller) answer(r *reload, err error) {
 	r.done <- err
 	if r.discovered {
-		c.discovering.settleDiscovery(err)
+		c.discovering.finishDiscovery(err)
 	}
 }
 
-// replace puts a configuration in the place of the current one, or leaves all
-// as it was.
+// replace applies a configuration in place of the current one, or leaves everything unchanged.
 func (c *Controller) replace(r *reload) error {
-	l, before, attached := r.new, c.view, c.opt.DataPlane.Attachments()
+	l, before, attached := r.layout, c.view, c.opt.DataPlane.Attachments()
 	carried := c.operator.carryOver(l, time.Now())
-	if r.announce { // the file may be another as a whole
-		c.opt.Checks.Watch(l.Checking())
+	if r.announce { // every service of the file may have changed
+		c.opt.Checks.SetTargets(l.CheckTargets())
 	} else {
-		c.opt.Checks.Amend(l.CheckingSince(before.Layout))
+		c.opt.Checks.UpdateTargets(l.CheckTargetChanges(before.Layout))
 	}
 	next := view.New(l, carried.overlays, c.knownPaths(l, r.links, before), c.verdictsFor(l, before),
 		c.ejector.ejectionsOf(l), before, time.Now())
 	next.Passive, next.Joining, next.Links, next.Tallies = c.passive, c.gate.joining, r.links, c.counting.retally(next)
 	var err error
-	if !r.discovered { // backends that are there stay, whatever operations have changed
-		err = next.CheckTakers()
+	if !r.discovered { // discovered backends are applied whatever operations have changed
+		err = next.CheckEligible()
 	}
 	if err == nil {
 		err = c.applyView(next)
 	}
 	if err != nil {
-		c.watch(before.Layout)
-		c.opt.Checks.Watch(before.Checking())
+		c.setAddresses(before.Layout)
+		c.opt.Checks.SetTargets(before.CheckTargets())
 		c.restorePathLinks(r)
 		return interfaceError(before, next, err)
 	}
-	c.operator.settleOperations(carried)
-	c.watch(l)
+	c.operator.commitOperations(carried)
+	c.setAddresses(l)
 	c.logAttachments(attached)
 	c.ejector.armOutliers()
 	c.linkWatch.logDown(before.Links)
@@ -195,29 +192,32 @@ func (c *Controller) replace(r *reload) error {
 	} else {
 		c.pathLog.describe(before, r.warnings)
 	}
-	c.pathLog.logReaddressed(before, kind)
-	c.pathLog.absentees.Follow(before.Layout, l, time.Now())
+	c.pathLog.logNewAddresses(before, kind)
+	c.pathLog.absent.Update(before.Layout, l, time.Now())
 	c.logMemory()
-	c.pathLog.outages.keep(l)
-	c.poolWatch.scarcity.keep(l)
+	c.pathLog.outages.prune(l)
+	c.poolWatch.scarcity.prune(l)
 	maps.DeleteFunc(c.counting.lost, func(name string, _ uint64) bool {
 		return !slices.Contains(l.Config.Interfaces, name)
 	})
-	maps.DeleteFunc(c.pathLog.bare, func(key lb.ServiceKey, _ bool) bool { _, there := l.Keyed[key]; return !there })
+	maps.DeleteFunc(c.pathLog.unreachable, func(key lb.ServiceKey, _ bool) bool {
+		_, exists := l.Keyed[key]
+		return !exists
+	})
 	c.pathLog.logMoves(before, l.All())
 	c.pathLog.markOutagesLogged()
 	c.health.logAllServing()
-	if r.wanting != nil {
-		c.discovering.settleWanted(r)
+	if r.config != nil {
+		c.discovering.setConfig(r)
 	}
 	if r.announce {
 		c.vips.AnnounceAll()
 	}
-	c.pathLog.silenceTask.In(0) // a path that is still missing was waited for
+	c.pathLog.silenceTask.Schedule(0) // paths that are still missing had time to resolve
 	return nil
 }
 
-// interfaceError names the place in the file where the interfaces were to change.
+// interfaceError adds to an error the field of the file that sets the interfaces, if these were to change.
 func interfaceError(before, next *view.View, err error) error {
 	var problems yamlfile.Problems
 	if errors.As(err, &problems) || slices.Equal(before.Config.Interfaces, next.Config.Interfaces) {
@@ -226,15 +226,15 @@ func interfaceError(before, next *view.View, err error) error {
 	return next.Config.At(next.Config.InterfaceField(), "%v; %s goes on serving", err, view.ListLinks(before.Links))
 }
 
-// watch drops addresses from those that are looked for; a failure costs needless probes.
-func (c *Controller) watch(l *view.Layout) {
-	if err := c.opt.Paths.Watch(l.Watched); err != nil {
+// setAddresses replaces the resolved addresses by those of a layout; a failure only costs needless probes.
+func (c *Controller) setAddresses(l *view.Layout) {
+	if err := c.opt.Paths.SetAddresses(l.Watched); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
-// finish answers the reload that the end of the loop cut short, and logs that the overlays of operations end with it,
-// unless another process is to go on.
+// finish answers the reload that the end of the loop interrupts, and, unless another process takes over, logs that the
+// overlays of operations end.
 func (c *Controller) finish(ctx context.Context) {
 	leaving := errors.Is(context.Cause(ctx), ErrLeaving)
 	if n := len(c.view.Overlays); n > 0 && !leaving {
@@ -246,72 +246,71 @@ func (c *Controller) finish(ctx context.Context) {
 		c.pending = nil
 	}
 	if leaving {
-		c.election.giveUp()
+		c.election.releaseVIPs()
 	}
 }
 
-// readLinks reads the states of the interfaces of the next configuration, and has paths looked for
-// through these, too.
+// readLinks reads the states of the next configuration's interfaces, and lets paths use these, too.
 func (c *Controller) readLinks(r *reload) (err error) {
 	r.links = c.links
-	names := r.new.Config.Interfaces
+	names := r.layout.Config.Interfaces
 	if slices.Equal(names, c.view.Config.Interfaces) {
 		return nil
 	}
 	if r.links, err = c.opt.Links.Lookup(names); err != nil {
-		return r.new.Config.At(r.new.Config.InterfaceField(), "%v", err)
+		return r.layout.Config.At(r.layout.Config.InterfaceField(), "%v", err)
 	}
-	r.looks = true
-	if err := c.opt.Paths.Use(c.union(r)); err != nil {
-		return r.new.Config.At(r.new.Config.InterfaceField(), "%v", err)
+	r.pathsExtended = true
+	if err := c.opt.Paths.SetInterfaces(c.combinedInterfaces(r)); err != nil {
+		return r.layout.Config.At(r.layout.Config.InterfaceField(), "%v", err)
 	}
 	return nil
 }
 
-// union names the interfaces of before, and those to come that are none of them.
-func (c *Controller) union(r *reload) []string {
+// combinedInterfaces names the interfaces in use, and those of the next configuration that are not among them.
+func (c *Controller) combinedInterfaces(r *reload) []string {
 	names := slices.Clone(c.view.Config.Interfaces)
 	for i, link := range r.links {
 		if !slices.ContainsFunc(c.links, func(o iface.State) bool { return view.SameLink(o, link) }) {
-			names = append(names, r.new.Config.Interfaces[i])
+			names = append(names, r.layout.Config.Interfaces[i])
 		}
 	}
 	return names
 }
 
-// restorePathLinks has paths looked for by the interfaces in use only, after a reload was refused.
+// restorePathLinks restricts paths to the interfaces in use, after a reload was refused.
 func (c *Controller) restorePathLinks(r *reload) {
-	if !r.looks {
+	if !r.pathsExtended {
 		return
 	}
-	if err := c.opt.Paths.Use(c.view.Config.Interfaces); err != nil {
+	if err := c.opt.Paths.SetInterfaces(c.view.Config.Interfaces); err != nil {
 		c.opt.Log.Warn(fmt.Sprintf("looking for the backends: %v", err))
 	}
 }
 
-// layAtStart returns the layout that the balancer starts with, backends that the previous process discovered included.
-func (c *Controller) layAtStart() (*view.Layout, error) {
-	r := &reload{new: c.view.Layout, wanting: c.discovering.wanted, links: c.links}
+// startLayout returns the layout that the balancer starts with, backends that the previous process discovered included.
+func (c *Controller) startLayout() (*view.Layout, error) {
+	r := &reload{layout: c.view.Layout, config: c.discovering.config, links: c.links}
 	if err := c.discovering.resolve(r); err != nil {
 		return nil, err
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.discovering.refused, c.view = r.refused, &view.View{Layout: r.new}
-	return r.new, nil
+	c.discovering.refused, c.view = r.refused, &view.View{Layout: r.layout}
+	return r.layout, nil
 }
 
-// discover puts discovered backends in force, as a reload of the configuration does.
+// discover applies discovered backends, as a reload of the configuration would.
 func (c *Controller) discover() {
-	if c.pending != nil { // which may be refused yet
-		c.discovering.discoverTask.In(discoverySettle)
+	if c.pending != nil { // it may still be refused
+		c.discovering.discoverTask.Schedule(discoverySettle)
 		return
 	}
 	if err := c.discovering.discovery.Refresh(); err != nil {
-		c.discovering.settleDiscovery(err)
+		c.discovering.finishDiscovery(err)
 		return
 	}
-	r := &reload{new: &view.Layout{Config: c.discovering.wanted}, wanting: c.discovering.wanted, discovered: true,
+	r := &reload{layout: &view.Layout{Config: c.discovering.config}, config: c.discovering.config, discovered: true,
 		done: make(chan error, 1)}
 	if len(c.discovering.sets) == 0 {
 		return

@@ -24,7 +24,7 @@ func TestReload(t *testing.T) {
 		w, c, stop := running(t, web, "192.0.2.1", "192.0.2.2")
 		w.found("192.0.2.3", 3)
 		w.found("2001:db8::1", 4)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		result := w.reload(c, strings.NewReplacer("192.0.2.100", "192.0.2.101", "192.0.2.2}",
 			"192.0.2.3}").Replace(web)+dns)
 		if err := finished(t, result); err != nil {
@@ -57,10 +57,10 @@ func TestReloadWaits(t *testing.T) {
 		w.expect("watch 192.0.2.1 192.0.2.2 192.0.2.11 192.0.2.12")
 		w.found("192.0.2.11", 11)
 		w.found("192.0.2.2", 0)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expect("apply web: web01=1 web02=-") // the old configuration is followed meanwhile
 		w.found("192.0.2.12", 12)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if err := finished(t, result); err != nil {
 			t.Fatal(err)
 		}
@@ -75,7 +75,7 @@ func TestReloadWaitsNoLonger(t *testing.T) {
 		"silent": func(*world) { time.Sleep(resolveBound) },
 		"failed": func(w *world) {
 			w.found("192.0.2.11", 0)
-			time.Sleep(settle)
+			time.Sleep(settleDelay)
 		},
 	}
 	for name, wait := range tests {
@@ -288,7 +288,7 @@ func TestReloadHook(t *testing.T) {
 		w.failApply(nil)
 		// Later changes are for the hook that is in use.
 		w.found("192.0.2.1", 1)
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		synctest.Wait()
 		if w.state.Hook != lb.HookXDP {
 			t.Errorf("after a refused reload the data plane was asked for the hook %q", w.state.Hook)
@@ -312,7 +312,7 @@ func TestReloadLocal(t *testing.T) {
 			}
 			// Later changes are for the same sockets.
 			w.found("192.0.2.1", 1+byte(len(local.want)))
-			time.Sleep(settle)
+			time.Sleep(settleDelay)
 			synctest.Wait()
 			if w.state.Local != local.want {
 				t.Errorf("%s: after a change the data plane was given the control group %q", local.written,

@@ -23,85 +23,86 @@ import (
 )
 
 const (
-	// trust is how long, after another process's work was taken over, nothing is withdrawn: until then not all of it is
-	// known again that the previous process knew of paths and health.
-	trust = 5 * time.Second
-	// awaitRoutes is how long a change waits until a VIP that goes is withdrawn from routers.
-	awaitRoutes = time.Second
+	// takeoverHold is how long no route is withdrawn after a takeover: until then, not all paths and verdicts that the
+	// previous process had are known again.
+	takeoverHold = 5 * time.Second
+	// withdrawTimeout bounds how long a change waits until a removed VIP is withdrawn from routers.
+	withdrawTimeout = time.Second
 )
 
-// routes has routers know of the VIPs that this balancer serves. It comes first of the actuators: routes are withdrawn
-// before anything else is taken away, and announced after all else is in force.
+// routes announces the VIPs that this balancer serves to routers. It is the first actuator: routes are withdrawn before
+// anything else is removed, and announced after everything else is in force.
 type routes struct {
 	*core
 	election   *election
 	routesTask *loop.Task
-	// wanted are the routes asked for last.
-	wanted ops.Routes
-	// told are the routes logged last.
-	told ops.Routes
-	// left are the VIPs that the previous process was found to announce.
-	left []netip.Addr
-	// found are VIPs that are not withdrawn before trusted.
-	found   map[netip.Addr]bool
-	trusted time.Time
-	// drained is nil where the balancer is not. Status reads it, under the controller's lock.
+	// desired are the routes requested last.
+	desired ops.Routes
+	// logged are the routes logged last.
+	logged ops.Routes
+	// previous are the VIPs that the previous process's speaker announced at the start.
+	previous []netip.Addr
+	// inherited are VIPs that are not withdrawn before inheritedUntil.
+	inherited      map[netip.Addr]bool
+	inheritedUntil time.Time
+	// drained is nil if the balancer is not drained. Status reads it, under the controller's lock.
 	drained *savedDrain
 }
 
-// savedDrain is the saved drain of the balancer; At is by the wall clock of Clock.
+// savedDrain is the saved form of a drain of the balancer; At is by the wall clock of Clock.
 type savedDrain struct {
 	By    string        `json:"by"`
 	At    time.Time     `json:"at"`
 	Clock clock.Reading `json:"clock,omitzero"`
 }
 
-func (r *routes) Change(before, next *view.View) (bring, retire []steps.Step) {
-	if r.opt.Routes == nil || !before.Config.BGP.On() && !next.Config.BGP.On() || r.waits(next) {
+func (r *routes) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
+	if r.opt.Routes == nil || !before.Config.BGP.On() && !next.Config.BGP.On() || r.isDeferred(next) {
 		return nil, nil
 	}
-	was, stays := r.wanted, r.of(next)
-	stays.VIPs, stays.Pool, stays.Backup = both(was.VIPs, stays.VIPs), both(was.Pool, stays.Pool),
-		both(was.Backup, stays.Backup)
-	if len(stays.VIPs) < len(was.VIPs) || len(stays.Pool) < len(was.Pool) || len(stays.Backup) < len(was.Backup) {
-		stays.BGP, stays.Draining, stays.Orphan = was.BGP, was.Draining, was.Orphan
-		bring = []steps.Step{{
+	was, remaining := r.desired, r.desiredFor(next)
+	remaining.VIPs, remaining.Pool = intersect(was.VIPs, remaining.VIPs), intersect(was.Pool, remaining.Pool)
+	remaining.Backup = intersect(was.Backup, remaining.Backup)
+	if len(remaining.VIPs) < len(was.VIPs) || len(remaining.Pool) < len(was.Pool) ||
+		len(remaining.Backup) < len(was.Backup) {
+		remaining.BGP, remaining.Draining, remaining.Orphan = was.BGP, was.Draining, was.Orphan
+		apply = []steps.Step{{
 			Do: func() error {
-				r.want(stays)
-				r.opt.Routes.Await(awaitRoutes)
+				r.setDesired(remaining)
+				r.opt.Routes.WaitAnnounced(withdrawTimeout)
 				return nil
 			},
 			Undo: func() error {
-				r.want(was)
+				r.setDesired(was)
 				return nil
 			},
 		}}
 	}
-	return bring, []steps.Step{{Do: func() error {
-		r.follow(next)
+	return apply, []steps.Step{{Do: func() error {
+		r.update(next)
 		if before.Layout != next.Layout {
-			r.opt.Routes.Want(r.wanted) // again: a file that has a password may be another
+			r.opt.Routes.SetDesired(r.desired) // again: a password's file may have changed
 		}
 		return nil
 	}}}
 }
 
-// both returns the addresses of the first that are in the second.
-func both(some, others []netip.Addr) []netip.Addr {
-	return slices.DeleteFunc(slices.Clone(some), func(a netip.Addr) bool { return !slices.Contains(others, a) })
+// intersect returns the addresses that are in both lists, in the order of the first.
+func intersect(list, others []netip.Addr) []netip.Addr {
+	return slices.DeleteFunc(slices.Clone(list), func(a netip.Addr) bool { return !slices.Contains(others, a) })
 }
 
-// of returns the routes that routers are to have by a view, as of now.
-func (r *routes) of(v *view.View) ops.Routes {
-	wanted := ops.Routes{BGP: v.Config.BGP, VIPs: v.Announces(), Orphan: v.Config.Orphan}
+// desiredFor returns the desired routes of a view, as of now.
+func (r *routes) desiredFor(v *view.View) ops.Routes {
+	wanted := ops.Routes{BGP: v.Config.BGP, VIPs: v.AnnouncedVIPs(), Orphan: v.Config.Orphan}
 	if !wanted.BGP.On() {
 		return ops.Routes{}
 	}
 	wanted.Pool, wanted.Backup = v.AnnouncedPool()
 	now := time.Now()
-	if r.found != nil && now.Before(r.trusted) {
+	if r.inherited != nil && now.Before(r.inheritedUntil) {
 		for _, vip := range view.VIPsOf(v.Config) {
-			if r.found[vip] && !slices.Contains(wanted.VIPs, vip) && !v.Passive {
+			if r.inherited[vip] && !slices.Contains(wanted.VIPs, vip) && !v.Passive {
 				wanted.VIPs = append(wanted.VIPs, vip)
 			}
 		}
@@ -114,86 +115,86 @@ func (r *routes) of(v *view.View) ops.Routes {
 	return wanted
 }
 
-// waits says whether routers are sent nothing yet, not even that there is no VIP: routers may have kept, over the end
-// of a speaker, the routes of the data plane that was taken over (RFC 4724), and would drop them.
-func (r *routes) waits(v *view.View) bool {
+// isDeferred reports whether routers are sent nothing yet, not even that there are no VIPs: by graceful restart (RFC
+// 4724), routers may have retained the routes of the data plane that was taken over, and would delete them.
+func (r *routes) isDeferred(v *view.View) bool {
 	return r.opt.TakesOver && v.Joining != "" && v.Config.VRRP.ID == 0
 }
 
-// follow asks for the routes of a view, and logs changes.
-func (r *routes) follow(v *view.View) {
-	if r.opt.Routes == nil || r.waits(v) {
+// update requests the routes of a view, and logs changes.
+func (r *routes) update(v *view.View) {
+	if r.opt.Routes == nil || r.isDeferred(v) {
 		return
 	}
-	r.want(r.of(v))
+	r.setDesired(r.desiredFor(v))
 	r.logChanges(v)
 }
 
-// logChanges logs changes since the last line about routes.
+// logChanges logs which routes have changed since they were logged last.
 func (r *routes) logChanges(v *view.View) {
-	was := r.told
-	r.told = r.wanted
-	gone, added := view.Without(was.VIPs, r.wanted.VIPs), view.Without(r.wanted.VIPs, was.VIPs)
+	was := r.logged
+	r.logged = r.desired
+	gone, added := view.Without(was.VIPs, r.desired.VIPs), view.Without(r.desired.VIPs, was.VIPs)
 	about := events.About{Kind: events.KindRoutes}.Attr()
-	for _, vip := range gone[:min(len(gone), loglines.Most)] {
+	for _, vip := range gone[:min(len(gone), loglines.MaxLines)] {
 		why := "it is no VIP any more"
 		if slices.Contains(v.Addresses, vip) {
-			why = v.Unannounced(vip)
+			why = v.WhyUnannounced(vip)
 		}
 		if r.drained != nil {
 			why = "the balancer is drained"
 		}
-		r.opt.Log.Warn(fmt.Sprintf("routers are told no more of %s: %s", vip, why), about)
+		r.opt.Log.Warn(fmt.Sprintf("%s is withdrawn from routers: %s", vip, why), about)
 	}
 	if len(added) > 0 {
-		r.opt.Log.Info("routers are told of "+loglines.Some(added), about)
+		r.opt.Log.Info("announced to routers: "+loglines.AddressList(added), about)
 	}
 }
 
-func (r *routes) want(wanted ops.Routes) {
-	if reflect.DeepEqual(wanted, r.wanted) {
+func (r *routes) setDesired(wanted ops.Routes) {
+	if reflect.DeepEqual(wanted, r.desired) {
 		return
 	}
-	was := r.wanted
-	r.wanted = wanted
+	was := r.desired
+	r.desired = wanted
 	if len(view.Without(wanted.VIPs, was.VIPs)) > 0 || was.Draining && !wanted.Draining {
 		r.requestEarly()
 	}
-	r.opt.Routes.Want(wanted)
+	r.opt.Routes.SetDesired(wanted)
 }
 
-// begin goes on with the routes that the previous process has announced, and with its drain.
-func (r *routes) begin(v *view.View) {
+// start takes over the routes that the previous process announced, and its drain.
+func (r *routes) start(v *view.View) {
 	if err := r.restore(); err != nil {
 		r.opt.Log.Error(loglines.OneLine(err))
 	}
-	if r.drained != nil && (r.announces(v) || r.shares(v)) {
+	if r.drained != nil && (r.announces(v) || r.sharesByVRRP(v)) {
 		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained, by %s at %s: `jeoul balancer undrain` ends that",
 			r.drained.By, r.drained.At.Format(time.DateTime)))
 	}
 	if r.opt.Routes == nil {
 		return
 	}
-	if len(r.left) > 0 {
-		r.found = map[netip.Addr]bool{}
-		for _, vip := range r.left {
-			r.found[vip] = true
+	if len(r.previous) > 0 {
+		r.inherited = map[netip.Addr]bool{}
+		for _, vip := range r.previous {
+			r.inherited[vip] = true
 		}
-		r.trusted = time.Now().Add(trust)
-		r.wanted.VIPs = both(r.left, view.VIPsOf(v.Config))
-		r.told = r.wanted
-		r.routesTask.In(trust)
+		r.inheritedUntil = time.Now().Add(takeoverHold)
+		r.desired.VIPs = intersect(r.previous, view.VIPsOf(v.Config))
+		r.logged = r.desired
+		r.routesTask.Schedule(takeoverHold)
 	}
-	r.follow(v)
+	r.update(v)
 	if r.drained != nil && r.announces(v) {
-		r.arm(v)
+		r.armWithdrawal(v)
 	}
 }
 
-// arm has the VIPs withdrawn when they have been the last choice for long enough.
-func (r *routes) arm(v *view.View) {
+// armWithdrawal schedules the withdrawal of the VIPs, drain_pause after the drain began.
+func (r *routes) armWithdrawal(v *view.View) {
 	if left := time.Until(r.drained.At.Add(v.Config.BGP.DrainPause)); left > 0 {
-		r.routesTask.In(left)
+		r.routesTask.Schedule(left)
 	}
 }
 
@@ -211,17 +212,17 @@ func (r *routes) restore() error {
 		return fmt.Errorf("read whether the balancer is drained: %w", err)
 	}
 	saved.At = saved.Clock.FromWall(saved.At, r.opt.Clock())
-	r.set(saved)
+	r.setDrained(saved)
 	return nil
 }
 
-func (r *routes) set(drained *savedDrain) {
+func (r *routes) setDrained(drained *savedDrain) {
 	r.mu.Lock()
 	r.drained = drained
 	r.mu.Unlock()
 }
 
-// save keeps the drain of the balancer over restarts.
+// save stores the drain of the balancer for the next process.
 func (r *routes) save(drained *savedDrain) error {
 	if r.opt.Drained == nil {
 		return nil
@@ -242,13 +243,13 @@ func (r *routes) save(drained *savedDrain) error {
 	return nil
 }
 
-// drain is Drain's part in the loop.
+// drain is Drain within the loop.
 func (r *routes) drain(drain bool, by string) error {
 	v := r.view
 	switch {
-	case !r.announces(v) && !r.shares(v):
+	case !r.announces(v) && !r.sharesByVRRP(v):
 		return fmt.Errorf(
-			"%w: the configuration has neither bgp nor vrrp, so there is no other balancer to leave the VIPs to",
+			"%w: the configuration has neither bgp nor vrrp, so no other balancer can take the VIPs",
 			ops.ErrRefused)
 	case drain && r.drained != nil:
 		return fmt.Errorf("%w: the balancer is drained already, by %s at %s", ops.ErrRefused, r.drained.By,
@@ -264,49 +265,52 @@ func (r *routes) drain(drain bool, by string) error {
 	if err := r.save(drained); err != nil {
 		return err
 	}
-	r.set(drained)
+	r.setDrained(drained)
 	switch {
 	case drain && !r.announces(v):
 		r.opt.Log.Warn("the balancer is drained: it leaves the VIPs to others", "by", by, about)
 	case drain:
-		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers have it as the last choice, and in %s not at all",
+		r.opt.Log.Warn(fmt.Sprintf("the balancer is drained: routers prefer all others, and in %s the VIPs are withdrawn",
 			v.Config.BGP.DrainPause), "by", by, about)
-		r.arm(v)
+		r.armWithdrawal(v)
 	default:
-		r.opt.Log.Info("the balancer is drained no more", "by", by, about)
+		r.opt.Log.Info("the balancer is no longer drained", "by", by, about)
 	}
-	r.election.follow(v)
+	r.election.setDesired(v)
 	if r.announces(v) {
-		r.follow(v)
-		r.opt.Routes.Await(awaitRoutes)
+		r.update(v)
+		r.opt.Routes.WaitAnnounced(withdrawTimeout)
 	}
 	return nil
 }
 
-// announces says whether VIPs are announced to routers, and shares whether others of the segment may hold them.
+// announces reports whether VIPs are announced to routers, and sharesByVRRP whether another balancer of the segment may
+// hold them.
 func (r *routes) announces(v *view.View) bool { return v.Config.BGP.On() && r.opt.Routes != nil }
 
-func (r *routes) shares(v *view.View) bool { return v.Config.VRRP.ID != 0 && r.opt.Election != nil }
+func (r *routes) sharesByVRRP(v *view.View) bool {
+	return v.Config.VRRP.ID != 0 && r.opt.Election != nil
+}
 
-// bgpStatus returns the BGP status of a view; nil where nothing is announced to routers.
+// bgpStatus returns the BGP status of a view.
 func (r *routes) bgpStatus(v *view.View) ops.BGP {
 	status := ops.BGP{Speaker: v.Config.BGP.Speaker, Table: v.Config.BGP.Table, ASN: v.Config.BGP.ASN,
 		RouterID: v.Config.BGP.RouterID, VIPs: []ops.AnnouncedVIP{}, Peers: []ops.BGPPeer{}}
 	r.mu.Lock()
 	drained := r.drained
 	r.mu.Unlock()
-	out := false
+	withdrawn := false
 	if drained != nil {
 		status.Drained = &ops.BalancerDrained{By: drained.By, At: drained.At,
 			Withdrawn: drained.At.Add(v.Config.BGP.DrainPause)}
-		out = !time.Now().Before(status.Drained.Withdrawn)
+		withdrawn = !time.Now().Before(status.Drained.Withdrawn)
 	}
 	for _, vip := range view.VIPsOf(v.Config) {
 		if !v.Config.BGP.On() {
 			break
 		}
-		why := v.Unannounced(vip)
-		if why == "" && out {
+		why := v.WhyUnannounced(vip)
+		if why == "" && withdrawn {
 			why = "the balancer is drained"
 		}
 		status.VIPs = append(status.VIPs, ops.AnnouncedVIP{VIP: vip, Announced: why == "", Reason: why})
@@ -319,13 +323,13 @@ func (r *routes) bgpStatus(v *view.View) ops.BGP {
 		status.Pool = append(status.Pool, ops.AnnouncedAddress{Address: address, Backup: true})
 	}
 	if r.announces(v) {
-		r.opt.Routes.Show(&status)
+		r.opt.Routes.FillStatus(&status)
 	}
 	return status
 }
 
-// showRoutes adds the announced routes to a status.
-func (r *routes) showRoutes(v *view.View, status *ops.Status) {
+// fillStatus writes the announced routes into a status.
+func (r *routes) fillStatus(v *view.View, status *ops.Status) {
 	if r.opt.Routes == nil || !v.Config.BGP.On() {
 		return
 	}

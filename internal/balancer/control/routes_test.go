@@ -24,9 +24,9 @@ type announcer struct {
 	asked int
 }
 
-func (a *announcer) Found() []netip.Addr { return slices.Clone(a.found) }
+func (a *announcer) PreviouslyAnnounced() []netip.Addr { return slices.Clone(a.found) }
 
-func (a *announcer) Want(r ops.Routes) {
+func (a *announcer) SetDesired(r ops.Routes) {
 	a.w.mu.Lock()
 	defer a.w.mu.Unlock()
 	a.last = r
@@ -34,9 +34,9 @@ func (a *announcer) Want(r ops.Routes) {
 	a.w.note("routes %s", a.text())
 }
 
-func (a *announcer) Await(time.Duration) {}
+func (a *announcer) WaitAnnounced(time.Duration) {}
 
-func (a *announcer) Show(to *ops.BGP) {
+func (a *announcer) FillStatus(to *ops.BGP) {
 	to.SpeakerPID = 7
 	to.Peers = []ops.BGPPeer{{Address: "192.0.2.254", ASN: 64513, State: "active", Reason: "it does not answer"}}
 }
@@ -130,17 +130,17 @@ func TestVIPsAreAnnounced(t *testing.T) {
 			t.Errorf("the status has problems %q", status.Problems)
 		}
 		asked.say(t, c, failing("refuses connections"), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		told.expect(t, "with one of two services that has its minimum", "192.0.2.100")
 		// Failing backends are used for want of others, and count for nothing.
 		asked.say(t, c, failing("refuses connections"), "tls03")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		told.expect(t, "with none", "")
-		w.expectLog("WARN", "routers are told no more of 192.0.2.100: no service of it has enough backends that serve")
+		w.expectLog("WARN", "192.0.2.100 is withdrawn from routers: no service of it has enough backends that serve")
 		asked.say(t, c, healthy(), "tls03")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		told.expect(t, "with one again", "192.0.2.100")
-		w.expectLog("INFO", "routers are told of 192.0.2.100")
+		w.expectLog("INFO", "announced to routers: 192.0.2.100")
 
 		// A VIP that goes is withdrawn before it is taken off the interface, and one that comes is announced last.
 		w.done()
@@ -225,7 +225,7 @@ func TestRoutesAreTakenOver(t *testing.T) {
 		c.opt.Routes, c.opt.TakesOver, c.opt.Memory = told, true, &noted{}
 		stop := w.run(c)
 		told.expect(t, "at once", "192.0.2.100")
-		time.Sleep(trust - time.Second)
+		time.Sleep(takeoverHold - time.Second)
 		told.expect(t, "before it is trusted", "192.0.2.100")
 		time.Sleep(2 * time.Second)
 		told.expect(t, "without a backend that is found", "")
@@ -258,19 +258,19 @@ func TestRoutesWaitForFlows(t *testing.T) {
 				text := ""
 				if test.takesOver {
 					w.mustReload(c, announcedWeb)
-					time.Sleep(settle)
+					time.Sleep(settleDelay)
 					text = "no BGP"
 				}
 				told.expect(t, name+", before it knows the flows of others", text)
 				if test.takesOver && told.asked != 0 {
 					t.Errorf("%s: something was asked for before the flows of others are known", name)
 				}
-				if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJoined {
+				if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != awaitsFlows {
 					t.Errorf("the status has %+v", v)
 				}
 				joined <- struct{}{}
 				synctest.Wait()
-				time.Sleep(settle)
+				time.Sleep(settleDelay)
 				told.expect(t, "with the flows of others", "192.0.2.100")
 			}
 			if err := stop(); err != nil {
@@ -305,14 +305,14 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 	judge := func(t *testing.T, c *Controller, asked *checks, told *announcer, before string) {
 		t.Helper()
 		told.expect(t, "without answers", before)
-		if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != notJudged {
+		if v := statusOf(t, c).BGP.VIPs[0]; v.Announced || v.Reason != awaitsVerdicts {
 			t.Errorf("the status has %+v", v)
 		}
 		asked.say(t, c, healthy(), "web01", "web02", "tls03")
-		time.Sleep(2 * settle)
+		time.Sleep(2 * settleDelay)
 		told.expect(t, "without one answer", before)
 		asked.say(t, c, failing("refused"), "hd04")
-		time.Sleep(2 * settle)
+		time.Sleep(2 * settleDelay)
 		told.expect(t, "with all answers", "192.0.2.100")
 	}
 	fresh := func(w *world) bool {
@@ -328,7 +328,7 @@ func TestRoutesWaitForVerdicts(t *testing.T) {
 				t.Error("the table before is one to go on from")
 			}
 			asked.say(t, c, healthy(), "hd04")
-			time.Sleep(2 * settle)
+			time.Sleep(2 * settleDelay)
 			told.expect(t, "with another verdict", "192.0.2.100 192.0.2.101")
 			if fresh(w) {
 				t.Error("a change while the VIPs are announced begins no transition")
@@ -387,7 +387,7 @@ func TestOthersRequestEarly(t *testing.T) {
 		})
 		expect := func(when, vips string, want int) {
 			t.Helper()
-			time.Sleep(trust + time.Second)
+			time.Sleep(takeoverHold + time.Second)
 			told.expect(t, when, vips)
 			if asked != want {
 				t.Errorf("%s, others were asked %d times, want %d", when, asked, want)
@@ -485,11 +485,11 @@ services:
 		told.expect(t, "before it knows the others' flows", "")
 		joined <- struct{}{}
 		synctest.Wait()
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		const pool = "own 192.0.2.202 backup 192.0.2.201"
 		told.expect(t, "when it serves", "192.0.2.100 "+pool)
 		w.mu.Lock()
-		held := slices.Clone(c.vips.Held())
+		held := slices.Clone(c.vips.Addresses())
 		w.mu.Unlock()
 		if want := []netip.Addr{netip.MustParseAddr("192.0.2.100"),
 			netip.MustParseAddr("192.0.2.202")}; !slices.Equal(held, want) {

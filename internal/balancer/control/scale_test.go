@@ -36,12 +36,12 @@ func (s still) Changed() (map[netip.Addr]paths.Entry, bool) {
 
 func (s still) Apply(lb.State) error                 { return nil }
 func (s still) Attachments() []lb.Attachment         { return []lb.Attachment{{Interface: "eth9"}} }
-func (still) Use([]string) error                     { return nil }
-func (s still) Watch([]netip.Addr) error             { return nil }
+func (still) SetInterfaces([]string) error           { return nil }
+func (s still) SetAddresses([]netip.Addr) error      { return nil }
 func (s still) Entries() map[netip.Addr]paths.Entry  { return s.entries }
 func (s still) Changes() <-chan struct{}             { return s.changes }
 func (s still) Counters() (c lb.Counters, err error) { return c, nil }
-func (s still) Routes(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
+func (s still) Lookup(addrs []netip.Addr) (map[netip.Addr]paths.Route, error) {
 	routes := make(map[netip.Addr]paths.Route, len(addrs))
 	for _, addr := range addrs {
 		routes[addr] = s.entries[addr].Route
@@ -135,7 +135,7 @@ func BenchmarkChange(b *testing.B) {
 				s := &cfg.Services[0]
 				s.Backends = append([]lb.Backend{}, s.Backends...)
 				s.Backends[0].Weight = uint16(i%2 + 1)
-				r := &reload{new: view.NewLayout(&cfg), done: make(chan error, 1)}
+				r := &reload{layout: view.NewLayout(&cfg), done: make(chan error, 1)}
 				c.prepare(r)
 				if err := <-r.done; err != nil {
 					b.Fatal(err)

@@ -37,11 +37,11 @@ func TestSlowStart(t *testing.T) {
 			t.Errorf("at the start: weights %s", got)
 		}
 		asked.say(t, c, healthy(), "web01", "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(time.Minute)
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		began := time.Now()
 		w.done()
 		w.expectLog("INFO", "backend web02 (192.0.2.2) of web begins with 5% of its weight, and has all of it in 10s")
@@ -56,7 +56,7 @@ func TestSlowStart(t *testing.T) {
 			}
 		}
 		if b := stateOf(t, c, "web", "web02"); b.SlowStart == nil || b.SlowStart.Percent != 95 ||
-			b.SlowStart.Until.Sub(began.Add(10*time.Second)).Abs() > settle {
+			b.SlowStart.Until.Sub(began.Add(10*time.Second)).Abs() > settleDelay {
 			t.Errorf("slow start %+v", b.SlowStart)
 		}
 		time.Sleep(time.Until(began.Add(time.Hour)))
@@ -81,11 +81,11 @@ func TestSlowStartBeside(t *testing.T) {
 		asked.say(t, c, failing("refuses connections"), "web02")
 		time.Sleep(time.Second)
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle + 5500*time.Millisecond)
+		time.Sleep(settleDelay + 5500*time.Millisecond)
 		half := healthy()
 		half.Weight = 40
 		asked.say(t, c, half, "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if got := w.weights(2); got != "100 22" { // 40% of 55%
 			t.Errorf("with an agent: weights %s", got)
 		}
@@ -97,9 +97,9 @@ func TestSlowStartBeside(t *testing.T) {
 			t.Errorf("with a weight of 3: weights %s", got)
 		}
 		asked.say(t, c, failing("refuses connections"), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if got := w.weights(2); got != "100 15" {
 			t.Errorf("anew: weights %s", got)
 		}
@@ -126,7 +126,7 @@ func TestSlowStartBegins(t *testing.T) {
 		}, "100 5"},
 		"found again": {func(_ *testing.T, w *world, _ *Controller) {
 			w.found("192.0.2.2", 0)
-			time.Sleep(2 * settle)
+			time.Sleep(2 * settleDelay)
 			w.found("192.0.2.2", 2)
 		}, "100 5"},
 		"added": {func(t *testing.T, w *world, c *Controller) {
@@ -162,7 +162,7 @@ func TestSlowStartBegins(t *testing.T) {
 				stop := w.run(c)
 				w.quiet()
 				test.do(t, w, c)
-				time.Sleep(2 * settle)
+				time.Sleep(2 * settleDelay)
 				if got := w.weights(strings.Count(test.want, " ") + 1); got != test.want {
 					t.Errorf("weights %s, want %s", got, test.want)
 				}
@@ -183,11 +183,11 @@ func TestSlowStartFirstFound(t *testing.T) {
 		stop := w.run(c)
 		w.quiet()
 		asked.say(t, c, failing("does not answer within 1s"), "web02")
-		time.Sleep(2 * settle)
+		time.Sleep(2 * settleDelay)
 		asked.say(t, c, healthy(), "web02")
 		w.found("192.0.2.1", 1)
 		w.found("192.0.2.2", 2)
-		time.Sleep(2 * settle)
+		time.Sleep(2 * settleDelay)
 		if got := w.weights(2); got != "100 5" {
 			t.Errorf("weights %s", got)
 		}
@@ -224,14 +224,14 @@ func TestSlowStartIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, c, asked, stop := runningChecked(t, slowWeb)
 		asked.say(t, c, failing("refuses connections"), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.failApply(errors.New("no room"))
 		time.Sleep(1100 * time.Millisecond)
 		w.expectLog("give backends in slow start a larger share: no room")
 		w.failApply(nil)
-		time.Sleep(10*time.Second + retryMost)
+		time.Sleep(10*time.Second + retryMax)
 		if got := w.weights(2); got != "100 100" {
 			t.Errorf("weights %s", got)
 		}

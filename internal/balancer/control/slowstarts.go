@@ -10,14 +10,14 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/control/view"
 )
 
-// slowStarts has backends that begin to serve get more and more of their weight.
+// slowStarts raises the share of the weight of backends that begin to serve, step by step.
 type slowStarts struct {
 	*core
 	health    *healthLog
 	stepsTask *loop.Task
 }
 
-// advance gives the backends that are in slow start the shares that they have by now.
+// advance applies the steps of slow starts that are due.
 func (t *slowStarts) advance() error {
 	now := time.Now()
 	due, _ := t.view.NextStep(now)
@@ -30,16 +30,16 @@ func (t *slowStarts) advance() error {
 	return nil
 }
 
-// armSteps arms the timer for the next step, and logs the slow starts that begin with a view.
+// armSteps schedules the next step, and logs the slow starts that begin with a view.
 func (t *slowStarts) armSteps(before, now *view.View) {
 	t.health.logStarts(before, now)
 	due, in := now.NextStep(time.Now())
 	switch {
 	case len(due) > 0:
-		t.stepsTask.In(view.SlowPause)
+		t.stepsTask.Schedule(view.SlowPause)
 	case in > 0:
-		t.stepsTask.In(max(in, view.SlowPause))
+		t.stepsTask.Schedule(max(in, view.SlowPause))
 	default:
-		t.stepsTask.Off()
+		t.stepsTask.Cancel()
 	}
 }

@@ -38,10 +38,10 @@ func TestAddressesWait(t *testing.T) {
 			stop := w.run(c)
 			has := func(when string, want, fresh bool) {
 				t.Helper()
-				time.Sleep(2 * settle)
+				time.Sleep(2 * settleDelay)
 				w.mu.Lock()
 				defer w.mu.Unlock()
-				if has := slices.Contains(c.vips.Held(), netip.MustParseAddr("192.0.2.100")); has != want ||
+				if has := slices.Contains(c.vips.Addresses(), netip.MustParseAddr("192.0.2.100")); has != want ||
 					w.state.Fresh != fresh {
 					t.Errorf("%s, the interface has the VIP: %v, and the table is the first: %v; want %v, %v", when,
 						has, w.state.Fresh, want, fresh)

@@ -15,11 +15,10 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// Status returns the balancer as it is now. It may be called from any
-// goroutine, after Start.
+// Status returns the present status of the balancer. It may be called from any goroutine, after Start.
 func (c *Controller) Status() (ops.Status, error) {
 	attachments, entries := c.opt.DataPlane.Attachments(), c.opt.Paths.Entries()
-	// The view does not change any more: no caller waits for us to be done.
+	// A view is immutable: the lock need not be held while it is read.
 	c.mu.Lock()
 	v, links, missing, generation, history, spared, problems := c.view, c.links, c.missing, c.generation,
 		c.operator.history, c.ejector.spared, c.problems()
@@ -42,7 +41,7 @@ func (c *Controller) Status() (ops.Status, error) {
 		Config:     v.Config.File,
 		Interface:  links[0].Name,
 		Interfaces: interfaceStatus(v.Config.Interfaces, links, missing, attachments, lost),
-		Hook:       hookOf(attachments[0]), // one way for all interfaces
+		Hook:       hookOf(attachments[0]), // all interfaces have the same hook
 		TableSize:  v.Config.TableSize,
 		Generation: generation,
 		Problems:   slices.Concat(problems, v.Problems(), v.HairpinProblems()),
@@ -53,10 +52,10 @@ func (c *Controller) Status() (ops.Status, error) {
 	}
 	for i := range v.Config.Services {
 		service := v.ServiceStatus(i, entries, counters.Counters)
-		view.ShowProxied(v.Config.Services[i], counters.Proxy, &service)
-		c.pathLog.outages.date(&service)
-		c.poolWatch.scarcity.show(v.Layout, i, counters.Counters, &service)
-		c.addHealth(v, i, spared, &service)
+		view.FillProxied(v.Config.Services[i], counters.Proxy, &service)
+		c.pathLog.outages.fillSince(&service)
+		c.poolWatch.scarcity.fillStatus(v.Layout, i, counters.Counters, &service)
+		c.fillHealth(v, i, spared, &service)
 		service.Discovered = discoveredStatus(v, i, sets, refused, time.Now())
 		status.Services = append(status.Services, service)
 	}
@@ -67,25 +66,25 @@ func (c *Controller) Status() (ops.Status, error) {
 	if c.opt.ReplyHops != nil {
 		status.Problems = append(status.Problems, c.opt.ReplyHops.Problems()...)
 	}
-	showOutcomes(counters.Outcomes, &status)
+	fillOutcomes(counters.Outcomes, &status)
 	status.Local = localStatus(counters.Local)
-	c.showFlows(counters.Flows, &status)
-	c.storage.showStorage(&status)
-	c.routes.showRoutes(v, &status)
-	c.election.showElection(v, &status)
+	c.fillFlows(counters.Flows, &status)
+	c.storage.fillStatus(&status)
+	c.routes.fillStatus(v, &status)
+	c.election.fillStatus(v, &status)
 	return status, nil
 }
 
-// showOutcomes adds how many packets had each outcome.
-func showOutcomes(outcomes []lb.OutcomeCount, status *ops.Status) {
+// fillOutcomes adds how many packets had each outcome.
+func fillOutcomes(outcomes []lb.OutcomeCount, status *ops.Status) {
 	for _, o := range outcomes {
 		status.Outcomes = append(status.Outcomes, ops.Outcome{Name: o.Name, Packets: o.Packets, Help: o.Help,
 			Remedy: ops.RemedyOf(o.Name)})
 	}
 }
 
-// showFlows adds the flows that the data plane has, and the memory that it takes for them and for the rest.
-func (c *Controller) showFlows(flows lb.FlowCounts, status *ops.Status) {
+// fillFlows adds the flows that the data plane has, and the memory that it takes for them and for the rest.
+func (c *Controller) fillFlows(flows lb.FlowCounts, status *ops.Status) {
 	if flows.ProvenLimit > 0 {
 		status.Flows = &ops.Flows{Proven: flows.Proven, ProvenLimit: flows.ProvenLimit,
 			Unproven: flows.Unproven, UnprovenLimit: flows.UnprovenLimit, Bytes: flows.Bytes}
@@ -113,7 +112,7 @@ func localStatus(counts *lb.LocalCounts) *ops.Local {
 	return status
 }
 
-// nearlyFull warns when nine tenths of a table of flows are taken.
+// nearlyFull warns when nine tenths of a flow table are in use.
 func nearlyFull(f ops.Flows) (problems []string) {
 	if f.Proven*10 >= f.ProvenLimit*9 {
 		problems = append(problems,
@@ -138,7 +137,7 @@ func interfaceStatus(names []string, links []iface.State, missing []string, atta
 	lost []uint64) []ops.Interface {
 	list := make([]ops.Interface, len(links))
 	for i, link := range links {
-		// One that is missing has the hook that the one to come will have.
+		// A missing interface is shown with the hook that it will get when it is back.
 		list[i] = ops.Interface{Name: link.Name, Up: link.Up && !slices.Contains(missing, link.Name),
 			MAC:  link.MAC.String(),
 			Hook: ops.Hook{Name: attachments[0].Hook}}
@@ -155,7 +154,7 @@ func interfaceStatus(names []string, links []iface.State, missing []string, atta
 	return list
 }
 
-// problems lists the present faults, but for those of services; the caller holds the lock.
+// problems lists the present problems, except those of services; the caller holds the lock.
 func (c *Controller) problems() []string {
 	list := []string{}
 	for _, link := range c.links {
@@ -166,11 +165,11 @@ func (c *Controller) problems() []string {
 			list = append(list, downMessage(link.Name))
 		}
 	}
-	if c.failed != nil {
-		list = append(list, loglines.OneLine(c.failed))
+	if c.lastError != nil {
+		list = append(list, loglines.OneLine(c.lastError))
 	}
-	if c.discovering.undiscovered != nil {
-		list = append(list, loglines.OneLine(c.discovering.undiscovered))
+	if c.discovering.failure != nil {
+		list = append(list, loglines.OneLine(c.discovering.failure))
 	}
 	if c.refused != nil {
 		list = append(list, fmt.Sprintf("the reload of %s was refused, and nothing of it applied: %s",
@@ -183,30 +182,31 @@ func (c *Controller) problems() []string {
 func operationsOf(v *view.View, history []operation, counters lb.Counters) ops.Operations {
 	list := ops.Operations{InForce: []ops.Overlay{}, History: []ops.Operation{}}
 	for i, s := range v.Config.Services {
-		if v.Laid[s.Name] == 0 {
+		if v.OverlayCounts[s.Name] == 0 {
 			continue
 		}
 		for _, b := range v.Config.Services[i].Backends {
 			if o, laid := v.Overlays[view.NameOf(s, b)]; laid {
-				list.InForce = append(list.InForce, o.Shown(view.TargetOf(s, b), *leftOf(s, s.BackendKey(b), counters)))
+				list.InForce = append(list.InForce,
+					o.Status(view.TargetOf(s, b), *remainingOf(s, s.BackendKey(b), counters)))
 			}
 		}
 	}
 	list.InForce = append(list.InForce, v.Absent()...)
 	for _, op := range slices.Backward(history) {
-		list.History = append(list.History, op.shown())
+		list.History = append(list.History, op.status())
 	}
 	return list
 }
 
-// addHealth writes into the status of service i the results of its backends' checks, and the consequences for them.
-func (c *Controller) addHealth(v *view.View, i int, spared map[lb.BackendKey]string, status *ops.Service) {
+// fillHealth writes the results of the checks of service i, and their consequences, into its status.
+func (c *Controller) fillHealth(v *view.View, i int, spared map[lb.BackendKey]string, status *ops.Service) {
 	s := v.Config.Services[i]
 	status.Checks, status.Require = view.ChecksStatus(s)
 	status.Serving = view.ServingOf(v.Selected[i])
 	status.Withdrawn = v.Withdrawn(s.VIP)
-	v.ShowStarts(i, status)
-	v.ShowOutliers(i, spared, status)
+	v.FillSlowStarts(i, status)
+	v.FillOutliers(i, spared, status)
 	if !s.Checks.On() {
 		return
 	}

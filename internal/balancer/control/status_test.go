@@ -52,7 +52,7 @@ func TestLossesOfXDP(t *testing.T) {
 			w.attachment, w.xdpLost = &test.attachment, test.lost
 			c := w.controller(web)
 			stop := w.run(c)
-			time.Sleep(lossEvery)
+			time.Sleep(lossInterval)
 			synctest.Wait()
 			status, err := c.Status()
 			if err != nil {
@@ -73,7 +73,7 @@ func TestLossesOfXDP(t *testing.T) {
 			}
 			for _, more := range []uint64{9 * test.lost, 10 * test.lost} {
 				w.lose(more)
-				time.Sleep(lossEvery)
+				time.Sleep(lossInterval)
 				synctest.Wait()
 				logged := w.logged("WARN", fmt.Sprintf("%d frames that XDP sent", more))
 				if want := test.want != "" && test.lost > 0 && more == 10*test.lost; logged != want {

@@ -14,27 +14,27 @@ import (
 	"github.com/jeoul/jeoul/internal/host/durable"
 )
 
-// writeAgainEvery is how often files are written again that could not be.
-const writeAgainEvery = 2 * time.Second
+// rewriteInterval is how often writing is retried for files that could not be written.
+const rewriteInterval = 2 * time.Second
 
-// storage knows which files cannot be written, and has them written again.
+// storage logs which files cannot be written, and retries them.
 type storage struct {
 	*core
-	// unwritten are the files that cannot be written, by path, and notKept why the data plane does not outlive the
-	// process, as they were logged last.
+	// unwritten are the files that cannot be written, by path, and unpinned is why the data plane does not outlive the
+	// process, both as logged last.
 	unwritten map[string]durable.Fault
-	notKept   string
-	keepTask  *loop.Task
+	unpinned  string
+	repinTask *loop.Task
 }
 
-// logFaults logs which files cannot be written, and which can again, and has them written again soon.
+// logFaults logs which files cannot be written, and which can be again, and schedules a retry.
 func (s *storage) logFaults() {
 	faults := s.opt.Files.Faults()
 	about := events.About{Kind: events.KindStorage}.Attr()
 	now := make(map[string]durable.Fault, len(faults))
 	for _, f := range faults {
 		now[f.Path] = f
-		if before, told := s.unwritten[f.Path]; !told || before.InFallback != f.InFallback ||
+		if before, known := s.unwritten[f.Path]; !known || before.InFallback != f.InFallback ||
 			before.Err.Error() != f.Err.Error() {
 			s.opt.Log.Warn(loglines.OneLine(errors.New(f.String())), about)
 		}
@@ -46,12 +46,12 @@ func (s *storage) logFaults() {
 	}
 	s.unwritten = now
 	if len(now) > 0 {
-		s.keepTask.Within(writeAgainEvery)
+		s.repinTask.ScheduleWithin(rewriteInterval)
 	}
 }
 
-// showStorage fills in the files that cannot be written.
-func (s *storage) showStorage(status *ops.Status) {
+// fillStatus writes the files that cannot be written into a status.
+func (s *storage) fillStatus(status *ops.Status) {
 	for _, f := range s.opt.Files.Faults() {
 		status.Unwritten = append(status.Unwritten,
 			ops.Unwritten{What: f.Name, Path: f.Path, Since: f.Since, Error: loglines.OneLine(f.Err),
@@ -61,36 +61,36 @@ func (s *storage) showStorage(status *ops.Status) {
 	status.WriteFailures = s.opt.Files.Failures()
 }
 
-// noteUnsaved logs why something could not be saved, unless files report it, and returns the error, for the person who
-// asked for it.
-func (s *storage) noteUnsaved(saving string, err error) error {
+// logUnsaved logs an error of saving, unless Files reports it, and returns it for the caller's answer.
+func (s *storage) logUnsaved(doing string, err error) error {
 	if err != nil && !errors.Is(err, durable.ErrNotWritten) {
-		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", saving, loglines.OneLine(err)))
+		s.opt.Log.Warn(fmt.Sprintf("%s (it ends with this process): %s", doing, loglines.OneLine(err)))
 	}
 	return err
 }
 
-// keeping is a DataPlane that outlives its process by pins, which others may remove meanwhile.
-type keeping interface {
-	// Repin looks for missing pins, makes those anew that it can, and returns a line about the result.
+// repinner is a DataPlane whose pins let it outlive the process; another program may remove them.
+type repinner interface {
+	// Repin creates missing pins again, as far as it can. note is a line about the result for the log, "" if nothing
+	// was missing; err is why the data plane would not outlive the process.
 	Repin() (note string, err error)
 }
 
-// keepEvery is how often that is looked at: for so long the process may die and its data plane with it.
-const keepEvery = 10 * time.Second
+// repinInterval is how often pins are checked: for so long, the process may die and its data plane with it.
+const repinInterval = 10 * time.Second
 
-// keepAgain logs changes of that line, and looks again later.
-func (s *storage) keepAgain() {
+// repin creates missing pins again, logs changes of the result, and schedules the next run.
+func (s *storage) repin() {
 	s.opt.Files.Retry()
 	defer func() {
-		s.keepTask.In(keepEvery)
+		s.repinTask.Schedule(repinInterval)
 		s.logFaults()
 	}()
-	k, is := s.opt.DataPlane.(keeping)
+	plane, is := s.opt.DataPlane.(repinner)
 	if !is {
 		return
 	}
-	note, err := k.Repin()
+	note, err := plane.Repin()
 	if note != "" {
 		s.opt.Log.Warn(note)
 	}
@@ -98,8 +98,8 @@ func (s *storage) keepAgain() {
 	if err != nil {
 		problem = err.Error()
 	}
-	if problem != "" && problem != s.notKept {
+	if problem != "" && problem != s.unpinned {
 		s.opt.Log.Warn("the data plane ends with this process: " + problem)
 	}
-	s.notKept = problem
+	s.unpinned = problem
 }

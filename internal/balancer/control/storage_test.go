@@ -32,7 +32,7 @@ func TestUnwritableOperations(t *testing.T) {
 			files := durable.New(durable.Options{FileSystem: disk})
 			c.opt.Memory = onDisk{files.Content("the drains", path, "operations", 0o600)}
 			c.opt.Files = files
-			c.loop.On(files.Changes(), c.storage.logFaults) // as New does where it is told of files
+			c.loop.OnSignal(files.Changes(), c.storage.logFaults) // as New does where it is told of files
 			stop := w.run(c)
 			w.quiet()
 			disk.Fail(&trouble, 0)
@@ -52,7 +52,7 @@ func TestUnwritableOperations(t *testing.T) {
 				t.Errorf("%s: nothing is logged", trouble.Name)
 			}
 			disk.Fail(nil, 0)
-			time.Sleep(writeAgainEvery)
+			time.Sleep(rewriteInterval)
 			synctest.Wait()
 			if status, err = c.Status(); err != nil || len(status.Unwritten) != 0 ||
 				!w.logged("writing the drains to") {
@@ -90,7 +90,7 @@ func TestUnwritableEjections(t *testing.T) {
 			w.clients(8, "web01")
 			w.expect("apply web: web01=1 web02=2 web03=3")
 			disk.Fail(nil, 0)
-			time.Sleep(writeAgainEvery)
+			time.Sleep(rewriteInterval)
 			synctest.Wait()
 			data, err := os.ReadFile(path)
 			if err != nil || !strings.Contains(string(data), "192.0.2.1") || len(files.Faults()) != 0 {

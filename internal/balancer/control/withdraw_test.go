@@ -69,10 +69,10 @@ func TestVIPIsWithdrawn(t *testing.T) {
 			}
 		}
 		asked.say(t, c, failing("refuses connections"), "web01", "web02", "st04")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		expectDone("with one service of the VIP that serves")
 		asked.say(t, c, failing("refuses connections"), "tls03")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		expectDone("with none", "remove 192.0.2.100")
 		w.expectLog("WARN", "no backend serves, so the VIP is withdrawn: 192.0.2.100")
 		if names := withdrawnServices(t, c); names != "web tls" {
@@ -83,7 +83,7 @@ func TestVIPIsWithdrawn(t *testing.T) {
 		time.Sleep(time.Minute)
 		expectDone("a minute later")
 		asked.say(t, c, healthy(), "web02")
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		w.expectLog("INFO", "a backend serves, so the VIP is held again: 192.0.2.100")
 		did := addressesDone(w)
 		if len(did) == 0 || did[0] != "add 192.0.2.100" || !strings.Contains(strings.Join(did, "; "),
@@ -97,7 +97,7 @@ func TestVIPIsWithdrawn(t *testing.T) {
 		addressesDone(w)
 		// A drained backend still serves the flows that it has.
 		w.mustReload(c, strings.Replace(yieldingWeb, "address: 192.0.2.2}", "address: 192.0.2.2, drain: true}", 1))
-		time.Sleep(settle)
+		time.Sleep(settleDelay)
 		if names := withdrawnServices(t, c); names != "" {
 			t.Errorf("with a drained backend, withdrawn by the status: %q", names)
 		}

@@ -67,8 +67,8 @@ func runElection(ctx context.Context, shared election, routers routers, member *
 	return err
 }
 
-// Want says how this balancer takes part.
-func (e election) Want(w ops.Election) {
+// SetDesired says how this balancer takes part.
+func (e election) SetDesired(w ops.Election) {
 	if w.VRRP.ID == 0 {
 		e.Elector.SetDesired(vrrp.Desired{})
 		return
@@ -77,8 +77,8 @@ func (e election) Want(w ops.Election) {
 		Out: w.Out})
 }
 
-// Show fills in the state of the election.
-func (e election) Show(to *ops.VRRP) {
+// FillStatus fills in the state of the election.
+func (e election) FillStatus(to *ops.VRRP) {
 	s := e.Status()
 	to.State, to.Since, to.Why, to.Priority, to.Both = string(s.State), s.Since, s.Cause, s.Priority, s.BothActive
 	to.Sent, to.Received, to.Rejected, to.Ignored = s.Sent, s.Received, s.Rejected, s.Ignored

@@ -78,8 +78,8 @@ func (i instance) removeAliases(but string) (err error) {
 // identity is the interfaces by which a running balancer is known: see control.Identity.
 type identity struct{ instance instance }
 
-// Take has the balancer known by an interface that no other one has.
-func (n identity) Take(link string) error {
+// Register has the balancer known by an interface that no other one has.
+func (n identity) Register(link string) error {
 	own := n.instance.named(journalName(link))
 	if own.journal == n.instance.journal {
 		return nil
@@ -111,8 +111,8 @@ func (n identity) Take(link string) error {
 	return errors.Join(n.instance.alias(link).write(n.instance.journal), claim.Close())
 }
 
-// Release has the balancer not known by an interface any more.
-func (n identity) Release(link string) error {
+// Unregister has the balancer not known by an interface any more.
+func (n identity) Unregister(link string) error {
 	if journalName(link) == n.instance.journal {
 		return nil // its files have that name
 	}

@@ -31,13 +31,13 @@ func TestIdentity(t *testing.T) {
 			}
 		}
 		n := identity{own}
-		if err := errors.Join(n.Take("eth0"), n.Take("eth1"), n.Take("eth2"), n.Release("eth0")); err != nil {
+		if err := errors.Join(n.Register("eth0"), n.Register("eth1"), n.Register("eth2"), n.Unregister("eth0")); err != nil {
 			return err
 		}
 		is("eth0", "run-eth0")
 		is("eth1", "run-eth0")
 		is("eth2", "run-eth0")
-		if err := (identity{own.named("run-eth5")}).Take("eth1"); err == nil ||
+		if err := (identity{own.named("run-eth5")}).Register("eth1"); err == nil ||
 			!strings.Contains(err.Error(), "was started on eth0") {
 			t.Errorf("another balancer's interface: %v", err)
 		}
@@ -48,13 +48,13 @@ func TestIdentity(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := n.Take("eth3"); !errors.Is(err, hostnet.ErrBusy) {
+		if err := n.Register("eth3"); !errors.Is(err, hostnet.ErrBusy) {
 			t.Errorf("an interface that a balancer runs on: %v", err)
 		}
 		is("eth3", "run-eth3")
 		gone := own
 		gone.cookie++
-		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Release("eth1"),
+		if err := errors.Join(other.Close(), gone.alias("eth4").write("run-eth0"), n.Unregister("eth1"),
 			own.removeAliases("eth2")); err != nil {
 			return err
 		}

@@ -126,8 +126,8 @@ func (m *member) Prepare(cfg *config.Config) (commit func(), err error) {
 	}, nil
 }
 
-// Show adds the members to a status.
-func (m *member) Show(to *ops.Status) {
+// FillStatus adds the members to a status.
+func (m *member) FillStatus(to *ops.Status) {
 	all := m.Status()
 	m.addFlows(all.Members)
 	to.Members = &all

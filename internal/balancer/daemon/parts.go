@@ -15,8 +15,8 @@ type part interface {
 	// Prepare reads and checks all that the part needs of a configuration, and changes nothing. commit puts that in
 	// force, and cannot fail. An error refuses the whole configuration: yamlfile.Problems.
 	Prepare(cfg *config.Config) (commit func(), err error)
-	// Show adds the part to a status of the balancer. Lists of the status are not this part's to write into.
-	Show(to *ops.Status)
+	// FillStatus adds the part to a status of the balancer. Lists of the status are not this part's to write into.
+	FillStatus(to *ops.Status)
 }
 
 // reloadAll returns an Apply that has parts take part in apply's change: it prepares them in their order, once the
@@ -67,7 +67,7 @@ func showAll(status func() (ops.Status, error), parts []part) func() (ops.Status
 		// Other callers read the same list meanwhile.
 		s.Problems = s.Problems[:len(s.Problems):len(s.Problems)]
 		for _, p := range parts {
-			p.Show(&s)
+			p.FillStatus(&s)
 		}
 		return s, nil
 	}

@@ -29,7 +29,9 @@ func (r recordingPart) Prepare(*config.Config) (func(), error) {
 	return func() { r.done.add("commit " + r.name) }, r.refuses
 }
 
-func (r recordingPart) Show(to *ops.Status) { to.Problems = append(to.Problems, "problem of "+r.name) }
+func (r recordingPart) FillStatus(to *ops.Status) {
+	to.Problems = append(to.Problems, "problem of "+r.name)
+}
 
 // TestReloadAll: parts are prepared in their order before the configuration is applied, and committed in that order
 // after; if the file cannot be read, or a part or the controller refuses, nothing after that happens and no part is

@@ -84,7 +84,7 @@ func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, e
 	if err != nil {
 		return warnings, err
 	}
-	err = engine.Check(ctx, d)
+	err = engine.Validate(ctx, d)
 	if errors.Is(err, proxy.ErrNoProgram) && cfg.Proxy.Program == "" {
 		return append(warnings, fmt.Sprintf("HAProxy has not checked the configuration: %v", err)), nil
 	}

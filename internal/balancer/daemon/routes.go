@@ -46,15 +46,15 @@ func newRouters(i instance, opt routersOptions) routers {
 // listTimeout is how long a speaker may take to list the VIPs that it announces.
 const listTimeout = 2 * time.Second
 
-// Found are the VIPs that the previous process has announced.
-func (r routers) Found() []netip.Addr {
+// PreviouslyAnnounced are the VIPs that the previous process has announced.
+func (r routers) PreviouslyAnnounced() []netip.Addr {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	return r.keeper.AnnouncedVIPs(ctx)
 }
 
-// Want sets the routes to announce from now on.
-func (r routers) Want(w ops.Routes) {
+// SetDesired sets the routes to announce from now on.
+func (r routers) SetDesired(w ops.Routes) {
 	if w.Draining && len(w.VIPs) == 0 {
 		r.flush(context.Background())
 	}
@@ -62,15 +62,15 @@ func (r routers) Want(w ops.Routes) {
 		OrphanTimeout: w.Orphan})
 }
 
-// Await waits until that is so.
-func (r routers) Await(bound time.Duration) {
+// WaitAnnounced waits until that is so.
+func (r routers) WaitAnnounced(bound time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), bound)
 	defer cancel()
 	r.keeper.AwaitDelivery(ctx)
 }
 
-// Show fills in the state of the routers.
-func (r routers) Show(to *ops.BGP) {
+// FillStatus fills in the state of the routers.
+func (r routers) FillStatus(to *ops.BGP) {
 	state, problem := r.keeper.State()
 	to.SpeakerPID = state.PID
 	if problem == nil && len(state.Faults) > 0 {

@@ -49,5 +49,7 @@ func (s *tcpServer) Prepare(cfg *config.Config) (commit func(), err error) {
 	return s.guard.Prepare(cfg)
 }
 
-// Show adds the problems of certificates and tokens to a status.
-func (s *tcpServer) Show(to *ops.Status) { to.Problems = append(to.Problems, s.guard.Problems()...) }
+// FillStatus adds the problems of certificates and tokens to a status.
+func (s *tcpServer) FillStatus(to *ops.Status) {
+	to.Problems = append(to.Problems, s.guard.Problems()...)
+}

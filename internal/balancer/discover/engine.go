@@ -106,8 +106,8 @@ func (e *Engine) notifyChanged() {
 	}
 }
 
-// Watch replaces the services whose origins are followed. An origin that stays keeps its answers.
-func (e *Engine) Watch(services []lb.Service) {
+// SetServices replaces the services whose origins are followed. An origin that stays keeps its answers.
+func (e *Engine) SetServices(services []lb.Service) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.services = slices.DeleteFunc(slices.Clone(services), func(s lb.Service) bool { return !s.Discovery.On() })

@@ -67,7 +67,7 @@ func newEngineTest(t *testing.T, memory *fakeMemory) *engineTest {
 		Clock: func() clock.Reading { return clock.At(time.Now(), "boot", time.Since(time.Unix(0, 0))) },
 		Log:   slog.New(slog.NewTextHandler(&s.log, nil)),
 	})
-	s.Watch(testService)
+	s.SetServices(testService)
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); s.Run(ctx) }()
@@ -228,7 +228,7 @@ func TestForgotten(t *testing.T) {
 		s := newEngineTest(t, memory)
 		s.notify("a")
 		synctest.Wait()
-		s.Watch(nil)
+		s.SetServices(nil)
 		s.stop()
 		if all, err := decode(memory.text, clock.Read()); err != nil || len(all) != 0 {
 			t.Errorf("kept: %v, %v", all, err)

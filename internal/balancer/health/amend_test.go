@@ -130,8 +130,8 @@ func amendAndWatch(t *testing.T, random *rand.Rand) {
 		}
 		after := slices.Collect(maps.Values(wanted))
 		put, removed := differenceOf(before, after, random)
-		whole.Watch(after)
-		amended.Amend(put, removed)
+		whole.SetTargets(after)
+		amended.UpdateTargets(put, removed)
 		before = after
 		if a, b := stateOf(whole), stateOf(amended); a != b {
 			t.Fatalf("round %d: as a whole, and by the difference:\n%s", round,
@@ -154,7 +154,7 @@ func TestAmendForgets(t *testing.T) {
 	for i := range 5 * mostIdle {
 		check := everySecond()
 		check.Timeout = time.Duration(i + 1)
-		e.Amend([]Wanted{{Backend: backendOf(80, 1).Backend, Checks: []lb.Check{check}}}, nil)
+		e.UpdateTargets([]Wanted{{Backend: backendOf(80, 1).Backend, Checks: []lb.Check{check}}}, nil)
 	}
 	if n := len(e.interner.all); n > 2*mostIdle {
 		t.Errorf("%d checks are known, of which one is made", n)

@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// Ask checks a backend now, beside the schedule and without consequence for its verdict: each check of it, one after
-// the other. It calls report (nil: none asked for) with every step. The results have the answers, and the states
+// CheckNow checks a backend now, beside the schedule and without consequence for its verdict: each check of it, one
+// after the other. It calls report (nil: none asked for) with every step. The results have the answers, and the states
 // Healthy for a check that passed, Failing for one that did not, and Unknown for one that this host could not make. The
 // error is the context's.
-func (e *Engine) Ask(ctx context.Context, wanted Wanted, report func(Step)) ([]Result, error) {
+func (e *Engine) CheckNow(ctx context.Context, wanted Wanted, report func(Step)) ([]Result, error) {
 	in := newInterner(nil)
 	results := make([]Result, 0, len(wanted.Checks))
 	for i, check := range wanted.Checks {

@@ -291,7 +291,7 @@ func measure(b *testing.B, endpoints, services int, interval, lasts time.Duratio
 		starts: make([]start, 2*int(float64(endpoints)*lasts.Seconds()/interval.Seconds()))}
 	e := health.New(health.Options{Checker: o, Log: slog.New(slog.DiscardHandler)})
 	began := time.Now()
-	e.Watch(wanted)
+	e.SetTargets(wanted)
 	b.ReportMetric(float64(time.Since(began).Milliseconds()), "ms/Watch")
 	ctx, cancel := context.WithTimeout(b.Context(), lasts)
 	defer cancel()

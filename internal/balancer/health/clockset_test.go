@@ -61,7 +61,7 @@ func TestClockIsSet(t *testing.T) {
 			if err := next.Restore(saved, 0); err != nil {
 				t.Fatal(err)
 			}
-			next.Watch(web.wanted())
+			next.SetTargets(web.wanted())
 			if !web.all(next, lb.Failing) {
 				t.Errorf("the next process does not begin with the verdicts of this one: %v", next.Verdicts())
 			}
@@ -131,7 +131,7 @@ func (w *clockedWeb) watching(t *testing.T) *health.Engine {
 func (w *clockedWeb) watched(t *testing.T) *health.Engine {
 	t.Helper()
 	e := w.watching(t)
-	e.Watch(w.wanted())
+	e.SetTargets(w.wanted())
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {

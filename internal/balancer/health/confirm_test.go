@@ -22,7 +22,7 @@ func tenSeconds() lb.Check {
 func leftBy(t *testing.T, f *fake, wanted ...Wanted) []byte {
 	t.Helper()
 	before := run(t, f)
-	before.Watch(wanted)
+	before.SetTargets(wanted)
 	time.Sleep(time.Minute)
 	synctest.Wait()
 	return before.Save()
@@ -40,7 +40,7 @@ func following(t *testing.T, f *fake, saved []byte, absent time.Duration, wanted
 	if err := e.Restore(saved, absent); err != nil {
 		t.Fatal(err)
 	}
-	e.Watch(wanted)
+	e.SetTargets(wanted)
 	begin(t, e)
 	return e
 }
@@ -123,7 +123,7 @@ func TestConfirmsInTheEnd(t *testing.T) {
 		if err := between.Restore(saved, time.Minute); err != nil {
 			t.Fatal(err)
 		}
-		between.Watch([]Wanted{w})
+		between.SetTargets([]Wanted{w})
 		f.says(backend(1), Trouble("no way", "there is no way"))
 		e := following(t, f, between.Save(), 0, w)
 		time.Sleep(30 * time.Second)

@@ -71,7 +71,7 @@ func runEngine(text string) {
 				Checks: []lb.Check{check}})
 	}
 	e := health.New(health.Options{Checker: checker.New(nil), Log: slog.New(slog.NewTextHandler(os.Stderr, nil))})
-	e.Watch(wanted)
+	e.SetTargets(wanted)
 	ctx, cancel := context.WithCancel(context.Background())
 	go func() {
 		os.Stdin.Read(make([]byte, 1))

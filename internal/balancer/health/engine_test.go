@@ -132,7 +132,7 @@ func TestRisesAndFalls(t *testing.T) {
 		f := newFake()
 		e := run(t, f)
 		w := backendOf(80, 1, everySecond())
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		expect(t, e, w, Unknown, "")
 		time.Sleep(time.Second)
 		expect(t, e, w, Unknown, "")
@@ -176,7 +176,7 @@ func TestOneCheckOfAnEndpoint(t *testing.T) {
 					w.Mode = mode
 					wanted = append(wanted, w)
 				}
-				e.Watch(wanted)
+				e.SetTargets(wanted)
 				time.Sleep(10 * time.Second)
 				synctest.Wait()
 				if len(f.all) != 10*c.want {
@@ -212,7 +212,7 @@ func TestSpread(t *testing.T) {
 					wanted = append(wanted, backendOf(80, i, everySecond()))
 					f.answer[backend(i)] = c.answer
 				}
-				e.Watch(wanted)
+				e.SetTargets(wanted)
 				const seconds = 5
 				time.Sleep(seconds * time.Second)
 				synctest.Wait()
@@ -242,11 +242,11 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 		e := run(t, f)
 		up, down := backendOf(80, 1, everySecond()), backendOf(80, 2, everySecond())
 		f.says(backend(2), refused)
-		e.Watch([]Wanted{up, down})
+		e.SetTargets([]Wanted{up, down})
 		time.Sleep(3 * time.Second)
 		expect(t, e, down, Failing, "refuses connections")
 		e.Changed()
-		e.Watch([]Wanted{down, up})
+		e.SetTargets([]Wanted{down, up})
 		expect(t, e, up, Healthy, "")
 		expect(t, e, down, Failing, "refuses connections")
 		if changed := e.Changed(); len(changed) > 0 {
@@ -255,17 +255,17 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 		slower := everySecond()
 		slower.Interval = time.Minute
 		down.Checks = []lb.Check{slower}
-		e.Watch([]Wanted{down, up})
+		e.SetTargets([]Wanted{down, up})
 		expect(t, e, down, Failing, "refuses connections")
 		// Another service has the same endpoint: its verdict is known at once.
 		other := backendOf(81, 2, slower)
-		e.Watch([]Wanted{down, up, other})
+		e.SetTargets([]Wanted{down, up, other})
 		expect(t, e, other, Failing, "refuses connections")
 		// Another question has no answer yet, and overturns nothing until it has enough of them.
 		down.Checks = []lb.Check{everySecond()}
 		down.Checks[0].Port = 81
 		e.Changed()
-		e.Watch([]Wanted{down})
+		e.SetTargets([]Wanted{down})
 		expect(t, e, down, Failing, "refuses connections")
 		if changed := e.Changed(); len(changed) > 0 {
 			t.Errorf("another question changed %v", changed)
@@ -277,7 +277,7 @@ func TestWatchKeepsVerdicts(t *testing.T) {
 		expect(t, e, down, Healthy, "")
 		down.Checks = []lb.Check{everySecond()}
 		down.Checks[0].Port = 82
-		e.Watch([]Wanted{down})
+		e.SetTargets([]Wanted{down})
 		expect(t, e, down, Healthy, "")
 		f.says(backend(2), refused)
 		time.Sleep(3 * time.Second)
@@ -315,7 +315,7 @@ func saveAndRestore(t *testing.T, set time.Duration) {
 	go func() { ended <- e.Run(ctx) }()
 	w := backendOf(80, 1, everySecond())
 	f.says(backend(1), refused)
-	e.Watch([]Wanted{w})
+	e.SetTargets([]Wanted{w})
 	time.Sleep(3 * time.Second)
 	expect(t, e, w, Failing, "refuses connections")
 	before, _ := e.Verdict(w.Backend)
@@ -331,7 +331,7 @@ func saveAndRestore(t *testing.T, set time.Duration) {
 		if err := later.Restore(text, 0); err != nil {
 			t.Fatal(err)
 		}
-		later.Watch([]Wanted{w})
+		later.SetTargets([]Wanted{w})
 		v, _ := later.Verdict(w.Backend)
 		if v.State != c.state || c.state == Failing && !v.Since.Equal(before.Since) {
 			t.Errorf("after %v: %+v, expected %s since %v", c.later, v, c.state, before.Since)
@@ -371,7 +371,7 @@ func TestAsk(t *testing.T) {
 	e := New(Options{Checker: f})
 	f.says(backend(1), refused)
 	var steps []string
-	results, err := e.Ask(t.Context(), backendOf(80, 1, everySecond(), everySecond()), func(s Step) {
+	results, err := e.CheckNow(t.Context(), backendOf(80, 1, everySecond(), everySecond()), func(s Step) {
 		steps = append(steps, fmt.Sprint(s.Check, s.Name))
 	})
 	if err != nil || len(results) != 2 || results[1].State != Failing || results[1].Reason != refused.Reason ||
@@ -422,7 +422,7 @@ func TestStarter(t *testing.T) {
 			asked := everySecond()
 			asked.Type = lb.CheckICMP
 			one, other := backendOf(80, 1, everySecond()), backendOf(80, 2, asked)
-			e.Watch([]Wanted{one, other})
+			e.SetTargets([]Wanted{one, other})
 			time.Sleep(3 * time.Second)
 			if after < time.Hour {
 				expect(t, e, one, Healthy, "")

@@ -56,7 +56,7 @@ func TestLateIsNoEvidence(t *testing.T) {
 				e := runWith(t, l, slog.New(slog.DiscardHandler))
 				l.engine = e
 				w := backendOf(80, 1, everySecond())
-				e.Watch([]Wanted{w})
+				e.SetTargets([]Wanted{w})
 				time.Sleep(5 * time.Second)
 				synctest.Wait()
 				v, _ := e.Verdict(w.Backend)
@@ -107,7 +107,7 @@ func TestHangIsFoundByLateProcess(t *testing.T) {
 				h.engine = e
 				check := everySecond()
 				w := backendOf(80, 1, check)
-				e.Watch([]Wanted{w})
+				e.SetTargets([]Wanted{w})
 				bound := 2*check.Interval + time.Duration(max(3, c.found-1))*4*check.Timeout
 				time.Sleep(bound)
 				synctest.Wait()
@@ -140,7 +140,7 @@ func TestDrainConnEnds(t *testing.T) {
 		e := runWith(t, h, slog.New(slog.DiscardHandler))
 		h.engine = e
 		w := backendOf(80, 1, everySecond())
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		time.Sleep(6 * time.Second)
 		synctest.Wait()
 		target := e.watches[w.Backend].targets[0]
@@ -194,7 +194,7 @@ func TestOwnTroubleIsNoEvidence(t *testing.T) {
 				f.says(backend(i), refused)
 			}
 		}
-		e.Watch(wanted)
+		e.SetTargets(wanted)
 		time.Sleep(4 * time.Second)
 		for i := range 100 {
 			f.says(backend(i),
@@ -231,7 +231,7 @@ func TestPassingTrouble(t *testing.T) {
 		brief.Passing = true
 		f.says(backend(1), brief)
 		w := backendOf(80, 1, everySecond())
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		time.Sleep(5 * time.Second)
 		synctest.Wait()
 		if v, _ := e.Verdict(w.Backend); v.State != Unknown || log.Len() > 0 {
@@ -254,10 +254,10 @@ func TestOffline(t *testing.T) {
 		f.takes = 400 * time.Millisecond
 		e := run(t, f)
 		w, well := backendOf(80, 1, everySecond()), backendOf(80, 2, everySecond())
-		e.Watch([]Wanted{w, well})
+		e.SetTargets([]Wanted{w, well})
 		time.Sleep(5 * time.Second)
 		expect(t, e, w, Healthy, "")
-		e.Offline("interface eth9 is down")
+		e.SetOffline("interface eth9 is down")
 		f.says(backend(1), refused)
 		time.Sleep(time.Minute)
 		expect(t, e, w, Healthy, "")
@@ -267,7 +267,7 @@ func TestOffline(t *testing.T) {
 		if v, _ := e.Verdict(w.Backend); v.Checks[0].Answer != "interface eth9 is down" || v.Checks[0].Failed != 0 {
 			t.Errorf("of one that cannot be reached: %+v", v)
 		}
-		e.Offline("")
+		e.SetOffline("")
 		time.Sleep(4 * time.Second)
 		expect(t, e, w, Failing, "refuses connections")
 	})
@@ -282,7 +282,7 @@ func TestOfflineMeanwhile(t *testing.T) {
 		f.says(backend(1), refused)
 		e := run(t, f)
 		w := backendOf(80, 1, everySecond())
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		asked := func() int {
 			synctest.Wait()
 			f.mu.Lock()
@@ -293,7 +293,7 @@ func TestOfflineMeanwhile(t *testing.T) {
 			for asked() == 0 {
 				time.Sleep(10 * time.Millisecond)
 			}
-			e.Offline(why)
+			e.SetOffline(why)
 			for asked() > 0 {
 				time.Sleep(10 * time.Millisecond)
 			}
@@ -325,7 +325,7 @@ func TestSuspended(t *testing.T) {
 		for i := range targets {
 			wanted = append(wanted, backendOf(80, i, everySecond()))
 		}
-		e.Watch(wanted)
+		e.SetTargets(wanted)
 		runs(3 * time.Second)
 		for _, asleep := range []time.Duration{400 * time.Millisecond, time.Minute} {
 			time.Sleep(asleep)
@@ -357,7 +357,7 @@ func TestFast(t *testing.T) {
 		check := everySecond()
 		check.Interval, check.Fast = 10*time.Second, time.Second
 		w := backendOf(80, 1, check)
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		time.Sleep(30 * time.Second)
 		expect(t, e, w, Healthy, "")
 		first := f.asked[backend(1)][0]
@@ -388,7 +388,7 @@ func TestDelayAndJitter(t *testing.T) {
 		check := everySecond()
 		check.Delay, check.Jitter = 30*time.Second, 20
 		w := backendOf(80, 1, check)
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		time.Sleep(2 * time.Minute)
 		synctest.Wait()
 		asked := f.asked[backend(1)]
@@ -421,7 +421,7 @@ func TestRunning(t *testing.T) {
 		for i := range 100 {
 			wanted = append(wanted, backendOf(80, i, everySecond()))
 		}
-		e.Watch(wanted)
+		e.SetTargets(wanted)
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if f.most != 3 {
@@ -447,7 +447,7 @@ func TestAgentsWord(t *testing.T) {
 		f := newFake()
 		e := run(t, f)
 		w := backendOf(80, 1, everySecond())
-		e.Watch([]Wanted{w})
+		e.SetTargets([]Wanted{w})
 		for _, c := range []struct {
 			answer Answer
 			state  State

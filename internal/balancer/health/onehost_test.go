@@ -226,7 +226,7 @@ func checkOneHost(host string) error {
 	c := &crowd{Checker: checker.New(nil)}
 	var log lockedBuffer
 	e := health.New(health.Options{Checker: c, Log: slog.New(slog.NewTextHandler(&log, nil))})
-	e.Watch(wanted)
+	e.SetTargets(wanted)
 	ctx := untilEOF()
 	ended := make(chan struct{})
 	go func() {

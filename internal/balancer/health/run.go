@@ -100,9 +100,9 @@ func (e *Engine) askConcurrently(run context.Context, a pendingCheck) {
 	})
 }
 
-// Offline says why this host reaches no backend, or with "" that it does. A check that fails is no
+// SetOffline says why this host reaches no backend, or with "" that it does. A check that fails is no
 // evidence if it began or ended before that.
-func (e *Engine) Offline(why string) {
+func (e *Engine) SetOffline(why string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.offline = why

@@ -14,10 +14,10 @@ import (
 // checks start, and verdicts are read.
 const batch = 256
 
-// Watch replaces the checks. One that stays keeps its verdict and its times; a check that differs from a former one
-// only in its times keeps the verdict too. The differences are computed without the engine's lock, and applied batch by
-// batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
-func (e *Engine) Watch(wanted []Wanted) {
+// SetTargets replaces the checks. One that stays keeps its verdict and its times; a check that differs from a former
+// one only in its times keeps the verdict too. The differences are computed without the engine's lock, and applied
+// batch by batch, so that of 100,000 backends no answer and no reader of a verdict waits for all.
+func (e *Engine) SetTargets(wanted []Wanted) {
 	e.watching.Lock()
 	defer e.watching.Unlock()
 	e.call++
@@ -33,10 +33,10 @@ func (e *Engine) Watch(wanted []Wanted) {
 	e.apply(c)
 }
 
-// Amend is Watch by the differences: put are the checks of backends that are new or of which something else may be
-// asked, and removed backends that are no longer wanted, but for those of put. Its cost grows with these, and not with
-// the other backends.
-func (e *Engine) Amend(put []Wanted, removed []lb.BackendKey) {
+// UpdateTargets is Watch by the differences: put are the checks of backends that are new or of which something else may
+// be asked, and removed backends that are no longer wanted, but for those of put. Its cost grows with these, and not
+// with the other backends.
+func (e *Engine) UpdateTargets(put []Wanted, removed []lb.BackendKey) {
 	e.watching.Lock()
 	defer e.watching.Unlock()
 	e.call++

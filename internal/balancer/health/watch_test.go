@@ -81,7 +81,7 @@ func TestWatchChanges(t *testing.T) {
 				}
 			}
 			random.Shuffle(len(wanted), func(i, k int) { wanted[i], wanted[k] = wanted[k], wanted[i] })
-			e.Watch(wanted)
+			e.SetTargets(wanted)
 			if all := wrongs(e, wanted); len(all) > 0 {
 				t.Fatalf("round %d: %v", round, all)
 			}

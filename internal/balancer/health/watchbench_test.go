@@ -70,9 +70,9 @@ func BenchmarkWatch(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
 				e := health.New(health.Options{Log: slog.New(slog.DiscardHandler)})
-				e.Watch(c.before)
+				e.SetTargets(c.before)
 				b.StartTimer()
-				longest = max(longest, longestWait(e, wanted[0].Backend, func() { e.Watch(c.after) }))
+				longest = max(longest, longestWait(e, wanted[0].Backend, func() { e.SetTargets(c.after) }))
 			}
 			b.ReportMetric(float64(longest.Microseconds())/1000, "ms-waited-at-most")
 		})

@@ -170,9 +170,9 @@ func (o *port) close() {
 	_ = o.resolver.Close()
 }
 
-// Use has paths leave by the interfaces of these names from now on; those that stay keep the known state of their
-// neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink, neigh.ErrNoRights.
-func (p *Paths) Use(interfaces []string) error {
+// SetInterfaces has paths leave by the interfaces of these names from now on; those that stay keep the known state of
+// their neighbours. On an error nothing has changed. Errors: neigh.ErrNoLink, neigh.ErrNoRights.
+func (p *Paths) SetInterfaces(interfaces []string) error {
 	p.lookupMu.Lock()
 	defer p.lookupMu.Unlock()
 	if p.isClosed() {
@@ -224,9 +224,9 @@ func (p *Paths) Use(interfaces []string) error {
 	return nil
 }
 
-// Watch replaces the set of addresses. Addresses that stay keep their known paths. On an error the set may be in part
-// the new one: call it again. Errors: neigh.ErrNoRights, those of reading the routes.
-func (p *Paths) Watch(addrs []netip.Addr) error {
+// SetAddresses replaces the set of addresses. Addresses that stay keep their known paths. On an error the set may be in
+// part the new one: call it again. Errors: neigh.ErrNoRights, those of reading the routes.
+func (p *Paths) SetAddresses(addrs []netip.Addr) error {
 	p.lookupMu.Lock()
 	defer p.lookupMu.Unlock()
 	if p.isClosed() {
@@ -259,8 +259,8 @@ func (p *Paths) failed() error {
 	return nil
 }
 
-// Routes looks addresses up without watching them.
-func (p *Paths) Routes(addrs []netip.Addr) (map[netip.Addr]Route, error) {
+// Lookup looks addresses up without watching them.
+func (p *Paths) Lookup(addrs []netip.Addr) (map[netip.Addr]Route, error) {
 	p.lookupMu.Lock()
 	defer p.lookupMu.Unlock()
 	if p.isClosed() {
@@ -296,7 +296,7 @@ func (p *Paths) refresh(addrs []netip.Addr) (changed bool, err error) {
 	for _, port := range p.ports {
 		hops := p.nextHops(port.index)
 		if port.err != nil || !slices.Equal(hops, port.hops) {
-			port.hops, port.err = hops, port.resolver.Watch(hops)
+			port.hops, port.err = hops, port.resolver.SetAddresses(hops)
 			p.allChanged = true
 		}
 	}

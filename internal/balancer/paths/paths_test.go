@@ -79,7 +79,7 @@ func (b *testNetwork) watch(addrs ...string) {
 	for _, a := range addrs {
 		list = append(list, addr(a))
 	}
-	if err := b.paths.Watch(list); err != nil {
+	if err := b.paths.SetAddresses(list); err != nil {
 		b.t.Fatal(err)
 	}
 }
@@ -217,11 +217,11 @@ func TestFaults(t *testing.T) {
 	for to := range tests {
 		all = append(all, addr(to))
 	}
-	routes, err := b.paths.Routes(all)
+	routes, err := b.paths.Lookup(all)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.paths.Watch(all); err != nil {
+	if err := b.paths.SetAddresses(all); err != nil {
 		t.Fatal(err)
 	}
 	for to, want := range tests {
@@ -321,7 +321,7 @@ func TestNexthopObject(t *testing.T) {
 func TestIPv6MTU(t *testing.T) {
 	b := newTestNetwork(t, "eth0")
 	testenv.In(t, b.balancer, func() error { return testenv.WriteSysctl("net/ipv6/conf/eth0/mtu", "1400") })
-	routes, err := b.paths.Routes([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
+	routes, err := b.paths.Lookup([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,10 +350,10 @@ func TestUse(t *testing.T) {
 	b.watch("198.18.0.2", "198.18.1.2")
 	b.awaitEntry("198.18.0.2", "found", func(e Entry) bool { return e.MAC != nil })
 	b.awaitEntry("198.18.1.2", "elsewhere", func(e Entry) bool { return e.Fault == OtherInterface })
-	if err := b.paths.Use([]string{"eth1", "eth9"}); err == nil || !strings.Contains(err.Error(), "eth9") {
+	if err := b.paths.SetInterfaces([]string{"eth1", "eth9"}); err == nil || !strings.Contains(err.Error(), "eth9") {
 		t.Errorf("error %v, want one that names eth9", err)
 	}
-	if err := b.paths.Use([]string{"eth1", "eth0"}); err != nil {
+	if err := b.paths.SetInterfaces([]string{"eth1", "eth0"}); err != nil {
 		t.Fatal(err)
 	}
 	if e := b.paths.Entries()[addr("198.18.0.2")]; e.MAC == nil {
@@ -362,7 +362,7 @@ func TestUse(t *testing.T) {
 	b.awaitEntry("198.18.1.2", "found", func(e Entry) bool {
 		return e.MAC.String() == b.far[1].String() && e.Interface == "eth1"
 	})
-	if err := b.paths.Use([]string{"eth1"}); err != nil {
+	if err := b.paths.SetInterfaces([]string{"eth1"}); err != nil {
 		t.Fatal(err)
 	}
 	b.awaitEntry("198.18.0.2", "elsewhere", func(e Entry) bool {
@@ -391,10 +391,10 @@ func TestClosed(t *testing.T) {
 	if err := b.paths.Close(); err != nil {
 		t.Error(err)
 	}
-	if err := b.paths.Watch(nil); err == nil {
+	if err := b.paths.SetAddresses(nil); err == nil {
 		t.Error("watched after Close")
 	}
-	if _, err := b.paths.Routes(nil); err == nil {
+	if _, err := b.paths.Lookup(nil); err == nil {
 		t.Error("looked up after Close")
 	}
 	if len(b.paths.Entries()) != 1 {
@@ -436,7 +436,7 @@ func TestAsker(t *testing.T) {
 		if step.change != "" {
 			b.ip(step.change)
 		}
-		routes, err := b.paths.Routes([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
+		routes, err := b.paths.Lookup([]netip.Addr{addr("198.18.0.2"), addr("2001:2:0:1::2")})
 		if err != nil {
 			t.Fatal(err)
 		}

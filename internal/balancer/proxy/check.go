@@ -12,8 +12,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Check has HAProxy judge a desired state; see Engine.
-func (e *engine) Check(ctx context.Context, d Desired) error {
+// Validate has HAProxy judge a desired state; see Engine.
+func (e *engine) Validate(ctx context.Context, d Desired) error {
 	if len(d.Services) == 0 {
 		return nil
 	}

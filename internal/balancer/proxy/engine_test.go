@@ -527,7 +527,7 @@ func TestBadInputChangesNothing(t *testing.T) {
 		bad, p := s, *s.Proxy
 		bad.Proxy = &p
 		c.change(&bad, &p)
-		for _, do := range []func(context.Context, Desired) error{r.Check, r.Apply} {
+		for _, do := range []func(context.Context, Desired) error{r.Validate, r.Apply} {
 			err := do(t.Context(), desired(bad))
 			if c.applyOnly {
 				c.applyOnly = false
@@ -564,7 +564,7 @@ func TestNoProgram(t *testing.T) {
 	d := simple(lb.Proxy{})
 	d.Engine.Program = "/nowhere/haproxy"
 	var at *FieldError
-	if err := engine.Check(t.Context(), d); !errors.Is(err, ErrNoProgram) || !errors.As(err, &at) || !at.Engine ||
+	if err := engine.Validate(t.Context(), d); !errors.Is(err, ErrNoProgram) || !errors.As(err, &at) || !at.Engine ||
 		at.Field != "program" {
 		t.Errorf("%v", err)
 	}
@@ -589,7 +589,7 @@ func TestDirectoryThatCannotBe(t *testing.T) {
 			t.Errorf("%s, nothing to serve: %v", dir, err)
 		}
 		d := Desired{Services: []Service{{}}}
-		for _, err := range []error{e.Check(t.Context(), d), e.Apply(t.Context(), d)} {
+		for _, err := range []error{e.Validate(t.Context(), d), e.Apply(t.Context(), d)} {
 			if err == nil || !strings.Contains(err.Error(), says) {
 				t.Errorf("%s: %v, want %q", dir, err, says)
 			}

@@ -109,9 +109,9 @@ type State struct {
 
 // Engine is the running engine.
 type Engine interface {
-	// Check has HAProxy judge a desired state, without changing anything. Its error names the service and the field of
-	// its configuration where it can: see FieldError.
-	Check(ctx context.Context, d Desired) error
+	// Validate has HAProxy judge a desired state, without changing anything. Its error names the service and the field
+	// of its configuration where it can: see FieldError.
+	Validate(ctx context.Context, d Desired) error
 	// Apply brings the engine to the desired state: by the runtime socket where that can do it, and by a reload that
 	// loses no connection where not. On an error the engine goes on as it was. Without services nothing runs.
 	Apply(ctx context.Context, d Desired) error

@@ -45,7 +45,7 @@ type Source interface {
 
 // resolver is a *neigh.Resolver.
 type resolver interface {
-	Watch([]netip.Addr) error
+	SetAddresses([]netip.Addr) error
 	Known([]netip.Addr) ([]netip.Addr, error)
 	Entries() map[netip.Addr]neigh.Entry
 	Close() error
@@ -239,7 +239,7 @@ func (c *Confirmer) watchHops() (err error) {
 		if slices.Equal(addresses, l.watched) {
 			continue
 		}
-		if failed := l.resolver.Watch(addresses); failed != nil {
+		if failed := l.resolver.SetAddresses(addresses); failed != nil {
 			err = cmp.Or(err, failed)
 			continue
 		}

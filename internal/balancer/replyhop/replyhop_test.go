@@ -94,7 +94,7 @@ type fakeResolver struct {
 	index int
 }
 
-func (r fakeResolver) Watch(addrs []netip.Addr) error {
+func (r fakeResolver) SetAddresses(addrs []netip.Addr) error {
 	r.w.Lock()
 	defer r.w.Unlock()
 	if r.w.refused != nil {

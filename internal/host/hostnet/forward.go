@@ -14,14 +14,14 @@ import (
 // setting is a sysctl and the value that it shall have.
 type setting struct{ name, value string }
 
-// Forward makes the host a router on links, for each family or for none: settings for a family, or a link, that is no
-// longer wanted are taken back. The first of the links has the addresses that packets are translated to. On an error
-// all is as it was before, but for links that were left.
+// EnableForwarding makes the host a router on links, for each family or for none: settings for a family, or a link,
+// that is no longer wanted are taken back. The first of the links has the addresses that packets are translated to. On
+// an error all is as it was before, but for links that were left.
 //
 // A balancer that translates addresses sends replies on by itself, as long as it may: the kernel's lookup refuses to
 // find a route for it on an interface that does not forward. And it leaves packets to the kernel that it cannot send
 // itself, such as the reply to a client, or router, whose MAC address is not known yet.
-func (c *Changes) Forward(links []string, four, six bool) error {
+func (c *Changes) EnableForwarding(links []string, four, six bool) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {

@@ -117,7 +117,7 @@ func TestForward(t *testing.T) {
 	}
 	c := open(t, r.host, t.TempDir())
 	links := []string{"eth0.5", "eth1"}
-	if err := c.Forward(links, true, false); err != nil {
+	if err := c.EnableForwarding(links, true, false); err != nil {
 		t.Fatal(err)
 	}
 	four := map[string]string{
@@ -134,7 +134,7 @@ func TestForward(t *testing.T) {
 		t.Error("want IPv4 forwarded, and IPv6 not")
 	}
 
-	if err := c.Forward(links, true, true); err != nil {
+	if err := c.EnableForwarding(links, true, true); err != nil {
 		t.Fatal(err)
 	}
 	if !r.forwards("198.18.1.2") || !r.forwards("2001:2:0:2::2") {
@@ -147,20 +147,20 @@ func TestForward(t *testing.T) {
 		}
 	}
 
-	if err := c.Forward(links, false, true); err != nil {
+	if err := c.EnableForwarding(links, false, true); err != nil {
 		t.Fatal(err)
 	}
 	if r.forwards("198.18.1.2") || !r.forwards("2001:2:0:2::2") {
 		t.Error("want IPv6 forwarded, and IPv4 not")
 	}
-	if err := c.Forward(links, false, false); err != nil {
+	if err := c.EnableForwarding(links, false, false); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]string{}, r.changed(before)); diff != "" {
 		t.Errorf("not taken back:\n%s", diff)
 	}
 
-	if err := c.Forward(links, true, true); err != nil {
+	if err := c.EnableForwarding(links, true, true); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Close(); err != nil {
@@ -182,7 +182,7 @@ func TestForwardKeepsRouters(t *testing.T) {
 		return r.hasDefault6()
 	})
 	c := open(t, r.host, t.TempDir())
-	if err := c.Forward([]string{"eth1"}, true, true); err != nil {
+	if err := c.EnableForwarding([]string{"eth1"}, true, true); err != nil {
 		t.Fatal(err)
 	}
 	if !r.hasDefault6() {
@@ -250,7 +250,7 @@ func TestForwardRefused(t *testing.T) {
 	r := newRouter(t)
 	before := r.sysctls()
 	c := open(t, r.host, t.TempDir())
-	if err := c.Forward([]string{"eth0.5", "nothere"}, true, true); err == nil {
+	if err := c.EnableForwarding([]string{"eth0.5", "nothere"}, true, true); err == nil {
 		t.Error("an interface that does not exist forwards")
 	}
 	if diff := cmp.Diff(map[string]string{}, r.changed(before)); diff != "" {
@@ -273,7 +273,7 @@ func TestForwardElsewhere(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if err := c.Forward(links, true, true); err != nil {
+			if err := c.EnableForwarding(links, true, true); err != nil {
 				return err
 			}
 			want[fmt.Sprint(links)] = r.changed(before)
@@ -287,7 +287,7 @@ func TestForwardElsewhere(t *testing.T) {
 			return err
 		}
 		for _, links := range append(lists, lists[0], lists[3], lists[1], lists[0]) {
-			if err := c.Forward(links, true, true); err != nil {
+			if err := c.EnableForwarding(links, true, true); err != nil {
 				return err
 			}
 			same(t, fmt.Sprint(links), want[fmt.Sprint(links)], r.changed(before))
@@ -297,7 +297,7 @@ func TestForwardElsewhere(t *testing.T) {
 		if c, err = hostnet.Adopt(dir, "test"); err != nil {
 			return err
 		}
-		if err := c.Forward(lists[3], true, true); err != nil {
+		if err := c.EnableForwarding(lists[3], true, true); err != nil {
 			return err
 		}
 		same(t, "by another process", want[fmt.Sprint(lists[3])], r.changed(before))

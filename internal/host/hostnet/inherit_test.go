@@ -57,7 +57,7 @@ func TestInheritForwarding(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		if err := c.Forward(links, true, true); err != nil {
+		if err := c.EnableForwarding(links, true, true); err != nil {
 			return err
 		}
 		whole := r.changed(before)
@@ -67,11 +67,11 @@ func TestInheritForwarding(t *testing.T) {
 		if c, err = hostnet.Adopt(dir, "test"); err != nil {
 			return err
 		}
-		if err := c.Forward(links, true, true); err != nil {
+		if err := c.EnableForwarding(links, true, true); err != nil {
 			return err
 		}
 		same(t, "forwarding again", whole, r.changed(before))
-		if err := c.Forward(links, false, false); err != nil {
+		if err := c.EnableForwarding(links, false, false); err != nil {
 			return err
 		}
 		same(t, "no more", map[string]string{}, r.changed(before))

@@ -79,7 +79,7 @@ func makeChanges(c *hostnet.Changes) error {
 		c.SetSysctl(ignore, "1"), c.SetSysctl(ignore, "2"),
 		c.AddAddresses("eth0.5", []netip.Addr{vip4, vip6}, vip),
 		c.DisableFeature("eth0.5", parse, "for a test"),
-		c.Forward([]string{"eth0.5", "eth1"}, true, true),
+		c.EnableForwarding([]string{"eth0.5", "eth1"}, true, true),
 		c.EnsureClsact("eth1", func(ours bool) error {
 			if !ours {
 				return errors.New("there is a clsact")
@@ -94,7 +94,7 @@ func moveLink(c *hostnet.Changes) error {
 		c.AddAddresses("eth1", []netip.Addr{vip4}, vip),
 		c.RetainAddresses("eth1", []netip.Addr{vip4}),
 		c.RestoreFeature("eth0.5", parse, "for a test"),
-		c.Forward([]string{"eth1"}, true, false))
+		c.EnableForwarding([]string{"eth1"}, true, false))
 }
 
 // killWalk kills processes of a story.

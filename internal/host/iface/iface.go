@@ -102,9 +102,9 @@ func (i *Interfaces) find(names []string) (found []watched, err error) {
 	return found, nil
 }
 
-// SetNames watches the interfaces of these names from now on, and no others; losses on those that stay are counted
+// SetInterfaces watches the interfaces of these names from now on, and no others; losses on those that stay are counted
 // on. On an error it goes on with those of before.
-func (i *Interfaces) SetNames(names []string) error {
+func (i *Interfaces) SetInterfaces(names []string) error {
 	next, err := i.find(names)
 	if err != nil {
 		return err

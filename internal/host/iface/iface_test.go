@@ -190,7 +190,7 @@ func TestFollow(t *testing.T) {
 	l.ip("link add ctl2 address 02:00:00:00:00:03 type veth peer name ctl3")
 	l.ip("link set ctl3 up")
 	i := l.watch("ctl0")
-	if err := i.SetNames([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) ||
+	if err := i.SetInterfaces([]string{"ctl2", "ctl9"}); !errors.Is(err, ErrNotFound) ||
 		!strings.Contains(err.Error(), "ctl9") {
 		t.Errorf("error %v, want ErrNotFound that names ctl9", err)
 	}
@@ -201,7 +201,7 @@ func TestFollow(t *testing.T) {
 	if err != nil || len(states) != 2 || states[0].Name != "ctl2" || states[0].Index == states[1].Index {
 		t.Errorf("looked at %+v, %v", states, err)
 	}
-	if err := i.SetNames([]string{"ctl2"}); err != nil {
+	if err := i.SetInterfaces([]string{"ctl2"}); err != nil {
 		t.Fatal(err)
 	}
 	l.ip("link del ctl0")
@@ -213,7 +213,7 @@ func TestFollow(t *testing.T) {
 	}
 	// The losses from before the start of the watch stay those of an interface that is followed further.
 	i.watched[0].lost = 7
-	if err := i.SetNames([]string{"ctl2"}); err != nil || i.watchedInterfaces()[0].lost != 7 {
+	if err := i.SetInterfaces([]string{"ctl2"}); err != nil || i.watchedInterfaces()[0].lost != 7 {
 		t.Errorf("followed further, %d losses are taken for older ones (%v), want 7",
 			i.watchedInterfaces()[0].lost, err)
 	}

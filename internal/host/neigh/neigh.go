@@ -176,9 +176,9 @@ func ethernet(link string) (*net.Interface, error) {
 	return nic, nil
 }
 
-// Watch replaces the set of watched addresses and starts to resolve those that are new. Addresses that stay keep their
-// entries. On an error the set stays as it was: ErrBadAddress, ErrOwnAddress, ErrNoRights.
-func (r *Resolver) Watch(addrs []netip.Addr) error {
+// SetAddresses replaces the set of watched addresses and starts to resolve those that are new. Addresses that stay keep
+// their entries. On an error the set stays as it was: ErrBadAddress, ErrOwnAddress, ErrNoRights.
+func (r *Resolver) SetAddresses(addrs []netip.Addr) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {

@@ -75,7 +75,7 @@ func newTestLink(tb testing.TB, p timing) *testLink {
 
 func (l *testLink) watch(addrs ...netip.Addr) {
 	l.tb.Helper()
-	if err := l.resolver.Watch(addrs); err != nil {
+	if err := l.resolver.SetAddresses(addrs); err != nil {
 		l.tb.Fatal(err)
 	}
 }
@@ -340,11 +340,11 @@ func TestWatchRefuses(t *testing.T) {
 		"0.0.0.0": ErrBadAddress, "::": ErrBadAddress, "224.0.0.1": ErrBadAddress, "ff02::1": ErrBadAddress,
 		"127.0.0.1": ErrBadAddress, "::1": ErrBadAddress, "255.255.255.255": ErrBadAddress,
 	} {
-		if err := l.resolver.Watch([]netip.Addr{peer6, netip.MustParseAddr(text)}); !errors.Is(err, want) {
+		if err := l.resolver.SetAddresses([]netip.Addr{peer6, netip.MustParseAddr(text)}); !errors.Is(err, want) {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
-	if err := l.resolver.Watch([]netip.Addr{{}}); !errors.Is(err, ErrBadAddress) {
+	if err := l.resolver.SetAddresses([]netip.Addr{{}}); !errors.Is(err, ErrBadAddress) {
 		t.Errorf("the zero address: %v", err)
 	}
 	if got := l.resolver.Entries(); len(got) != 1 || got[peer4].State == "" {
@@ -400,7 +400,7 @@ func TestClose(t *testing.T) {
 	if err := errors.Join(l.resolver.Close(), l.resolver.Close()); err != nil {
 		t.Fatal(err)
 	}
-	if err := l.resolver.Watch([]netip.Addr{peer6}); err == nil {
+	if err := l.resolver.SetAddresses([]netip.Addr{peer6}); err == nil {
 		t.Error("Watch after Close is not an error")
 	}
 	if got := l.resolver.Entries(); len(got) != 1 {
@@ -449,7 +449,7 @@ func TestNoRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer r.Close()
-	if err := r.Watch([]netip.Addr{peer4}); !errors.Is(err, ErrNoRights) {
+	if err := r.SetAddresses([]netip.Addr{peer4}); !errors.Is(err, ErrNoRights) {
 		t.Errorf("Watch: %v", err)
 	}
 	if got := r.Entries(); len(got) != 0 {

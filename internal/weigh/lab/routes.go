@@ -205,7 +205,7 @@ var (
 		return nothing{}, h.Do(func() error { return r.set(h.Interface) })
 	})
 	forwardTask = NewTask("forward", func(_ context.Context, h *Host, on bool) (nothing, error) {
-		return nothing{}, h.lab.here.changes.Forward([]string{h.Interface}, on, false)
+		return nothing{}, h.lab.here.changes.EnableForwarding([]string{h.Interface}, on, false)
 	})
 	addressTask = NewTask("address", func(_ context.Context, h *Host, a farAddress) (nothing, error) {
 		changes := h.lab.here.changes

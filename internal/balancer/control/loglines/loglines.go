@@ -10,22 +10,22 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/events"
 )
 
-// Most is how many lines of one kind are logged one by one.
-const Most = 100
+// MaxLines is the number of lines of one kind that are logged individually.
+const MaxLines = 100
 
-// Lines logs things of one kind line by line, up to Most, and counts the others.
+// Lines logs lines of one kind, up to MaxLines, and counts the others.
 type Lines struct {
-	log          func(string, ...any)
-	logged, more int
+	log                func(string, ...any)
+	logged, suppressed int
 }
 
-// To returns lines of one kind that log logs, as a method of slog.Logger.
-func To(log func(string, ...any)) *Lines { return &Lines{log: log} }
+// New returns Lines that are logged by log, such as a method of slog.Logger.
+func New(log func(string, ...any)) *Lines { return &Lines{log: log} }
 
-// Say logs a line, or counts it; it is an event all the same.
-func (l *Lines) Say(about events.About, format string, args ...any) {
-	if l.logged == Most {
-		l.more++
+// Logf logs a line, or only counts it beyond MaxLines; either way it becomes an event.
+func (l *Lines) Logf(about events.About, format string, args ...any) {
+	if l.logged == MaxLines {
+		l.suppressed++
 		about.Unlogged = true
 	} else {
 		l.logged++
@@ -33,9 +33,9 @@ func (l *Lines) Say(about events.About, format string, args ...any) {
 	l.log(fmt.Sprintf(format, args...), about.Attr())
 }
 
-// End logs how many more lines there were; the format names their subject.
-func (l *Lines) End(format string) {
-	if l.more > 0 {
-		l.log(fmt.Sprintf(format, l.more))
+// Flush logs the number of suppressed lines, if there are any; format names their subject.
+func (l *Lines) Flush(format string) {
+	if l.suppressed > 0 {
+		l.log(fmt.Sprintf(format, l.suppressed))
 	}
 }

@@ -14,7 +14,7 @@ func TestBound(t *testing.T) {
 	t.Parallel()
 	var last string
 	logged, unlogged := 0, 0
-	lines := To(func(text string, attributes ...any) {
+	lines := New(func(text string, attributes ...any) {
 		if last = text; len(attributes) == 0 {
 			return
 		}
@@ -24,11 +24,11 @@ func TestBound(t *testing.T) {
 			logged++
 		}
 	})
-	for n := range Most + 3 {
-		lines.Say(events.About{}, "line %d", n)
+	for n := range MaxLines + 3 {
+		lines.Logf(events.About{}, "line %d", n)
 	}
-	lines.End("%d more")
-	if logged != Most || unlogged != 3 || last != "3 more" {
+	lines.Flush("%d more")
+	if logged != MaxLines || unlogged != 3 || last != "3 more" {
 		t.Errorf("%d lines, %d events without one, and at the end %q", logged, unlogged, last)
 	}
 }

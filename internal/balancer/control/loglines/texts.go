@@ -11,13 +11,13 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// OneLine keeps a message with several lines together in a log.
+// OneLine returns an error's message in one line, for the log.
 func OneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
-// Some lists a few addresses and counts the others.
-func Some(addrs []netip.Addr) string {
+// AddressList lists up to MaxLines addresses, and counts the others.
+func AddressList(addrs []netip.Addr) string {
 	var text []string
-	for _, a := range addrs[:min(len(addrs), Most)] {
+	for _, a := range addrs[:min(len(addrs), MaxLines)] {
 		text = append(text, a.String())
 	}
 	if more := len(addrs) - len(text); more > 0 {
@@ -26,8 +26,8 @@ func Some(addrs []netip.Addr) string {
 	return strings.Join(text, ", ")
 }
 
-// Who names a backend for a person, as in "backend web01 (192.0.2.1) of web".
-func Who(s lb.Service, b lb.Backend) string {
+// BackendText names a backend in messages, as in "backend web01 (192.0.2.1) of web".
+func BackendText(s lb.Service, b lb.Backend) string {
 	return fmt.Sprintf("backend %s (%s) of %s", b.Name, b.Address, s.Name)
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package loop has one goroutine do all that changes a state: it waits for a call, a signal or the time of a task. Code
-// in it needs no lock, and must not wait for others.
+// Package loop is an event loop: one goroutine makes all changes of a state, and runs calls, signals and tasks that are
+// due. Code that runs in it needs no lock, and must not block.
 package loop
 
 import (
@@ -15,70 +15,70 @@ import (
 // ErrStopped is the error of a call when the loop has ended.
 var ErrStopped = errors.New("the balancer is not running")
 
-// Loop is made by New. Signals, tasks and sources are added before Run.
+// Loop is an event loop, created by New. Signals, tasks and sources are added before Run.
 type Loop struct {
 	calls   chan func()
 	stopped chan struct{}
-	// heard has something to receive after a signal was given.
-	heard   chan struct{}
-	signals []*signal
-	sources []*Source
-	// timer serves all tasks, so that another one needs none of its own.
+	// signalled wakes the loop after any signal.
+	signalled chan struct{}
+	signals   []*signal
+	sources   []*Source
+	// timer is one timer for all tasks.
 	timer *time.Timer
 	tasks []*Task
 }
 
-// signal comes from outside, and has the loop call do.
+// signal is a channel of another component; the loop calls do after each receive.
 type signal struct {
-	from  <-chan struct{}
-	do    func()
-	given atomic.Bool
+	from    <-chan struct{}
+	do      func()
+	pending atomic.Bool
 }
 
-// New returns a loop that does nothing before Run.
+// New returns a loop. It does nothing before Run.
 func New() *Loop {
-	l := &Loop{calls: make(chan func()), stopped: make(chan struct{}), heard: make(chan struct{}, 1),
+	l := &Loop{calls: make(chan func()), stopped: make(chan struct{}), signalled: make(chan struct{}, 1),
 		timer: time.NewTimer(time.Hour)}
 	l.timer.Stop()
 	return l
 }
 
-// On has the loop call do after a signal. Several signals may make one call.
-func (l *Loop) On(from <-chan struct{}, do func()) {
+// OnSignal registers do to be called in the loop after a signal. Signals that arrive together may lead to one call.
+func (l *Loop) OnSignal(from <-chan struct{}, do func()) {
 	l.signals = append(l.signals, &signal{from: from, do: do})
 }
 
-// Run works until the context ends, which is no error, or a task fails. Then it calls last, and after that nothing is
-// called any more.
+// Run runs the loop until the context ends, which is not an error, or a task fails. It then calls last, after which
+// nothing is called any more.
 func (l *Loop) Run(ctx context.Context, last func()) error {
 	defer close(l.stopped)
 	defer last()
-	hearing, stop := context.WithCancel(ctx)
+	forwarding, stop := context.WithCancel(ctx)
 	var watchers sync.WaitGroup
-	l.forwardSignals(hearing, &watchers)
+	l.forwardSignals(forwarding, &watchers)
 	defer watchers.Wait()
 	defer stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-l.heard:
+		case <-l.signalled:
 			for _, s := range l.signals {
-				if s.given.Swap(false) {
+				if s.pending.Swap(false) {
 					s.do()
 				}
 			}
 		case call := <-l.calls:
 			call()
 		case <-l.timer.C:
-			if err := l.work(); err != nil {
+			if err := l.runDue(); err != nil {
 				return err
 			}
 		}
 	}
 }
 
-// forwardSignals passes all signals on to the one channel that the loop waits for, until the context ends.
+// forwardSignals merges all signals into the one channel that the loop selects on, until the context ends.
 func (l *Loop) forwardSignals(ctx context.Context, forwarding *sync.WaitGroup) {
 	for _, s := range l.signals {
 		forwarding.Go(func() {
@@ -87,10 +87,10 @@ func (l *Loop) forwardSignals(ctx context.Context, forwarding *sync.WaitGroup) {
 				case <-ctx.Done():
 					return
 				case <-s.from:
-					s.given.Store(true)
+					s.pending.Store(true)
 					select {
-					case l.heard <- struct{}{}:
-					default: // the loop is about to look
+					case l.signalled <- struct{}{}:
+					default: // the loop is awake already
 					}
 				}
 			}
@@ -98,8 +98,7 @@ func (l *Loop) forwardSignals(ctx context.Context, forwarding *sync.WaitGroup) {
 	}
 }
 
-// Call has the loop do something, and does not wait for the end of it. Errors: ErrStopped, the context's; do is not
-// called then.
+// Call runs do in the loop, and does not wait for its end. Errors: ErrStopped, the context's; do is not called then.
 func (l *Loop) Call(ctx context.Context, do func()) error {
 	select {
 	case l.calls <- do:
@@ -111,14 +110,14 @@ func (l *Loop) Call(ctx context.Context, do func()) error {
 	}
 }
 
-// Ask has the loop do something, and returns its result. Errors: ErrStopped, the context's (do may still be called),
+// CallAndWait runs do in the loop, and returns its result. Errors: ErrStopped, the context's (do may still be called),
 // those of do.
-func Ask[T any](ctx context.Context, l *Loop, do func() (T, error)) (T, error) {
+func CallAndWait[T any](ctx context.Context, l *Loop, do func() (T, error)) (T, error) {
 	type answer struct {
 		value T
 		err   error
 	}
-	answers := make(chan answer, 1) // the loop never waits for who asked
+	answers := make(chan answer, 1) // buffered: the loop never waits for the caller
 	var none T
 	err := l.Call(ctx, func() {
 		value, err := do()

@@ -8,50 +8,50 @@ import (
 	"time"
 )
 
-// Source is an input that changes by itself. It has a whole picture at any time, and signals that there may be another.
-// When it fails, the picture that was taken last stays in force: a source that is lost empties nothing.
+// Source is an input that changes by itself. It can be read completely at any time, and signals that its state may have
+// changed. When reading fails, the state read last stays in force: losing a source removes nothing.
 type Source struct {
-	// name names the subject of the picture, as in "the paths".
+	// name names the state, as in "the paths".
 	name string
-	// take reads the picture.
-	take  func() error
+	// read reads the state.
+	read  func() error
 	stale bool
-	// taken is when it was read last.
-	taken time.Time
+	// readAt is the time of the last read.
+	readAt time.Time
 }
 
-// Follow has take called by Refresh after a signal of a source; schedule is called with each signal.
-func (l *Loop) Follow(name string, changes <-chan struct{}, take func() error, schedule func()) *Source {
-	s := &Source{name: name, take: take}
+// AddSource adds a source. Each signal on changes marks it as stale and calls schedule; Refresh calls read if it is
+// stale.
+func (l *Loop) AddSource(name string, changes <-chan struct{}, read func() error, schedule func()) *Source {
+	s := &Source{name: name, read: read}
 	l.sources = append(l.sources, s)
-	l.On(changes, func() {
+	l.OnSignal(changes, func() {
 		s.stale = true
 		schedule()
 	})
 	return s
 }
 
-// MarkStale has the picture read by the next Refresh.
+// MarkStale makes the next Refresh read the source.
 func (s *Source) MarkStale() { s.stale = true }
 
-// Refresh reads the picture if there may be another.
+// Refresh reads the source if it is stale.
 func (s *Source) Refresh() error {
 	if !s.stale {
 		return nil
 	}
-	if err := s.take(); err != nil {
-		if s.taken.IsZero() {
+	if err := s.read(); err != nil {
+		if s.readAt.IsZero() {
 			return err
 		}
 		return fmt.Errorf("%w; until it can be read, the state of %s at %s counts", err, s.name,
-			s.taken.Format(time.DateTime))
+			s.readAt.Format(time.DateTime))
 	}
-	s.stale, s.taken = false, time.Now()
+	s.stale, s.readAt = false, time.Now()
 	return nil
 }
 
-// Refresh reads the sources whose picture may be another. One that fails is read again by the next Refresh, and does
-// not keep the others from being read.
+// Refresh reads the sources that are stale. One that fails stays stale, and does not keep the others from being read.
 func (l *Loop) Refresh() (err error) {
 	for _, s := range l.sources {
 		err = errors.Join(err, s.Refresh())
@@ -59,7 +59,7 @@ func (l *Loop) Refresh() (err error) {
 	return err
 }
 
-// MarkStale has all sources read by the next Refresh.
+// MarkStale makes the next Refresh read all sources.
 func (l *Loop) MarkStale() {
 	for _, s := range l.sources {
 		s.stale = true

@@ -7,56 +7,57 @@ import (
 	"time"
 )
 
-// Task is a function to call at a time. It is off until In is called, and after it was done.
+// Task is a function that the loop calls at a scheduled time. It is not scheduled before the first Schedule, nor after
+// each run.
 type Task struct {
-	loop *Loop
-	do   func() error
-	at   time.Time
-	on   bool
+	loop      *Loop
+	do        func() error
+	at        time.Time
+	scheduled bool
 }
 
-// Task returns a task that calls do. An error of do ends the loop.
-func (l *Loop) Task(do func() error) *Task {
+// AddTask adds a task that calls do. An error of do ends the loop.
+func (l *Loop) AddTask(do func() error) *Task {
 	t := &Task{loop: l, do: do}
 	l.tasks = append(l.tasks, t)
 	return t
 }
 
-// Quiet returns a task that cannot end the loop.
-func (l *Loop) Quiet(do func()) *Task {
-	return l.Task(func() error {
+// AddFunc adds a task that cannot end the loop.
+func (l *Loop) AddFunc(do func()) *Task {
+	return l.AddTask(func() error {
 		do()
 		return nil
 	})
 }
 
-// In has the task done after d, and not when it was to be done before.
-func (t *Task) In(d time.Duration) {
-	t.at, t.on = time.Now().Add(d), true
+// Schedule runs the task after d, instead of at the time that was scheduled before.
+func (t *Task) Schedule(d time.Duration) {
+	t.at, t.scheduled = time.Now().Add(d), true
 	t.loop.arm()
 }
 
-// Within has the task done after d, unless it is to be done before that.
-func (t *Task) Within(d time.Duration) {
-	if at := time.Now().Add(d); !t.on || t.at.After(at) {
-		t.In(d)
+// ScheduleWithin runs the task after d, or earlier if an earlier time is scheduled already.
+func (t *Task) ScheduleWithin(d time.Duration) {
+	if at := time.Now().Add(d); !t.scheduled || t.at.After(at) {
+		t.Schedule(d)
 	}
 }
 
-// Off has the task not done.
-func (t *Task) Off() {
-	t.on = false
+// Cancel cancels the scheduled run, if there is one.
+func (t *Task) Cancel() {
+	t.scheduled = false
 	t.loop.arm()
 }
 
-// On says whether the task is to be done.
-func (t *Task) On() bool { return t.on }
+// Scheduled reports whether the task has a scheduled run.
+func (t *Task) Scheduled() bool { return t.scheduled }
 
-// arm sets the timer to the task that is due first.
+// arm sets the timer to the earliest scheduled time.
 func (l *Loop) arm() {
 	var first *Task
 	for _, t := range l.tasks {
-		if t.on && (first == nil || t.at.Before(first.at)) {
+		if t.scheduled && (first == nil || t.at.Before(first.at)) {
 			first = t
 		}
 	}
@@ -67,17 +68,17 @@ func (l *Loop) arm() {
 	l.timer.Reset(time.Until(first.at))
 }
 
-// work does the tasks that are due, the one that was due first before the others.
-func (l *Loop) work() error {
+// runDue runs the tasks that are due, in the order of their times.
+func (l *Loop) runDue() error {
 	now := time.Now()
-	due := slices.DeleteFunc(slices.Clone(l.tasks), func(t *Task) bool { return !t.on || t.at.After(now) })
+	due := slices.DeleteFunc(slices.Clone(l.tasks), func(t *Task) bool { return !t.scheduled || t.at.After(now) })
 	slices.SortStableFunc(due, func(a, b *Task) int { return a.at.Compare(b.at) })
 	for _, t := range due {
-		// One before it may have put it off.
-		if !t.on || t.at.After(now) {
+		// A task before it may have rescheduled or cancelled it.
+		if !t.scheduled || t.at.After(now) {
 			continue
 		}
-		t.on = false
+		t.scheduled = false
 		if err := t.do(); err != nil {
 			return err
 		}

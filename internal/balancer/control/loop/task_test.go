@@ -17,7 +17,7 @@ func TestTasks(t *testing.T) {
 		began, a := time.Now(), New()
 		var did []string
 		add := func(name string, do func()) *Task {
-			return a.Quiet(func() {
+			return a.AddFunc(func() {
 				did = append(did, name+" "+time.Since(began).String())
 				if do != nil {
 					do()
@@ -27,21 +27,21 @@ func TestTasks(t *testing.T) {
 		var again, later *Task
 		again = add("again", func() {
 			if time.Since(began) < 3*time.Second {
-				again.In(time.Second)
+				again.Schedule(time.Second)
 			}
 		})
 		off, never := add("off", nil), add("never", nil)
-		later = add("later", func() { off.Off() })
-		again.In(time.Second)
-		off.In(4 * time.Second)
-		later.In(time.Second)
-		later.In(4*time.Second - 1) // instead
+		later = add("later", func() { off.Cancel() })
+		again.Schedule(time.Second)
+		off.Schedule(4 * time.Second)
+		later.Schedule(time.Second)
+		later.Schedule(4*time.Second - 1) // instead
 		_ = never
-		failed := a.Task(func() error { return errors.New("the end") })
-		failed.In(5 * time.Second)
+		failed := a.AddTask(func() error { return errors.New("the end") })
+		failed.Schedule(5 * time.Second)
 		for {
 			<-a.timer.C
-			if err := a.work(); err != nil {
+			if err := a.runDue(); err != nil {
 				did = append(did, err.Error())
 				break
 			}

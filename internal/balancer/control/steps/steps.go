@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Package steps makes a change of several steps whole: all of them are done, or those that were are taken back.
+// Package steps runs a change of several steps atomically: when one fails, those before it are undone.
 package steps
 
 import (
@@ -15,9 +15,8 @@ type Step struct {
 	Undo func() error
 }
 
-// CarryOut does steps in order. Where one fails, those before it are taken back, the last one
-// first.
-func CarryOut(steps []Step) error {
+// Run runs steps in order. When one fails, it undoes those before it in reverse order.
+func Run(steps []Step) error {
 	for i, s := range steps {
 		err := s.Do()
 		if err == nil {

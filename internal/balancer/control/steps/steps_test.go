@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestCarryOut: all steps are done in order, or those before the one that fails are taken back, the last one first.
-func TestCarryOut(t *testing.T) {
+// TestRun: all steps run in order, or those before the one that fails are undone in reverse order.
+func TestRun(t *testing.T) {
 	t.Parallel()
 	var did []string
 	named := func(name string, err, back error) Step {
@@ -35,7 +35,7 @@ func TestCarryOut(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			did = nil
 			text := ""
-			if err := CarryOut(test.steps); err != nil {
+			if err := Run(test.steps); err != nil {
 				text = err.Error()
 			}
 			if !slices.Equal(did, test.did) || text != test.err {

@@ -19,7 +19,7 @@ func VIPsOf(cfg *config.Config) []netip.Addr {
 }
 
 // addresses returns the addresses that a configuration puts on the first interface: its VIPs and those of full NAT.
-// Other members' are among them only where the one that holds the VIPs holds them all.
+// Those of other members are among them only with VRRP, where the active balancer holds them all.
 func addresses(cfg *config.Config) []netip.Addr {
 	pool := cfg.Pool()
 	if cfg.VRRP.ID == 0 {
@@ -28,8 +28,7 @@ func addresses(cfg *config.Config) []netip.Addr {
 	return Distinct(append(VIPsOf(cfg), pool.All()...))
 }
 
-// backendAddresses returns the backends of a configuration, each once, in its
-// order.
+// backendAddresses returns the addresses of a configuration's backends, each once, in its order.
 func backendAddresses(cfg *config.Config) []netip.Addr {
 	var all []netip.Addr
 	for _, s := range cfg.Services {
@@ -40,7 +39,7 @@ func backendAddresses(cfg *config.Config) []netip.Addr {
 	return Distinct(all)
 }
 
-// Distinct returns the addresses, each once, in the order in which they come first. It works in place.
+// Distinct removes duplicate addresses in place, and keeps the order.
 func Distinct(addrs []netip.Addr) []netip.Addr {
 	seen := make(map[netip.Addr]bool, len(addrs))
 	return slices.DeleteFunc(addrs, func(a netip.Addr) bool {
@@ -50,11 +49,11 @@ func Distinct(addrs []netip.Addr) []netip.Addr {
 	})
 }
 
-// Without returns the addresses of all that are not in some.
+// Without returns the addresses of all that are not in excluded.
 func Without(all, some []netip.Addr) []netip.Addr {
-	leave := make(map[netip.Addr]bool, len(some))
+	excluded := make(map[netip.Addr]bool, len(some))
 	for _, a := range some {
-		leave[a] = true
+		excluded[a] = true
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return leave[a] })
+	return slices.DeleteFunc(slices.Clone(all), func(a netip.Addr) bool { return excluded[a] })
 }

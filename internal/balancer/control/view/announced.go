@@ -11,8 +11,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Serving counts the backends of service i that can be reached and are healthy. Failing ones that are used
-// for want of others do not count.
+// Serving counts the backends of service i that are reachable and healthy. Failing backends that are used because too
+// few are healthy do not count.
 func (v *View) Serving(i int) (n int) {
 	if i >= len(v.State.Services) {
 		return 0
@@ -29,8 +29,8 @@ func (v *View) Serving(i int) (n int) {
 	return n
 }
 
-// Unannounced returns the reason for which a VIP is not announced to routers; empty if it is.
-func (v *View) Unannounced(vip netip.Addr) string {
+// WhyUnannounced returns why a VIP is not announced to routers; empty if it is.
+func (v *View) WhyUnannounced(vip netip.Addr) string {
 	switch services := v.announced[vip]; {
 	case v.Passive:
 		return "another balancer holds the VIPs"
@@ -50,21 +50,22 @@ func (v *View) Unannounced(vip netip.Addr) string {
 
 func (v *View) minimum(i int) int { return int(cmp.Or(v.Config.Services[i].Announcement.Minimum, 1)) }
 
-// Announces are the VIPs to announce to routers, in the configuration's order.
-func (v *View) Announces() (vips []netip.Addr) {
+// AnnouncedVIPs returns the VIPs to announce to routers, in the configuration's order.
+func (v *View) AnnouncedVIPs() (vips []netip.Addr) {
 	if !v.Config.BGP.On() {
 		return nil
 	}
 	for _, vip := range VIPsOf(v.Config) {
-		if v.Unannounced(vip) == "" {
+		if v.WhyUnannounced(vip) == "" {
 			vips = append(vips, vip)
 		}
 	}
 	return vips
 }
 
-// AnnouncedPool are the addresses of full NAT to announce to routers: replies find this balancer's own, and those of
-// others when these are gone. There are none where the pool is not divided, for then no other balancer knows of them.
+// AnnouncedPool returns the addresses of full NAT to announce to routers: this balancer's own, and those of others as a
+// backup, so that replies to them come here when the others fail. There are none if the pool is not divided, because no
+// other balancer uses it then.
 func (v *View) AnnouncedPool() (own, others []netip.Addr) {
 	if !v.Config.BGP.On() || v.Passive || v.Joining != "" || !v.Config.PoolIsDivided() {
 		return nil, nil
@@ -73,17 +74,16 @@ func (v *View) AnnouncedPool() (own, others []netip.Addr) {
 	return pool.Addresses, pool.Others
 }
 
-// ByAddress says whether nothing but the VIPs' addresses on the interface brings packets for them to this balancer:
-// there are members, and neither BGP nor VRRP.
+// ByAddress reports whether packets come to this balancer only because the VIPs are on its interface: there are
+// members, and neither BGP nor VRRP.
 func (l *Layout) ByAddress() bool {
 	return l.Config.Members.Listen.IsValid() && !l.Config.BGP.On() && l.Config.VRRP.ID == 0
 }
 
-// LeavesAll says whether no packet comes for any VIP while this balancer leaves them to others. A VIP that BGP never
-// announces may still get some: other ways to steer packets do not ask this balancer. The tables of others count for
-// more then, for they have the flows that are older.
-func (l *Layout) LeavesAll() bool {
-	if !l.BesideOthers() {
+// WithdrawsAll reports whether this balancer receives no packets for any VIP while it leaves them to others. A VIP that
+// BGP never announces may still receive some, because this balancer does not control what else routes to it.
+func (l *Layout) WithdrawsAll() bool {
+	if !l.SharesVIPs() {
 		return false
 	}
 	for _, s := range l.Config.Services {
@@ -94,9 +94,9 @@ func (l *Layout) LeavesAll() bool {
 	return true
 }
 
-// Unjudged names a backend that would take new flows and on which its checks have no verdict, or that of the previous
-// process alone, long after that has ended. It is empty if there is none.
-func (v *View) Unjudged() string {
+// BackendWithoutVerdict names a backend that would take new flows, but on which its checks have no verdict, or only an
+// outdated one of the previous process. It is empty if there is none.
+func (v *View) BackendWithoutVerdict() string {
 	for i := range v.Config.Services {
 		if v.Verdicts[i] == nil || i >= len(v.State.Services) {
 			continue
@@ -112,30 +112,30 @@ func (v *View) Unjudged() string {
 	return ""
 }
 
-// BesideOthers says whether other balancers may have the VIPs, too.
-func (l *Layout) BesideOthers() bool {
+// SharesVIPs reports whether other balancers may have the VIPs, too.
+func (l *Layout) SharesVIPs() bool {
 	return l.Config.BGP.On() || l.Config.VRRP.ID != 0 || l.Config.Members.Listen.IsValid()
 }
 
-// A VIP whose services all have on_empty: withdraw is on the interface only while a backend of one
-// of them serves. Which VIPs are withdrawn follows from the desired state alone, so a start, a
-// reload and a verdict come to the same.
+// A VIP whose services all have on_empty: withdraw is on the interface only while a backend of one of them serves.
+// Which VIPs are withdrawn follows from the desired state alone, so that a start, a reload and a verdict lead to the
+// same result.
 
-// Withdrawn says whether a VIP is not to be held, for no backend serves.
+// Withdrawn reports whether a VIP is not on the interface because no backend serves.
 func (v *View) Withdrawn(vip netip.Addr) bool {
-	services, yields := v.Yielding[vip]
+	services, yields := v.Withdrawable[vip]
 	return yields && !slices.ContainsFunc(services, func(i int) bool {
 		return i < len(v.State.Services) && v.State.Services[i].Serves()
 	})
 }
 
-// AddressesHeld are the addresses that are to be on the first interface: none where another balancer has them, or where
-// they would bring flows whose backends only others know yet, and no VIP that is withdrawn.
+// AddressesHeld returns the desired addresses of the first interface: none if another balancer holds them, or if they
+// would attract flows that only others know yet, and no VIP that is withdrawn.
 func (v *View) AddressesHeld() []netip.Addr {
 	if v.Passive || v.Joining != "" && v.ByAddress() {
 		return nil
 	}
-	if len(v.Yielding) == 0 {
+	if len(v.Withdrawable) == 0 {
 		return v.Addresses
 	}
 	return slices.DeleteFunc(slices.Clone(v.Addresses), v.Withdrawn)

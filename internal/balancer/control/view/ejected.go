@@ -13,11 +13,11 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/outliers"
 )
 
-// Backends of services that have outliers are judged by their answers to clients: the loop looks at the counters each
-// second. An ejection is a part of the view, beside the verdicts of checks; who serves is decided in one place from
-// both.
+// Backends of services with outlier detection are evaluated by their answers to clients: the loop reads the counters
+// every second. Ejections are part of the view, as the verdicts of checks are; selectBackends decides from both which
+// backends serve.
 
-// Outliers returns the services whose backends are judged, with their counters.
+// Outliers returns the services with outlier detection, with their backends' counters.
 func (v *View) Outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outliers.Service) {
 	for _, i := range v.Ejecting {
 		s := v.Config.Services[i]
@@ -27,14 +27,14 @@ func (v *View) Outliers(counts map[lb.BackendKey]lb.BackendCount) (all []outlier
 			key := s.BackendKey(b)
 			m := v.member(Use{i, j})
 			judged.Backends[j] = outliers.Backend{Key: key, Count: counts[key],
-				Eligible: !v.OverlayOf(s, b).Out() && m.wanted() && m.State != lb.Failing}
+				Eligible: !v.OverlayOf(s, b).IsOut() && m.isEligible() && m.State != lb.Failing}
 		}
 		all = append(all, judged)
 	}
 	return all
 }
 
-// WithEjections returns the view with other ejections, as of now, and the services for which they are.
+// WithEjections returns the view with other ejections, as of now, and the services whose ejections have changed.
 func (v *View) WithEjections(ejections map[lb.BackendKey]outliers.Ejection, now time.Time) (*View, []int) {
 	next := *v
 	next.Ejections, next.Now = ejections, now
@@ -46,9 +46,9 @@ func (v *View) WithEjections(ejections map[lb.BackendKey]outliers.Ejection, now 
 		differs := func(b lb.Backend) bool { return v.Ejections[s.BackendKey(b)] != ejections[s.BackendKey(b)] }
 		if slices.ContainsFunc(s.Backends, differs) {
 			changed = append(changed, i)
-			made := sharing(next.join(i), &v.State.Services[i])
+			made := shareSlices(next.buildService(i), &v.State.Services[i])
 			if made.Same(&v.State.Services[i]) {
-				continue // its checks, or an operation, say the same of the backend
+				continue // its checks, or an operation, exclude the backend anyway
 			}
 			if shared {
 				next.State.Services, shared = slices.Clone(v.State.Services), false
@@ -67,8 +67,8 @@ func (v *View) Ejected(targets []Use) []Use {
 	})
 }
 
-// ShowOutliers shows how the backends of service i are judged, and which are ejected.
-func (v *View) ShowOutliers(i int, spared map[lb.BackendKey]string, status *ops.Service) {
+// FillOutliers writes the settings of outlier detection of service i, and its ejections, into a status.
+func (v *View) FillOutliers(i int, spared map[lb.BackendKey]string, status *ops.Service) {
 	s := v.Config.Services[i]
 	if !s.Outliers.On() {
 		return
@@ -93,14 +93,14 @@ func (v *View) ShowOutliers(i int, spared map[lb.BackendKey]string, status *ops.
 	}
 }
 
-// SparedProblems lists the backends that fail and are not ejected.
+// SparedProblems lists the outliers that are not ejected.
 func (v *View) SparedProblems(spared map[lb.BackendKey]string) (list []string) {
 	for _, i := range v.Ejecting {
 		s := v.Config.Services[i]
 		for _, b := range s.Backends {
 			if why := spared[s.BackendKey(b)]; why != "" {
 				list = append(list, fmt.Sprintf("%s fails what clients send it, and is not ejected: %s",
-					loglines.Who(s, b), why))
+					loglines.BackendText(s, b), why))
 			}
 		}
 	}

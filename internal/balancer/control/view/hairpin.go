@@ -14,30 +14,31 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// Ports of hairpins are beside those of the host's own connections: above them if there are that many,
-// for below them are those of servers, or else below them.
+// Ports of hairpins are outside the range of the host's own connections: above it if there are enough ports, because
+// servers use those below it, or else below it.
 const (
 	enoughAbove = 2048
 	lowestPort  = 1024
 	fewestPorts = 64
 )
 
-// HairpinsOf says it of a view, on links as they are; localPorts is the host's setting PortRange.
+// HairpinsOf returns the hairpins of a view, with the present states of its links; localPorts is the value of
+// PortRange.
 func HairpinsOf(v *View, links []iface.State, localPorts string) Hairpins {
 	if len(v.Hairpinned) == 0 {
 		return Hairpins{}
 	}
 	h := Hairpins{links: links, ports: localPorts}
 	for _, link := range links {
-		// Most backends are in the same few subnets: to sort one for each would cost more than all else.
+		// Most backends are in the same few subnets: sorting one entry per backend would dominate the cost.
 		all := map[netip.Prefix]bool{}
 		for _, n := range v.Hairpinned {
-			for _, p := range nearOf(link, v.Backends[n], v.Known[n]) {
+			for _, p := range nearClients(link, v.Backends[n], v.Known[n]) {
 				all[p] = true
 			}
 		}
-		near, left := fewest(slices.Collect(maps.Keys(all)))
-		h.Left += left
+		near, dropped := mergePrefixes(slices.Collect(maps.Keys(all)))
+		h.Left += dropped
 		if len(near) > 0 {
 			h.Near = append(h.Near, lb.Near{Interface: link.Index, Prefixes: near})
 		}
@@ -56,9 +57,9 @@ func HairpinsOf(v *View, links []iface.State, localPorts string) Hairpins {
 	return h
 }
 
-// nearOf returns the clients that a backend would answer directly by a link, if that leads there: those in
-// the link's subnets that it is in, or where a router stands between, itself.
-func nearOf(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.Prefix) {
+// nearClients returns the clients that a backend would answer directly over a link, if it is reached over that link:
+// those in the link's subnets that contain it, or, if it is behind a router, the backend itself.
+func nearClients(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.Prefix) {
 	for _, subnet := range link.Subnets {
 		if subnet.Contains(backend) {
 			near = append(near, subnet)
@@ -76,28 +77,29 @@ func nearOf(link iface.State, backend netip.Addr, e *paths.Entry) (near []netip.
 	return near
 }
 
-// fewest leaves out prefixes that are in others, and those beyond lb.MaxNear of a family; left is how many those are.
-func fewest(prefixes []netip.Prefix) (kept []netip.Prefix, left int) {
+// mergePrefixes removes prefixes that are contained in others, and those beyond lb.MaxNear of a family; dropped is the
+// number of the latter.
+func mergePrefixes(prefixes []netip.Prefix) (kept []netip.Prefix, dropped int) {
 	slices.SortFunc(prefixes, netip.Prefix.Compare)
-	of := map[bool]int{}
+	counts := map[bool]int{}
 	var last netip.Prefix
 	for _, p := range slices.Compact(prefixes) {
-		// One that holds others comes before them.
+		// A prefix sorts before those that it contains.
 		if last.IsValid() && last.Overlaps(p) {
 			continue
 		}
 		last = p
-		if of[p.Addr().Is4()] == lb.MaxNear {
-			left++
+		if counts[p.Addr().Is4()] == lb.MaxNear {
+			dropped++
 			continue
 		}
-		of[p.Addr().Is4()]++
+		counts[p.Addr().Is4()]++
 		kept = append(kept, p)
 	}
-	return kept, left
+	return kept, dropped
 }
 
-// portsBeside returns ports that are not first..last; 0 where there are none.
+// portsBeside returns a range of ports outside first..last; 0 if there is none.
 func portsBeside(first, last uint16) (from, to uint16) {
 	const most = 1<<16 - 1
 	switch {
@@ -109,8 +111,8 @@ func portsBeside(first, last uint16) (from, to uint16) {
 	return 0, 0
 }
 
-// IsOf says whether hairpins of a view before are those of the next one: a change of the flows that backends take, such
-// as a verdict, is not to wait for a look at each of them.
+// IsOf reports whether the hairpins of the previous view are also those of the next one. It compares only their inputs,
+// so that a verdict does not cost a walk over all backends.
 func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) bool {
 	return before.Layout == next.Layout && h.ports == ports && slices.Equal(before.Known, next.Known) &&
 		slices.EqualFunc(h.links, links, func(a, b iface.State) bool {
@@ -118,10 +120,10 @@ func (h *Hairpins) IsOf(before, next *View, links []iface.State, ports string) b
 		})
 }
 
-// hairpinStatus is the status of service i's near clients; nil where it has none.
+// hairpinStatus returns the status of service i's near clients; nil if it has none.
 func (v *View) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	s := &v.Config.Services[i]
-	if !servesNear(s) || !v.State.Hairpin.On() {
+	if !usesHairpins(s) || !v.State.Hairpin.On() {
 		return nil
 	}
 	status := &ops.Hairpin{FirstPort: v.State.Hairpin.FirstPort, LastPort: v.State.Hairpin.LastPort, Active: active}
@@ -142,7 +144,7 @@ func (v *View) hairpinStatus(i int, active uint32) *ops.Hairpin {
 	return status
 }
 
-// HairpinProblems says which near clients get no answer.
+// HairpinProblems lists the near clients that get no answer.
 func (v *View) HairpinProblems() (list []string) {
 	if v.Hairpin.Trouble != "" && v.Hairpin.On() {
 		list = append(list, fmt.Sprintf("clients on the links of backends of mode %s are refused (hairpin): %s", lb.NAT,
@@ -155,6 +157,5 @@ func (v *View) HairpinProblems() (list []string) {
 	return list
 }
 
-// PortRange is where Linux takes the ports of connections that it makes itself,
-// for IPv6 too.
+// PortRange is the sysctl of the range of local ports, for IPv6 too.
 const PortRange = "net.ipv4.ip_local_port_range"

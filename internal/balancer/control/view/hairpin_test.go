@@ -82,11 +82,11 @@ func TestFewestPrefixes(t *testing.T) {
 			netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, 0, byte(i)}), 32))
 	}
 	many = append(many, prefixes("2001:db8::/64", "2001:db8::1/128")...)
-	kept, left := fewest(many)
+	kept, left := mergePrefixes(many)
 	if len(kept) != lb.MaxNear+1 || left != 3 || !slices.Contains(kept, netip.MustParsePrefix("2001:db8::/64")) {
 		t.Errorf("%d are left out, and these stay: %v", left, kept)
 	}
-	if kept, left := fewest(prefixes("10.0.0.5/32", "10.1.0.0/16", "10.0.0.0/24", "10.0.0.0/8",
+	if kept, left := mergePrefixes(prefixes("10.0.0.5/32", "10.1.0.0/16", "10.0.0.0/24", "10.0.0.0/8",
 		"11.0.0.0/8")); left != 0 || !slices.Equal(kept, prefixes("10.0.0.0/8", "11.0.0.0/8")) {
 		t.Errorf("these stay: %v", kept)
 	}

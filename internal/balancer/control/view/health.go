@@ -10,26 +10,27 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Verdict is the part of a lb.Verdict that decides about a backend, as of its last change.
+// Verdict is the part of a lb.Verdict that affects whether a backend serves, as of its last change.
 type Verdict struct {
-	// State is the state by the checks, with a reason of it, since Since.
+	// State is the state according to the checks, with its reason and its beginning.
 	State  lb.Health
 	reason string
 	Since  time.Time
-	// Share is the share of its weight that the backend asks for, in per cent; Drain: it asks for no new flow.
+	// Share is the share of its weight that the backend's agent reports, in per cent; Drain: the agent reports that it
+	// is draining.
 	Share uint16
 	Drain bool
 	// unconfirmed: see lb.Verdict.
 	unconfirmed bool
 }
 
-// VerdictOf returns the part of a verdict that decides.
+// VerdictOf returns the part of a verdict that a view needs.
 func VerdictOf(v lb.Verdict) Verdict {
 	return Verdict{v.State, v.Reason, v.Since, v.Weight, v.Drain, v.Unconfirmed}
 }
 
-// Checking returns the checks of a configuration's backends.
-func (l *Layout) Checking() []lb.CheckTarget {
+// CheckTargets returns the targets of a configuration's health checks.
+func (l *Layout) CheckTargets() []lb.CheckTarget {
 	n := 0
 	for i := range l.Config.Services {
 		if s := &l.Config.Services[i]; s.Checks.On() {
@@ -38,13 +39,13 @@ func (l *Layout) Checking() []lb.CheckTarget {
 	}
 	all := make([]lb.CheckTarget, 0, n)
 	for i := range l.Config.Services {
-		all = appendChecking(all, &l.Config.Services[i])
+		all = appendCheckTargets(all, &l.Config.Services[i])
 	}
 	return all
 }
 
-// appendChecking adds the checks of a service's backends.
-func appendChecking(all []lb.CheckTarget, s *lb.Service) []lb.CheckTarget {
+// appendCheckTargets appends the targets of a service's backends.
+func appendCheckTargets(all []lb.CheckTarget, s *lb.Service) []lb.CheckTarget {
 	if !s.Checks.On() {
 		return all
 	}
@@ -55,11 +56,11 @@ func appendChecking(all []lb.CheckTarget, s *lb.Service) []lb.CheckTarget {
 	return all
 }
 
-// CheckingSince returns the differences of Checking from that of another layout: the checks of services that may be
-// others, and the backends that these and services that are gone had checked, of which put may have some again. It
-// walks over the backends of such services only.
-func (l *Layout) CheckingSince(before *Layout) (put []lb.CheckTarget, removed []lb.BackendKey) {
-	left := func(was *lb.Service) {
+// CheckTargetChanges returns the differences between the CheckTargets of a previous layout and of this one: the targets
+// of services that may have changed, and the previous backends of these and of removed services, some of which put may
+// contain again. It walks over the backends of such services only.
+func (l *Layout) CheckTargetChanges(before *Layout) (put []lb.CheckTarget, removed []lb.BackendKey) {
+	remove := func(was *lb.Service) {
 		if !was.Checks.On() {
 			return
 		}
@@ -67,31 +68,32 @@ func (l *Layout) CheckingSince(before *Layout) (put []lb.CheckTarget, removed []
 			removed = append(removed, was.BackendKey(b))
 		}
 	}
-	stay := 0
+	kept := 0
 	for i := range l.Config.Services {
 		s := &l.Config.Services[i]
 		if at, there := before.at(i, s); there {
-			stay++
+			kept++
 			was := &before.Config.Services[at]
 			if lb.Identical(was, s) {
 				continue
 			}
-			left(was)
+			remove(was)
 		}
-		put = appendChecking(put, s)
+		put = appendCheckTargets(put, s)
 	}
-	if stay == len(before.Config.Services) {
+	if kept == len(before.Config.Services) {
 		return put, removed
 	}
 	for i := range before.Config.Services {
 		if was := &before.Config.Services[i]; !l.has(was.Key()) {
-			left(was)
+			remove(was)
 		}
 	}
 	return put, removed
 }
 
-// at returns where the layout has a service that has a place in another one: mostly at the same.
+// at returns the index of a service in the layout. It tries i first, its index in another layout, which is mostly the
+// same.
 func (l *Layout) at(i int, s *lb.Service) (at int, there bool) {
 	key := s.Key()
 	if i < len(l.Config.Services) && l.Config.Services[i].Key() == key {
@@ -103,17 +105,18 @@ func (l *Layout) at(i int, s *lb.Service) (at int, there bool) {
 
 func (l *Layout) has(key lb.ServiceKey) bool { _, there := l.Keyed[key]; return there }
 
-// WithVerdicts returns the view with other verdicts on some backends, as of now, and whose those are.
-func (v *View) WithVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*View, []Use) {
+// WithVerdicts returns the view with other verdicts on some backends, as of now, and the backends whose verdicts have
+// changed.
+func (v *View) WithVerdicts(changes map[lb.BackendKey]lb.Verdict, now time.Time) (*View, []Use) {
 	next := *v
 	var changed []Use
 	services := map[int]bool{}
-	for key, news := range news {
+	for key, changes := range changes {
 		at := v.Find(key)
 		if at == nil || v.Verdicts[at.I] == nil {
-			continue // of a configuration before
+			continue // of a previous configuration
 		}
-		is := VerdictOf(news)
+		is := VerdictOf(changes)
 		if was := v.Verdicts[at.I][at.J]; was == is {
 			continue
 		}
@@ -130,13 +133,13 @@ func (v *View) WithVerdicts(news map[lb.BackendKey]lb.Verdict, now time.Time) (*
 		changed = append(changed, at.Use)
 	}
 	for i := range services {
-		next.State.Services[i] = sharing(next.join(i), &v.State.Services[i])
+		next.State.Services[i] = shareSlices(next.buildService(i), &v.State.Services[i])
 	}
 	slices.SortFunc(changed, func(a, b Use) int { return cmp.Or(cmp.Compare(a.I, b.I), cmp.Compare(a.J, b.J)) })
 	return &next, changed
 }
 
-// Verdict returns the verdict on a backend; the zero one where it is not checked.
+// Verdict returns the verdict on a backend; the zero Verdict if it is not checked.
 func (v *View) Verdict(at Use) Verdict {
 	if v.Verdicts[at.I] == nil {
 		return Verdict{}
@@ -144,25 +147,25 @@ func (v *View) Verdict(at Use) Verdict {
 	return v.Verdicts[at.I][at.J]
 }
 
-// Serving says which backends of a service take new flows.
+// Serving is the set of a service's backends that take new flows.
 type Serving uint8
 
 const (
-	// Primaries: those that are no backups, and healthy.
+	// Primaries: the healthy backends that are not backups.
 	Primaries Serving = iota
-	// backups: the backups that are healthy, for no other backend serves.
+	// backups: the healthy backups, because no other backend serves.
 	backups
-	// Panicked: healthy or not, for too few are healthy.
+	// Panicked: healthy and failing ones, because too few are healthy.
 	Panicked
 )
 
-// Selection is the set of a service's backends that take new flows, with the numbers that it was selected by.
+// Selection is the set of a service's backends that take new flows, with the counts that led to it.
 type Selection struct {
 	Serving
 	// onBackups: the backups are among them.
 	onBackups bool
-	// Healthy is how many of Wanted could serve. Wanted is how many backends operations and configuration let take new
-	// flows, backups among them only where they alone are let.
+	// Wanted is the number of backends that configuration and operations let take new flows, and Healthy how many of
+	// them could serve. Backups count only if no other backend is let.
 	Healthy, Wanted int
 }
 
@@ -172,30 +175,30 @@ type member struct {
 	lb.Observed
 	Verdict
 	path lb.Path
-	// reached: packets can be sent to it.
+	// reached: the backend has a path.
 	reached bool
-	// ejection is the reason, by its answers to clients, for which it is to take no new flow; "": it is not ejected.
+	// ejection is the reason for its ejection; "": it is not ejected.
 	ejection string
-	// out: a deadline has taken it out of its service.
+	// out: it is disabled, or its drain deadline has passed.
 	out bool
-	// slow is the share of its weight that slow start leaves it, in per cent.
+	// slow is its share of its weight by slow start, in per cent.
 	slow uint16
 }
 
-// wanted says whether the backend could take new flows, if it is healthy.
-func (m *member) wanted() bool { return m.Backend.TakesFlows() && m.reached && !m.Drain }
+// isEligible reports whether the backend could take new flows if it were healthy.
+func (m *member) isEligible() bool { return m.Backend.TakesFlows() && m.reached && !m.Drain }
 
-// serves says whether the backend could take new flows, and would be right to.
+// serves reports whether the backend is eligible, healthy and not ejected.
 func (m *member) serves() bool {
-	return m.wanted() && m.State != lb.Failing && m.ejection == ""
+	return m.isEligible() && m.State != lb.Failing && m.ejection == ""
 }
 
-// fails says whether the backend would take new flows but for its checks, or its ejection.
-func (m *member) fails() bool { return m.wanted() && !m.serves() }
+// fails reports whether only its checks, or its ejection, keep new flows from the backend.
+func (m *member) fails() bool { return m.isEligible() && !m.serves() }
 
 // selectBackends decides which of a service's backends take new flows.
 func selectBackends(s lb.Service, members []member) Selection {
-	var wanted, healthy, failing [2]int // those that are no backups, and backups
+	var wanted, healthy, failing [2]int // index 0: primaries, 1: backups
 	for i := range members {
 		m, kind := &members[i], 0
 		if m.Backup {
@@ -222,7 +225,7 @@ func selectBackends(s lb.Service, members []member) Selection {
 	return p
 }
 
-// admit writes into a member whether it takes new flows.
+// admit sets the observed state of a member, which decides whether it takes new flows.
 func (p Selection) admit(m *member) {
 	m.Standby = m.Backup && !p.onBackups
 	m.Draining = m.Draining || m.Drain
@@ -237,12 +240,12 @@ func (p Selection) admit(m *member) {
 	}
 }
 
-// shareScale is by how much weights are multiplied where backends get shares of them, by slow
-// start or as agents ask for it: a weight of 1 has none.
+// shareScale is the factor by which weights are multiplied before shares of slow start or agents apply: a weight of 1
+// could not be divided.
 const shareScale = 100
 
-// scaled returns the weight of a backend of which a share is asked for, beside others of at
-// most this weight.
+// scaled returns a share of a backend's weight, multiplied by shareScale, or less if the largest weight of the service
+// would overflow.
 func scaled(weight, share, most uint16) uint16 {
 	if weight == 0 || share == 0 {
 		return 0
@@ -251,13 +254,13 @@ func scaled(weight, share, most uint16) uint16 {
 	return uint16(max(1, uint32(weight)*scale*min(uint32(share), 100)/100))
 }
 
-// asksShares says whether backends themselves report the share of their weight that they take.
-func asksShares(s lb.Service) bool {
+// reportsShares reports whether agents on the backends report the share of their weight.
+func reportsShares(s lb.Service) bool {
 	return slices.ContainsFunc(s.Checks.List, func(c lb.Check) bool { return c.Type == lb.CheckAgent })
 }
 
-// evaluate puts a service that is not plain together: its backends as operations and checks have
-// them, and the paths to them.
+// evaluate builds the routed service of a service that is not plain: its backends, as modified by operations and
+// checks, and their paths.
 func (v *View) evaluate(i int) (lb.RoutedService, Selection) {
 	s := v.Config.Services[i]
 	members, most := v.members(i)
@@ -267,7 +270,7 @@ func (v *View) evaluate(i int) (lb.RoutedService, Selection) {
 	for k := range members {
 		m := &members[k]
 		p.admit(m)
-		if asksShares(s) || s.SlowStart > 0 {
+		if reportsShares(s) || s.SlowStart > 0 {
 			m.Weight = scaled(m.Weight, m.share()*m.slow/100, most)
 		}
 		made.Backends[k], made.Paths[k] = m.Backend, m.path
@@ -281,8 +284,8 @@ func (v *View) member(at Use) member {
 	s, b := v.Service(at), v.Backend(at)
 	key := s.BackendKey(b)
 	o := v.OverlayOf(s, b)
-	m := member{Backend: o.Over(b), Observed: lb.ObservedOf(b), path: pathOf(s, v.Known[v.At[at.I][at.J]]),
-		Verdict: v.Verdict(at), out: o.Out(), slow: 100,
+	m := member{Backend: o.ApplyTo(b), Observed: lb.ObservedOf(b), path: pathOf(s, v.Known[v.At[at.I][at.J]]),
+		Verdict: v.Verdict(at), out: o.IsOut(), slow: 100,
 		ejection: v.Ejections[key].Reason}
 	m.reached = reached(s, m.path)
 	if o.Forced != nil {
@@ -291,15 +294,15 @@ func (v *View) member(at Use) member {
 	return m
 }
 
-// members are the backends of service i that are not taken out, and the largest weight among
-// them. It notes which of them begin to serve.
+// members returns the backends of service i that are not taken out, and the largest weight among them. It updates their
+// slow starts.
 func (v *View) members(i int) (members []member, most uint16) {
 	s := v.Config.Services[i]
 	starts, all := slices.Clone(v.Starts[i]), make([]member, len(s.Backends))
 	for j := range all {
 		all[j] = v.member(Use{i, j})
 	}
-	keepOne(all)
+	readmitIfNoneServes(all)
 	for j := range all {
 		m := &all[j]
 		if starts != nil {
@@ -315,9 +318,9 @@ func (v *View) members(i int) (members []member, most uint16) {
 	return members, most
 }
 
-// keepOne lets those that are ejected serve where no other backend does. They are let back with the
-// next look at the counters, and clients need not wait for that.
-func keepOne(all []member) {
+// readmitIfNoneServes ignores ejections if no other backend serves. The ejector readmits the backends when it next
+// reads the counters; clients need not wait for that.
+func readmitIfNoneServes(all []member) {
 	if slices.ContainsFunc(all, func(m member) bool { return !m.out && m.serves() }) {
 		return
 	}
@@ -326,7 +329,7 @@ func keepOne(all []member) {
 	}
 }
 
-// share returns the share of its weight that the backend asks for, in per cent.
+// share returns the share of its weight that the backend's agent reports, in per cent.
 func (m *member) share() uint16 {
 	if m.State == "" {
 		return 100
@@ -334,12 +337,13 @@ func (m *member) share() uint16 {
 	return m.Verdict.Share
 }
 
-// isPlain says whether the backends of a service are those of the configuration: without
-// checks, backups, slow start or operations.
-func (v *View) isPlain(i int) bool { return v.plain[i] && v.Laid[v.Config.Services[i].Name] == 0 }
+// isPlain reports whether a service's backends are as configured: without checks, backups, slow start or operations.
+func (v *View) isPlain(i int) bool {
+	return v.plain[i] && v.OverlayCounts[v.Config.Services[i].Name] == 0
+}
 
-// Touched are the services that have backends with these numbers and are not plain.
-func (v *View) Touched(numbers []int) map[int]bool {
+// AffectedServices returns the services that have backends with these numbers and are not plain.
+func (v *View) AffectedServices(numbers []int) map[int]bool {
 	services := map[int]bool{}
 	for _, n := range numbers {
 		for _, at := range v.Uses[n] {
@@ -351,7 +355,7 @@ func (v *View) Touched(numbers []int) map[int]bool {
 	return services
 }
 
-// Failing are the backends that fail their checks.
+// Failing returns the backends that fail their checks.
 func (v *View) Failing() (all []Use) {
 	for i := range v.Verdicts {
 		for j := range v.Verdicts[i] {
@@ -363,7 +367,7 @@ func (v *View) Failing() (all []Use) {
 	return all
 }
 
-// ReasonOf returns the reason for which a backend fails.
+// ReasonOf returns why a backend fails.
 func ReasonOf(v Verdict) string {
 	if v.reason == "" {
 		return "fails its health checks"

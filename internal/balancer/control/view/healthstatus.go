@@ -25,7 +25,7 @@ func ChecksStatus(s lb.Service) (list []ops.Check, require string) {
 	return list, require
 }
 
-// ServingOf shows which backends take new flows.
+// ServingOf returns the set of serving backends, for the status.
 func ServingOf(p Selection) ops.Serving {
 	switch p.Serving {
 	case backups:
@@ -36,7 +36,7 @@ func ServingOf(p Selection) ops.Serving {
 	return ops.ServingHealthy
 }
 
-// HealthOf returns the present results of a backend's checks, for the status; nil where there is no check.
+// HealthOf returns the present results of a backend's checks, for the status; nil if it has no checks.
 func HealthOf(v lb.Verdict, asked bool) *ops.Health {
 	if !asked {
 		return nil
@@ -58,16 +58,16 @@ type AppliedBackend struct {
 	lb.Observed
 }
 
-// Applied returns the backends of service i as the data plane has them, or, where a deadline has
-// taken them out, as operations have them. Weights are those that a person has set: shares that
-// agents ask for are shown apart.
+// Applied returns the backends of service i as the data plane has them, or, for those that are taken out, with their
+// operations applied. Weights are those of the configuration and of operations: shares that agents report are shown
+// separately.
 func (v *View) Applied(i int) []AppliedBackend {
 	s := v.Config.Services[i]
 	all, left, k := make([]AppliedBackend, len(s.Backends)), &v.State.Services[i], 0
 	for j, b := range s.Backends {
 		o := v.OverlayOf(s, b)
-		all[j] = AppliedBackend{o.Over(b), lb.ObservedOf(b)}
-		if o.Out() {
+		all[j] = AppliedBackend{o.ApplyTo(b), lb.ObservedOf(b)}
+		if o.IsOut() {
 			continue
 		}
 		all[j].Draining, all[j].Observed = left.Backends[k].Draining, left.Observed.Of(k)
@@ -76,17 +76,17 @@ func (v *View) Applied(i int) []AppliedBackend {
 	return all
 }
 
-// Condition judges a backend, as operations have it, by the data plane's state.
+// Condition returns the condition of a backend, with operations applied, according to the data plane's state.
 func Condition(s lb.Service, b AppliedBackend, o Overlay, e *paths.Entry) lb.Condition {
-	if s.Mode.Proxied() { // whose ways are the kernel's
-		return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reachability{})
+	if s.Mode.Proxied() { // which the kernel routes to
+		return lb.ConditionOf(b.Backend, b.Observed, o.IsOut(), lb.Reachability{})
 	}
-	return lb.ConditionOf(b.Backend, b.Observed, o.Out(), lb.Reachability{
-		NoRoute: e.Fault != paths.None || Misfit(s, e.Address, e.Route) != "",
+	return lb.ConditionOf(b.Backend, b.Observed, o.IsOut(), lb.Reachability{
+		NoRoute: e.Fault != paths.None || RouteProblem(s, e.Address, e.Route) != "",
 		NoMAC:   e.MAC == nil, Reason: WhyUnreachable(s, e)})
 }
 
-// Text says which backends of a service take new flows.
+// Text describes which backends of a service take new flows.
 func (p Selection) Text(s lb.Service) string {
 	switch p.Serving {
 	case backups:

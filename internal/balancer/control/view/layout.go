@@ -12,43 +12,43 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// Layout is a configuration, and where things are in it. It is made once for each,
-// so that a change of one backend costs no walk over all of them.
+// Layout is a configuration with its indexes. It is made once for each configuration, so that a change of one backend
+// does not walk over all of them.
 type Layout struct {
 	// Config is the configuration.
 	Config *config.Config
 	// Addresses are the addresses of the first interface: the VIPs and the addresses of full NAT, each once.
 	Addresses []netip.Addr
-	// Backends are the backends' addresses, each once, in the configuration's
-	// order, and Number is the way back.
+	// Backends are the backends' addresses, each once, in the configuration's order, and Number is the inverse: the
+	// number of each address.
 	Backends []netip.Addr
 	Number   map[netip.Addr]int
 	// At[i][j] is the number of backend j of service i, and Uses[n] are the
 	// backends of number n.
 	At   [][]int
 	Uses [][]Use
-	// Named and Keyed are where services are, by their names and keys.
+	// Named and Keyed are the indexes of services, by name and by key.
 	Named map[string]int
 	Keyed map[lb.ServiceKey]int
-	// Pooled are the endpoints that full NAT sends to, in the configuration's order, and
-	// PooledAt says where each is.
+	// Pooled are the endpoints that full NAT sends to, in the configuration's order, and PooledAt has the index of
+	// each.
 	Pooled   []Pooled
 	PooledAt map[Endpoint]int
-	// plain[i]: the backends of service i are the configuration's, unless operations change
-	// them.
+	// plain[i]: the backends of service i are as configured, unless operations change them.
 	plain []bool
-	// Ejecting are the services that eject backends.
+	// Ejecting are the indexes of the services with outlier detection.
 	Ejecting []int
-	// Yielding are the VIPs that are withdrawn while none of their services, which these are,
-	// has a backend that serves; nil where there is none.
-	Yielding map[netip.Addr][]int
-	// announced are the services for which each VIP is announced to routers; nil where none is.
+	// Withdrawable has the services of each VIP that is withdrawn while none of these has a backend that serves; nil if
+	// there is no such VIP.
+	Withdrawable map[netip.Addr][]int
+	// announced has, for each VIP that is announced to routers, the services that it is announced for; nil if there is
+	// none.
 	announced map[netip.Addr][]int
-	// Cgroup is the directory of the control group whose sockets are served, as the check has found it;
-	// empty: none are.
+	// Cgroup is the directory of the control group whose sockets are served, set by the check on this host; empty: none
+	// are.
 	Cgroup string
-	// Proxied are the services of mode proxy, which the data plane has nothing to do with, and Watched the
-	// addresses of the others' backends, each once.
+	// Proxied are the indexes of the services of mode proxy, which the data plane does not serve, and Watched the
+	// addresses of the other services' backends, each once.
 	Proxied []int
 	Watched []netip.Addr
 	// Hairpinned are the numbers of backends of services that serve near clients by hairpins.
@@ -58,7 +58,7 @@ type Layout struct {
 // Use is backend J of service I.
 type Use struct{ I, J int }
 
-// NewLayout lays a configuration out.
+// NewLayout returns the layout of a configuration.
 func NewLayout(cfg *config.Config) *Layout {
 	l := &Layout{Config: cfg}
 	l.numberBackends()
@@ -67,7 +67,7 @@ func NewLayout(cfg *config.Config) *Layout {
 	return l
 }
 
-// numberBackends gives backends their numbers.
+// numberBackends assigns numbers to the backends' addresses.
 func (l *Layout) numberBackends() {
 	services := l.Config.Services
 	l.Backends, l.At = backendAddresses(l.Config), make([][]int, len(services))
@@ -84,7 +84,7 @@ func (l *Layout) numberBackends() {
 	}
 }
 
-// name notes where services are.
+// name indexes the services by name and by key.
 func (l *Layout) name() {
 	l.Named = make(map[string]int, len(l.Config.Services))
 	l.Keyed = make(map[lb.ServiceKey]int, len(l.Config.Services))
@@ -94,19 +94,19 @@ func (l *Layout) name() {
 	}
 }
 
-// find collects the services and addresses that the modes and keys of the services concern.
+// find collects the services and addresses to which certain modes and keys apply.
 func (l *Layout) find() {
 	l.Addresses = addresses(l.Config)
 	l.findProxied()
 	l.findPooled()
-	l.plain = usually(l.Config.Services)
-	l.Ejecting = ejecting(l.Config.Services)
-	l.findYielding()
+	l.plain = plainServices(l.Config.Services)
+	l.Ejecting = ejectingServices(l.Config.Services)
+	l.findWithdrawable()
 	l.findAnnounced()
 	l.findHairpins()
 }
 
-// Found is a backend of a configuration.
+// Found is a backend of a configuration, with its service.
 type Found struct {
 	Use
 	Service lb.Service
@@ -142,7 +142,7 @@ func (l *Layout) Service(at Use) lb.Service { return l.Config.Services[at.I] }
 // Backend returns a backend, as it is configured.
 func (l *Layout) Backend(at Use) lb.Backend { return l.Config.Services[at.I].Backends[at.J] }
 
-// All are the numbers of all backends.
+// All returns the numbers of all backends.
 func (l *Layout) All() iter.Seq[int] {
 	return func(yield func(int) bool) {
 		for n := range l.Backends {
@@ -158,8 +158,8 @@ func (l *Layout) ByName(name BackendName) *Found {
 	return l.Locate(slices.Values([]BackendName{name}))[name]
 }
 
-// Locate returns the backends of names, without those that the configuration does not have. It walks over the backends
-// of each service that the names are of once.
+// Locate returns the backends that have these names, as far as the configuration has them. It walks once over the
+// backends of each service concerned.
 func (l *Layout) Locate(names iter.Seq[BackendName]) map[BackendName]*Found {
 	wanted, services := map[BackendName]bool{}, map[int]bool{}
 	for name := range names {
@@ -208,14 +208,13 @@ type Endpoint struct {
 // EndpointOf returns the endpoint of a backend of a service.
 func EndpointOf(s lb.Service, b lb.Backend) Endpoint { return Endpoint{b.Address, b.Port, s.Protocol} }
 
-// Pooled is an endpoint that full NAT sends to, and the backends that it is, of several
-// services where they share it.
+// Pooled is an endpoint that full NAT sends to, with the backends that have it, which may be of several services.
 type Pooled struct {
 	Endpoint
 	Uses []Use
 }
 
-// findPooled finds the endpoints of full NAT.
+// findPooled collects the endpoints of full NAT.
 func (l *Layout) findPooled() {
 	l.PooledAt = map[Endpoint]int{}
 	for i := range l.Config.Services {
@@ -239,22 +238,22 @@ func (l *Layout) findPooled() {
 // KeyOf returns the key of a backend.
 func (l *Layout) KeyOf(at Use) lb.BackendKey { return l.Service(at).BackendKey(l.Backend(at)) }
 
-// findYielding finds the VIPs that can be withdrawn.
-func (l *Layout) findYielding() {
-	stay := map[netip.Addr]bool{}
+// findWithdrawable finds the VIPs that can be withdrawn.
+func (l *Layout) findWithdrawable() {
+	permanent := map[netip.Addr]bool{}
 	for i := range l.Config.Services {
 		if s := &l.Config.Services[i]; s.OnEmpty != lb.WithdrawVIP {
-			stay[s.VIP] = true
+			permanent[s.VIP] = true
 		}
 	}
 	for i, s := range l.Config.Services {
-		if stay[s.VIP] {
+		if permanent[s.VIP] {
 			continue
 		}
-		if l.Yielding == nil {
-			l.Yielding = map[netip.Addr][]int{}
+		if l.Withdrawable == nil {
+			l.Withdrawable = map[netip.Addr][]int{}
 		}
-		l.Yielding[s.VIP] = append(l.Yielding[s.VIP], i)
+		l.Withdrawable[s.VIP] = append(l.Withdrawable[s.VIP], i)
 	}
 }
 
@@ -271,11 +270,11 @@ func (l *Layout) findAnnounced() {
 	}
 }
 
-// findHairpins notes the backends' addresses of the services that serve near clients by hairpins.
+// findHairpins collects the addresses of backends of services that use hairpins.
 func (l *Layout) findHairpins() {
 	near, some := make([]bool, len(l.Config.Services)), false
 	for i := range l.Config.Services {
-		near[i] = servesNear(&l.Config.Services[i])
+		near[i] = usesHairpins(&l.Config.Services[i])
 		some = some || near[i]
 	}
 	if !some {
@@ -288,12 +287,11 @@ func (l *Layout) findHairpins() {
 	}
 }
 
-// servesNear says whether a service serves near clients by a hairpin.
-func servesNear(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.NoHairpin }
+// usesHairpins reports whether a service serves near clients by hairpins.
+func usesHairpins(s *lb.Service) bool { return s.Mode.RepliesByEndpoint() && !s.NoHairpin }
 
-// usually finds the services whose backends are the configuration's unless operations change
-// them.
-func usually(services []lb.Service) []bool {
+// plainServices reports, for each service, whether its backends are as configured unless operations change them.
+func plainServices(services []lb.Service) []bool {
 	plain := make([]bool, len(services))
 	for i := range services {
 		s := &services[i]
@@ -304,8 +302,8 @@ func usually(services []lb.Service) []bool {
 	return plain
 }
 
-// ejecting are the services that eject backends, by their numbers.
-func ejecting(services []lb.Service) (all []int) {
+// ejectingServices returns the indexes of the services with outlier detection.
+func ejectingServices(services []lb.Service) (all []int) {
 	for i := range services {
 		if services[i].Outliers.On() {
 			all = append(all, i)
@@ -314,7 +312,7 @@ func ejecting(services []lb.Service) (all []int) {
 	return all
 }
 
-// Holder returns the backend of a service that has the address and port of a backend; nil if none has.
+// Holder returns the backend of a service that has b's address and port; nil if none has.
 func (l *Layout) Holder(service string, b lb.Backend) *Found {
 	i, there := l.Named[service]
 	if !there {

@@ -24,13 +24,13 @@ func MissingAddresses(link iface.State, addrs []netip.Addr) []netip.Addr {
 	return Without(addrs, have)
 }
 
-// WhyUnreachable says why a service's packets cannot take the path to a backend, and ""
-// if they can. It is worded of the backend, as in "does not answer ARP requests".
+// WhyUnreachable returns why a service's packets cannot take the path to a backend, "" if they can. The backend is the
+// subject of the text, as in "does not answer ARP requests".
 func WhyUnreachable(s lb.Service, e *paths.Entry) string {
-	if s.Mode.Proxied() { // whose ways are the kernel's
+	if s.Mode.Proxied() { // which the kernel routes to
 		return ""
 	}
-	switch wrong := Misfit(s, e.Address, e.Route); {
+	switch wrong := RouteProblem(s, e.Address, e.Route); {
 	case e.Fault != paths.None:
 		return e.Reason
 	case wrong != "":
@@ -41,16 +41,16 @@ func WhyUnreachable(s lb.Service, e *paths.Entry) string {
 	return e.Reason
 }
 
-// reached says whether packets of a service can be sent along a path to a backend. In mode proxy the kernel sends them,
-// by ways that are not looked at here: health checks find their faults.
+// reached reports whether packets of a service can be sent along a path to a backend. In mode proxy the kernel routes
+// them, and health checks find its faults.
 func reached(s lb.Service, p lb.Path) bool { return s.Mode.Proxied() || p.MAC != nil }
 
-// Misfit returns the reason for which an existing route does not do for a service's mode; "" if it does.
-func Misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
+// RouteProblem returns why an existing route cannot be used by a service's mode; "" if it can.
+func RouteProblem(s lb.Service, addr netip.Addr, r paths.Route) string {
 	switch {
 	case s.Mode.NeedsNeighbours() && r.Gateway.IsValid():
 		return fmt.Sprintf("is behind the router %s, and %s reaches neighbours only", r.Gateway, s.Mode)
-	case AsksFromVIP(s, r):
+	case SolicitsFromVIP(s, r):
 		return fmt.Sprintf(
 			"does not answer ARP requests from the VIP %s, which this host asks from on %s and the backend has itself in %s", s.VIP, r.Interface, s.Mode)
 	case s.Mode.Tunnels() && r.Interface != "" && (!r.Local.IsValid() || r.Local.IsLinkLocalUnicast() &&
@@ -61,12 +61,11 @@ func Misfit(s lb.Service, addr netip.Addr, r paths.Route) string {
 	return ""
 }
 
-// AsksFromVIP says whether the host asks for a service's backend by ARP from the VIP,
-// where the backend has that address, too: the kernel there takes a request from an
-// address of its own for a forgery, and does not answer (fib_validate_source in
-// net/ipv4/fib_frontend.c). Nothing else about a VIP that is this host's own does harm:
-// IPv6 solicits from a link-local address, and a router between does not have the VIP.
-func AsksFromVIP(s lb.Service, r paths.Route) bool {
+// SolicitsFromVIP reports whether the host's ARP requests for a service's backend have the VIP as their source, while
+// the backend has that address, too: its kernel treats a request from one of its own addresses as spoofed, and does not
+// answer (fib_validate_source in net/ipv4/fib_frontend.c). In all other cases, a VIP that is also an address of the
+// host is harmless: IPv6 solicits from a link-local address, and a router on the path does not have the VIP.
+func SolicitsFromVIP(s lb.Service, r paths.Route) bool {
 	return s.Mode.KeepsPort() && r.ARPSource.IsValid() && r.ARPSource == s.VIP
 }
 
@@ -77,18 +76,18 @@ func family(addr netip.Addr) string {
 	return "IPv6"
 }
 
-// SameLink says whether two states are of one interface.
+// SameLink reports whether two states are of the same interface.
 func SameLink(a, b iface.State) bool { return a.Index == b.Index }
 
-// HasMoved says whether an interface has got another MAC address.
+// HasMoved reports whether an interface has another MAC address.
 func HasMoved(before, now iface.State) bool { return before.MAC.String() != now.MAC.String() }
 
-// ListLinks names the interfaces.
+// ListLinks returns the names of interfaces as a list in one text.
 func ListLinks(links []iface.State) string {
 	return strings.Join(LinkNames(links), ", ")
 }
 
-// LinkNames are the names of interfaces, in their order.
+// LinkNames returns the names of interfaces, in their order.
 func LinkNames(links []iface.State) []string {
 	names := make([]string, len(links))
 	for i, link := range links {
@@ -97,8 +96,8 @@ func LinkNames(links []iface.State) []string {
 	return names
 }
 
-// Offline says why no backend can be reached, or "". While one interface of several is up, it leads
-// to some backends, and which of them the checks would reach is the routes' to say.
+// Offline returns why no backend can be reached, "" if some may be. While one of several interfaces is up, some
+// backends may be reachable through it, and the routes decide which.
 func Offline(links []iface.State) string {
 	switch {
 	case len(links) == 0 || slices.ContainsFunc(links, func(l iface.State) bool { return l.Up }):
@@ -109,8 +108,8 @@ func Offline(links []iface.State) string {
 	return fmt.Sprintf("interfaces %s are down", ListLinks(links))
 }
 
-// Within returns a route as it is for a balancer on these interfaces: while they change, paths
-// are looked for by those before and after.
+// Within returns a route as seen by a balancer on these interfaces only: while the interfaces change, paths are
+// resolved through the previous ones and the next ones.
 func Within(links []iface.State, r paths.Route) paths.Route {
 	if r.Fault != paths.None || slices.ContainsFunc(links, func(l iface.State) bool { return l.Index == r.Index }) {
 		return r
@@ -118,7 +117,7 @@ func Within(links []iface.State, r paths.Route) paths.Route {
 	return paths.ViaOtherInterface(r.Interface, LinkNames(links))
 }
 
-// EntryWithin is within for a path entry of an address.
+// EntryWithin is Within for a path entry.
 func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	if e.Interface == "" {
 		return e
@@ -129,7 +128,7 @@ func EntryWithin(links []iface.State, e paths.Entry) paths.Entry {
 	return e
 }
 
-// TooLarge names the file whose configuration does not fit into memory.
+// TooLarge adds the configuration's file to an error of lb.ErrTooLarge.
 func TooLarge(cfg *config.Config, err error) error {
 	if errors.Is(err, lb.ErrTooLarge) {
 		return cfg.At("", "%v", err)

@@ -15,7 +15,7 @@ import (
 	"github.com/jeoul/jeoul/internal/text/yamlfile"
 )
 
-// AddressesIn returns where the backends of a service are, by their names.
+// AddressesIn returns the addresses of a service's backends, by name.
 func (v *View) AddressesIn(service string) map[string]string {
 	i, there := v.Named[service]
 	if !there {
@@ -29,9 +29,9 @@ func (v *View) AddressesIn(service string) map[string]string {
 	return all
 }
 
-// Stays says which operations stay with a backend; empty: there are none.
-func (v *View) Stays(s lb.Service, b lb.Backend) string {
-	if held := v.OverlayOf(s, b).HeldText(); held != "" {
+// RetainedOperations describes the operations that stay in force on a backend; empty: there are none.
+func (v *View) RetainedOperations(s lb.Service, b lb.Backend) string {
+	if held := v.OverlayOf(s, b).StateText(); held != "" {
 		return fmt.Sprintf("; it stays %s", held)
 	}
 	return ""
@@ -40,30 +40,30 @@ func (v *View) Stays(s lb.Service, b lb.Backend) string {
 // listing is the command that lists services and backends.
 const listing = "`jeoul status`"
 
-// Owners returns the backends that names of services and of backends mean, all of them where there is none.
+// Owners returns the backends that the names of services and backends select; all of them without names.
 func (v *View) Owners(names []string) (map[lb.BackendKey]ops.Target, error) {
-	met, owners := map[string]bool{}, map[lb.BackendKey]ops.Target{}
+	known, owners := map[string]bool{}, map[lb.BackendKey]ops.Target{}
 	for _, s := range v.Config.Services {
 		for _, b := range s.Backends {
 			target := TargetOf(s, b)
-			met[s.Name], met[target.String()] = true, true
+			known[s.Name], known[target.String()] = true, true
 			if len(names) == 0 || slices.Contains(names, s.Name) || slices.Contains(names, target.String()) {
 				owners[s.BackendKey(b)] = target
 			}
 		}
 	}
 	for _, name := range names {
-		if !met[name] {
+		if !known[name] {
 			return nil, fmt.Errorf("%w: there is no service or backend %s; %s", ops.ErrNotFound, name,
-				nearest.Proposal(name, slices.Sorted(maps.Keys(met)), listing))
+				nearest.Proposal(name, slices.Sorted(maps.Keys(known)), listing))
 		}
 	}
 	return owners, nil
 }
 
-// takers counts the backends of service i that may take new flows, and those of
-// them that are up; where failing ones are used for want of others, they are not.
-func (v *View) takers(i int) (may, up int) {
+// countEligible counts the backends of service i that may take new flows, and those of them that are up. While failing
+// backends are used because too few are healthy, these do not count as up.
+func (v *View) countEligible(i int) (may, up int) {
 	s := v.State.Services[i]
 	for j := range s.Backends {
 		if s.Admits(j) {
@@ -79,43 +79,43 @@ func (v *View) takers(i int) (may, up int) {
 	return may, up
 }
 
-// operationsAdmit says whether the operations let a backend of service i take new flows.
+// operationsAdmit reports whether operations let any backend of service i take new flows.
 func (v *View) operationsAdmit(i int) bool {
 	s := v.Config.Services[i]
 	return slices.ContainsFunc(s.Backends, func(b lb.Backend) bool {
 		o := v.OverlayOf(s, b)
-		return !o.Out() && o.Over(b).TakesFlows()
+		return !o.IsOut() && o.ApplyTo(b).TakesFlows()
 	})
 }
 
-// CheckTakers finds services that have no backend that may take flows because of operations: those left in the
-// configuration are drained.
-func (v *View) CheckTakers() error {
+// CheckEligible returns an error if operations leave a service without a backend that may take new flows: the
+// configuration has removed all others.
+func (v *View) CheckEligible() error {
 	var problems yamlfile.Problems
 	for i, s := range v.Config.Services {
-		if v.Laid[s.Name] == 0 || s.MayBeEmpty() {
+		if v.OverlayCounts[s.Name] == 0 || s.MayBeEmpty() {
 			continue
 		}
 		if !v.operationsAdmit(i) && slices.ContainsFunc(s.Backends, lb.Backend.TakesFlows) {
 			problems = append(problems, v.Config.At(config.ServiceField(i, "backends"),
-				"with the operations in force, no backend would take new flows%s; enable one (`jeoul backend list`), or keep another", v.others(i)))
+				"with the operations in force, no backend would take new flows%s; enable one (`jeoul backend list`), or keep another", v.whyNoneEligible(i)))
 		}
 	}
 	return problems.Err()
 }
 
-// others says why the backends of service i take no flows.
-func (v *View) others(i int) string {
+// whyNoneEligible lists why the backends of service i take no new flows.
+func (v *View) whyNoneEligible(i int) string {
 	s := v.Config.Services[i]
 	var list []string
 	for j, b := range s.Backends {
-		if len(list) == mostOthers {
+		if len(list) == maxListed {
 			list = append(list, "…")
 			break
 		}
 		o := v.OverlayOf(s, b)
-		switch b = o.Over(b); {
-		case o.Out():
+		switch b = o.ApplyTo(b); {
+		case o.IsOut():
 			list = append(list, b.Name+" is out")
 		case b.Draining:
 			list = append(list, b.Name+" drained")
@@ -132,23 +132,23 @@ func (v *View) others(i int) string {
 	return " (then: " + strings.Join(list, ", ") + ")"
 }
 
-// mostOthers is how many backends are listed in an error.
-const mostOthers = 4
+// maxListed is the maximum number of backends that an error lists.
+const maxListed = 4
 
-// Leaves says why service i is worse off than in the view before: without a
-// backend that takes flows, which it had.
-func (v *View) Leaves(before *View, i int) error {
-	mayBefore, upBefore := before.takers(i)
-	may, up := v.takers(i)
+// CheckNotEmptied returns an error if service i has no backend that takes new flows, while it had one in the previous
+// view.
+func (v *View) CheckNotEmptied(before *View, i int) error {
+	mayBefore, upBefore := before.countEligible(i)
+	may, up := v.countEligible(i)
 	if (may > 0 || mayBefore == 0) && (up > 0 || upBefore == 0) {
 		return nil
 	}
 	s := v.Config.Services[i]
 	return fmt.Errorf("%w: %s would have no backend left that takes new flows%s; give it another first",
-		ops.ErrRefused, s.Name, v.others(i))
+		ops.ErrRefused, s.Name, v.whyNoneEligible(i))
 }
 
-// Targets returns the backends that an order is about.
+// Targets returns the backends that an order selects.
 func (v *View) Targets(order ops.Order) ([]Use, error) {
 	i, ok := v.Named[order.Service]
 	if !ok {
@@ -180,8 +180,8 @@ func (v *View) NamesOf(uses []Use) []BackendName {
 	return names
 }
 
-// Bare says whether no backend of service i can take packets.
-func (v *View) Bare(i int) bool {
+// Unreachable reports whether no backend of service i has a path.
+func (v *View) Unreachable(i int) bool {
 	s := v.State.Services[i]
 	for _, p := range s.Paths {
 		if reached(s.Service, p) {

@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// BackendName is the name by which a person calls a backend. Names are unique within a service, and services' names are
-// unique. Overlays of operations go by it: they stay with the name when it gets another address. Observations of a
-// backend go by its lb.BackendKey: see docs/internals/state.md.
+// BackendName is the configured name of a backend. Names are unique within a service, and services' names are unique.
+// Overlays of operations are keyed by it: they stay with the name when its address changes. Observations of a backend
+// are keyed by its lb.BackendKey: see docs/internals/state.md.
 type BackendName struct{ Service, Backend string }
 
 // NameOf returns the name of a backend of a service.
@@ -21,7 +21,7 @@ func NameOf(s lb.Service, b lb.Backend) BackendName { return BackendName{s.Name,
 // String returns "web/web01", as the command line has it.
 func (n BackendName) String() string { return n.Service + "/" + n.Backend }
 
-// AddressText writes where a backend of s is: with its port where that is not the service's.
+// AddressText returns the address of a backend of s, with its port if that is not the service's.
 func AddressText(s lb.Service, b lb.Backend) string {
 	if b.Port == s.Port {
 		return b.Address.String()

@@ -14,24 +14,24 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 )
 
-// Overlay is the changes by operations to a configured backend. The values that its fields point to are never changed,
-// for earlier overlays share it.
+// Overlay is the changes of a configured backend by operations. The values that its fields point to are immutable,
+// because overlays share them.
 type Overlay struct {
-	Drain  *ops.Drained  // nil: as the file says
-	Weight *ops.Weighted // nil: likewise
-	Forced *ops.Forced   // nil: as health checks say
-	// Absent: the backend was discovered, and is not any more; nil: the configuration has it.
+	Drain  *ops.Drained  // nil: as configured
+	Weight *ops.Weighted // nil: as configured
+	Forced *ops.Forced   // nil: health checks apply
+	// Absent: the backend was discovered, and no longer is; nil: the configuration has it.
 	Absent *Absence
 }
 
-// Empty says whether operations have changed nothing of the backend.
+// Empty reports whether operations have changed nothing of the backend.
 func (o Overlay) Empty() bool { return o.Drain == nil && o.Weight == nil && o.Forced == nil }
 
-// Out says whether the backend is out of its service: disabled, or its deadline has passed.
-func (o Overlay) Out() bool { return o.Drain != nil && o.Drain.Out }
+// IsOut reports whether the backend is out of its service: it is disabled, or its drain deadline has passed.
+func (o Overlay) IsOut() bool { return o.Drain != nil && o.Drain.Out }
 
-// Over returns a backend of the configuration as the operations have it.
-func (o Overlay) Over(b lb.Backend) lb.Backend {
+// ApplyTo returns a configured backend with the operations applied.
+func (o Overlay) ApplyTo(b lb.Backend) lb.Backend {
 	if o.Drain != nil {
 		b.Draining = o.Drain.On
 	}
@@ -41,13 +41,13 @@ func (o Overlay) Over(b lb.Backend) lb.Backend {
 	return b
 }
 
-// Due says whether the backend is to be taken out of its service by now.
+// Due reports whether the backend's drain deadline has passed, and it is not taken out yet.
 func (o Overlay) Due(now time.Time) bool {
 	return o.Drain != nil && o.Drain.On && !o.Drain.Out && !o.Drain.Deadline.IsZero() && !o.Drain.Deadline.After(now)
 }
 
-// Lay puts an overlay among others, or takes the one of its name away.
-func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
+// SetOverlay sets the overlay of a name, or deletes it if the new one is empty.
+func SetOverlay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 	if o.Empty() {
 		delete(overlays, name)
 		return
@@ -55,33 +55,34 @@ func Lay(overlays map[BackendName]Overlay, name BackendName, o Overlay) {
 	overlays[name] = o
 }
 
-// A backend that is discovered may be absent for a while: its container restarts, its host reboots. No operator has
-// removed it, so that the operations on it stay with its name, for gaps of up to AbsentFor. An operator who removes a
-// backend from the configuration itself ends its operations, too.
+// A discovered backend may be absent for a while: its container restarts, or its host reboots. No operator has removed
+// it, so the operations on it stay with its name, for gaps of up to AbsentFor. Removing a backend from the
+// configuration itself ends its operations.
 const (
 	// AbsentFor is how long an absent backend's overlay is kept.
 	AbsentFor = 24 * time.Hour
-	// MostAbsent is of how many absent backends it is kept: names of containers may be new each time.
+	// MostAbsent is the maximum number of absent backends whose overlays are kept: containers may get a new name each
+	// time.
 	MostAbsent = 1000
 )
 
-// Absence is a backend that was discovered, and is not any more.
+// Absence describes a backend that was discovered, and no longer is.
 type Absence struct {
 	Since time.Time
-	// Was is the backend as it was found last.
+	// Was is the backend as found last.
 	Was lb.Backend
 }
 
-// Lapsed says whether a backend has been absent for so long that nothing is kept of it any more.
-func (a *Absence) Lapsed(now time.Time) bool { return a != nil && now.Sub(a.Since) >= AbsentFor }
+// Expired reports whether a backend has been absent for so long that its overlay is no longer kept.
+func (a *Absence) Expired(now time.Time) bool { return a != nil && now.Sub(a.Since) >= AbsentFor }
 
-// MayReturn says whether a backend that a configuration does not have may be discovered again.
+// MayReturn reports whether a backend that the configuration does not have may be discovered again.
 func (l *Layout) MayReturn(name BackendName, was lb.Backend) bool {
 	i, there := l.Named[name.Service]
 	return there && was.Origin != "" && l.Config.Services[i].Discovery.On()
 }
 
-// DropOldest deletes as many absent backends as there are too many, those that have been absent for longest.
+// DropOldest deletes the backends that have been absent longest, until MostAbsent are left.
 func DropOldest[V any](all map[BackendName]V, absent func(V) *Absence) (dropped []BackendName) {
 	for name, v := range all {
 		if absent(v) != nil {
@@ -101,16 +102,15 @@ func DropOldest[V any](all map[BackendName]V, absent func(V) *Absence) (dropped 
 	return dropped
 }
 
-// Absentees are the backends of any service that were discovered and are not any more, whether operations have changed
-// them or not.
+// Absentees are the backends that were discovered and no longer are, with or without operations.
 type Absentees map[BackendName]*Absence
 
-// Follow takes note of a change of the configuration at a time: which backends are absent from then on, and which are
-// back.
-func (all Absentees) Follow(before, now *Layout, at time.Time) {
+// Update applies a change of the configuration at a time: it adds the backends that are absent from then on, and
+// deletes those that are back.
+func (all Absentees) Update(before, now *Layout, at time.Time) {
 	for i := range before.Config.Services {
 		s := &before.Config.Services[i]
-		if now.HoldsBackends(s) {
+		if now.HasSameBackends(s) {
 			continue
 		}
 		for _, b := range s.Backends {
@@ -119,24 +119,25 @@ func (all Absentees) Follow(before, now *Layout, at time.Time) {
 			}
 		}
 	}
-	maps.DeleteFunc(all, func(_ BackendName, a *Absence) bool { return a.Lapsed(at) })
+	maps.DeleteFunc(all, func(_ BackendName, a *Absence) bool { return a.Expired(at) })
 	for name := range now.Locate(maps.Keys(all)) {
 		delete(all, name)
 	}
 	DropOldest(all, func(a *Absence) *Absence { return a })
 }
 
-// HoldsBackends says whether a configuration has a service of the same name with the same backends.
-func (l *Layout) HoldsBackends(s *lb.Service) bool {
+// HasSameBackends reports whether the configuration has a service of the same name with the same backends.
+func (l *Layout) HasSameBackends(s *lb.Service) bool {
 	i, there := l.Named[s.Name]
 	return there && lb.SameBackends(l.Config.Services[i].Backends, s.Backends)
 }
 
-// HeldText describes the state in which operations hold a backend, as in "drained by root since 2026-11-28 08:00:00".
-func (o Overlay) HeldText() string {
+// StateText describes the state of a backend that operations have set, as in "drained by root since 2026-11-28
+// 08:00:00".
+func (o Overlay) StateText() string {
 	var parts []string
-	add := func(what, by string, at time.Time) {
-		parts = append(parts, fmt.Sprintf("%s by %s since %s", what, by, at.Format(time.DateTime)))
+	add := func(state, by string, at time.Time) {
+		parts = append(parts, fmt.Sprintf("%s by %s since %s", state, by, at.Format(time.DateTime)))
 	}
 	if d := o.Drain; d != nil {
 		switch {
@@ -157,29 +158,29 @@ func (o Overlay) HeldText() string {
 	return strings.Join(parts, " and ")
 }
 
-// At returns the overlay with other times: those of a file, or those of this process.
-func (o Overlay) At(other func(time.Time) time.Time) Overlay {
+// At returns the overlay with its times converted by the given function.
+func (o Overlay) At(convert func(time.Time) time.Time) Overlay {
 	if o.Drain != nil {
 		drain := *o.Drain
-		drain.At, drain.Deadline = other(drain.At), other(drain.Deadline)
+		drain.At, drain.Deadline = convert(drain.At), convert(drain.Deadline)
 		o.Drain = &drain
 	}
 	if o.Weight != nil {
 		weight := *o.Weight
-		weight.At = other(weight.At)
+		weight.At = convert(weight.At)
 		o.Weight = &weight
 	}
 	if o.Forced != nil {
-		o.Forced = &ops.Forced{By: o.Forced.By, At: other(o.Forced.At)}
+		o.Forced = &ops.Forced{By: o.Forced.By, At: convert(o.Forced.At)}
 	}
 	if o.Absent != nil {
-		o.Absent = &Absence{other(o.Absent.Since), o.Absent.Was}
+		o.Absent = &Absence{convert(o.Absent.Since), o.Absent.Was}
 	}
 	return o
 }
 
-// Shown returns the overlay for others to read.
-func (o Overlay) Shown(target ops.Target, left ops.Left) ops.Overlay {
+// Status returns the overlay's form in a status.
+func (o Overlay) Status(target ops.Target, left ops.Left) ops.Overlay {
 	shown := ops.Overlay{Target: target, Drain: o.Drain, Weight: o.Weight, Forced: o.Forced, Left: left}
 	if o.Absent != nil {
 		shown.Absent = o.Absent.Since

@@ -10,7 +10,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// PortsFor returns how many ports the pool has for a backend with this address.
+// PortsFor returns the number of ports that the pool has for a backend with this address.
 func (l *Layout) PortsFor(address netip.Addr) uint64 {
 	pool, addresses := l.Config.Pool(), uint64(0)
 	for _, a := range pool.Addresses {
@@ -21,9 +21,9 @@ func (l *Layout) PortsFor(address netip.Addr) uint64 {
 	return addresses * (uint64(pool.LastPort) - uint64(pool.FirstPort) + 1)
 }
 
-// Whose names an endpoint by the first of its backends.
-func (l *Layout) Whose(p Pooled) string {
-	text := loglines.Who(l.Service(p.Uses[0]), l.Backend(p.Uses[0]))
+// EndpointText names an endpoint by its first backend, and counts the others.
+func (l *Layout) EndpointText(p Pooled) string {
+	text := loglines.BackendText(l.Service(p.Uses[0]), l.Backend(p.Uses[0]))
 	switch more := len(p.Uses) - 1; {
 	case more == 1:
 		return text + " (and of one more service)"
@@ -33,15 +33,15 @@ func (l *Layout) Whose(p Pooled) string {
 	return text
 }
 
-// ScarceText says of an endpoint that ports are scarce, and names the remedy.
+// ScarceText is the message that ports for an endpoint are scarce, with the remedy.
 func (l *Layout) ScarceText(p Pooled, held uint64) string {
 	return fmt.Sprintf(
 		"%s: open flows hold %d of the %d ports that full NAT has for it, and new flows that find none free are lost: add to fullnat.addresses, widen fullnat.ports, or add backends",
-		l.Whose(p), held, l.PortsFor(p.Address))
+		l.EndpointText(p), held, l.PortsFor(p.Address))
 }
 
-// HeldOf adds up the ports of an endpoint.
-func (l *Layout) HeldOf(p Pooled, counters lb.Counters) (held uint64) {
+// PortsHeld returns the number of ports that open flows to an endpoint hold.
+func (l *Layout) PortsHeld(p Pooled, counters lb.Counters) (held uint64) {
 	for _, at := range p.Uses {
 		held += uint64(counters.Backends[l.KeyOf(at)].PortsHeld)
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
-// Packets returns the data plane's part of a view: the state without the services of mode proxy.
-func (v *View) Packets() lb.State {
+// DataPlaneState returns the state for the data plane: that of the view, without the services of mode proxy.
+func (v *View) DataPlaneState() lb.State {
 	state := v.State
 	if len(v.Proxied) > 0 {
 		state.Services = slices.DeleteFunc(slices.Clone(v.State.Services), func(s lb.RoutedService) bool {
@@ -25,7 +25,7 @@ func (v *View) Packets() lb.State {
 func (v *View) ProxyDesired() proxy.Desired {
 	d := proxy.Desired{Engine: v.Config.Proxy}
 	for _, i := range v.Proxied {
-		if i < len(v.State.Services) { // there are none before the first view
+		if i < len(v.State.Services) { // there is no state before the first view
 			s := &v.State.Services[i]
 			d.Services = append(d.Services, proxy.Service{Service: s.Service, Observed: s.Observed})
 		}
@@ -33,8 +33,8 @@ func (v *View) ProxyDesired() proxy.Desired {
 	return d
 }
 
-// Leaving are the services that are not in the next state.
-func Leaving(was, is proxy.Desired) (gone []proxy.Service) {
+// RemovedServices returns the services that the next state does not have.
+func RemovedServices(was, is proxy.Desired) (gone []proxy.Service) {
 	for _, s := range was.Services {
 		if !slices.ContainsFunc(is.Services, func(o proxy.Service) bool { return o.Key() == s.Key() }) {
 			gone = append(gone, s)
@@ -43,7 +43,7 @@ func Leaving(was, is proxy.Desired) (gone []proxy.Service) {
 	return gone
 }
 
-// SameDesired says whether the engine has nothing to do. Within a configuration only backends change.
+// SameDesired reports whether two desired states are equal. Within one layout, only backends change.
 func SameDesired(a, b proxy.Desired, sameLayout bool) bool {
 	if len(a.Services) != len(b.Services) || !sameLayout && !reflect.DeepEqual(a.Engine, b.Engine) {
 		return false

@@ -10,9 +10,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 )
 
-// With lays out the configuration that follows the layout's. Where it has the same services in the same order, and
-// backends at the same addresses, the parts of unchanged ones are shared, and backends keep their numbers.
-func (l *Layout) With(cfg *config.Config) *Layout {
+// WithConfig returns the layout of another configuration. If that has the same services in the same order, and backends
+// at the same addresses, the layouts share the parts of unchanged services, and backends keep their numbers.
+func (l *Layout) WithConfig(cfg *config.Config) *Layout {
 	changed, ok := l.changed(cfg)
 	next := &Layout{Config: cfg, Backends: l.Backends, Number: l.Number, Named: l.Named, Keyed: l.Keyed}
 	if !ok || !next.renumber(l, changed) {
@@ -22,7 +22,7 @@ func (l *Layout) With(cfg *config.Config) *Layout {
 	return next
 }
 
-// changed returns which services have other backends in another configuration; ok: they are the same services, in the
+// changed returns the services whose backends differ in another configuration; ok: it has the same services, in the
 // same order.
 func (l *Layout) changed(cfg *config.Config) (all []int, ok bool) {
 	if len(l.Config.Services) != len(cfg.Services) || len(l.At) != len(cfg.Services) {
@@ -40,23 +40,24 @@ func (l *Layout) changed(cfg *config.Config) (all []int, ok bool) {
 	return all, true
 }
 
-// renumber notes where the backends of services that changed are. It returns false, with nothing that can be used,
-// where one has an address that was no backend's before, or an address is no backend's any more.
+// renumber updates the indexes for the backends of changed services. It returns false, with an unusable layout, if a
+// backend has a new address, or if an address is no longer that of any backend.
 func (l *Layout) renumber(previous *Layout, changed []int) bool {
 	if len(changed) > len(previous.At)/2 {
-		return false // it would cost more than to number them all
+		return false // numbering all of them is cheaper
 	}
 	l.At, l.Uses = slices.Clone(previous.At), slices.Clone(previous.Uses)
-	moved, added := make([]bool, len(l.At)), map[int][]Use{} // of each number that has others, in the order of uses
+	// added has the new uses of each number that has changed, in the order of uses.
+	moved, added := make([]bool, len(l.At)), map[int][]Use{}
 	for _, i := range changed {
 		backends := l.Config.Services[i].Backends
-		if l.stayPut(i, backends) {
+		if l.sameAddresses(i, backends) {
 			continue
 		}
 		moved[i] = true
 		for _, n := range previous.At[i] {
-			if _, met := added[n]; !met {
-				added[n] = nil // it may have none any more
+			if _, seen := added[n]; !seen {
+				added[n] = nil // it may have lost all of its uses
 			}
 		}
 		l.At[i] = make([]int, len(backends))
@@ -68,32 +69,32 @@ func (l *Layout) renumber(previous *Layout, changed []int) bool {
 			l.At[i][j], added[n] = n, append(added[n], Use{i, j})
 		}
 	}
-	for n, fresh := range added {
-		if l.Uses[n] = mergedUses(previous.Uses[n], moved, fresh); len(l.Uses[n]) == 0 {
+	for n, uses := range added {
+		if l.Uses[n] = mergedUses(previous.Uses[n], moved, uses); len(l.Uses[n]) == 0 {
 			return false
 		}
 	}
 	return true
 }
 
-// stayPut says whether the backends of service i are where they are laid out.
-func (l *Layout) stayPut(i int, backends []lb.Backend) bool {
+// sameAddresses reports whether the backends of service i have the addresses that they have in the layout.
+func (l *Layout) sameAddresses(i int, backends []lb.Backend) bool {
 	return slices.EqualFunc(l.At[i], backends, func(n int, b lb.Backend) bool { return l.Backends[n] == b.Address })
 }
 
-// mergedUses returns uses without those by services that have moved, and with fresh ones of these, in order.
-func mergedUses(before []Use, moved []bool, fresh []Use) []Use {
-	all := make([]Use, 0, len(before)+len(fresh))
+// mergedUses returns uses without those of changed services, merged with the new ones of these, in order.
+func mergedUses(before []Use, moved []bool, added []Use) []Use {
+	all := make([]Use, 0, len(before)+len(added))
 	for _, at := range before {
 		if moved[at.I] {
 			continue
 		}
-		for len(fresh) > 0 && compareUses(fresh[0], at) < 0 {
-			all, fresh = append(all, fresh[0]), fresh[1:]
+		for len(added) > 0 && compareUses(added[0], at) < 0 {
+			all, added = append(all, added[0]), added[1:]
 		}
 		all = append(all, at)
 	}
-	return append(all, fresh...)
+	return append(all, added...)
 }
 
 // compareUses is the order of uses: that of the services, and of their backends.

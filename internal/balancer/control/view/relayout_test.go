@@ -57,14 +57,14 @@ func checkDifference(t *testing.T, before, is *Layout) {
 		}
 		return all
 	}
-	put, removed := is.CheckingSince(before)
-	got, want := byKey(before.Checking()), byKey(is.Checking())
+	put, removed := is.CheckTargetChanges(before)
+	got, want := byKey(before.CheckTargets()), byKey(is.CheckTargets())
 	for _, key := range removed {
 		delete(got, key)
 	}
 	maps.Copy(got, byKey(put))
 	if !reflect.DeepEqual(got, want) {
-		t.Fatalf("of %+v\nput %+v, removed %+v: %+v, and not %+v", before.Checking(), put, removed, got, want)
+		t.Fatalf("of %+v\nput %+v, removed %+v: %+v, and not %+v", before.CheckTargets(), put, removed, got, want)
 	}
 }
 
@@ -126,7 +126,7 @@ func FuzzWith(f *testing.F) {
 			for addr, uses := range kept.uses {
 				kept.uses[addr] = slices.Clone(uses)
 			}
-			is, want := laid.With(next), NewLayout(next)
+			is, want := laid.WithConfig(next), NewLayout(next)
 			if got, want := withoutNumbers(is), withoutNumbers(want); !reflect.DeepEqual(got, want) {
 				t.Fatalf("%+v\n%+v", got, want)
 			}

@@ -15,11 +15,11 @@ import (
 	"github.com/jeoul/jeoul/internal/host/neigh"
 )
 
-// Problems lists the services that have no backend for new flows.
+// Problems lists the services that have no backend for new flows, or do not use their primaries.
 func (v *View) Problems() []string {
 	var list []string
 	for i, s := range v.State.Services {
-		switch _, up := v.takers(i); {
+		switch _, up := v.countEligible(i); {
 		case v.Selected[i].Serving != Primaries:
 			list = append(list, fmt.Sprintf("service %s: %s", s.Name, v.Selected[i].Text(s.Service)))
 		case up > 0:
@@ -33,7 +33,8 @@ func (v *View) Problems() []string {
 	return list
 }
 
-// ServiceStatus joins the data plane's state (the view), the paths known now, and the counters.
+// ServiceStatus returns the status of service i, from the data plane's state (the view), the paths known now, and the
+// counters.
 func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.Counters) ops.Service {
 	s := v.Config.Services[i]
 	status := ops.Service{Name: s.Name, Owner: v.Config.Owner(i), VIP: s.VIP, Port: s.Port, Protocol: s.Protocol,
@@ -50,7 +51,7 @@ func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 		status.Limits = &ops.Limits{Rate: limits.Rate, Burst: limits.Burst, Connections: limits.Connections,
 			Refuse: limits.Refuse}
 		if s.Mode.Proxied() {
-			status.Limits.Burst, status.Limits.Refuse = 0, "" // it has none: surplus connections wait
+			status.Limits.Burst, status.Limits.Refuse = 0, "" // mode proxy has neither: excess connections wait
 		}
 	}
 	status.TableSize = tableSize(s)
@@ -82,7 +83,7 @@ func tableSize(s lb.Service) uint32 {
 	return cmp.Or(s.TableSize, lb.DefaultTableSize(len(s.Backends)))
 }
 
-// backendStatus is the status of a backend, which is b in the data plane.
+// backendStatus returns the status of a backend, which is b in the data plane.
 func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count lb.BackendCount) ops.Backend {
 	s, configured, e := v.Service(at), v.Backend(at), v.Known[v.At[at.I][at.J]]
 	o := v.OverlayOf(s, configured)
@@ -103,13 +104,13 @@ func (v *View) backendStatus(at Use, b AppliedBackend, now *paths.Entry, count l
 	return status
 }
 
-// Absent lists the operations in force on absent backends, by the backends' names.
+// Absent lists the operations in force on absent backends, sorted by the backends' names.
 func (v *View) Absent() (list []ops.Overlay) {
 	for name, o := range v.Overlays {
 		if o.Absent != nil {
 			was := o.Absent.Was
 			list = append(list,
-				o.Shown(ops.Target{Service: name.Service, Backend: name.Backend, Address: was.Address, Port: was.Port},
+				o.Status(ops.Target{Service: name.Service, Backend: name.Backend, Address: was.Address, Port: was.Port},
 					ops.Left{}))
 		}
 	}
@@ -124,7 +125,7 @@ func neighbourState(e *paths.Entry) string {
 	return e.Neighbour
 }
 
-// nextHop returns the router or the backend itself; invalid without a route.
+// nextHop returns the router, or the backend itself; the zero Addr without a route.
 func nextHop(e *paths.Entry) netip.Addr {
 	if e.Interface == "" {
 		return netip.Addr{}
@@ -132,8 +133,8 @@ func nextHop(e *paths.Entry) netip.Addr {
 	return e.NextHop()
 }
 
-// ShowProxied writes the proxy's settings and counters of a service into its status.
-func ShowProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
+// FillProxied writes the proxy's settings and counters of a service into its status.
+func FillProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 	if !s.Mode.Proxied() {
 		return
 	}
@@ -146,7 +147,7 @@ func ShowProxied(s lb.Service, counts proxy.Stats, status *ops.Service) {
 		key := lb.BackendKey{Service: s.Key(), Address: b.Address, Port: b.Port}
 		of := proxiedOf(counts.Backends[key])
 		b.Proxied = &of
-		// The kernel leads there, and the known path to the address is another service's.
+		// The kernel routes there, and the known path to the address belongs to another service.
 		b.Neighbour, b.Interface, b.NextHop, b.MAC, b.MTU, b.Narrow = "", "", netip.Addr{}, "", 0, false
 	}
 }

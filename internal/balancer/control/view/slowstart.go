@@ -19,21 +19,21 @@ const (
 	SlowPause = 100 * time.Millisecond
 )
 
-// Start is how far a backend has come in a service with slow_start.
+// Start is the progress of a backend in a service with slow_start.
 type Start struct {
-	// serves: it could take new flows, as far as operations, its checks and its path say.
+	// serves: operations, its checks and its path let it take new flows.
 	serves bool
-	// unmet: nothing was found of it yet since its service began, and so nothing of it begins
-	// when its path is found.
-	unmet bool
-	// Began is when it began to serve; zero: long ago.
+	// neverReached: it has had no path since its service was added, so that no slow start begins when the path is
+	// resolved.
+	neverReached bool
+	// Began is when it began to serve; zero: its slow start is over.
 	Began time.Time
-	// Share is the share of its weight that it gets, in per cent.
+	// Share is its share of its weight, in per cent.
 	Share uint16
 }
 
-// slowShare is the share of its weight, in per cent, that a backend gets so long after it began,
-// and in how long there is another step; 0: there is none.
+// slowShare returns a backend's share of its weight, in per cent, this long after it began to serve, and the time until
+// the next step; 0: there is none.
 func slowShare(since, duration time.Duration) (share uint16, next time.Duration) {
 	if since >= duration {
 		return 100, 0
@@ -46,30 +46,30 @@ func slowShare(since, duration time.Duration) (share uint16, next time.Duration)
 	return uint16(k)*100/SlowSteps + 100/SlowSteps/2, next
 }
 
-// begin returns the start of a backend in the next view, of which m is known now.
+// begin returns the Start of a backend in the next view, in which its state is m.
 func (s Start) begin(m *member, out bool, duration time.Duration, now time.Time) Start {
-	is := s
-	is.unmet = s.unmet && !m.reached && m.State != lb.Failing
-	switch is.serves = !out && m.serves(); {
-	case is.unmet:
-		is.serves = true
-	case !is.serves:
-		is.Began = time.Time{}
+	next := s
+	next.neverReached = s.neverReached && !m.reached && m.State != lb.Failing
+	switch next.serves = !out && m.serves(); {
+	case next.neverReached:
+		next.serves = true
+	case !next.serves:
+		next.Began = time.Time{}
 	case !s.serves:
-		is.Began = now
+		next.Began = now
 	}
-	is.Share = 100
-	if !is.Began.IsZero() {
-		if is.Share, _ = slowShare(now.Sub(is.Began), duration); is.Share == 100 {
-			is.Began = time.Time{}
+	next.Share = 100
+	if !next.Began.IsZero() {
+		if next.Share, _ = slowShare(now.Sub(next.Began), duration); next.Share == 100 {
+			next.Began = time.Time{}
 		}
 	}
-	return is
+	return next
 }
 
-// findStarts takes over from the former view, which may be nil, how far the backends have come. One that is new in a
-// service that was there, by its endpoint or its name, begins to serve; in a service that is new all do, and none
-// begins, but for one that its checks, of the previous process, have found healthy of late.
+// findStarts takes the progress of backends over from the previous view, which may be nil. A backend that is new in an
+// existing service, by its endpoint or its name, begins a slow start. In a new service, no backend does, except one
+// that the checks of the previous process have found healthy only recently.
 func (v *View) findStarts(previous *View) {
 	v.Starts = make([][]Start, len(v.Config.Services))
 	for i, s := range v.Config.Services {
@@ -77,14 +77,14 @@ func (v *View) findStarts(previous *View) {
 			continue
 		}
 		v.Starts[i] = make([]Start, len(s.Backends))
-		old := previous.byKey(s.Key())
+		previousService := previous.byKey(s.Key())
 		for j, b := range s.Backends {
 			at := &v.Starts[i][j]
-			if old != nil {
+			if previousService != nil {
 				*at = previous.startUnder(b.Name, s.BackendKey(b))
 				continue
 			}
-			*at = Start{serves: true, unmet: true}
+			*at = Start{serves: true, neverReached: true}
 			if now := v.Verdict(Use{i, j}); now.State == lb.Healthy && v.Now.Sub(now.Since) < s.SlowStart {
 				at.Began = now.Since
 			}
@@ -92,25 +92,25 @@ func (v *View) findStarts(previous *View) {
 	}
 }
 
-// Slowing says whether a backend has less than its weight.
-func (s Start) Slowing() bool { return s.serves && !s.Began.IsZero() }
+// InSlowStart reports whether a backend has less than its weight.
+func (s Start) InSlowStart() bool { return s.serves && !s.Began.IsZero() }
 
-// NextStep returns the services of which a backend is due for another share, and in how long the
-// next one is; 0 where none is.
+// NextStep returns the services that have a backend whose next step is due, and the time until the next step after
+// that; 0 if there is none.
 func (v *View) NextStep(now time.Time) (due []int, in time.Duration) {
 	for i := range v.Starts {
-		is := false
+		steps := false
 		for _, s := range v.Starts[i] {
-			if !s.Slowing() {
+			if !s.InSlowStart() {
 				continue
 			}
 			share, next := slowShare(now.Sub(s.Began), v.Config.Services[i].SlowStart)
-			is = is || share != s.Share
+			steps = steps || share != s.Share
 			if next > 0 && (in == 0 || next < in) {
 				in = next
 			}
 		}
-		if is {
+		if steps {
 			due = append(due, i)
 		}
 	}
@@ -124,13 +124,13 @@ func (v *View) WithSteps(services []int, now time.Time) *View {
 	next.State.Services, next.Selected, next.Starts = slices.Clone(v.State.Services), slices.Clone(v.Selected),
 		slices.Clone(v.Starts)
 	for _, i := range services {
-		next.State.Services[i] = sharing(next.join(i), &v.State.Services[i])
+		next.State.Services[i] = shareSlices(next.buildService(i), &v.State.Services[i])
 	}
 	return &next
 }
 
-// StartOf returns the state of a backend's slow start: that of a backend that serves where its service has none, and
-// the zero Start, which does not serve, where the view has no such backend.
+// StartOf returns the state of a backend's slow start: one that serves if its service has no slow start, and the zero
+// Start, which does not serve, if the view has no such backend.
 func (v *View) StartOf(key lb.BackendKey) Start {
 	at := v.Find(key)
 	switch {
@@ -142,23 +142,23 @@ func (v *View) StartOf(key lb.BackendKey) Start {
 	return v.Starts[at.I][at.J]
 }
 
-// startUnder is StartOf for a backend of this name: where the endpoint had another name before, another process is
-// taken to be there, which begins to serve.
+// startUnder is StartOf for a backend of this name: if the endpoint had another name before, it is assumed to be
+// another process, which begins to serve.
 func (v *View) startUnder(name string, key lb.BackendKey) Start {
-	is := v.StartOf(key)
-	if at := v.Find(key); at != nil && at.Backend.Name != name && !is.unmet {
+	start := v.StartOf(key)
+	if at := v.Find(key); at != nil && at.Backend.Name != name && !start.neverReached {
 		return Start{}
 	}
-	return is
+	return start
 }
 
-// ShowStarts shows which backends of service i are in slow start.
-func (v *View) ShowStarts(i int, status *ops.Service) {
+// FillSlowStarts writes the slow starts of service i into its status.
+func (v *View) FillSlowStarts(i int, status *ops.Service) {
 	s := v.Config.Services[i]
 	status.SlowStartSeconds = s.SlowStart.Seconds()
-	for j, is := range v.Starts[i] {
-		if is.Slowing() {
-			status.Backends[j].SlowStart = &ops.SlowStart{Percent: is.Share, Until: is.Began.Add(s.SlowStart)}
+	for j, start := range v.Starts[i] {
+		if start.InSlowStart() {
+			status.Backends[j].SlowStart = &ops.SlowStart{Percent: start.Share, Until: start.Began.Add(s.SlowStart)}
 		}
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
-// The data plane and the proxy count by endpoints. The counters that are shown and scraped go by names: where names
-// exchange addresses, or one gets another's, each goes on from its own count. A tally is the difference. The ejector
-// (ejector.go) judges an endpoint by its answers, and reads the data plane's own counters.
+// The data plane and the proxy count per endpoint. The counters in the status and in metrics are per name: if names
+// exchange addresses, or one takes another's address, each continues from its own count. A tally is the difference. The
+// ejector (ejector.go) evaluates endpoints, and reads the data plane's own counters.
 
 // Total returns the counters of an endpoint.
 func (c *Counted) Total(key lb.BackendKey) Total {
@@ -23,36 +23,37 @@ func (v *View) Tallied(all Counted) Counted {
 	if len(v.Tallies) == 0 {
 		return all
 	}
-	by := Counted{Counters: all.Counters, Proxy: all.Proxy}
-	by.Backends, by.Proxy.Backends = maps.Clone(all.Backends), maps.Clone(all.Proxy.Backends)
+	converted := Counted{Counters: all.Counters, Proxy: all.Proxy}
+	converted.Backends, converted.Proxy.Backends = maps.Clone(all.Backends), maps.Clone(all.Proxy.Backends)
 	for name, at := range v.Locate(maps.Keys(v.Tallies)) {
 		key := at.Service.BackendKey(at.Backend)
-		is := v.Tallies[name].Of(all.Total(key))
-		if by.Backends != nil {
-			by.Backends[key] = is.Counted
+		is := v.Tallies[name].Count(all.Total(key))
+		if converted.Backends != nil {
+			converted.Backends[key] = is.Counted
 		}
-		if by.Proxy.Backends != nil {
-			by.Proxy.Backends[key] = is.Proxied
+		if converted.Proxy.Backends != nil {
+			converted.Proxy.Backends[key] = is.Proxied
 		}
 	}
-	return by
+	return converted
 }
 
-// Move is a name that has an endpoint which was another's, or another than it had; it had none if it is new.
+// Move is a name whose endpoint has changed, or had another name before. Existed: the name had an endpoint before,
+// From.
 type Move struct {
 	Name     BackendName
 	From, To lb.BackendKey
 	Existed  bool
 }
 
-// Moves compares with the view before. It returns the tallies of names that have the endpoints that they had, and the
-// other names. A backend that is taken out of its service has no counters, and a new name at a new endpoint begins at
-// 0.
-func (v *View) Moves(before *View) (stay map[BackendName]Tally, moves []Move) {
-	stay = map[BackendName]Tally{}
+// RetainTallies compares with the previous view. It returns the tallies of names that have kept their endpoints, and
+// the moves of the other names. A backend that is taken out of its service has no counters, and a new name at a new
+// endpoint begins at 0.
+func (v *View) RetainTallies(before *View) (kept map[BackendName]Tally, moves []Move) {
+	kept = map[BackendName]Tally{}
 	for i := range v.Config.Services {
 		s := &v.Config.Services[i]
-		same := before.Named[s.Name] == before.Keyed[s.Key()] && before.HoldsBackends(s)
+		same := before.Named[s.Name] == before.Keyed[s.Key()] && before.HasSameBackends(s)
 		if same && len(before.Tallies) == 0 {
 			continue
 		}
@@ -62,20 +63,20 @@ func (v *View) Moves(before *View) (stay map[BackendName]Tally, moves []Move) {
 			m.From, m.Existed = previous[b.Name]
 			t, tallied := before.Tallies[m.Name]
 			switch {
-			case v.OverlayOf(*s, b).Out():
+			case v.OverlayOf(*s, b).IsOut():
 			case m.Existed && m.From == m.To:
 				if tallied {
-					stay[m.Name] = t
+					kept[m.Name] = t
 				}
 			case m.Existed || before.Find(m.To) != nil:
 				moves = append(moves, m)
 			}
 		}
 	}
-	return stay, moves
+	return kept, moves
 }
 
-// keysIn returns the endpoints of a service's backends, by their names.
+// keysIn returns the keys of a service's backends, by name.
 func (v *View) keysIn(service string) map[string]lb.BackendKey {
 	i, there := v.Named[service]
 	if !there {

@@ -7,7 +7,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/proxy"
 )
 
-// Tally makes the count of a name of that of the endpoint that it has.
+// Tally converts the count of an endpoint into that of the name that has it.
 type Tally struct {
 	// Base is the endpoint's count when the name took it, Carried the name's count before that.
 	Base    Total `json:"base"`
@@ -20,9 +20,9 @@ type Total struct {
 	Proxied proxy.Counts    `json:"proxied,omitzero"`
 }
 
-// Of returns the name's count where the endpoint's is now. Gauges, such as open connections, are the endpoint's own. An
-// endpoint that has counted less than at first has begun again.
-func (t Tally) Of(now Total) Total {
+// Count returns the name's count, given the endpoint's. Gauges, such as open connections, are the endpoint's own. An
+// endpoint whose count is below Base has been reset.
+func (t Tally) Count(now Total) Total {
 	base := t.Base
 	if now.Counted.Packets < base.Counted.Packets || now.Counted.Connections < base.Counted.Connections {
 		base = Total{}

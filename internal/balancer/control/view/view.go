@@ -19,85 +19,85 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// View is the state that the data plane was given last, with the inputs that it was made of. It is never changed: a
-// change makes another, which shares the unchanged parts, and Status reads the one that it found without holding a
-// caller up.
+// View is the state that was applied to the data plane last, with its inputs. It is immutable: a change creates another
+// view, which shares the unchanged parts, and Status reads a view without blocking the loop.
 type View struct {
 	*Layout
 	Overlays map[BackendName]Overlay
-	// Links are the configuration's interfaces, as they were when it was checked.
+	// Links are the configuration's interfaces, with their states when it was validated.
 	Links []iface.State
 	// Passive: another balancer holds the VIPs.
 	Passive bool
-	// Joining says why the VIPs are left to other balancers yet; empty if they are not.
+	// Joining is why the VIPs are still left to other balancers; empty if they are not.
 	Joining string
-	// Laid counts the overlays of each service, by its name.
-	Laid map[string]int
-	// Tallies are the tallies of names whose endpoint was another's before, or is another than before.
+	// OverlayCounts is the number of overlays of each service, by its name.
+	OverlayCounts map[string]int
+	// Tallies are the tallies of names whose endpoint has changed, or had another name before.
 	Tallies map[BackendName]Tally
 	// Known[n] is the known path to the backend address of number n.
 	Known []*paths.Entry
-	// Verdicts[i][j] is that on backend j of service i; nil for a service that asks nothing.
+	// Verdicts[i][j] is the verdict on backend j of service i; nil for a service without checks.
 	Verdicts [][]Verdict
-	// Ejections are the ejections in force; the map is never changed.
+	// Ejections are the ejections in force; the map is immutable.
 	Ejections map[lb.BackendKey]outliers.Ejection
-	// Selected[i] says which backends of service i take new flows; zero where it is plain.
+	// Selected[i] says which backends of service i take new flows; zero if the service is plain.
 	Selected []Selection
-	// Starts[i][j] is how far backend j of service i has come; nil for a service without slow
-	// start. Now is when the view was made, by which that goes.
+	// Starts[i][j] is the slow start of backend j of service i, as of Now, when the view was made; nil for a service
+	// without slow start.
 	Starts [][]Start
 	Now    time.Time
 	// Hairpin is the state of hairpins, of which State.Hairpin is a part.
 	Hairpin Hairpins
-	// State.Services[i] is service i, those of mode proxy included: see Packets. Slices of backends and paths that a
-	// change does not touch are those of the view before: the data plane compares by them.
+	// State.Services[i] is service i; those of mode proxy are included: see DataPlaneState. Views share slices of
+	// backends and paths that a change does not affect: the data plane compares slices by identity.
 	State lb.State
 }
 
-// New puts a configuration, operations, paths, verdicts and ejections together, as of now. Unchanged parts are shared
-// with the previous view, which may be nil.
+// New returns the view of a configuration, operations, paths, verdicts and ejections, as of now. It shares unchanged
+// parts with the previous view, which may be nil.
 func New(l *Layout, overlays map[BackendName]Overlay, known []*paths.Entry, verdicts [][]Verdict,
 	ejections map[lb.BackendKey]outliers.Ejection,
 	previous *View, now time.Time) *View {
-	v := &View{Layout: l, Overlays: overlays, Laid: countOverlays(overlays), Known: known,
+	v := &View{Layout: l, Overlays: overlays, OverlayCounts: countOverlays(overlays), Known: known,
 		Verdicts: verdicts, Ejections: ejections, Selected: make([]Selection, len(l.Config.Services)), Now: now,
 		State: lb.State{Services: make([]lb.RoutedService, len(l.Config.Services)), Hook: l.Config.Hook,
 			Interfaces: l.Config.Interfaces, Local: l.Cgroup}}
 	v.findStarts(previous)
 	for i, s := range l.Config.Services {
-		if old := previous.same(v, i); old != nil {
-			s.Backends = old.Backends
-			v.State.Services[i] = lb.RoutedService{Service: s, Paths: old.Paths, Observed: old.Observed}
+		if previousService := previous.unchangedService(v, i); previousService != nil {
+			s.Backends = previousService.Backends
+			v.State.Services[i] = lb.RoutedService{Service: s, Paths: previousService.Paths,
+				Observed: previousService.Observed}
 			continue
 		}
-		if at, judged := previous.evaluatedAlike(v, i); judged {
+		if at, evaluated := previous.sameEvaluation(v, i); evaluated {
 			v.State.Services[i], v.Selected[i] = previous.State.Services[at], previous.Selected[at]
 			continue
 		}
-		v.State.Services[i] = sharing(v.join(i), previous.byKey(s.Key()))
+		v.State.Services[i] = shareSlices(v.buildService(i), previous.byKey(s.Key()))
 	}
 	v.State.Pool = l.Config.Pool()
 	return v
 }
 
-// SharesState says whether the data plane has nothing to do to get from a view to this one.
+// SharesState reports whether the data plane's state is the same in both views.
 func (v *View) SharesState(before *View) bool {
 	a, b := v.State.Services, before.State.Services
 	same := len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
-	// A change of services of mode proxy does not concern a data plane that has no others.
+	// A change of services of mode proxy does not affect a data plane that has no other services.
 	proxied := len(v.Proxied) == len(a) && len(before.Proxied) == len(b)
 	return v.Layout == before.Layout && v.State.Hairpin.Equal(before.State.Hairpin) && (same || proxied)
 }
 
-// countOverlays counts those of each service's backends, without those of backends that are absent.
+// countOverlays counts the overlays of each service, without those of absent backends.
 func countOverlays(overlays map[BackendName]Overlay) map[string]int {
-	laid := map[string]int{}
+	counts := map[string]int{}
 	for name, o := range overlays {
 		if o.Absent == nil {
-			laid[name.Service]++
+			counts[name.Service]++
 		}
 	}
-	return laid
+	return counts
 }
 
 // byKey returns the service that the data plane has under a key, nil if none.
@@ -111,7 +111,7 @@ func (v *View) byKey(key lb.ServiceKey) *lb.RoutedService {
 	return nil
 }
 
-// Entry returns the known path to an address; nil if it is no backend's.
+// Entry returns the known path to an address; nil if no backend has that address.
 func (v *View) Entry(addr netip.Addr) *paths.Entry {
 	if v == nil {
 		return nil
@@ -122,8 +122,8 @@ func (v *View) Entry(addr netip.Addr) *paths.Entry {
 	return nil
 }
 
-// Holds says whether the view's configuration has a service, just so.
-func (v *View) Holds(s lb.Service) bool {
+// HasService reports whether the view's configuration has a service with exactly this content.
+func (v *View) HasService(s lb.Service) bool {
 	if v == nil {
 		return false
 	}
@@ -131,23 +131,23 @@ func (v *View) Holds(s lb.Service) bool {
 	if !ok {
 		return false
 	}
-	old := v.Config.Services[i]
-	if lb.Identical(&old, &s) {
+	previousService := v.Config.Services[i]
+	if lb.Identical(&previousService, &s) {
 		return true
 	}
-	if !lb.SameBackends(old.Backends, s.Backends) {
+	if !lb.SameBackends(previousService.Backends, s.Backends) {
 		return false
 	}
-	old.Backends, s.Backends = nil, nil
-	return reflect.DeepEqual(old, s)
+	previousService.Backends, s.Backends = nil, nil
+	return reflect.DeepEqual(previousService, s)
 }
 
-// same returns the former service whose backends and paths are those of service i
-// of the next view; nil if there is none.
-func (v *View) same(next *View, i int) *lb.RoutedService {
+// unchangedService returns the routed service whose backends and paths equal those of service i of the next view; nil
+// if there is none.
+func (v *View) unchangedService(next *View, i int) *lb.RoutedService {
 	s := next.Config.Services[i]
-	old := v.byKey(s.Key())
-	if old == nil || old.Mode != s.Mode {
+	previousService := v.byKey(s.Key())
+	if previousService == nil || previousService.Mode != s.Mode {
 		return nil
 	}
 	previous := v.Keyed[s.Key()]
@@ -162,15 +162,15 @@ func (v *View) same(next *View, i int) *lb.RoutedService {
 			return nil
 		}
 	}
-	return old
+	return previousService
 }
 
-// evaluatedAlike returns the index of the service that evaluate would return for service i of the next view, if this
-// view has it: with the same configuration, verdicts, paths and ejections, without operations and without slow start.
-// To judge 100,000 backends anew for a change of one would take half a second of a core.
-func (v *View) evaluatedAlike(next *View, i int) (at int, ok bool) {
+// sameEvaluation returns the index of a service of this view that evaluate would return for service i of the next view:
+// one with the same configuration, verdicts, paths and ejections, without operations and without slow start. Evaluating
+// 100,000 backends again for a change of one would take half a second of a core.
+func (v *View) sameEvaluation(next *View, i int) (at int, ok bool) {
 	s := next.Config.Services[i]
-	if s.SlowStart > 0 || next.Laid[s.Name] > 0 || !v.Holds(s) || v.Laid[s.Name] > 0 {
+	if s.SlowStart > 0 || next.OverlayCounts[s.Name] > 0 || !v.HasService(s) || v.OverlayCounts[s.Name] > 0 {
 		return 0, false
 	}
 	at = v.Keyed[s.Key()]
@@ -191,8 +191,8 @@ func (v *View) evaluatedAlike(next *View, i int) (at int, ok bool) {
 	return at, true
 }
 
-// join puts service i together, and notes which backends of it take new flows.
-func (v *View) join(i int) (made lb.RoutedService) {
+// buildService builds the routed service of service i, and sets which of its backends take new flows.
+func (v *View) buildService(i int) (made lb.RoutedService) {
 	if !v.isPlain(i) {
 		made, v.Selected[i] = v.evaluate(i)
 		return made
@@ -207,8 +207,7 @@ func (v *View) join(i int) (made lb.RoutedService) {
 	return made
 }
 
-// pathOf returns the path of a service's packets to an entry; the zero path if they
-// cannot take it.
+// pathOf returns the path of a service's packets along an entry; the zero path if they cannot take it.
 func pathOf(s lb.Service, e *paths.Entry) lb.Path {
 	if WhyUnreachable(s, e) != "" || s.Mode.Proxied() {
 		return lb.Path{}
@@ -216,9 +215,8 @@ func pathOf(s lb.Service, e *paths.Entry) lb.Path {
 	return e.Path()
 }
 
-// sharing returns a service with the slices of a former one, which may be nil,
-// where they hold the same.
-func sharing(made lb.RoutedService, previous *lb.RoutedService) lb.RoutedService {
+// shareSlices returns a service with the slices of a previous one, which may be nil, where their contents are equal.
+func shareSlices(made lb.RoutedService, previous *lb.RoutedService) lb.RoutedService {
 	if previous == nil {
 		return made
 	}
@@ -239,39 +237,38 @@ func equalPaths(a, b lb.Path) bool {
 		a.MTU == b.MTU && a.Local == b.Local
 }
 
-// WithOverlays returns the view with other operations, as of now, of which those on services with these numbers are
-// new.
+// WithOverlays returns the view with other overlays, as of now; services are those whose overlays have changed.
 func (v *View) WithOverlays(overlays map[BackendName]Overlay, services []int, now time.Time) *View {
 	next := *v
-	next.Overlays, next.Laid, next.Tallies = overlays, countOverlays(overlays), v.talliesWith(overlays)
+	next.Overlays, next.OverlayCounts, next.Tallies = overlays, countOverlays(overlays), v.talliesFor(overlays)
 	next.State.Services, next.Selected = slices.Clone(v.State.Services), slices.Clone(v.Selected)
 	next.Starts, next.Now = slices.Clone(v.Starts), now
 	for _, i := range services {
-		next.State.Services[i] = sharing(next.join(i), &v.State.Services[i])
+		next.State.Services[i] = shareSlices(next.buildService(i), &v.State.Services[i])
 	}
 	return &next
 }
 
-// WithPaths returns the view with other paths to the addresses of these numbers, as of now.
-func (v *View) WithPaths(news map[int]*paths.Entry, now time.Time) *View {
+// WithPaths returns the view with other paths to some addresses, by their numbers, as of now.
+func (v *View) WithPaths(changed map[int]*paths.Entry, now time.Time) *View {
 	next := *v
-	if len(news) == 0 {
+	if len(changed) == 0 {
 		return &next
 	}
 	next.Known, next.State.Services, next.Selected = slices.Clone(v.Known), slices.Clone(v.State.Services),
 		slices.Clone(v.Selected)
 	next.Starts, next.Now = slices.Clone(v.Starts), now
-	for n, entry := range news {
+	for n, entry := range changed {
 		next.Known[n] = entry
 	}
 	copied := map[int]bool{}
-	for n, entry := range news {
+	for n, entry := range changed {
 		for _, at := range v.Uses[n] {
 			s := v.Service(at)
 			switch {
 			case copied[at.I]:
-			case !v.isPlain(at.I): // indices may differ, and a change of one backend changes others
-				next.State.Services[at.I] = sharing(next.join(at.I), &v.State.Services[at.I])
+			case !v.isPlain(at.I): // indexes may differ, and a change of one backend affects others
+				next.State.Services[at.I] = shareSlices(next.buildService(at.I), &v.State.Services[at.I])
 				copied[at.I] = true
 			default:
 				next.State.Services[at.I].Paths = slices.Clone(v.State.Services[at.I].Paths)
@@ -285,48 +282,45 @@ func (v *View) WithPaths(news map[int]*paths.Entry, now time.Time) *View {
 	return &next
 }
 
-// News returns the entries that make other paths than the view has, by number. All
-// says that an address of which there is no entry is not known any more. links are the view's interfaces as they are
-// now.
-func (v *View) News(links []iface.State, entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
-	news := map[int]*paths.Entry{}
-	take := func(n int, entry paths.Entry) {
+// ChangedPaths returns the entries whose paths differ from the view's, by number. all: an address without an entry is
+// no longer known. links are the present states of the view's interfaces.
+func (v *View) ChangedPaths(links []iface.State, entries map[netip.Addr]paths.Entry, all bool) map[int]*paths.Entry {
+	changed := map[int]*paths.Entry{}
+	add := func(n int, entry paths.Entry) {
 		entry = EntryWithin(links, entry)
 		if !samePath(&entry, v.Known[n]) {
-			news[n] = Kept(entry)
+			changed[n] = NewEntry(entry)
 		}
 	}
 	if all {
 		for n, addr := range v.Backends {
-			take(n, entries[addr])
+			add(n, entries[addr])
 		}
-		return news
+		return changed
 	}
 	for addr, entry := range entries {
 		if n, ok := v.Number[addr]; ok {
-			take(n, entry)
+			add(n, entry)
 		}
 	}
-	return news
+	return changed
 }
 
-// samePath says whether two entries make the same path for the data plane, in
-// every mode.
+// samePath reports whether two entries make the same path for the data plane, in every mode.
 func samePath(a, b *paths.Entry) bool {
 	return a == b || a.Index == b.Index && bytes.Equal(a.MAC, b.MAC) && bytes.Equal(a.Source, b.Source) &&
 		a.MTU == b.MTU && a.Local == b.Local && a.ARPSource == b.ARPSource && a.Fault == b.Fault &&
 		a.OnLink() == b.OnLink()
 }
 
-// SameEntry says whether two entries say the same to a person, too, who does not
-// read of probes and answers.
+// SameEntry reports whether two entries are equal in everything that the status shows.
 func SameEntry(a, b *paths.Entry) bool {
 	return samePath(a, b) && a.Interface == b.Interface && a.Gateway == b.Gateway && a.Reason == b.Reason &&
 		a.Address == b.Address
 }
 
-// Kept returns an entry that stays; only those that are new take memory.
-func Kept(entry paths.Entry) *paths.Entry { return &entry }
+// NewEntry returns a pointer to a copy of an entry: only entries that have changed are allocated.
+func NewEntry(entry paths.Entry) *paths.Entry { return &entry }
 
 // OverlayOf returns the overlay of backend b of s.
 func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
@@ -336,30 +330,30 @@ func (v *View) OverlayOf(s lb.Service, b lb.Backend) Overlay {
 	return v.Overlays[NameOf(s, b)]
 }
 
-// Hairpins is the clients that a view's services serve by hairpins, and the reason for which others are not served so.
+// Hairpins are the clients that a view's services serve by hairpins, and why others are not served.
 type Hairpins struct {
 	lb.Hairpin
-	// links and ports are the inputs that it was made of, besides the view.
+	// links and ports are its inputs, besides the view.
 	links []iface.State
 	ports string
-	// Left is how many networks of near clients are more than an interface can have.
+	// Left is the number of networks of near clients beyond the limit of an interface.
 	Left int
-	// Trouble says why all such clients are refused; "" where they are served.
+	// Trouble is why all near clients are refused; "" if they are served.
 	Trouble string
 }
 
-// talliesWith returns the tallies that hold with other operations: a backend that is taken out of its service is
-// counted anew when it is back.
-func (v *View) talliesWith(overlays map[BackendName]Overlay) map[BackendName]Tally {
+// talliesFor returns the tallies that remain with other overlays: a backend that is taken out of its service starts a
+// new count when it is back.
+func (v *View) talliesFor(overlays map[BackendName]Overlay) map[BackendName]Tally {
 	if len(v.Tallies) == 0 {
 		return nil
 	}
 	all := maps.Clone(v.Tallies)
-	maps.DeleteFunc(all, func(name BackendName, _ Tally) bool { return overlays[name].Out() })
+	maps.DeleteFunc(all, func(name BackendName, _ Tally) bool { return overlays[name].IsOut() })
 	return all
 }
 
-// SameBackends says whether the services of a layout have the backends that the view's have.
+// SameBackends reports whether the services of a layout have the same backends as the view's.
 func (v *View) SameBackends(l *Layout) bool {
 	return slices.EqualFunc(v.Config.Services, l.Config.Services, func(a, b lb.Service) bool {
 		return lb.SameBackends(a.Backends, b.Backends)

@@ -17,114 +17,115 @@ import (
 	"github.com/jeoul/jeoul/internal/host/iface"
 )
 
-// How long things take.
+// Intervals and limits of announcements and renewals.
 const (
-	// announceEvery is how far apart rounds of announcements begin at least.
-	announceEvery = time.Second
-	// announceAtOnce is how many announcements are made in one go, and announcePause how long they are apart: 10,000 of
-	// them in a second are no load for a segment, and leave the loop time for other work.
-	announceAtOnce = 500
-	announcePause  = 50 * time.Millisecond
-	// addressesStay is for how long addresses that balancers share stay without the process, at least, and stayRenewed
-	// how often they are renewed: a process that is late twice loses none.
-	addressesStay = 6 * time.Second
-	stayRenewed   = 2 * time.Second
+	// announceInterval is the minimum time between the beginnings of rounds of announcements.
+	announceInterval = time.Second
+	// announceBatch is the number of announcements in one batch, and announcePause the time between batches: 10,000
+	// announcements a second are no load for a segment, and leave the loop time for other work.
+	announceBatch = 500
+	announcePause = 50 * time.Millisecond
+	// minLifetime is the minimum lifetime of shared addresses without the process, and renewInterval how often they are
+	// renewed: a process that is late twice loses none.
+	minLifetime   = 6 * time.Second
+	renewInterval = 2 * time.Second
 )
 
 // Host changes the addresses of the host's interfaces.
 type Host interface {
-	// AddAddresses puts all of them on a link, or none.
+	// AddAddresses adds addresses to a link, all of them or none.
 	AddAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
-	// RemoveAddresses takes them off a link, as many as it can.
+	// RemoveAddresses removes addresses from a link, as many as it can.
 	RemoveAddresses(link string, addrs []netip.Addr) error
-	// RenewAddresses has those of ours stay for opt.Lifetime more, or for good.
+	// RenewAddresses extends the lifetime of the balancer's addresses to opt.Lifetime from now, or without limit if
+	// that is 0.
 	RenewAddresses(link string, addrs []netip.Addr, opt hostnet.AddressOptions) error
 }
 
-// VIPs holds the balancer's addresses on its first interface, which are the VIPs and those of full NAT: it puts them
-// there, puts back those that others remove, and announces them. It is its loop's own.
+// VIPs manages the balancer's addresses on its first interface, which are the VIPs and those of full NAT: it adds them,
+// restores those that others remove, and announces them. Only the loop may use it.
 type VIPs struct {
 	host Host
-	// notify reaches the segment.
+	// notify announces addresses to the segment.
 	notify func(link string, vips ...netip.Addr) error
 	log    *slog.Logger
-	// changed logs the host's changes.
+	// changed is called after each change of the host.
 	changed func()
-	// link is the first interface, as it was read last, and looked says that its addresses were compared with held
-	// since.
-	link   iface.State
-	looked bool
-	// held are the addresses that are to be there.
+	// link is the first interface, as read last, and compared says that its addresses were compared with held since
+	// then.
+	link     iface.State
+	compared bool
+	// held are the desired addresses of the interface.
 	held []netip.Addr
-	// turn makes the next announcements: those of a round of AnnounceAt that began last at began, of which this many
-	// addresses are announced.
-	turn  *loop.Task
-	round int
-	told  int
-	began time.Time
-	// announcements is how many the election had asked for when it was looked at last.
+	// announceTask makes the next announcements of the round with index round in AnnounceAt, which began at roundBegan;
+	// announced is the number of addresses announced in it.
+	announceTask *loop.Task
+	round        int
+	announced    int
+	roundBegan   time.Time
+	// announcements is the election's count of requested announcements, as of the last SetElection.
 	announcements uint64
-	// quiet: another balancer may have the addresses, and nothing is announced.
-	quiet bool
-	// lifetime is for how long the addresses stay without this process; 0: for good. renewal renews them, of which
-	// this many have been.
-	lifetime time.Duration
-	renewal  *loop.Task
-	renewed  int
+	// silent: another balancer may hold the addresses, so that nothing is announced.
+	silent bool
+	// lifetime is how long the addresses stay without this process; 0: without limit. renewTask renews them; renewed is
+	// the number of those renewed in this round.
+	lifetime  time.Duration
+	renewTask *loop.Task
+	renewed   int
 }
 
-// New returns VIPs without addresses. notify announces addresses to the segment of a link, and changed is
-// called when the host has changed something.
+// New returns VIPs without addresses. notify announces addresses to the segment of a link, and changed is called after
+// each change of the host.
 func New(host Host, notify func(link string, vips ...netip.Addr) error, log *slog.Logger, changed func(),
 	loop *loop.Loop) *VIPs {
 	h := &VIPs{host: host, notify: notify, log: log, changed: changed}
-	h.turn, h.renewal = loop.Quiet(h.announceSome), loop.Quiet(h.renewSome)
+	h.announceTask, h.renewTask = loop.AddFunc(h.announceNext), loop.AddFunc(h.renewNext)
 	return h
 }
 
-// Held are the addresses that are to be on the first interface.
-func (h *VIPs) Held() []netip.Addr { return h.held }
+// Addresses returns the desired addresses of the first interface.
+func (h *VIPs) Addresses() []netip.Addr { return h.held }
 
-// Begin announces the addresses that the first desired state has put on the interface. takesOver: the previous process
-// may have left them there some time ago.
-func (h *VIPs) Begin(takesOver bool) {
+// Start announces the addresses that the first desired state has put on the interface. takesOver: the previous process
+// may have left them there, with a lifetime that has to be renewed.
+func (h *VIPs) Start(takesOver bool) {
 	h.AnnounceAll()
 	if h.lifetime > 0 || takesOver {
 		h.renewAll()
 	}
 }
 
-// Elect takes note of an election's result: whether this balancer holds the VIPs, and only keeps them, and how often
-// they were to be announced again so far.
-func (h *VIPs) Elect(holds, keeping bool, announcements uint64) {
-	was, before := h.quiet, h.announcements
-	h.quiet, h.announcements = keeping, announcements
+// SetElection applies an election's result: whether this balancer holds the VIPs, whether it only keeps them while the
+// election is undecided, and how many announcements were requested so far.
+func (h *VIPs) SetElection(holds, undecided bool, announcements uint64) {
+	was, before := h.silent, h.announcements
+	h.silent, h.announcements = undecided, announcements
 	switch {
-	case !holds || h.quiet:
+	case !holds || h.silent:
 	case was:
 		h.AnnounceAll()
 	case before != h.announcements:
-		h.announceAgain()
+		h.reannounce()
 	}
 }
 
-// GiveUp removes the held addresses from the interface.
-func (h *VIPs) GiveUp() { h.remove(h.link.Name, h.held) }
+// RemoveAll removes the addresses from the interface.
+func (h *VIPs) RemoveAll() { h.remove(h.link.Name, h.held) }
 
-// lifetimeOf is for how long addresses stay on the interface without the process. Where another balancer takes them
-// over from one that was killed, the kernel of that one would answer for them beside it for ever. It is longer than the
-// others take, for until then packets arrive here, and are served.
+// lifetimeOf returns how long addresses stay on the interface without the process. After another balancer has taken
+// over from one that was killed, the kernel of the latter would otherwise go on answering ARP for them. The lifetime is
+// longer than the takeover takes, because until then packets arrive here, and are served.
 func lifetimeOf(v *view.View) time.Duration {
 	if v.Config.VRRP.ID == 0 {
 		return 0
 	}
-	return max(addressesStay, (4*v.Config.VRRP.Interval).Truncate(time.Second)+time.Second)
+	return max(minLifetime, (4*v.Config.VRRP.Interval).Truncate(time.Second)+time.Second)
 }
 
-// Change puts the addresses that the next view has on the interface, and takes off those that it has not.
-func (h *VIPs) Change(before, next *view.View) (bring, retire []steps.Step) {
+// Plan returns the steps that add the next view's addresses to the interface, and remove those that it does not have.
+func (h *VIPs) Plan(before, next *view.View) (apply, cleanup []steps.Step) {
 	same := before.Layout == next.Layout && before.Passive == next.Passive && before.Joining == next.Joining
-	if same && len(next.Yielding) == 0 {
+	if same && len(next.Withdrawable) == 0 {
 		return nil, nil
 	}
 	was, is := before.AddressesHeld(), next.AddressesHeld()
@@ -132,80 +133,80 @@ func (h *VIPs) Change(before, next *view.View) (bring, retire []steps.Step) {
 		return nil, nil
 	}
 	added, removed := view.Without(is, was), view.Without(was, is)
-	old, now, stayed := h.link, h.link, h.lifetime
-	// An interface that was made anew with the same name gets them by Mend.
+	previousLink, nextLink, lifetime := h.link, h.link, h.lifetime
+	// An interface that was created again with the same name gets them by RestoreMissing.
 	if moves := len(before.Links) > 0 && !view.SameLink(before.Links[0], next.Links[0]) &&
 		before.Links[0].Name != next.Links[0].Name; moves {
-		// To the new first interface, and only then off the old one.
-		added, removed, now = is, was, next.Links[0]
+		// They are added to the new first interface before they are removed from the old one.
+		added, removed, nextLink = is, was, next.Links[0]
 	}
-	bring = []steps.Step{{
-		// It is not announced yet that the new addresses are here.
+	apply = []steps.Step{{
+		// The new addresses are not announced yet.
 		Do: func() error {
 			h.lifetime = lifetimeOf(next)
-			if err := h.add(now.Name, added); err != nil {
-				h.lifetime = stayed
+			if err := h.add(nextLink.Name, added); err != nil {
+				h.lifetime = lifetime
 				return err
 			}
-			// The last reading of the interface is older than that.
-			h.link, h.held, h.looked = now, is, true
+			// The state of the interface was read before that.
+			h.link, h.held, h.compared = nextLink, is, true
 			return nil
 		},
 		Undo: func() error {
-			h.link, h.held, h.lifetime = old, was, stayed
-			h.remove(now.Name, added)
+			h.link, h.held, h.lifetime = previousLink, was, lifetime
+			h.remove(nextLink.Name, added)
 			return nil
 		},
 	}}
-	retire = []steps.Step{{Do: func() error {
+	cleanup = []steps.Step{{Do: func() error {
 		LogWithdrawn(h.log, before, next)
-		h.remove(old.Name, removed)
+		h.remove(previousLink.Name, removed)
 		if len(added) > 0 {
 			h.AnnounceAll()
 		}
-		if h.lifetime != stayed || len(added) > 0 && h.lifetime > 0 {
+		if h.lifetime != lifetime || len(added) > 0 && h.lifetime > 0 {
 			h.renewAll()
 		}
 		return nil
 	}}}
-	return bring, retire
+	return apply, cleanup
 }
 
-// Follow takes up a new state of the first interface.
-func (h *VIPs) Follow(now iface.State) {
+// SetLink sets the state of the first interface, and announces the addresses if it came up or has another MAC address.
+func (h *VIPs) SetLink(now iface.State) {
 	was := h.link
-	h.link, h.looked = now, false
+	h.link, h.compared = now, false
 	if now.Up && (!was.Up || view.HasMoved(was, now)) {
 		h.AnnounceAll()
 	}
 }
 
-// Mend puts missing addresses back on the interface, once for each state of it.
-func (h *VIPs) Mend() error {
-	// Switching an interface off takes its IPv6 addresses away; they could be put back
-	// now, but not announced.
-	if h.looked || !h.link.Up {
+// RestoreMissing adds addresses that are missing on the interface, once for each state of it.
+func (h *VIPs) RestoreMissing() error {
+	// An interface that goes down loses its IPv6 addresses; they could be added again now, but not announced.
+	if h.compared || !h.link.Up {
 		return nil
 	}
 	lost := view.MissingAddresses(h.link, h.held)
 	if err := h.add(h.link.Name, lost); err != nil {
 		return err
 	}
-	h.looked = true
+	h.compared = true
 	if len(lost) > 0 {
 		h.AnnounceAll()
 	}
 	return nil
 }
 
-// add puts addresses on an interface, all of them or none.
+// add adds addresses to an interface, all of them or none.
 func (h *VIPs) add(link string, addrs []netip.Addr) error {
 	if len(addrs) == 0 {
 		return nil
 	}
-	// A VIP is never the source of the host's own packets: a backend that was probed from it would answer to itself.
-	// Nor is it looked for elsewhere first: the backends have it too, and keep quiet about it. An address of full NAT
-	// is not the host's to send from either, for its ports are given away.
+	// A VIP is deprecated, so that it is never the source of the host's own packets: a backend that is checked from the
+	// VIP would answer to itself. There is no duplicate address detection: the backends have the VIP, too, and do not
+	// announce it. An address of full NAT must not be a source of the host's packets either, because its ports belong
+	// to flows.
 	err := h.host.AddAddresses(link, addrs, h.options())
 	h.changed()
 	return err
@@ -215,37 +216,36 @@ func (h *VIPs) options() hostnet.AddressOptions {
 	return hostnet.AddressOptions{ScopeHost: true, Deprecated: true, NoDAD: true, Lifetime: h.lifetime}
 }
 
-// renewAll has the addresses that are there stay for as long as they are to, those too that the previous process has
-// left, or a configuration with another lifetime.
+// renewAll starts to set the lifetime of all addresses, including those that the previous process, or a configuration
+// with another lifetime, has left.
 func (h *VIPs) renewAll() {
 	h.renewed = 0
-	h.renewal.In(0)
+	h.renewTask.Schedule(0)
 }
 
-// renewSome renews the next addresses, and at the end says when all are to be again.
-func (h *VIPs) renewSome() {
-	end := min(h.renewed+announceAtOnce, len(h.held))
+// renewNext renews the next batch of addresses, and after the last one schedules the next round.
+func (h *VIPs) renewNext() {
+	end := min(h.renewed+announceBatch, len(h.held))
 	some := h.held[min(h.renewed, end):end]
 	h.renewed = end
 	if len(some) > 0 && h.link.Up {
 		if err := h.host.RenewAddresses(h.link.Name, some, h.options()); err != nil {
 			h.log.Warn(loglines.OneLine(err))
 			h.renewed = 0
-			h.renewal.In(stayRenewed)
+			h.renewTask.Schedule(renewInterval)
 			return
 		}
 	}
 	switch {
 	case end < len(h.held):
-		h.renewal.In(announcePause)
+		h.renewTask.Schedule(announcePause)
 	case h.lifetime > 0 && len(h.held) > 0:
 		h.renewed = 0
-		h.renewal.In(stayRenewed)
+		h.renewTask.Schedule(renewInterval)
 	}
 }
 
-// remove takes addresses off an interface. One that stays is logged, and removed at the
-// end with the rest.
+// remove removes addresses from an interface. A failure is logged; what is left is removed when the process ends.
 func (h *VIPs) remove(link string, addrs []netip.Addr) {
 	if len(addrs) == 0 {
 		return
@@ -256,59 +256,59 @@ func (h *VIPs) remove(link string, addrs []netip.Addr) {
 	h.changed()
 }
 
-// AnnounceAll announces our addresses to the segment, at each time of AnnounceAt.
+// AnnounceAll announces all addresses to the segment, at each of the times in AnnounceAt.
 func (h *VIPs) AnnounceAll() {
-	h.round, h.told = 0, 0
-	h.turn.In(0)
+	h.round, h.announced = 0, 0
+	h.announceTask.Schedule(0)
 }
 
-// announceAgain does so where another host may have announced them. However often that is, rounds begin announceEvery
-// apart at least.
-func (h *VIPs) announceAgain() {
-	switch since := time.Since(h.began); {
-	case h.told > 0:
-		h.round = 0 // the one under way is the first of the new ones
-	case h.round == 0 && h.turn.On():
-	case since < announceEvery:
+// reannounce starts new rounds of announcements, because another host may have announced the addresses. However often
+// it is called, rounds begin at least announceInterval apart.
+func (h *VIPs) reannounce() {
+	switch since := time.Since(h.roundBegan); {
+	case h.announced > 0:
+		h.round = 0 // the round in progress counts as the first of the new ones
+	case h.round == 0 && h.announceTask.Scheduled():
+	case since < announceInterval:
 		h.round = 1
-		h.turn.In(announceEvery - since)
+		h.announceTask.Schedule(announceInterval - since)
 	default:
 		h.AnnounceAll()
 	}
 }
 
-// announceSome makes the next announcements of a round: not all at once, for the loop's other work would wait.
-func (h *VIPs) announceSome() {
-	if h.round >= len(AnnounceAt) || !h.link.Up || h.quiet {
+// announceNext makes the next batch of announcements of a round: all at once would delay the loop's other work.
+func (h *VIPs) announceNext() {
+	if h.round >= len(AnnounceAt) || !h.link.Up || h.silent {
 		return
 	}
-	if h.told == 0 {
-		h.began = time.Now()
+	if h.announced == 0 {
+		h.roundBegan = time.Now()
 	}
-	end := min(h.told+announceAtOnce, len(h.held))
-	if some := h.held[min(h.told, end):end]; len(some) > 0 {
+	end := min(h.announced+announceBatch, len(h.held))
+	if some := h.held[min(h.announced, end):end]; len(some) > 0 {
 		if err := h.notify(h.link.Name, some...); err != nil {
 			h.log.Warn(loglines.OneLine(err))
 		}
 	}
-	if h.told = end; end < len(h.held) {
-		h.turn.In(announcePause)
+	if h.announced = end; end < len(h.held) {
+		h.announceTask.Schedule(announcePause)
 		return
 	}
-	h.told = 0
+	h.announced = 0
 	if h.round++; h.round < len(AnnounceAt) {
-		h.turn.In(AnnounceAt[h.round] - AnnounceAt[h.round-1])
+		h.announceTask.Schedule(AnnounceAt[h.round] - AnnounceAt[h.round-1])
 	}
 }
 
-// AnnounceAt are the times at which VIPs are announced, counted from the event that makes it necessary. Frames get
-// lost, other balancers answer for the VIPs until they have heard of this one, and a port passes nothing while a switch
-// listens and learns: for 30 s by the spanning tree protocol's timers, and for 50 s after a failure elsewhere (IEEE
-// 802.1D-2004 clause 17.14).
-var AnnounceAt = [...]time.Duration{0, announceEvery, 2 * time.Second, 5 * time.Second,
+// AnnounceAt has the times at which VIPs are announced, relative to the event that makes it necessary. Frames may be
+// lost, other balancers answer for the VIPs until they have received this one's advertisement, and a switch port
+// forwards nothing while it is listening and learning: for 30 s by the spanning tree protocol's timers, and for 50 s
+// after a failure elsewhere (IEEE 802.1D-2004 clause 17.14).
+var AnnounceAt = [...]time.Duration{0, announceInterval, 2 * time.Second, 5 * time.Second,
 	15 * time.Second, 35 * time.Second, 55 * time.Second}
 
-// LogWithdrawn logs which VIPs are withdrawn, and which are held again.
+// LogWithdrawn logs which VIPs are withdrawn because no backend serves, and which are held again.
 func LogWithdrawn(log *slog.Logger, before, next *view.View) {
 	var gone, back []netip.Addr
 	for _, vip := range next.Addresses {
@@ -320,9 +320,9 @@ func LogWithdrawn(log *slog.Logger, before, next *view.View) {
 		}
 	}
 	if len(gone) > 0 {
-		log.Warn("no backend serves, so the VIP is withdrawn: " + loglines.Some(gone))
+		log.Warn("no backend serves, so the VIP is withdrawn: " + loglines.AddressList(gone))
 	}
 	if len(back) > 0 {
-		log.Info("a backend serves, so the VIP is held again: " + loglines.Some(back))
+		log.Info("a backend serves, so the VIP is held again: " + loglines.AddressList(back))
 	}
 }
