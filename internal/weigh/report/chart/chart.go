@@ -103,16 +103,19 @@ const (
 	NarrowWidth = 400
 )
 
-// Wide says whether a chart's values differ too much for a linear axis, and a
-// logarithmic one can show them all.
-func (c *Chart) Wide() bool {
+// LogIfWide gives a chart a logarithmic axis if its values differ too much for a linear one, and it can show them all;
+// it says whether it did.
+func (c *Chart) LogIfWide() bool {
 	least, most := math.Inf(1), 0.0
 	for _, r := range c.Rows {
 		for _, m := range r.Marks {
 			least, most = min(least, m.Value), max(most, m.Value)
 		}
 	}
-	return least > 0 && most/least > LogFrom
+	if c.Log = least > 0 && most/least > LogFrom; c.Log {
+		c.Axis += " (logarithmic)"
+	}
+	return c.Log
 }
 
 // LogFrom is the ratio of largest to smallest from which an axis is logarithmic.

@@ -4,6 +4,7 @@ package model
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
 	"github.com/jeoul/jeoul/internal/weigh/report/wording"
@@ -63,6 +64,22 @@ func MedianRow(s *Section, colours *chart.Palette, metric string) func(*Point) c
 	}
 }
 
+// DotsRow is a row with a dot for each metric's median, one of them hollow.
+func DotsRow(colours *chart.Palette, joint, hollow string, metrics ...string) func(*Point) chart.Row {
+	return func(p *Point) (r chart.Row) {
+		var words []string
+		for _, m := range metrics {
+			if p.Has(m) {
+				v := p.Stats[m].Median
+				words = append(words, wording.Significant(v))
+				r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject), Hollow: m == hollow})
+			}
+		}
+		r.Value = strings.Join(words, joint)
+		return r
+	}
+}
+
 // WhiskerCaption explains bars and whiskers.
 const WhiskerCaption = "Bars are medians, whiskers the lowest and highest repeat."
 
@@ -96,37 +113,11 @@ func RateAndCost(s *Section, colours *chart.Palette) []chart.Figure {
 
 // LatencyChart shows the clients' latencies.
 func LatencyChart(s *Section, colours *chart.Palette) chart.Figure {
-	var values []float64
-	for _, p := range s.Points() {
-		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
-			if p.Has(m) {
-				values = append(values, p.Stats[m].Median)
-			}
-		}
-	}
 	c := &chart.Chart{Axis: "latency, ms", Kind: chart.Dots, Legend: []chart.LegendEntry{
 		{Name: "p50", Ink: chart.InkQuiet}, {Name: "p99", Ink: chart.InkQuiet, Hollow: true},
 	}}
-	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > chart.LogFrom {
-		c.Log = true
-		c.Axis += " (logarithmic)"
-	}
-	c.Rows = EachPoint(s, func(p *Point) chart.Row {
-		var r chart.Row
-		for _, m := range []string{results.LatencyMsP50, results.LatencyMsP99} {
-			if !p.Has(m) {
-				continue
-			}
-			v := p.Stats[m].Median
-			if r.Value != "" {
-				r.Value += " – "
-			}
-			r.Value += wording.Significant(v)
-			r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject),
-				Hollow: m == results.LatencyMsP99})
-		}
-		return r
-	})
+	c.Rows = EachPoint(s, DotsRow(colours, " – ", results.LatencyMsP99, results.LatencyMsP50, results.LatencyMsP99))
+	c.LogIfWide()
 	return chart.Figure{Title: "What clients waited", Caption: "Less is better. Half of the requests took up to p50, all but 1 % up to p99.",
 		Chart: c}
 }

@@ -85,6 +85,20 @@ func (sh *Sheet) Group(lines []Line) {
 	}
 }
 
+// Of returns the table with a row for each point of a section.
+func (sh Sheet) Of(s *Section, fields ...[]Field) Sheet {
+	sh.Fill(s, slices.Concat(fields...))
+	return sh
+}
+
+// List is the table, if it has a row.
+func (sh Sheet) List() []Sheet {
+	if sh.Empty() {
+		return nil
+	}
+	return []Sheet{sh}
+}
+
 // OrNil returns nil for a sheet without lines.
 func (sh *Sheet) OrNil() *Sheet {
 	if sh.Empty() {
@@ -94,12 +108,15 @@ func (sh *Sheet) OrNil() *Sheet {
 }
 
 // WithoutBaseline drops rows that say only that the baseline was not measured.
-func (sh *Sheet) WithoutBaseline() {
-	for i := range sh.Groups {
-		sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l Line) bool {
-			return strings.HasSuffix(l.Cells[0], "(not measured)")
-		})
+func WithoutBaseline(all []Sheet) []Sheet {
+	for _, sh := range all {
+		for i := range sh.Groups {
+			sh.Groups[i] = slices.DeleteFunc(sh.Groups[i], func(l Line) bool {
+				return strings.HasSuffix(l.Cells[0], "(not measured)")
+			})
+		}
 	}
+	return all
 }
 
 // Clipped returns the table's first rows and columns, and a note on the rest.

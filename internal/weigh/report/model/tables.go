@@ -52,21 +52,39 @@ var shownMetrics = []string{
 
 // LoadSheets are the tables of a load with clients and servers.
 func LoadSheets(s *Section) []Sheet {
-	var sheets []Sheet
-	for _, sh := range []Sheet{rateSheet(s), waitSheet(s), PartSheet(s), RestSheet(s)} {
-		if !sh.Empty() && len(sh.Columns) > 1+len(PlaceFields(s)) {
-			sheets = append(sheets, sh)
-		}
-	}
-	return sheets
+	return s.Shown(rateSheet(s), waitSheet(s), PartSheet(s), RestSheet(s))
+}
+
+// Shown leaves out tables with nothing but what tells rows apart.
+func (s *Section) Shown(all ...Sheet) []Sheet {
+	return slices.DeleteFunc(all, func(sh Sheet) bool { return sh.Empty() || len(sh.Columns) <= len(s.Rows()) })
+}
+
+// Rows are the columns that tell the rows of a table apart: the subject, and as PlaceFields.
+func (s *Section) Rows(always ...string) []Field {
+	return append([]Field{SubjectField(s)}, PlaceFields(s, always...)...)
 }
 
 // SubjectField is the first column of every table.
 func SubjectField(s *Section) Field {
-	return Field{
-		Column: Column{Title: "Subject"},
-		Cell:   func(_ *Group, p *Point, _ int) string { return p.Marked(wording.Clean(s.Label(p, false))) },
-	}
+	return TextField("Subject", func(p *Point) string { return p.Marked(wording.Clean(s.Label(p, false))) })
+}
+
+// LabelField is SubjectField with all of the subject's parameters.
+func LabelField(s *Section) Field {
+	return TextField("Subject", func(p *Point) string { return p.Marked(wording.Clean(s.Label(p, true))) })
+}
+
+// NameField is SubjectField with none of them.
+func NameField() Field {
+	return TextField("Subject", func(p *Point) string { return p.Marked(wording.Clean(p.Subject)) })
+}
+
+// TextField shows words on a point, if there are any.
+func TextField(title string, words func(*Point) string) Field {
+	return Field{Column: Column{Title: title}, Cell: func(_ *Group, p *Point, _ int) string {
+		return cmp.Or(words(p), wording.Missing)
+	}}
 }
 
 // Marked tells a baseline that stands in a table without a valid trial.
@@ -164,23 +182,31 @@ func SpreadField(title, metric string) Field {
 // RatioField holds a metric against the best point of another subject in the
 // same group.
 func RatioField(title, metric, against, rate string) Field {
-	return Field{
-		Column: Column{Title: title, Numeric: true},
-		Cell: func(g *Group, p *Point, _ int) string {
-			r, ok := RatioOf(p, g.Best(against, rate), metric)
-			if !ok {
-				return wording.Missing
-			}
-			return wording.RatioText(r)
-		},
-	}
+	return NumberField(title, "", wording.RatioText, func(g *Group, p *Point) (float64, bool) {
+		return RatioOf(p, g.Best(against, rate), metric)
+	})
+}
+
+// NumberField shows a figure of a point, in words of its own.
+func NumberField(title, unit string, words func(float64) string, of func(*Group, *Point) (float64, bool)) Field {
+	return Field{Column: Column{Title: title, Unit: unit, Numeric: true}, Cell: func(g *Group, p *Point, _ int) string {
+		if v, ok := of(g, p); ok {
+			return words(v)
+		}
+		return wording.Missing
+	}}
+}
+
+// MedianField shows a metric's median, in words of its own.
+func MedianField(title, unit, metric string, words func(float64) string) Field {
+	return NumberField(title, unit, words, func(_ *Group, p *Point) (float64, bool) {
+		return p.Stats[metric].Median, p.Has(metric)
+	})
 }
 
 // SaturatedField says which part was the limit.
 func SaturatedField() Field {
-	return Field{Column: Column{Title: "Saturated"}, Cell: func(_ *Group, p *Point, _ int) string {
-		return cmp.Or(p.Saturated, wording.Missing)
-	}}
+	return TextField("Saturated", func(p *Point) string { return p.Saturated })
 }
 
 // RepeatsField shows how many valid repeats the medians stand on.
@@ -199,9 +225,11 @@ func RepeatsField() Field {
 // rateSheet is the document's table, with the columns that it lacked.
 func rateSheet(s *Section) Sheet {
 	metric, title, noun := s.Rate()
-	fields := []Field{SubjectField(s)}
-	fields = append(fields, PlaceFields(s, ParamConcurrency, ParamFileBytes)...)
-	fields = append(fields,
+	return Sheet{
+		Title: "Throughput and cost",
+		Lead:  "Medians over the valid repeats. Latency as clients saw it; the balancer's CPU time includes its kernel work.",
+		Notes: BaselineNotes(s, noun),
+	}.Of(s, s.Rows(ParamConcurrency, ParamFileBytes), []Field{
 		MetricField("Requests", "", results.Requests),
 		MetricField(title, "", metric),
 		RatioField("× "+s.Baseline, metric, s.Baseline, metric),
@@ -211,14 +239,7 @@ func rateSheet(s *Section) Sheet {
 		MetricField("Failed", "", results.Failed),
 		SaturatedField(),
 		RepeatsField(),
-	)
-	sh := Sheet{
-		Title: "Throughput and cost",
-		Lead:  "Medians over the valid repeats. Latency as clients saw it; the balancer's CPU time includes its kernel work.",
-		Notes: BaselineNotes(s, noun),
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 // BaselineNotes say which baseline the ratios are taken to, and where there is none.
@@ -252,35 +273,27 @@ func (s *Section) Measured(subject string) bool {
 // waitSheet shows the clients' latency, and how far the figures can be trusted.
 func waitSheet(s *Section) Sheet {
 	rate, _, noun := s.Rate()
-	fields := []Field{SubjectField(s)}
-	fields = append(fields, PlaceFields(s)...)
-	fields = append(fields,
+	var notes []string
+	if slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
+		notes = []string{"Busiest over idlest: how many more connections the busiest backend had than the idlest."}
+	}
+	return Sheet{
+		Title: "Latency, spread and evenness",
+		Lead:  "Percentiles of the clients' latency; spreads are the lowest and the highest repeat.",
+		Notes: notes,
+	}.Of(s, s.Rows(), []Field{
 		latencyField("p50", results.LatencyMsP50),
 		latencyField("p90", results.LatencyMsP90),
 		latencyField("p99", results.LatencyMsP99),
 		latencyField("Max", results.LatencyMsMax),
 		SpreadField("Spread of "+noun, rate),
 		SpreadField("Spread of CPU", results.BalancerCPUUsPerRequest),
-		Field{Column: Column{Title: "CPU × " + ProxySubject, Numeric: true},
-			Cell: func(g *Group, p *Point, _ int) string {
-				r, ok := RatioOf(p, g.Best(ProxySubject, rate), results.BalancerCPUUsPerRequest)
-				if !ok || r <= 0 {
-					return wording.Missing
-				}
-				return wording.Fraction(r)
-			}},
+		NumberField("CPU × "+ProxySubject, "", wording.Fraction, func(g *Group, p *Point) (float64, bool) {
+			r, ok := RatioOf(p, g.Best(ProxySubject, rate), results.BalancerCPUUsPerRequest)
+			return r, ok && r > 0
+		}),
 		Field{Column: Column{Title: "Busiest over idlest", Numeric: true}, Cell: EvennessCell},
-	)
-	sh := Sheet{
-		Title: "Latency, spread and evenness",
-		Lead:  "Percentiles of the clients' latency; spreads are the lowest and the highest repeat.",
-	}
-	if slices.ContainsFunc(s.Points(), func(p *Point) bool { return p.Evenness.N > 0 || p.Idle > 0 }) {
-		sh.Notes = append(sh.Notes,
-			"Busiest over idlest: how many more connections the busiest backend had than the idlest.")
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 // EvennessCell shows how evenly a point used its backends.
@@ -311,8 +324,7 @@ func PartSheet(s *Section) Sheet {
 	if !s.hasParts() {
 		return Sheet{}
 	}
-	fields := []Field{SubjectField(s)}
-	fields = append(fields, PlaceFields(s)...)
+	fields := s.Rows()
 	for _, part := range cpuParts {
 		fields = append(fields, Fixed(MetricField(part.Name, "cores", part.Cores), 2))
 	}
@@ -320,13 +332,11 @@ func PartSheet(s *Section) Sheet {
 	for _, part := range cpuParts {
 		fields = append(fields, MetricField(part.Name, "µs/request", part.PerRequest))
 	}
-	sh := Sheet{
+	return Sheet{
 		Title:     "CPU by part",
 		Lead:      "Cores that each part kept busy over the trial, and its CPU time for each request.",
 		Secondary: true,
-	}
-	sh.Fill(s, fields)
-	return sh
+	}.Of(s, fields)
 }
 
 // hasParts says whether the CPU time of more than the balancer was read.
@@ -349,14 +359,11 @@ func RestSheet(s *Section, shown ...string) Sheet {
 		}
 	}
 	slices.Sort(names)
-	fields := []Field{SubjectField(s)}
-	fields = append(fields, PlaceFields(s)...)
+	fields := s.Rows()
 	for _, name := range names {
 		fields = append(fields, MetricField(metricTitle(name), "", name))
 	}
-	sh := Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Secondary: true}
-	sh.Fill(s, fields)
-	return sh
+	return Sheet{Title: "What else was counted", Lead: "Medians over the valid repeats.", Secondary: true}.Of(s, fields)
 }
 
 // LeftOut shows the metrics of which some figure is in none of the tables.
@@ -388,17 +395,12 @@ func (s *Section) LeftOut(sheets []Sheet) Sheet {
 	if len(missed) == 0 {
 		return Sheet{}
 	}
-	fields := append([]Field{{Column: Column{Title: "Subject"}, Cell: func(_ *Group, p *Point, _ int) string {
-		return p.Marked(wording.Clean(s.Label(p, true)))
-	}}},
-		PlaceFields(s)...)
+	fields := append([]Field{LabelField(s)}, PlaceFields(s)...)
 	for _, name := range slices.Sorted(maps.Keys(missed)) {
 		fields = append(fields, MetricField(wording.Clean(name), "", name))
 	}
-	sh := Sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
-		Secondary: true}
-	sh.Fill(s, fields)
-	return sh
+	return Sheet{Title: "What no other table has", Lead: "Medians over the valid repeats, by the names of results.json.",
+		Secondary: true}.Of(s, fields)
 }
 
 // figureText makes a number of a table one that can be parsed.
@@ -433,10 +435,5 @@ func (s *Section) Sheets() []Sheet {
 
 // MegabytesField shows bytes by the million.
 func MegabytesField(title, metric string) Field {
-	return Field{Column: Column{Title: title, Unit: "MB", Numeric: true}, Cell: func(_ *Group, p *Point, _ int) string {
-		if !p.Has(metric) {
-			return wording.Missing
-		}
-		return wording.Decimal(p.Stats[metric].Median/1e6, 1)
-	}}
+	return MedianField(title, "MB", metric, func(v float64) string { return wording.Decimal(v/1e6, 1) })
 }

@@ -32,11 +32,7 @@ func (s *Section) TabulateBy(sh Sheet, metric string, words func(*Point) string,
 		}
 		at[key].Points = append(at[key].Points, p)
 	}
-	sh.Fill(&with, fields)
-	if sh.Empty() {
-		return nil
-	}
-	return []Sheet{sh}
+	return sh.Of(&with, fields).List()
 }
 
 // PercentField shows a metric in per cent.

@@ -47,21 +47,17 @@ func bulkFigures(s *model.Section, colours *chart.Palette) []chart.Figure {
 
 // bulkSheets are the tables of a load that transferred in bulk.
 func bulkSheets(s *model.Section) []model.Sheet {
-	var sheets []model.Sheet
-	for _, sh := range []model.Sheet{bulkSheet(s), model.PartSheet(s), model.RestSheet(s)} {
-		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
-			sheets = append(sheets, sh)
-		}
-	}
-	return sheets
+	return s.Shown(bulkSheet(s), model.PartSheet(s), model.RestSheet(s))
 }
 
 // bulkSheet shows the throughput.
 func bulkSheet(s *model.Section) model.Sheet {
 	metric, title, noun := s.Rate()
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s, model.ParamStreams)...)
-	fields = append(fields,
+	return model.Sheet{
+		Title: "Throughput",
+		Lead:  "Medians over the valid repeats; spreads are the lowest and the highest repeat.",
+		Notes: model.BaselineNotes(s, noun),
+	}.Of(s, s.Rows(model.ParamStreams), []model.Field{
 		model.MetricField(title, "", metric),
 		model.RatioField("× "+s.Baseline, metric, s.Baseline, metric),
 		model.SpreadField("Spread of "+noun, metric),
@@ -69,14 +65,7 @@ func bulkSheet(s *model.Section) model.Sheet {
 		model.MetricField("Balancer CPU", "ms/gigabyte", results.BalancerCPUMsPerGigabyte),
 		model.SaturatedField(),
 		model.RepeatsField(),
-	)
-	sh := model.Sheet{
-		Title: "Throughput",
-		Lead:  "Medians over the valid repeats; spreads are the lowest and the highest repeat.",
-		Notes: model.BaselineNotes(s, noun),
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 var bulkReading = []model.Paragraph{

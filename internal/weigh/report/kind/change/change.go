@@ -167,10 +167,7 @@ func howTheyBroke(s *model.Section) []model.Sheet {
 		}
 		sh.Group(lines)
 	}
-	if sh.Empty() {
-		return nil
-	}
-	return []model.Sheet{sh}
+	return sh.List()
 }
 
 // agesOfBroken lists the events of balancers in which connections broke, by their age when packets moved.
@@ -191,10 +188,7 @@ func agesOfBroken(s *model.Section) []model.Sheet {
 		}
 		sh.Group(lines)
 	}
-	if sh.Empty() {
-		return nil
-	}
-	return []model.Sheet{sh}
+	return sh.List()
 }
 
 // shareSheet shows which flows moved when a backend left.
@@ -206,14 +200,10 @@ func shareSheet(s *model.Section) []model.Sheet {
 		model.PercentField("Moved beyond those", results.FlowsMovedBeyondPercent),
 		model.Fixed(model.MetricField("Broken", "", results.Broken), 0),
 	}
-	sheets := s.Tabulate(model.Sheet{
+	return model.WithoutBaseline(s.Tabulate(model.Sheet{
 		Title: "Which flows move when a backend leaves",
 		Lead:  "New connections from the same local ports, before one of the backends left and after it, each with a backend of its own choice: what the hash table's change alone does. Connections that were held meanwhile are in the last column.",
-	}, results.FlowsMovedBeyondPercent, fields)
-	for i := range sheets {
-		sheets[i].WithoutBaseline()
-	}
-	return sheets
+	}, results.FlowsMovedBeyondPercent, fields))
 }
 
 // changeVerdict says who broke connections, and whose flows moved.

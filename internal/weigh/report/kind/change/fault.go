@@ -35,10 +35,7 @@ func faultSheet(s *model.Section) []model.Sheet {
 		}
 		sh.Group(lines)
 	}
-	if sh.Empty() {
-		return nil
-	}
-	return []model.Sheet{sh}
+	return sh.List()
 }
 
 // faultCells are a line of the table: the worst of the repeats.

@@ -84,10 +84,7 @@ func byEvent(s *model.Section, sh model.Sheet, cell func(*model.Point) string) [
 		}
 	}
 	sh.Group(lines)
-	if sh.Empty() {
-		return nil
-	}
-	return []model.Sheet{sh}
+	return sh.List()
 }
 
 // eventTitle is an event's column head; those that happen often have how often.

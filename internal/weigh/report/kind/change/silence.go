@@ -32,15 +32,11 @@ func silenceSheet(s *model.Section) []model.Sheet {
 		worstField("UDP unanswered after", results.UDPUnansweredAfter),
 		model.Fixed(model.MetricField("Back after", "s", results.BackSeconds), 1),
 	}
-	sheets := s.Tabulate(model.Sheet{
+	return model.WithoutBaseline(s.Tabulate(model.Sheet{
 		Title: "A host that falls silent",
 		Lead:  "Of clients that use their ports again: what was sent before the balancer showed that it knew, and after it; and how long it took to show that the host was back.",
 		Notes: []string{"Never: it has no health check here, and does not notice by itself. A proxy answers the client's SYN itself; what it loses are the connections that it cannot make."},
-	}, results.SilentSeconds, fields)
-	for i := range sheets {
-		sheets[i].WithoutBaseline()
-	}
-	return sheets
+	}, results.SilentSeconds, fields))
 }
 
 // worstField shows a count, the worst of the repeats.
@@ -57,14 +53,10 @@ func againSheet(s *model.Section) []model.Sheet {
 		worstField("Reset by it", results.ResetByDrained), worstField("Came again", results.CameAgain),
 		worstField("To the drained one", results.AgainToDrained),
 	}
-	sheets := s.Tabulate(model.Sheet{
+	return model.WithoutBaseline(s.Tabulate(model.Sheet{
 		Title: "A drained backend that resets its connections",
 		Lead:  "Its clients come again from the same port; with direct server return the balancer has not seen the resets.",
-	}, results.ResetByDrained, fields)
-	for i := range sheets {
-		sheets[i].WithoutBaseline()
-	}
-	return sheets
+	}, results.ResetByDrained, fields))
 }
 
 // silenceVerdict says who lost something after noticing that a host was silent, and who

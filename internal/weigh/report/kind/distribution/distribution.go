@@ -43,16 +43,12 @@ func distributionSheets(s *model.Section) []model.Sheet {
 
 // probabilityField shows a probability.
 func probabilityField(title, metric string) model.Field {
-	return model.Field{Column: model.Column{Title: title, Numeric: true},
-		Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			switch {
-			case !p.Has(metric):
-				return wording.Missing
-			case p.Stats[metric].Median < 0.001:
-				return "< 0.001"
-			}
-			return wording.Decimal(p.Stats[metric].Median, 3)
-		}}
+	return model.MedianField(title, "", metric, func(v float64) string {
+		if v < 0.001 {
+			return "< 0.001"
+		}
+		return wording.Decimal(v, 3)
+	})
 }
 
 // distributionVerdict has a sentence for each number of backends, and one on the hash.

@@ -65,16 +65,8 @@ var dnsReading = []model.Paragraph{
 // dnsSheets are the tables of the experiment, in the document's order: queries by the number of name servers, and the
 // machine's CPU use meanwhile.
 func dnsSheets(s *model.Section) []model.Sheet {
-	var sheets []model.Sheet
-	if sh := dnsByBackends(s); !sh.Empty() {
-		sheets = append(sheets, sh)
-	}
-	for _, sh := range []model.Sheet{dnsMachine(s), dnsWaits(s), model.PartSheet(s), model.RestSheet(s, dnsShown...)} {
-		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
-			sheets = append(sheets, sh)
-		}
-	}
-	return sheets
+	return append(dnsByBackends(s).List(),
+		s.Shown(dnsMachine(s), dnsWaits(s), model.PartSheet(s), model.RestSheet(s, dnsShown...))...)
 }
 
 // dnsLine is one balancer under one load, over the numbers of backends.
@@ -192,9 +184,10 @@ func (d *dnsSeries) of(subject string, backends float64) *model.Point {
 // dnsMachine is the document's table beside its queries.
 func dnsMachine(s *model.Section) model.Sheet {
 	rate := results.QueriesPerSecond
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamBackends)...)
-	fields = append(fields,
+	return model.Sheet{
+		Title: "What the machine did",
+		Lead:  "Medians over the valid repeats. The balancer's CPU time includes its kernel work; user, system, softirq and idle are of the whole machine.",
+	}.Of(s, s.Rows(model.ParamConcurrency, model.ParamBackends), []model.Field{
 		model.Fixed(model.MetricField("Queries/s", "", rate), 0),
 		model.RatioField("× "+model.IptablesSubject, rate, model.IptablesSubject, rate),
 		model.Fixed(model.MetricField("Server CPU", "%", results.NameServerCPUPercent), 0),
@@ -208,35 +201,24 @@ func dnsMachine(s *model.Section) model.Sheet {
 		model.Fixed(model.MetricField("Idle", "%", results.HostIdlePercent), 0),
 		model.SaturatedField(),
 		model.RepeatsField(),
-	)
-	sh := model.Sheet{
-		Title: "What the machine did",
-		Lead:  "Medians over the valid repeats. The balancer's CPU time includes its kernel work; user, system, softirq and idle are of the whole machine.",
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 // dnsWaits shows latency, spread and evenness.
 func dnsWaits(s *model.Section) model.Sheet {
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamBackends)...)
-	fields = append(fields,
+	return model.Sheet{
+		Title:     "Latency, spread and evenness",
+		Lead:      "Latency as dnsperf clocked it; it tells no percentiles. Spreads are the lowest and the highest repeat.",
+		Notes:     []string{"Busiest over idlest: how many more queries the busiest name server had than the idlest."},
+		Secondary: true,
+	}.Of(s, s.Rows(model.ParamConcurrency, model.ParamBackends), []model.Field{
 		model.MetricField("Min", "ms", results.LatencyMsMin),
 		model.MetricField("Mean", "ms", results.LatencyMsMean),
 		model.MetricField("Max", "ms", results.LatencyMsMax),
 		model.Fixed(model.MetricField("Lost", "", results.Lost), 0),
 		model.SpreadField("Spread of queries/s", results.QueriesPerSecond),
 		model.Field{Column: model.Column{Title: "Busiest over idlest", Numeric: true}, Cell: model.EvennessCell},
-	)
-	sh := model.Sheet{
-		Title:     "Latency, spread and evenness",
-		Lead:      "Latency as dnsperf clocked it; it tells no percentiles. Spreads are the lowest and the highest repeat.",
-		Notes:     []string{"Busiest over idlest: how many more queries the busiest name server had than the idlest."},
-		Secondary: true,
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 // dnsShown are the metrics of these tables.

@@ -5,7 +5,6 @@ package flood
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
@@ -52,34 +51,12 @@ var floodReading = []model.Paragraph{
 
 // floodSheets are the tables of a flood's experiment.
 func floodSheets(s *model.Section) []model.Sheet {
-	var sheets []model.Sheet
-	for _, sh := range []model.Sheet{floodConnections(s), floodBalancer(s), floodRest(s)} {
-		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
-			sheets = append(sheets, sh)
-		}
-	}
-	return sheets
+	return s.Shown(floodConnections(s), floodBalancer(s), model.RestSheet(s, floodShown...))
 }
 
 // floodConnections shows the clients' view.
 func floodConnections(s *model.Section) model.Sheet {
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields,
-		model.MetricField("Connec\u00ADtions", "", results.Established),
-		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
-		floodLatency("p50 quiet", results.QuietLatencyMsP50),
-		floodLatency("p50 flood", results.FloodLatencyMsP50),
-		floodLatency("p99 quiet", results.QuietLatencyMsP99),
-		floodLatency("p99 flood", results.FloodLatencyMsP99),
-		slowdownField(), timesField("Median of these", results.FloodRatioP99),
-		model.SpreadField("Spread", results.FloodRatioP99),
-		model.Fixed(model.MetricField("New opened", "", results.FloodNewOpened), 0),
-		model.Fixed(model.MetricField("New failed", "", results.FloodNewFailed), 0),
-		floodLatency("New p99", results.FloodNewLatencyMsP99),
-		model.RepeatsField(),
-	)
-	sh := model.Sheet{
+	return model.Sheet{
 		Title: "Those who are connected",
 		Lead:  "Connections that were open before the flood, and what requests over them took; medians over the repeats.",
 		Notes: []string{
@@ -87,9 +64,20 @@ func floodConnections(s *model.Section) model.Sheet {
 			"p99 × quiet: each trial has both phases, and so a ratio of its own. Neither the estimate from these, with its interval, nor their median is the quotient of the medians beside it.",
 			"New: connections opened while the flood went on; one that was opened late, after its SYN was sent again, has not failed.",
 		},
-	}
-	sh.Fill(s, fields)
-	return sh
+	}.Of(s, s.Rows(), []model.Field{
+		model.MetricField("Connec\u00ADtions", "", results.Established),
+		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
+		floodLatency("p50 quiet", results.QuietLatencyMsP50),
+		floodLatency("p50 flood", results.FloodLatencyMsP50),
+		floodLatency("p99 quiet", results.QuietLatencyMsP99),
+		floodLatency("p99 flood", results.FloodLatencyMsP99),
+		slowdownField(), model.MedianField("Median of these", "", results.FloodRatioP99, wording.Times),
+		model.SpreadField("Spread", results.FloodRatioP99),
+		model.Fixed(model.MetricField("New opened", "", results.FloodNewOpened), 0),
+		model.Fixed(model.MetricField("New failed", "", results.FloodNewFailed), 0),
+		floodLatency("New p99", results.FloodNewLatencyMsP99),
+		model.RepeatsField(),
+	})
 }
 
 // floodLatency is a latency in milliseconds, two decimals of it.
@@ -97,63 +85,32 @@ func floodLatency(title, metric string) model.Field {
 	return model.Fixed(model.MetricField(title, "ms", metric), 2)
 }
 
-// timesField shows a metric that is a ratio.
-func timesField(title, metric string) model.Field {
-	return model.Field{
-		Column: model.Column{Title: title, Numeric: true},
-		Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			if !p.Has(metric) {
-				return wording.Missing
-			}
-			return wording.Times(p.Stats[metric].Median)
-		},
-	}
-}
-
 // floodBalancer shows the flood's effect on the balancer.
 func floodBalancer(s *model.Section) model.Sheet {
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields,
-		model.Fixed(model.MetricField("Offered", "packets/s", results.FloodOfferedPerSecond), 0),
-		model.Fixed(model.MetricField("Handled", "packets/s", results.FloodHandledPerSecond), 0),
-		model.Fixed(model.MetricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
-		model.Fixed(model.MetricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
-		model.Fixed(model.MetricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
-		model.Field{Column: model.Column{Title: "CPU", Unit: "ns/packet", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				ns, ok := floodCost(p)
-				if !ok {
-					return wording.Missing
-				}
-				return wording.Decimal(ns, 0)
-			}},
-		model.Fixed(model.MetricField("Kept before", "", results.RememberedBefore), 0),
-		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
-		model.Fixed(model.MetricField("Kept after", "", results.RememberedAfter), 0),
-		model.Fixed(model.MetricField("Bound", "", results.RememberedLimit), 0),
-		model.Field{Column: model.Column{Title: "Memory", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				if !p.Has(results.RememberedBytes) {
-					return wording.Missing
-				}
-				return wording.BytesText(p.Stats[results.RememberedBytes].Median)
-			}},
-	)
-	sh := model.Sheet{
+	return model.Sheet{
 		Title: "The flood, and the balancer",
 		Lead:  "What reached the balancer's link, what the balancer sent on or answered, what that cost it, and how much it kept for flows.",
 		Notes: []string{
 			"One core makes the flood and does everything that comes of it: less is offered where more is to be done with each packet.",
 			"Kept: flows in our tables, connections that the kernel tracks, or sockets of a proxy; the notes on trials say which.",
 		},
-	}
-	sh.Fill(s, fields)
-	return sh
+	}.Of(s, s.Rows(), []model.Field{
+		model.Fixed(model.MetricField("Offered", "packets/s", results.FloodOfferedPerSecond), 0),
+		model.Fixed(model.MetricField("Handled", "packets/s", results.FloodHandledPerSecond), 0),
+		model.Fixed(model.MetricField("Answered", "SYN-ACKs/s", results.FloodAnsweredPerSecond), 0),
+		model.Fixed(model.MetricField("CPU quiet", "cores", results.QuietBalancerCPUCores), 2),
+		model.Fixed(model.MetricField("CPU flood", "cores", results.FloodBalancerCPUCores), 2),
+		model.NumberField("CPU", "ns/packet", func(v float64) string { return wording.Decimal(v, 0) }, floodCost),
+		model.Fixed(model.MetricField("Kept before", "", results.RememberedBefore), 0),
+		model.Fixed(model.MetricField("Kept in flood", "", results.RememberedDuring), 0),
+		model.Fixed(model.MetricField("Kept after", "", results.RememberedAfter), 0),
+		model.Fixed(model.MetricField("Bound", "", results.RememberedLimit), 0),
+		model.MedianField("Memory", "", results.RememberedBytes, wording.BytesText),
+	})
 }
 
 // floodCost is the cost of a packet of the flood to the balancer, in nanoseconds of CPU.
-func floodCost(p *model.Point) (ns float64, ok bool) {
+func floodCost(_ *model.Group, p *model.Point) (ns float64, ok bool) {
 	handled := p.Stats[results.FloodHandledPerSecond].Median
 	more := p.Stats[results.FloodBalancerCPUCores].Median - p.Stats[results.QuietBalancerCPUCores].Median
 	ns, ok = model.Ratio(more*1e9, handled)
@@ -171,9 +128,6 @@ var floodShown = []string{
 	results.RememberedBefore, results.RememberedDuring, results.RememberedAfter, results.RememberedLimit,
 	results.RememberedBytes,
 }
-
-// floodRest shows the other metrics.
-func floodRest(s *model.Section) model.Sheet { return model.RestSheet(s, floodShown...) }
 
 // floodVerdict holds our own subjects against the targets, and gives the results of the others.
 func floodVerdict(s *model.Section) []string {
@@ -253,33 +207,9 @@ func floodLatencyChart(s *model.Section, colours *chart.Palette) chart.Figure {
 	c := &chart.Chart{Axis: "p99 of requests over open connections, ms", Kind: chart.Dots, Legend: []chart.LegendEntry{
 		{Name: "quiet", Ink: chart.InkQuiet, Hollow: true}, {Name: "in the flood", Ink: chart.InkQuiet},
 	}}
-	metrics := []string{results.QuietLatencyMsP99, results.FloodLatencyMsP99}
-	var values []float64
-	for _, p := range s.Points() {
-		for _, m := range metrics {
-			if p.Has(m) {
-				values = append(values, p.Stats[m].Median)
-			}
-		}
-	}
-	if len(values) > 0 && slices.Min(values) > 0 && slices.Max(values)/slices.Min(values) > chart.LogFrom {
-		c.Log = true
-		c.Axis += " (logarithmic)"
-	}
-	c.Rows = model.EachPoint(s, func(p *model.Point) chart.Row {
-		var r chart.Row
-		var words []string
-		for _, m := range metrics {
-			if p.Has(m) {
-				v := p.Stats[m].Median
-				words = append(words, wording.Significant(v))
-				r.Marks = append(r.Marks, chart.Mark{Value: v, Ink: colours.Ink(p.Subject),
-					Hollow: m == results.QuietLatencyMsP99})
-			}
-		}
-		r.Value = strings.Join(words, " → ")
-		return r
-	})
+	c.Rows = model.EachPoint(s, model.DotsRow(colours, " → ", results.QuietLatencyMsP99, results.QuietLatencyMsP99,
+		results.FloodLatencyMsP99))
+	c.LogIfWide()
 	return chart.Figure{Title: "What those who are connected wait",
 		Caption: "Less is better, and the two dots of a row should not be far apart.", Chart: c}
 }

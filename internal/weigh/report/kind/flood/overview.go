@@ -80,9 +80,7 @@ func floodSure(s *model.Section) string {
 func floodOverview(s *model.Section) *model.Sheet {
 	sh := &model.Sheet{Lead: "Medians over the repeats; connections that were open before the flood. p99 × quiet: of the two phases of each trial, in brackets the interval from all of them."}
 	sh.Fill(s, []model.Field{
-		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			return p.Marked(wording.Clean(s.Label(p, true)))
-		}},
+		model.LabelField(s),
 		model.Fixed(model.MetricField("Lost", "", results.EstablishedLost), 0),
 		floodLatency("p99 quiet", results.QuietLatencyMsP99),
 		floodLatency("p99 flood", results.FloodLatencyMsP99),

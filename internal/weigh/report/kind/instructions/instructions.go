@@ -60,29 +60,15 @@ func addedRatio(s *model.Section, g *model.Group, p *model.Point, against string
 }
 
 func instructionSheets(s *model.Section) []model.Sheet {
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency, model.ParamFileBytes)...)
-	fields = append(fields,
+	fields := append(s.Rows(model.ParamConcurrency, model.ParamFileBytes),
 		model.Fixed(model.MetricField("Instructions", "per request", results.InstructionsPerRequest), 0),
 		model.Fixed(model.SpreadField("Spread", results.InstructionsPerRequest), 0),
-		model.Field{Column: model.Column{Title: "Added to " + s.Baseline, Unit: "per request", Numeric: true},
-			Cell: func(g *model.Group, p *model.Point, _ int) string {
-				more, ok := added(s, g, p)
-				if !ok {
-					return wording.Missing
-				}
-				return wording.Decimal(more, 0)
-			}},
+		model.NumberField("Added to "+s.Baseline, "per request", func(v float64) string { return wording.Decimal(v, 0) },
+			func(g *model.Group, p *model.Point) (float64, bool) { return added(s, g, p) }),
 	)
 	for _, against := range instructionRivals {
-		fields = append(fields, model.Field{Column: model.Column{Title: "Added × " + against, Numeric: true},
-			Cell: func(g *model.Group, p *model.Point, _ int) string {
-				r, ok := addedRatio(s, g, p, against)
-				if !ok {
-					return wording.Missing
-				}
-				return wording.RatioText(r)
-			}})
+		fields = append(fields, model.NumberField("Added × "+against, "", wording.RatioText,
+			func(g *model.Group, p *model.Point) (float64, bool) { return addedRatio(s, g, p, against) }))
 	}
 	fields = append(fields, model.Fixed(model.MetricField("Failed", "", results.Failed), 0), model.RepeatsField())
 	notes := []string{

@@ -3,7 +3,6 @@
 package packets
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -33,46 +32,15 @@ var Counted = model.Registration{
 func packetInstructionSheets(s *model.Section) []model.Sheet {
 	var sheets []model.Sheet
 	for _, g := range bySubject(s).Groups {
-		fields := []model.Field{
-			{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				return p.Marked(wording.Clean(p.Subject))
-			}},
-			{Column: model.Column{Title: "Packets"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				return cmp.Or(packetWords(s, p), wording.Missing)
-			}},
-			model.Fixed(model.MetricField("Per packet", "instructions", results.InstructionsPerPacket), 0),
-		}
-		for _, flows := range model.Distinct(s.Trials, model.ParamFlows) {
-			fields = append(fields, flowsField(s, flows, results.InstructionsNetOfEmpty))
-		}
-		fields = append(fields, model.Fixed(model.SpreadField("Spread of net", results.InstructionsNetOfEmpty), 0),
-			model.RepeatsField())
-		sh := model.Sheet{
+		sheets = append(sheets, model.Sheet{
 			Title: "Instructions of a packet" + inHook(g),
 			Lead:  "Net of an empty program, by the number of flows; medians over the valid repeats. Beside them, of the fewest flows: the whole count, and the lowest and the highest repeat.",
 			Notes: []string{"Rows say what varies within their subject."},
-		}
-		row := *s
-		row.Groups = []*model.Group{{Params: g.Params, Points: packetKinds(s, g)}}
-		sh.Fill(&row, fields)
-		sheets = append(sheets, sh)
+		}.Of(packetKinds(s, g), packetFields(s, "instructions", 0, results.InstructionsPerPacket,
+			results.InstructionsNetOfEmpty), []model.Field{
+			model.Fixed(model.SpreadField("Spread of net", results.InstructionsNetOfEmpty), 0), model.RepeatsField()}))
 	}
 	return sheets
-}
-
-// flowsField shows a metric of a row's packets with a number of flows.
-func flowsField(s *model.Section, flows model.Value, metric string) model.Field {
-	title := "Net"
-	if flows.Numeric {
-		title = model.Describe(model.ParamFlows, flows)
-	}
-	return model.Field{Column: model.Column{Title: title, Unit: "instructions", Numeric: true},
-		Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			if q := ofFlows(s, p, flows); q != nil && q.Has(metric) {
-				return wording.Decimal(q.Stats[metric].Median, 0)
-			}
-			return wording.Missing
-		}}
 }
 
 // packetInstructionVerdict gives the instructions of packets for each subject of ours, in a sentence a hook.

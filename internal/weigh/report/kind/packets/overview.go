@@ -90,10 +90,7 @@ func packetPicture(s *model.Section) *chart.Figure {
 				chart.LegendEntry{Name: model.Describe(model.ParamFlows, costs[0].manyFlows), Ink: model.FlowInks[2]})
 		}
 	}
-	if c.Wide() {
-		c.Log = true
-		c.Axis += " (logarithmic)"
-	}
+	c.LogIfWide()
 	return chart.Figure{Title: "What a packet costs",
 		Caption: "Less is better; the lowest and the highest median over kinds of packets.", Chart: c}.Fitted()
 }

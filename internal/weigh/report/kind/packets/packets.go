@@ -4,7 +4,6 @@
 package packets
 
 import (
-	"cmp"
 	"slices"
 
 	"github.com/jeoul/jeoul/internal/weigh/report/chart"
@@ -35,36 +34,6 @@ func packetSheets(s *model.Section) []model.Sheet {
 
 // hookSheet shows the cost of each kind of packet in a hook, by the number of flows.
 func hookSheet(s *model.Section, g *model.Group) model.Sheet {
-	fields := []model.Field{
-		{Column: model.Column{Title: "Subject"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			return p.Marked(wording.Clean(p.Subject))
-		}},
-		{Column: model.Column{Title: "Packets"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			return cmp.Or(packetWords(s, p), wording.Missing)
-		}},
-		model.Fixed(model.MetricField("Per packet", "ns", results.NsPerPacket), 1),
-	}
-	for _, flows := range model.Distinct(s.Trials, model.ParamFlows) {
-		fields = append(fields, netField(s, flows))
-	}
-	fields = append(fields,
-		model.Field{Column: model.Column{Title: "Most × fewest", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				r, ok := model.RatioOf(mostFlows(s, p), p, results.NsNetOfEmpty)
-				if !ok || mostFlows(s, p) == p {
-					return wording.Missing
-				}
-				return wording.RatioText(r)
-			}},
-		model.Fixed(model.SpreadField("Spread of net", results.NsNetOfEmpty), 1),
-		model.Field{Column: model.Column{Title: "Net of adjust", Unit: "ns", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				if net, ok := netOfAdjust(s, p); ok {
-					return wording.Decimal(net, 1)
-				}
-				return wording.Missing
-			}},
-	)
 	sh := model.Sheet{
 		Title: "What a packet costs" + inHook(g),
 		Lead:  "Nanoseconds net of an empty program, by the number of flows; medians over the valid repeats. Beside them, of the fewest flows: the whole time of a packet, and the lowest and the highest repeat.",
@@ -78,37 +47,54 @@ func hookSheet(s *model.Section, g *model.Group) model.Sheet {
 		sh.Notes = append(sh.Notes,
 			"line: one cache line for each flow, at a place in 64 MiB that depends on what the one before has said. So long does the memory take: a packet of so many remembered flows waits for it at the least.")
 	}
-	row := *s
-	row.Groups = []*model.Group{{Params: g.Params, Points: packetKinds(s, g)}}
-	sh.Fill(&row, fields)
-	return sh
+	return sh.Of(packetKinds(s, g), packetFields(s, "ns", 1, results.NsPerPacket, results.NsNetOfEmpty), []model.Field{
+		model.NumberField("Most × fewest", "", wording.RatioText, func(_ *model.Group, p *model.Point) (float64, bool) {
+			most := mostFlows(s, p)
+			r, ok := model.RatioOf(most, p, results.NsNetOfEmpty)
+			return r, ok && most != p
+		}),
+		model.Fixed(model.SpreadField("Spread of net", results.NsNetOfEmpty), 1),
+		model.NumberField("Net of adjust", "ns", nanoseconds, func(_ *model.Group, p *model.Point) (float64, bool) {
+			return netOfAdjust(s, p)
+		}),
+	})
 }
 
-// netField shows the net cost of a row's packets with a number of flows.
-func netField(s *model.Section, flows model.Value) model.Field {
-	title := "Net"
-	if flows.Numeric {
-		title = model.Describe(model.ParamFlows, flows)
-	}
-	return model.Field{Column: model.Column{Title: title, Unit: "ns", Numeric: true},
-		Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			if q := ofFlows(s, p, flows); q != nil && q.Has(results.NsNetOfEmpty) {
-				return wording.Decimal(q.Stats[results.NsNetOfEmpty].Median, 1)
+// packetFields are the first columns: the subject, its packets, the whole of a packet, and its net with each number of
+// flows.
+func packetFields(s *model.Section, unit string, decimals int, whole, net string) []model.Field {
+	fields := []model.Field{model.NameField(),
+		model.TextField("Packets", func(p *model.Point) string { return packetWords(s, p) }),
+		model.Fixed(model.MetricField("Per packet", unit, whole), decimals)}
+	for _, flows := range model.Distinct(s.Trials, model.ParamFlows) {
+		title := "Net"
+		if flows.Numeric {
+			title = model.Describe(model.ParamFlows, flows)
+		}
+		words := func(v float64) string { return wording.Decimal(v, decimals) }
+		fields = append(fields, model.NumberField(title, unit, words, func(_ *model.Group, p *model.Point) (float64, bool) {
+			q := ofFlows(s, p, flows)
+			if q == nil {
+				return 0, false
 			}
-			return wording.Missing
-		}}
+			return q.Stats[net].Median, q.Has(net)
+		}))
+	}
+	return fields
 }
 
-// packetKinds returns a group's points without those that differ from one before in
-// their flows only.
-func packetKinds(s *model.Section, g *model.Group) []*model.Point {
-	var rows []*model.Point
+// packetKinds is the section with a group's points alone, without those that differ from one before in their flows only.
+func packetKinds(s *model.Section, g *model.Group) *model.Section {
+	kinds := &model.Group{Params: g.Params}
 	for _, p := range g.Points {
-		if !slices.ContainsFunc(rows, func(q *model.Point) bool { return q.Subject == p.Subject && sameKind(p, q) }) {
-			rows = append(rows, p)
+		if !slices.ContainsFunc(kinds.Points,
+			func(q *model.Point) bool { return q.Subject == p.Subject && sameKind(p, q) }) {
+			kinds.Points = append(kinds.Points, p)
 		}
 	}
-	return rows
+	only := *s
+	only.Groups = []*model.Group{kinds}
+	return &only
 }
 
 // packetWords describes a point's packets, by the parameters in which those of its subject differ.
@@ -120,10 +106,7 @@ func packetWords(s *model.Section, p *model.Point) string {
 
 // everySheet has a row for every subject and set of parameters.
 func everySheet(s *model.Section) model.Sheet {
-	fields := []model.Field{{
-		Column: model.Column{Title: "Subject"},
-		Cell:   func(_ *model.Group, p *model.Point, _ int) string { return p.Marked(wording.Clean(p.Subject)) },
-	}}
+	fields := []model.Field{model.NameField()}
 	for _, name := range slices.SortedFunc(slices.Values(slices.Concat(s.Varying, s.Own)), model.CompareNames) {
 		fields = append(fields, model.ParamField(s, name))
 	}
@@ -132,17 +115,12 @@ func everySheet(s *model.Section) model.Sheet {
 		model.Fixed(model.SpreadField("Spread", results.NsPerPacket), 1),
 		model.Fixed(model.MetricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
 		model.Fixed(model.MetricField("× empty", "", results.RatioToEmpty), 2),
-		model.Field{Column: model.Column{Title: "Net × one flow", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				r, ok := model.RatioOf(p, oneFlow(s, p), results.NsNetOfEmpty)
-				if !ok {
-					return wording.Missing
-				}
-				return wording.RatioText(r)
-			}},
+		model.NumberField("Net × one flow", "", wording.RatioText, func(_ *model.Group, p *model.Point) (float64, bool) {
+			return model.RatioOf(p, oneFlow(s, p), results.NsNetOfEmpty)
+		}),
 		model.RepeatsField(),
 	)
-	sh := model.Sheet{
+	return model.Sheet{
 		Title: "Every figure",
 		Lead:  "Medians over the valid repeats; the baselines ran in the same, interleaved run.",
 		Notes: []string{
@@ -150,9 +128,7 @@ func everySheet(s *model.Section) model.Sheet {
 			"Net × one flow: against the same row with one flow; what memory costs once the tables outgrow the caches.",
 		},
 		Secondary: true,
-	}
-	sh.Fill(bySubject(s), fields)
-	return sh
+	}.Of(bySubject(s), fields)
 }
 
 // packetCharts draws one chart a hook: a row for every kind of packet, a dot
@@ -171,9 +147,7 @@ func packetCharts(s *model.Section) []chart.Figure {
 		}
 		c.Rows = packetRows(s, g, flows)
 		caption := "Less is better; medians. Nought is a program that does nothing."
-		if c.Wide() {
-			c.Log = true
-			c.Axis += " (logarithmic)"
+		if c.LogIfWide() {
 			caption = "Less is better; medians."
 		}
 		out = append(out, chart.Figure{Title: "What a packet costs" + inHook(g), Caption: caption, Chart: c}, schedulerFigure(s, g))

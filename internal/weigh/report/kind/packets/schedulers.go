@@ -182,12 +182,8 @@ func schedulerFigure(s *model.Section, g *model.Group) chart.Figure {
 		row.Value = strings.Join(values, " · ")
 		c.Rows = append(c.Rows, row)
 	}
-	caption := "Less is better; medians."
-	if c.Wide() {
-		c.Log = true
-		c.Axis += " (logarithmic)"
-	}
-	return chart.Figure{Title: "New and known flows by scheduler" + inHook(g), Caption: caption, Chart: c}
+	c.LogIfWide()
+	return chart.Figure{Title: "New and known flows by scheduler" + inHook(g), Caption: "Less is better; medians.", Chart: c}
 }
 
 // schedulerTargets holds a hook's schedulers against their targets.

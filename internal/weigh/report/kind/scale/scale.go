@@ -36,9 +36,7 @@ func besideText(p *model.Point) string {
 
 // sizeField is the first column of this load's tables.
 func sizeField() model.Field {
-	return model.Field{Column: model.Column{Title: "Services × backends"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-		return sizeText(p)
-	}}
+	return model.TextField("Services × backends", sizeText)
 }
 
 // scaleSheets show loading, changes and packets.
@@ -79,18 +77,10 @@ func scaleSheets(s *model.Section) []model.Sheet {
 		model.Fixed(model.MetricField("Per packet", "ns", results.NsPerPacket), 1),
 		model.Fixed(model.MetricField("Net of empty", "ns", results.NsNetOfEmpty), 1),
 		model.Fixed(model.SpreadField("Spread of net", results.NsNetOfEmpty), 1),
-		{Column: model.Column{Title: "× one service", Numeric: true}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			if r, ok := model.RatioOf(p, small(s, p), results.NsNetOfEmpty); ok {
-				return wording.RatioText(r)
-			}
-			return wording.Missing
-		}},
-		{Column: model.Column{Title: "Beside"}, Cell: func(_ *model.Group, p *model.Point, _ int) string {
-			if v, ok := p.Params[model.ParamBeside]; ok {
-				return wording.Clean(v.Word)
-			}
-			return wording.Missing
-		}},
+		model.NumberField("× one service", "", wording.RatioText, func(_ *model.Group, p *model.Point) (float64, bool) {
+			return model.RatioOf(p, small(s, p), results.NsNetOfEmpty)
+		}),
+		model.TextField("Beside", func(p *model.Point) string { return wording.Clean(p.Params[model.ParamBeside].Word) }),
 		model.RepeatsField(),
 	})...)
 }

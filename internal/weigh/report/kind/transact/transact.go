@@ -38,21 +38,17 @@ var Kind = model.Registration{
 
 // transactSheets are the tables of a load of transactions.
 func transactSheets(s *model.Section) []model.Sheet {
-	var sheets []model.Sheet
-	for _, sh := range []model.Sheet{transactSheet(s), model.PartSheet(s),
-		model.RestSheet(s, results.TransactionsPerSecond, results.ConnectionsPerSecond)} {
-		if !sh.Empty() && len(sh.Columns) > 1+len(model.PlaceFields(s)) {
-			sheets = append(sheets, sh)
-		}
-	}
-	return sheets
+	return s.Shown(transactSheet(s), model.PartSheet(s),
+		model.RestSheet(s, results.TransactionsPerSecond, results.ConnectionsPerSecond))
 }
 
 func transactSheet(s *model.Section) model.Sheet {
 	metric, title, noun := s.Rate()
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s, model.ParamConcurrency)...)
-	fields = append(fields,
+	return model.Sheet{
+		Title: "Transactions and latency",
+		Lead:  "Medians over the valid repeats; spreads are the lowest and the highest repeat. The balancer's CPU time is that of one transaction, kernel work included.",
+		Notes: model.BaselineNotes(s, noun),
+	}.Of(s, s.Rows(model.ParamConcurrency), []model.Field{
 		model.MetricField(title, "", metric),
 		model.RatioField("× "+s.Baseline, metric, s.Baseline, metric),
 		model.RatioField("× "+model.ProxyTCPSubject, metric, model.ProxyTCPSubject, metric),
@@ -66,14 +62,7 @@ func transactSheet(s *model.Section) model.Sheet {
 		model.Fixed(model.MetricField("Failed", "", results.Failed), 0),
 		model.SaturatedField(),
 		model.RepeatsField(),
-	)
-	sh := model.Sheet{
-		Title: "Transactions and latency",
-		Lead:  "Medians over the valid repeats; spreads are the lowest and the highest repeat. The balancer's CPU time is that of one transaction, kernel work included.",
-		Notes: model.BaselineNotes(s, noun),
-	}
-	sh.Fill(s, fields)
-	return sh
+	})
 }
 
 // transactFigures are the charts of the document: the rate, and the least and the mean latency.

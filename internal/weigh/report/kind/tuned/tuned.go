@@ -87,26 +87,7 @@ func drops(p *model.Point) model.Stat {
 // tunedSheet shows each item beside no tuning.
 func tunedSheet(s *model.Section) model.Sheet {
 	rate, title, noun := s.Rate()
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields,
-		model.Fixed(model.MetricField("Settings changed", "", results.SettingsChanged), 0),
-		model.MetricField(title, "", rate),
-		model.SpreadField("Spread", rate),
-		model.MetricField("p99", "ms", results.LatencyMsP99),
-		model.Field{Column: model.Column{Title: "Dropped", Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				if !p.Has(results.ListenDrops) {
-					return wording.Missing
-				}
-				return wording.Decimal(drops(p).Median, 0)
-			}},
-		model.Field{Column: model.Column{Title: "Effect"}, Cell: func(g *model.Group, p *model.Point, _ int) string {
-			return effect(g, p, rate)
-		}},
-		model.RepeatsField(),
-	)
-	sh := model.Sheet{
+	return model.Sheet{
 		Title: "What tuning was worth",
 		Lead:  "Each subject with the kernel's own settings on all hosts (not tuned), with single items of `jeoul tune`, and with many at once.",
 		Notes: []string{
@@ -116,9 +97,20 @@ func tunedSheet(s *model.Section) model.Sheet {
 			"Nothing to change: the hosts had the item's value, or a better one, by themselves, or have no such setting.",
 			"Dropped: connections at full listening queues, and frames at devices.",
 		},
-	}
-	sh.Fill(s, fields)
-	return sh
+	}.Of(s, s.Rows(), []model.Field{
+		model.Fixed(model.MetricField("Settings changed", "", results.SettingsChanged), 0),
+		model.MetricField(title, "", rate),
+		model.SpreadField("Spread", rate),
+		model.MetricField("p99", "ms", results.LatencyMsP99),
+		model.NumberField("Dropped", "", func(v float64) string { return wording.Decimal(v, 0) },
+			func(_ *model.Group, p *model.Point) (float64, bool) {
+				return drops(p).Median, p.Has(results.ListenDrops)
+			}),
+		model.Field{Column: model.Column{Title: "Effect"}, Cell: func(g *model.Group, p *model.Point, _ int) string {
+			return effect(g, p, rate)
+		}},
+		model.RepeatsField(),
+	})
 }
 
 // tunedVerdict says which items were worth something, and which nothing.

@@ -26,12 +26,6 @@ var wireShown = []string{
 	results.FloodSentPerSecond, results.FloodArrivedPerSecond, results.TesterKeptUp,
 }
 
-// keepFilled leaves out tables with nothing in them.
-func keepFilled(s *model.Section, all ...model.Sheet) []model.Sheet {
-	return slices.DeleteFunc(all,
-		func(sh model.Sheet) bool { return sh.Empty() || len(sh.Columns) <= 1+len(model.PlaceFields(s)) })
-}
-
 // against holds a point's rate against the best of another subject.
 func against(s *model.Section, subject string) model.Field {
 	metric, _, _ := wireRate(s)
@@ -45,9 +39,7 @@ func against(s *model.Section, subject string) model.Field {
 // wirePeakSheets are the tables of a load with one rate for each subject.
 func wirePeakSheets(s *model.Section) []model.Sheet {
 	metric, title, noun := wireRate(s)
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields, model.Fixed(model.MetricField("Offered", "/s", results.OfferedPerSecond), 0),
+	fields := append(s.Rows(), model.Fixed(model.MetricField("Offered", "/s", results.OfferedPerSecond), 0),
 		model.Fixed(model.MetricField(title, "", metric), 0), model.SpreadField("Spread", metric),
 		against(s, model.BaselineSubject), against(s, model.BareSubject), against(s, model.IptablesSubject),
 		against(s, model.ProxyTCPSubject),
@@ -57,7 +49,7 @@ func wirePeakSheets(s *model.Section) []model.Sheet {
 		model.Fixed(model.MetricField("Balancer CPU", "µs each", results.BalancerCPUUsPerConnection), 2),
 		model.Fixed(model.MetricField("SYNs of the flood", "/s", results.FloodSentPerSecond), 0),
 		model.SaturatedField(), model.RepeatsField())
-	sh := model.Sheet{
+	return s.Shown(model.Sheet{
 		Title: "Rates",
 		Lead: fmt.Sprintf(
 			"Medians over the valid repeats, in %s a second, and how many times the best of others they are.",
@@ -66,9 +58,7 @@ func wirePeakSheets(s *model.Section) []model.Sheet {
 			"Uneven: the greatest difference of a server's " + nouns(noun) + " from an equal share.",
 			"bare is the limit for a balancer whose servers answer directly, direct what the tester itself reaches.",
 		},
-	}
-	sh.Fill(s, fields)
-	return keepFilled(s, sh, failedSheet(s), model.RestSheet(s, wireShown...))
+	}.Of(s, fields), failedSheet(s), model.RestSheet(s, wireShown...))
 }
 
 func wireLatencyFields() []model.Field {
@@ -82,9 +72,7 @@ func wireLatencyFields() []model.Field {
 
 // failedSheet says why connections failed.
 func failedSheet(s *model.Section) model.Sheet {
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields, model.Fixed(model.MetricField("Begun", "", results.WireBegun), 0),
+	fields := append(s.Rows(), model.Fixed(model.MetricField("Begun", "", results.WireBegun), 0),
 		model.Fixed(model.MetricField("Established", "", results.WireEstablished), 0),
 		model.Fixed(model.MetricField("At servers", "", results.WireAccepted), 0),
 		model.Fixed(model.MetricField("Completed", "", results.WireCompleted), 0))
@@ -95,15 +83,13 @@ func failedSheet(s *model.Section) model.Sheet {
 	} {
 		fields = append(fields, model.Fixed(model.MetricField(cause.title, "", cause.metric), 0))
 	}
-	sh := model.Sheet{
+	return model.Sheet{
 		Title: "What became of them",
 		Lead:  "How many were begun, and those that came to nothing, by cause; medians over the valid repeats.",
 		Notes: []string{"Another server: a packet of the connection came to a server other than the one that had answered its SYN.",
 			"At servers: through a proxy, those that were established with it may be more; a rate counts the fewer of the two."},
 		Secondary: true,
-	}
-	sh.Fill(s, fields)
-	return sh
+	}.Of(s, fields)
 }
 
 // ladderSheets are the tables of a load with a series of rates.
@@ -122,7 +108,7 @@ func ladderSheets(s *model.Section) []model.Sheet {
 				nouns(noun)),
 			Secondary: true,
 		}),
-		keepFilled(s, failedSheet(s), model.RestSheet(s, wireShown...)),
+		s.Shown(failedSheet(s), model.RestSheet(s, wireShown...)),
 	)
 }
 
@@ -235,35 +221,23 @@ func ladderSummary(s *model.Section) model.Sheet {
 
 // capacitySheets are the tables of connections that are held.
 func capacitySheets(s *model.Section) []model.Sheet {
-	bytesField := func(title, metric string) model.Field {
-		return model.Field{Column: model.Column{Title: title, Numeric: true},
-			Cell: func(_ *model.Group, p *model.Point, _ int) string {
-				if !p.Has(metric) {
-					return wording.Missing
-				}
-				return wording.BytesText(p.Stats[metric].Median)
-			}}
-	}
-	fields := []model.Field{model.SubjectField(s)}
-	fields = append(fields, model.PlaceFields(s)...)
-	fields = append(fields,
+	fields := append(s.Rows(),
 		model.Fixed(model.MetricField("Asked for", "", results.WireBegun), 0),
 		model.Fixed(model.MetricField("Held", "", results.WireEstablished), 0),
 		model.Fixed(model.MetricField("Proven alive", "", results.WireCompleted), 0),
 		model.Fixed(model.MetricField("Remembered", "", results.RememberedMax), 0),
 		model.Fixed(model.MetricField("Bound", "", results.RememberedLimit), 0),
-		bytesField("Tables", results.RememberedBytes), bytesField("Machine", results.MachineBytes),
+		model.MedianField("Tables", "", results.RememberedBytes, wording.BytesText),
+		model.MedianField("Machine", "", results.MachineBytes, wording.BytesText),
 		model.Fixed(model.MetricField("Set up", "/s", results.ConnectionsPerSecond), 0),
 		model.Fixed(model.MetricField("Uneven", "%", results.UnevennessPercent), 2),
 		model.RepeatsField())
-	sh := model.Sheet{
+	return s.Shown(model.Sheet{
 		Title: "Connections held at a time",
 		Lead:  "Connections that were set up and held together; at the end each one is asked, and has to be answered by its own server.",
 		Notes: []string{
 			"Remembered: what the balancer kept for them at most, as it tells itself; Bound: what it has room for; Tables: the memory for that.",
 			"Machine: by how much the machine's available memory fell meanwhile, which is more than tables where the kernel, or a process, allocates as it goes.",
 		},
-	}
-	sh.Fill(s, fields)
-	return keepFilled(s, sh, failedSheet(s), model.RestSheet(s, wireShown...))
+	}.Of(s, fields), failedSheet(s), model.RestSheet(s, wireShown...))
 }
