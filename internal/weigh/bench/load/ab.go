@@ -13,7 +13,7 @@ import (
 
 // AB is ApacheBench without -k: a new connection for each request, as in the
 // first document (https://httpd.apache.org/docs/2.4/programs/ab.html).
-type AB struct{}
+type AB struct{ Requesting }
 
 // Bounds of ab.c.
 const (
@@ -31,14 +31,8 @@ func (AB) Name() string { return "ab" }
 // VersionFlag returns the argument by which ab tells its version.
 func (AB) VersionFlag() string { return "-V" }
 
-// Timed says that ab can stop after a time.
-func (AB) Timed() bool { return true }
-
 // Counted says that ab can stop after a number of requests.
 func (AB) Counted() bool { return true }
-
-// Bulk says that ab makes requests, and transfers nothing in bulk.
-func (AB) Bulk() bool { return false }
 
 // Obstacle bounds the connections by those that ab can hold, and by open files and ports.
 func (AB) Obstacle(share Share, limits probe.Limits) string {

@@ -16,6 +16,7 @@ import (
 // queries under way, or at a rate (https://www.dns-oarc.net/tools/dnsperf). It is
 // the generator of the DNS experiment.
 type DNSPerf struct {
+	Requesting
 	// Question is a line of dnsperf's input: a name and a type.
 	Question string
 	// Threads is dnsperf's -T; 0 leaves its own default.
@@ -37,15 +38,6 @@ func (DNSPerf) Name() string { return "dnsperf" }
 
 // VersionFlag returns the argument by which dnsperf tells its version.
 func (DNSPerf) VersionFlag() string { return "-h" }
-
-// Timed says that dnsperf can stop after a time.
-func (DNSPerf) Timed() bool { return true }
-
-// Counted says that dnsperf cannot stop after a number of requests.
-func (DNSPerf) Counted() bool { return false }
-
-// Bulk says that dnsperf makes requests, and transfers nothing in bulk.
-func (DNSPerf) Bulk() bool { return false }
 
 // Obstacle counts a socket for each of dnsperf's clients.
 func (DNSPerf) Obstacle(share Share, limits probe.Limits) string {

@@ -25,7 +25,6 @@ type shell struct{ script string }
 
 func (shell) Name() string                        { return "shell" }
 func (shell) VersionFlag() string                 { return "" }
-func (shell) Timed() bool                         { return true }
 func (shell) Counted() bool                       { return true }
 func (shell) Bulk() bool                          { return false }
 func (shell) Obstacle(Share, probe.Limits) string { return "" }

@@ -13,7 +13,7 @@ import (
 
 // IPerf3 sends as fast as TCP lets it over a number of connections to an iperf3
 // server, which serves one client at a time (https://software.es.net/iperf/).
-type IPerf3 struct{}
+type IPerf3 struct{ Requesting }
 
 // Bounds of iperf3.
 const (
@@ -31,12 +31,6 @@ func (IPerf3) Name() string { return "iperf3" }
 
 // VersionFlag returns the argument by which iperf3 tells its version.
 func (IPerf3) VersionFlag() string { return "--version" }
-
-// Timed says that iperf3 can stop after a time.
-func (IPerf3) Timed() bool { return true }
-
-// Counted says that iperf3 cannot stop after a number of requests.
-func (IPerf3) Counted() bool { return false }
 
 // Bulk says that iperf3 transfers bytes to a server of its own kind.
 func (IPerf3) Bulk() bool { return true }

@@ -17,9 +17,7 @@ type Kind interface {
 	Name() string
 	// VersionFlag makes the program tell its version.
 	VersionFlag() string
-	// Timed and Counted say whether the generator can stop after a time and
-	// after a number of requests.
-	Timed() bool
+	// Counted says whether the generator can stop after a number of requests, and not only after a time.
 	Counted() bool
 	// Bulk says that the generator transfers bytes to a server of its own kind,
 	// and does not make requests of a web server.
@@ -33,6 +31,15 @@ type Kind interface {
 	// ErrOutput then).
 	Parse(share Share, stdout []byte) (*Outcome, error)
 }
+
+// Requesting is the part of a [Kind] that makes requests for a time, as most do.
+type Requesting struct{}
+
+// Counted says that it cannot stop after a number of requests.
+func (Requesting) Counted() bool { return false }
+
+// Bulk says that it transfers nothing in bulk.
+func (Requesting) Bulk() bool { return false }
 
 // Share is one client's part of a load.
 type Share struct {

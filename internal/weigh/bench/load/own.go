@@ -16,19 +16,10 @@ import (
 // which is read where the trial is run.
 
 // Own is the part that a [Kind] of a generator embeds that is the jeoul binary itself.
-type Own struct{}
+type Own struct{ Requesting }
 
 // VersionFlag returns the argument by which jeoul tells its version.
 func (Own) VersionFlag() string { return "version" }
-
-// Timed says that jeoul can stop after a time.
-func (Own) Timed() bool { return true }
-
-// Counted says that jeoul cannot stop after a number of requests.
-func (Own) Counted() bool { return false }
-
-// Bulk says that jeoul makes requests, and transfers nothing in bulk.
-func (Own) Bulk() bool { return false }
 
 // Obstacle counts open files and ports.
 func (Own) Obstacle(share Share, limits probe.Limits) string {

@@ -6,33 +6,36 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"runtime"
 	"strconv"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/weigh/bench/load/epoll"
 )
 
-// steadyRun is a steady client on its way: one thread that waits for sockets and for a timer. Go's own timers and its
-// poller add up to a millisecond where the process is idle, which would hide the latencies that are to be measured.
+// steadyRun is a steady client on its way: one thread that waits for sockets and for a moment.
 type steadyRun struct {
 	Steady
-	epoll, timer int
-	conns        map[int32]*steadyConn
-	open         []*steadyConn
-	request      []byte
-	buffer       [steadyMaxAnswer]byte
-	began        time.Time
-	phases       []PhaseReport
+	loop    *epoll.Loop
+	address unix.Sockaddr
+	family  int
+	conns   map[int]*steadyConn
+	open    []*steadyConn
+	request []byte
+	buffer  [steadyMaxAnswer]byte
+	began   time.Time
+	phases  []PhaseReport
 	// ends are when the phases end, from began; never, where that is not told yet.
 	ends []time.Duration
-	// told is readable when the phase that is on is to end; -1 if time tells. That it has ended is written to out.
-	told int
+	// told is how many phases it was told to end, besides those that have; that one has ended is written to out.
+	told atomic.Int32
 	out  io.Writer
 	// asked and made count the requests and the new connections that were due.
 	asked, made int
@@ -68,23 +71,25 @@ func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (
 	s.Timeout = cmp.Or(s.Timeout, SteadyTimeout)
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	r := &steadyRun{Steady: s, conns: map[int32]*steadyConn{}, told: -1, out: out}
+	r := &steadyRun{Steady: s, conns: map[int]*steadyConn{}, out: out}
+	r.address, r.family = epoll.Address(r.Target)
+	var err error
+	if r.loop, err = epoll.New(); err != nil {
+		return nil, err
+	}
+	defer r.loop.Close()
 	defer r.close()
 	if err := r.prepare(ctx); err != nil {
 		return nil, err
 	}
 	if next != nil {
-		stop, err := r.listen(next)
-		if err != nil {
-			return nil, err
-		}
-		defer stop()
+		defer r.listen(next)()
 	}
 	r.began = time.Now()
 	if _, err := fmt.Fprintln(out, steadyOpen); err != nil {
 		return nil, err
 	}
-	if err := r.loop(ctx); err != nil {
+	if err := r.run(ctx); err != nil {
 		return nil, err
 	}
 	r.finish()
@@ -92,24 +97,18 @@ func (s Steady) Run(ctx context.Context, out io.Writer, next <-chan os.Signal) (
 }
 
 // listen has signals from next end phases.
-func (r *steadyRun) listen(next <-chan os.Signal) (stop func(), err error) {
-	if r.told, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK|unix.EFD_SEMAPHORE); err != nil {
-		return nil, fmt.Errorf("waiting to be told: %w", err)
-	}
-	if err := r.watch(r.told, unix.EPOLL_CTL_ADD, unix.EPOLLIN); err != nil {
-		return nil, err
-	}
+func (r *steadyRun) listen(next <-chan os.Signal) (stop func()) {
 	for i := range r.ends {
 		r.ends[i] = never
 	}
-	one := binary.NativeEndian.AppendUint64(nil, 1)
 	ended, left := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(left)
 		for {
 			select {
 			case <-next:
-				unix.Write(r.told, one) // which fits as often as there are phases
+				r.told.Add(1)
+				r.loop.Wake()
 			case <-ended:
 				return
 			}
@@ -118,7 +117,7 @@ func (r *steadyRun) listen(next <-chan os.Signal) (stop func(), err error) {
 	return func() {
 		close(ended)
 		<-left
-	}, nil
+	}
 }
 
 // endPhase ends the phase that is on, and says so.
@@ -134,7 +133,7 @@ func (r *steadyRun) endPhase() error {
 }
 
 // prepare opens everything, and has every connection answered once.
-func (r *steadyRun) prepare(ctx context.Context) (err error) {
+func (r *steadyRun) prepare(ctx context.Context) error {
 	end := time.Duration(0)
 	for _, phase := range r.Phases {
 		end += phase.Time
@@ -143,15 +142,6 @@ func (r *steadyRun) prepare(ctx context.Context) (err error) {
 			Name: phase.Name, Seconds: phase.Time.Seconds(), Latency: newLatency(), NewLatency: newLatency()})
 	}
 	r.request = []byte("GET " + r.Path + " HTTP/1.1\r\nHost: " + r.Target.String() + "\r\n\r\n")
-	if r.epoll, err = unix.EpollCreate1(unix.EPOLL_CLOEXEC); err != nil {
-		return fmt.Errorf("waiting for sockets: %w", err)
-	}
-	if r.timer, err = unix.TimerfdCreate(unix.CLOCK_MONOTONIC, unix.TFD_NONBLOCK|unix.TFD_CLOEXEC); err != nil {
-		return fmt.Errorf("making a timer: %w", err)
-	}
-	if err := r.watch(r.timer, unix.EPOLL_CTL_ADD, unix.EPOLLIN); err != nil {
-		return err
-	}
 	for i := range r.Connections {
 		if ctx.Err() != nil {
 			return ctx.Err()
@@ -167,19 +157,19 @@ func (r *steadyRun) prepare(ctx context.Context) (err error) {
 
 // openOne opens a connection and waits for its first answer.
 func (r *steadyRun) openOne() (*steadyConn, error) {
-	fd, err := r.socket(0)
+	fd, err := epoll.Socket(r.family, 0)
 	if err != nil {
 		return nil, err
 	}
 	c := &steadyConn{fd: fd}
-	r.conns[int32(fd)] = c
+	r.conns[fd] = c
 	timeout := unix.NsecToTimeval(r.Timeout.Nanoseconds())
 	err = errors.Join(
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &timeout),
 		unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout),
 	)
 	if err == nil {
-		err = unix.Connect(fd, r.sockaddr())
+		err = unix.Connect(fd, r.address)
 	}
 	if err == nil {
 		_, err = unix.Write(fd, r.request)
@@ -200,33 +190,7 @@ func (r *steadyRun) openOne() (*steadyConn, error) {
 	if err := unix.SetNonblock(fd, true); err != nil {
 		return nil, err
 	}
-	return c, r.watch(fd, unix.EPOLL_CTL_ADD, unix.EPOLLIN|unix.EPOLLRDHUP)
-}
-
-func (r *steadyRun) socket(flags int) (int, error) {
-	family := unix.AF_INET
-	if r.Target.Addr().Is6() {
-		family = unix.AF_INET6
-	}
-	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|flags, 0)
-	if err != nil {
-		return -1, err
-	}
-	return fd, unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1)
-}
-
-func (r *steadyRun) sockaddr() unix.Sockaddr {
-	if r.Target.Addr().Is6() {
-		return &unix.SockaddrInet6{Port: int(r.Target.Port()), Addr: r.Target.Addr().As16()}
-	}
-	return &unix.SockaddrInet4{Port: int(r.Target.Port()), Addr: r.Target.Addr().As4()}
-}
-
-func (r *steadyRun) watch(fd, operation int, events uint32) error {
-	if err := unix.EpollCtl(r.epoll, operation, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)}); err != nil {
-		return fmt.Errorf("waiting for a socket: %w", err)
-	}
-	return nil
+	return c, r.loop.Add(fd, unix.EPOLLIN|unix.EPOLLRDHUP)
 }
 
 // errAnswer says that an answer is not the one asked for.
@@ -257,10 +221,9 @@ func (c *steadyConn) take(data []byte, fileBytes int) error {
 	return nil
 }
 
-// loop asks and reads until the phases are over and everything is answered or too
+// run asks and reads until the phases are over and everything is answered or too
 // late.
-func (r *steadyRun) loop(ctx context.Context) error {
-	events := make([]unix.EpollEvent, 256)
+func (r *steadyRun) run(ctx context.Context) error {
 	for {
 		last := r.ends[len(r.ends)-1]
 		now := time.Since(r.began)
@@ -271,23 +234,15 @@ func (r *steadyRun) loop(ctx context.Context) error {
 		if now >= last && (r.idle() || now >= last+r.Timeout) {
 			return nil
 		}
-		if err := r.setTimer(now, last); err != nil {
+		if err := r.loop.After(r.next(now, last) - time.Since(r.began)); err != nil {
 			return err
 		}
-		n, err := unix.EpollWait(r.epoll, events, -1)
-		if err != nil && !errors.Is(err, unix.EINTR) {
-			return fmt.Errorf("waiting for sockets: %w", err)
+		if err := r.loop.Wait(r.handle); err != nil {
+			return err
 		}
-		for _, event := range events[:max(n, 0)] {
-			if int(event.Fd) == r.timer {
-				unix.Read(r.timer, r.buffer[:8]) // EAGAIN means that it was set anew
-			} else if int(event.Fd) == r.told {
-				unix.Read(r.told, r.buffer[:8])
-				if err := r.endPhase(); err != nil {
-					return err
-				}
-			} else if c := r.conns[event.Fd]; c != nil {
-				r.handle(c, event.Events)
+		for ; r.told.Load() > 0; r.told.Add(-1) {
+			if err := r.endPhase(); err != nil {
+				return err
 			}
 		}
 	}
@@ -304,21 +259,15 @@ func (r *steadyRun) newDue(i int) time.Duration {
 	return time.Duration(i) * time.Second / time.Duration(r.New)
 }
 
-// setTimer sets the timer to when something is due next.
-func (r *steadyRun) setTimer(now, last time.Duration) error {
-	next := r.requestDue(r.asked)
-	if r.New > 0 {
-		next = min(next, r.newDue(r.made))
+// next is when something is due next.
+func (r *steadyRun) next(now, last time.Duration) time.Duration {
+	switch {
+	case now >= last:
+		return now + 5*time.Millisecond // look again whether all is answered
+	case r.New > 0:
+		return min(r.requestDue(r.asked), r.newDue(r.made))
 	}
-	if now >= last {
-		next = now + 5*time.Millisecond // look again whether all is answered
-	}
-	wait := max(next-time.Since(r.began), 1)
-	spec := unix.ItimerSpec{Value: unix.NsecToTimespec(wait.Nanoseconds())}
-	if err := unix.TimerfdSettime(r.timer, 0, &spec, nil); err != nil {
-		return fmt.Errorf("setting the timer: %w", err)
-	}
-	return nil
+	return r.requestDue(r.asked)
 }
 
 // ask sends the requests that are due by now.
@@ -374,7 +323,7 @@ func (r *steadyRun) send(c *steadyConn) {
 
 // openNew begins a new connection; it is sent its request when it is open.
 func (r *steadyRun) openNew(due time.Duration) {
-	fd, err := r.socket(unix.SOCK_NONBLOCK)
+	fd, err := epoll.Socket(r.family, unix.SOCK_NONBLOCK)
 	if err != nil {
 		phase := r.at(due)
 		phase.NotOpened++
@@ -382,10 +331,10 @@ func (r *steadyRun) openNew(due time.Duration) {
 		return
 	}
 	c := &steadyConn{fd: fd, fresh: true, due: []time.Duration{due}}
-	r.conns[int32(fd)] = c
-	err = unix.Connect(fd, r.sockaddr())
+	r.conns[fd] = c
+	err = unix.Connect(fd, r.address)
 	if errors.Is(err, unix.EINPROGRESS) {
-		err = r.watch(fd, unix.EPOLL_CTL_ADD, unix.EPOLLOUT)
+		err = r.loop.Add(fd, unix.EPOLLOUT)
 	}
 	if err != nil {
 		r.lose(c, err)
@@ -393,14 +342,15 @@ func (r *steadyRun) openNew(due time.Duration) {
 }
 
 // handle carries out the events of a connection.
-func (r *steadyRun) handle(c *steadyConn, events uint32) {
+func (r *steadyRun) handle(fd int, _ uint32) {
+	c := r.conns[fd]
+	if c == nil {
+		return // it was closed by an event before this one
+	}
 	if c.fresh && !c.waiting {
-		failed, err := unix.GetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_ERROR)
-		if err == nil && failed != 0 {
-			err = unix.Errno(failed)
-		}
+		err := epoll.Error(fd)
 		if err == nil {
-			err = r.watch(c.fd, unix.EPOLL_CTL_MOD, unix.EPOLLIN|unix.EPOLLRDHUP)
+			err = r.loop.Change(fd, unix.EPOLLIN|unix.EPOLLRDHUP)
 		}
 		if err != nil {
 			r.lose(c, err)
@@ -503,18 +453,13 @@ func (r *steadyRun) finish() {
 }
 
 func (r *steadyRun) forget(c *steadyConn) {
-	delete(r.conns, int32(c.fd))
-	unix.Close(c.fd) // which takes it off the epoll instance as well
+	delete(r.conns, c.fd)
+	unix.Close(c.fd) // which takes it off the loop as well
 }
 
 func (r *steadyRun) close() {
 	for _, c := range r.conns {
 		unix.Close(c.fd)
-	}
-	for _, fd := range []int{r.told, r.timer, r.epoll} {
-		if fd > 0 {
-			unix.Close(fd)
-		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // Wrk keeps its connections open and sends the next request on each as soon as
 // the last one is answered (https://github.com/wg/wrk). It opens one connection
 // more than it was asked for, to see at the start whether the server answers.
-type Wrk struct{}
+type Wrk struct{ Requesting }
 
 //go:embed wrk.lua
 var wrkScript []byte
@@ -30,15 +30,6 @@ func (Wrk) Name() string { return "wrk" }
 
 // VersionFlag returns the argument by which wrk tells its version.
 func (Wrk) VersionFlag() string { return "-v" }
-
-// Timed says that wrk can stop after a time.
-func (Wrk) Timed() bool { return true }
-
-// Counted says that wrk cannot stop after a number of requests.
-func (Wrk) Counted() bool { return false }
-
-// Bulk says that wrk makes requests, and transfers nothing in bulk.
-func (Wrk) Bulk() bool { return false }
 
 // Obstacle counts open files and ports.
 func (Wrk) Obstacle(share Share, limits probe.Limits) string { return Obstacle("wrk", share, limits) }

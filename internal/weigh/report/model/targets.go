@@ -44,11 +44,16 @@ type Judged struct {
 	Holds       bool
 	// least says that the bound is one from below.
 	Least bool
-	// beside is said of the figures, besides.
+	// Beside is said of the figures, besides.
 	Beside string
+	// Words say all of it, in place of the fields but Holds.
+	Words string
 }
 
 func (j Judged) text() string {
+	if j.Words != "" {
+		return j.Words
+	}
 	figures := strings.TrimSuffix(j.Figures.Text(j.Format), " ×")
 	figures += j.Beside
 	sign := "≤"

@@ -59,6 +59,11 @@ func (l *Loop) Add(fd int, events uint32) error {
 	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_ADD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
 }
 
+// Change has Wait tell of other events of a descriptor.
+func (l *Loop) Change(fd int, events uint32) error {
+	return unix.EpollCtl(l.epoll, unix.EPOLL_CTL_MOD, fd, &unix.EpollEvent{Events: events, Fd: int32(fd)})
+}
+
 // Wait blocks until something has happened, and calls handle for every descriptor to
 // which it has. That of the timer, or a call of Wake, only ends the waiting.
 func (l *Loop) Wait(handle func(fd int, events uint32)) error { return l.wait(handle, -1) }

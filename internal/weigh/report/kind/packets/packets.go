@@ -72,18 +72,20 @@ func packetFields(s *model.Section, unit string, decimals int, whole, net string
 			title = model.Describe(model.ParamFlows, flows)
 		}
 		words := func(v float64) string { return wording.Decimal(v, decimals) }
-		fields = append(fields, model.NumberField(title, unit, words, func(_ *model.Group, p *model.Point) (float64, bool) {
+		of := func(_ *model.Group, p *model.Point) (float64, bool) {
 			q := ofFlows(s, p, flows)
 			if q == nil {
 				return 0, false
 			}
 			return q.Stats[net].Median, q.Has(net)
-		}))
+		}
+		fields = append(fields, model.NumberField(title, unit, words, of))
 	}
 	return fields
 }
 
-// packetKinds is the section with a group's points alone, without those that differ from one before in their flows only.
+// packetKinds is the section with a group's points alone, without those that differ from one before in their flows
+// only.
 func packetKinds(s *model.Section, g *model.Group) *model.Section {
 	kinds := &model.Group{Params: g.Params}
 	for _, p := range g.Points {

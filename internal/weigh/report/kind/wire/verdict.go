@@ -21,28 +21,11 @@ var wireTargets = []struct {
 // wireTargetPrefix begins the names of the subjects that they are about.
 const wireTargetPrefix = model.OwnPrefix + "l2dsr-xdp"
 
-// wireJudged is a target with its figures, in words.
-type wireJudged struct {
-	text  string
-	holds bool
-}
-
-// wireJudgement says which hold and which are missed.
-func wireJudgement(s *model.Section, all []wireJudged) []string {
-	var held, missed, sentences []string
-	for _, j := range all {
-		if j.holds {
-			held = append(held, j.text)
-		} else {
-			missed = append(missed, j.text)
-		}
-	}
-	if len(held) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: targets that hold: %s.", s.Title(), strings.Join(held, "; ")))
-	}
-	if len(missed) > 0 {
-		sentences = append(sentences, fmt.Sprintf("%s: targets that are missed: %s.", s.Title(),
-			strings.Join(missed, "; ")))
+// wireJudgement says which targets hold and which are missed.
+func wireJudgement(s *model.Section, all []model.Judged) []string {
+	sentences := model.Judgement(all, "")
+	for i, words := range sentences {
+		sentences[i] = s.Title() + ": t" + strings.TrimPrefix(words, "T")
 	}
 	return sentences
 }
@@ -66,8 +49,8 @@ func wirePeakVerdict(s *model.Section) []string {
 }
 
 // peakTargets holds our best with the least hops against the others' best.
-func peakTargets(s *model.Section, metric string) []wireJudged {
-	var all []wireJudged
+func peakTargets(s *model.Section, metric string) []model.Judged {
+	var all []model.Judged
 	for _, g := range s.Groups {
 		ours := g.Best(wireTargetPrefix, metric)
 		for _, target := range wireTargets {
@@ -75,10 +58,10 @@ func peakTargets(s *model.Section, metric string) []wireJudged {
 			if !ok {
 				continue
 			}
-			all = append(all, wireJudged{
-				text: fmt.Sprintf("%s at least %s × %s (%s)", wording.Clean(ours.Label), wording.RatioText(target.times),
+			all = append(all, model.Judged{
+				Words: fmt.Sprintf("%s at least %s × %s (%s)", wording.Clean(ours.Label), wording.RatioText(target.times),
 					target.subject, wording.Times(r)),
-				holds: r >= target.times,
+				Holds: r >= target.times,
 			})
 		}
 	}
@@ -89,7 +72,7 @@ func peakTargets(s *model.Section, metric string) []wireJudged {
 // the target of evenness.
 func ladderVerdict(s *model.Section) []string {
 	var words []string
-	var all []wireJudged
+	var all []model.Judged
 	for _, label := range labels(s) {
 		c := climb(s, label)
 		switch {
@@ -103,10 +86,10 @@ func ladderVerdict(s *model.Section) []string {
 				wording.Decimal(c.peak, 0)))
 		}
 		if c.robin && strings.HasPrefix(c.subject, model.OwnPrefix) {
-			all = append(all, wireJudged{
-				text: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", wording.Clean(label), evenBound,
+			all = append(all, model.Judged{
+				Words: fmt.Sprintf("%s evenly, within %d %% at every step (at worst %s %%)", wording.Clean(label), evenBound,
 					wording.Decimal(c.uneven, 2)),
-				holds: c.uneven <= evenBound,
+				Holds: c.uneven <= evenBound,
 			})
 		}
 	}
@@ -118,7 +101,7 @@ func ladderVerdict(s *model.Section) []string {
 // choose by a hash remember none of them.
 func capacityVerdict(s *model.Section) []string {
 	var words []string
-	var all []wireJudged
+	var all []model.Judged
 	for _, p := range s.Points() {
 		asked, alive := p.Stats[results.WireBegun], p.Stats[results.WireCompleted]
 		text := fmt.Sprintf("%s %s of %s", wording.Clean(p.Label), wording.Decimal(alive.Min, 0), wording.Decimal(asked.Max, 0))
@@ -133,7 +116,7 @@ func capacityVerdict(s *model.Section) []string {
 		if p.Params[model.ParamScheduler].Word == "maglev" {
 			holds = holds && p.Stats[results.RememberedMax].Max == 0
 		}
-		all = append(all, wireJudged{"held and proven by " + text, holds})
+		all = append(all, model.Judged{Words: "held and proven by " + text, Holds: holds})
 	}
 	var sentences []string
 	if len(words) > 0 {
@@ -146,7 +129,7 @@ func capacityVerdict(s *model.Section) []string {
 // besideVerdict: the traffic beside a flood must lose nothing through ours.
 func besideVerdict(s *model.Section) []string {
 	var words []string
-	var all []wireJudged
+	var all []model.Judged
 	for _, p := range s.Points() {
 		lost := p.Stats[results.Failed]
 		text := fmt.Sprintf("%s lost %s of %s", wording.Clean(p.Label), wording.Decimal(lost.Max, 0),
@@ -155,7 +138,7 @@ func besideVerdict(s *model.Section) []string {
 			text += fmt.Sprintf(" beside %s SYNs/s", wording.Decimal(p.Stats[results.FloodSentPerSecond].Median, 0))
 		}
 		if strings.HasPrefix(p.Subject, model.OwnPrefix) {
-			all = append(all, wireJudged{text, lost.N > 0 && lost.Max == 0})
+			all = append(all, model.Judged{Words: text, Holds: lost.N > 0 && lost.Max == 0})
 		} else {
 			words = append(words, text)
 		}
