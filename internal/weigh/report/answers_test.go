@@ -3,6 +3,8 @@
 package report
 
 import (
+	"html"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,5 +60,24 @@ func TestAnswer(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestEveryFormBeginsWithTheAnswer: the question and the answer are the first lines of each form, in the same words.
+func TestEveryFormBeginsWithTheAnswer(t *testing.T) {
+	t.Parallel()
+	for _, name := range []string{"demo", "change-quick", "synflood-quick", "packets", "dns-udp-quick"} {
+		run := committedRun(t, name)
+		o := newDocument(run).Overview
+		English.words().overview(&o)
+		for ending, until := range map[string]string{"html": "<h2", "md": "\n## ", "txt": "\nEnvironment\n"} {
+			begins, _, _ := strings.Cut(html.UnescapeString(render(t, forms[ending], run)), until)
+			begins = strings.Join(strings.Fields(strings.ReplaceAll(begins, `\`, "")), " ")
+			for _, words := range append([]string{o.Question}, o.Answer...) {
+				if !strings.Contains(begins, strings.Join(strings.Fields(words), " ")) {
+					t.Errorf("%s.%s does not begin with %q", name, ending, words)
+				}
+			}
+		}
 	}
 }

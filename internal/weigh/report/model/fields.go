@@ -53,6 +53,12 @@ func (sh *Sheet) Fill(s *Section, fields []Field) {
 	sh.DropBlankColumns()
 }
 
+// Of returns the table with a row for each point of a section.
+func (sh Sheet) Of(s *Section, fields ...[]Field) Sheet {
+	sh.Fill(s, slices.Concat(fields...))
+	return sh
+}
+
 // withBaseline returns the group's points, with an empty one for the subject that is expected, mostly the baseline,
 // if that was not measured: a reader must see that it is missing.
 func withBaseline(s *Section, g *Group) []*Point {

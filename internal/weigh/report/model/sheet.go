@@ -85,12 +85,6 @@ func (sh *Sheet) Group(lines []Line) {
 	}
 }
 
-// Of returns the table with a row for each point of a section.
-func (sh Sheet) Of(s *Section, fields ...[]Field) Sheet {
-	sh.Fill(s, slices.Concat(fields...))
-	return sh
-}
-
 // List is the table, if it has a row.
 func (sh Sheet) List() []Sheet {
 	if sh.Empty() {

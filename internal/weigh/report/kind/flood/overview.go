@@ -19,6 +19,9 @@ func floodAnswer(s *model.Section) []string {
 	var lost []string
 	points := slices.DeleteFunc(s.Points(),
 		func(p *model.Point) bool { return slices.Contains(model.NotBalancers, p.Subject) })
+	if len(points) == 0 {
+		return model.Brief(floodVerdict(s), s.Title()+": ")
+	}
 	for _, p := range points {
 		if n := p.Stats[results.EstablishedLost].Max; n > 0 {
 			lost = append(lost, fmt.Sprintf("%s %s", wording.Clean(p.Label), wording.Decimal(n, 0)))
