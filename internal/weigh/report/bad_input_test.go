@@ -20,7 +20,7 @@ func badFile(trials ...string) string {
 		strings.Join(trials, ",") + "]}"
 }
 
-// badInput has what a results file may be that nobody has foreseen: each is shown in every form, with the words, or
+// badInput has results files that nobody has foreseen: each is shown in every form, with the words, or
 // refused, with the field.
 var badInput = map[string]struct {
 	text           string

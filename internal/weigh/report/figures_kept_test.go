@@ -82,7 +82,7 @@ var (
 	alignedRight  = regexp.MustCompile(`^ ?-+: ?$`)
 )
 
-// inSentences is what figuresOf has the figures of sentences under.
+// inSentences is the key of the figures of sentences in figuresOf.
 const inSentences = "sentences"
 
 // figuresOf returns the figures of a Markdown page's tables, by the first cell of their row, and those of all its lines
