@@ -7,6 +7,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/jeoul/jeoul/internal/balancer/control/loop"
@@ -45,6 +46,7 @@ type counting struct {
 	proxies *proxies
 	// lost are the lost frames of XDP as logged last, by interface.
 	lost       map[string]uint64
+	losses     lossReader
 	lossesTask *loop.Task
 }
 
@@ -128,17 +130,59 @@ func lossOf(lost []uint64, i int) uint64 {
 	return 0
 }
 
-// xdpLost returns the number of packets that XDP lost on each interface; nil if that is unknown.
-func (n *counting) xdpLost() []uint64 {
-	if links, ok := n.opt.Links.(lossCounter); ok {
-		return links.XDPLost()
+// xdpLost returns the number of packets that XDP lost on each interface; nil if that is unknown, or XDP is not used:
+// asking a driver for its counters takes more than a megabyte of memory each time.
+func (n *counting) xdpLost(attachments []lb.Attachment) []uint64 {
+	links, ok := n.opt.Links.(lossCounter)
+	if !ok || !slices.ContainsFunc(attachments, func(a lb.Attachment) bool { return a.Hook == lb.HookXDP }) {
+		return nil
 	}
-	return nil
+	return n.losses.read(links.XDPLost)
+}
+
+// lossWait is how long a status waits for the drivers' counters. Mostly they are there in less than a millisecond.
+const lossWait = 250 * time.Millisecond
+
+// lossReader reads the drivers' counters beside those who want them. The kernel reads them under a lock that covers the
+// changes of all interfaces in all network namespaces: while someone keeps it busy, a status would not come.
+type lossReader struct {
+	mu sync.Mutex
+	// reading is closed when the reading under way ends; nil: none is.
+	reading chan struct{}
+	latest  []uint64
+}
+
+// read returns what get reads or, where that takes longer than lossWait, what it read last.
+func (r *lossReader) read(get func() []uint64) []uint64 {
+	r.mu.Lock()
+	if r.reading == nil {
+		reading := make(chan struct{})
+		r.reading = reading
+		go func() {
+			defer close(reading)
+			lost := get()
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.latest, r.reading = lost, nil
+		}()
+	}
+	reading := r.reading
+	r.mu.Unlock()
+	timer := time.NewTimer(lossWait)
+	defer timer.Stop()
+	select {
+	case <-reading:
+	case <-timer.C:
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.latest
 }
 
 // logLosses logs lost packets, each time that their number has grown tenfold, and schedules the next run.
 func (n *counting) logLosses() {
-	attachments, lost := n.opt.DataPlane.Attachments(), n.xdpLost()
+	attachments := n.opt.DataPlane.Attachments()
+	lost := n.xdpLost(attachments)
 	messages := lossMessages(attachments, lost)
 	for i, a := range attachments {
 		if frames := lossOf(lost, i); frames > 0 && messages[i] != "" && frames >= 10*n.lost[a.Interface] {

@@ -28,7 +28,7 @@ func (c *Controller) Status() (ops.Status, error) {
 	if err != nil {
 		return ops.Status{}, err
 	}
-	lost := c.counting.xdpLost()
+	lost := c.counting.xdpLost(attachments)
 	for _, message := range lossMessages(attachments, lost) {
 		if message != "" {
 			problems = append(problems, message)

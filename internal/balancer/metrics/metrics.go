@@ -57,9 +57,9 @@ const (
 func (m *Metrics) Handler() http.Handler {
 	library := promhttp.HandlerFor(m.gatherer, promhttp.HandlerOpts{ErrorHandling: promhttp.HTTPErrorOnError,
 		EnableOpenMetrics: true, DisableCompression: true})
-	return gzipped(http.TimeoutHandler(&textHandler{m.gatherer, library, make(chan struct{}, maxScrapes)},
-		scrapeTimeout,
-		fmt.Sprintf("the scrape took longer than %v\n", scrapeTimeout)))
+	// The handler of the timeout keeps the whole answer, so it is given the compressed one.
+	return http.TimeoutHandler(gzipped(&textHandler{m.gatherer, library, make(chan struct{}, maxScrapes)}),
+		scrapeTimeout, fmt.Sprintf("the scrape took longer than %v\n", scrapeTimeout))
 }
 
 // Listen opens a TCP address for Serve.

@@ -5,7 +5,6 @@ package statusfeed
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -59,6 +58,8 @@ type Feed struct {
 	status  func() (ops.Status, error)
 	events  *events.Log
 	problem func(error) any
+	// frameSize is the length of the last frame, which the next one is allocated with; run alone has it.
+	frameSize int
 
 	mu       sync.Mutex
 	watchers map[*Watcher]struct{}
@@ -176,12 +177,25 @@ func (f *Feed) send(watchers []*Watcher) {
 
 // frameOf returns one server-sent event; where there is an error, it is a "problem".
 func (f *Feed) frameOf(kind string, data any, err error) []byte {
-	text, encoding := json.Marshal(data)
-	if err = cmp.Or(err, encoding); err != nil {
-		kind = "problem"
-		text, _ = json.Marshal(f.problem(err)) // texts and numbers
-	}
 	var frame bytes.Buffer
-	fmt.Fprintf(&frame, "event: %s\ndata: %s\n\n", kind, text)
+	frame.Grow(f.frameSize)
+	if err == nil {
+		err = writeFrame(&frame, kind, data)
+	}
+	if err != nil {
+		frame.Reset()
+		_ = writeFrame(&frame, "problem", f.problem(err)) // texts and numbers
+	}
+	f.frameSize = frame.Len()
 	return frame.Bytes()
+}
+
+// writeFrame writes an event whose data is one line of JSON.
+func writeFrame(frame *bytes.Buffer, kind string, data any) error {
+	fmt.Fprintf(frame, "event: %s\ndata: ", kind)
+	// The encoder ends the line.
+	if err := json.NewEncoder(frame).Encode(data); err != nil {
+		return err
+	}
+	return frame.WriteByte('\n')
 }

@@ -67,7 +67,10 @@ func (v *View) ServiceStatus(i int, now map[netip.Addr]paths.Entry, counters lb.
 		}
 	}
 	status.Hairpin = v.hairpinStatus(i, count.Hairpins)
-	for j, b := range v.Applied(i) {
+	applied := v.Applied(i)
+	// A backend's status is large: growing the slice would copy it again and again, at each scrape.
+	status.Backends = slices.Grow(status.Backends, len(applied))
+	for j, b := range applied {
 		entry := now[b.Address]
 		status.Backends = append(status.Backends,
 			v.backendStatus(Use{i, j}, b, &entry, counters.Backends[s.BackendKey(b.Backend)]))
