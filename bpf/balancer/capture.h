@@ -59,10 +59,32 @@ struct capture_filter {
 /* About an eighth of a second: a window's packets fit into a ring. */
 #define CAPTURE_WINDOW 27
 
+/* capture_gate has the bits of a plain packet's fields that all filters for an address family want: a packet that
+ * differs in one of them matches none of the filters. Most packets beside a capture pay for this comparison only. */
+struct capture_gate {
+	/* The client's address, the VIP, the client's port and the service's as in the packet's header, and the protocol,
+	 * each where its mask has bits. */
+	__be32 client[4];
+	__be32 client_mask[4];
+	__be32 vip[4];
+	__be32 vip_mask[4];
+	__be32 ports;
+	__be32 ports_mask;
+	__u32 protocol;
+	__u32 protocol_mask;
+	/* The slot plus 1 of the only filter, if that matches each packet that passes on its way to the VIP; else 0. */
+	__u32 only;
+	/* 0: no filter is for the family. */
+	__u32 open;
+};
+
 struct capture_slots {
 	/* Slots from here on are free. */
 	__u32 used;
-	__u32 pad;
+	/* The row of gates that packets are compared with. The other one is written in the meantime. */
+	__u32 gate;
+	/* The gates for IPv4 and IPv6. */
+	struct capture_gate gates[2][2];
 	struct capture_filter slots[CAPTURES_MAX];
 };
 
@@ -178,16 +200,20 @@ static __always_inline bool capture_tuple(const struct capture_filter *filter, _
 	       (!filter->vip_port || filter->vip_port == vip_port);
 }
 
+/* capture_is_pooled_port says whether full NAT, or a hairpin, sends from a port in host byte order. */
+static __always_inline bool capture_is_pooled_port(__u16 port)
+{
+	return (port >= loaded.first_port && port <= loaded.last_port) ||
+	       (port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port);
+}
+
 /* capture_is_pooled says whether full NAT, or a hairpin, may have sent from the port that a packet is for. A packet
  * without ports may quote one that has. */
 static __always_inline bool capture_is_pooled(const struct capture_fields *fields)
 {
 	__u16 port = bpf_ntohs(fields->destination_port);
 
-	if (!trace_has_ports(fields->protocol) || !port)
-		return true;
-	return (port >= loaded.first_port && port <= loaded.last_port) ||
-	       (port >= loaded.hairpin_first_port && port <= loaded.hairpin_last_port);
+	return !trace_has_ports(fields->protocol) || !port || capture_is_pooled_port(port);
 }
 
 /* capture_may_be_reply says whether a packet, as received, may be a reply that the filter matches. The client of a
@@ -301,45 +327,110 @@ static __always_inline bool capture_match_plain(const struct capture_slots *filt
 	return matches;
 }
 
-/* capture_match_ip says whether a filter may match a packet by its IP header. A packet that is not plain (TCP or UDP
- * without options, extension headers or fragments) may match. */
-static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_slots *filters,
-					     void *header, bool ipv6)
+/* capture_differs returns the bits of an address that differ from those wanted, as far as the mask has them. */
+static __always_inline __be32 capture_differs(const __be32 *address, const __be32 *wanted,
+					      const __be32 *mask, bool ipv6)
 {
+	__be32 bits = (address[0] & mask[0]) ^ wanted[0];
+
+	if (ipv6)
+		bits |= ((address[1] & mask[1]) ^ wanted[1]) | ((address[2] & mask[2]) ^ wanted[2]) |
+			((address[3] & mask[3]) ^ wanted[3]);
+	return bits;
+}
+
+enum capture_verdict {
+	/* No filter matches the packet, or no sample has it. */
+	CAPTURE_NONE,
+	/* A sample of a filter has the packet. */
+	CAPTURE_SAMPLED,
+	/* The filters must be compared one by one. */
+	CAPTURE_COMPARE,
+};
+
+/* capture_draw_only draws the sample of the filter in a slot, which matches the packet as the only one. */
+static __always_inline enum capture_verdict capture_draw_only(const struct capture_slots *filters, __u32 slot)
+{
+	struct trace_notes *notes = trace_current();
+
+	slot &= CAPTURES_MAX - 1;
+	if (!notes)
+		return CAPTURE_COMPARE;
+	if (!capture_draw(notes, &filters->slots[slot], slot))
+		return CAPTURE_NONE;
+	notes->drawn = CAPTURE_DRAWN | 1U << slot;
+	return CAPTURE_SAMPLED;
+}
+
+/* capture_pass compares a plain packet with what all filters have in common. `ports` has both ports as in the header:
+ * filters do not compare them where both are 0. A reply goes to the client, or to a port of full NAT's. */
+static __always_inline enum capture_verdict capture_pass(const struct capture_slots *filters,
+							 const __be32 *source, const __be32 *destination,
+							 __be32 ports, __u8 protocol, bool ipv6)
+{
+	const struct capture_gate *gate = &filters->gates[filters->gate & 1][ipv6];
+
+	if (!gate->open)
+		return CAPTURE_NONE;
+	if (!ports)
+		return CAPTURE_COMPARE;
+	if (!(capture_differs(source, gate->client, gate->client_mask, ipv6) |
+	      capture_differs(destination, gate->vip, gate->vip_mask, ipv6) |
+	      ((ports & gate->ports_mask) ^ gate->ports) |
+	      ((protocol & gate->protocol_mask) ^ gate->protocol)))
+		return gate->only ? capture_draw_only(filters, gate->only - 1) : CAPTURE_COMPARE;
+	if (has_mode(MODE_FULLNAT) && capture_is_pooled_port(bpf_ntohs(ports >> 16)))
+		return CAPTURE_COMPARE;
+	if (has_mode(MODE_NAT) && !capture_differs(destination, gate->client, gate->client_mask, ipv6))
+		return CAPTURE_COMPARE;
+	return CAPTURE_NONE;
+}
+
+/* capture_ports returns where a plain packet (TCP or UDP without options, extension headers or fragments) has its ports,
+ * and NULL for another. */
+static __always_inline const __be16 *capture_ports(const void *header, const void *data_end, bool ipv6)
+{
+	const struct iphdr *ip = header;
+	const __be16 *ports = header + (ipv6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr));
+
+	if ((const void *)(ports + 2) > data_end)
+		return NULL;
+	if (ipv6)
+		return is_plain6(header, data_end) ? ports : NULL;
+	if (!is_plain4(header, data_end) || (ip->frag_off & bpf_htons(IP_FRAGMENT_BITS)) ||
+	    !trace_has_ports(ip->protocol))
+		return NULL;
+	return ports;
+}
+
+/* capture_match_ip compares a packet with each filter by its IP header. A packet that is not plain may match. */
+static __always_inline bool capture_match_ip(ctx_t *ctx, const struct capture_slots *filters,
+					     const void *header, bool ipv6)
+{
+	const __be16 *ports = capture_ports(header, ctx_data_end(ctx), ipv6);
+	const struct ipv6hdr *ip6 = header;
+	const struct iphdr *ip4 = header;
 	struct capture_key key = {};
-	void *data_end = ctx_data_end(ctx);
-	const __be16 *ports;
 
+	if (!ports)
+		return true;
 	if (ipv6) {
-		const struct ipv6hdr *ip = header;
-
-		ports = (void *)(ip + 1);
-		if ((void *)(ports + 2) > data_end || !is_plain6(header, data_end))
-			return true;
-		__builtin_memcpy(key.source, &ip->saddr, sizeof(key.source));
-		__builtin_memcpy(key.destination, &ip->daddr, sizeof(key.destination));
-		key.protocol = ip->nexthdr;
-		key.family = 6;
+		__builtin_memcpy(key.source, &ip6->saddr, sizeof(key.source));
+		__builtin_memcpy(key.destination, &ip6->daddr, sizeof(key.destination));
 	} else {
-		const struct iphdr *ip = header;
-
-		ports = (void *)(ip + 1);
-		if ((void *)(ports + 2) > data_end || !is_plain4(header, data_end) ||
-		    (ip->frag_off & bpf_htons(IP_FRAGMENT_BITS)) || !trace_has_ports(ip->protocol))
-			return true;
-		key.source[0] = ip->saddr;
-		key.destination[0] = ip->daddr;
-		key.protocol = ip->protocol;
-		key.family = 4;
+		key.source[0] = ip4->saddr;
+		key.destination[0] = ip4->daddr;
 	}
+	key.protocol = ipv6 ? ip6->nexthdr : ip4->protocol;
+	key.family = ipv6 ? 6 : 4;
 	key.source_port = ports[0];
 	key.destination_port = ports[1];
 	return capture_match_plain(filters, &key);
 }
 
-/* capture_may_match_any says whether a filter may match a packet as received. It is a function of its own, so that the
+/* capture_match_each says whether a filter may match a packet as received. It is a function of its own, so that the
  * verifier does not walk the program behind it once for each path through the filters. */
-__noinline int capture_may_match_any(ctx_t *ctx)
+__noinline int capture_match_each(ctx_t *ctx)
 {
 	const struct capture_slots *filters = capture_all();
 	const struct ethhdr *frame = ctx_data(ctx);
@@ -347,16 +438,52 @@ __noinline int capture_may_match_any(ctx_t *ctx)
 	if (!filters || (void *)(frame + 1) > ctx_data_end(ctx))
 		return true;
 	if (frame->h_proto == bpf_htons(ETH_P_IP))
-		return capture_match_ip(ctx, filters, (void *)(frame + 1), false);
+		return capture_match_ip(ctx, filters, frame + 1, false);
 	if (frame->h_proto == bpf_htons(ETH_P_IPV6))
-		return capture_match_ip(ctx, filters, (void *)(frame + 1), true);
+		return capture_match_ip(ctx, filters, frame + 1, true);
 	return true;
+}
+
+/* capture_pass_ip is capture_pass by the IP header. */
+static __always_inline enum capture_verdict capture_pass_ip(ctx_t *ctx, const struct capture_slots *filters,
+							    const void *header, bool ipv6)
+{
+	const __be16 *ports = capture_ports(header, ctx_data_end(ctx), ipv6);
+	const struct ipv6hdr *ip6 = header;
+	const struct iphdr *ip4 = header;
+
+	if (!ports)
+		return CAPTURE_COMPARE;
+	if (ipv6)
+		return capture_pass(filters, (const __be32 *)&ip6->saddr, (const __be32 *)&ip6->daddr,
+				    *(const __be32 *)ports, ip6->nexthdr, true);
+	return capture_pass(filters, &ip4->saddr, &ip4->daddr, *(const __be32 *)ports, ip4->protocol, false);
+}
+
+/* capture_pass_frame is capture_pass for a frame as received. */
+static __always_inline enum capture_verdict capture_pass_frame(ctx_t *ctx)
+{
+	const struct capture_slots *filters = capture_all();
+	const struct ethhdr *frame = ctx_data(ctx);
+
+	if (!filters || (void *)(frame + 1) > ctx_data_end(ctx))
+		return CAPTURE_COMPARE;
+	if (frame->h_proto == bpf_htons(ETH_P_IP))
+		return capture_pass_ip(ctx, filters, frame + 1, false);
+	if (frame->h_proto == bpf_htons(ETH_P_IPV6))
+		return capture_pass_ip(ctx, filters, frame + 1, true);
+	return CAPTURE_COMPARE;
 }
 
 /* capture_skip hands a packet that no filter matches to the plain program, and does not return then. */
 static __always_inline void capture_skip(ctx_t *ctx)
 {
-	if (!dry_run() && !capture_may_match_any(ctx))
+	enum capture_verdict verdict;
+
+	if (dry_run())
+		return;
+	verdict = capture_pass_frame(ctx);
+	if (verdict == CAPTURE_NONE || (verdict == CAPTURE_COMPARE && !capture_match_each(ctx)))
 		bpf_tail_call(ctx, &capture_plain, 0);
 }
 

@@ -137,7 +137,8 @@ func (c *Capture) Close() {
 }
 
 // write writes the filters into the program's map. Packets read a filter's number first, so a new one is written
-// without its number, then with it; the bytes of the others do not change.
+// without its number, then with it; the bytes of the others do not change. Nor do those of the gates that packets are
+// compared with: the new ones are written into the other row, then that becomes the one in use.
 func (t *Tracing) write() error {
 	var all, before XdpCaptureSlots
 	for i, c := range t.slots {
@@ -149,7 +150,11 @@ func (t *Tracing) write() error {
 	if err := m.Lookup(uint32(0), &before); err != nil {
 		return fmt.Errorf("reading the filters of captures: %v", err)
 	}
+	all.Gate = 1 - before.Gate&1
+	all.Gates = before.Gates
+	all.Gates[all.Gate] = gatesOf(all.Slots[:])
 	unnumbered := all
+	unnumbered.Gate = before.Gate
 	for i := range all.Slots {
 		if all.Slots[i] != before.Slots[i] {
 			unnumbered.Slots[i].Id = 0
