@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -114,8 +115,10 @@ func foreignRoute(table int) *netlink.Route {
 func protocolsOf(t *testing.T, host *lab.Host, table int) (all []int) {
 	t.Helper()
 	err := host.Do(func() error {
-		routes, err := netlink.RouteListFiltered(netlink.FAMILY_V4,
-			&netlink.Route{Table: table, Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(netlink.FAMILY_V4,
+				&netlink.Route{Table: table, Type: unix.RTN_BLACKHOLE}, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_TYPE)
+		})
 		for _, r := range routes {
 			all = append(all, int(r.Protocol))
 		}

@@ -23,6 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	"github.com/jeoul/jeoul/internal/weigh/wire"
@@ -158,9 +159,11 @@ func (x *multiLinkBalancer) expectTakenOn(t *testing.T, names ...string) {
 // vipInterfaces names the interfaces that have the VIP.
 func (x *multiLinkBalancer) vipInterfaces() (names []string, err error) {
 	err = x.host.Do(func() error {
-		links, err := netlink.LinkList()
+		links, err := netdump.Links()
 		for _, link := range links {
-			addrs, failed := netlink.AddrList(link, netlink.FAMILY_V4)
+			addrs, failed := netdump.Consistent(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(link, netlink.FAMILY_V4)
+			})
 			err = errors.Join(err, failed)
 			if slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(multiLinkVIP.AsSlice()) }) {
 				names = append(names, link.Attrs().Name)

@@ -14,6 +14,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -125,7 +126,9 @@ func sendsBy(t *testing.T, client *lab.Host, address netip.Addr, host *lab.Host)
 	t.Helper()
 	others := 0
 	within(t, client, func() error {
-		list, err := netlink.NeighList(0, netlink.FAMILY_V4)
+		list, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+			return netlink.NeighList(0, netlink.FAMILY_V4)
+		})
 		for _, n := range list {
 			if n.IP.Equal(address.AsSlice()) && len(n.HardwareAddr) > 0 && !bytes.Equal(n.HardwareAddr, host.MAC) {
 				others++

@@ -13,6 +13,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -20,7 +21,9 @@ import (
 // hasAddress says whether an interface of a host has an address.
 func hasAddress(host *lab.Host, addr netip.Addr) (has bool, err error) {
 	err = host.Do(func() error {
-		addrs, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+		addrs, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(nil, netlink.FAMILY_V4)
+		})
 		has = slices.ContainsFunc(addrs, func(a netlink.Addr) bool { return a.IP.Equal(addr.AsSlice()) })
 		return err
 	})

@@ -15,6 +15,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -43,7 +44,9 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 			})
 		}
 		in(func(link netlink.Link) error {
-			routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+			routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+				return netlink.RouteList(nil, netlink.FAMILY_V4)
+			})
 			if err != nil {
 				return err
 			}
@@ -64,7 +67,9 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 
 		moved := net.HardwareAddr{2, 0, 0, 0xcc, 0, 1}
 		in(func(link netlink.Link) error {
-			known, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+			known, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+				return netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+			})
 			if err != nil {
 				return err
 			}
@@ -85,7 +90,9 @@ func TestRouterOfRepliesIsConfirmed(t *testing.T) {
 				if err != nil {
 					return err
 				}
-				list, err := netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+				list, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+					return netlink.NeighList(link.Attrs().Index, netlink.FAMILY_V4)
+				})
 				knows = slices.ContainsFunc(list, func(n netlink.Neigh) bool {
 					return n.IP.Equal(router.AsSlice()) && bytes.Equal(n.HardwareAddr, moved)
 				})

@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -88,7 +89,9 @@ func (p *vrrpPair) hasNeighbour(t *testing.T, client *lab.Host, which int) bool 
 	t.Helper()
 	right := 0
 	within(t, client, func() error {
-		list, err := netlink.NeighList(0, netlink.FAMILY_ALL)
+		list, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+			return netlink.NeighList(0, netlink.FAMILY_ALL)
+		})
 		for _, n := range list {
 			address, _ := netip.AddrFromSlice(n.IP)
 			if slices.Contains(p.vips, address.Unmap()) && n.HardwareAddr.String() == p.hosts[which].MAC.String() {

@@ -20,6 +20,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 	datagrams "github.com/jeoul/jeoul/internal/weigh/numbered"
@@ -245,7 +246,9 @@ func TestInterfaceOfVRRPIsMadeAnew(t *testing.T) {
 			return err
 		}
 		old = link.Attrs().Index
-		all, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		all, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_ALL)
+		})
 		for _, a := range all {
 			if addr, _ := netip.AddrFromSlice(a.IP); addr.Unmap() == l.Balancer.IPv4 || addr == l.Balancer.IPv6 {
 				addresses = append(addresses, netlink.Addr{IPNet: a.IPNet})

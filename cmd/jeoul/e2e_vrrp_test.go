@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/cmd/jeoul/e2e"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
 )
@@ -136,7 +137,9 @@ func (p *sharedPair) vipsOn(t *testing.T, host *lab.Host) (some []netip.Addr) {
 		if err != nil {
 			return err
 		}
-		list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_ALL)
+		})
 		for _, a := range list {
 			if addr, ok := netip.AddrFromSlice(a.IP); ok && slices.Contains(p.vips, addr.Unmap()) {
 				some = append(some, addr.Unmap())

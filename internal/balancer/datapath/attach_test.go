@@ -21,6 +21,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -272,7 +273,9 @@ func programsOn(name string) ([]ebpf.ProgramID, error) {
 			}
 		}
 	}
-	filters, err := netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil {
 		return nil, err
 	}

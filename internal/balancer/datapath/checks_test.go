@@ -25,6 +25,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/memleft"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
@@ -447,7 +448,7 @@ func TestChecksOutliveChanges(t *testing.T) {
 		t.Errorf("a data plane that is closed says %v", err)
 	}
 	testenv.In(t, s.balancer, func() error {
-		links, err := netlink.LinkList()
+		links, err := netdump.Links()
 		for _, l := range links {
 			if name := l.Attrs().Name; name != "lo" && name != "eth0" {
 				t.Errorf("the interface %s is left", name)

@@ -23,6 +23,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/datapath/loader"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -85,7 +86,9 @@ func ingressQdisc(name, want string) error {
 	if err != nil {
 		return err
 	}
-	qdiscs, err := netlink.QdiscList(nic)
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+		return netlink.QdiscList(nic)
+	})
 	if err != nil {
 		return err
 	}
@@ -270,7 +273,9 @@ func filterNames(name string) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	filters, err := netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	})
 	var names []string
 	for _, filter := range filters {
 		if bpf, ok := filter.(*netlink.BpfFilter); ok {

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // TestGiveClsact has filters attached where there is a qdisc for them, or its forerunner, and where there
@@ -77,7 +78,9 @@ func ingressQdisc(name string) (kind string, err error) {
 	if err != nil {
 		return "", err
 	}
-	qdiscs, err := netlink.QdiscList(nic)
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+		return netlink.QdiscList(nic)
+	})
 	for _, q := range qdiscs {
 		if q.Attrs().Parent == netlink.HANDLE_INGRESS {
 			kind = q.Type()

@@ -10,6 +10,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -61,7 +62,9 @@ func TestFilters(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		qdiscs, err := netlink.QdiscList(link)
+		qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+			return netlink.QdiscList(link)
+		})
 		for _, q := range qdiscs {
 			if q.Type() == "clsact" {
 				t.Error("the queueing discipline is there when its filters were removed")

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -199,7 +200,9 @@ func TestForwardKeepsRouters(t *testing.T) {
 func (r *router) hasDefault6() (found bool) {
 	r.t.Helper()
 	testenv.In(r.t, r.host, func() error {
-		routes, err := netlink.RouteList(nil, netlink.FAMILY_V6)
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+			return netlink.RouteList(nil, netlink.FAMILY_V6)
+		})
 		for _, route := range routes {
 			ones := 0
 			if route.Dst != nil {
@@ -220,7 +223,9 @@ func linkLocal(t *testing.T, ns *namespace.Namespace) (mac net.HardwareAddr, ip 
 		if err != nil {
 			return err
 		}
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_V6)
+		})
 		for _, a := range addrs {
 			if a.IP.IsLinkLocalUnicast() {
 				mac, ip = link.Attrs().HardwareAddr, a.IP

@@ -15,6 +15,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
@@ -22,6 +23,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -92,7 +94,12 @@ func readSettings(tb testing.TB, ns *namespace.Namespace) settings {
 		var err1, err2 error
 		s.Ignore, err1 = testenv.Sysctl("net/ipv4/conf/all/arp_ignore")
 		s.Announce, err2 = testenv.Sysctl("net/ipv4/conf/all/arp_announce")
-		addrs, err3 := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		addrs, err3 := allAddresses()
+		// The kernel ends duplicate address detection of thousands of addresses one by one, each under the lock that all
+		// network namespaces of the machine have in common, and each change interrupts a dump.
+		for end := time.Now().Add(time.Minute); errors.Is(err3, netlink.ErrDumpInterrupted) && time.Now().Before(end); {
+			addrs, err3 = allAddresses()
+		}
 		for _, a := range addrs {
 			text := fmt.Sprintf("%s scope %d", a.IPNet, a.Scope)
 			if a.Flags&unix.IFA_F_DEPRECATED != 0 {
@@ -106,6 +113,10 @@ func readSettings(tb testing.TB, ns *namespace.Namespace) settings {
 		return errors.Join(err1, err2, err3)
 	})
 	return s
+}
+
+func allAddresses() ([]netlink.Addr, error) {
+	return netdump.Consistent(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
 }
 
 func same(tb testing.TB, what string, want, got any) {

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/test/testkill"
 )
@@ -115,8 +116,12 @@ func (w *killWalk) state() map[string]string {
 			if err != nil {
 				return err
 			}
-			addresses, err1 := netlink.AddrList(link, netlink.FAMILY_ALL)
-			qdiscs, err2 := netlink.QdiscList(link)
+			addresses, err1 := netdump.Consistent(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(link, netlink.FAMILY_ALL)
+			})
+			qdiscs, err2 := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+				return netlink.QdiscList(link)
+			})
 			if err := errors.Join(err1, err2); err != nil {
 				return err
 			}
@@ -239,7 +244,9 @@ func delFilter(name string) error {
 	if err != nil {
 		return err
 	}
-	filters, err := netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
+		return netlink.FilterList(nic, netlink.HANDLE_MIN_INGRESS)
+	})
 	if err != nil || len(filters) == 0 {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -23,7 +24,9 @@ func lifetimes(t *testing.T, ns *namespace.Namespace) map[netip.Addr]int {
 		if err != nil {
 			return err
 		}
-		list, err := netlink.AddrList(link, netlink.FAMILY_ALL)
+		list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_ALL)
+		})
 		for _, a := range list {
 			addr, _ := netip.AddrFromSlice(a.IP)
 			found[addr.Unmap()] = a.ValidLft

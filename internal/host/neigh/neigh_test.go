@@ -21,6 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -356,7 +357,9 @@ func TestLinkLocal(t *testing.T) {
 	l := newTestLink(t, slowTiming)
 	var local netip.Addr
 	l.onPeer(func(link netlink.Link) error {
-		addrs, err := netlink.AddrList(link, netlink.FAMILY_V6)
+		addrs, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(link, netlink.FAMILY_V6)
+		})
 		for _, a := range addrs {
 			if addr, _ := netip.AddrFromSlice(a.IP); addr.IsLinkLocalUnicast() {
 				local = addr

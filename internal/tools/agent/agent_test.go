@@ -20,6 +20,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
@@ -115,7 +116,9 @@ func look(tb testing.TB, ns *namespace.Namespace) map[string]string {
 			value, err := testenv.Sysctl("net/ipv4/conf/" + name)
 			seen[name], failed = value, errors.Join(failed, err)
 		}
-		addrs, err := netlink.AddrList(nil, netlink.FAMILY_ALL)
+		addrs, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(nil, netlink.FAMILY_ALL)
+		})
 		for _, a := range addrs {
 			seen[a.IPNet.String()] = fmt.Sprintf("link %d scope %d", a.LinkIndex, a.Scope)
 		}

@@ -18,6 +18,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/hostnet"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
@@ -27,7 +28,7 @@ func hooked(tb testing.TB, ns *namespace.Namespace) []string {
 	tb.Helper()
 	var found []string
 	testenv.In(tb, ns, func() error {
-		links, err := netlink.LinkList()
+		links, err := netdump.Links()
 		if err != nil {
 			return err
 		}
@@ -46,7 +47,9 @@ func hooked(tb testing.TB, ns *namespace.Namespace) []string {
 
 func hookedTo(l netlink.Link) (found []string, err error) {
 	name := l.Attrs().Name
-	qdiscs, err := netlink.QdiscList(l)
+	qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+		return netlink.QdiscList(l)
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -70,7 +73,9 @@ func hookedTo(l netlink.Link) (found []string, err error) {
 				found = append(found, fmt.Sprintf("%s %s tcx", name, side.name))
 			}
 		}
-		filters, err := netlink.FilterList(l, side.parent)
+		filters, err := netdump.Consistent(func() ([]netlink.Filter, error) {
+			return netlink.FilterList(l, side.parent)
+		})
 		if err != nil {
 			return nil, err
 		}

@@ -20,6 +20,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/tools/agent"
 )
@@ -226,7 +227,9 @@ func vipsOnLo(t *testing.T, ns *namespace.Namespace) (n int) {
 		if err != nil {
 			return err
 		}
-		list, err := netlink.AddrList(lo, netlink.FAMILY_ALL)
+		list, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+			return netlink.AddrList(lo, netlink.FAMILY_ALL)
+		})
 		for _, a := range list {
 			if a.IP.Equal(vip4.AsSlice()) || a.IP.Equal(vip6.AsSlice()) {
 				n++

@@ -22,6 +22,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/lab/claim"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
@@ -119,7 +120,9 @@ func TestIsolation(t *testing.T) {
 	for _, h := range l.Hosts() {
 		err := h.Do(func() error {
 			for _, family := range []int{unix.AF_INET, unix.AF_INET6} {
-				routes, err := netlink.RouteList(nil, family)
+				routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+					return netlink.RouteList(nil, family)
+				})
 				if err != nil {
 					return err
 				}
@@ -207,8 +210,10 @@ func TestSettings(t *testing.T) {
 				if diff := cmp.Diff(sorted(h.Interface, "lo"), sorted(devices(h)...)); diff != "" {
 					t.Errorf("devices in /sys (-want +got):\n%s", diff)
 				}
-				routes, err := netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{Table: unix.RT_TABLE_MAIN},
-					netlink.RT_FILTER_TABLE)
+				routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+					return netlink.RouteListFiltered(unix.AF_UNSPEC, &netlink.Route{Table: unix.RT_TABLE_MAIN},
+						netlink.RT_FILTER_TABLE)
+				})
 				if err != nil {
 					return err
 				}

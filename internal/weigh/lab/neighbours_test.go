@@ -6,8 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/vishvananda/netlink"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
+	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
 // permanent counts the neighbours of a host that it was told.
@@ -15,7 +17,9 @@ func permanent(t *testing.T, h *Host) (n int) {
 	t.Helper()
 	if err := h.Do(func() error {
 		for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-			list, err := netlink.NeighList(0, family)
+			list, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+				return netlink.NeighList(0, family)
+			})
 			if err != nil {
 				return err
 			}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
+
+	"github.com/jeoul/jeoul/internal/host/netdump"
 )
 
 // TestSilence proves that a host that falls silent is reached by none, that the others
@@ -48,7 +50,9 @@ func TestGreet(t *testing.T) {
 	}
 	eventually(t, "the balancer knows its neighbour", func() (known bool) {
 		err := l.Balancer.Do(func() error {
-			entries, err := netlink.NeighList(0, unix.AF_INET)
+			entries, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+				return netlink.NeighList(0, unix.AF_INET)
+			})
 			for _, e := range entries {
 				known = known || e.IP.Equal(l.Servers[0].IPv4.AsSlice()) &&
 					e.HardwareAddr.String() == l.Servers[0].MAC.String()

@@ -10,6 +10,7 @@ import (
 
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/weigh/lab/netdev"
 )
 
@@ -111,7 +112,9 @@ func TestSpread(t *testing.T) {
 
 // noRouteTo returns an error if there is a route of its own to an address.
 func noRouteTo(address string) error {
-	routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+	routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+		return netlink.RouteList(nil, netlink.FAMILY_V4)
+	})
 	for _, route := range routes {
 		if route.Dst != nil && route.Dst.String() == address+"/32" {
 			err = fmt.Errorf("the route is still there: %v", route)

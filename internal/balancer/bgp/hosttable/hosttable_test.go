@@ -18,6 +18,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/host/durable"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testdisk"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
@@ -31,7 +32,9 @@ var (
 func inTable(t *testing.T, table int) (all []string) {
 	t.Helper()
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-		routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: table}, netlink.RT_FILTER_TABLE)
+		})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -22,6 +22,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -282,7 +283,9 @@ func linkLocal(t *testing.T, ns *namespace.Namespace, name string) (found netip.
 			if err != nil {
 				return err
 			}
-			addresses, err := netlink.AddrList(link, netlink.FAMILY_V6)
+			addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(link, netlink.FAMILY_V6)
+			})
 			for _, a := range addresses {
 				if a.IP.IsLinkLocalUnicast() && a.Flags&unix.IFA_F_TENTATIVE == 0 {
 					found, _ = netip.AddrFromSlice(a.IP)

@@ -14,6 +14,7 @@ import (
 
 	"github.com/jeoul/jeoul/internal/balancer/bgp"
 	"github.com/jeoul/jeoul/internal/balancer/lb"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -34,8 +35,10 @@ func TestLocal(t *testing.T) {
 			got := []string{}
 			testenv.In(t, p.ns, func() error {
 				for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
-					routes, err := netlink.RouteListFiltered(family, &netlink.Route{Table: 179},
-						netlink.RT_FILTER_TABLE)
+					routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+						return netlink.RouteListFiltered(family, &netlink.Route{Table: 179},
+							netlink.RT_FILTER_TABLE)
+					})
 					if err != nil {
 						return err
 					}

@@ -24,6 +24,7 @@ import (
 	"github.com/jeoul/jeoul/internal/balancer/lb"
 	"github.com/jeoul/jeoul/internal/balancer/ops"
 	"github.com/jeoul/jeoul/internal/host/namespace"
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 )
 
@@ -148,9 +149,13 @@ func (r *bird) nextHops(t *testing.T, vip string) (n int) {
 		if addr.Is6() {
 			family = netlink.FAMILY_V6
 		}
-		routes, err := netlink.RouteList(nil, family)
+		routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+			return netlink.RouteList(nil, family)
+		})
 		for errors.Is(err, netlink.ErrDumpInterrupted) { // they changed meanwhile
-			routes, err = netlink.RouteList(nil, family)
+			routes, err = netdump.Consistent(func() ([]netlink.Route, error) {
+				return netlink.RouteList(nil, family)
+			})
 		}
 		for _, route := range routes {
 			if route.Dst == nil || !route.Dst.IP.Equal(addr.AsSlice()) {

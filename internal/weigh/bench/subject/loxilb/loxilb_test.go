@@ -16,6 +16,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/host/sysctl"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
@@ -161,7 +162,9 @@ func TestLoxiLBMeetsNeighbours(t *testing.T) {
 	for _, host := range r.neighbours() {
 		testenv.Eventually(t, subject.UpBound, "the balancer knows "+host.Name, func() (known bool) {
 			r.do(t, func() error {
-				neighbours, err := netlink.NeighList(0, netlink.FAMILY_V4)
+				neighbours, err := netdump.Consistent(func() ([]netlink.Neigh, error) {
+					return netlink.NeighList(0, netlink.FAMILY_V4)
+				})
 				for _, n := range neighbours {
 					known = known || n.IP.Equal(host.IPv4.AsSlice()) && n.HardwareAddr.String() == host.MAC.String()
 				}

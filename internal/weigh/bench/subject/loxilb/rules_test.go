@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/vishvananda/netlink"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject/subjecttest"
 	"github.com/jeoul/jeoul/internal/weigh/lab"
@@ -43,12 +44,14 @@ func TestClearLoxiLB(t *testing.T) {
 	defer l.Close()
 	state := func() (names []string) {
 		err := l.Balancer.Do(func() error {
-			links, err := netlink.LinkList()
+			links, err := netdump.Links()
 			if err != nil {
 				return err
 			}
 			for _, link := range links {
-				qdiscs, err := netlink.QdiscList(link)
+				qdiscs, err := netdump.Consistent(func() ([]netlink.Qdisc, error) {
+					return netlink.QdiscList(link)
+				})
 				if err != nil {
 					return err
 				}

@@ -24,6 +24,7 @@ import (
 	"github.com/vishvananda/netlink"
 	"golang.org/x/net/ipv4"
 
+	"github.com/jeoul/jeoul/internal/host/netdump"
 	"github.com/jeoul/jeoul/internal/test/testenv"
 	"github.com/jeoul/jeoul/internal/weigh/bench/probe"
 	"github.com/jeoul/jeoul/internal/weigh/bench/subject"
@@ -248,14 +249,16 @@ func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 	t.Helper()
 	for _, host := range append([]*lab.Host{l.Balancer}, l.Servers...) {
 		err := host.Do(func() error {
-			addresses, err := netlink.AddrList(nil, netlink.FAMILY_V4)
+			addresses, err := netdump.Consistent(func() ([]netlink.Addr, error) {
+				return netlink.AddrList(nil, netlink.FAMILY_V4)
+			})
 			if err != nil {
 				return err
 			}
 			for _, address := range addresses {
 				state = append(state, host.Name+" "+address.IPNet.String())
 			}
-			links, err := netlink.LinkList()
+			links, err := netdump.Links()
 			if err != nil {
 				return err
 			}
@@ -265,7 +268,9 @@ func balancerState(t *testing.T, l *lab.Lab) (state []string) {
 					state = append(state, host.Name+" "+name)
 				}
 			}
-			routes, err := netlink.RouteList(nil, netlink.FAMILY_V4)
+			routes, err := netdump.Consistent(func() ([]netlink.Route, error) {
+				return netlink.RouteList(nil, netlink.FAMILY_V4)
+			})
 			if err != nil {
 				return err
 			}
