@@ -20,8 +20,8 @@ clean_up() {
 	trap '' INT TERM
 	still
 	if [ -n "${make_pid:-}" ]; then
-		# As Ctrl-C does: the tests clean up after themselves.
-		kill -INT -- "-$make_pid" 2>/dev/null || true
+		# The tests clean up after themselves. Not by SIGINT: it is ignored below a shell that runs this in the background.
+		kill -TERM -- "-$make_pid" 2>/dev/null || true
 		wait "$make_pid" || true
 	fi
 }
