@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
-// Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=VALUE, its one
-// argument, in their environment, and laboratories whose owner is dead, with their namespaces, mounts and directories.
+// Command sweep removes the remains of an interrupted run of the tests: processes that have VARIABLE=DIRECTORY, its one
+// argument, in their environment, mounts below that directory, and laboratories whose owner is dead, with their
+// namespaces, mounts and directories.
 package main
 
 import (
@@ -10,6 +11,7 @@ import (
 	"fmt"
 	"os"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -36,7 +38,32 @@ func sweep(mark string) error {
 	for _, id := range removed {
 		fmt.Printf("removed what laboratory %s left\n", id)
 	}
-	return errors.Join(err, errLabs)
+	_, dir, _ := strings.Cut(mark, "=")
+	return errors.Join(err, errLabs, unmountBelow(dir))
+}
+
+// mountEscapes are the escapes of paths in /proc/self/mountinfo.
+var mountEscapes = strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+
+// unmountBelow unmounts what is mounted below a directory, the latest mount first.
+func unmountBelow(dir string) error {
+	mounts, err := procfs.GetMounts()
+	if err != nil {
+		return fmt.Errorf("list the mounts below %s: %v", dir, err)
+	}
+	var errs []error
+	for _, m := range slices.Backward(mounts) {
+		point := mountEscapes.Replace(m.MountPoint)
+		if !strings.HasPrefix(point, dir+"/") {
+			continue
+		}
+		if err := unix.Unmount(point, unix.MNT_DETACH); err != nil {
+			errs = append(errs, fmt.Errorf("unmount %s: %w", point, err))
+			continue
+		}
+		fmt.Printf("unmounted %s\n", point)
+	}
+	return errors.Join(errs...)
 }
 
 // killMarked kills the processes that have mark in their environment, and those that they start meanwhile. It ends with
