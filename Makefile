@@ -126,6 +126,10 @@ test: rights-test deps build ## run one case of each kind of test; needs root
 test-repeat: rights-test-repeat deps build ## run `make test` RUNS times (20), every second time beside busy loops, a memory hog or stopped tests, and list how each run went
 	@scripts/repeat-test.sh
 
+.PHONY: test-odd-machine
+test-odd-machine: rights-test-odd-machine deps build ## run `make test` where a machine is odd (no BPF file system, a read-only home, no IPv6, others' namespaces and listeners), and interrupt it INTERRUPTS times (3)
+	@GO='$(GO)' scripts/odd-machine-test.sh
+
 .PHONY: test-unit
 test-unit: generate ## run the tests that need no root; the others skip
 	$(GO) test $(TESTFLAGS) ./...

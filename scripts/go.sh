@@ -24,4 +24,25 @@ case ${1:-} in
 build | generate | install | vet) export GOGC="${GOGC:-400}" ;;
 esac
 
+# writable DIRECTORY: can files be made in it, or can it be made?
+writable() {
+	local dir=$1
+	while [ ! -e "$dir" ]; do
+		dir=$(dirname "$dir")
+	done
+	[ -w "$dir" ]
+}
+
+# On a read-only home directory, what Go compiles goes into the tree, and modules as well if there are none yet.
+{
+	read -r cache
+	read -r modules
+} < <("$go" env GOCACHE GOMODCACHE)
+if ! writable "$cache"; then
+	export GOCACHE=$TREE/bin/go-cache
+	if ! writable "$modules" && [ ! -d "$modules/cache/download" ]; then
+		export GOMODCACHE=$TREE/bin/go-modules
+	fi
+fi
+
 exec "$go" "$@"

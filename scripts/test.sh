@@ -7,8 +7,14 @@
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
 
-sum=$("$GO" env GOPATH)/bin/gotestsum
-[ "$("$sum" --version 2>/dev/null)" = "gotestsum version ${GOTESTSUM##*@}" ] || "$GO" install "$GOTESTSUM"
+programs=$("$GO" env GOPATH)/bin
+if [ "$("$programs/gotestsum" --version 2>/dev/null)" != "gotestsum version ${GOTESTSUM##*@}" ]; then
+	# The home directory may be read-only.
+	mkdir -p "$programs" 2>/dev/null || true
+	[ -w "$programs" ] || programs=$TREE/bin
+	GOBIN=$programs "$GO" install "$GOTESTSUM"
+fi
+sum=$programs/gotestsum
 
 # The tests' directories are below it. It is short, for the path of a unix socket has 107 bytes at most,
 # and others may enter it, for servers of the tests run as users of their own.
