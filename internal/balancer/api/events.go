@@ -112,8 +112,8 @@ func (b Balancer) handleWatches(a huma.API) {
 		summary: "Who the API takes the client for, what that may do, and which balancer answers"},
 		func(ctx context.Context, _ *emptyRequest) (*answer[session], error) {
 			host, err := os.Hostname()
-			who := callerOf(ctx)
-			return &answer[session]{session{Client: who.name(), Role: who.client.Role, Host: host, Version: b.Version}},
+			client := callerOf(ctx)
+			return &answer[session]{session{Client: client.name(), Role: client.client.Role, Host: host, Version: b.Version}},
 				err
 		})
 	stream := &huma.Schema{Type: huma.TypeString,

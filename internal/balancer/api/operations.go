@@ -94,8 +94,8 @@ func (b Balancer) handleOperations(a huma.API) {
 		addEndpoint(a, endpoint{method: http.MethodPost, path: path, id: id, summary: summary, role: ops.RoleOperate,
 			slow: true},
 			func(ctx context.Context, _ *emptyRequest) (*answer[ops.Sharing], error) {
-				come, err := b.Drain(ctx, drain, callerOf(ctx).name())
-				return &answer[ops.Sharing]{come}, err
+				sharing, err := b.Drain(ctx, drain, callerOf(ctx).name())
+				return &answer[ops.Sharing]{sharing}, err
 			})
 	}
 	for verb, summary := range map[ops.Verb]string{ops.Drain: "Let a backend finish its flows, and give it no new one",
@@ -157,8 +157,8 @@ func (c *Client) Drain(ctx context.Context, drain bool) (*ops.Sharing, error) {
 	if drain {
 		path = drainPath
 	}
-	come := &ops.Sharing{}
-	return come, c.request(ctx, http.MethodPost, path, nil, come)
+	sharing := &ops.Sharing{}
+	return sharing, c.request(ctx, http.MethodPost, path, nil, sharing)
 }
 
 // pathOf is the path of a backend's endpoint.

@@ -108,8 +108,8 @@ func (e *Engine) SetPeers(peers []Peer) error {
 		wanted[p.Address] = p
 	}
 	for address, r := range e.sessions {
-		p, stays := wanted[address]
-		if stays && p.Local == r.peer.Local && p.Interface == r.peer.Interface {
+		p, exists := wanted[address]
+		if exists && p.Local == r.peer.Local && p.Interface == r.peer.Interface {
 			if p.Timing != r.peer.Timing {
 				r.session.SetTiming(p.Timing, now)
 				r.peer.Timing = p.Timing

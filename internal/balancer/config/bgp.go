@@ -317,9 +317,9 @@ func (p *parser) checkBGP(vips map[netip.Addr]string) {
 		}
 		p.checkPeer(i, vips)
 		field := PeerField(i, "address")
-		if first, again := claim(places, peer.Name(), field); again {
+		if first, duplicate := claim(places, peer.Name(), field); duplicate {
 			p.Fail(field, "%s is already the address of %s; a session is there once", peer.Name(), p.Place(first))
-		} else if first, again := claim(policies, peer.Address, i); again &&
+		} else if first, duplicate := claim(policies, peer.Address, i); duplicate &&
 			!sameAttributes(p.cfg.BGP.Peers[first], peer) {
 			p.Fail(field,
 				"%s is the address of %s on another interface, too, and their routes would differ; give both the same families, communities, med, local_preference, prepend and next_hop", peer.Address, p.Place(PeerField(first, "address")))
@@ -417,20 +417,20 @@ func (p *parser) checkPeer(i int, vips map[netip.Addr]string) {
 // checkNextHops finds that each family that is announced has somewhere to go.
 func (p *parser) checkNextHops(i int) {
 	peer := p.cfg.BGP.Peers[i]
-	has := map[lb.Family]bool{}
+	families := map[lb.Family]bool{}
 	for _, hop := range peer.NextHops {
 		if !hop.IsValid() {
 			return // reported before
 		}
-		if f := lb.FamilyOf(hop); has[f] {
+		if f := lb.FamilyOf(hop); families[f] {
 			p.Fail(PeerField(i, "next_hop"), "has two addresses of a family; a route has one next hop")
 		} else {
-			has[f] = true
+			families[f] = true
 		}
 	}
 	if f := lb.FamilyOf(peer.Address); f == lb.IPv4 {
 		for _, announced := range peer.Families {
-			if announced == lb.IPv6 && !has[lb.IPv6] {
+			if announced == lb.IPv6 && !families[lb.IPv6] {
 				p.Fail(PeerField(i, "families"),
 					"IPv6 VIPs need an IPv6 next hop, and the session with %s has none; add next_hop, or a second peer with the router's IPv6 address", peer.Address)
 			}

@@ -22,20 +22,20 @@ func (c *Config) CheckCertificates(read func(path string) ([]byte, error), now t
 	warnings yamlfile.Problems) {
 	known := map[string]fileResult{}
 	look := func(field, path string, judge func([]byte, time.Time) fileResult) {
-		is, done := known[path]
+		result, done := known[path]
 		if !done {
 			if data, err := read(path); err != nil {
-				is.err = err
+				result.err = err
 			} else {
-				is = judge(data, now)
+				result = judge(data, now)
 			}
-			known[path] = is
+			known[path] = result
 		}
 		switch {
-		case is.err != nil:
-			problems = append(problems, c.At(field, "%s: %v", path, is.err))
-		case is.warning != "":
-			warnings = append(warnings, c.At(field, "%s: %s", path, is.warning))
+		case result.err != nil:
+			problems = append(problems, c.At(field, "%s: %v", path, result.err))
+		case result.warning != "":
+			warnings = append(warnings, c.At(field, "%s: %s", path, result.warning))
 		}
 	}
 	for i, s := range c.Services {

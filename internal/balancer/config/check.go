@@ -42,10 +42,10 @@ func (p *parser) check() {
 // checkNames looks at the names and places of services, and returns the fields of the VIPs.
 func (p *parser) checkNames() map[netip.Addr]string {
 	names, keys := make(map[string]int, len(p.cfg.Services)), make(map[lb.ServiceKey]int, len(p.cfg.Services))
-	vips, fresh := make(map[netip.Addr]string, len(p.cfg.Services)), map[netip.Addr]int{}
+	vips, newVIPs := make(map[netip.Addr]string, len(p.cfg.Services)), map[netip.Addr]int{}
 	for i := range p.cfg.Services {
 		s := &p.cfg.Services[i]
-		if first, again := claim(names, s.Name, i); again && s.Name != "" {
+		if first, duplicate := claim(names, s.Name, i); duplicate && s.Name != "" {
 			p.Fail(ServiceField(i, "name"), "%s is already the name of %s; give each service its own", s.Name,
 				p.Place(ServiceField(first, "name")))
 		}
@@ -53,15 +53,15 @@ func (p *parser) checkNames() map[netip.Addr]string {
 			continue
 		}
 		field := ServiceField(i, "vip")
-		if _, again := claim(vips, s.VIP, field); !again && i >= p.old && p.old > 0 && !p.oldVIPs[s.VIP] {
-			fresh[s.VIP] = i
+		if _, duplicate := claim(vips, s.VIP, field); !duplicate && i >= p.old && p.old > 0 && !p.oldVIPs[s.VIP] {
+			newVIPs[s.VIP] = i
 		}
-		if first, again := claim(keys, s.Key(), i); again && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
+		if first, duplicate := claim(keys, s.Key(), i); duplicate && s.Port != 0 && !p.Bad(ServiceField(i, "protocol")) {
 			p.Fail(field, "%s is already taken by %s; join the two services or change the vip, port or protocol",
 				s.Key(), p.Place(ServiceField(first, "vip")))
 		}
 	}
-	p.checkOld(fresh)
+	p.checkOld(newVIPs)
 	return vips
 }
 
@@ -83,7 +83,7 @@ func (p *parser) checkBackends(i int, vips map[netip.Addr]string) {
 	s := p.cfg.Services[i]
 	names, addresses := make(map[string]int, len(s.Backends)), make(map[netip.AddrPort]int, len(s.Backends))
 	for j, b := range s.Backends {
-		if first, again := claim(names, b.Name, j); again && b.Name != "" {
+		if first, duplicate := claim(names, b.Name, j); duplicate && b.Name != "" {
 			p.Fail(BackendField(i, j, "name"), "%s is already the name of %s; give each backend of a service its own",
 				b.Name, p.Place(BackendField(i, first, "name")))
 		}
@@ -108,10 +108,10 @@ func (p *parser) checkAddress(i, j int, addresses map[netip.AddrPort]int, vips m
 	if !s.Mode.KeepsPort() {
 		place = netip.AddrPortFrom(b.Address, b.Port)
 	}
-	first, again := claim(addresses, place, j)
+	first, duplicate := claim(addresses, place, j)
 	vip, isVIP := vips[b.Address]
 	switch {
-	case again:
+	case duplicate:
 		p.Fail(BackendField(i, j, "address"),
 			"%s is already %s; a backend stands once in a service, give it a weight instead",
 			b.Address, p.Place(BackendField(i, first, "address")))

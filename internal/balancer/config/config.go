@@ -256,13 +256,13 @@ func (p *parser) hasProblem(i, j int, name string) bool {
 	return p.AnyBad() && p.Bad(BackendField(i, j, name))
 }
 
-// claim notes where a value was first seen; again is true, with that place, where it
+// claim notes where a value was first seen; duplicate is true, with that place, where it
 // was before.
-func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, again bool) {
-	if first, again = seen[value]; !again {
+func claim[K comparable, V any](seen map[K]V, value K, at V) (first V, duplicate bool) {
+	if first, duplicate = seen[value]; !duplicate {
 		seen[value] = at
 	}
-	return first, again
+	return first, duplicate
 }
 
 func family(addr netip.Addr) string {

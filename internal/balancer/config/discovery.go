@@ -178,13 +178,13 @@ func (g *discoveryMerge) addSet(s *lb.Service, set lb.Discovered, names map[stri
 		if b.Port == 0 {
 			b.Port = s.Port
 		}
-		named, twice := names[b.Name]
-		placed, again := places[placeOf(s, b)]
+		named, duplicateName := names[b.Name]
+		placed, duplicate := places[placeOf(s, b)]
 		why := ""
 		switch {
-		case again:
+		case duplicate:
 			why = fmt.Sprintf("has the address of %s%s, which keeps it", placed.Name, originText(placed))
-		case twice:
+		case duplicateName:
 			why = fmt.Sprintf("has the name of another backend, %s%s, which keeps it", named.Address, originText(named))
 		default:
 			why = g.refusalReason(s, b)

@@ -98,8 +98,8 @@ func (p *parser) checkPool(vips map[netip.Addr]string) {
 			continue
 		}
 		vip, isVIP := vips[a.Address]
-		switch before, again := first[a.Address]; {
-		case again:
+		switch before, duplicate := first[a.Address]; {
+		case duplicate:
 			p.Fail(field, "%s is already %s; name each address once", a.Address, p.Place(before))
 		case isVIP:
 			p.Fail(field, "%s is the VIP of %s; use another address of the balancer", a.Address, p.Place(vip))

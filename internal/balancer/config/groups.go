@@ -21,7 +21,7 @@ func (p *parser) checkGroups() {
 		if i >= p.old {
 			p.checkHosts(i)
 		}
-		if leader, again := claim(first, name, i); again {
+		if leader, duplicate := claim(first, name, i); duplicate {
 			p.checkMember(i, leader)
 		}
 	}
@@ -72,7 +72,7 @@ func (p *parser) checkHosts(i int) {
 		if !b.Address.IsValid() {
 			continue
 		}
-		if first, again := claim(hosts, b.Address, j); again {
+		if first, duplicate := claim(hosts, b.Address, j); duplicate {
 			p.Fail(BackendField(i, j, "address"),
 				"%s is already %s, and the group %s knows a host by its address alone; give each backend an address of its own, or remove %s",
 				b.Address, p.Place(BackendField(i, first, "address")), s.Persistence.Group,

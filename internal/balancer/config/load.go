@@ -195,12 +195,12 @@ func checkList(f *yamlfile.File, list []lb.Backend) {
 	names, places := map[string]int{}, map[netip.AddrPort]int{}
 	for j, b := range list {
 		at := yamlfile.Element("backends", j)
-		if first, again := claim(names, b.Name, j); again && b.Name != "" {
+		if first, duplicate := claim(names, b.Name, j); duplicate && b.Name != "" {
 			f.Fail(at+".name", "%s is already the name of %s; give each backend its own", b.Name,
 				f.Place(yamlfile.Element("backends", first)))
 		}
 		place := netip.AddrPortFrom(b.Address, b.Port)
-		if first, again := claim(places, place, j); again && b.Address.IsValid() {
+		if first, duplicate := claim(places, place, j); duplicate && b.Address.IsValid() {
 			f.Fail(at+".address", "%s is already %s; write each backend once", b.Address,
 				f.Place(yamlfile.Element("backends", first)))
 		}

@@ -78,17 +78,17 @@ func (p *parser) checkTakers(i int) {
 			idle++
 		}
 	}
-	why, what := "every backend is drained or has weight 0", "let one take them again"
+	why, remedy := "every backend is drained or has weight 0", "let one take them again"
 	switch {
 	case drained+idle == 0: // reported before
 		return
 	case drained == 0:
-		why, what = "every backend has weight 0", "give one a weight of 1 or more"
+		why, remedy = "every backend has weight 0", "give one a weight of 1 or more"
 	case idle == 0:
-		why, what = "every backend is drained", "end the drain of one"
+		why, remedy = "every backend is drained", "end the drain of one"
 	}
 	p.Fail(ServiceField(i, "backends"),
-		"%s, so no backend would take new connections; %s, add another, or remove the service", why, what)
+		"%s, so no backend would take new connections; %s, add another, or remove the service", why, remedy)
 }
 
 // checkWeights warns of weights that count for nothing.

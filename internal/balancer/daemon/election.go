@@ -33,8 +33,8 @@ func newElection(cfg *config.Config, left []netip.Addr, log *slog.Logger) electi
 		}
 	}
 	watch := func(name string) (vrrp.Links, error) { return iface.Watch(name) }
-	keeps := slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return slices.Contains(left, s.VIP) })
-	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch, KeepVIPs: keeps}, first)}
+	keepVIPs := slices.ContainsFunc(cfg.Services, func(s lb.Service) bool { return slices.Contains(left, s.VIP) })
+	return election{vrrp.New(vrrp.Options{Log: log, Watch: watch, KeepVIPs: keepVIPs}, first)}
 }
 
 func settingsOf(v lb.VRRP, priority uint8) vrrp.Settings {

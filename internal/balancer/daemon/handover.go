@@ -125,9 +125,9 @@ func (m *member) addFlows(all []ops.Member) {
 	if m.exchange == nil {
 		return
 	}
-	told, heard := m.exchange.Status()
+	sent, received := m.exchange.Status()
 	of := map[string]*ops.MemberFlows{}
-	for _, t := range told {
+	for _, t := range sent {
 		f := &ops.MemberFlows{Telling: t.Connected, Told: t.Flows, Bytes: t.Bytes, Behind: t.Behind,
 			Resyncs: t.FullSyncs, Overflows: t.Overflows}
 		if t.Failed != nil {
@@ -135,7 +135,7 @@ func (m *member) addFlows(all []ops.Member) {
 		}
 		of[t.Peer.Name] = f
 	}
-	for _, h := range heard {
+	for _, h := range received {
 		if f := of[h.Name]; f != nil {
 			f.Heard, f.Whole, f.Taken, f.Known, f.Refused = h.Connected, h.Complete, h.Added, h.Followed, h.Refused
 		}

@@ -60,22 +60,22 @@ func CheckProxied(ctx context.Context, cfg *config.Config) (warnings []string, e
 	if len(d.Services) == 0 {
 		return nil, nil
 	}
-	var hidden []string
+	var unreadable []string
 	read := func(path string) ([]byte, error) {
 		data, err := os.ReadFile(path)
 		if errors.Is(err, fs.ErrPermission) {
-			hidden = append(hidden, path)
+			unreadable = append(unreadable, path)
 		}
 		return data, err
 	}
-	problems, odd := cfg.CheckCertificates(read, time.Now())
-	for _, warning := range odd {
+	problems, certificateWarnings := cfg.CheckCertificates(read, time.Now())
+	for _, warning := range certificateWarnings {
 		warnings = append(warnings, fmt.Sprint(warning))
 	}
-	if len(hidden) > 0 {
+	if len(unreadable) > 0 {
 		return append(warnings,
 			fmt.Sprintf("certificates were not looked at, nor was HAProxy asked, for want of the right to "+
-				"read %s: check as root", hidden[0])), nil
+				"read %s: check as root", unreadable[0])), nil
 	}
 	if err := problems.Err(); err != nil {
 		return warnings, err

@@ -43,9 +43,9 @@ func (d *Datapath) MergeBase(b lb.Base) error {
 	if !changed {
 		return nil
 	}
-	is := *was
-	is.View = after
-	if !d.publishViews(d.register.WithView(was, &is, d.now())) {
+	next := *was
+	next.View = after
+	if !d.publishViews(d.register.WithView(was, &next, d.now())) {
 		return fmt.Errorf("taking the base of %s: there is no room for its table: it goes on by its present table",
 			b.Service)
 	}

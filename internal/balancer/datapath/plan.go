@@ -53,12 +53,12 @@ func (d *Datapath) planMemory(c *generation.Revision) error {
 
 // noteMemory notes the memory plan after a change.
 func (d *Datapath) noteMemory(c *generation.Revision) {
-	have := sharedmaps.SizesOf(d.shared)
-	plan, err := sharedmaps.PlanFor(have, uint64(len(d.current.Memory.Storage)*8))
+	current := sharedmaps.SizesOf(d.shared)
+	plan, err := sharedmaps.PlanFor(current, uint64(len(d.current.Memory.Storage)*8))
 	if err != nil {
 		return // planMemory would have met it
 	}
-	d.putFlowLimits(&plan, have, c)
+	d.putFlowLimits(&plan, current, c)
 	plan.Checks = d.checks.Plan().Checks
 	d.plan = plan
 }

@@ -208,12 +208,12 @@ func (h *hookChange) release(leaving []attach.Port, programs []*ebpf.Program) er
 		// The last one, too: its link cannot be exchanged any more.
 		for _, p := range leaving[:at+1] {
 			back := h.d.current.PortAt(p)
-			again, failed := h.d.attach(programs[back], p, h.d.method)
+			attached, failed := h.d.attach(programs[back], p, h.d.method)
 			if failed != nil {
 				err = errors.Join(err, attach.Explain(failed, p, h.d.method))
 				continue
 			}
-			h.d.holds[back] = again
+			h.d.holds[back] = attached
 		}
 		return err
 	}

@@ -102,15 +102,15 @@ func parseFlow(b []byte, four bool) (f lb.Flow, err error) {
 		address, _ := netip.AddrFromSlice(at[:size])
 		ends[i] = netip.AddrPortFrom(address, binary.BigEndian.Uint16(at[size:]))
 	}
-	rest := b[4*(size+2):]
-	if int(rest[1]) >= len(lb.FlowStates) || rest[2]&^flagSource != 0 || rest[3] != 0 {
-		return f, fmt.Errorf("%w: a flow of state %d and flags %d, %d", ErrDamaged, rest[1], rest[2], rest[3])
+	payload := b[4*(size+2):]
+	if int(payload[1]) >= len(lb.FlowStates) || payload[2]&^flagSource != 0 || payload[3] != 0 {
+		return f, fmt.Errorf("%w: a flow of state %d and flags %d, %d", ErrDamaged, payload[1], payload[2], payload[3])
 	}
-	f = lb.Flow{Client: ends[0], State: lb.FlowStates[rest[1]], Proven: true,
-		Silent: time.Duration(binary.BigEndian.Uint32(rest[4:])) * time.Millisecond,
+	f = lb.Flow{Client: ends[0], State: lb.FlowStates[payload[1]], Proven: true,
+		Silent: time.Duration(binary.BigEndian.Uint32(payload[4:])) * time.Millisecond,
 		Backend: lb.BackendKey{Service: lb.ServiceKey{VIP: ends[1].Addr(), Port: ends[1].Port(),
-			Protocol: lb.Protocol(rest[0])}, Address: ends[2].Addr(), Port: ends[2].Port()}}
-	if rest[2]&flagSource != 0 {
+			Protocol: lb.Protocol(payload[0])}, Address: ends[2].Addr(), Port: ends[2].Port()}}
+	if payload[2]&flagSource != 0 {
 		f.Source = ends[3]
 		return f, nil
 	}

@@ -131,7 +131,7 @@ func (e *Exchange) notifyProgress() {
 func (e *Exchange) scanLoop(ctx context.Context) {
 	timer := time.NewTimer(e.options.ScanInterval)
 	defer timer.Stop()
-	var hurry time.Time // until then all flows are looked at each time
+	var earlyUntil time.Time // until then all flows are looked at each time
 	for {
 		var flush chan struct{}
 		select {
@@ -139,13 +139,13 @@ func (e *Exchange) scanLoop(ctx context.Context) {
 			return
 		case <-timer.C:
 		case flush = <-e.flushWaiters:
-			hurry = later(hurry, time.Now().Add(hurryTime))
+			earlyUntil = later(earlyUntil, time.Now().Add(hurryTime))
 		case <-e.requestEarly:
-			hurry = later(hurry, time.Now().Add(earlyTime))
+			earlyUntil = later(earlyUntil, time.Now().Add(earlyTime))
 		}
 		now, sendChanges := time.Now(), e.scanOnce
-		hurries := now.Before(hurry)
-		if hurries {
+		early := now.Before(earlyUntil)
+		if early {
 			sendChanges = e.sendAllFlows
 		}
 		if err := sendChanges(now); err != nil {
@@ -158,7 +158,7 @@ func (e *Exchange) scanLoop(ctx context.Context) {
 			e.options.Log.Debug("asking other members for flows again", "error", err)
 		}
 		took := time.Since(now)
-		timer.Reset(max(0, e.scanPause(hurries, took)-took))
+		timer.Reset(max(0, e.scanPause(early, took)-took))
 	}
 }
 

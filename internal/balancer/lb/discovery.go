@@ -105,8 +105,8 @@ func (d Discovery) LimitsOf(of Origin) OriginLimits {
 
 // Text names one of the origins and its query, as in "dns web.example.com".
 func (d Discovery) Text(of Origin) string {
-	what := map[Origin]string{FromFile: d.File.Path, FromDNS: d.DNS.Name, FromDocker: d.Docker.Socket}[of]
-	return strings.TrimSpace(fmt.Sprintf("%s %s", of, what))
+	query := map[Origin]string{FromFile: d.File.Path, FromDNS: d.DNS.Name, FromDocker: d.Docker.Socket}[of]
+	return strings.TrimSpace(fmt.Sprintf("%s %s", of, query))
 }
 
 // Discovered is the set of backends that a service has from one origin.

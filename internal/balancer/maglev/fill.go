@@ -107,9 +107,9 @@ func forEachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int
 		// each, which would take longer than all the rest.
 		weight := candidates[at].weight
 		whole, part := heaviest/weight, heaviest%weight
-		for round, rest := uint64(0), uint64(0); ; {
+		for round, remainder := uint64(0), uint64(0); ; {
 			due := round
-			if rest > 0 {
+			if remainder > 0 {
 				due++
 			}
 			if due >= rounds {
@@ -117,8 +117,8 @@ func forEachTurn(candidates []candidate, heaviest, rounds uint64, do func(at int
 			}
 			do(at, due)
 			round += whole
-			if rest += part; rest >= weight {
-				round, rest = round+1, rest-weight
+			if remainder += part; remainder >= weight {
+				round, remainder = round+1, remainder-weight
 			}
 		}
 	}
@@ -258,11 +258,11 @@ func newModulus(prime uint32) modulus {
 func (m modulus) mul(a, b uint32) uint32 {
 	product := uint64(a) * uint64(b)
 	quotient, _ := bits.Mul64(product, m.reciprocal)
-	rest := product - quotient*m.prime
-	for rest >= m.prime {
-		rest -= m.prime
+	remainder := product - quotient*m.prime
+	for remainder >= m.prime {
+		remainder -= m.prime
 	}
-	return uint32(rest)
+	return uint32(remainder)
 }
 
 // inverse returns the multiplicative inverse of a: a to the power of the prime less 2, by Fermat's little theorem.

@@ -71,11 +71,11 @@ func isPrime(n uint32) bool {
 	if n != 0 && n == cachedPrime.Load() {
 		return true
 	}
-	is := new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0)
-	if is {
+	prime := new(big.Int).SetUint64(uint64(n)).ProbablyPrime(0)
+	if prime {
 		cachedPrime.Store(n)
 	}
-	return is
+	return prime
 }
 
 // candidate is a backend that takes part in the filling of a table.

@@ -36,26 +36,26 @@ func (m *Membership) compareWith(n *node, now time.Time) {
 	present := map[string]bool{}
 	for _, d := range differences(m.own.Tables, n.lastState) {
 		present[d.service] = true
-		is := n.differences[d.service]
-		if is == nil {
-			is = &differing{since: now}
-			n.differences[d.service] = is
+		status := n.differences[d.service]
+		if status == nil {
+			status = &differing{since: now}
+			n.differences[d.service] = status
 		}
-		is.difference = d
-		if !is.warned && now.Sub(is.since) >= m.opt.tolerance {
-			is.warned = true
+		status.difference = d
+		if !status.warned && now.Sub(status.since) >= m.opt.tolerance {
+			status.warned = true
 			m.opt.Log.Warn(fmt.Sprintf("member %s sends new flows of service %s to other backends%s", n.name, d.name,
 				orNone(": ", d.detail)), logAttrs(d.name)...)
 		}
 	}
-	for service, is := range n.differences {
+	for service, status := range n.differences {
 		if present[service] {
 			continue
 		}
 		delete(n.differences, service)
-		if is.warned {
+		if status.warned {
 			m.opt.Log.Info(fmt.Sprintf("member %s sends new flows of service %s to the same backends again", n.name,
-				is.name), logAttrs(is.name)...)
+				status.name), logAttrs(status.name)...)
 		}
 	}
 }
@@ -96,19 +96,19 @@ func (m *Membership) Status() ops.Members {
 }
 
 func (m *Membership) member(n *node) ops.Member {
-	is := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since,
+	status := ops.Member{Name: n.name, Address: n.address.String(), State: n.state, Since: n.since,
 		Version: n.greeting.Version, Reason: n.problem}
 	if n.lastState != nil {
-		is.Configuration, is.Keys, is.Ready, is.Drained = n.lastState.Configuration, n.lastState.Keys,
+		status.Configuration, status.Keys, status.Ready, status.Drained = n.lastState.Configuration, n.lastState.Keys,
 			n.lastState.Ready,
 			n.lastState.Drained
 	}
 	for _, d := range n.differences {
-		is.Differs = append(is.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since,
+		status.Differs = append(status.Differs, ops.Difference{Service: d.name, Detail: d.detail, Since: d.since,
 			Lasting: d.warned})
 	}
-	slices.SortFunc(is.Differs, func(a, b ops.Difference) int { return cmp.Compare(a.Service, b.Service) })
-	return is
+	slices.SortFunc(status.Differs, func(a, b ops.Difference) int { return cmp.Compare(a.Service, b.Service) })
+	return status
 }
 
 // Problems returns the faults in a status that need a person's attention, a line each.

@@ -23,11 +23,11 @@ func replaceKeys(ring *memberlist.Keyring, keys Keys) error {
 		return !slices.ContainsFunc(keys, func(k Key) bool { return bytes.Equal(k, key) })
 	}
 	for err == nil {
-		has := ring.GetKeys()
-		if !slices.ContainsFunc(has, unwanted) {
+		installed := ring.GetKeys()
+		if !slices.ContainsFunc(installed, unwanted) {
 			break
 		}
-		err = ring.RemoveKey(has[len(has)-1])
+		err = ring.RemoveKey(installed[len(installed)-1])
 	}
 	for _, key := range keys {
 		err = errors.Join(err, ring.AddKey(key))

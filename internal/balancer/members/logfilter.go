@@ -76,20 +76,20 @@ func (f *logFilter) logRefusal(whom, text string) {
 	f.refused++
 	now := time.Now()
 	last, known := f.loggedAt[whom]
-	say := !known || now.Sub(last) >= repeatInterval
-	if say && !known && len(f.loggedAt) >= maxRemembered {
+	log := !known || now.Sub(last) >= repeatInterval
+	if log && !known && len(f.loggedAt) >= maxRemembered {
 		for key, at := range f.loggedAt {
 			if now.Sub(at) >= repeatInterval {
 				delete(f.loggedAt, key)
 			}
 		}
-		say = len(f.loggedAt) < maxRemembered
+		log = len(f.loggedAt) < maxRemembered
 	}
-	if say {
+	if log {
 		f.loggedAt[whom] = now
 	}
 	f.mu.Unlock()
-	if say {
+	if log {
 		f.log.Warn(text, logAttrs("")...)
 	}
 }

@@ -42,13 +42,13 @@ func (m *Membership) Run(ctx context.Context) {
 	defer ticks.Stop()
 	sendNow := time.Time{}
 	for {
-		again := m.updateState() || time.Since(sendNow) >= resendInterval
+		resend := m.updateState() || time.Since(sendNow) >= resendInterval
 		select {
 		case <-m.sendNow:
-			again = true
+			resend = true
 		default:
 		}
-		if again && m.sendMu.CompareAndSwap(false, true) {
+		if resend && m.sendMu.CompareAndSwap(false, true) {
 			sendNow = time.Now()
 			group.Go(func() {
 				defer m.sendMu.Store(false)

@@ -160,14 +160,14 @@ type difference struct{ service, name, detail string }
 
 // differences compares tables with those of a member of that name.
 func differences(own []tableState, other *state) []difference {
-	theirs := make(map[string]*tableState, len(other.Tables))
+	peerTables := make(map[string]*tableState, len(other.Tables))
 	for i := range other.Tables {
-		theirs[other.Tables[i].Service] = &other.Tables[i]
+		peerTables[other.Tables[i].Service] = &other.Tables[i]
 	}
 	var list []difference
 	for i := range own {
-		t := theirs[own[i].Service]
-		delete(theirs, own[i].Service)
+		t := peerTables[own[i].Service]
+		delete(peerTables, own[i].Service)
 		switch {
 		case t == nil:
 			list = append(list, difference{own[i].Service, own[i].Name, other.Name + " does not have the service"})
@@ -176,7 +176,7 @@ func differences(own []tableState, other *state) []difference {
 		}
 	}
 	for i := range other.Tables { // in their order
-		if t := &other.Tables[i]; theirs[t.Service] == t {
+		if t := &other.Tables[i]; peerTables[t.Service] == t {
 			list = append(list, difference{t.Service, t.Name, "only " + other.Name + " has the service, " + t.Service})
 		}
 	}

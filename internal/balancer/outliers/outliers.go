@@ -135,14 +135,14 @@ type service struct {
 }
 
 func (e *Engine) serviceOf(s *Service) service {
-	met := service{s, make([]*backend, len(s.Backends)), make([]evaluation, len(s.Backends))}
+	members := service{s, make([]*backend, len(s.Backends)), make([]evaluation, len(s.Backends))}
 	for j, b := range s.Backends {
 		if e.backends[b.Key] == nil {
 			e.backends[b.Key] = &backend{}
 		}
-		met.backends[j] = e.backends[b.Key]
+		members.backends[j] = e.backends[b.Key]
 	}
-	return met
+	return members
 }
 
 // serves says whether backend j takes new flows as far as the service's outliers are concerned.
@@ -228,22 +228,22 @@ func (s service) eject(now time.Time) (changes []Change) {
 // send requests which no backend accepts.
 func (s service) spareReason(j int) string {
 	wanted, out := s.countEjected()
-	judged, well := 0, 0
+	evaluated, healthy := 0, 0
 	for k := range s.Backends {
 		if k == j || !s.serves(k) {
 			continue
 		}
 		if s.judgements[k].known {
-			judged++
+			evaluated++
 		}
 		if s.judgements[k].tried > 0 && !s.judgements[k].fails {
-			well++
+			healthy++
 		}
 	}
 	switch {
 	case wanted-out <= 1:
 		return "no other backend serves"
-	case judged > 0 && well == 0:
+	case evaluated > 0 && healthy == 0:
 		return "the others fail as well"
 	case out >= s.MaxEjected(wanted):
 		return fmt.Sprintf("%d of %d backends are ejected already", out, wanted)

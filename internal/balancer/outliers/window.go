@@ -81,9 +81,9 @@ func (b *backend) evaluate(s *Service) (j evaluation) {
 	}
 	from := b.samples[0]
 	j.tried = b.before.tried - from.tried
-	lasted := b.before.at.Sub(from.at)
-	j.known = lasted >= s.Interval && j.tried >= uint64(s.Connections)
-	good, bad, over := b.last.good-from.good, b.last.bad-from.bad, lasted.Round(time.Second)
+	duration := b.before.at.Sub(from.at)
+	j.known = duration >= s.Interval && j.tried >= uint64(s.Connections)
+	good, bad, over := b.last.good-from.good, b.last.bad-from.bad, duration.Round(time.Second)
 	if s.Protocol == lb.UDP {
 		good -= min(good, bad)
 		j.text = fmt.Sprintf("has answered %d datagrams by %d packets and %d ICMP errors in %s", j.tried,

@@ -34,7 +34,7 @@ func (e *engine) Apply(ctx context.Context, d Desired) error {
 	}
 	if runs && e.running.Complete {
 		// Of servers alone, there is nothing for HAProxy to judge beforehand.
-		if steps, can := compareRenderings(e.running.Rendering, c.rendering, e.running.Draining); can {
+		if steps, possible := compareRenderings(e.running.Rendering, c.rendering, e.running.Draining); possible {
 			return e.changeLive(ctx, c, steps)
 		}
 	}
@@ -130,8 +130,8 @@ var errNeedsReload = errors.New("it is no change of servers alone")
 // applyDifference has HAProxy become from one rendering another by commands, of which it may have had some, without
 // a reload.
 func (e *engine) applyDifference(ctx context.Context, from, to *Rendering, left map[string]Server) error {
-	s, can := compareRenderings(from, to, left)
-	if !can {
+	s, possible := compareRenderings(from, to, left)
+	if !possible {
 		return errNeedsReload
 	}
 	commands := s.commands()

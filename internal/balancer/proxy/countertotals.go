@@ -65,11 +65,11 @@ func (t *counterTotals) worker(pid int) master.Statistics {
 
 // keepReset keeps the previous count of an object that has begun anew, and says whether it has.
 func (t *counterTotals) keepReset(object master.Object, was, now numbers) bool {
-	again := now == nil
+	restarted := now == nil
 	for name, n := range now {
-		again = again || !gauges[name] && n < was[name]
+		restarted = restarted || !gauges[name] && n < was[name]
 	}
-	if !again {
+	if !restarted {
 		return false
 	}
 	sum := t.ended[object]

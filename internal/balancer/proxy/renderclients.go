@@ -110,16 +110,16 @@ func (c *service) accessRules(t *sectionWriter) {
 	contents := strings.Join(list, "")
 	path := c.host.extra("clients", contents)
 	c.out.Files[path] = contents
-	rest := "allow"
+	fallback := "allow"
 	if len(c.Allow) > 0 {
-		rest = "deny"
+		fallback = "deny"
 	}
 	// Of a client that a PROXY header names, the address is known when that has been read: to the session's rules.
 	at := "connection"
 	if c.p.AcceptProxy {
 		at = "session"
 	}
-	t.add("deny", "tcp-request", at, "reject", "unless", "{", "src,map_ip("+path+","+rest+")", "-m", "str",
+	t.add("deny", "tcp-request", at, "reject", "unless", "{", "src,map_ip("+path+","+fallback+")", "-m", "str",
 		"allow", "}")
 }
 
@@ -206,8 +206,8 @@ func (c *service) hosts(t *sectionWriter, at, name string, hosts []string) {
 			t.setError(fmt.Sprintf("%s.hosts[%d]", at, i),
 				fmt.Errorf("%q %w as a host: write a name without port, or *. and a name", h, ErrValue))
 		}
-		if rest, wild := strings.CutPrefix(h, "*"); wild {
-			below = append(below, strings.ToLower(rest))
+		if fallback, isWildcard := strings.CutPrefix(h, "*"); isWildcard {
+			below = append(below, strings.ToLower(fallback))
 		} else {
 			exact = append(exact, strings.ToLower(h))
 		}

@@ -168,15 +168,15 @@ func (c *Confirmer) poll(ctx context.Context, now time.Time) (err error) {
 	if err != nil {
 		return err
 	}
-	fresh := map[int][]lb.ReplyHop{}
+	added := map[int][]lb.ReplyHop{}
 	for _, n := range noted {
 		if h := c.hops[keyOf(n)]; h != nil {
 			h.lastReply, h.router = now, h.router || n.Router
 		} else {
-			fresh[n.Interface] = append(fresh[n.Interface], n)
+			added[n.Interface] = append(added[n.Interface], n)
 		}
 	}
-	for index, hops := range fresh {
+	for index, hops := range added {
 		err = cmp.Or(err, c.addHops(ctx, index, hops, now))
 	}
 	for k, h := range c.hops {
@@ -295,11 +295,11 @@ func (c *Confirmer) updateHop(h *hop, e neigh.Entry, now time.Time) bool {
 
 // describe returns "the router 192.0.2.1 on eth0".
 func (c *Confirmer) describe(h *hop) string {
-	what := "the client"
+	kind := "the client"
 	if h.router {
-		what = "the router"
+		kind = "the router"
 	}
-	return fmt.Sprintf("%s %s on %s", what, h.address, c.links[h.index].name)
+	return fmt.Sprintf("%s %s on %s", kind, h.address, c.links[h.index].name)
 }
 
 // maxNamed is how many clients a line names.

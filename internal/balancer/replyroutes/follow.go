@@ -198,8 +198,8 @@ func (f *Follower) follow(ctx context.Context) {
 // Update reads the kernel's routes, and has the mirror hold them if it does not, and nothing has changed meanwhile.
 // It is for callers that do not call Run.
 func (f *Follower) Update() error {
-	holds, could, err := f.mirror.ReplyRoutesEnabled()
-	if err != nil || !could {
+	enabled, possible, err := f.mirror.ReplyRoutesEnabled()
+	if err != nil || !possible {
 		return nil // closed, or nothing has replies
 	}
 	f.mu.Lock()
@@ -217,7 +217,7 @@ func (f *Follower) Update() error {
 		}
 		return err
 	}
-	if holds && reflect.DeepEqual(read.routes, f.mirrored) {
+	if enabled && reflect.DeepEqual(read.routes, f.mirrored) {
 		return nil
 	}
 	if err := errors.Join(f.mirror.InvalidateReplyRoutes(), f.mirror.WriteReplyRoutes(read.routes)); err != nil {

@@ -106,12 +106,12 @@ func (p *revision) amended(before Fragment, r Difference) (a amended, err error)
 
 // place returns the texts of a source's services in their order, which is that of config.Amend, and notes which have
 // changed. fresh are those of the difference.
-func (a *amended) place(before []block, difference config.Amendment, fresh [][]byte) []block {
-	put, was := make(map[string]block, len(fresh)), make(map[string][]byte, len(fresh))
+func (a *amended) place(before []block, difference config.Amendment, text [][]byte) []block {
+	put, was := make(map[string]block, len(text)), make(map[string][]byte, len(text))
 	gone := make(map[string]bool, len(difference.Removed))
 	for i := range difference.Put {
 		name := difference.Put[i].Name
-		put[name] = block{name, fresh[i]}
+		put[name] = block{name, text[i]}
 	}
 	for _, name := range difference.Removed {
 		gone[name] = true
@@ -123,7 +123,7 @@ func (a *amended) place(before []block, difference config.Amendment, fresh [][]b
 	}
 	for i := range difference.Put {
 		name := difference.Put[i].Name
-		if old := was[name]; !bytes.Equal(old, fresh[i]) {
+		if old := was[name]; !bytes.Equal(old, text[i]) {
 			a.was, a.put = append(a.was, old...), append(a.put, put[name])
 		}
 	}

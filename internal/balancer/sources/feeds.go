@@ -72,7 +72,7 @@ func (s *Sources) SetFeedReport(source string, report ops.FeedReport) error {
 // says anything is none.
 func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
 	s.feeds.mu.Lock()
-	said := maps.Clone(s.feeds.reports)
+	reports := maps.Clone(s.feeds.reports)
 	s.feeds.mu.Unlock()
 	p := s.now.Load()
 	counts := map[string]int{}
@@ -80,8 +80,8 @@ func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
 		counts[p.cfg.Owner(i)]++
 	}
 	add := func(name string, changed time.Time) {
-		report, known := said[name]
-		delete(said, name)
+		report, known := reports[name]
+		delete(reports, name)
 		if name == API || !known && counts[name] == 0 {
 			return
 		}
@@ -91,7 +91,7 @@ func (s *Sources) Feeds(now time.Time) (list []ops.Feed) {
 	for _, f := range p.fragments {
 		add(f.Name, f.At)
 	}
-	for _, name := range slices.Sorted(maps.Keys(said)) {
+	for _, name := range slices.Sorted(maps.Keys(reports)) {
 		add(name, time.Time{})
 	}
 	return list

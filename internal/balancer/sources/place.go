@@ -263,12 +263,12 @@ func empty(value *yaml.Node) bool {
 
 // withName returns a service or backend with the name of its place.
 func (at Place) withName(value *yaml.Node) (*yaml.Node, error) {
-	name, what := at.Backend, "backend"
+	name, kind := at.Backend, "backend"
 	if name == "" {
-		name, what = at.Service, "service"
+		name, kind = at.Service, "service"
 	}
 	if value.Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("%w: a %s must be a mapping of keys", ErrMalformed, what)
+		return nil, fmt.Errorf("%w: a %s must be a mapping of keys", ErrMalformed, kind)
 	}
 	switch given := get(value, "name"); {
 	case given == nil:

@@ -47,30 +47,30 @@ type senders map[netip.Addr]sender
 // was given the same id.
 func (e *Elector) isOwnRouter(src netip.Addr, a Advert) (own bool) {
 	vips := e.vipsOf(src.Is4())
-	ours, theirs := announcedVIPs(vips), slices.Clone(a.Addresses)
+	ours, addresses := announcedVIPs(vips), slices.Clone(a.Addresses)
 	slices.SortFunc(ours, netip.Addr.Compare)
-	slices.SortFunc(theirs, netip.Addr.Compare)
-	if slices.Equal(ours, theirs) {
+	slices.SortFunc(addresses, netip.Addr.Compare)
+	if slices.Equal(ours, addresses) {
 		delete(e.senders, src)
 		return true
 	}
 	now, was := time.Now(), e.senders[src]
-	is := sender{OtherRouter: OtherRouter{src, theirs, a.Priority, now}}
-	is.expires = now.Add(max(expireIntervals*a.Interval, minExpiry))
+	other := sender{OtherRouter: OtherRouter{src, addresses, a.Priority, now}}
+	other.expires = now.Add(max(expireIntervals*a.Interval, minExpiry))
 	// A packet has no room for some VIPs of a long list, which may be those that the other one names.
-	is.sharesVIPs = slices.ContainsFunc(theirs, func(vip netip.Addr) bool { return slices.Contains(vips, vip) })
+	other.sharesVIPs = slices.ContainsFunc(addresses, func(vip netip.Addr) bool { return slices.Contains(vips, vip) })
 	if was.expires.IsZero() && len(e.senders) >= maxSenders {
-		return is.sharesVIPs
+		return other.sharesVIPs
 	}
-	e.senders[src] = is
-	if was.expires.IsZero() || was.sharesVIPs != is.sharesVIPs || !slices.Equal(was.VIPs, theirs) {
-		text := is.OtherRouter.String()
-		if is.sharesVIPs {
-			text = is.logDifference(a.VRID, ours)
+	e.senders[src] = other
+	if was.expires.IsZero() || was.sharesVIPs != other.sharesVIPs || !slices.Equal(was.VIPs, addresses) {
+		text := other.OtherRouter.String()
+		if other.sharesVIPs {
+			text = other.logDifference(a.VRID, ours)
 		}
 		e.opt.Log.Warn("VRRP: "+text, logAttrs)
 	}
-	return is.sharesVIPs
+	return other.sharesVIPs
 }
 
 // logDifference says that a balancer of the same virtual router has other VIPs.

@@ -48,8 +48,8 @@ var testedPageSizes = []int{4 << 10, 16 << 10}
 func (h Host) MissingFeatures() []MissingFeature {
 	var lacks []MissingFeature
 	for _, ask := range []func() *MissingFeature{h.checkArchitecture, h.checkBTF, h.checkJIT, h.checkPageSize} {
-		if lack := ask(); lack != nil {
-			lacks = append(lacks, *lack)
+		if missing := ask(); missing != nil {
+			lacks = append(lacks, *missing)
 		}
 	}
 	return lacks
@@ -90,18 +90,18 @@ func (h Host) checkJIT() *MissingFeature {
 		return nil
 	}
 	text, err := fs.ReadFile(h.Root, "proc/sys/net/core/bpf_jit_enable")
-	lack := &MissingFeature{Feature: "the kernel has no JIT compiler for eBPF",
+	missing := &MissingFeature{Feature: "the kernel has no JIT compiler for eBPF",
 		Consequence: "it interprets programs, several times slower, and refuses some",
 		Remedy:      "boot a kernel with CONFIG_BPF_JIT=y"}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return lack
+		return missing
 	case err != nil || strings.TrimSpace(string(text)) != "0":
 		return nil
 	}
-	lack.Feature = "the kernel's JIT compiler for eBPF is off"
-	lack.Remedy = "run sysctl -w net.core.bpf_jit_enable=1, then start jeoul again"
-	return lack
+	missing.Feature = "the kernel's JIT compiler for eBPF is off"
+	missing.Remedy = "run sysctl -w net.core.bpf_jit_enable=1, then start jeoul again"
+	return missing
 }
 
 // checkPageSize checks the size of pages.

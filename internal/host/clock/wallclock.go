@@ -100,19 +100,19 @@ var known sync.Map
 
 // hasTimes returns whether values of a type can contain times that mapTimes reaches.
 func hasTimes(t reflect.Type) bool {
-	if has, ok := known.Load(t); ok {
-		return has.(bool)
+	if seen, ok := known.Load(t); ok {
+		return seen.(bool)
 	}
-	has := false
+	seen := false
 	switch t.Kind() {
 	case reflect.Struct:
-		has = t == timeType
-		for i := 0; i < t.NumField() && !has; i++ {
-			has = t.Field(i).IsExported() && hasTimes(t.Field(i).Type)
+		seen = t == timeType
+		for i := 0; i < t.NumField() && !seen; i++ {
+			seen = t.Field(i).IsExported() && hasTimes(t.Field(i).Type)
 		}
 	case reflect.Pointer, reflect.Slice:
-		has = hasTimes(t.Elem())
+		seen = hasTimes(t.Elem())
 	}
-	known.Store(t, has)
-	return has
+	known.Store(t, seen)
+	return seen
 }

@@ -32,8 +32,8 @@ func Mask(set cpuset.CPUSet) string {
 // SameMask says whether two masks are of one set, however many leading zeros the
 // kernel prints.
 func SameMask(a, b string) bool {
-	bare := func(mask string) string {
+	trimmed := func(mask string) string {
 		return strings.TrimLeft(strings.ReplaceAll(strings.TrimSpace(mask), ",", ""), "0")
 	}
-	return strings.EqualFold(bare(a), bare(b))
+	return strings.EqualFold(trimmed(a), trimmed(b))
 }

@@ -106,12 +106,12 @@ func (g *graph) rewrite(outcomes []outcome) asm.Instructions {
 
 // dropEmptyJumps takes jumps to the next instruction from keep. One that goes may make another one empty.
 func (g *graph) dropEmptyJumps(outcomes []outcome, keep []bool) {
-	for again := true; again; {
-		again = false
+	for changed := true; changed; {
+		changed = false
 		offsets := g.offsets(keep)
 		for i := range g.program {
 			if keep[i] && outcomes[i] == jumps && g.program[i].Symbol() == "" && offsets[g.target[i]] == offsets[i]+1 {
-				keep[i], again = false, true
+				keep[i], changed = false, true
 			}
 		}
 	}

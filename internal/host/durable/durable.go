@@ -130,11 +130,11 @@ func (f *Files) RecordResult(what, path string, err error, kept bool) {
 }
 
 // RecordRetryable is RecordResult for a file that is written in another way than a Content: Retry calls again.
-func (f *Files) RecordRetryable(what, path string, err error, again func() error) {
-	f.setResult(what, path, err, false, again)
+func (f *Files) RecordRetryable(what, path string, err error, retries func() error) {
+	f.setResult(what, path, err, false, retries)
 }
 
-func (f *Files) setResult(what, path string, err error, kept bool, again func() error) {
+func (f *Files) setResult(what, path string, err error, kept bool, retries func() error) {
 	if f == nil {
 		return
 	}
@@ -149,7 +149,7 @@ func (f *Files) setResult(what, path string, err error, kept bool, again func() 
 		return
 	}
 	f.failures++
-	now := &pendingFile{Fault{what, path, time.Now(), err, kept}, again}
+	now := &pendingFile{Fault{what, path, time.Now(), err, kept}, retries}
 	if failing {
 		now.Since = before.Since
 	}
@@ -170,14 +170,14 @@ func (f *Files) Retry() {
 		return
 	}
 	f.mu.Lock()
-	again := make([]func() error, 0, len(f.pending))
+	retries := make([]func() error, 0, len(f.pending))
 	for _, path := range slices.Sorted(maps.Keys(f.pending)) {
 		if try := f.pending[path].retry; try != nil {
-			again = append(again, try)
+			retries = append(retries, try)
 		}
 	}
 	f.mu.Unlock()
-	for _, try := range again {
+	for _, try := range retries {
 		_ = try() // it is a fault again
 	}
 }
@@ -219,15 +219,15 @@ func (c *Content) write() error {
 	} else {
 		err = InDirectory(fsys, c.path, func() error { return Replace(fsys, c.path, c.unwritten, c.mode, false) })
 	}
-	spare := c.fallback()
+	fallback := c.fallback()
 	if err == nil {
 		c.files.setResult(c.noun, c.path, nil, false, nil)
-		if spare != nil {
-			_ = spare.Drop(c.name) // a copy is of no account where the file is another than it was made beside
+		if fallback != nil {
+			_ = fallback.Drop(c.name) // a copy is of no account where the file is another than it was made beside
 		}
 		return nil
 	}
-	kept := spare != nil && c.writeCopy(spare) == nil
+	kept := fallback != nil && c.writeCopy(fallback) == nil
 	c.files.setResult(c.noun, c.path, err, kept, c.retryWrite)
 	return &notWritten{Fault{Name: c.noun, Path: c.path, Err: err, InFallback: kept}}
 }
@@ -282,7 +282,7 @@ func (c *Content) stamp() (stamp, error) {
 }
 
 // writeCopy keeps the content in the second place.
-func (c *Content) writeCopy(spare Fallback) error {
+func (c *Content) writeCopy(fallback Fallback) error {
 	beside, err := c.stamp()
 	if err != nil {
 		return err
@@ -291,7 +291,7 @@ func (c *Content) writeCopy(spare Fallback) error {
 	if err != nil {
 		return err
 	}
-	return spare.Store(c.name, slices.Concat(head, []byte{'\n'}, c.unwritten))
+	return fallback.Store(c.name, slices.Concat(head, []byte{'\n'}, c.unwritten))
 }
 
 // Load returns the newest content: that of the file by read, or the copy where the file could not be written since.
@@ -308,11 +308,11 @@ func (c *Content) Load(read func(path string) ([]byte, error)) ([]byte, error) {
 
 // readCopy returns the copy, and whether it is newer than the file.
 func (c *Content) readCopy() (data []byte, newer, removed bool) {
-	spare := c.fallback()
-	if spare == nil {
+	fallback := c.fallback()
+	if fallback == nil {
 		return nil, false, false
 	}
-	data, err := spare.Load(c.name)
+	data, err := fallback.Load(c.name)
 	if err != nil {
 		return nil, false, false
 	}
@@ -335,8 +335,8 @@ func (c *Content) Forget() error {
 	defer c.mu.Unlock()
 	fsys := c.files.FileSystem()
 	err := errors.Join(remove(fsys, c.path), remove(fsys, c.path+NewSuffix))
-	if spare := c.fallback(); spare != nil {
-		err = errors.Join(err, spare.Drop(c.name))
+	if fallback := c.fallback(); fallback != nil {
+		err = errors.Join(err, fallback.Drop(c.name))
 	}
 	c.unwritten = nil
 	c.files.setResult(c.noun, c.path, nil, false, nil)

@@ -61,8 +61,8 @@ const NewSuffix = ".new"
 // Replace writes a file whole or not at all, and follows no link that another user may have put into a directory that
 // others can write to. With sync its content is on disk on return; its name is after SyncDir.
 func Replace(fsys FileSystem, path string, data []byte, mode fs.FileMode, sync bool) error {
-	fresh := path + NewSuffix
-	file, err := fsys.OpenFile(fresh, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
+	temporary := path + NewSuffix
+	file, err := fsys.OpenFile(temporary, os.O_WRONLY|os.O_CREATE|os.O_TRUNC|unix.O_NOFOLLOW, mode)
 	if err != nil {
 		return err
 	}
@@ -71,11 +71,11 @@ func Replace(fsys FileSystem, path string, data []byte, mode fs.FileMode, sync b
 		err = errors.Join(err, file.Sync())
 	}
 	if err = errors.Join(err, file.Chmod(mode), file.Close()); err == nil {
-		err = fsys.Rename(fresh, path)
+		err = fsys.Rename(temporary, path)
 	}
 	if err != nil {
 		// A partly written file takes room, and is written over by the next attempt.
-		return errors.Join(err, remove(fsys, fresh))
+		return errors.Join(err, remove(fsys, temporary))
 	}
 	return nil
 }

@@ -46,12 +46,12 @@ func (c *Changes) AddAddress(link string, addr netip.Addr, opt AddressOptions) e
 func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptions) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	lacking, err := c.missingAddresses(link, addrs)
+	missing, err := c.missingAddresses(link, addrs)
 	if err != nil {
 		return fmt.Errorf("%s: %w", addError(link, addrs...), err)
 	}
 	ours := c.ownPlaces()
-	fresh := slices.DeleteFunc(slices.Clone(lacking), func(ch change) bool {
+	fresh := slices.DeleteFunc(slices.Clone(missing), func(ch change) bool {
 		// It was removed since; it is in the journal already.
 		return ours[ch.place()]
 	})
@@ -59,7 +59,7 @@ func (c *Changes) AddAddresses(link string, addrs []netip.Addr, opt AddressOptio
 		return fmt.Errorf("%s: %w", addError(link, addrs...), err)
 	}
 	var made []change
-	for _, ch := range lacking {
+	for _, ch := range missing {
 		added, err := c.addAddress(ch, opt)
 		switch {
 		case added:
@@ -103,34 +103,34 @@ func (c *Changes) missingAddresses(name string, addrs []netip.Addr) ([]change, e
 		return nil, err
 	}
 	ours, seen := c.ownPlaces(), map[place]bool{}
-	var lacking []change
+	var missing []change
 	for _, addr := range addrs {
 		ch := change{Kind: kindAddress, Link: name, Index: link.Attrs().Index, Address: addr.Unmap()}
 		at := ch.place()
 		switch {
 		case seen[at]:
 		case !there[at]:
-			lacking = append(lacking, ch)
+			missing = append(missing, ch)
 		case !ours[at]:
 			c.recordKept(name, ch.Address)
 		}
 		seen[at] = true
 	}
-	return lacking, nil
+	return missing, nil
 }
 
 // rollBack takes back the addresses of a batch, the last one first, and removes their journal entries. Those that
 // cannot be taken back stay written down.
-func (c *Changes) rollBack(made, fresh []change) error {
+func (c *Changes) rollBack(made, added []change) error {
 	var failed []error
-	stays := map[change]bool{}
+	keep := map[change]bool{}
 	for _, ch := range slices.Backward(made) {
 		if err := c.deleteAddress(ch, "not all could be put there"); err != nil {
 			failed = append(failed, err)
-			stays[ch] = true
+			keep[ch] = true
 		}
 	}
-	gone := slices.DeleteFunc(slices.Clone(fresh), func(ch change) bool { return stays[ch] })
+	gone := slices.DeleteFunc(slices.Clone(added), func(ch change) bool { return keep[ch] })
 	return errors.Join(append(failed, c.journal.forget(gone...))...)
 }
 
@@ -184,7 +184,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 	if c.closed {
 		return fmt.Errorf("renew addresses on %s: %w", link, errClosed)
 	}
-	stays := map[place]bool{}
+	keep := map[place]bool{}
 	if opt.Lifetime == 0 {
 		// Most of them do already.
 		list, err := c.listAddresses()
@@ -193,7 +193,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 		}
 		for _, a := range list {
 			if at, ok := placeOf(a); ok && a.ValidLft == forever {
-				stays[at] = true
+				keep[at] = true
 			}
 		}
 	}
@@ -203,7 +203,7 @@ func (c *Changes) RenewAddresses(link string, addrs []netip.Addr, opt AddressOpt
 	}
 	var failed []error
 	for _, ch := range c.journal.changes {
-		if ch.Kind != kindAddress || ch.Link != link || !renew[ch.Address] || stays[ch.place()] {
+		if ch.Kind != kindAddress || ch.Link != link || !renew[ch.Address] || keep[ch.place()] {
 			continue
 		}
 		// An index of before is that of a link that is gone, and with it its addresses.
@@ -305,11 +305,11 @@ func (c *Changes) RetainAddresses(link string, addrs []netip.Addr) error {
 	if c.closed {
 		return fmt.Errorf("take addresses off all links but %s: %w", link, errClosed)
 	}
-	stays := make(map[netip.Addr]bool, len(addrs))
+	keep := make(map[netip.Addr]bool, len(addrs))
 	for _, addr := range addrs {
-		stays[addr.Unmap()] = true
+		keep[addr.Unmap()] = true
 	}
-	return c.removeAddresses(func(ch change) bool { return ch.Link != link || !stays[ch.Address] })
+	return c.removeAddresses(func(ch change) bool { return ch.Link != link || !keep[ch.Address] })
 }
 
 // removeAddress takes an address away if it is still there.

@@ -82,16 +82,16 @@ var linkSettings = []string{"send_redirects", "accept_local", "rp_filter", "forw
 // restoreLinks takes back the settings of links on which the host is not to forward any more, and of the first those
 // that only the others need.
 func (c *Changes) restoreLinks(done *forwarding) error {
-	stays := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
+	keep := []string{conf4("all", "send_redirects"), conf6("all", "forwarding")}
 	for i, link := range done.links {
 		for _, name := range linkSettings {
 			if i > 0 || name != "rp_filter" {
-				stays = append(stays, conf4(link, name), conf6(link, name))
+				keep = append(keep, conf4(link, name), conf6(link, name))
 			}
 		}
 	}
 	leave := slices.DeleteFunc(slices.Clone(done.sysctls), func(name string) bool {
-		return slices.Contains(stays, name) || !slices.Contains(linkSettings, name[strings.LastIndexByte(name, '.')+1:])
+		return slices.Contains(keep, name) || !slices.Contains(linkSettings, name[strings.LastIndexByte(name, '.')+1:])
 	})
 	done.sysctls = slices.DeleteFunc(done.sysctls, func(name string) bool { return slices.Contains(leave, name) })
 	err := c.restoreSysctls(&leave)

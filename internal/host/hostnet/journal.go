@@ -229,7 +229,7 @@ func (j *lockedJournal) tryLock() (bool, error) {
 		}
 		return false, fmt.Errorf("lock %s: %w", j.lock.Name(), err)
 	}
-	mine, err := j.lock.Stat()
+	held, err := j.lock.Stat()
 	if err != nil {
 		return false, err
 	}
@@ -237,7 +237,7 @@ func (j *lockedJournal) tryLock() (bool, error) {
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && os.SameFile(mine, now), err
+	return err == nil && os.SameFile(held, now), err
 }
 
 // Running says whether a process holds the lock for name in the calling thread's network namespace, as Open takes it.

@@ -58,7 +58,7 @@ func (c *Changes) setSysctl(name, value string) error {
 			c.addEvent(Event{Subject: name, Old: old, New: value})
 			return true, nil
 		}
-		if again, err := c.isReset(ch); err != nil || again {
+		if reset, err := c.isReset(ch); err != nil || reset {
 			if err == nil {
 				_, err = write()
 			}

@@ -123,9 +123,9 @@ func (f *Feed) run() {
 		began := time.Now()
 		f.send(watchers)
 		now := time.Now()
-		early, usual := spent.next(began, now)
+		early, interval := spent.next(began, now)
 		wait(early.Sub(now), nil, nil)
-		wait(time.Until(usual), reader.More(), joined)
+		wait(time.Until(interval), reader.More(), joined)
 	}
 }
 

@@ -108,10 +108,10 @@ func (s *Speaker) watchTable(ctx context.Context) {
 		}
 		s.mu.Lock()
 		if ctx.Err() == nil {
-			again, err := s.table.Restore()
-			if len(again) > 0 {
+			restored, err := s.table.Restore()
+			if len(restored) > 0 {
 				s.log.Warn(fmt.Sprintf("another program has removed %d routes of VIPs, %s first: they are put back",
-					len(again), again[0]))
+					len(restored), restored[0]))
 			}
 			for _, fault := range s.files.Faults() {
 				err = errors.Join(err, errors.New(fault.String()))

@@ -68,8 +68,8 @@ func (s *Speaker) reconcilePeers(peers []lb.BGPPeer) error {
 	}
 	var errs []error
 	for name, p := range s.peers {
-		if w, stays := desired[name]; !stays || !reflect.DeepEqual(w, p) {
-			errs = append(errs, s.removePeer(name, !stays))
+		if w, exists := desired[name]; !exists || !reflect.DeepEqual(w, p) {
+			errs = append(errs, s.removePeer(name, !exists))
 		}
 	}
 	for _, p := range peers {

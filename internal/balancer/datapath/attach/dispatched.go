@@ -141,8 +141,8 @@ func dispatchedOn(p Port) (ebpf.ProgramID, bool) {
 func JoinError(err error, ports []Port) error {
 	for _, p := range ports {
 		if h := holderOf(p, NativeDispatched); h.id != 0 {
-			is, remedy := h.describe()
-			return fmt.Errorf("attaching to %s: %w%s, and joining it failed: %w: %s", p.Name, ErrBusy, is, err, remedy)
+			description, remedy := h.describe()
+			return fmt.Errorf("attaching to %s: %w%s, and joining it failed: %w: %s", p.Name, ErrBusy, description, err, remedy)
 		}
 	}
 	return fmt.Errorf("joining libxdp's dispatcher failed: %w: hook: tc takes the packets that its programs pass", err)
@@ -152,8 +152,8 @@ func JoinError(err error, ports []Port) error {
 func XDPHolders(ports []Port) string {
 	for _, p := range ports {
 		if h := holderOf(p, NativeXDP); h.id != 0 {
-			is, _ := h.describe()
-			return fmt.Sprintf("another program has XDP on %s%s", p.Name, is)
+			description, _ := h.describe()
+			return fmt.Sprintf("another program has XDP on %s%s", p.Name, description)
 		}
 	}
 	return "the program cannot be in libxdp's dispatcher"

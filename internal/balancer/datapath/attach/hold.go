@@ -35,10 +35,10 @@ func SwapAll(holds []Hold, ports []Port, to, from []*ebpf.Program) error {
 		}
 		err = fmt.Errorf("swapping the program on %s (the old one goes on): %w", ports[i].Name, err)
 		for back := range i {
-			if again := holds[back].Update(from[back]); again != nil {
+			if failed := holds[back].Update(from[back]); failed != nil {
 				err = errors.Join(err, fmt.Errorf("swapping back the program on %s (it has the new one now): %v",
 					ports[back].Name,
-					again))
+					failed))
 			}
 		}
 		return err

@@ -129,8 +129,8 @@ func (h *holder) readLinks() {
 }
 
 func (h holder) String() string {
-	is, remedy := h.describe()
-	return is + ": " + remedy
+	description, remedy := h.describe()
+	return description + ": " + remedy
 }
 
 // anotherBalancer is the remedy where the place is another balancer's.
@@ -139,31 +139,31 @@ func (h holder) anotherBalancer() string {
 		"has left, with `jeoul detach --interface %s`", h.port.Name)
 }
 
-func (h holder) describe() (is, remedy string) {
-	is = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
+func (h holder) describe() (description, remedy string) {
+	description = fmt.Sprintf(" (program %q, id %d)", h.name, h.id)
 	const after = "or set hook: tc, which takes the packets that it passes"
 	switch {
 	case h.name == objects.XDPProgJeoulXdp || h.name == objects.TCProgJeoulTc:
-		return is, h.anotherBalancer()
+		return description, h.anotherBalancer()
 	case h.name == DispatcherName:
-		is = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
+		description = fmt.Sprintf(" (libxdp's dispatcher, id %d", h.id)
 		if len(h.runs) > 0 {
-			is += ", which runs " + strings.Join(h.runs, ", ")
+			description += ", which runs " + strings.Join(h.runs, ", ")
 		}
-		is += ")"
+		description += ")"
 		if slices.Contains(h.runs, objects.XDPProgJeoulXdp) {
-			return is, h.anotherBalancer()
+			return description, h.anotherBalancer()
 		}
 		if h.foreign != nil {
-			is += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)
+			description += fmt.Sprintf(", which Jeoul cannot join: %v", h.foreign)
 		}
-		return is, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.Name, after)
+		return description, fmt.Sprintf("take its programs off with `xdp-loader unload %s --all`, %s", h.port.Name, after)
 	case h.link != 0:
-		return is, fmt.Sprintf("stop its owner, or take it off with `bpftool link detach id %d`, %s", h.link, after)
+		return description, fmt.Sprintf("stop its owner, or take it off with `bpftool link detach id %d`, %s", h.link, after)
 	case h.id == 0:
-		is = ""
+		description = ""
 	case h.name == "":
-		is = fmt.Sprintf(" (program id %d)", h.id)
+		description = fmt.Sprintf(" (program id %d)", h.id)
 	}
-	return is, fmt.Sprintf("stop its owner, or remove it with `ip link set dev %s xdp off`, %s", h.port.Name, after)
+	return description, fmt.Sprintf("stop its owner, or remove it with `ip link set dev %s xdp off`, %s", h.port.Name, after)
 }

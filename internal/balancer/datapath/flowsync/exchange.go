@@ -206,15 +206,15 @@ func markOf(flow *objects.XDPFlow, state objects.XDPFlowState, seen uint32, time
 	words := flowtable.WordsOf(flow)
 	address, more := atomic.LoadUint64(&words[0]), atomic.LoadUint64(&words[1])
 	owner, port := atomic.LoadUint64(&words[flowtable.OwnerWord]), atomic.LoadUint64(&words[flowtable.PortWord])
-	told := uint32(0)
+	sent := uint32(0)
 	// A packet for a flow that has ended is not to be told: it may be of another connection, of which this balancer has
 	// yet to learn.
 	if flowtable.IsLive(state) {
-		told = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
+		sent = seen / max(timeouts[uint8(state)]/marksPerTimeout, 1)
 	}
 	h := mapmem.HashMix(address*mapmem.HashMultiplier + more*mapmem.HashMultiplier2 + owner*mapmem.HashMultiplier3 +
 		port*mapmem.HashMultiplier4 +
-		(uint64(told)<<8|uint64(uint8(state)))*mapmem.HashMultiplier5)
+		(uint64(sent)<<8|uint64(uint8(state)))*mapmem.HashMultiplier5)
 	return uint32(h>>32)&^markMerged | markPresent
 }
 

@@ -170,7 +170,7 @@ func (t *merger) merge(one *lb.Flow) (refused string, followed bool) {
 func (t *merger) evictFor(place flowtable.Place, in *incoming) bool {
 	there := place.Flow()
 	gives := t.canReplace(place, &there, in)
-	return t.evict(t.Shared.Unproven, place, place.Tag(), in, func(have *objects.XDPFlow,
+	return t.evict(t.Shared.Unproven, place, place.Tag(), in, func(existing *objects.XDPFlow,
 		state objects.XDPFlowState) bool {
 		switch {
 		case !flowtable.IsLive(state):
@@ -180,25 +180,25 @@ func (t *merger) evictFor(place flowtable.Place, in *incoming) bool {
 			state != objects.XDPFlowStateFLOW_SEEN && state != objects.XDPFlowStateFLOW_FIRST:
 			return false // there was no room for it among the proven
 		}
-		same := in.record.Service.Mode != lb.FullNAT && have.Backend == in.flow.Backend &&
-			have.Generation == in.flow.Generation
-		sent := in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 &&
-			flowtable.SynOf(have) == flowtable.SynOf(&in.flow)
+		same := in.record.Service.Mode != lb.FullNAT && existing.Backend == in.flow.Backend &&
+			existing.Generation == in.flow.Generation
+		sent := in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) != 0 &&
+			flowtable.SynOf(existing) == flowtable.SynOf(&in.flow)
 		// Without sequence numbers of both, a flow that has begun here since may seem older than the flow that was
 		// sent.
-		return same || sent || gives || t.seenLaterBy(place, in) > 0 && !haveSYNs(have, in)
+		return same || sent || gives || t.seenLaterBy(place, in) > 0 && !haveSYNs(existing, in)
 	})
 }
 
 // evict releases the flow in a place if the incoming one may replace it, and says whether it was released.
 func (t *merger) evict(table *flowtable.Table, place flowtable.Place, tag uint64, in *incoming,
-	may func(have *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
-	have, state, released := table.Release(place, tag, func(have *objects.XDPFlow, state objects.XDPFlowState,
+	may func(existing *objects.XDPFlow, state objects.XDPFlowState) bool) bool {
+	existing, state, released := table.Release(place, tag, func(existing *objects.XDPFlow, state objects.XDPFlowState,
 		_ uint32) bool {
-		return may(have, state)
+		return may(existing, state)
 	})
 	if released && flowtable.IsLive(state) {
-		t.count(&incoming{flow: have, record: in.record}, -1)
+		t.count(&incoming{flow: existing, record: in.record}, -1)
 	}
 	return released
 }
@@ -219,11 +219,11 @@ func (t *merger) translate(one *lb.Flow) (in incoming, refused string) {
 	if !in.record.LooksUpFlows() {
 		return in, RefusedComputed
 	}
-	silent := min(max(one.Silent, 0), flowtable.MaxTimeout)
-	if flowtable.Milliseconds(silent) >= t.timeouts[uint8(in.state)] {
+	idle := min(max(one.Silent, 0), flowtable.MaxTimeout)
+	if flowtable.Milliseconds(idle) >= t.timeouts[uint8(in.state)] {
 		return in, RefusedExpired
 	}
-	in.seen = t.clockGaps.Ago(t.clock, silent)
+	in.seen = t.clockGaps.Ago(t.clock, idle)
 	in.flow = objects.XDPFlow{Address: mapmem.OfAddress(one.Client.Addr()),
 		Port: mapmem.NetworkOrder(one.Client.Port()), Service: in.record.ID,
 		Backend: place.Index, Generation: place.Generation}
@@ -242,21 +242,21 @@ func (t *merger) translate(one *lb.Flow) (in incoming, refused string) {
 
 // mergeKnown merges a flow whose key an entry has.
 func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string, followed bool) {
-	have, state := place.Flow(), place.State()
-	same := have.Backend == in.flow.Backend && have.Generation == in.flow.Generation
+	existing, state := place.Flow(), place.State()
+	same := existing.Backend == in.flow.Backend && existing.Generation == in.flow.Generation
 	if in.record.Service.Mode == lb.FullNAT {
-		same = same && have.Source == in.flow.Source
+		same = same && existing.Source == in.flow.Source
 	}
 	switch {
 	case same && flowtable.IsLive(state):
-		t.update(place, &have, in)
+		t.update(place, &existing, in)
 		return "", true
 	case flowtable.IsLive(state):
-		return t.replaceOther(place, &have, in)
+		return t.replaceOther(place, &existing, in)
 	case !flowtable.IsLive(in.state):
-		t.mergeEnded(place, &have, in, same)
+		t.mergeEnded(place, &existing, in, same)
 		return "", true
-	case t.hasEnded(&have, place, in, same):
+	case t.hasEnded(&existing, place, in, same):
 		return RefusedKnown, false
 	}
 	if !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
@@ -269,9 +269,9 @@ func (t *merger) mergeKnown(place flowtable.Place, in *incoming) (refused string
 
 // update merges a flow that is known here, or whose client has its next connection to the same backend. The end of the
 // connection before does not end that one.
-func (t *merger) update(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
-	state, later, other := place.State(), t.seenLaterBy(place, in), isOther(have, in)
-	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(have, in) {
+func (t *merger) update(place flowtable.Place, existing *objects.XDPFlow, in *incoming) {
+	state, later, other := place.State(), t.seenLaterBy(place, in), isOther(existing, in)
+	if other && later <= 0 || !flowtable.IsLive(in.state) && later < 0 && !haveSYNs(existing, in) {
 		return
 	}
 	changed := other && flowtable.IsLive(in.state) && place.Replace(&in.flow, state, in.seen)
@@ -290,45 +290,45 @@ func (t *merger) update(place flowtable.Place, have *objects.XDPFlow, in *incomi
 }
 
 // haveSYNs says whether the SYNs of both flows are known.
-func haveSYNs(have *objects.XDPFlow, in *incoming) bool {
-	return in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) != 0 && flowtable.SynOf(&in.flow) != 0
+func haveSYNs(existing *objects.XDPFlow, in *incoming) bool {
+	return in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) != 0 && flowtable.SynOf(&in.flow) != 0
 }
 
 // isOther says whether two flows of a client's port to one backend are two connections for certain, for their SYNs
 // differ.
-func isOther(have *objects.XDPFlow, in *incoming) bool {
-	return haveSYNs(have, in) && flowtable.SynOf(have) != flowtable.SynOf(&in.flow)
+func isOther(existing *objects.XDPFlow, in *incoming) bool {
+	return haveSYNs(existing, in) && flowtable.SynOf(existing) != flowtable.SynOf(&in.flow)
 }
 
 // hasEnded says whether a flow that comes as a live one has ended here, or is older than the one that has: a connection
 // is known by its SYN, and of two the one that was seen later is the later one. Where the times are near each other,
 // the SYNs decide: packets of the later connection may have met the ended entry here before that connection was sent.
-func (t *merger) hasEnded(have *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
+func (t *merger) hasEnded(existing *objects.XDPFlow, place flowtable.Place, in *incoming, same bool) bool {
 	later := t.seenLaterBy(place, in)
-	if same && haveSYNs(have, in) && !isOther(have, in) {
+	if same && haveSYNs(existing, in) && !isOther(existing, in) {
 		return true
 	}
-	if haveSYNs(have, in) && later > -MinLateness.Milliseconds() {
-		return int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) < 0 && later <= 0
+	if haveSYNs(existing, in) && later > -MinLateness.Milliseconds() {
+		return int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(existing)) < 0 && later <= 0
 	}
 	return later <= 0
 }
 
 // replaceOther merges a flow where another has its key and goes on. If that one is replaced, its connection is over,
 // and the client has another one.
-func (t *merger) replaceOther(place flowtable.Place, have *objects.XDPFlow, in *incoming) (
+func (t *merger) replaceOther(place flowtable.Place, existing *objects.XDPFlow, in *incoming) (
 	refused string, followed bool,
 ) {
 	state := place.State()
 	if !flowtable.IsLive(in.state) {
-		t.endEarlier(place, have, in)
+		t.endEarlier(place, existing, in)
 		return RefusedKnown, false
 	}
-	if !t.canReplace(place, have, in) || !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
+	if !t.canReplace(place, existing, in) || !t.canMapReplies(in, place) || !place.Replace(&in.flow, in.state, in.seen) {
 		return RefusedKnown, false
 	}
 	if flowtable.IsLive(state) {
-		t.count(&incoming{flow: *have, record: in.record}, -1)
+		t.count(&incoming{flow: *existing, record: in.record}, -1)
 	}
 	t.count(in, 1)
 	t.complete(in)
@@ -340,28 +340,28 @@ func (t *merger) replaceOther(place flowtable.Place, have *objects.XDPFlow, in *
 // the place, and full NAT would take the client's next connection for it, of which others would be told as of one that
 // they know to be over. A flow that was here before this balancer's process ended must be older than that: flows that
 // begin just then are sent to nobody.
-func (t *merger) endEarlier(place flowtable.Place, have *objects.XDPFlow, in *incoming) {
+func (t *merger) endEarlier(place flowtable.Place, existing *objects.XDPFlow, in *incoming) {
 	state := place.State()
 	switch {
-	case state == objects.XDPFlowStateFLOW_OPENING, t.seenLaterBy(place, in) <= 0, !t.canReplace(place, have, in):
+	case state == objects.XDPFlowStateFLOW_OPENING, t.seenLaterBy(place, in) <= 0, !t.canReplace(place, existing, in):
 		return
 	case t.isInherited(place) && int32(in.seen-t.inheritedUntil) <= 0, !place.SetState(state,
 		objects.XDPFlowStateFLOW_CLOSED):
 		return
 	}
 	atomic.StoreUint32(&place.Bucket.Seen[place.At], in.seen)
-	t.count(&incoming{flow: *have, record: in.record}, -1)
+	t.count(&incoming{flow: *existing, record: in.record}, -1)
 	t.mark(place)
 }
 
 // mergeEnded merges an ended flow where the one in the place has ended, too: the same connection, or another one of its
 // client's port. The later end stays, so that copies which do not know of it yet are recognised as over. Full NAT keeps
 // the port of its own pool that is there, with the entry that leads to it.
-func (t *merger) mergeEnded(place flowtable.Place, have *objects.XDPFlow, in *incoming, same bool) {
+func (t *merger) mergeEnded(place flowtable.Place, existing *objects.XDPFlow, in *incoming, same bool) {
 	later := t.seenLaterBy(place, in)
-	one := same && !isOther(have, in)
+	one := same && !isOther(existing, in)
 	switch {
-	case one && (later >= 0 || haveSYNs(have, in)):
+	case one && (later >= 0 || haveSYNs(existing, in)):
 		advanceEnd(place, place.State(), in)
 	case later <= 0:
 		return
@@ -395,21 +395,21 @@ const MinLateness = 2 * time.Second
 // is there. Any other flow must have been seen earlier by MinLateness, so that a late message does not take the place
 // of a connection that has begun here since. Within that time the sequence numbers of the SYNs decide, which a host
 // chooses in ascending order (RFC 9293, section 3.4.1); full NAT has none.
-func (t *merger) canReplace(place flowtable.Place, have *objects.XDPFlow, in *incoming) bool {
+func (t *merger) canReplace(place flowtable.Place, existing *objects.XDPFlow, in *incoming) bool {
 	later := t.seenLaterBy(place, in)
 	switch {
-	case !t.backendServes(have):
+	case !t.backendServes(existing):
 		return true
 	case later <= 0:
 		return false
 	case t.isInherited(place), t.isCopy(place), place.State() == objects.XDPFlowStateFLOW_OPENING &&
 		in.record.Service.Mode == lb.FullNAT, later >= MinLateness.Milliseconds():
 		return true
-	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(have) == 0 && flowtable.SynOf(&in.flow) != 0:
+	case in.record.Service.Mode != lb.FullNAT && flowtable.SynOf(existing) == 0 && flowtable.SynOf(&in.flow) != 0:
 		// A flow that was first seen in midstream had begun before the transition, and one with a SYN has begun since.
 		return true
 	}
-	return haveSYNs(have, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(have)) > 0
+	return haveSYNs(existing, in) && int32(flowtable.SynOf(&in.flow)-flowtable.SynOf(existing)) > 0
 }
 
 // isInherited says whether the flow in a place is from before this balancer's process ended, or was held up, and has
@@ -470,7 +470,7 @@ func (t *merger) evictReturn(number uint32, hash uint64, own flowtable.Place, in
 		return true
 	}
 	flow := place.Flow()
-	if have, is := t.returns.Hash(&flow); !is || have != hash {
+	if existing, is := t.returns.Hash(&flow); !is || existing != hash {
 		return true
 	}
 	yields := (t.isInherited(place) || t.isCopy(place)) && t.seenLaterBy(place, in) > 0
@@ -512,8 +512,8 @@ func (t *merger) evictUnproven(number uint32, hash uint64, in *incoming) {
 		return
 	}
 	t.evict(t.Shared.Unproven, place, place.Tag(), in, func(flow *objects.XDPFlow, state objects.XDPFlowState) bool {
-		have, is := t.returns.Hash(flow)
-		return is && have == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
+		existing, is := t.returns.Hash(flow)
+		return is && existing == hash && (state == objects.XDPFlowStateFLOW_OPENING ||
 			state == objects.XDPFlowStateFLOW_FIRST)
 	})
 }

@@ -25,7 +25,7 @@ func (t *Table) Places() (list []Place) {
 // is there twice, and a bucket with a wrong count of the flows that are in their second bucket instead of it.
 func (t *Table) Check() string {
 	var wrongs strings.Builder
-	spilled := make([]uint32, len(t.Buckets))
+	overflowed := make([]uint32, len(t.Buckets))
 	seen := map[objects.XDPFlow]bool{}
 	for _, place := range t.Places() {
 		flow := place.Flow()
@@ -36,7 +36,7 @@ func (t *Table) Check() string {
 		switch place.Bucket {
 		case &t.Buckets[home]:
 		case &t.Buckets[second]:
-			spilled[home]++
+			overflowed[home]++
 		default:
 			fmt.Fprintf(&wrongs, "%+v is in neither of its buckets\n", flow)
 		}
@@ -51,8 +51,8 @@ func (t *Table) Check() string {
 		}
 	}
 	for i := range t.Buckets {
-		if got := t.Buckets[i].Elsewhere; uint32(got) != spilled[i] || spilled[i] == 0 && got != 0 {
-			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %#x\n", i, spilled[i], got)
+		if got := t.Buckets[i].Elsewhere; uint32(got) != overflowed[i] || overflowed[i] == 0 && got != 0 {
+			fmt.Fprintf(&wrongs, "bucket %d has %d flows elsewhere and says %#x\n", i, overflowed[i], got)
 		}
 	}
 	return wrongs.String()

@@ -70,7 +70,7 @@ func (t *ForeignTable) Each(visit func(flow *objects.XDPFlow, state objects.XDPF
 				continue
 			}
 			flow, state, seen := t.flowAt(copied.Bytes(), at)
-			if again := t.Tags + 2*at; uint16(atomic.LoadUint64(&live[again/8])>>(again%8*8)) == tag &&
+			if current := t.Tags + 2*at; uint16(atomic.LoadUint64(&live[current/8])>>(current%8*8)) == tag &&
 				state != objects.XDPFlowStateFLOW_FREE {
 				visit(&flow, state, seen)
 			}
@@ -93,9 +93,9 @@ func tagAt(bucket []byte, tags, at int) uint16 { return binary.NativeEndian.Uint
 
 // flowAt returns a flow of a bucket as it is here.
 func (r *ForeignLayout) flowAt(bucket []byte, at int) (flow objects.XDPFlow, state objects.XDPFlowState, seen uint32) {
-	theirs, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(WordsOf(&flow)[:]).Bytes()
+	source, ours := bucket[r.Flows+at*r.Flow:][:r.Flow], mapmem.Storage(WordsOf(&flow)[:]).Bytes()
 	for _, c := range r.Copies {
-		from := theirs[c.From:][:c.Size]
+		from := source[c.From:][:c.Size]
 		if c.UnlessZero && allZero(from) {
 			continue
 		}

@@ -123,7 +123,7 @@ func NewJanitor(timeouts lb.Timeouts) *Janitor {
 func (j *Janitor) SetInput(input JanitorInput) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	anew := j.compare(input)
+	recount := j.compare(input)
 	if input.Flows != j.Input.Flows {
 		j.flows.next = 0
 	}
@@ -139,8 +139,8 @@ func (j *Janitor) SetInput(input JanitorInput) {
 	j.Rules.Loads, j.Rules.Turns, j.Rules.pooled, j.Rules.own = input.Loads, input.Turns,
 		input.Returns != nil, input.Own
 	j.publishClock()
-	if len(anew) > 0 {
-		j.recount(anew)
+	if len(recount) > 0 {
+		j.recount(recount)
 	}
 	j.Uncounted = false
 }
@@ -148,13 +148,13 @@ func (j *Janitor) SetInput(input JanitorInput) {
 // compare returns the services whose active flows are to be counted anew in the next
 // input, and tells that of those that are gone whether they were tracked.
 func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
-	anew := map[uint32]bool{}
+	recount := map[uint32]bool{}
 	moved := next.Flows != j.Input.Flows || next.Newcomers != j.Input.Newcomers ||
 		unsafe.SliceData(next.Loads) != unsafe.SliceData(j.Input.Loads) ||
 		unsafe.SliceData(next.Turns) != unsafe.SliceData(j.Input.Turns)
 	for id := range next.Services {
 		if j.Uncounted && next.Services[id].Tracked {
-			anew[uint32(id)] = true
+			recount[uint32(id)] = true
 		}
 		if id >= len(j.Rules.services) {
 			continue
@@ -164,10 +164,10 @@ func (j *Janitor) compare(next JanitorInput) map[uint32]bool {
 		case !is.Present:
 			is.Tracked = was.Tracked
 		case was.Present && (was.Tracked != is.Tracked || moved && is.Tracked):
-			anew[uint32(id)] = true
+			recount[uint32(id)] = true
 		}
 	}
-	return anew
+	return recount
 }
 
 // Leave makes the janitor release all memory.

@@ -76,8 +76,8 @@ func (r *Rules) decayPenalty(i int, best *leastLoaded) (left bool) {
 	if penalty == 0 {
 		return false
 	}
-	quiet, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
-	if quiet < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].Generation != 0 {
+	idle, next, active := atomic.AddUint32(&load.Quiet, 1), penalty/2, atomic.LoadUint32(&load.Active)
+	if idle < uint32(objects.XDPRefusalREFUSAL_LASTS) && r.backends[i].Generation != 0 {
 		next = max(next, best.penaltyFor(uint64(r.backends[i].Weight), uint64(active)))
 	}
 	if !atomic.CompareAndSwapUint32(&load.Penalty, penalty, next) {

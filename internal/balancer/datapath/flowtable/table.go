@@ -268,11 +268,11 @@ func incOverflow(home *objects.XDPFlowBucket, tag uint64) {
 func decOverflow(home *objects.XDPFlowBucket) {
 	for {
 		was := atomic.LoadUint64(&home.Elsewhere)
-		is := was - 1
-		if uint32(is) == 0 {
-			is = 0
+		updated := was - 1
+		if uint32(updated) == 0 {
+			updated = 0
 		}
-		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, is) {
+		if atomic.CompareAndSwapUint64(&home.Elsewhere, was, updated) {
 			return
 		}
 	}

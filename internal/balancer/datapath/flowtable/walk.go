@@ -74,37 +74,37 @@ func (r *Rules) isOwnPort(s *Service, port uint64) bool {
 // SilentFor returns for how long an entry has been silent; 0 where it was seen at a time
 // that is yet to come: the clock of another generation.
 func SilentFor(clock, seen uint32) uint32 {
-	if silent := clock - seen; silent < 1<<31 {
-		return silent
+	if idle := clock - seen; idle < 1<<31 {
+		return idle
 	}
 	return 0
 }
 
 // isValid says whether an entry is to stay at a time.
-func (r *Rules) isValid(owner, port uint64, state uint8, silent uint32) bool {
+func (r *Rules) isValid(owner, port uint64, state uint8, idle uint32) bool {
 	backend, id := uint32(owner>>backendShift), uint32(owner)&^AffinityKey
 	if int(backend) >= len(r.backends) || int(id) >= len(r.services) {
-		return r.isValidInGroup(id, state, silent)
+		return r.isValidInGroup(id, state, idle)
 	}
 	service := &r.services[id]
 	if !service.Present || r.backends[backend].Generation != uint16(port>>generationShift) {
 		return false
 	}
 	if state == uint8(objects.XDPFlowStateFLOW_AFFINITY) {
-		return silent < service.Affinity
+		return idle < service.Affinity
 	}
-	return silent < r.timeouts[state]
+	return idle < r.timeouts[state]
 }
 
 // isValidInGroup is good for a client's affinity of a group, by the id with GroupKey. Whether the group still has the
 // host does not matter: packets find out where it has not.
-func (r *Rules) isValidInGroup(id uint32, state uint8, silent uint32) bool {
+func (r *Rules) isValidInGroup(id uint32, state uint8, idle uint32) bool {
 	timeout, there := r.groups[id&^GroupKey]
 	there = there && id&GroupKey != 0
 	if state != uint8(objects.XDPFlowStateFLOW_AFFINITY) {
 		timeout = r.timeouts[state]
 	}
-	return there && silent < timeout
+	return there && idle < timeout
 }
 
 // subtract subtracts a flow from the counts of its backend and its service, if it counts. That holds for flows of
@@ -189,8 +189,8 @@ func (r *Rules) walk(t *Table, from, to int, clock uint32, tally *Tally) {
 				}
 				flow := WordsOf(&bucket.Flows[at&7])
 				owner, port := atomic.LoadUint64(&flow[OwnerWord]), atomic.LoadUint64(&flow[PortWord])
-				silent := SilentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
-				if !r.isValid(owner, port, uint8(states), silent) {
+				idle := SilentFor(clock, atomic.LoadUint32(&bucket.Seen[at&7]))
+				if !r.isValid(owner, port, uint8(states), idle) {
 					if r.expire(t, Place{bucket, at}, tags&0xffff, clock) {
 						tally.Expired++
 					}

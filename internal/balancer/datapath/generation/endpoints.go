@@ -68,8 +68,8 @@ func (r *Record) endpointsOf(do func(endpointKey, natEndpoint)) {
 // taken them since. Those that stay are set again by addEndpoints.
 func (r *PlaceChange) removeEndpoints(before *Record) {
 	before.endpointsOf(func(key endpointKey, e natEndpoint) {
-		if have := r.Places.Endpoints[key]; have.VIP == e.VIP {
-			r.removedEndpoints[key] = have
+		if existing := r.Places.Endpoints[key]; existing.VIP == e.VIP {
+			r.removedEndpoints[key] = existing
 		}
 	})
 }
@@ -88,7 +88,7 @@ func (r *PlaceChange) claimEndpoints(after *Record) {
 // addEndpoints notes the endpoints of a service that are new or have changed.
 func (r *PlaceChange) addEndpoints(after *Record) {
 	after.endpointsOf(func(key endpointKey, e natEndpoint) {
-		if have, there := r.Places.Endpoints[key]; !there || have != e {
+		if existing, there := r.Places.Endpoints[key]; !there || existing != e {
 			r.endpoints[key] = e
 		}
 	})

@@ -159,14 +159,14 @@ func (r *PlaceChange) assignService(after, before *Record) {
 	}
 	r.Places.numberLists(after, before)
 	after.Group = r.groupOf(after.Service.Persistence.Group)
-	stays := r.keepPlaces(after, before)
+	kept := r.keepPlaces(after, before)
 	for i, backend := range after.Service.Backends {
 		if after.Places[i] == (Place{}) {
 			r.added = append(r.added, addedBackend{after.Service.BackendKey(backend), after, i})
 		}
 	}
 	if before != nil {
-		r.removeBackends(before, stays)
+		r.removeBackends(before, kept)
 	}
 }
 
@@ -178,25 +178,25 @@ func (r *Record) keepsFlows(after *Record) bool {
 }
 
 // keepPlaces assigns the backends that stay their places, and says by their previous numbers which those are.
-func (r *PlaceChange) keepPlaces(after, before *Record) (stays []bool) {
+func (r *PlaceChange) keepPlaces(after, before *Record) (kept []bool) {
 	if before == nil {
 		return nil
 	}
-	stays = make([]bool, len(before.Service.Backends))
+	kept = make([]bool, len(before.Service.Backends))
 	for i, previousNumber := range tables.Renumbered(tables.Endpoints(&after.Service),
 		tables.Endpoints(&before.Service)) {
 		if previousNumber != tables.NoMember && !cannotContinue(&after.Service, &before.Service, i,
 			int(previousNumber)) {
-			after.Places[i], stays[previousNumber] = before.Places[previousNumber], true
+			after.Places[i], kept[previousNumber] = before.Places[previousNumber], true
 		}
 	}
-	return stays
+	return kept
 }
 
 // removeBackends records the backends of a service that do not stay.
-func (r *PlaceChange) removeBackends(before *Record, stays []bool) {
+func (r *PlaceChange) removeBackends(before *Record, kept []bool) {
 	for i, backend := range before.Service.Backends {
-		if stays == nil || !stays[i] {
+		if kept == nil || !kept[i] {
 			r.removed = append(r.removed, removedBackend{before.Service.BackendKey(backend), before.Places[i]})
 		}
 	}

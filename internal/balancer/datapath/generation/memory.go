@@ -98,8 +98,8 @@ func (p *Capacity) planArena(c *Revision) error {
 		n := uint64(r.unitsNeeded())
 		need, largest = need+n, max(largest, n)
 	}
-	_, rest := p.layout()
-	room := (maxGeneration - min(maxGeneration, uint64(rest))) / mapmem.CacheLine
+	_, size := p.layout()
+	room := (maxGeneration - min(maxGeneration, uint64(size))) / mapmem.CacheLine
 	if need > room {
 		return fmt.Errorf(
 			"the tables of the services need %d bytes, and the kernel's verifier allows %d: use fewer services or a smaller table_size",

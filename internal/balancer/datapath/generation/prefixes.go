@@ -28,11 +28,11 @@ type listed struct {
 // clientList has the verdicts of a service's lists on clients. Those that are in neither get the opposite verdict of
 // the only list, and are not served where there are both.
 func clientList(s *lb.Service) []listed {
-	rest := objects.XDPPrefixVerdictPREFIX_ALLOWED
+	fallback := objects.XDPPrefixVerdictPREFIX_ALLOWED
 	if len(s.Allow) > 0 {
-		rest = objects.XDPPrefixVerdictPREFIX_DENIED
+		fallback = objects.XDPPrefixVerdictPREFIX_DENIED
 	}
-	list := []listed{{netip.PrefixFrom(unspecified(s.VIP), 0), rest}}
+	list := []listed{{netip.PrefixFrom(unspecified(s.VIP), 0), fallback}}
 	for _, prefix := range s.Allow {
 		list = append(list, listed{prefix, objects.XDPPrefixVerdictPREFIX_ALLOWED})
 	}

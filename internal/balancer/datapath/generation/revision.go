@@ -148,8 +148,8 @@ func (c *Revision) build(r *Register, tableSize uint32, now time.Time) error {
 	for i, s := range c.services {
 		recipe := tables.RecipeOf(&s.after.Service, tableSize)
 		if s.before != nil {
-			if have := s.before.View.Find(&recipe); have != nil {
-				built[i] = have
+			if existing := s.before.View.Find(&recipe); existing != nil {
+				built[i] = existing
 				continue
 			}
 			recipe.Full = s.before.View.FindFull(&recipe.FullRecipe)

@@ -21,10 +21,10 @@ func (r *Register) EndTransitions(now time.Time, flowsOf map[uint32]uint64) *Rev
 		if c.Records == nil {
 			c.Records = append(c.Records, r.Records...)
 		}
-		is := *before
-		is.View = after
-		c.Records[i] = &is
-		c.services = append(c.services, serviceChange{before, &is})
+		next := *before
+		next.View = after
+		c.Records[i] = &next
+		c.services = append(c.services, serviceChange{before, &next})
 	}
 	if c.services == nil {
 		return nil

@@ -142,20 +142,20 @@ type (
 
 // PinCopy pins a copy of the handle.
 func (p MapPin) PinCopy(path string) error {
-	again, err := p.Clone()
+	clone, err := p.Clone()
 	if err != nil {
 		return err
 	}
-	return errors.Join(again.Pin(path), again.Close())
+	return errors.Join(clone.Pin(path), clone.Close())
 }
 
 // PinCopy pins a copy of the handle.
 func (p ProgramPinner) PinCopy(path string) error {
-	again, err := p.Clone()
+	clone, err := p.Clone()
 	if err != nil {
 		return err
 	}
-	return errors.Join(again.Pin(path), again.Close())
+	return errors.Join(clone.Pin(path), clone.Close())
 }
 
 // RemoveOld removes the previous pins and snapshots. Those that cannot be removed cost memory only, and are tried again

@@ -246,11 +246,11 @@ func (d *dispatcher) pin(index int) (dir string, err error) {
 
 // pinCopy pins a program in addition to its present pin, which the library would move.
 func pinCopy(program *ebpf.Program, path string) error {
-	again, err := program.Clone()
+	clone, err := program.Clone()
 	if err != nil {
 		return err
 	}
-	return errors.Join(again.Pin(path), again.Close())
+	return errors.Join(clone.Pin(path), clone.Close())
 }
 
 // Sweep removes the pins that a killed process has left of dispatchers on the interface of an index: of those with

@@ -194,7 +194,7 @@ func (d *Directory) Publish(key Key, slot uint32, value Storage, later *Grace) {
 	// A search that has passed the new one before it was there must find the old.
 	d.duplicates[key] = old
 	later.AfterGrace(func() {
-		if slot, lingers := d.duplicates[key]; lingers && slot == old {
+		if slot, duplicated := d.duplicates[key]; duplicated && slot == old {
 			d.element(old).Apply(d.hideSteps())
 			delete(d.duplicates, key)
 		}
@@ -209,7 +209,7 @@ func (d *Directory) Remove(key Key, later *Grace) {
 		return
 	}
 	delete(d.at, key)
-	if old, lingers := d.duplicates[key]; lingers {
+	if old, duplicated := d.duplicates[key]; duplicated {
 		d.element(old).Apply(d.hideSteps())
 		delete(d.duplicates, key)
 	}

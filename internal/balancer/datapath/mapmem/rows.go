@@ -60,11 +60,11 @@ func (r *Rows) NeedsSpare(index uint32, value *objects.XDPBackend) bool {
 func (r *Rows) isOwn(index uint32, value *objects.XDPBackend) bool {
 	own, wanted := r.row(index), WordsOf(value)
 	for i, word := range wanted {
-		had := own.Load(uint32(i))
+		previous := own.Load(uint32(i))
 		if i == NextWord {
-			had &= 1<<nextShift - 1
+			previous &= 1<<nextShift - 1
 		}
-		if had != word {
+		if previous != word {
 			return false
 		}
 	}

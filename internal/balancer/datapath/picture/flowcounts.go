@@ -19,20 +19,20 @@ func (p *Picture) eachBackend(do func(key lb.BackendKey, index uint32)) {
 
 // countFlows adds the present flows. The janitor's numbers may be from a moment before or after the picture: where an
 // index changes hands in between, its flows count for the other owner, once.
-func (p *Picture) countFlows(c *lb.Counters, met flowtable.Presence) {
-	c.Flows = met.Flows
+func (p *Picture) countFlows(c *lb.Counters, sums flowtable.Presence) {
+	c.Flows = sums.Flows
 	c.Flows.ProvenLimit, c.Flows.UnprovenLimit = uint64(p.Plan.ProvenLimit), uint64(p.Plan.UnprovenLimit)
 	c.Flows.Bytes = p.Plan.Proven + p.Plan.Unproven + p.Plan.Returns
 	p.eachBackend(func(key lb.BackendKey, index uint32) {
-		if int(index) < len(met.Backends) {
-			has := met.Backends[index]
+		if int(index) < len(sums.Backends) {
+			sum := sums.Backends[index]
 			if key.Service.Hairpin {
-				has.Held = 0 // of ports that are not the pool's
+				sum.Held = 0 // of ports that are not the pool's
 			}
 			key = generation.Visible(key)
 			count := c.Backends[key]
-			count.Active, count.Flows, count.PortsHeld = count.Active+has.Active, count.Flows+has.Entries,
-				count.PortsHeld+has.Held
+			count.Active, count.Flows, count.PortsHeld = count.Active+sum.Active, count.Flows+sum.Entries,
+				count.PortsHeld+sum.Held
 			c.Backends[key] = count
 		}
 	})
@@ -40,11 +40,11 @@ func (p *Picture) countFlows(c *lb.Counters, met flowtable.Presence) {
 	for _, r := range p.Records {
 		key := generation.VisibleService(r.Key)
 		count := c.Services[key]
-		if int(r.ID) < len(met.Services) {
-			has := met.Services[r.ID]
-			count.Active, count.Flows = count.Active+has.Active, count.Flows+has.Entries
+		if int(r.ID) < len(sums.Services) {
+			sum := sums.Services[r.ID]
+			count.Active, count.Flows = count.Active+sum.Active, count.Flows+sum.Entries
 			if r.Key.Hairpin {
-				count.Hairpins = has.Active
+				count.Hairpins = sum.Active
 			}
 		}
 		if !r.Key.Hairpin {

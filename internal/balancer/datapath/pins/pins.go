@@ -84,23 +84,23 @@ func Open(stateDir, instance string) (*Store, error) {
 // opened. Errors are those of Open; after one the store is as it was.
 func (s *Store) Renew() (bool, error) {
 	if now, err := os.Lstat(s.dir); err == nil {
-		if mine, err := s.lock.Stat(); err == nil && os.SameFile(mine, now) {
+		if held, err := s.lock.Stat(); err == nil && os.SameFile(held, now) {
 			return false, nil
 		}
 	}
-	again, err := Open(s.stateDir, s.instance)
+	reopened, err := Open(s.stateDir, s.instance)
 	if err != nil {
 		return false, err
 	}
 	// Pins of an earlier mount there are of no use to anyone.
-	if err := again.Clear(); err != nil {
-		again.Close()
+	if err := reopened.Clear(); err != nil {
+		reopened.Close()
 		return false, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.lock.Close()
-	s.dir, s.lock = again.dir, again.lock
+	s.dir, s.lock = reopened.dir, reopened.lock
 	return true, nil
 }
 
@@ -196,7 +196,7 @@ func lockFile(file *os.File) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("locking %s: %w", file.Name(), err)
 	}
-	mine, err := file.Stat()
+	held, err := file.Stat()
 	if err != nil {
 		return false, err
 	}
@@ -204,7 +204,7 @@ func lockFile(file *os.File) (bool, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, nil
 	}
-	return err == nil && os.SameFile(mine, now), err
+	return err == nil && os.SameFile(held, now), err
 }
 
 // Dir is where the pins are.

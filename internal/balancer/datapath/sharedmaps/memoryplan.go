@@ -116,10 +116,10 @@ func AdviceFor(p lb.MemoryPlan, room uint64) string {
 		largest, name = p.Unproven, "flows.unproven"
 	}
 	// The table of replies grows with the flows: see flowtable.ReturnBucketsFor.
-	flow, rest := uint64(flowtable.BucketSize)*15/flowtable.PlannedPerBucket, p.Total()-largest
+	flow, others := uint64(flowtable.BucketSize)*15/flowtable.PlannedPerBucket, p.Total()-largest
 	if p.Returns > 0 && largest > 0 {
 		flow += 4 * uint64(returnBucketSize)
-		rest -= p.Returns * largest / (p.Proven + p.Unproven)
+		others -= p.Returns * largest / (p.Proven + p.Unproven)
 	}
 	switch {
 	case p.Checks == p.Total():
@@ -127,8 +127,8 @@ func AdviceFor(p lb.MemoryPlan, room uint64) string {
 	case p.Configuration > largest:
 		return "use fewer services, or a smaller table_size: " +
 			lb.Mebibytes(room-min(p.Total()-p.Configuration, room)) + " of configuration would fit"
-	case largest == 0 || rest+flow > room:
+	case largest == 0 || others+flow > room:
 		return "use fewer services, a smaller table_size, or smaller flows.limit and flows.unproven"
 	}
-	return fmt.Sprintf("%s: %d would fit", name, tables.RoundDown((room-rest)*15/flow))
+	return fmt.Sprintf("%s: %d would fit", name, tables.RoundDown((room-others)*15/flow))
 }

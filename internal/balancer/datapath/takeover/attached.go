@@ -93,7 +93,7 @@ func (f *Found) selectOurs() error {
 			return fmt.Errorf("%w: its programs are for other interfaces than it says", snapshot.ErrDamaged)
 		}
 		f.Ports[i] = attach.Port{Name: nic.Name, Index: of.Index, MAC: nic.HardwareAddr}
-		if again, err := net.InterfaceByName(of.Name); err == nil && again.Index == of.Index {
+		if current, err := net.InterfaceByName(of.Name); err == nil && current.Index == of.Index {
 			f.Ports[i].Name = of.Name // it may have several
 		}
 	}
@@ -258,12 +258,12 @@ func (f *Found) noteTable(path string, of *snapshot.Snapshot, is *ebpf.Map, to *
 	if mapmem.SameMap(m, is) || slices.ContainsFunc(*to, func(t sharedmaps.PreviousTable) bool { return t.IsOf(m) }) {
 		return m.Close()
 	}
-	theirs := of.Flows
+	source := of.Flows
 	if ours, err := sharedmaps.SharedLayouts(); err == nil &&
 		of.Layouts[objects.XDPMapFlows] == ours[objects.XDPMapFlows] {
-		theirs, _ = flowtable.Layout()
+		source, _ = flowtable.Layout()
 	}
-	reading, err := flowtable.NewForeignLayout(theirs)
+	reading, err := flowtable.NewForeignLayout(source)
 	if err != nil {
 		return errors.Join(fmt.Errorf("%s: %w", path, err), m.Close())
 	}

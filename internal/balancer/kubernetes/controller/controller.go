@@ -269,15 +269,15 @@ func (c *Controller) publish() {
 
 // writeStatus writes the status of Services while this balancer holds the Lease.
 func (c *Controller) writeStatus(ctx context.Context) {
-	again := time.NewTicker(retryAfter)
-	defer again.Stop()
+	retry := time.NewTicker(retryAfter)
+	defer retry.Stop()
 	failed := true
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.write:
-		case <-again.C:
+		case <-retry.C:
 			if !failed {
 				continue
 			}

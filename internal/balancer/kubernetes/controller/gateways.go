@@ -55,7 +55,7 @@ func (c *Controller) pushServices(ctx context.Context) (push.Result, error) {
 func writeCertificates(dir string, files map[string][]byte) error {
 	for name, text := range files {
 		path := filepath.Join(dir, name)
-		if had, err := os.ReadFile(path); err == nil && bytes.Equal(had, text) {
+		if previous, err := os.ReadFile(path); err == nil && bytes.Equal(previous, text) {
 			continue
 		}
 		if err := replaceFile(path, text); err != nil {

@@ -104,7 +104,7 @@ func (c *Controller) reportWatches() {
 		}
 	}
 	missing := c.opt.Watcher.Missing()
-	if had := c.Health().Missing; !slices.Equal(missing, had) && len(missing) > 0 {
+	if previous := c.Health().Missing; !slices.Equal(missing, previous) && len(missing) > 0 {
 		c.opt.Log.Warn(
 			"the cluster does not have all of the Gateway API (standard channel), and Gateways are served without",
 			"missing", missing)

@@ -108,7 +108,7 @@ func distributeWeights(all []refBackends) (list []lb.Backend) {
 			b.Weight = uint16(max(share+0.5, 1))
 			b.Draining = b.Draining || m.weight == 0
 			endpoint := netip.AddrPortFrom(b.Address, b.Port)
-			if j, again := at[endpoint]; again {
+			if j, duplicate := at[endpoint]; duplicate {
 				if !b.Draining {
 					addBackend(&list[j], b)
 				}

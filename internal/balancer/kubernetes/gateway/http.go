@@ -126,7 +126,7 @@ func joinBackends(entries []entry) (list []lb.Backend) {
 	for _, e := range entries {
 		for _, b := range e.backends {
 			endpoint := netip.AddrPortFrom(b.Address, b.Port)
-			if i, again := at[endpoint]; again {
+			if i, duplicate := at[endpoint]; duplicate {
 				if list[i].Weight != b.Weight && len(e.backends) > 1 && e.from.parent.partial.ok() {
 					e.from.parent.partial = refused(v1.RouteReasonUnsupportedValue,
 						"spec.rules: a Service has the same weight in all rules of a port; %s has another already",
@@ -164,7 +164,7 @@ const matchedVariable = "txn.gateway_rule"
 // writeCondition has HAProxy note that a request fits an entry, unless it fits one before.
 func (e *entry) writeCondition(lines *strings.Builder, i int) {
 	rule := fmt.Sprintf("http-request set-var(%s) int(%d) if !{ var(%s) -m found }", matchedVariable, i, matchedVariable)
-	if host, wild := strings.CutPrefix(e.host, "*"); wild {
+	if host, wildcard := strings.CutPrefix(e.host, "*"); wildcard {
 		rule += " { req.hdr(host),host_only,lower -m end -- " + host + " }"
 	} else if host != "" {
 		rule += " { req.hdr(host),host_only,lower -m str -- " + host + " }"

@@ -128,6 +128,6 @@ func matchesWildcard(name, other string) bool {
 	if name == other {
 		return true
 	}
-	suffix, wild := strings.CutPrefix(other, "*")
-	return wild && strings.HasSuffix(strings.TrimPrefix(name, "*"), suffix) && name != suffix
+	suffix, wildcard := strings.CutPrefix(other, "*")
+	return wildcard && strings.HasSuffix(strings.TrimPrefix(name, "*"), suffix) && name != suffix
 }

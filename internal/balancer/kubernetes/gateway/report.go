@@ -51,10 +51,10 @@ func (p *Plan) Report(pending func(service string) string) (r Report) {
 	}
 	for _, route := range p.routes {
 		parents := p.parentsOf(route)
-		had := slices.ContainsFunc(route.status.Parents, func(s v1.RouteParentStatus) bool {
+		existed := slices.ContainsFunc(route.status.Parents, func(s v1.RouteParentStatus) bool {
 			return string(s.ControllerName) == p.settings.Controller
 		})
-		if len(parents) > 0 || had {
+		if len(parents) > 0 || existed {
 			r.Routes = append(r.Routes,
 				RouteStatus{route.object, route.kind, v1.GatewayController(p.settings.Controller),
 					parents})

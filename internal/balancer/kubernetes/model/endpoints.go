@@ -44,7 +44,7 @@ func endpointsOf(list []*discoveryv1.EndpointSlice, port *corev1.ServicePort, fa
 		for i := range slice.Endpoints {
 			e, ok := endpointOf(&slice.Endpoints[i], number)
 			// A slice that is being replaced may still have an older state of it.
-			if before, again := found[e.address]; ok && (!again || !before.ready && e.ready) {
+			if before, duplicate := found[e.address]; ok && (!duplicate || !before.ready && e.ready) {
 				found[e.address] = e
 			}
 		}
@@ -118,18 +118,18 @@ func endpointOf(from *discoveryv1.Endpoint, port uint16) (endpoint, bool) {
 // markEligible marks those that take new flows. Hints are heeded where all that could take them have one, and one
 // is for the zone, as kube-proxy does.
 func markEligible(all []endpoint, zone string) {
-	could := func(e endpoint) bool { return e.ready }
-	if !slices.ContainsFunc(all, could) {
-		could = func(e endpoint) bool { return e.serving && e.terminating }
+	usable := func(e endpoint) bool { return e.ready }
+	if !slices.ContainsFunc(all, usable) {
+		usable = func(e endpoint) bool { return e.serving && e.terminating }
 	}
 	hinted, inZone := zone != "", false
 	for _, e := range all {
-		if could(e) {
+		if usable(e) {
 			hinted = hinted && len(e.zones) > 0
 			inZone = inZone || slices.Contains(e.zones, zone)
 		}
 	}
 	for i := range all {
-		all[i].eligible = could(all[i]) && (!hinted || !inZone || slices.Contains(all[i].zones, zone))
+		all[i].eligible = usable(all[i]) && (!hinted || !inZone || slices.Contains(all[i].zones, zone))
 	}
 }

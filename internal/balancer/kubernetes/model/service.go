@@ -82,7 +82,7 @@ func (b *builder) checkPort(s *corev1.Service, port *corev1.ServicePort, field s
 // dropUnused drops settings that a Service asks for and that go with none of its ports, and names them.
 func (b *builder) dropUnused(p *portPlan) {
 	w := &p.settings
-	has := func(protocol lb.Protocol) bool {
+	hasPort := func(protocol lb.Protocol) bool {
 		return slices.ContainsFunc(p.service.Spec.Ports, func(port corev1.ServicePort) bool {
 			got, ok := protocolOf(&port)
 			return ok && got == protocol
@@ -90,10 +90,10 @@ func (b *builder) dropUnused(p *portPlan) {
 	}
 	field := annotations.Field
 	switch {
-	case w.OnDown == lb.ResetFlows && !has(lb.TCP):
+	case w.OnDown == lb.ResetFlows && !hasPort(lb.TCP):
 		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
 			"%s is for TCP, and the Service has no port of it", w.OnDown)
-	case w.OnDown == lb.MoveFlows && !has(lb.UDP):
+	case w.OnDown == lb.MoveFlows && !hasPort(lb.UDP):
 		b.addProblem(p.service, ReasonInvalidAnnotation, field(annotations.OnDown),
 			"%s is for UDP, and the Service has no port of it", w.OnDown)
 	case w.OnDown != "" && w.Check == annotations.CheckNone:
@@ -208,7 +208,7 @@ func (b *builder) addNodes(p *portPlan, s *lb.Service, endpoints []endpoint, por
 			b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has no InternalIP of %s", n.name, family)
 			continue
 		}
-		if owner, again := owners[addr]; again {
+		if owner, duplicate := owners[addr]; duplicate {
 			b.addProblem(p.service, ReasonNodeUnusable, "", "node %s has the InternalIP %s of node %s", n.name, addr,
 				owner)
 			continue

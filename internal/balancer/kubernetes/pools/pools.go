@@ -41,8 +41,8 @@ func (r Range) String() string {
 // an IPv4 network, and the anycast address of an IPv6 network's routers (RFC 4291 section 2.6.1), are left out, since
 // the range may be a whole subnet.
 func (r Range) isAutomatic(addr netip.Addr) bool {
-	spare := r.Network.IsValid() && addr.BitLen()-r.Network.Bits() > 1
-	return !spare || addr != r.First && (!addr.Is4() || addr != r.Last)
+	reserved := r.Network.IsValid() && addr.BitLen()-r.Network.Bits() > 1
+	return !reserved || addr != r.First && (!addr.Is4() || addr != r.Last)
 }
 
 // Pool is addresses that Services may have.

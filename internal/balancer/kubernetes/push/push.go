@@ -118,7 +118,7 @@ func (p *Pusher) refusedServices(err error, count int) map[int]string {
 		if fault.Source != p.Source || !found || !closed || err != nil || i < 0 || i >= count {
 			continue
 		}
-		if _, again := refused[i]; !again {
+		if _, duplicate := refused[i]; !duplicate {
 			refused[i] = strings.TrimPrefix(strings.TrimPrefix(rest, ".")+": "+fault.Message, ": ")
 		}
 	}
@@ -139,7 +139,7 @@ func (p *Pusher) replaceRefused(wanted []lb.Service, refused map[int]string, old
 		if _, known := why[s.Name]; !known {
 			why[s.Name] = message
 		}
-		if before, had := p.accepted[s.Name]; had && !old[s.Name] && !reflect.DeepEqual(before, s) {
+		if before, existed := p.accepted[s.Name]; existed && !old[s.Name] && !reflect.DeepEqual(before, s) {
 			kept = append(kept, before)
 		}
 		old[s.Name] = true

@@ -129,11 +129,11 @@ func (w *Writer) update(ctx context.Context, s *corev1.Service, v model.Verdict)
 	for i := range conditions {
 		c := &conditions[i]
 		c.ObservedGeneration, c.LastTransitionTime = s.Generation, metav1.Now().Rfc3339Copy()
-		had := apimeta.FindStatusCondition(s.Status.Conditions, c.Type)
-		if had != nil && had.Status == c.Status {
-			c.LastTransitionTime = had.LastTransitionTime
+		previous := apimeta.FindStatusCondition(s.Status.Conditions, c.Type)
+		if previous != nil && previous.Status == c.Status {
+			c.LastTransitionTime = previous.LastTransitionTime
 		}
-		if had == nil || had.Status != c.Status || had.Reason != c.Reason || had.Message != c.Message {
+		if previous == nil || previous.Status != c.Status || previous.Reason != c.Reason || previous.Message != c.Message {
 			changed = true
 			w.recordCondition(s, c)
 		}
@@ -251,12 +251,12 @@ func joinProblems(problems []model.Problem) string {
 		if i > 0 {
 			line = "; " + line
 		}
-		rest := fmt.Sprintf("; %d more", len(problems)-i)
-		if len(text)+len(line)+len(rest) > maxMessage {
+		suffix := fmt.Sprintf("; %d more", len(problems)-i)
+		if len(text)+len(line)+len(suffix) > maxMessage {
 			if i == 0 {
 				return Truncate(line, maxMessage)
 			}
-			return text + rest
+			return text + suffix
 		}
 		text += line
 	}

@@ -32,7 +32,7 @@ func ParseProcesses(answer string) (p Processes, err error) {
 	old := false
 	for text := range strings.Lines(answer) {
 		text = strings.TrimSpace(text)
-		if rest, heading := strings.CutPrefix(text, "#"); heading {
+		if rest, isHeading := strings.CutPrefix(text, "#"); isHeading {
 			old = strings.TrimSpace(rest) == "old workers"
 			continue
 		}
